@@ -204,7 +204,7 @@ class Matching(SearchStructure):
         columns = np.empty((M, k, self._real), np.int64)
         exist = np.empty((M, k), np.bool_)
         work = M * N**2 * (10 + N // 4 + k * self._real // 4)
-        arrays = squares, self._real, *solved, columns, exist
+        arrays = squares, self._real, solved, columns, exist
         run_rows(murty.k_best, M, work, *arrays)
         return self._outputs(columns), exist
 

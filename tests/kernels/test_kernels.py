@@ -69,10 +69,12 @@ def run(kernel: str, chain: tuple, dtype: type) -> tuple[np.ndarray, list]:
     options = (order, zeros, 1 / floor, pending)
     if kernel == "lanes":
         groups = -(-B // len(zeros))
-        forward_backward_in_lanes.forward_backward(0, groups, *chain, *options, *out)
+        forward_backward_in_lanes.forward_backward(
+            0, groups, chain, *options, out[0], tuple(out[1:])
+        )
     elif kernel == "states":
         forward_backward_over_states.forward_backward(
-            0, -(-B // 4), *chain, *options, *out
+            0, -(-B // 4), chain, *options, out[0], tuple(out[1:])
         )
     else:
         chain = (*(x.astype(np.float64) for x in chain[:4]), *chain[4:])

@@ -82,7 +82,7 @@ def viterbi(chain: tuple, gold: np.ndarray | None = None, cost: float = 0.0) -> 
     B, T, _ = chain[0].shape
     labels, value = np.full((B, T), 99), np.full(B, np.nan)
     gold = labels if gold is None else gold
-    cpu_viterbi.viterbi(0, B, *chain, gold, cost, labels, value)
+    cpu_viterbi.viterbi(0, B, chain[:7], chain[7], gold, cost, labels, value)
     return labels, value
 
 
@@ -116,7 +116,7 @@ def test_lazy_enumeration_lists_what_merging_lists(dtype, case, k):
     k = min(k, 200 // S + 1)
     labels, valid = np.full((B, k, T), 99), np.ones((B, k), np.bool_)
     values = np.full((B, k), np.nan)
-    cpu_viterbi.viterbi_topk(0, B, *chain, labels, valid, values)
+    cpu_viterbi.viterbi_topk(0, B, chain[:7], chain[7], labels, valid, values)
     for b in range(B):
         expected = merged(chain, b, k)
         assert valid[b].tolist() == [i < len(expected) for i in range(k)]
@@ -131,7 +131,8 @@ def test_forbidden_rows_have_no_output():
     chain[0][chain[5].argmax(), 0] = -np.inf
     labels, valid = np.full((5, 3, 4), 99), np.ones((5, 3), np.bool_)
     values = np.full((5, 3), np.nan)
-    cpu_viterbi.viterbi_topk(0, 5, *chain, labels, valid, values)
+    given = tuple(chain[:7]), chain[7]
+    cpu_viterbi.viterbi_topk(0, 5, *given, labels, valid, values)
     forbidden = chain[5].argmax()
     assert not valid[forbidden].any()
     assert (labels[forbidden] == -1).all()
@@ -186,8 +187,9 @@ def test_a_row_does_not_depend_on_the_range_it_is_in(S):
     labels, values = np.full_like(whole, 99), np.full(21, np.nan)
     topk, valid = np.full((21, 3, 9), 99), np.ones((21, 3), np.bool_)
     for first, last in ((0, 1), (1, 6), (6, 14), (14, 21), (21, 21)):
-        cpu_viterbi.viterbi(first, last, *chain, labels, 0.0, labels, values)
-        cpu_viterbi.viterbi_topk(first, last, *chain, topk, valid, np.empty((21, 3)))
+        rows = first, last, chain[:7], chain[7]
+        cpu_viterbi.viterbi(*rows, labels, 0.0, labels, values)
+        cpu_viterbi.viterbi_topk(*rows, topk, valid, np.empty((21, 3)))
     assert np.array_equal(labels, whole)
     assert np.array_equal(values, value)
     assert np.array_equal(topk[:, 0], whole)
@@ -198,7 +200,7 @@ def hinge(chain: tuple, gold: np.ndarray, cost: float) -> tuple:
     B, T, _ = chain[0].shape
     labels, value = np.full((B, T), 99), np.full(B, np.nan)
     fault = np.full(B, 99)
-    arguments = (*chain, gold, cost, labels, value, fault)
+    arguments = (chain[:7], chain[7], gold, cost, labels, value, fault)
     cpu_hinge.hinge(0, B, *arguments)
     return labels, value, fault
 
@@ -285,9 +287,9 @@ def test_the_gradient_of_the_hinge_counts_the_parts_that_differ(dtype, case, gen
         np.zeros(S),
     ] for _ in range(2))  # fmt: skip
     real = (*chain[4:6], shared)
-    cpu_hinge.hinge_gradient(0, B, labels, gold, *real, weights, *found)
-    scores.count(0, B, weights[:, None], labels[:, None], *real, *expected)
-    scores.count(0, B, -weights[:, None], gold[:, None], *real, *expected)
+    cpu_hinge.hinge_gradient(0, B, labels, gold, *real, weights, tuple(found))
+    scores.count(0, B, weights[:, None], labels[:, None], *real, tuple(expected))
+    scores.count(0, B, -weights[:, None], gold[:, None], *real, tuple(expected))
     assert np.array_equal(found[0], expected[0])
     for ours, theirs in zip(found[1:], expected[1:], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-14 * B * T)
@@ -299,5 +301,5 @@ def test_what_both_outputs_use_has_no_gradient():
     found = [np.zeros_like(x) for x in chain[:4]]
     weights = np.linspace(0.1, 0.7, 6)
     real = (*chain[4:6], True)
-    cpu_hinge.hinge_gradient(0, 6, labels, labels, *real, weights, *found)
+    cpu_hinge.hinge_gradient(0, 6, labels, labels, *real, weights, tuple(found))
     assert not any(x.any() for x in found)

@@ -16,6 +16,7 @@ from tests.kernels.twins import (
     WIDE,
     Twins,
     kernels,
+    of_marginals,
     ugly_case,
 )
 from tests.sweeps import drawn_from, thinned
@@ -135,7 +136,9 @@ def test_a_row_without_a_feasible_output_has_no_nan(per_edge):
     fill += [torch.full((2, 3, 2), math.nan, dtype=WIDE)]
     fill += [torch.full((2, 2 if per_edge else 1, 2, 2), math.nan, dtype=WIDE)]
     fill += [torch.full((2, 2), math.nan, dtype=WIDE)] * 2
-    found = twins.run(kernels("forward_backward").forward_backward, fill=fill)
+    found = twins.run(
+        of_marginals(kernels("forward_backward").forward_backward), fill=fill
+    )
     assert found[0].tolist() == [-math.inf, pytest.approx(3 * math.log(2))]
     assert all((x[0] == 0).all() and x[1].isfinite().all() for x in found[1:])
 

@@ -75,13 +75,12 @@ class Twins:
         """Call a kernel on the chain and more inputs; return the buffers it fills."""
         emissions, transitions, *others = self.chain
         edges = transitions[None, None] if self.shared else transitions
-        return self.call(
-            kernel, emissions, edges, *others, self.shared, *rest, fill=fill
-        )
+        chain = (emissions, edges, *others, self.shared)
+        return self.call(kernel, chain, *rest, fill=fill)
 
     def call(self, kernel: Callable[..., None], *inputs: object, fill: list[Tensor]):
         """Call a kernel on inputs, each moved to the device of the kernels."""
-        inputs = [x.to(DEVICE) if isinstance(x, Tensor) else x for x in inputs]
+        inputs = [moved(x) for x in inputs]
         buffers = [x.to(DEVICE).contiguous().clone() for x in fill]
         kernel(*inputs, *buffers)
         return [x.cpu() for x in buffers]
@@ -105,16 +104,15 @@ class Twins:
     def forward_backward(self) -> None:
         expected = self.sums()
         fill = [torch.full_like(x, math.nan) for x in expected]
-        self.close(
-            self.run(kernels("forward_backward").forward_backward, fill=fill), expected
-        )
+        kernel = of_marginals(kernels("forward_backward").forward_backward)
+        self.close(self.run(kernel, fill=fill), expected)
 
     def scan(self) -> None:
         expected = self.sums()
         fill = [torch.full_like(x, math.nan) for x in expected]
         for chunk in (2, None):
             kernel = functools.partial(kernels("scan").forward_backward, chunk=chunk)
-            self.close(self.run(kernel, fill=fill), expected)
+            self.close(self.run(of_marginals(kernel), fill=fill), expected)
 
     def vjp(self) -> None:
         _, *parts = self.sums()
@@ -124,8 +122,8 @@ class Twins:
         expected = [wide[0], moves, wide[2].sum(0), wide[3].sum(0)]
         expected = [x.to(weights.dtype) for x in expected]
         fill = [torch.full_like(x, math.nan) for x in expected]
-        kernel = kernels("vjp").vjp
-        self.close(self.call(kernel, weights, *parts, self.shared, fill=fill), expected)
+        kernel, given = of_marginals(kernels("vjp").vjp), (weights, tuple(parts))
+        self.close(self.call(kernel, *given, self.shared, fill=fill), expected)
 
     def viterbi(self) -> None:
         B, T, _ = self.sizes
@@ -198,8 +196,20 @@ class Twins:
         expected = OPS.chain_covariance(*self.wide, *widened(weights))
         expected = [x.to(weights[0].dtype) for x in expected]
         fill = [torch.full_like(x, math.nan) for x in expected]
-        kernel = kernels("covariance").covariance
-        self.close(self.run(kernel, *weights, fill=fill), expected)
+        kernel = of_marginals(kernels("covariance").covariance)
+        self.close(self.run(kernel, tuple(weights), fill=fill), expected)
+
+
+def moved(x: object) -> object:
+    """Tensors, alone or in a tuple, on the device of the kernels."""
+    if isinstance(x, tuple):
+        return tuple(map(moved, x))
+    return x.to(DEVICE) if isinstance(x, Tensor) else x
+
+
+def of_marginals(kernel: Callable[..., None]) -> Callable[..., None]:
+    """A kernel that takes its last four buffers as one tuple."""
+    return lambda *given: kernel(*given[:-4], given[-4:])
 
 
 def widened(inputs: Iterable[object]) -> tuple[object, ...]:

@@ -117,15 +117,15 @@ _OF_KERNELS = {
         "offers[r + P + i] = before",
         "offers[r + P + i] = -1",
     ),
-    "gradient of the wrong move": (
+    "gradient that is not weighted": (
         "chain/cpu/vjp",
-        "total[i * S + j - low] += weights[b]",
-        "total[j * S + i - low] += weights[b]",
+        "weight = np.float64(weights[b])",
+        "weight = np.float64(1)",
     ),
     "labels left out of the gradient": (
-        "chain/cpu/vjp",
-        "emissions[b, t, labels[b, t]] += weights[b]",
-        "emissions[b, t, labels[b, t]] += 0",
+        "chain/cpu/scores",
+        "emissions[b, t, j] += weight",
+        "emissions[b, t, j] += 0",
     ),
     "rows in the wrong order": (
         "chain/cpu/fused",
@@ -139,8 +139,8 @@ _OF_KERNELS = {
     ),
     "violation of half the rows": (
         "chain/cpu/fused",
-        "sum_ += row_weights[b] * excess[b]",
-        "sum_ += row_weights[b] * excess[0]",
+        "total += weights[b] * values[b]",
+        "total += weights[b] * values[0]",
     ),
     "cost of the gold label, few rows": (
         "chain/cpu/viterbi_over_states",

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu.k_best import size_of_offers, workspace
+from smoothsp._kernels.chain.cpu.k_best import empty_lists, size_of_offers
 from smoothsp._kernels.chain.cpu.viterbi_over_states import cache_lines
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.best_of_one import add_costs, best_labels
@@ -72,7 +72,7 @@ def slope_scratch(s, K):
 def scratch_of_ranking(s, K):
     """What the lazy enumeration of K labellings needs, made once."""
     offers = cache_lines(size_of_offers(s.longest, s.S, s.P, K))
-    return workspace(s.longest, s.S, K, offers)
+    return empty_lists(s.longest, s.S, K, offers)
 
 
 @subroutine

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu.k_best import k_best
+from smoothsp._kernels.chain.cpu.k_best import Prefixes, k_best
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.best_of_one import best_labels
 from smoothsp._kernels.vectors import arrays
@@ -71,8 +71,8 @@ def few_best(T, S, P, weights, moves, U, M, y, r, space):
         r.labels[0, 0, t] = y[t]
     r.valid[0, 0] = True
     parts = (r.emissions, r.transitions, r.steps, True)
-    scores = r.z.reshape(1, len(r.z))
-    k_best(0, T, U, 0, P, parts, r.columns, space, r.labels, r.valid, scores)
+    out = r.labels, r.valid, r.z.reshape(1, len(r.z))
+    k_best(0, T, 0, Prefixes(*parts, r.columns, U, P), space, out)
     count = 0
     for k in range(len(r.z)):
         if not r.valid[0, k]:

@@ -5,6 +5,8 @@
 equal where i has j.
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
@@ -137,11 +139,10 @@ def _assign(cost, columns, rows, u, v, ints, floats):
         if columns[i] >= 0:
             u[i] = cost[i, columns[i]] - v[columns[i]]
     reach, opened, passed = floats
+    search = Search(opened, reach, prev, ints[2], passed)
     for i in free[:count]:
         copy(v, opened)
-        sink, total, steps = shortest(
-            cost, rows, u, opened, i, reach, prev, ints[2], passed, np.inf
-        )
+        sink, total, steps = shortest(cost, rows, u, i, np.inf, search)
         if sink < 0:
             return False
         reprice(rows, u, v, i, passed, ints[2], steps, total)
@@ -201,19 +202,25 @@ def _bid(cost, columns, rows, v, free, count):
     return left
 
 
+class Search(NamedTuple):
+    """What a search for a shortest path fills, ``[N]`` each."""
+
+    opened: Any  # prices of the columns, -inf for those that are closed; used up
+    reach: Any  # least distances of columns that were not passed
+    prev: Any  # the row before each column
+    order: Any  # the columns passed
+    passed: Any  # their distances
+
+
 @subroutine
-def shortest(cost, rows, u, opened, start, reach, prev, order, passed, bound):
+def shortest(cost, rows, u, start, bound, search):
     """The nearest free column from a row: it, its distance, and how many were passed.
 
     Dijkstra over reduced costs: ``reach[j]`` is the least, over the rows i passed, of
     ``d - u[i] + cost[i, j] - opened[j]``, with d the distance of i. The row that has
-    the nearest column is next.
-
-    ``opened`` are prices of the columns, -inf for those that are closed; it is used up.
-    ``order`` are the columns passed, ``passed`` their distances, ``prev`` the row
-    before each.
-    -1 for the column where none is nearer than ``bound``.
+    the nearest column is next. -1 for the column where none is nearer than ``bound``.
     """
+    opened, reach, prev, order, passed = search
     N = len(cost)
     reach[:] = np.inf
     i, total, steps = start, 0.0, 0

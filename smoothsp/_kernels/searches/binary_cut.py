@@ -83,7 +83,7 @@ def detours(first, last, nodes, edges, graph, nearest, labels, lost, found):
         if found[b]:
             _, starts, heads, back, _ = graph
             arcs = starts[own], heads[own], back[own], room, ends
-            _gather_all(V, *arcs, memory[0], nearest, labels[b], lost[b])
+            _gather_all(arcs, memory[0], nearest, labels[b], lost[b])
 
 
 @subroutine
@@ -177,15 +177,16 @@ def _capacities(b, nodes, edges, index, places, back, room, ends):
 
 
 @subroutine
-def _gather_all(V, starts, heads, back, room, ends, integers, nearest, labels, lost):
+def _gather_all(arcs, integers, nearest, labels, lost):
     """Fill lost[V]: what fits from the end of a node's own side to it."""
     least = np.inf
+    starts, heads, back, room, ends = arcs
     graph = span(starts), span(heads), span(back), span(room), span(ends)
     parent, marks, queue, _ = integers
     search = span(parent), span(marks), span(queue), span(labels)
     marks[:] = -1
     clock = 0
-    for v in range(V):
+    for v in range(len(labels)):
         # flow from the source runs towards v, flow to the sink away from it
         sign = 1.0 if labels[v] == 1 else -1.0
         while abs(ends[v]) < least:

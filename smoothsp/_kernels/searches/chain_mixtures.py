@@ -17,6 +17,7 @@ of many outputs. ``entries`` is by slot, then position, for sums over the mixtur
 
 import numpy as np
 
+from smoothsp._kernels.chain.cpu.records import Chain
 from smoothsp._kernels.chain.cpu.viterbi import viterbi
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
@@ -30,32 +31,17 @@ TOGETHER = 8
 
 
 @kernel
-def mixtures(
-    first,
-    last,
-    emissions,
-    transitions,
-    start,
-    end,
-    steps,
-    lengths,
-    shared,
-    order,
-    strength,
-    most,
-    rounding,
-    outputs,
-    weights,
-    gap,
-    counts,
-):
+def mixtures(first, last, chain, order, strength, most, rounding, out):
     """Fill outputs[B, C, T], -1 where masked, weights[B, C], gap[B] and counts[B].
 
     For the rows ``order[first:last]``; potentials are float64. counts[b] outputs have
     weight, in no order, the others have 0; -1 where C slots are too few. The best
     output is searched for 1 + ``most`` times; a gap of ``rounding`` times the largest
-    score is none.
+    score is none. ``out`` are the four that are filled.
     """
+    chain = Chain(*chain)
+    emissions, steps, lengths = chain.emissions, chain.steps, chain.lengths
+    outputs, weights, gap, counts = out
     B, T, S = emissions.shape
     C = weights.shape[1]
     G = min(TOGETHER, last - first)
@@ -101,19 +87,18 @@ def mixtures(
                 slots[g, c] = c
         if count == 0:
             return
-        viterbi(
-            0, count, shifted, transitions, start, end, steps, lengths, shared,
-            live, labels, 0.0, labels, value,
+        augmented = Chain(
+            shifted, chain.transitions, chain.start, chain.end, steps, lengths,
+            chain.shared,
         )  # fmt: skip
+        viterbi(0, count, augmented, live, labels, 0.0, labels, value)
         left = 0
         for q in range(count):
             b = live[q]
             g = place[b]
             y, N, k = labels[b], lengths[b], size[g]
             path, mine, own = steps[b, :N], slots[g], outputs[b]
-            score = _score(
-                b, emissions, transitions, start, end, path, shared, y, strength
-            )
+            score = _score(b, chain, path, y, strength)
             _count_same(turned[g], k, mine, path, y, same)
             if k == 0:
                 top[g], done = score, False
@@ -160,8 +145,9 @@ def mixtures(
 
 
 @subroutine
-def _score(b, emissions, transitions, start, end, path, shared, y, strength):
+def _score(b, chain, path, y, strength):
     """Score of labels y, summed in time order, in units of the strength."""
+    emissions, transitions, start, end, _, _, shared = chain
     total, i = 0.0, 0
     for n in range(len(path)):
         t = path[n]

@@ -26,12 +26,10 @@ ROWS, BLOCK = 4, 2048
 
 
 @kernel
-def add(
-    slots, cuts, slope, offset, lam, patience, slopes, products,
-    next_slots, next_cuts, p, found,
-):  # fmt: skip
-    """Take one more cut, and solve the dual: ``next_slots`` and ``next_cuts``, of t.
+def add(before, slope, offset, lam, patience, room, after, p, found):
+    """Take one more cut, and solve the dual: ``after`` are then all t of them.
 
+    ``before`` and ``after`` are slots and cuts, ``room`` slopes and products.
     ``cuts[t - 1, 3]`` are offsets, weights, and for how many rounds each had none. The
     slope is written to a slot that is free, its products to that row and column of
     ``products``. Fills p, which is as long as a row, and ``found`` with how many cuts
@@ -39,6 +37,8 @@ def add(
     negative, and with the means of offsets, of their sizes, and of the lengths of
     slopes.
     """
+    (slots, cuts), (next_slots, next_cuts) = before, after
+    slopes, products = room
     t, d = len(next_slots), len(slope)
     taken = arrays.zeros(len(slopes), np.int64)
     b, weights = arrays.empty(t), arrays.empty(t)

@@ -126,28 +126,31 @@ def _transform(scores, spring, anchor, way, message, rows, columns, scratch):
     """
     H, W = scores.shape
     half, lines, ints = scratch
-    line, values = lines[0], lines[1]
-    heights, starts, hull, chosen = lines[2], lines[3], ints[0], ints[1]
-    b, a, shift = way * spring[2], spring[3], way * anchor[1]
+    line, values, chosen = lines[0], lines[1], ints[1]
+    hull = lines[2], lines[3], ints[0]
+    along = way * spring[2], spring[3], way * anchor[1]
     for r in range(H):
-        _envelope(scores[r], W, b, a, shift, half[r], columns[r], heights, starts, hull)
-    b, a, shift = way * spring[0], spring[1], way * anchor[0]
+        _envelope(scores[r], W, along, half[r], columns[r], hull)
+    along = way * spring[0], spring[1], way * anchor[0]
     for c in range(W):
         for r in range(H):
             line[r] = half[r, c]
-        _envelope(line, H, b, a, shift, values, chosen, heights, starts, hull)
+        _envelope(line, H, along, values, chosen, hull)
         for r in range(H):
             message[r, c], rows[r, c] = values[r], chosen[r]
 
 
 @subroutine
-def _envelope(scores, N, b, a, shift, values, chosen, heights, starts, hull):
+def _envelope(scores, N, spring, values, chosen, lines):
     """Fill values[q] = max over l of ``scores[l] - b d - a d^2``, d = l - q - shift.
 
     With u = q + shift this is, but for what all l share, the line
     ``2 a l u + (scores[l] - b l - a l^2)`` in u: steeper the further right l is. What
-    lies on top of all lines is found from left to right, then walked along.
+    lies on top of all lines is found from left to right, then walked along. ``spring``
+    is b, a and shift; ``lines`` is scratch.
     """
+    b, a, shift = spring
+    heights, starts, hull = lines
     size = 0
     for l in range(N):  # noqa: E741
         if scores[l] == -np.inf:

@@ -71,12 +71,14 @@ def cover(index, V, order, ups, count):
 
 
 @kernel
-def descend(first, last, nodes, edges, index, order, ups, most, labels, bound, exact):
+def descend(first, last, nodes, edges, forests, most, labels, bound, exact):
     """Fill labels[B, V], bound[B], and exact[B]: whether the labelling attains it.
 
     ``nodes`` are ``[B, V, S]``, -inf where a label is forbidden, ``edges``
-    ``[B, E, S, S]``, finite. At most ``most`` times all forests.
+    ``[B, E, S, S]``, finite. At most ``most`` times all ``forests``: pairs of nodes,
+    and for each forest its order of nodes and the edge above each.
     """
+    index, order, ups = forests
     _, V, S = nodes.shape
     E, F = len(index), len(order)
     m, belief = arrays.empty((E, 2, S)), arrays.empty((V, S))

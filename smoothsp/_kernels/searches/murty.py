@@ -19,17 +19,19 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.searches.assignment import augment, reprice, shortest
+from smoothsp._kernels.searches.assignment import Search, augment, reprice, shortest
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import copy
 
 
 @kernel
-def k_best(first, last, tables, real, columns, u, v, found, outputs, exist):
-    """Fill outputs[B, k, real] and exist[B, k], from what ``assignment.best`` filled.
+def k_best(first, last, tables, real, solved, outputs, exist):
+    """Fill outputs[B, k, real] and exist[B, k], from what ``assignment.best`` solved.
 
-    The first ``real`` rows tell assignments apart; the others are padding.
+    The first ``real`` rows tell assignments apart; the others are padding. ``solved``
+    are the four arrays that it filled.
     """
+    columns, u, v, found = solved
     N, k = tables.shape[1], outputs.shape[1]
     cost = arrays.empty((N, N))
     # candidates: values, prices, columns, first differing rows, what these may not take
@@ -41,6 +43,7 @@ def k_best(first, last, tables, real, columns, u, v, found, outputs, exist):
     new_prices, new = arrays.empty((2, N)), arrays.empty(N, np.int64)
     rows, prev, order = arrays.empty((3, N), np.int64)
     reach, opened, row, passed = arrays.empty((4, N))
+    search = Search(opened, reach, prev, order, passed)
     for b in range(first, last):
         for t in range(k):
             exist[b, t] = False
@@ -99,16 +102,7 @@ def k_best(first, last, tables, real, columns, u, v, found, outputs, exist):
                         cost[p, j] = np.inf
                 cost[p, new[p]] = np.inf
                 sink, total, steps = shortest(
-                    cost,
-                    rows,
-                    new_prices[0],
-                    opened,
-                    p,
-                    reach,
-                    prev,
-                    order,
-                    passed,
-                    bound,
+                    cost, rows, new_prices[0], p, bound, search
                 )
                 cost[p] = row
                 if sink < 0:

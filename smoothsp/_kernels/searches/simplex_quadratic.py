@@ -13,6 +13,8 @@ it fills all slopes from the products, and adds the index of largest slope. The 
 of the face is updated in O(s^2) as an index joins or leaves.
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
@@ -23,6 +25,27 @@ from smoothsp._kernels.vectors.simd import get, span
 
 # Of the largest number in the problem: what counts as rounding.
 ROUNDING = 1e-13
+
+
+class Problem(NamedTuple):
+    """The quadratic in units in which the products are as large as 1."""
+
+    slots: Any
+    products: Any
+    b: Any
+    top: Any  # the largest b
+    unit: Any
+
+
+class Support(NamedTuple):
+    """The indices with weight, and scratch."""
+
+    face: Any  # as ``simplex_face`` takes it
+    held: Any  # [t], the indices
+    inside: Any  # [t], 1 where an index is held
+    p: Any  # [t], weights of those held
+    column: Any  # [t]
+    x: Any
 
 
 @kernel
@@ -63,13 +86,12 @@ def _settle(slots, products, b, weights, matrices, vectors, width):
             count += 1
     # so that the products are as large as the 1 that the face adds to them
     unit = unit / count if unit > 0 else 1.0
+    problem = Problem(slots, products, b, top, unit)
+    support = Support(face, held, inside, p, column, x)
     k = 0
     for j in range(t):
         if weights[j] > 0:
-            k = _join(
-                j, weights[j], slots, products, b, top, unit, face, k, held, inside,
-                p, column, x,
-            )  # fmt: skip
+            k = _join(j, weights[j], problem, support, k)
     entered = -1
     for _ in range(5 * t + 50):
         faces.maximum(face, k, x)
@@ -108,20 +130,17 @@ def _settle(slots, products, b, weights, matrices, vectors, width):
         if best < 0 or slopes[best] <= level / mass + least_ascent:
             _spread(held, k, p, weights)
             return True
-        k = _join(
-            best, 0.0, slots, products, b, top, unit, face, k, held, inside, p,
-            column, x,
-        )  # fmt: skip
+        k = _join(best, 0.0, problem, support, k)
         entered = best
     _spread(held, k, p, weights)
     return False
 
 
 @subroutine
-def _join(
-    j, weight, slots, products, b, top, unit, face, k, held, inside, p, column, x
-):
+def _join(j, weight, problem, support, k):
     """Take index j, of this weight, into the support of k; how many it has then."""
+    slots, products, b, top, unit = problem
+    face, held, inside, p, column, x = support
     row = slots[j]
     for a in range(k):
         column[a] = products[row, slots[held[a]]] / unit + 1

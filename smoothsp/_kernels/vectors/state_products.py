@@ -6,6 +6,8 @@ up each in order, then to each other, whatever the tile: the bits of a row do no
 on the rows that are computed beside it.
 """
 
+from typing import Any, NamedTuple
+
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.long_sums import BLOCK, add_at
 from smoothsp._kernels.vectors.simd import fma, load, splat_at, store
@@ -15,8 +17,18 @@ from smoothsp._kernels.vectors.simd_parts import store_some
 ROWS = 4
 
 
+class Matrix(NamedTuple):
+    """S rows of P numbers, in vectors of V lanes."""
+
+    rows: Any  # [S, P]
+    S: Any
+    P: Any
+    V: Any
+    zero: Any  # a vector
+
+
 @subroutine(forceinline=True)
-def products(x, o, R, rows, matrix, S, P, zero, V, y):
+def products(x, o, R, rows, matrix, y):
     """``y(q, j) = sum_i x_q(i) matrix(i, j)`` for q below ``rows``, at most 4.
 
     x_q is at offset ``o + q R``, y is ``[4, P]``.
@@ -24,10 +36,10 @@ def products(x, o, R, rows, matrix, S, P, zero, V, y):
     if rows > 2:
         third = o + 2 * R
         # of three rows the last is computed twice
-        _four(x, o, o + R, third, third + (rows - 3) * R, matrix, S, P, zero, V, y)
+        _four(x, o, o + R, third, third + (rows - 3) * R, matrix, y)
         return
     for q in range(rows):
-        _one(x, o + q * R, matrix, S, P, zero, V, y, q * P)
+        _one(x, o + q * R, matrix, y, q * matrix.P)
 
 
 @subroutine(forceinline=True)
@@ -44,12 +56,13 @@ def _put(y, p, stride, t0, t1, t2, t3):
 
 
 @subroutine(forceinline=True)
-def _four(x, o0, o1, o2, o3, matrix, S, P, zero, V, y):
+def _four(x, o0, o1, o2, o3, matrix, y):
     """``products`` for four rows.
 
     Four vectors of four rows are 16 sums: the halves of the sums run one after the
     other, and the first waits in y. Of one vector both halves run together.
     """
+    rows, S, P, V, zero = matrix
     middle = (S + 1) // 2
     wide = P // (4 * V) * (4 * V)
     for j in range(0, wide, 4 * V):
@@ -58,8 +71,8 @@ def _four(x, o0, o1, o2, o3, matrix, S, P, zero, V, y):
             c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = zero
             for i in range(half * middle, S if half else middle):
                 e = i * P + j
-                m0, m1 = load(matrix, e), load(matrix, e + V)
-                m2, m3 = load(matrix, e + 2 * V), load(matrix, e + 3 * V)
+                m0, m1 = load(rows, e), load(rows, e + V)
+                m2, m3 = load(rows, e + 2 * V), load(rows, e + 3 * V)
                 v = splat_at(x, o0 + i)
                 a0, a1, a2, a3 = _times(v, m0, m1, m2, m3, a0, a1, a2, a3)
                 v = splat_at(x, o1 + i)
@@ -75,12 +88,12 @@ def _four(x, o0, o1, o2, o3, matrix, S, P, zero, V, y):
     for j in range(wide, P, V):
         a0 = b0 = c0 = d0 = a1 = b1 = c1 = d1 = zero
         for i in range(middle):
-            m = load(matrix, i * P + j)
+            m = load(rows, i * P + j)
             a0, b0 = fma(splat_at(x, o0 + i), m, a0), fma(splat_at(x, o1 + i), m, b0)
             c0, d0 = fma(splat_at(x, o2 + i), m, c0), fma(splat_at(x, o3 + i), m, d0)
             k = i + middle
             if k < S:
-                m = load(matrix, k * P + j)
+                m = load(rows, k * P + j)
                 a1, b1 = _pair(x, o0 + k, o1 + k, m, a1, b1)
                 c1, d1 = _pair(x, o2 + k, o3 + k, m, c1, d1)
         _put(y, j, P, a0 + a1, b0 + b1, c0 + c1, d0 + d1)
@@ -100,48 +113,51 @@ def _put_half(half, y, p, V, t0, t1, t2, t3):
 
 
 @subroutine(forceinline=True)
-def _row(matrix, e, V):
+def _row(rows, e, V):
     """Four vectors beside each other."""
-    m0, m1 = load(matrix, e), load(matrix, e + V)
-    return m0, m1, load(matrix, e + 2 * V), load(matrix, e + 3 * V)
+    m0, m1 = load(rows, e), load(rows, e + V)
+    return m0, m1, load(rows, e + 2 * V), load(rows, e + 3 * V)
 
 
 @subroutine(forceinline=True)
-def _one(x, o, matrix, S, P, zero, V, y, p):
+def _one(x, o, matrix, y, p):
     """``products`` for one row, both halves of each sum together."""
+    rows, S, P, V, zero = matrix
     middle = (S + 1) // 2
     wide = P // (4 * V) * (4 * V)
     for j in range(0, wide, 4 * V):
         a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero
         for i in range(middle):
-            m0, m1, m2, m3 = _row(matrix, i * P + j, V)
+            m0, m1, m2, m3 = _row(rows, i * P + j, V)
             v = splat_at(x, o + i)
             a0, a1, a2, a3 = _times(v, m0, m1, m2, m3, a0, a1, a2, a3)
             k = i + middle
             if k < S:
-                m0, m1, m2, m3 = _row(matrix, k * P + j, V)
+                m0, m1, m2, m3 = _row(rows, k * P + j, V)
                 v = splat_at(x, o + k)
                 b0, b1, b2, b3 = _times(v, m0, m1, m2, m3, b0, b1, b2, b3)
         _put(y, p + j, V, a0 + b0, a1 + b1, a2 + b2, a3 + b3)
     for j in range(wide, P, V):
         a = b = zero
         for i in range(middle):
-            a = fma(splat_at(x, o + i), load(matrix, i * P + j), a)
+            a = fma(splat_at(x, o + i), load(rows, i * P + j), a)
             k = i + middle
             if k < S:
-                b = fma(splat_at(x, o + k), load(matrix, k * P + j), b)
+                b = fma(splat_at(x, o + k), load(rows, k * P + j), b)
         store(y, p + j, a + b)
 
 
 @subroutine
-def outer_sums(x, y, o, N, S, P, zero, V, matrix, total, lost, out, p):
+def outer_sums(x, y, o, N, matrix, sums, out, p):
     """``out(i, j) = matrix(i, j) sum over n in [1, N) of x_{n-1}(i) y_n(j)``.
 
     x_n and y_n are at offset ``o + n P``, out is ``[S, S]`` at p, N is at least 2.
-    ``total`` and ``lost`` are as large as the matrix, up to whole fours of rows: what
-    is summed over more than BLOCK steps is added up there with compensation. Blocks of
-    steps are outside: in one, the 16 sums of a tile stay in registers.
+    Both ``sums`` are as large as the matrix, up to whole fours of rows: what is summed
+    over more than BLOCK steps is added up there with compensation. Blocks of steps are
+    outside: in one, the 16 sums of a tile stay in registers.
     """
+    rows, S, P, V, zero = matrix
+    total, lost = sums
     alone = N - 1 <= BLOCK
     if not alone:
         for e in range(0, S * P, V):
@@ -152,10 +168,8 @@ def outer_sums(x, y, o, N, S, P, zero, V, matrix, total, lost, out, p):
         wide = P // (4 * V) * (4 * V)
         for j in range(0, wide, 4 * V):
             for i in range(0, S, 4):
-                _tile(
-                    alone, first, last, o, i, j, x, y, S, P, zero, V, matrix, total,
-                    lost, out, p,
-                )  # fmt: skip
+                to = (alone, i, S, P, rows, sums, out, p)
+                _tile(to, first, last, x, y, o, j, V, zero)
         for j in range(wide, P, V):
             for i in range(0, S, 4):
                 a = b = c = d = zero
@@ -164,19 +178,19 @@ def outer_sums(x, y, o, N, S, P, zero, V, matrix, total, lost, out, p):
                     e = o + n * P - P + i
                     a, b = _pair(x, e, e + 1, m, a, b)
                     c, d = _pair(x, e + 2, e + 3, m, c, d)
-                to = (alone, i, S, P, matrix, total, lost, out, p)
+                to = (alone, i, S, P, rows, sums, out, p)
                 _column(to, j, a, b, c, d)
     if not alone:
         for i in range(S):
             for j in range(0, P, V):
-                t = load(total, i * P + j) * load(matrix, i * P + j)
+                t = load(total, i * P + j) * load(rows, i * P + j)
                 store_some(out, p + i * S + j, S - j, t)
 
 
 @subroutine(forceinline=True)
-def _tile(
-    alone, first, last, o, i, j, x, y, S, P, zero, V, matrix, total, lost, out, p
-):
+def _tile(to, first, last, x, y, o, j, V, zero):
+    """16 sums: four rows from i on, as ``to`` says, and four vectors from j on."""
+    _, i, _, P, _, _, _, _ = to
     a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero
     c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = zero
     for n in range(first, last):
@@ -190,7 +204,6 @@ def _tile(
         c0, c1, c2, c3 = _times(v, m0, m1, m2, m3, c0, c1, c2, c3)
         v = splat_at(x, e + 3)
         d0, d1, d2, d3 = _times(v, m0, m1, m2, m3, d0, d1, d2, d3)
-    to = (alone, i, S, P, matrix, total, lost, out, p)
     _column(to, j, a0, b0, c0, d0)
     _column(to, j + V, a1, b1, c1, d1)
     _column(to, j + 2 * V, a2, b2, c2, d2)
@@ -200,19 +213,20 @@ def _tile(
 @subroutine(forceinline=True)
 def _column(to, j, a, b, c, d):
     """Four sums, below each other, to where they belong."""
-    alone, i, S, P, matrix, total, lost, out, p = to
+    alone, i, S, P, rows, sums, out, p = to
     e = i * P + j
     if not alone:
+        total, lost = sums
         add_at(e, total, lost, a)
         add_at(e + P, total, lost, b)
         add_at(e + 2 * P, total, lost, c)
         add_at(e + 3 * P, total, lost, d)
         return
     p += i * S + j
-    store_some(out, p, S - j, a * load(matrix, e))
+    store_some(out, p, S - j, a * load(rows, e))
     if i + 1 < S:
-        store_some(out, p + S, S - j, b * load(matrix, e + P))
+        store_some(out, p + S, S - j, b * load(rows, e + P))
     if i + 2 < S:
-        store_some(out, p + 2 * S, S - j, c * load(matrix, e + 2 * P))
+        store_some(out, p + 2 * S, S - j, c * load(rows, e + 2 * P))
     if i + 3 < S:
-        store_some(out, p + 3 * S, S - j, d * load(matrix, e + 3 * P))
+        store_some(out, p + 3 * S, S - j, d * load(rows, e + 3 * P))

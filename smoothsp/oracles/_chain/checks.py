@@ -127,7 +127,7 @@ def looked_at(chain: ChainBuffers, name: str = "") -> ChainBuffers:
     graph is captured.
     """
     if chain.plain:
-        if validation.is_ordinary(*chain.addresses, chain.shared):
+        if validation.is_ordinary(chain.addresses, chain.shared):
             return chain
         found, stuck = _look(chain)
     elif is_eager_tensor(chain.potentials[0], "cuda"):
@@ -166,7 +166,7 @@ def looked_at(chain: ChainBuffers, name: str = "") -> ChainBuffers:
 def _look(chain: ChainBuffers) -> tuple[int, Any]:
     """Bits of ``validation.look``, and the row and the step without an output."""
     stuck = np.empty(2, np.int64)
-    return validation.look(*chain.addresses, chain.shared, stuck), stuck
+    return validation.look(chain.addresses, chain.shared, stuck), stuck
 
 
 def _refuse_number(chain: ChainBuffers, name: str) -> None:

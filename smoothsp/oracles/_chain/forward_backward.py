@@ -56,7 +56,7 @@ def sums_of(chain: ChainBuffers, wide: bool, parts: Tensor | None = None) -> Sum
     out = (value, nodes, edges, heads, tails)
     if not chain.shared:
         _fill_by_laws(chain, np.ones(B, np.bool_), out, parts)
-    elif _fill(chain, wide, (out[0].data_ptr(), _at(parts), *_places(out[1:]))):
+    elif _fill(chain, wide, value.data_ptr(), _at(parts), _places(out[1:])):
         _fill_by_laws(chain, np.isnan(value.numpy()), out, parts)
     return out
 
@@ -71,7 +71,7 @@ def sums_at_once(chain: ChainBuffers, parts: Tensor | None) -> tuple[Tensor, Kep
     heads_at = edges_at + B * S * S * vector.itemsize
     tails_at = heads_at + B * S * vector.itemsize
     places = nodes.data_ptr(), edges_at, heads_at, tails_at
-    if _fill(chain, False, (value.data_ptr(), _at(parts), *places)):
+    if _fill(chain, False, value.data_ptr(), _at(parts), places):
         edges, heads, tails = torch.split(others, [B * S * S, B * S, B * S])
         ends = heads.view(B, S), tails.view(B, S)
         out = (value, nodes, edges.view(B, 1, S, S), *ends)
@@ -83,11 +83,13 @@ def _at(parts: Tensor | None) -> int:
     return 0 if parts is None else parts.data_ptr()
 
 
-def _places(tensors: Sequence[Tensor]) -> list[int]:
-    return [x.data_ptr() for x in tensors]
+def _places(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    return tuple(x.data_ptr() for x in tensors)
 
 
-def _fill(chain: ChainBuffers, wide: bool, places: Sequence[int]) -> int:
+def _fill(
+    chain: ChainBuffers, wide: bool, value: int, pairs: int, places: tuple[int, ...]
+) -> int:
     """Fill the outputs at these addresses; how many rows are not safe in the dtype."""
     where, (B, T, S) = chain.addresses, chain.sizes
     item = where[-1].itemsize
@@ -95,20 +97,22 @@ def _fill(chain: ChainBuffers, wide: bool, places: Sequence[int]) -> int:
     rows = B if way else rows_of_answers(B, T, S, item)
     if rows >= B:
         way = way or way_of_sums(where)
-        far: int = fused.sums(*where, *way, wide, *places)
+        far: int = fused.sums(where, *way, wide, value, pairs, places)
         return far
-    pair = 16 if places[1] else 0
-    sizes = (8 if wide else item, pair, *(item * x for x in (T * S, S * S, S, S)))
+    one, two = 8 if wide else item, 16 if pairs else 0
+    sizes = [item * x for x in (T * S, S * S, S, S)]
     some = {b: piece(where, b, rows) for b in range(0, B, rows)}
     pieces = [
         partial(
             fused.sums,
-            *one,
-            *way_of_sums(one),
+            rows_at,
+            *way_of_sums(rows_at),
             wide,
-            *(x + b * size for x, size in zip(places, sizes, strict=True)),
+            value + b * one,
+            pairs + b * two,
+            tuple(x + b * size for x, size in zip(places, sizes, strict=True)),
         )
-        for b, one in some.items()
+        for b, rows_at in some.items()
     ]
     return sum(run_all(pieces))
 

@@ -10,6 +10,7 @@ PyTorch, which replaces all of them in a process where one gave a wrong answer.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,12 +29,12 @@ def as_edges(transitions: Tensor) -> Tensor:
     return transitions[None, None] if transitions.dim() == 2 else transitions
 
 
-def _run(kernel: Callable[..., None], chain: tuple[Tensor, ...], *rest: Tensor) -> None:
+def _run(kernel: Callable[..., None], chain: tuple[Tensor, ...], *rest: Any) -> None:
     """Call a kernel on a chain, on further inputs and on outputs."""
     emissions, transitions, *others = chain
     inputs = (emissions, as_edges(transitions), *others)
     shared = transitions.dim() == 2
-    kernel(*(x.detach().contiguous() for x in inputs), shared, *rest)
+    kernel((*(x.detach().contiguous() for x in inputs), shared), *rest)
 
 
 def _capturing(near: Tensor) -> bool:
@@ -128,7 +129,7 @@ def _sums(kernel: Callable[..., None], chain: Chain) -> tuple[Tensor, ...]:
     value = new((B,), dtype=torch.float64)
     nodes, edges = new((B, T, S)), new((B, *as_edges(transitions).shape[1:]))
     heads, tails = new((B, S)), new((B, S))
-    _run(kernel, chain, value, nodes, edges, heads, tails)
+    _run(kernel, chain, value, (nodes, edges, heads, tails))
     return value, nodes, edges, heads, tails
 
 
@@ -146,8 +147,8 @@ def vjp(weights: Tensor, parts: tuple[Tensor, ...], shared: bool) -> tuple[Tenso
     new = nodes.new_empty
     moves = new((S, S) if shared else edges.shape)
     out = (torch.empty_like(nodes), moves, new(S), new(S))
-    given = (weights.to(nodes.dtype).contiguous(), nodes, edges, heads, tails)
-    cuda_vjp.vjp(*given, shared, *out)
+    weights = weights.to(nodes.dtype).contiguous()
+    cuda_vjp.vjp(weights, (nodes, edges, heads, tails), shared, out)
     return out
 
 
@@ -175,7 +176,7 @@ def _covariance(chain: Chain, *weights: Tensor) -> tuple[Tensor, ...]:
 
     given = [x.detach().contiguous() for x in weights]
     found = tuple(torch.empty_like(v) for v in given)
-    _run(kernels.covariance, chain, *given, *found)
+    _run(kernels.covariance, chain, given, found)
     return found
 
 

@@ -41,12 +41,12 @@ def _fill(
     labels = labels.contiguous()
     if chain.shared:
         out = value.data_ptr(), 0 if rest is None else rest.data_ptr()
-        place = fused.score_of(*chain.addresses, K, labels.data_ptr(), *out)
+        place = fused.score_of(chain.addresses, K, labels.data_ptr(), *out)
     else:
         lost = np.empty((0, 0)) if rest is None else rest.numpy()
         fault = np.empty(B, np.int64)
         paths = array(labels)
-        scores_cpu.score(0, B, *chain.arrays, paths, value.numpy(), lost, fault)
+        scores_cpu.score(0, B, chain.arrays, paths, value.numpy(), lost, fault)
         row = int(fault.argmax()) if B else 0
         place = row * T + int(fault[row]) if B and fault[row] >= 0 else -1
     if place >= 0:
@@ -146,11 +146,11 @@ def _count(
     shapes = (edges, (groups, S), (groups, S))
     sums = [new(shape, dtype=torch.float64) for shape in shapes]
     nodes, moves, heads, tails = (x.numpy() for x in (emissions, *sums))
-    given = (array(weights), paths, array(steps), array(lengths), shared, nodes)
+    given = (array(weights), paths, array(steps), array(lengths), shared)
     for g in range(groups):
         into = moves[g : g + 1] if shared else moves
         rows = B * g // groups, B * (g + 1) // groups
-        scores_cpu.count(*rows, *given, into, heads[g], tails[g])
+        scores_cpu.count(*rows, *given, (nodes, into, heads[g], tails[g]))
     transitions, start, end = (x.to(weights.dtype) for x in sums)
     return emissions, transitions[:, 0] if shared else transitions, start, end
 

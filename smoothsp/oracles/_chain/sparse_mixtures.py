@@ -28,16 +28,15 @@ def mixtures_of(
     if not chain.plain or not _LOW < strength < _HIGH:
         return None
     B, T, _ = chain.sizes
-    *arrays, shared = chain.arrays
-    wide = [x.astype(np.float64) for x in arrays[:4]]
+    arrays = chain.in_float64.arrays
     rows, C = np.argsort(-arrays[5], kind="stable"), _SLOTS
     outputs, weights = np.empty((B, C, T), np.int64), np.empty((B, C))
     gap, counts = np.empty(B), np.empty(B, np.int64)
     while True:
-        given = (*wide, *arrays[4:], shared, rows, strength, most, rounding)
+        given = (arrays, rows, strength, most, rounding)
         work = C * (chain.inner_steps + len(rows) * C * C) // 4
         buffers = outputs, weights, gap, counts
-        run_rows(chain_mixtures.mixtures, len(rows), work, *given, *buffers)
+        run_rows(chain_mixtures.mixtures, len(rows), work, *given, buffers)
         rows = rows[counts[rows] < 0]
         if len(rows) == 0:
             return *_heaviest_first(outputs, weights), torch.from_numpy(gap)

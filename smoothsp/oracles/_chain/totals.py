@@ -156,15 +156,12 @@ def _whole(
     total, slopes, moves = new(()), new(B, T, S), new(S, S)
     start, end = new(S), new(S)
     code = call(
-        *chain.addresses,
+        chain.addresses,
         y.data_ptr(),
         number,
         0 if weights is None else weights.data_ptr(),
         *options,
-        slopes.data_ptr(),
-        moves.data_ptr(),
-        start.data_ptr(),
-        end.data_ptr(),
+        (slopes.data_ptr(), moves.data_ptr(), start.data_ptr(), end.data_ptr()),
         total.data_ptr(),
     )
     return code, total, [slopes, moves, start, end]
@@ -189,13 +186,12 @@ def _by_pieces(
         [
             partial(
                 call,
-                *piece(chain.addresses, b, rows),
+                piece(chain.addresses, b, rows),
                 y[b:].data_ptr(),
                 number,
                 0 if weights is None else weights[b:].data_ptr(),
                 *options,
-                slopes[b:].data_ptr(),
-                *(x[i:].data_ptr() for x in shared),
+                (slopes[b:].data_ptr(), *(x[i:].data_ptr() for x in shared)),
                 totals[i:].data_ptr(),
             )
             for i, b in enumerate(firsts)
@@ -210,8 +206,8 @@ def _by_pieces(
     return fused.DONE, total, [slopes, *gradients]
 
 
-def _log_likelihood(*given: Any) -> int:
-    code: int = fused.log_likelihood(*given, *way_of_sums(given))
+def _log_likelihood(where: tuple[Any, ...], *given: Any) -> int:
+    code: int = fused.log_likelihood(where, *given, *way_of_sums(where))
     return code
 
 

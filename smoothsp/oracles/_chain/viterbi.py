@@ -52,18 +52,18 @@ def best_of(
         found, scores = labels.numpy(), np.empty(B)
         order = _longest_first(chain.arrays[5])
         right = found if gold is None else array(gold)
-        arrays = (*chain.arrays, order, right, cost, found, scores)
+        arrays = (chain.arrays, order, right, cost, found, scores)
         run_rows(viterbi.viterbi, B, _work(chain), *arrays, together=ROWS)
         return torch.from_numpy(scores).to(chain.dtype), labels
     where, rows = chain.addresses, rows_of_answers(B, T, S)
     if rows >= B:
-        fused.decode(*where, labels.data_ptr(), value.data_ptr())
+        fused.decode(where, labels.data_ptr(), value.data_ptr())
         return value, labels
     run_all(
         [
             partial(
                 fused.decode,
-                *piece(where, b, rows),
+                piece(where, b, rows),
                 labels[b:].data_ptr(),
                 value[b:].data_ptr(),
             )
@@ -114,10 +114,10 @@ def k_best_of(chain: ChainBuffers, k: int) -> tuple[Tensor, Tensor, Tensor]:
     if chain.shared and (work < 2 * WORK_PER_THREAD or torch.get_num_threads() == 1):
         values = chain.new(B, k)
         out = labels.data_ptr(), valid.data_ptr(), values.data_ptr()
-        fused.decode_topk(*chain.addresses, k, *out)
+        fused.decode_topk(chain.addresses, k, *out)
         return labels, valid, values
     order, scores = _longest_first(chain.arrays[5]), np.empty((B, k))
-    arrays = (*chain.arrays, order, labels.numpy(), valid.numpy(), scores)
+    arrays = (chain.arrays, order, labels.numpy(), valid.numpy(), scores)
     run_rows(viterbi.viterbi_topk, B, work, *arrays, together=ROWS)
     return labels, valid, torch.from_numpy(scores).to(chain.dtype)
 

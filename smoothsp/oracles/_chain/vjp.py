@@ -29,10 +29,10 @@ def vjp(weights: Tensor, parts: tuple[Tensor, ...], shared: bool) -> Gradients:
     out = _empty_gradients(parts, shared)
     if not shared:
         return _run(vjp_cpu.vjp, parts, shared, out, array(weights))
-    addresses = (x.data_ptr() for x in (*parts, *out))
-    given = (weights.data_ptr(), weights.stride(0), *addresses)
-    where = (*nodes.shape, VECTORS[nodes.dtype], *given)
-    run_rows(fused.vjp, PIECES, _work(parts), PIECES, *where)
+    sizes = (*nodes.shape, VECTORS[nodes.dtype])
+    places = (tuple(x.data_ptr() for x in four) for four in (parts, out))
+    given = (sizes, weights.data_ptr(), weights.stride(0), *places)
+    run_rows(fused.vjp, PIECES, _work(parts), PIECES, *given)
     return out
 
 
@@ -60,13 +60,13 @@ def vjp_in_place(
         end = others.new_empty(S)
         end_at = end.data_ptr()
     nodes_at = places[0] if first else 0
-    given = (*sizes, weights.data_ptr(), weights.stride(0), *places)
     out = (nodes_at, moves_at, start_at, end_at)
+    given = (sizes, weights.data_ptr(), weights.stride(0), places, out)
     work = B * T * S // 2
     if work < WORK_PER_THREAD:
-        fused.vjp(0, PIECES, PIECES, *given, *out)
+        fused.vjp(0, PIECES, PIECES, *given)
     else:
-        run_rows(fused.vjp, PIECES, work, PIECES, *given, *out)
+        run_rows(fused.vjp, PIECES, work, PIECES, *given)
     return nodes if first else None, moves, start, end
 
 
@@ -86,6 +86,7 @@ def _run(
     kernel: Any, parts: tuple[Tensor, ...], shared: bool, out: Gradients, *inputs: Any
 ) -> Gradients:
     nodes, moves, start, end = (x.numpy() for x in out)
-    given = (PIECES, *inputs, *(array(x) for x in parts), shared)
-    run_rows(kernel, PIECES, _work(parts), *given, nodes, moves.reshape(-1), start, end)
+    given = (PIECES, *inputs, tuple(array(x) for x in parts), shared)
+    flat = nodes, moves.reshape(-1), start, end
+    run_rows(kernel, PIECES, _work(parts), *given, flat)
     return out

@@ -96,9 +96,7 @@ def sums(
     def piece(first: int, last: int) -> None:
         scratch = room(query.edges, 3, number)
         rows = first, last, query.edges_at, query.rows_at
-        many.append(
-            inside_outside_cpu.sums(*rows, given.at, scratch, outwards, *places)
-        )
+        many.append(inside_outside_cpu.sums(*rows, given.at, scratch, outwards, places))
 
     lanes = LANES[own]
     run_rows(piece, B, query.work(lanes, SUM_STEPS), together=lanes)
@@ -212,7 +210,7 @@ def choose(
     def piece(first: int, last: int) -> None:
         scratch = room(query.edges, arrays, number)
         rows = first, last, query.edges_at, query.rows_at
-        kernel(*rows, given.at, scratch, *sizes, *places)
+        kernel(*rows, given.at, scratch, sizes, places)
 
     work = query.work(lanes, MAX_STEPS) + TRACE_STEPS * B * K * U
     run_rows(piece, B, work, together=lanes)

@@ -132,7 +132,7 @@ def descend(
     labels, bound = np.zeros((B, V), np.int64), np.empty(B)
     exact = np.empty(B, np.bool_)
     work = 20 * B * (V + edges.shape[1] * S) * S
-    given = *tables, *forests, max_rounds
+    given = *tables, forests, max_rounds
     run_rows(dual_decomposition.descend, B, work, *given, labels, bound, exact)
     found = (torch.from_numpy(x).to(nodes.device) for x in (labels, exact, bound))
     return tuple(found)  # type: ignore[return-value]

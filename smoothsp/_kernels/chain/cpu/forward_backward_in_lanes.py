@@ -22,6 +22,7 @@ there. Rows are sorted by length, so few lanes are idle.
 """
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from smoothsp._kernels.chain.cpu.forward_backward_over_states import (
     two_sum,
     two_sum_or_none,
 )
+from smoothsp._kernels.chain.cpu.records import Chain, Marginals
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays, exact_sums
@@ -51,65 +53,53 @@ from smoothsp._kernels.vectors.simd import (
 from smoothsp._kernels.vectors.simd_exp import exp, exponent, mantissa
 
 
+class Scratch(NamedTuple):
+    """What a group of L rows needs, and the exponentials of what rows share."""
+
+    zeros: Any  # [L]
+    move: Any  # [S, S], E
+    back: Any  # [S, S], its transpose
+    tail: Any  # [S], exponentials of end
+    ends: Any  # [L], lengths
+    weights: Any  # [T, S, L], e, then w, then u
+    alphas: Any  # [T, S, L], a, then a / (c z)
+    now: Any  # [S, L]
+    inverses: Any  # [T, L], 1 / c
+    nodes: Any  # [T, S, L]
+    total: Any  # [S, S, L], edges
+    lost: Any  # [S, S, L], what rounding took from them
+    # exponents and mantissas of inverses; reach; last z; what was taken out, in three
+    found: Any  # [7, L]
+
+
 @kernel(loops=False)
-def forward_backward(
-    first,
-    last,
-    emissions,
-    transitions,
-    start,
-    end,
-    steps,
-    lengths,
-    shared,
-    order,
-    zeros,
-    ceiling,
-    pending,
-    value,
-    nodes,
-    edges,
-    heads,
-    tails,
-):
+def forward_backward(first, last, chain, order, zeros, ceiling, pending, value, out):
     """Fill the rows ``order[first * L : last * L]``; clear ``pending`` where safe.
 
     ``zeros`` has L entries of the dtype to compute in, ``order`` lists the wanted rows,
     in a group the longest first, ceiling is ``eps / (S^2 T tiny)``. Outputs as in
     ``chain.cpu.laws.sums``.
     """
+    chain, out = Chain(*chain), Marginals(*out)
+    emissions, steps, lengths = chain.emissions, chain.steps, chain.lengths
+    nodes, edges, heads, tails = out
     T, S = emissions.shape[1], emissions.shape[2]
     L = len(zeros)
-    # one square of lanes more, or one vector, to begin at a cache line
-    weights = arrays.empty((T * S + L + 1) * L, zeros.dtype)
-    chances = arrays.empty((T * S + L + 1) * L, zeros.dtype)
-    total = arrays.empty((S * S + L + 1) * L, zeros.dtype)
-    lost = arrays.empty((S * S if T > BLOCK + 1 else 1) * L + L, zeros.dtype)
-    alphas = arrays.empty((T * S + 1) * L, zeros.dtype)
-    inverses = arrays.empty((T + 1) * L, zeros.dtype)
-    now = arrays.empty((S + 1) * L, zeros.dtype)
+    kept = _scratch(T, S, zeros)
     row = arrays.empty(T * S, emissions.dtype)
-    ends = arrays.empty(L, zeros.dtype)
-    # exponents and mantissas of inverses; reach; last z; what was taken out, in three
-    found = arrays.empty((7, L), zeros.dtype)
-    move = arrays.empty(S * S + L, zeros.dtype)
-    back = arrays.empty(S * S, zeros.dtype)
-    tail = arrays.empty(S + L, zeros.dtype)
-    top, last_top = take_exponentials(transitions, end, zeros, move, back, tail)
+    ends, found = kept.ends, kept.found
+    top, last_top = _take_exponentials(chain, kept)
     for group in range(first, last):
         rows = order[group * L : (group + 1) * L]
         N = lengths[rows[0]]
         for x in range(L):
             ends[x] = lengths[rows[x]] if x < len(rows) else 0
-        gather(emissions, steps, lengths, rows, N, row, zeros, weights)
-        forward(N, S, start, move, zeros, ends, weights, alphas, now, inverses, found)
-        backward(
-            N, S, rows, lengths, back, tail, zeros, ends, weights, alphas, now,
-            inverses, chances, found,
-        )  # fmt: skip
-        _sum_edges(N, S, zeros, alphas, weights, move, total, lost)
-        turn(N * S, zeros, chances)
-        turn(S * S, zeros, total)
+        gather(emissions, steps, lengths, rows, N, row, zeros, kept.weights)
+        _forward(N, chain.start, kept)
+        _backward(N, S, rows, lengths, kept)
+        _sum_edges(N, S, kept)
+        turn(N * S, zeros, kept.nodes)
+        turn(S * S, zeros, kept.total)
         for x in range(len(rows)):
             b = rows[x]
             own = lengths[b]
@@ -127,8 +117,8 @@ def forward_backward(
                 value[b, 0], value[b, 1] = total_of(
                     taken, rest, own, top, last_top, math.log(found[3, x]) - scale
                 )
-        scatter(steps, lengths, rows, pending, row, zeros, chances, nodes)
-        scatter_whole(S * S, rows, pending, zeros, total, edges)
+        scatter(steps, lengths, rows, pending, row, zeros, kept.nodes, nodes)
+        scatter_whole(S * S, rows, pending, zeros, kept.total, edges)
         for x in range(len(rows)):
             b = rows[x]
             own = lengths[b]
@@ -143,32 +133,57 @@ def forward_backward(
 
 
 @subroutine(loops=False)
-def take_exponentials(transitions, end, zeros, move, back, tail):
+def _scratch(T, S, zeros):
+    """Room for L rows of T steps.
+
+    One square of lanes more, or one vector, to begin at a cache line.
+    """
+    L = len(zeros)
+    return Scratch(
+        zeros,
+        arrays.empty(S * S + L, zeros.dtype),
+        arrays.empty(S * S, zeros.dtype),
+        arrays.empty(S + L, zeros.dtype),
+        arrays.empty(L, zeros.dtype),
+        arrays.empty((T * S + L + 1) * L, zeros.dtype),
+        arrays.empty((T * S + 1) * L, zeros.dtype),
+        arrays.empty((S + 1) * L, zeros.dtype),
+        arrays.empty((T + 1) * L, zeros.dtype),
+        arrays.empty((T * S + L + 1) * L, zeros.dtype),
+        arrays.empty((S * S + L + 1) * L, zeros.dtype),
+        arrays.empty((S * S if T > BLOCK + 1 else 1) * L + L, zeros.dtype),
+        arrays.empty((7, L), zeros.dtype),
+    )
+
+
+@subroutine(loops=False)
+def _take_exponentials(chain, kept):
     """Fill E, its transpose and the exponentials of end; return the largest scores."""
-    S = len(end)
-    top = exponentials(span(transitions), 0, S * S, S, zeros, S, span(move))
-    last_top = exponentials(span(end), 0, S, S, zeros, S, span(tail))
-    transposed(span(move), S, S, span(back))
+    S, zeros, move = len(chain.end), kept.zeros, span(kept.move)
+    top = exponentials(span(chain.transitions), 0, S * S, S, zeros, S, move)
+    last_top = exponentials(span(chain.end), 0, S, S, zeros, S, span(kept.tail))
+    transposed(move, S, S, span(kept.back))
     return top, last_top
 
 
 @subroutine
-def forward(N, S, start, move, zeros, ends, weights, alphas, now, inverses, found):
+def _forward(N, start, kept):
     """Fill weights w in place of potentials, alphas, and inverses 1 / c, 0 if idle.
 
     The product of the inverses is kept as exponent and mantissa: it stays in range, and
     no step needs a logarithm.
     """
+    S, zeros = len(start), kept.zeros
     L = len(zeros)
     zero = splat(zeros[0])
     one = splat(zeros.dtype.type(1))
-    move = span(move)
-    weights = aligned(weights)
-    alphas = aligned(alphas)
-    now = aligned(now)
-    inverses = aligned(inverses)
-    found = span(found)
-    ends = load(ends, 0)
+    move = span(kept.move)
+    weights = aligned(kept.weights)
+    alphas = aligned(kept.alphas)
+    now = aligned(kept.now)
+    inverses = aligned(kept.inverses)
+    found = span(kept.found)
+    ends = load(kept.ends, 0)
     least = splat(zeros.dtype.type(-np.inf))
     peaks = least
     for s in range(S if N > 0 else 0):
@@ -218,38 +233,24 @@ def forward(N, S, start, move, zeros, ends, weights, alphas, now, inverses, foun
 
 
 @subroutine
-def backward(
-    N,
-    S,
-    rows,
-    lengths,
-    back,
-    tail,
-    zeros,
-    ends,
-    weights,
-    alphas,
-    now,
-    inverses,
-    chances,
-    found,
-):
-    """Fill chances with the nodes, weights with u, and alphas with ``a / (c z)``.
+def _backward(N, S, rows, lengths, kept):
+    """Fill the nodes, weights with u, and alphas with ``a / (c z)``.
 
     From the last step of the longest row. ``found`` gets the reach and the last z.
     """
+    zeros = kept.zeros
     L = len(zeros)
     zero = splat(zeros[0])
     one = splat(zeros.dtype.type(1))
-    back = span(back)
-    tail = span(tail)
-    weights = aligned(weights)
-    alphas = aligned(alphas)
-    chances = aligned(chances)
-    now = aligned(now)
-    inverses = aligned(inverses)
-    found = span(found)
-    ends = load(ends, 0)
+    back = span(kept.back)
+    tail = span(kept.tail)
+    weights = aligned(kept.weights)
+    alphas = aligned(kept.alphas)
+    nodes = aligned(kept.nodes)
+    now = aligned(kept.now)
+    inverses = aligned(kept.inverses)
+    found = span(kept.found)
+    ends = load(kept.ends, 0)
     reach = zero
     last_z = one
     begun = 0
@@ -288,19 +289,20 @@ def backward(
         for s in range(S):
             p = o + s * L
             a = load(alphas, p) * share
-            store(chances, p, a * load(now, s * L))
+            store(nodes, p, a * load(now, s * L))
             store(alphas, p, a * inverse)
     store(found, 2 * L, reach)
     store(found, 3 * L, last_z)
 
 
 @subroutine(loops=False)
-def _sum_edges(N, S, zeros, alphas, pulls, move, total, lost):
+def _sum_edges(N, S, kept):
     """Fill total with ``E(i, j) sum_t a_{t-1}(i) u_t(j)``.
 
     In a pass of its own: a tile of sums then stays in registers over many steps.
     """
+    zeros = kept.zeros
     outer_sums(
-        aligned(alphas), aligned(pulls), N, S, splat(zeros[0]), len(zeros), span(move),
-        aligned(total), aligned(lost),
+        aligned(kept.alphas), aligned(kept.weights), N, S, splat(zeros[0]), len(zeros),
+        span(kept.move), aligned(kept.total), aligned(kept.lost),
     )  # fmt: skip

@@ -34,9 +34,11 @@ are summed over time after both passes, tile by tile, with the sums in registers
 """
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from smoothsp._kernels.chain.cpu.records import Chain, Marginals
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays, exact_sums
@@ -55,70 +57,57 @@ from smoothsp._kernels.vectors.simd import (
 )
 from smoothsp._kernels.vectors.simd_exp import exp
 from smoothsp._kernels.vectors.simd_parts import load_some, max_of, store_some, sum_of
-from smoothsp._kernels.vectors.state_products import ROWS, outer_sums, products
+from smoothsp._kernels.vectors.state_products import (
+    ROWS,
+    Matrix,
+    outer_sums,
+    products,
+)
+
+
+class Scratch(NamedTuple):
+    """What four rows need, and the exponentials of what rows share."""
+
+    P: Any
+    zeros: Any  # [V]
+    move: Any  # [S, P], E
+    back: Any  # [S, P], its transpose
+    tail: Any  # [P], exponentials of end
+    total: Any  # [S, P], sums of edges over many steps
+    lost: Any  # [S, P], what rounding took from them
+    weights: Any  # [4, T, P], w, then u
+    alphas: Any  # [4, T, P], a, then a / (c z)
+    now: Any  # [4, P]
+    inverses: Any  # [4, T], 1 / c
+    reach: Any  # [4, V]
 
 
 @kernel
-def forward_backward(
-    first,
-    last,
-    emissions,
-    transitions,
-    start,
-    end,
-    steps,
-    lengths,
-    shared,
-    order,
-    zeros,
-    ceiling,
-    pending,
-    value,
-    nodes,
-    edges,
-    heads,
-    tails,
-):
+def forward_backward(first, last, chain, order, zeros, ceiling, pending, value, out):
     """Fill the rows ``order[4 first : 4 last]``; clear ``pending`` where safe.
 
     ``zeros`` has V entries of the dtype to compute in, ``order`` lists the wanted rows,
     in a group the longest first, ceiling is ``eps / (S^2 T tiny)``. Outputs as in
     ``chain.cpu.laws.sums``.
     """
-    T, S = emissions.shape[1], emissions.shape[2]
-    V = len(zeros)
-    P = -(-S // V) * V
-    R = T * P
-    # whole fours of rows, and one vector more, to begin at a cache line
-    size = -(-S // 4) * 4 * P + V
-    move = arrays.zeros(size, zeros.dtype)
-    back = arrays.zeros(size, zeros.dtype)
-    tail = arrays.zeros(P + V, zeros.dtype)
-    more = size if T > BLOCK + 1 else V
-    total = arrays.empty(more, zeros.dtype)
-    lost = arrays.empty(more, zeros.dtype)
-    weights = arrays.empty(ROWS * R + V, zeros.dtype)
-    alphas = arrays.empty(ROWS * R + V, zeros.dtype)
-    now = arrays.empty(ROWS * P + V, zeros.dtype)
-    inverses = arrays.empty(ROWS * T, zeros.dtype)
-    reach = arrays.empty(ROWS * V, zeros.dtype)
+    chain, out = Chain(*chain), Marginals(*out)
+    T, S = chain.emissions.shape[1], chain.emissions.shape[2]
+    nodes, edges, heads, tails = out
+    steps, lengths = chain.steps, chain.lengths
+    kept = _scratch(T, S, zeros)
+    R, V = T * kept.P, len(zeros)
     peaks = arrays.empty((ROWS, 2), np.float64)
-    top, last_top = take_exponentials(transitions, end, P, zeros, move, back, tail)
+    top, last_top = _take_exponentials(chain, kept)
     for group in range(first, last):
         rows = order[group * ROWS : (group + 1) * ROWS]
         for q in range(len(rows)):
-            peaks[q, 0], peaks[q, 1] = weigh(
-                rows[q], q * R, emissions, start, steps, lengths, P, zeros, weights
-            )
-        forward(rows, lengths, T, S, P, zeros, move, weights, alphas, now, inverses)
-        backward(
-            rows, steps, lengths, P, zeros, back, tail, alphas, now, inverses, weights,
-            reach, nodes,
-        )  # fmt: skip
+            peaks[q, 0], peaks[q, 1] = _weigh(rows[q], q * R, chain, kept)
+        _forward(rows, chain, kept)
+        _backward(rows, chain, kept, nodes)
         for q in range(len(rows)):
             b = rows[q]
             N = lengths[b]
-            if N > 0 and not 16 * reach[q * V] <= ceiling * T * S:
+            if N > 0 and not 16 * kept.reach[q * V] <= ceiling * T * S:
                 continue
             pending[b] = False
             if N == 0:
@@ -128,28 +117,52 @@ def forward_backward(
                 heads[b] = 0
                 tails[b] = 0
                 continue
-            scale = log_product(inverses[q * T : q * T + N])
+            scale = log_product(kept.inverses[q * T : q * T + N])
             value[b, 0], value[b, 1] = total_of(
                 peaks[q, 0], peaks[q, 1], N, top, last_top, -scale
             )
             if N == 1:
                 edges[b] = 0
             else:
-                sum_edges(
-                    b, q * R, N, S, P, zeros, alphas, weights, move, total, lost, edges
-                )
+                _sum_edges(q * R, N, S, kept, edges, b)
             for s in range(S):
                 heads[b, s] = nodes[b, steps[b, 0], s]
                 tails[b, s] = nodes[b, steps[b, N - 1], s]
 
 
 @subroutine
-def take_exponentials(transitions, end, P, zeros, move, back, tail):
+def _scratch(T, S, zeros):
+    """Room for four rows of T steps, and one vector more, to begin at a cache line."""
+    V = len(zeros)
+    P = -(-S // V) * V
+    R = T * P
+    # whole fours of rows of a matrix
+    size = -(-S // 4) * 4 * P + V
+    more = size if T > BLOCK + 1 else V
+    return Scratch(
+        P,
+        zeros,
+        arrays.zeros(size, zeros.dtype),
+        arrays.zeros(size, zeros.dtype),
+        arrays.zeros(P + V, zeros.dtype),
+        arrays.empty(more, zeros.dtype),
+        arrays.empty(more, zeros.dtype),
+        arrays.empty(ROWS * R + V, zeros.dtype),
+        arrays.empty(ROWS * R + V, zeros.dtype),
+        arrays.empty(ROWS * P + V, zeros.dtype),
+        arrays.empty(ROWS * T, zeros.dtype),
+        arrays.empty(ROWS * V, zeros.dtype),
+    )
+
+
+@subroutine
+def _take_exponentials(chain, kept):
     """Fill E, its transpose and the exponentials of end; return the largest scores."""
-    S = len(end)
-    top = exponentials(span(transitions), 0, S * S, S, zeros, P, aligned(move))
-    last_top = exponentials(span(end), 0, S, S, zeros, P, aligned(tail))
-    transposed(aligned(move), S, P, aligned(back))
+    S, P, zeros = len(chain.end), kept.P, kept.zeros
+    move = aligned(kept.move)
+    top = exponentials(span(chain.transitions), 0, S * S, S, zeros, P, move)
+    last_top = exponentials(span(chain.end), 0, S, S, zeros, P, aligned(kept.tail))
+    transposed(move, S, P, aligned(kept.back))
     return top, last_top
 
 
@@ -182,21 +195,23 @@ def two_sum_or_none(a, b, least, zero):
 
 
 @subroutine
-def weigh(b, o, emissions, start, steps, lengths, P, zeros, weights):
+def _weigh(b, o, chain, kept):
     """Fill w of row b, at offset o; the sum of what was taken out, as two numbers."""
-    T, S = emissions.shape[1], emissions.shape[2]
+    T, S = chain.emissions.shape[1], chain.emissions.shape[2]
+    steps, lengths = chain.steps, chain.lengths
+    P, zeros = kept.P, kept.zeros
     V = len(zeros)
-    given = span(emissions)
-    start = span(start)
-    weights = aligned(weights)
-    least, zero = splat(zeros.dtype.type(-np.inf)), splat(zeros[0])
+    given = span(chain.emissions)
+    start = span(chain.start)
+    weights = aligned(kept.weights)
+    least = splat(zeros.dtype.type(-np.inf))
     total = rest = 0.0
     for n in range(lengths[b]):
         e = (b * T + steps[b, n]) * S
         r = o + n * P
         peaks = least
         if n == 0:
-            total = _first_step(given, start, e, o, S, P, V, least, zero, weights)
+            total = _first_step(given, start, e, o, S, P, zeros, weights)
         else:
             for j in range(0, P, V):
                 store(weights, r + j, load_some(given, e + j, S - j, least))
@@ -210,11 +225,13 @@ def weigh(b, o, emissions, start, steps, lengths, P, zeros, weights):
 
 
 @subroutine
-def _first_step(given, start, e, o, S, P, V, least, zero, weights):
+def _first_step(given, start, e, o, S, P, zeros, weights):
     """Fill emissions plus ``start``, less the largest, which is returned.
 
     What rounding takes from a sum is added once the largest is taken out.
     """
+    V = len(zeros)
+    least, zero = splat(zeros.dtype.type(-np.inf)), splat(zeros[0])
     peaks = least
     for j in range(0, P, V):
         x = load_some(given, e + j, S - j, least)
@@ -231,25 +248,28 @@ def _first_step(given, start, e, o, S, P, V, least, zero, weights):
 
 
 @subroutine
-def forward(rows, lengths, T, S, P, zeros, move, weights, alphas, now, inverses):
+def _forward(rows, chain, kept):
     """Fill ``a_t(j) = sum_i a_{t-1}(i) E(i, j) / c_{t-1} w_t(j)``, and ``1 / c_t``.
 
     Time is the outer loop: the product takes all rows that reach a step.
     """
+    T, S = chain.emissions.shape[1], chain.emissions.shape[2]
+    lengths = chain.lengths
+    P, zeros, inverses = kept.P, kept.zeros, kept.inverses
     V = len(zeros)
     R = T * P
     one = zeros.dtype.type(1)
     zero = splat(zeros[0])
-    move = aligned(move)
-    weights = aligned(weights)
-    alphas = aligned(alphas)
-    now = aligned(now)
+    move = Matrix(aligned(kept.move), S, P, V, zero)
+    weights = aligned(kept.weights)
+    alphas = aligned(kept.alphas)
+    now = aligned(kept.now)
     here = len(rows)
     for n in range(lengths[rows[0]]):
         while lengths[rows[here - 1]] <= n:
             here -= 1
         if n > 0:
-            products(alphas, (n - 1) * P, R, here, move, S, P, zero, V, now)
+            products(alphas, (n - 1) * P, R, here, move, now)
         for q in range(here):
             o = q * R + n * P
             total = zero
@@ -264,36 +284,24 @@ def forward(rows, lengths, T, S, P, zeros, move, weights, alphas, now, inverses)
 
 
 @subroutine
-def backward(
-    rows,
-    steps,
-    lengths,
-    P,
-    zeros,
-    back,
-    tail,
-    alphas,
-    now,
-    inverses,
-    weights,
-    reach,
-    nodes,
-):
+def _backward(rows, chain, kept, nodes):
     """Fill nodes; u replaces w, ``a / (c z)`` replaces a, 1 / z the last 1 / c.
 
     At each step: the product with the transpose, b, u, z and reach, then the nodes.
     """
     T, S = nodes.shape[1], nodes.shape[2]
+    steps, lengths = chain.steps, chain.lengths
+    P, zeros, inverses = kept.P, kept.zeros, kept.inverses
     V = len(zeros)
     R = T * P
     one = zeros.dtype.type(1)
     zero = splat(zeros[0])
-    back = aligned(back)
-    tail = aligned(tail)
-    weights = aligned(weights)
-    alphas = aligned(alphas)
-    now = aligned(now)
-    reach = span(reach)
+    back = Matrix(aligned(kept.back), S, P, V, zero)
+    tail = aligned(kept.tail)
+    weights = aligned(kept.weights)
+    alphas = aligned(kept.alphas)
+    now = aligned(kept.now)
+    reach = span(kept.reach)
     out = span(nodes)
     for q in range(len(rows)):
         store(reach, q * V, zero)
@@ -302,7 +310,7 @@ def backward(
     here = np.int64(0)
     for n in range(lengths[rows[0]] - 1, -1, -1):
         if here > 0:
-            products(weights, (n + 1) * P, R, here, back, S, P, zero, V, now)
+            products(weights, (n + 1) * P, R, here, back, now)
         while here < len(rows) and lengths[rows[here]] > n:
             # a row begins where it ends, with the end scores
             z = zero
@@ -354,9 +362,10 @@ def log_product(numbers):
 
 
 @subroutine
-def sum_edges(b, o, N, S, P, zeros, alphas, pulls, move, total, lost, edges):
-    """Fill the edges of row b from ``a / (c z)`` in alphas and u in pulls."""
-    outer_sums(
-        aligned(alphas), aligned(pulls), o, N, S, P, splat(zeros[0]), len(zeros),
-        aligned(move), aligned(total), aligned(lost), span(edges), b * S * S,
-    )  # fmt: skip
+def _sum_edges(o, N, S, kept, edges, b):
+    """Fill the edges of row b from ``a / (c z)`` and u, at offset o."""
+    zeros = kept.zeros
+    move = Matrix(aligned(kept.move), S, kept.P, len(zeros), splat(zeros[0]))
+    sums = aligned(kept.total), aligned(kept.lost)
+    shares, pulls = aligned(kept.alphas), aligned(kept.weights)
+    outer_sums(shares, pulls, o, N, move, sums, span(edges), b * S * S)

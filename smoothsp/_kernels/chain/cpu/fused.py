@@ -12,12 +12,10 @@ of a row,
 A loss fills its gradients in the same call. In ``log_likelihood`` the marginals of the
 nodes stand where the gradient of the emissions replaces them: they need no array.
 
-Sizes and addresses come first: B, T, S, then emissions, shared transitions,
-start, end, steps and lengths. Address 0 for steps and lengths: all positions are real.
-``zeros`` has the dtype of the potentials and as many entries as a vector has lanes.
-Sums go over a chain with one chain per lane or with one state per lane: of ``in_lanes``
-and ``over_states`` one is a number and the other None, and only the way that is used
-for is compiled.
+Outputs, given labels and weights are addresses, too; marginals and gradients are tuples
+of four. Sums go over a chain with one chain per lane or with one state per lane: of
+``in_lanes`` and ``over_states`` one is a number and the other None, and only the way
+that is used for is compiled.
 """
 
 import numpy as np
@@ -27,10 +25,15 @@ from smoothsp._kernels.chain.cpu import (
     forward_backward_over_states,
 )
 from smoothsp._kernels.chain.cpu.hinge import hinge, hinge_gradient
-from smoothsp._kernels.chain.cpu.scores import score
+from smoothsp._kernels.chain.cpu.records import (
+    Addresses,
+    Marginals,
+    Potentials,
+    chain_at,
+)
+from smoothsp._kernels.chain.cpu.scores import count, score
 from smoothsp._kernels.chain.cpu.viterbi import viterbi, viterbi_topk
 from smoothsp._kernels.chain.cpu.vjp import vjp as vjp_of_parts
-from smoothsp._kernels.chain.cpu.vjp import vjp_residual
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
@@ -45,31 +48,6 @@ DONE, UNSAFE = -1, -2
 _RANGE_32, _RANGE_64 = (
     float(x.eps) / float(x.tiny) for x in map(np.finfo, (np.float32, np.float64))
 )
-
-
-@subroutine(loops=False)
-def _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros):
-    if steps == 0:
-        real = arrays.empty((B, T), np.int64)
-        for b in range(B):
-            for t in range(T):
-                real[b, t] = t
-    else:
-        real = at(steps, (B, T), np.int64)
-    sizes = arrays.empty(B, np.int64)
-    for b in range(B):
-        sizes[b] = T
-    if lengths != 0:
-        sizes = at(lengths, (B,), np.int64)
-    return (
-        at(emissions, (B, T, S), zeros),
-        at(transitions, (1, 1, S, S), zeros),
-        at(start, (S,), zeros),
-        at(end, (S,), zeros),
-        real,
-        sizes,
-        True,
-    )
 
 
 @subroutine
@@ -91,28 +69,52 @@ def _longest_first(lengths, T):
 
 
 @subroutine(loops=False)
-def _scores(chain, paths, scores, lost):
-    """Fill scores[B, 1] of paths[B, T]; returns the place of a wrong label, or -1.
-
-    ``lost[B, 1]`` is what rounding took from the scores.
-    """
-    B, T = paths.shape
-    fault = arrays.empty(B, np.int64)
-    score(0, B, *chain, paths.reshape(B, 1, T), scores, lost, fault)
-    for b in range(B):
+def _place(fault, T):
+    """``b T + t`` of the first row b with a fault, at t; -1 if there is none."""
+    for b in range(len(fault)):
         if fault[b] >= 0:
             return b * T + fault[b]
     return -1
 
 
 @subroutine(loops=False)
-def _row_weights(B, weight, weights, zeros):
-    found = arrays.empty(B, zeros.dtype)
-    for b in range(B):
+def _row_weights(weight, weights, where):
+    """Weights [B]: those at an address, or one for all where that is 0."""
+    found = arrays.empty(where.B, where.zeros.dtype)
+    for b in range(where.B):
         found[b] = weight
     if weights != 0:
-        copy(at(weights, (B,), zeros), found)
+        copy(at(weights, (where.B,), where.zeros), found)
     return found
+
+
+@subroutine(loops=False)
+def _weighted_sum(weights, values):
+    """``sum_b g_b values(b)``; rows without weight may have infinite values."""
+    total = 0.0
+    for b in range(len(weights)):
+        if weights[b] != 0:
+            total += weights[b] * values[b]
+    return total
+
+
+@subroutine(loops=False)
+def _empty_gradients(gradients, where):
+    """Those of the emissions at their address, room for the others in float64."""
+    B, T, S = where.B, where.T, where.S
+    nodes = at(gradients[0], (B, T, S), where.zeros)
+    return Potentials(
+        nodes, arrays.zeros((1, 1, S, S)), arrays.zeros(S), arrays.zeros(S)
+    )
+
+
+@subroutine(loops=False)
+def _store_shared(found, gradients, where):
+    """Put the gradients that rows share at their addresses."""
+    S, zeros = where.S, where.zeros
+    copy(found.transitions.ravel(), at(gradients[1], (S * S,), zeros))
+    copy(found.start, at(gradients[2], (S,), zeros))
+    copy(found.end, at(gradients[3], (S,), zeros))
 
 
 @kernel
@@ -135,145 +137,92 @@ def positions(B, T, mask, steps, lengths):
 
 
 @kernel
-def decode(
-    B, T, S, emissions, transitions, start, end, steps, lengths, zeros, labels, value
-):
+def decode(where, labels, value):
     """Fill labels[B, T] with a maximiser, -1 where masked, and value[B], its score."""
-    chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
-    order = _longest_first(chain[5], T)
+    where = Addresses(*where)
+    B, T = where.B, where.T
+    chain = chain_at(where, True)
+    order = _longest_first(chain.lengths, T)
     found = at(labels, (B, T), np.int64)
     scores = arrays.empty(B)
-    viterbi(0, B, *chain, order, found, 0.0, found, scores)
-    copy(scores, at(value, (B,), zeros))
+    viterbi(0, B, chain, order, found, 0.0, found, scores)
+    copy(scores, at(value, (B,), where.zeros))
 
 
 @kernel
-def decode_topk(
-    B,
-    T,
-    S,
-    emissions,
-    transitions,
-    start,
-    end,
-    steps,
-    lengths,
-    zeros,
-    K,
-    labels,
-    valid,
-    values,
-):
+def decode_topk(where, K, labels, valid, values):
     """Fill labels[B, K, T], valid[B, K] and values[B, K] with the K best outputs."""
-    chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
-    order = _longest_first(chain[5], T)
+    where = Addresses(*where)
+    B, T = where.B, where.T
+    chain = chain_at(where, True)
+    order = _longest_first(chain.lengths, T)
     scores = arrays.empty((B, K))
-    viterbi_topk(
-        0, B, *chain, order, at(labels, (B, K, T), np.int64),
-        at(valid, (B, K), np.bool_), scores,
-    )  # fmt: skip
-    copy(scores.ravel(), at(values, (B * K,), zeros))
+    found, exist = at(labels, (B, K, T), np.int64), at(valid, (B, K), np.bool_)
+    viterbi_topk(0, B, chain, order, found, exist, scores)
+    copy(scores.ravel(), at(values, (B * K,), where.zeros))
 
 
 @kernel
-def score_of(
-    B,
-    T,
-    S,
-    emissions,
-    transitions,
-    start,
-    end,
-    steps,
-    lengths,
-    zeros,
-    K,
-    labels,
-    value,
-    rest,
-):
+def score_of(where, K, labels, value, rest):
     """Fill value[B, K] and rest[B, K] as ``scores.score``, both float64.
 
     Address 0 for ``rest``: it is not wanted. Returns ``b T + t``, the place of a wrong
     label, or -1.
     """
-    chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
+    where = Addresses(*where)
+    B, T = where.B, where.T
     paths = at(labels, (B, K, T), np.int64)
     lost = at(rest, (B if rest != 0 else 0, K), np.float64)
     fault = arrays.empty(B, np.int64)
-    score(0, B, *chain, paths, at(value, (B, K), np.float64), lost, fault)
-    for b in range(B):
-        if fault[b] >= 0:
-            return b * T + fault[b]
-    return -1
+    score(
+        0, B, chain_at(where, True), paths, at(value, (B, K), np.float64), lost, fault
+    )
+    return _place(fault, T)
 
 
 @subroutine(loops=False)
-def _sums(
-    chain, zeros, log_z, nodes, edges, heads, tails, pending, in_lanes, over_states
-):
-    """Fill log_z[B, 2] and the marginals; clear ``pending`` of the rows that are safe.
+def _sums(chain, zeros, log_z, marginals, in_lanes, over_states):
+    """Fill log_z[B, 2] and the marginals; returns which rows[B] are pending.
 
-    The others are not safe in this dtype.
+    Those are not safe in this dtype.
     """
-    B, T, S = nodes.shape
+    B, T, S = chain.emissions.shape
     control = flush()
-    order = _longest_first(chain[5], T)
+    order = _longest_first(chain.lengths, T)
     ceiling = (_RANGE_32 if zeros.itemsize == 4 else _RANGE_64) / (max(T, 1) * S * S)
-    if over_states is not None:
-        forward_backward_over_states.forward_backward(
-            0, -(-B // ROWS), *chain, order, zeros, ceiling, pending,
-            log_z, nodes, edges, heads, tails,
-        )  # fmt: skip
-    if in_lanes is not None:
-        forward_backward_in_lanes.forward_backward(
-            0, -(-B // len(zeros)), *chain, order, zeros, ceiling, pending,
-            log_z, nodes, edges, heads, tails,
-        )  # fmt: skip
-    restore(control)
-
-
-@kernel
-def sums(
-    B,
-    T,
-    S,
-    emissions,
-    transitions,
-    start,
-    end,
-    steps,
-    lengths,
-    zeros,
-    in_lanes,
-    over_states,
-    wide,
-    value,
-    parts,
-    nodes,
-    edges,
-    heads,
-    tails,
-):
-    """Fill the log-partition ``value[B]`` and the marginals.
-
-    As ``forward_backward_in_lanes``. The value is float64 if ``wide``, else of the
-    dtype of ``zeros``; ``parts[B, 2]`` is the same as a sum of two float64 numbers,
-    unless the address is 0. Returns how many rows are not safe in this dtype; their
-    value is NaN.
-    """
-    chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
-    log_z = arrays.empty((B, 2))
-    if parts != 0:
-        log_z = at(parts, (B, 2), np.float64)
     pending = arrays.empty(B, np.bool_)
     for b in range(B):
         pending[b] = True
-    _sums(
-        chain, zeros, log_z, at(nodes, (B, T, S), zeros),
-        at(edges, (B, 1, S, S), zeros), at(heads, (B, S), zeros),
-        at(tails, (B, S), zeros), pending, in_lanes, over_states,
-    )  # fmt: skip
+    if over_states is not None:
+        groups = -(-B // ROWS)
+        forward_backward_over_states.forward_backward(
+            0, groups, chain, order, zeros, ceiling, pending, log_z, marginals
+        )
+    if in_lanes is not None:
+        groups = -(-B // len(zeros))
+        forward_backward_in_lanes.forward_backward(
+            0, groups, chain, order, zeros, ceiling, pending, log_z, marginals
+        )
+    restore(control)
+    return pending
+
+
+@kernel
+def sums(where, in_lanes, over_states, wide, value, parts, marginals):
+    """Fill the log-partition ``value[B]`` and the marginals.
+
+    As ``forward_backward_in_lanes``. The value is float64 if ``wide``, else of the
+    dtype of the potentials; ``parts[B, 2]`` is the same as a sum of two float64
+    numbers, unless the address is 0. Returns how many rows are not safe in this dtype;
+    their value is NaN.
+    """
+    where = Addresses(*where)
+    B, zeros = where.B, where.zeros
+    log_z = arrays.empty((B, 2))
+    if parts != 0:
+        log_z = at(parts, (B, 2), np.float64)
+    out = _marginals(marginals, where)
+    pending = _sums(chain_at(where, True), zeros, log_z, out, in_lanes, over_states)
     far = 0
     for b in range(B):
         if pending[b]:
@@ -286,47 +235,50 @@ def sums(
     return far
 
 
-@kernel
-def vjp(
-    first,
-    last,
-    pieces,
-    B,
-    T,
-    S,
-    zeros,
-    weights,
-    stride,
-    nodes,
-    edges,
-    heads,
-    tails,
-    emissions_grad,
-    transitions_grad,
-    start_grad,
-    end_grad,
-):
-    """Fill the gradients with ``weights[stride * b]`` times the parts of row b.
+@subroutine(loops=False)
+def _marginals(places, where):
+    """The marginals at these addresses, edges summed over time."""
+    B, T, S, zeros = where.B, where.T, where.S, where.zeros
+    return Marginals(
+        at(places[0], (B, T, S), zeros),
+        at(places[1], (B, 1, S, S), zeros),
+        at(places[2], (B, S), zeros),
+        at(places[3], (B, S), zeros),
+    )
 
-    Transitions are shared; pieces ``first`` to ``last`` of ``pieces``. A gradient whose
-    address is 0 is not wanted; that of the emissions may take the place of ``nodes``.
+
+@kernel
+def vjp(first, last, pieces, sizes, weights, stride, marginals, gradients):
+    """Fill the gradients with ``weights[stride * b]`` times the marginals of row b.
+
+    ``sizes`` are B, T, S and ``zeros``; transitions are shared. Pieces ``first`` to
+    ``last`` of ``pieces``. A gradient whose address is 0 is not wanted; that of the
+    emissions may take the place of the nodes.
     """
+    B, T, S, zeros = sizes
     row_weights = arrays.empty(B, zeros.dtype)
     given = at(weights, (max(B - 1, 0) * stride + 1,), zeros)
     for b in range(B):
         row_weights[b] = given[b * stride]
-    chances = at(nodes, (B, T, S), zeros)
-    if emissions_grad == nodes:
+    nodes, edges, heads, tails = marginals
+    emissions, transitions, start, end = gradients
+    if emissions == nodes:
         rows = B * first // pieces, B * last // pieces
         scale_rows(rows[0], rows[1], T * S, weights, stride, nodes, zeros)
-        emissions_grad = 0
-    vjp_of_parts(
-        first, last, pieces, row_weights, chances, at(edges, (B, 1, S, S), zeros),
-        at(heads, (B, S), zeros), at(tails, (B, S), zeros), True,
-        _wanted(emissions_grad, B * T * S, zeros),
-        _wanted(transitions_grad, S * S, zeros), _wanted(start_grad, S, zeros),
-        _wanted(end_grad, S, zeros),
-    )  # fmt: skip
+        emissions = 0
+    parts = Marginals(
+        at(nodes, (B, T, S), zeros),
+        at(edges, (B, 1, S, S), zeros),
+        at(heads, (B, S), zeros),
+        at(tails, (B, S), zeros),
+    )
+    out = Potentials(
+        _wanted(emissions, B * T * S, zeros),
+        _wanted(transitions, S * S, zeros),
+        _wanted(start, S, zeros),
+        _wanted(end, S, zeros),
+    )
+    vjp_of_parts(first, last, pieces, row_weights, parts, True, out)
 
 
 @subroutine
@@ -337,26 +289,7 @@ def _wanted(address, size, zeros):
 
 @kernel
 def log_likelihood(
-    B,
-    T,
-    S,
-    emissions,
-    transitions,
-    start,
-    end,
-    steps,
-    lengths,
-    zeros,
-    labels,
-    weight,
-    weights,
-    emissions_grad,
-    transitions_grad,
-    start_grad,
-    end_grad,
-    total,
-    in_lanes,
-    over_states,
+    where, labels, weight, weights, gradients, total, in_lanes, over_states
 ):
     """Fill ``total``, the weighted sum of the log-probabilities of labels[B, T].
 
@@ -364,97 +297,72 @@ def log_likelihood(
     not 0. Returns ``DONE``; ``UNSAFE`` if a row is not safe in this dtype; or
     ``b T + t``, the place of a label out of range.
     """
-    chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
-    real, sizes = chain[4], chain[5]
-    paths = at(labels, (B, T), np.int64)
+    where = Addresses(*where)
+    B, T, S, zeros = where.B, where.T, where.S, where.zeros
+    chain = chain_at(where, True)
+    paths = at(labels, (B, 1, T), np.int64)
     scores, lost = arrays.empty((B, 1)), arrays.empty((B, 1))
-    wrong = _scores(chain, paths, scores, lost)
+    fault = arrays.empty(B, np.int64)
+    score(0, B, chain, paths, scores, lost, fault)
+    wrong = _place(fault, T)
     if wrong >= 0:
         return wrong
     log_z = arrays.empty((B, 2))
-    nodes = at(emissions_grad, (B, T, S), zeros)
-    edges = arrays.empty((B, 1, S, S), zeros.dtype)
-    heads = arrays.empty((B, S), zeros.dtype)
-    tails = arrays.empty((B, S), zeros.dtype)
-    pending = arrays.empty(B, np.bool_)
-    for b in range(B):
-        pending[b] = True
-    _sums(
-        chain, zeros, log_z, nodes, edges, heads, tails, pending, in_lanes, over_states
+    found = _empty_gradients(gradients, where)
+    marginals = Marginals(
+        found.emissions,
+        arrays.empty((B, 1, S, S), zeros.dtype),
+        arrays.empty((B, S), zeros.dtype),
+        arrays.empty((B, S), zeros.dtype),
     )
+    pending = _sums(chain, zeros, log_z, marginals, in_lanes, over_states)
+    log_p = arrays.empty(B)
     for b in range(B):
         if pending[b]:
             return UNSAFE
-    row_weights = _row_weights(B, weight, weights, zeros)
-    sum_ = 0.0
-    for b in range(B):
-        # forbidden labels may weigh 0
-        if row_weights[b] == 0:
-            continue
         # in two numbers each, so that large ones cancel; rounding may leave more than 0
         chance = (scores[b, 0] - log_z[b, 0]) + (lost[b, 0] - log_z[b, 1])
-        sum_ += row_weights[b] * min(chance, 0.0)
-    at(total, (1,), zeros)[0] = sum_
-    vjp_residual(
-        0, 1, 1, row_weights, paths, real, sizes, nodes, edges, heads, tails,
-        nodes, at(transitions_grad, (S * S,), zeros), at(start_grad, (S,), zeros),
-        at(end_grad, (S,), zeros),
-    )  # fmt: skip
+        log_p[b] = min(chance, 0.0)
+    row_weights = _row_weights(weight, weights, where)
+    at(total, (1,), zeros)[0] = _weighted_sum(row_weights, log_p)
+    # g_b ([y uses part] - P(part)), in place of the marginals of the nodes
+    minus = arrays.empty(B, zeros.dtype)
+    for b in range(B):
+        minus[b] = -row_weights[b]
+    flat = Potentials(
+        found.emissions, found.transitions.reshape(-1), found.start, found.end
+    )
+    vjp_of_parts(0, 1, 1, minus, marginals, True, flat)
+    one_each = row_weights.reshape(B, 1)
+    count(0, B, one_each, paths, chain.steps, chain.lengths, True, found)
+    _store_shared(found, gradients, where)
     return DONE
 
 
 @kernel
-def violation(
-    B,
-    T,
-    S,
-    emissions,
-    transitions,
-    start,
-    end,
-    steps,
-    lengths,
-    zeros,
-    labels,
-    weight,
-    weights,
-    cost_scale,
-    emissions_grad,
-    transitions_grad,
-    start_grad,
-    end_grad,
-    total,
-):
+def violation(where, labels, weight, weights, cost_scale, gradients, total):
     """Fill ``total``, the weighted sum of the margin violations of labels[B, T].
 
     And its gradients; the cost of an output is ``cost_scale`` times its wrong labels.
     Arguments and result as ``log_likelihood``.
     """
-    chain = _chain(B, T, S, emissions, transitions, start, end, steps, lengths, zeros)
-    real, sizes = chain[4], chain[5]
+    where = Addresses(*where)
+    B, T = where.B, where.T
+    chain = chain_at(where, True)
     paths = at(labels, (B, T), np.int64)
-    order = _longest_first(sizes, T)
+    order = _longest_first(chain.lengths, T)
     best = arrays.empty((B, T), np.int64)
     excess = arrays.empty(B)
     fault = arrays.empty(B, np.int64)
-    hinge(0, B, *chain, order, paths, cost_scale, best, excess, fault)
-    for b in range(B):
-        if fault[b] >= 0:
-            return b * T + fault[b]
-    row_weights = _row_weights(B, weight, weights, zeros)
-    sum_ = 0.0
-    for b in range(B):
-        if row_weights[b] == 0:
-            continue
-        sum_ += row_weights[b] * excess[b]
-    at(total, (1,), zeros)[0] = sum_
-    nodes = at(emissions_grad, (B, T, S), zeros)
-    nodes[:] = 0
-    moves = arrays.zeros((1, 1, S, S))
-    ends = arrays.zeros((2, S))
-    found = (nodes, moves, ends[0], ends[1])
-    hinge_gradient(0, B, best, paths, real, sizes, True, row_weights, *found)
-    copy(moves.ravel(), at(transitions_grad, (S * S,), zeros))
-    copy(ends[0], at(start_grad, (S,), zeros))
-    copy(ends[1], at(end_grad, (S,), zeros))
+    hinge(0, B, chain, order, paths, cost_scale, best, excess, fault)
+    wrong = _place(fault, T)
+    if wrong >= 0:
+        return wrong
+    row_weights = _row_weights(weight, weights, where)
+    at(total, (1,), where.zeros)[0] = _weighted_sum(row_weights, excess)
+    found = _empty_gradients(gradients, where)
+    found.emissions[:] = 0
+    real = chain.steps, chain.lengths, True
+    hinge_gradient(0, B, best, paths, *real, row_weights, found)
+    _store_shared(found, gradients, where)
     return DONE

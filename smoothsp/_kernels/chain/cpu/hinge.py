@@ -14,29 +14,14 @@ other: what is common to the labels of a position leaves no rounding.
 
 import numpy as np
 
+from smoothsp._kernels.chain.cpu.records import Chain
 from smoothsp._kernels.chain.cpu.viterbi import viterbi
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 
 
 @kernel
-def hinge(
-    first,
-    last,
-    emissions,
-    transitions,
-    start,
-    end,
-    steps,
-    lengths,
-    shared,
-    order,
-    gold,
-    cost,
-    labels,
-    value,
-    fault,
-):
+def hinge(first, last, chain, order, gold, cost, labels, value, fault):
     """Fill labels[B, T] with a maximiser, -1 where masked, and value[B] in float64.
 
     For the rows ``order[first:last]``, as ``chain.cpu.viterbi.viterbi``.
@@ -44,7 +29,8 @@ def hinge(
     first position with a gold label outside [0, S), or -1; where a range of rows has a
     fault, nothing else is filled. A gold output that is forbidden has value inf.
     """
-    S = emissions.shape[2]
+    chain = Chain(*chain)
+    S, steps, lengths = chain.emissions.shape[2], chain.steps, chain.lengths
     sound = True
     for b in order[first:last]:
         fault[b] = -1
@@ -56,21 +42,16 @@ def hinge(
                 break
     if not sound:
         return
-    viterbi(
-        first, last, emissions, transitions, start, end, steps, lengths, shared, order,
-        gold, cost, labels, value,
-    )  # fmt: skip
-    parts = emissions, transitions, start, end
+    viterbi(first, last, chain, order, gold, cost, labels, value)
     for b in order[first:last]:
-        N = lengths[b]
-        value[b] = _excess(b, N, *parts, steps, shared, gold, cost, labels)
+        value[b] = _excess(b, chain, gold, cost, labels)
 
 
 @subroutine
-def _excess(
-    b, N, emissions, transitions, start, end, steps, shared, gold, cost, labels
-):  # fmt: skip
+def _excess(b, chain, gold, cost, labels):
     """How far the score of labels[b] with its cost is above that of gold[b]."""
+    emissions, transitions, start, end, steps, lengths, shared = chain
+    N = lengths[b]
     # the difference of a part that both use is 0; two sums, that neither waits
     nodes = moves = 0.0
     one = np.uint64(1)
@@ -97,25 +78,14 @@ def _excess(
 
 
 @kernel
-def hinge_gradient(
-    first,
-    last,
-    labels,
-    gold,
-    steps,
-    lengths,
-    shared,
-    weights,
-    emissions,
-    transitions,
-    start,
-    end,
-):
+def hinge_gradient(first, last, labels, gold, steps, lengths, shared, weights, out):
     """Put weights[B] on the parts that labels[B, T] use, less those that gold uses.
 
-    Outputs are 0 before, and stay 0 where both use a part. What rows share is added up
-    in the order of the rows: give one call all rows.
+    ``out`` are numbers in the shapes of the potentials, 0 before; they stay 0 where
+    both use a part. What rows share is added up in the order of the rows: give one call
+    all rows.
     """
+    emissions, transitions, start, end = out
     for b in range(first, last):
         weight = weights[b]
         i = y = 0

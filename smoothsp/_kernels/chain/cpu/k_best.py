@@ -21,6 +21,8 @@ entries that they extend, so that vectors over states find the maximum.
 The method is known as recursive enumeration of the k shortest paths.
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from smoothsp._kernels.chain.cpu.viterbi_over_states import (
@@ -42,6 +44,30 @@ UNKNOWN, NONE = -1, -2
 ENTRY, LABEL, OTHER = range(3)
 
 
+class Prefixes(NamedTuple):
+    """Scores of prefixes, and the potentials by which they are extended."""
+
+    emissions: Any  # [B, T, S]
+    transitions: Any  # [B, T - 1, S, S], unless shared
+    steps: Any  # [B, T]
+    shared: Any
+    columns: Any  # [S + 1, P], shared transitions and ``end``; or room for one, and end
+    alpha: Any  # of a row [T, P], of the best prefix that ends in a state
+    P: Any  # S up to whole vectors, with -inf in padding
+
+
+class Lists(NamedTuple):
+    """Scratch: cells, their entries, and the path of the last output."""
+
+    first: Any  # [T, S], the first entry of a cell, or -1
+    opened: Any  # [cells], those that have one
+    value: Any  # [entries], scores
+    links: Any  # [entries, 4]
+    offers: Any  # [rooms, 2, P]
+    path: Any  # [3, T + 1]
+    others: Any  # [T + 1], scores of second candidates
+
+
 @subroutine(forceinline=True)
 def size_of_offers(T, S, P, K):
     """Numbers that ``k_best`` keeps of candidates, for chains of up to T steps."""
@@ -49,7 +75,7 @@ def size_of_offers(T, S, P, K):
 
 
 @subroutine
-def workspace(T, S, K, offers):
+def empty_lists(T, S, K, offers):
     """Scratch of ``k_best`` for chains of up to T steps.
 
     ``offers``: cache lines with room for ``size_of_offers`` numbers.
@@ -62,24 +88,22 @@ def workspace(T, S, K, offers):
     links = arrays.empty((entries, 4), np.int32)
     path = arrays.empty((3, T + 1), np.int64)
     others = arrays.empty(T + 1, np.float64)
-    return first, opened, value, links, offers, path, others
+    return Lists(first, opened, value, links, offers, path, others)
 
 
 @subroutine
-def k_best(b, N, alpha, o, P, parts, columns, space, labels, valid, scores):
+def k_best(b, N, o, prefixes, lists, out):
     """Fill labels[b, 1:, T] with the best outputs of row b but one, and valid[b, 1:].
 
-    And scores[b, 1:], -inf where there is no such output.
+    And scores[b, 1:], -inf where there is no such output. ``out`` are all three.
 
-    labels[b, 0] holds the best, which exists. ``alpha[o + n P + s]`` is the score of
-    the best prefix of n + 1 labels that ends in s, -inf in padding. ``parts`` are
-    (emissions, transitions, steps, shared), ``columns`` those of the shared transitions
-    and then ``end``, all padded to P; or room for one and then ``end``. Sums run in
+    labels[b, 0] holds the best, which exists. Prefixes of row b begin at o. Sums run in
     time order. Ties go to the lower state, so the K best are a prefix of the K + 1
     best. Outputs that score -inf are not listed. Time O(K N S).
     """
-    emissions, transitions, steps, shared = parts
-    first, opened, value, links, offers, path, others = space
+    emissions, _, steps, _, columns, alpha, P = prefixes
+    first, opened, value, links, _, path, _ = lists
+    labels, valid, scores = out
     T, S = emissions.shape[1], emissions.shape[2]
     K = labels.shape[1]
     valid[b, 1:] = False
@@ -109,10 +133,7 @@ def k_best(b, N, alpha, o, P, parts, columns, space, labels, valid, scores):
     cells = N
     rooms = 0
     for k in range(1, K):
-        used, rooms = _advance(
-            b, N, used, rooms, alpha, o, P, emissions, transitions, steps, shared,
-            columns, value, links, offers, path, others, down,
-        )  # fmt: skip
+        used, rooms = _advance(b, N, o, prefixes, lists, used, rooms, down)
         entry = links[path[ENTRY, N], NEXT]
         if entry == NONE:
             labels[b, k:] = -1
@@ -138,7 +159,7 @@ def k_best(b, N, alpha, o, P, parts, columns, space, labels, valid, scores):
                     links[before, NEXT] = NONE
                     links[before, ROOM] = -1
                     if n > 0:
-                        p = _column(b, n, j, P, transitions, steps, shared, columns)
+                        p = _column(b, n, j, prefixes)
                         q = o + (n - 1) * P
                         i = place_of_max(alpha, q, columns, p, S, P, down)
                         links[before, STATE] = i
@@ -152,8 +173,9 @@ def k_best(b, N, alpha, o, P, parts, columns, space, labels, valid, scores):
 
 
 @subroutine(forceinline=True)
-def _column(b, n, j, P, transitions, steps, shared, columns):
+def _column(b, n, j, prefixes):
     """Offset of the transitions into state j at step n, or of ``end`` at step N."""
+    _, transitions, steps, shared, columns, _, P = prefixes
     if shared:
         return j * P
     S = transitions.shape[2]
@@ -165,14 +187,13 @@ def _column(b, n, j, P, transitions, steps, shared, columns):
 
 
 @subroutine(forceinline=True)
-def _advance(
-    b, N, used, rooms, alpha, o, P, emissions, transitions, steps, shared,
-    columns, value, links, offers, path, others, down,
-):  # fmt: skip
+def _advance(b, N, o, prefixes, lists, used, rooms, down):
     """Add the entries of the next output, if any, to those of the path.
 
     Returns how many entries and rooms are used.
     """
+    emissions, transitions, steps, shared, columns, alpha, P = prefixes
+    _, _, value, links, offers, path, others = lists
     # back to the first cell after one whose successor is known, or that has none
     depth = N
     while links[path[ENTRY, depth - 1], NEXT] == UNKNOWN:
@@ -186,7 +207,7 @@ def _advance(
             rooms += 1
             links[entry, ROOM] = room
             j = path[LABEL, n]
-            p = _column(b, n, j, P, transitions, steps, shared, columns)
+            p = _column(b, n, j, prefixes)
             q = o + (n - 1) * P
             # of each state the score of its candidate, then the entry
             unknown = splat(-1.0)

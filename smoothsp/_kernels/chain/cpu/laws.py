@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from smoothsp._kernels.chain.cpu.records import Chain
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays, exact_sums
@@ -56,18 +57,6 @@ ZERO, HALF, ONE = np.float64(0), np.float64(0.5), np.float64(1)
 LOWEST = np.float64(-np.inf)
 # In place of -inf, as 0 times that is no number.
 FINITE = np.float64(-1e300)
-
-
-class Chain(NamedTuple):
-    """A batch in float64, as ``ChainBuffers.arrays``."""
-
-    emissions: Any
-    transitions: Any
-    start: Any
-    end: Any
-    steps: Any
-    lengths: Any
-    shared: Any
 
 
 class Pass(NamedTuple):

@@ -16,26 +16,13 @@ from smoothsp._kernels.vectors import exact_sums
 
 
 @kernel
-def score(
-    first,
-    last,
-    emissions,
-    transitions,
-    start,
-    end,
-    steps,
-    lengths,
-    shared,
-    labels,
-    value,
-    rest,
-    fault,
-):
+def score(first, last, chain, labels, value, rest, fault):
     """Fill value[B, K] with the scores of labels[B, K, T], summed in time order.
 
     ``rest[B, K]`` is what rounding took from them, unless it has no entries. fault[b]
     is the first position with a label outside [0, S), or -1.
     """
+    emissions, transitions, start, end, steps, lengths, shared = chain
     S = emissions.shape[2]
     K = labels.shape[1]
     narrow = emissions.itemsize == 4
@@ -90,23 +77,13 @@ def score(
 
 
 @kernel
-def count(
-    first,
-    last,
-    weights,
-    labels,
-    steps,
-    lengths,
-    shared,
-    emissions,
-    transitions,
-    start,
-    end,
-):
+def count(first, last, weights, labels, steps, lengths, shared, out):
     """Add weights[B, K] to every part that labels[B, K, T] use.
 
-    Parts shared by rows are added in the order of the rows: give one call all rows.
+    ``out`` are numbers in the shapes of the potentials. Parts shared by rows are added
+    in the order of the rows: give one call all rows.
     """
+    emissions, transitions, start, end = out
     K = labels.shape[1]
     for b in range(first, last):
         N = lengths[b]

@@ -8,22 +8,13 @@ NaN. Only where that fails is each row looked at, for itself and without its pad
 
 import numpy as np
 
+from smoothsp._kernels.chain.cpu.records import Addresses, chain_at
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import at
 from smoothsp._kernels.vectors.extremes import LIMIT, LOW, WRONG, extremes
-from smoothsp._kernels.vectors.simd import (
-    fma,
-    get,
-    load,
-    span,
-    splat,
-    store,
-    where_below,
-)
-from smoothsp._kernels.vectors.simd_compare import differ
-from smoothsp._kernels.vectors.simd_parts import load_some
+from smoothsp._kernels.vectors.simd import fma, get, load, span, splat, store
 
 # Bits that ``look`` returns. Of the emissions, the transitions, start and end: finite
 # numbers that forbid. Then: a number that is refused; a row without an output.
@@ -34,14 +25,13 @@ _LONG_ROW = 512
 
 
 @kernel
-def is_ordinary(
-    B, T, S, emissions, transitions, start, end, steps, lengths, zeros, shared
-):  # fmt: skip
+def is_ordinary(where, shared):
     """Whether all numbers, those in the holes of a mask too, are of magnitude < 2^40.
 
     It is all that most chains need, and is compiled in no time. Of long rows emissions
     behind the last real position are not read.
     """
+    B, T, S, emissions, transitions, start, end, steps, lengths, zeros = where
     moves = S * S if shared else B * max(T - 1, 0) * S * S
     lanes = arrays.empty(16, zeros.dtype)
     if not (
@@ -64,130 +54,77 @@ def is_ordinary(
 
 
 @kernel
-def look(
-    B,
-    T,
-    S,
-    emissions,
-    transitions,
-    start,
-    end,
-    steps,
-    lengths,
-    zeros,
-    shared,
-    stuck,
-):
+def look(where, shared, stuck):
     """What is among the numbers that are read: a sum of bits.
 
     ``stuck[2]`` becomes the first row without an output, and the step by which all its
     paths are forbidden.
     """
+    where = Addresses(*where)
+    chain = chain_at(where, shared)
+    B, T, S, zeros = where.B, where.T, where.S, where.zeros
+    square = S * S if shared else 0
     item = zeros.itemsize
-    heads, tails = extremes(start, S, zeros), extremes(end, S, zeros)
-    moves = extremes(transitions, S * S if shared else 0, zeros)
+    nodes, moves = 0, extremes(where.transitions, square, zeros)
+    heads, tails = extremes(where.start, S, zeros), extremes(where.end, S, zeros)
     common = heads | tails | moves
-    nodes = own_moves = 0
-    real = at(steps, (B, T if steps != 0 else 0), np.int64)
-    sizes = at(lengths, (B if lengths != 0 else 0,), np.int64)
-    order = arrays.empty(T, np.int64)
-    for n in range(T):
-        order[n] = n
-    path = arrays.empty(T, np.int64)
-    dead = arrays.zeros(T * S, np.bool_)
+    path, dead = arrays.empty(T, np.int64), arrays.zeros(T * S, np.bool_)
     fine = arrays.zeros(T + 1, np.bool_)
     fine[0] = True
-    own_size = 0 if shared else S * S
-    moves_size = S * S if shared else B * max(T - 1, 0) * S * S
     stuck[0] = -1
     for b in range(B):
-        N = sizes[b] if lengths != 0 else T
-        for n in range(N if steps != 0 else 0):
-            order[n] = real[b, n]
+        order = chain.steps[b, : chain.lengths[b]]
+        N = len(order)
         # one look at each run of neighbouring positions
         own, n = 0, 0
         while n < N:
-            m = N
-            if steps != 0:
-                m = n + 1
-                while m < N and order[m] == order[m - 1] + 1:
-                    m += 1
-            first = b * T + order[n]
-            own |= extremes(emissions + first * S * item, (m - n) * S, zeros)
+            m = n + 1
+            while m < N and order[m] == order[m - 1] + 1:
+                m += 1
+            first = (b * T + order[n]) * S
+            own |= extremes(where.emissions + first * item, (m - n) * S, zeros)
             n = m
         nodes |= own
         for n in range(1, 0 if shared else N):
-            e = transitions + (b * (T - 1) + order[n] - 1) * S * S * item
-            step = extremes(e, S * S, zeros)
+            first = (b * (T - 1) + order[n] - 1) * S * S
+            step = extremes(where.transitions + first * item, S * S, zeros)
             own |= step
-            own_moves |= step
+            moves |= step
         barred = own | common
         # without -inf of its own, how long a row is tells whether it has an output
-        if (
-            stuck[0] < 0
-            and barred
-            and not barred & WRONG
-            and not (own == 0 and fine[N])
-        ):
-            scores = span(at(emissions, (B * T * S,), zeros))
-            if shared and not common:
-                n = _bare_at(b * T, order[:N], scores, S, zeros)
-            else:
-                n = _stuck_at(
-                    b * T, (0 if shared else b * (T - 1) - 1), own_size, order[:N],
-                    scores, span(at(transitions, (moves_size,), zeros)),
-                    span(at(start, (S,), zeros)), span(at(end, (S,), zeros)),
-                    S, path, dead,
-                )  # fmt: skip
+        known = own == 0 and fine[N]
+        if stuck[0] < 0 and barred and not barred & WRONG and not known:
+            n = _stuck_at(b, order, chain, path, dead)
             fine[N] |= own == 0
             if n >= 0:
                 stuck[0], stuck[1] = b, order[n]
     found = 0 if stuck[0] < 0 else INFEASIBLE
-    for x, code in enumerate((nodes, moves | own_moves, heads, tails)):
+    for x, code in enumerate((nodes, moves, heads, tails)):
         found |= LOW_BITS[x] if code & LOW else 0
         found |= REFUSED if code & WRONG else 0
     return found
 
 
 @subroutine
-def _bare_at(row, order, emissions, S, like):
-    """The first step of a row whose states are all forbidden, -1 if there is none.
-
-    All that tells of an output where states may follow each other in any way.
-    """
-    L = 64 // like.itemsize
-    zero, one = splat(like.dtype.type(0)), splat(like.dtype.type(1))
-    least = splat(like.dtype.type(-LIMIT))
-    for n in range(len(order)):
-        e, allowed = (row + order[n]) * S, zero
-        for j in range(0, S, L):
-            v = load_some(emissions, e + j, S - j, least)
-            allowed = where_below(least, v, one, allowed)
-        if not differ(allowed, zero):
-            return n
-    return -1
-
-
-@subroutine
-def _stuck_at(
-    row, step, size, order, emissions, transitions, start, end, S, path, dead
-):  # fmt: skip
-    """The step that no allowed prefix of a row passes, -1 where an output exists.
+def _stuck_at(b, order, chain, path, dead):
+    """The step that no allowed prefix of row b passes, -1 where an output exists.
 
     Depth first, the lowest state first; no pair of step and state is left twice: those
-    that lead nowhere are ``dead``, scratch that is False before and after. Emissions of
-    step t are S numbers from ``(row + t) S`` on, transitions into it those from
-    ``(step + t) size`` on.
+    that lead nowhere are ``dead``, scratch that is False before and after.
     """
+    T, S = chain.emissions.shape[1], chain.emissions.shape[2]
+    emissions, moves = span(chain.emissions), span(chain.transitions)
+    start, end = span(chain.start), span(chain.end)
     N = len(order)
     n = deepest = j = left = 0
     while n < N:
         t = order[n]
         deepest = max(deepest, n)
-        e = (row + t) * S
+        e = (b * T + t) * S
         into, o = start, 0
         if n > 0:
-            into, o = transitions, (step + t) * size + path[n - 1] * S
+            step = 0 if chain.shared else b * (T - 1) + t - 1
+            into, o = moves, (step * S + path[n - 1]) * S
         last = n == N - 1
         while j < S:
             if (

@@ -11,7 +11,13 @@ their formulas stand there.
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu.k_best import k_best, size_of_offers, workspace
+from smoothsp._kernels.chain.cpu.k_best import (
+    Prefixes,
+    empty_lists,
+    k_best,
+    size_of_offers,
+)
+from smoothsp._kernels.chain.cpu.records import Chain
 from smoothsp._kernels.chain.cpu.viterbi_in_lanes import viterbi_in_lanes
 from smoothsp._kernels.chain.cpu.viterbi_over_states import (
     ROWS,
@@ -31,22 +37,7 @@ ROWS_FOR_LANES, STATES_FOR_LANES = 4, 12
 
 
 @kernel
-def viterbi(
-    first,
-    last,
-    emissions,
-    transitions,
-    start,
-    end,
-    steps,
-    lengths,
-    shared,
-    order,
-    gold,
-    cost,
-    labels,
-    value,
-):
+def viterbi(first, last, chain, order, gold, cost, labels, value):
     """Fill labels[B, T] with a maximiser, -1 where masked, and value[B] in float64.
 
     For the rows ``order[first:last]``; ``order`` sorts all rows, longest first.
@@ -54,47 +45,32 @@ def viterbi(
     gold[B, T], which are not looked at where it is 0. Ties go to the lower state, from
     the end backwards. A row without positions has value 0.
     """
-    B, T, S = emissions.shape
+    chain = Chain(*chain)
+    shared = chain.shared
+    B, T, S = chain.emissions.shape
     if shared and B >= ROWS_FOR_LANES and S < STATES_FOR_LANES:
-        viterbi_in_lanes(
-            first, last, emissions, transitions, start, end, steps, lengths, order,
-            gold, cost, labels, value,
-        )  # fmt: skip
+        viterbi_in_lanes(first, last, chain, order, gold, cost, labels, value)
         return
     size = min(ROWS, last - first) * T * padded_states(S)
     alpha = cache_lines(size)
     back = cache_lines(0 if shared else size)
-    head, moves, columns = tables(transitions, start, end, shared)
+    scores = tables(chain)
     paths = labels.reshape(B, 1, T)
     for group in range(first, last, ROWS):
         rows = order[group : min(group + ROWS, last)]
-        load_rows(emissions, steps, lengths, rows, gold, cost, head, alpha)
+        load_rows(chain, rows, gold, cost, scores.head, alpha)
         if shared:
-            score_prefixes(lengths, rows, moves, columns, T, S, alpha)
+            score_prefixes(chain, rows, scores, alpha)
         else:
-            score_prefixes_of_edges(transitions, steps, lengths, rows, alpha, back)
-        best_labels(S, steps, lengths, rows, shared, alpha, columns, back, paths, value)
+            score_prefixes_of_edges(chain, rows, alpha, back)
+        best_labels(chain, rows, scores.columns, alpha, back, paths, value)
 
 
 @kernel
-def viterbi_topk(
-    first,
-    last,
-    emissions,
-    transitions,
-    start,
-    end,
-    steps,
-    lengths,
-    shared,
-    order,
-    labels,
-    valid,
-    scores,
-):
+def viterbi_topk(first, last, chain, order, labels, valid, values):
     """Fill labels[B, K, T] with the K best outputs, best first, and valid[B, K].
 
-    And scores[B, K], as ``scores.score`` sums them, -inf where not valid.
+    And values[B, K], as ``scores.score`` sums them, -inf where not valid.
 
     For the rows ``order[first:last]``. Ties go to the lower state, so the K best are a
     prefix of the K + 1 best. Outputs that score -inf are not listed.
@@ -102,7 +78,9 @@ def viterbi_topk(
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
     eq. (19); not by their algorithm 2 but by that of ``k_best``.
     """
-    B, T, S = emissions.shape
+    chain = Chain(*chain)
+    shared, lengths = chain.shared, chain.lengths
+    B, T, S = chain.emissions.shape
     P = padded_states(S)
     size = min(ROWS, last - first) * T * P
     K = labels.shape[1]
@@ -111,30 +89,28 @@ def viterbi_topk(
     room = cache_lines(size + size_of_offers(T, S, P, K))
     alpha, offers = room[:size], room[size:]
     back = cache_lines(0 if shared else size)
-    head, moves, columns = tables(transitions, start, end, shared)
-    value = arrays.empty(B, np.float64)
-    space = workspace(T, S, K, offers)
-    parts = (emissions, transitions, steps, shared)
+    scores = tables(chain)
+    best = arrays.empty(B, np.float64)
+    lists = empty_lists(T, S, K, offers)
+    columns = scores.columns
+    parts = (chain.emissions, chain.transitions, chain.steps, shared)
+    prefixes = Prefixes(*parts, columns, alpha, P)
+    out = labels, valid, values
     for group in range(first, last, ROWS):
         rows = order[group : min(group + ROWS, last)]
-        load_rows(emissions, steps, lengths, rows, steps, 0.0, head, alpha)
+        load_rows(chain, rows, chain.steps, 0.0, scores.head, alpha)
         if shared:
-            score_prefixes(lengths, rows, moves, columns, T, S, alpha)
+            score_prefixes(chain, rows, scores, alpha)
         else:
-            score_prefixes_of_edges(transitions, steps, lengths, rows, alpha, back)
-        best_labels(
-            S, steps, lengths, rows, shared, alpha, columns, back, labels, value
-        )
+            score_prefixes_of_edges(chain, rows, alpha, back)
+        best_labels(chain, rows, columns, alpha, back, labels, best)
         for q in range(len(rows)):
             b = rows[q]
             valid[b] = False
-            scores[b] = -np.inf
-            if lengths[b] > 0 and not value[b] > -np.inf:
+            values[b] = -np.inf
+            if lengths[b] > 0 and not best[b] > -np.inf:
                 labels[b] = -1
                 continue
             valid[b, 0] = True
-            scores[b, 0] = value[b]
-            k_best(
-                b, lengths[b], alpha, q * T * P, P, parts, columns, space, labels,
-                valid, scores,
-            )  # fmt: skip
+            values[b, 0] = best[b]
+            k_best(b, lengths[b], q * T * P, prefixes, lists, out)

@@ -36,25 +36,12 @@ L = 8
 
 
 @subroutine
-def viterbi_in_lanes(
-    first,
-    last,
-    emissions,
-    transitions,
-    start,
-    end,
-    steps,
-    lengths,
-    order,
-    gold,
-    cost,
-    labels,
-    value,
-):
+def viterbi_in_lanes(first, last, chain, order, gold, cost, labels, value):
     """Fill labels[B, T] with a maximiser, and value[B] with its score.
 
     ``cost`` is added to every emission but those of the labels gold[B, T].
     """
+    emissions, transitions, _, _, steps, lengths, _ = chain
     T, S = emissions.shape[1], emissions.shape[2]
     move = arrays.empty(S * S, np.float64)
     for i in range(S):
@@ -69,20 +56,17 @@ def viterbi_in_lanes(
         gather(emissions, steps, lengths, rows, lengths[rows[0]], row, zeros, block)
         if cost != 0:
             _add_cost(emissions, steps, lengths, rows, gold, cost, block)
-        _best_labels(
-            move, start, end, steps, lengths, rows, prefixes, block, labels, value
-        )
+        _best_labels(chain, rows, move, prefixes, block, labels, value)
 
 
 @subroutine
-def _best_labels(
-    move, start, end, steps, lengths, rows, prefixes, block, labels, value
-):  # fmt: skip
+def _best_labels(chain, rows, move, prefixes, block, labels, value):
     """Fill labels and value of the rows: forward over all steps, then back.
 
     The last state of a row is chosen as soon as the forward pass reaches its end, while
     its alpha is still kept.
     """
+    _, _, start, end, steps, lengths, _ = chain
     T, S = steps.shape[1], len(start)
     N = lengths[rows[0]]
     alpha, weights = aligned(prefixes), aligned(block)

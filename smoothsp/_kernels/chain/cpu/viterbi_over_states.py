@@ -22,6 +22,8 @@ max_j' moves(i, j') <= y(j)`` for all j: rounding is monotone, so the maxima kee
 last bit. How many states stay depends on how far their scores lie apart.
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
@@ -55,13 +57,35 @@ def padded_states(S):
     return (S + V - 1) // V * V
 
 
-@subroutine
-def tables(transitions, start, end, shared):
-    """``start``, and shared transitions by rows and by columns, all padded.
+class Tables(NamedTuple):
+    """Scores that rows share, padded to P with -inf."""
 
-    After the columns comes ``end``, as if it were one more. Transitions that are not
-    shared leave no rows, and room for one column.
+    head: Any  # [P], start
+    moves: Any  # [S, P], shared transitions by rows
+    columns: Any  # [S + 1, P], the same by columns, then end
+
+
+class Pruning(NamedTuple):
+    """What tells the states to leave out, and scratch of BLOCK rows."""
+
+    moves: Any  # [S, P]
+    into: Any  # [P], the largest move into each state
+    out: Any  # [P], the largest out of it
+    bounds: Any  # [BLOCK, P], y
+    chosen: Any  # [BLOCK, S + V], the states that stay
+    counts: Any  # [BLOCK], how many
+    S: Any
+    P: Any
+    down: Any  # a vector, as ``place_of_max`` takes it
+
+
+@subroutine
+def tables(chain):
+    """The tables of a batch.
+
+    Transitions that are not shared leave no rows, and room for one column.
     """
+    _, transitions, start, end, _, _, shared = chain
     S = len(start)
     P = padded_states(S)
     head = cache_lines(P)
@@ -78,15 +102,16 @@ def tables(transitions, start, end, shared):
             for j in range(S):
                 moves[i * P + j] = transitions[0, 0, i, j]
                 columns[j * P + i] = transitions[0, 0, i, j]
-    return head, moves, columns
+    return Tables(head, moves, columns)
 
 
 @subroutine
-def load_rows(emissions, steps, lengths, rows, gold, cost, head, alpha):
+def load_rows(chain, rows, gold, cost, head, alpha):
     """Fill alpha with emissions, and what comes before the first of each row.
 
     ``cost`` is added to each, but for the labels gold[B, T].
     """
+    emissions, steps, lengths = chain.emissions, chain.steps, chain.lengths
     T, S = emissions.shape[1], emissions.shape[2]
     P = padded_states(S)
     flat = emissions.reshape(-1)
@@ -117,23 +142,31 @@ def _add_cost(emissions, steps, b, N, gold, cost, alpha, o, P):
 
 
 @subroutine
-def score_prefixes(lengths, rows, moves, columns, T, S, alpha):
+def score_prefixes(chain, rows, scores, alpha):
     """Turn emissions into prefix scores, for shared transitions.
 
     Time is the outer loop: rows of a group read the same moves, from the cache.
     """
+    lengths, moves = chain.lengths, scores.moves
+    T, S = chain.emissions.shape[1], chain.emissions.shape[2]
     P = padded_states(S)
     R = T * P
     N = lengths[rows[0]]
     prune = S >= STATES_TO_PRUNE
     # nothing of it is used where nothing is pruned
     few = S if prune else 0
-    into, out = largest(moves, few, P), largest(columns, few, P)
-    bounds = cache_lines(BLOCK * P)
-    chosen = arrays.empty(BLOCK * (S + V), np.int64)
-    counts = arrays.empty(BLOCK, np.int64)
     numbers = countdown()
-    down = load(numbers, 0)
+    pruning = Pruning(
+        moves,
+        largest(moves, few, P),
+        largest(scores.columns, few, P),
+        cache_lines(BLOCK * P),
+        arrays.empty(BLOCK * (S + V), np.int64),
+        arrays.empty(BLOCK, np.int64),
+        S,
+        P,
+        load(numbers, 0),
+    )
     wait = 0
     for n in range(N - 1):
         wait -= 1
@@ -143,10 +176,7 @@ def score_prefixes(lengths, rows, moves, columns, T, S, alpha):
             together = BLOCK if q + BLOCK <= len(rows) else 1
             done = False
             if prune and wait < 1:
-                done = step_pruned(
-                    alpha, o, R, together, moves, into, out, S, P, bounds, chosen,
-                    counts, down,
-                )  # fmt: skip
+                done = step_pruned(alpha, o, R, together, pruning)
                 wait = 0 if done else PATIENCE
             if not done:
                 if together == BLOCK:
@@ -157,11 +187,12 @@ def score_prefixes(lengths, rows, moves, columns, T, S, alpha):
 
 
 @subroutine
-def score_prefixes_of_edges(transitions, steps, lengths, rows, alpha, back):
+def score_prefixes_of_edges(chain, rows, alpha, back):
     """The same for transitions of each step; fills back[n, s], laid out as alpha.
 
     The state before the last of the best prefix, as a number.
     """
+    _, transitions, _, _, steps, lengths, _ = chain
     T, S = transitions.shape[1] + 1, transitions.shape[2]
     P = padded_states(S)
     edges = transitions.reshape(-1)
@@ -174,12 +205,13 @@ def score_prefixes_of_edges(transitions, steps, lengths, rows, alpha, back):
 
 
 @subroutine
-def best_labels(S, steps, lengths, rows, shared, alpha, columns, back, labels, value):
+def best_labels(chain, rows, columns, alpha, back, labels, value):
     """Fill labels[B, 0, T] of the rows with the best, -1 where masked, and value[B].
 
     Ties go to the lower state, from the end backwards.
     """
-    T = steps.shape[1]
+    _, _, start, _, steps, lengths, shared = chain
+    T, S = steps.shape[1], len(start)
     P = padded_states(S)
     R = T * P
     end = len(columns) - P
@@ -385,29 +417,24 @@ def largest(moves, S, P):
 
 
 @subroutine
-def step_pruned(
-    alpha, o, R, rows, moves, into, out, S, P, bounds, chosen, counts, down
-):  # fmt: skip
+def step_pruned(alpha, o, R, rows, pruning):
     """As ``step_one``, for ``rows`` rows, if it leaves out half the states.
 
     First bounds y from the best state of each lane, then the states that may exceed
-    them, then the maxima over those. Returns whether it did. ``into`` and ``out`` are
-    the largest moves into and out of each state; ``bounds`` are ``[rows, P]``,
-    ``chosen`` ``[rows, S + V]``, ``counts`` ``[rows]``: scratch.
+    them, then the maxima over those. Returns whether it did.
     """
+    counts, bounds, P = pruning.counts, pruning.bounds, pruning.P
     for q in range(rows):
-        c = q * (S + V)
-        _lead(alpha, o + q * R, S, P, bounds, q * P, chosen, c, down)
+        _lead(alpha, o + q * R, q, pruning)
         counts[q] = V
-    _raise(bounds, alpha, o, R, rows, moves, S, P, chosen, counts)
+    _raise(alpha, o, R, rows, pruning)
     total = 0
     for q in range(rows):
-        c = q * (S + V)
-        counts[q] = _list(alpha, o + q * R, into, out, S, P, bounds, q * P, chosen, c)
+        counts[q] = _list(alpha, o + q * R, q, pruning)
         total += counts[q]
-    if 2 * total > rows * S:
+    if 2 * total > rows * pruning.S:
         return False
-    _raise(bounds, alpha, o, R, rows, moves, S, P, chosen, counts)
+    _raise(alpha, o, R, rows, pruning)
     for q in range(rows):
         for j in range(0, P, V):
             add(alpha, o + q * R + P + j, load(bounds, q * P + j))
@@ -415,8 +442,10 @@ def step_pruned(
 
 
 @subroutine
-def _lead(alpha, o, S, P, bounds, p, chosen, c, down):
-    """Put the best state of each lane at c in ``chosen``, and -inf into bounds."""
+def _lead(alpha, o, q, pruning):
+    """Choose the best state of each lane for row q, and put -inf into its bounds."""
+    _, _, _, bounds, chosen, _, S, P, down = pruning
+    p, c = q * P, q * (S + V)
     best = load(alpha, o)
     here = place = down
     whole = splat(float(V))
@@ -433,12 +462,14 @@ def _lead(alpha, o, S, P, bounds, p, chosen, c, down):
 
 
 @subroutine
-def _list(alpha, o, into, out, S, P, bounds, p, chosen, c):
-    """Put states that may attain a maximum at c in ``chosen``; returns how many.
+def _list(alpha, o, q, pruning):
+    """Choose the states of row q that may attain a maximum; returns how many.
 
     They have ``alpha(i) > min_j (y(j) - into(j))`` and ``alpha(i) + out(i) > min_j
     y(j)``, the minima over the j that some state moves into.
     """
+    _, into, out, bounds, chosen, _, S, P, _ = pruning
+    p, c = q * P, q * (S + V)
     low, high = splat(-np.inf), splat(np.inf)
     gap = lowest = high
     for j in range(0, P, V):
@@ -461,11 +492,12 @@ def _list(alpha, o, into, out, S, P, bounds, p, chosen, c):
 
 
 @subroutine
-def _raise(bounds, alpha, o, R, rows, moves, S, P, chosen, counts):
+def _raise(alpha, o, R, rows, pruning):
     """``y(j) = max(y(j), alpha(i) + moves(i, j))`` over the states chosen of each row.
 
     The inner loop is over rows: moves that one row read are in the cache for the next.
     """
+    moves, _, _, bounds, chosen, counts, S, P, _ = pruning
     j = 0
     while j + 4 * V <= P:
         for q in range(rows):

@@ -25,29 +25,16 @@ from smoothsp._kernels.chain.cuda.blocks import (
 from smoothsp._kernels.compilation.launch import launch
 
 
-def covariance(
-    emissions,
-    transitions,
-    start,
-    end,
-    steps,
-    lengths,
-    shared,
-    v_nodes,
-    v_edges,
-    v_heads,
-    v_tails,
-    nodes,
-    edges,
-    heads,
-    tails,
-):
-    """Fill nodes, edges, heads, tails with the covariances of each part with V.
+def covariance(chain, weights, out):
+    """Fill ``out`` with the covariances of each part with V.
 
-    V is the sum of the weights v over the parts that an output uses. The shapes of the
-    weights and of the outputs are those of the marginals in
+    V is the sum of ``weights`` over the parts that an output uses. Their shapes and
+    those of the outputs are those of the marginals in
     ``chain.cuda.forward_backward``.
     """
+    emissions, transitions, start, end, steps, lengths, shared = chain
+    v_nodes, v_edges, v_heads, v_tails = weights
+    nodes, edges, heads, tails = out
     B, T, S = emissions.shape
     block = block_of(S)
     warps = min(8, warps_of(block * block, torch.float64))

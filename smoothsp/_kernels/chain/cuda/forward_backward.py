@@ -39,25 +39,14 @@ from smoothsp._kernels.compilation.launch import launch
 RESIDENT = 64 * 1024
 
 
-def forward_backward(
-    emissions,
-    transitions,
-    start,
-    end,
-    steps,
-    lengths,
-    shared,
-    value,
-    nodes,
-    edges,
-    heads,
-    tails,
-):
+def forward_backward(chain, value, marginals):
     """Fill the log-partitions and the marginals of all rows in one launch.
 
     Outputs: value[B]; nodes[B, T, S]; edges[B, 1, S, S] summed over time when shared,
     else [B, T - 1, S, S]; heads[B, S] and tails[B, S], the first and last of the nodes.
     """
+    emissions, transitions, start, end, steps, lengths, shared = chain
+    nodes, edges, heads, tails = marginals
     B, T, S = emissions.shape
     dtype = emissions.dtype
     limits = torch.finfo(dtype)

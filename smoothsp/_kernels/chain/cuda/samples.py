@@ -23,22 +23,13 @@ from smoothsp._kernels.chain.cuda.blocks import (
 from smoothsp._kernels.compilation.launch import launch
 
 
-def sample(
-    emissions,
-    transitions,
-    start,
-    end,
-    steps,
-    lengths,
-    shared,
-    uniforms,
-    labels,
-):
+def sample(chain, uniforms, labels):
     """Fill labels[B, K, T] with K independent samples; -1 where there is no position.
 
     Forward messages, then labels backward, by inverting the distribution function at
     uniforms[B, K, T] in [0, 1).
     """
+    emissions, transitions, start, end, steps, lengths, shared = chain
     B, T, S = emissions.shape
     K = labels.shape[1]
     block = block_of(S)
@@ -70,20 +61,12 @@ def sample(
     )
 
 
-def entropy(
-    emissions,
-    transitions,
-    start,
-    end,
-    steps,
-    lengths,
-    shared,
-    value,
-):
+def entropy(chain, value):
     """Fill value[B] with the entropies of the rows, in nats.
 
     No term is negative, so nothing cancels.
     """
+    emissions, transitions, start, end, steps, lengths, shared = chain
     B, T, S = emissions.shape
     block = block_of(S)
     warps = min(8, warps_of(block * block, torch.float64))

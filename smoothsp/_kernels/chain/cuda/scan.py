@@ -56,25 +56,13 @@ def pays(B, T, S, shortest=SHORTEST):
     return shortest <= T and S <= MOST_STATES and B * block_of(S) ** 3 <= MOST_WORK
 
 
-def forward_backward(
-    emissions,
-    transitions,
-    start,
-    end,
-    steps,
-    lengths,
-    shared,
-    value,
-    nodes,
-    edges,
-    heads,
-    tails,
-    chunk=None,
-):
+def forward_backward(chain, value, marginals, chunk=None):
     """Fill what ``chain.cuda.forward_backward.forward_backward`` fills; S up to 64.
 
     ``chunk`` is the number of steps of a chunk, by default about ``sqrt(T)``.
     """
+    emissions, transitions, start, end, steps, lengths, shared = chain
+    nodes, edges, heads, tails = marginals
     B, T, S = emissions.shape
     dtype = emissions.dtype
     limits = torch.finfo(dtype)

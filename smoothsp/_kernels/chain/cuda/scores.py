@@ -20,23 +20,13 @@ from smoothsp._kernels.compilation.launch import launch
 GROUPS = 128
 
 
-def score(
-    emissions,
-    transitions,
-    start,
-    end,
-    steps,
-    lengths,
-    shared,
-    labels,
-    value,
-    fault,
-):
+def score(chain, labels, value, fault):
     """Fill value[B, K] with the scores of labels[B, K, T], summed in time order.
 
     fault[b] is the first position with a label outside [0, S), or -1. The values of a
     row with a fault mean nothing.
     """
+    emissions, transitions, start, end, steps, lengths, shared = chain
     B, T, S = emissions.shape
     K = labels.shape[1]
     launch(

@@ -26,20 +26,12 @@ from smoothsp._kernels.compilation.launch import launch
 RESIDENT = 64
 
 
-def viterbi(
-    emissions,
-    transitions,
-    start,
-    end,
-    steps,
-    lengths,
-    shared,
-    labels,
-):
+def viterbi(chain, labels):
     """Fill labels[B, T] with a maximiser; -1 where there is no real position.
 
     Ties go to the lower state, from the end backwards.
     """
+    emissions, transitions, start, end, steps, lengths, shared = chain
     B, T, S = emissions.shape
     block = block_of(S)
     warps = warps_of(block * block, torch.float64)
@@ -69,17 +61,7 @@ def viterbi(
     )
 
 
-def viterbi_topk(
-    emissions,
-    transitions,
-    start,
-    end,
-    steps,
-    lengths,
-    shared,
-    labels,
-    valid,
-):
+def viterbi_topk(chain, labels, valid):
     """Fill labels[B, K, T] with the K best outputs, best first, and valid[B, K].
 
     Each cell (t, j) keeps a sorted list of its at most K best prefixes, the merge of
@@ -89,6 +71,7 @@ def viterbi_topk(
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
     algorithm 2 and eq. (19).
     """
+    emissions, transitions, start, end, steps, lengths, shared = chain
     B, T, S = emissions.shape
     K = labels.shape[1]
     block = block_of(S)

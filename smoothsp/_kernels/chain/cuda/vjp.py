@@ -22,24 +22,15 @@ CELLS = 32
 GROUP = 64
 
 
-def vjp(
-    weights,
-    nodes,
-    edges,
-    heads,
-    tails,
-    shared,
-    emissions,
-    transitions,
-    start,
-    end,
-):
-    """Fill the gradients of the potentials with ``weights[B]`` times the parts.
+def vjp(weights, marginals, shared, out):
+    """Fill the gradients of the potentials with ``weights[B]`` times the marginals.
 
-    Parts of the shapes that ``chain.cuda.forward_backward`` gives them. What rows share
-    is added up in float64, in an order that depends on B alone. One launch: the first
-    programs scale, the others sum.
+    ``marginals`` are of the shapes that ``chain.cuda.forward_backward`` gives them.
+    What rows share is added up in float64, in an order that depends on B alone. One
+    launch: the first programs scale, the others sum.
     """
+    nodes, edges, heads, tails = marginals
+    emissions, transitions, start, end = out
     B, S = heads.shape
     parts = (nodes,) if shared else (nodes, edges)
     counts = [triton.cdiv(x.numel(), BLOCK) for x in parts]

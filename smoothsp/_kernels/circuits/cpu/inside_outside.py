@@ -56,15 +56,15 @@ from smoothsp._kernels.vectors.simd_compare import differ
 
 
 @kernel
-def sums(first, last, circuit, rows, scores, room, outwards, exact, far, value):
-    """Fill exact[B, 2] and value[B] and, if ``outwards``, the targets of ``scores``.
+def sums(first, last, circuit, rows, scores, room, outwards, out):
+    """Fill ``out`` and, if ``outwards``, the targets of ``scores``.
 
     For the rows ``rows.order[first:last]``. ``scores`` is a table of potentials, whose
     targets get marginals, all of the float type of ``room`` ``[3, size]``: scratch.
-    ``exact`` is the log-partition as two numbers, ``value`` as one of the float type;
-    -inf of a row without a possible output. ``far[b]`` is 1 if scores of row b are too
-    large for float32: its answers are not valid then. All three are addresses, far of
-    float64; ``value`` may be 0.
+    ``out`` are three addresses: of exact[B, 2], the log-partition as two numbers of
+    float64, -inf of a row without a possible output; of far[B] in float64, 1 if scores
+    of the row are too large for float32, so that its answers are not valid; and of
+    value[B], the log-partition as one of the float type, or 0.
 
     Returns how many rows are far.
     """
@@ -72,6 +72,7 @@ def sums(first, last, circuit, rows, scores, room, outwards, exact, far, value):
     scores = potentials_at(scores)
     L = 64 // room.itemsize
     B = len(rows.roots)
+    exact, far, value = out
     exact, far = at(exact, (B, 2), np.float64), at(far, (B,), np.float64)
     rounded = at(value, (B if value else 0,), room)
     many = 0
@@ -79,7 +80,7 @@ def sums(first, last, circuit, rows, scores, room, outwards, exact, far, value):
     m, e, mu = room[0], room[1], room[2]
     for begin in range(first, last, L):
         lanes = rows.order[begin : begin + L if begin + L < last else last]
-        low, high = _inwards(lanes, circuit, rows, scores, m, e, mu, exact, far, one, L)
+        low, high = _inwards(lanes, circuit, rows, scores, room, exact, far)
         if outwards:
             clear(mu, circuit, low, high, one, L)
             for lane in range(len(lanes)):
@@ -103,15 +104,15 @@ def inwards(first, last, circuit, rows, scores, room, exact, far):
     """
     circuit, rows = circuit_at(circuit), rows_at(rows)
     scores = potentials_at(scores)
-    L = 64 // room.itemsize
-    one, lanes = one_of(room), rows.order[first:last]
-    m, e, mu = room[0], room[1], room[2]
-    _inwards(lanes, circuit, rows, scores, m, e, mu, exact, far, one, L)
+    lanes = rows.order[first:last]
+    _inwards(lanes, circuit, rows, scores, room, exact, far)
 
 
 @subroutine(loops=False)
-def _inwards(lanes, circuit, rows, scores, m, e, mu, exact, far, one, L):
+def _inwards(lanes, circuit, rows, scores, room, exact, far):
     """``inwards`` of the rows ``lanes``; returns the range of definitions."""
+    L, one = 64 // room.itemsize, one_of(room)
+    m, e, mu = room[0], room[1], room[2]
     low, high = bounds(circuit, rows.roots, lanes)
     reach = gather_numbers(scores, len(rows.roots), lanes, m, e, one, L)
     # mu is free until the outward pass: its first vector holds each lane's reach

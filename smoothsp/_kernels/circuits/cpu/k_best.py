@@ -16,6 +16,8 @@ item; this is lazy deviation by deviation, after Eppstein, "Finding the k Shorte
 Paths" (1998), section 2.
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from smoothsp._kernels.circuits.cpu.lanes import beside, bounds, gather, one_of, turn
@@ -41,16 +43,30 @@ NOTES = 16
 FROM, STEP, TO_A, TO_B, TO_NUMBER = range(5)
 
 
+class Candidates(NamedTuple):
+    """Outputs listed so far, those that may be next, and scratch of a trace."""
+
+    found: Any  # [K, 5], outputs
+    totals: Any  # [K], their scores
+    waiting: Any  # [K, 5], candidates, best first
+    offers: Any  # [K], their scores
+    notes: Any  # [items, NOTES]
+    losses: Any  # the same memory as float64
+    chain: Any  # [K], outputs that one deviates from
+    stack: Any  # [depth + 2], items
+
+
 @kernel
-def k_best(
-    first, last, circuit, rows, scores, room, K, N, U, exact, values, labels, parts
-):  # fmt: skip
+def k_best(first, last, circuit, rows, scores, room, sizes, out):
     """Fill exact[B, K, 2], labels[B, K, N], parts[B, K, U] of ``order[first:last]``.
 
     Best first, each as ``best`` does; -inf and -1 where fewer than K are possible.
-    values[B, K] are in float32. These are addresses; ``values`` may be 0. ``scores`` is
-    a table of potentials of float64. ``room`` is scratch, ``[2, size]`` of float64.
+    values[B, K] are in float32. ``sizes`` are K, N and U; ``out`` the addresses of
+    exact, values, labels and parts, that of values may be 0. ``scores`` is a table of
+    potentials of float64. ``room`` is scratch, ``[2, size]`` of float64.
     """
+    K, N, U = sizes
+    exact, values, labels, parts = out
     circuit, rows = circuit_at(circuit), rows_at(rows)
     scores = potentials_at(scores)
     B = len(rows.roots)
@@ -66,6 +82,7 @@ def k_best(
     found, totals = arrays.empty((K, 5), np.int32), arrays.empty(K, np.float64)
     waiting, offers = arrays.empty((K, 5), np.int32), arrays.empty(K, np.float64)
     chain = arrays.empty(K, np.int64)
+    kept = Candidates(found, totals, waiting, offers, notes, losses, chain, stack)
     for item in range(circuit.items):
         notes[item, ROW] = -1
     for begin in range(first, last, L):
@@ -96,10 +113,7 @@ def k_best(
                     offers[c] = offers[c + 1]
                     for f in range(5):
                         waiting[c, f] = waiting[c + 1, f]
-                count = _follow(
-                    x, place, circuit, k, K, found, totals, chain, stack, notes, losses,
-                    waiting, offers, count, parts[row, k],
-                )  # fmt: skip
+                count = _follow(x, place, circuit, k, kept, count, parts[row, k])
                 mine = exact[row, k]
                 read(scores, B, row, room, circuit, parts[row, k], labels[row, k], mine)
                 # summed again, so the last bits may differ: at most the score before it
@@ -116,22 +130,20 @@ def _is_below(one, other):
 
 
 @subroutine
-def _follow(
-    x, place, circuit, k, K, found, totals, chain, stack, notes, losses, waiting,
-    offers, count, parts,
-):  # fmt: skip
+def _follow(x, place, circuit, k, kept, count, parts):
     """Trace output k: its parts, and its successors among the candidates.
 
     Returns how many candidates there are.
     """
     root, row, lane, L = place
+    found, totals, waiting, offers, notes, losses, chain, stack = kept
     leaves = circuit.own + circuit.shared
     steps, o = 0, k
     while o > 0:
         chain[steps] = o
         steps += 1
         o = found[o, FROM]
-    most = K - k - 1
+    most = len(found) - k - 1
     last = found[k, STEP]
     stack[0] = root
     top, used, step = 1, 0, -1

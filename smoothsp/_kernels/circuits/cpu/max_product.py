@@ -32,15 +32,17 @@ from smoothsp._kernels.vectors.simd import larger, load, span, store, where_belo
 
 
 @kernel
-def best(first, last, circuit, rows, scores, room, N, U, exact, value, labels, parts):
+def best(first, last, circuit, rows, scores, room, sizes, out):
     """Fill exact[B, 2], value[B], labels[B, N], parts[B, U] of ``order[first:last]``.
 
     ``parts`` are the leaves, from 0, that the best output uses, then -1; ``labels``
     what they say, -1 where nothing does; ``exact`` the sum of their scores as two
     numbers, ``value`` as one of the float type of ``room``, scratch, ``[1, size]``.
-    These are addresses, of int32, int64 and float64; ``value`` may be 0. ``scores`` is
-    a table of potentials of that float type.
+    ``sizes`` are N and U; ``out`` the addresses of exact, value, labels and parts, that
+    of value may be 0. ``scores`` is a table of potentials of that float type.
     """
+    N, U = sizes
+    exact, value, labels, parts = out
     circuit, rows = circuit_at(circuit), rows_at(rows)
     scores = potentials_at(scores)
     B = len(rows.roots)

@@ -55,11 +55,11 @@ def tangent(first, last, circuit, rows, scores, along, room, outwards, means):
     B = len(rows.roots)
     L = 64 // room.itemsize
     one = one_of(room)
-    m, e, d, mu, to = room[0], room[1], room[2], room[3], room[4]
+    m, d, mu, to = room[0], room[2], room[3], room[4]
     lanes = rows.order[first:last]
     low, high = bounds(circuit, rows.roots, lanes)
     gather(along, B, lanes, d, one, L)
-    _means(m, e, d, circuit, low, high, one, L)
+    _means(room, circuit, low, high, one, L)
     if outwards:
         clear(mu, circuit, low, high, one, L)
         clear(to, circuit, low, high, one, L)
@@ -70,14 +70,14 @@ def tangent(first, last, circuit, rows, scores, along, room, outwards, means):
         if outwards and m[at] > 0:
             mu[at] = 1
     if outwards:
-        _moves(m, e, d, mu, to, circuit, low, high, one, L)
+        _moves(room, circuit, low, high, one, L)
         scatter(to, scores, B, lanes, L)
 
 
 @subroutine
-def _means(m, e, d, circuit, low, high, one, L):
+def _means(room, circuit, low, high, one, L):
     """The mean direction of each item: over its products, by their shares of it."""
-    m, e, d = span(m), span(e), span(d)
+    m, e, d = span(room[0]), span(room[1]), span(room[2])
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
     zero = one - one
     start, none = constant(one, origin(L)), constant(one, lowest(L))
@@ -99,12 +99,13 @@ def _means(m, e, d, circuit, low, high, one, L):
 
 
 @subroutine
-def _moves(m, e, d, mu, to, circuit, low, high, one, L):
+def _moves(room, circuit, low, high, one, L):
     """Fill marginals and their derivatives: ``p = mu q``, ``p' = mu' q + p (d' - d)``.
 
     q is a product's share of its item, d' the direction along it, d the item's mean.
     """
-    m, e, d, mu, to = span(m), span(e), span(d), span(mu), span(to)
+    m, e, d = span(room[0]), span(room[1]), span(room[2])
+    mu, to = span(room[3]), span(room[4])
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
     zero = one - one
     faint = constant(one, faintest(L))

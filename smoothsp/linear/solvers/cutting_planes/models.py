@@ -77,10 +77,9 @@ class AllCuts:
             room = self._room(2 * t)
         slots, made = np.empty(t, dtype=np.int64), np.empty((t, 3))
         p, found = np.empty(room.slopes.shape[1]), np.empty(4)
-        cuts.add(
-            self.slots, self.cuts, slope, offset, self.lam, self._patience, *room,
-            slots, made, p, found,
-        )  # fmt: skip
+        before, after = (self.slots, self.cuts), (slots, made)
+        cut = (slope, offset, self.lam, self._patience)
+        cuts.add(before, *cut, (room.slopes, room.products), after, p, found)
         kept, *means = found.tolist()
         at = Average(p[: len(slope)], *means)
         return self._with(slots[: int(kept)], made[: int(kept)], room, at)

@@ -1,0 +1,89 @@
+"""Arrays of a batch of chains, by name.
+
+Python gives kernels plain tuples in these orders: they cost nothing at a call, where a
+named one costs half a microsecond. A kernel names its tuples first of all.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.vectors.arrays import at
+
+
+class Chain(NamedTuple):
+    """A batch, as ``ChainBuffers.arrays``."""
+
+    emissions: Any  # [B, T, S]
+    transitions: Any  # [1, 1, S, S] if shared, else [B, T - 1, S, S]
+    start: Any  # [S]
+    end: Any  # [S]
+    steps: Any  # [B, T], the real positions of a row before the others
+    lengths: Any  # [B]
+    shared: Any
+
+
+class Potentials(NamedTuple):
+    """Numbers in the shapes of the potentials: gradients and counts."""
+
+    emissions: Any
+    transitions: Any
+    start: Any
+    end: Any
+
+
+class Marginals(NamedTuple):
+    """Numbers in the shapes of the marginals of each row."""
+
+    nodes: Any  # [B, T, S]
+    edges: Any  # [B, 1, S, S], summed over time, or [B, T - 1, S, S]
+    heads: Any  # [B, S], the first of the nodes
+    tails: Any  # [B, S], the last of the nodes
+
+
+class Addresses(NamedTuple):
+    """A batch in memory, as ``ChainBuffers.addresses``.
+
+    Address 0 for steps and lengths: all positions are real.
+    """
+
+    B: Any
+    T: Any
+    S: Any
+    emissions: Any
+    transitions: Any
+    start: Any
+    end: Any
+    steps: Any
+    lengths: Any
+    zeros: Any  # of the dtype of the potentials, as many as a vector has lanes
+
+
+@subroutine(loops=False)
+def chain_at(where, shared):
+    """The batch at these addresses."""
+    B, T, S, zeros = where.B, where.T, where.S, where.zeros
+    if where.steps == 0:
+        steps = arrays.empty((B, T), np.int64)
+        for b in range(B):
+            for t in range(T):
+                steps[b, t] = t
+    else:
+        steps = at(where.steps, (B, T), np.int64)
+    lengths = arrays.empty(B, np.int64)
+    for b in range(B):
+        lengths[b] = T
+    if where.lengths != 0:
+        lengths = at(where.lengths, (B,), np.int64)
+    P, Q = (1, 1) if shared else (B, max(T - 1, 0))
+    return Chain(
+        at(where.emissions, (B, T, S), zeros),
+        at(where.transitions, (P, Q, S, S), zeros),
+        at(where.start, (S,), zeros),
+        at(where.end, (S,), zeros),
+        steps,
+        lengths,
+        shared,
+    )
