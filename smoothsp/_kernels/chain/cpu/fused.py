@@ -33,6 +33,7 @@ from smoothsp._kernels.chain.cpu.records import (
 )
 from smoothsp._kernels.chain.cpu.scores import count, score
 from smoothsp._kernels.chain.cpu.viterbi import viterbi, viterbi_topk
+from smoothsp._kernels.chain.cpu.vjp import add_rows, weigh_rows
 from smoothsp._kernels.chain.cpu.vjp import vjp as vjp_of_parts
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
@@ -329,10 +330,13 @@ def log_likelihood(
     minus = arrays.empty(B, zeros.dtype)
     for b in range(B):
         minus[b] = -row_weights[b]
-    flat = Potentials(
-        found.emissions, found.transitions.reshape(-1), found.start, found.end
+    nodes = marginals.nodes.reshape(-1)
+    weigh_rows((0, B), minus, nodes, nodes)
+    add_rows(
+        0, S * S, minus, marginals.edges.reshape(-1), found.transitions.reshape(-1)
     )
-    vjp_of_parts(0, 1, 1, minus, marginals, True, flat)
+    add_rows(0, S, minus, marginals.heads.reshape(-1), found.start)
+    add_rows(0, S, minus, marginals.tails.reshape(-1), found.end)
     one_each = row_weights.reshape(B, 1)
     count(0, B, one_each, paths, chain.steps, chain.lengths, True, found)
     _store_shared(found, gradients, where)

@@ -31,15 +31,15 @@ def vjp(first, last, pieces, weights, parts, shared, out):
     emissions, transitions, start, end = out
     B, S = heads.shape
     rows = B * first // pieces, B * last // pieces
-    _scale_rows(rows, weights, nodes.reshape(-1), emissions.reshape(-1))
+    weigh_rows(rows, weights, nodes.reshape(-1), emissions.reshape(-1))
     edges = edges.reshape(-1)
     if shared and len(transitions) > 0:
         part = S * S * first // pieces, S * S * last // pieces
         total = arrays.zeros(part[1] - part[0])
-        _add_rows(part[0], S * S, weights, edges, total)
+        add_rows(part[0], S * S, weights, edges, total)
         copy(total, transitions[part[0] : part[1]])
     elif not shared:
-        _scale_rows(rows, weights, edges, transitions)
+        weigh_rows(rows, weights, edges, transitions)
     if first == 0:
         _weigh_ends(weights, heads, start)
         _weigh_ends(weights, tails, end)
@@ -50,12 +50,12 @@ def _weigh_ends(weights, parts, out):
     """Fill ``out[S]`` with the sum over rows of weights times ``parts[B, S]``."""
     if len(out) > 0:
         total = arrays.zeros(len(out))
-        _add_rows(0, len(out), weights, parts.reshape(-1), total)
+        add_rows(0, len(out), weights, parts.reshape(-1), total)
         copy(total, out)
 
 
 @subroutine
-def _scale_rows(rows, weights, parts, out):
+def weigh_rows(rows, weights, parts, out):
     """Fill the given rows of ``out`` with weights times those of parts."""
     size = len(out) // max(len(weights), 1)
     for b in range(rows[0], rows[1]):
@@ -67,7 +67,7 @@ def _scale_rows(rows, weights, parts, out):
 
 
 @subroutine
-def _add_rows(low, size, weights, parts, total):
+def add_rows(low, size, weights, parts, total):
     """Add weights times the ``parts[low : low + len(total)]`` of each row."""
     for b in range(len(weights)):
         weight = np.float64(weights[b])
