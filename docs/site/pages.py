@@ -119,9 +119,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 def weight(name: str) -> float:
     """Of a page in the search: guides before the reference, tables last."""
     if name.startswith(("benchmarks/", "docs/reproduction", "docs/results/")):
-        return 0.2
+        return 0.05
     if name in ("CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md"):
-        return 0.2
+        return 0.05
     return 2.0 if name.startswith(("docs/", "README")) else 0.2
 
 

@@ -4,9 +4,9 @@ Each distinct word is described once, in a row of a table: its lower-cased form 
 digits as 0, its characters, shape, prefixes and suffixes. A sentence is a list of
 rows, so that a batch computes the network's view of each distinct word once.
 
-Each position also has the features of a linear tagger, hashed to bucket numbers: words,
-shapes, prefixes and suffixes in a window of five words, and pairs of them. With an
-encoder, sentences have their sub-words, too.
+Each position also has the features of a linear tagger, hashed to bucket numbers. These
+are words, shapes, prefixes and suffixes in a window of five words, and their pairs.
+With an encoder, sentences have their sub-words, too.
 """
 
 import re

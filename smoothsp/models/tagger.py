@@ -376,9 +376,10 @@ class Tagger:
     ) -> dict[tuple[int, Found], float]:
         """The probability of each span of each row.
 
-        Labels form a Markov chain. The probability of a span sums over the labels that
-        mean this span: the probability of the first label, times those of the
-        transitions up to its end. With segments, it is the marginal of the segment.
+        Labels form a Markov chain. The probability of a span sums over all label
+        sequences that encode it. Each is the probability of the first label, times
+        those of the transitions up to the end. With segments, it is the marginal of the
+        segment.
         """
         wanted = [sorted({span for path in found for span in path}) for found in spans]
         if not any(wanted):

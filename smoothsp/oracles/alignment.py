@@ -52,8 +52,8 @@ class Alignment(CircuitStructure):
     Notes
     -----
     An output is ``(batch, N + 1, M + 1)``. Entry ``[i, j]`` is the move made after i
-    items of the first sequence and j of the second. 0 is a match, 1 an unmatched item
-    of the first, 2 an unmatched item of the second. The entry is -1 where the alignment
+    items of the first sequence and j of the second. A match is 0, an unmatched item of
+    the first sequence 1, and one of the second 2. The entry is -1 where the alignment
     does not pass. ``(y == 0)[:, :-1, :-1]`` is the matrix of matches. Leaving two items
     unmatched in either order gives two different outputs.
 

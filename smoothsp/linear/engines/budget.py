@@ -32,9 +32,9 @@ class Tolerance:
     tol
         At least 0.
     stopping
-        ``"objective"``: stop at a gap of ``tol`` times the dual, so that the objective
-        is at most ``1 + tol`` times its minimum, if that is positive.
-        ``"relative_gap"``: at ``tol`` times the first gap. ``"gap"``: at ``tol``.
+        ``"objective"``: stop at a gap of ``tol`` times the dual. A positive objective
+        is then at most ``1 + tol`` times its minimum. ``"relative_gap"``: at ``tol``
+        times the first gap. ``"gap"``: at ``tol``.
 
     Notes
     -----

@@ -52,9 +52,9 @@ class ChainSVM(Tagger):
         ``"bcfw"`` has ``steps="pairwise"``, ``cache=True`` and ``sampling="gap"``
         unless it says otherwise, chosen by measurement (benchmarks/tables/solvers.md).
     warm_start
-        Whether a fit begins where the one before ended: with ``"bcfw"`` at its dual
-        variables, which are those of the same data (C may be another), with all other
-        solvers at its weights; those of features that have names are found by name.
+        Whether a fit begins where the last one ended. ``"bcfw"`` starts from its dual
+        variables: the data must be the same, and C may change. All other solvers start
+        from its weights. Weights of named features are found by name.
     random_state
         Seed, generator or None.
     callback

@@ -359,10 +359,10 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             one of weight 0 as none. ``F1SVC`` takes whole numbers, for samples have no
             part of their own in F1.
         resume
-            The ``state`` of a certificate, as the callback of a fit of the same data
-            and parameters had it, ``max_epochs`` and ``tol`` apart: goes on from there
-            bit for bit. ``numpy.savez(path, **state)`` and ``numpy.load(path)`` keep
-            it.
+            The ``state`` of a certificate, from the callback of an earlier fit. Data
+            and parameters must be the same, except ``max_epochs`` and ``tol``. The
+            result equals that of an uninterrupted fit bit for bit. ``numpy.savez(path,
+            **state)`` and ``numpy.load(path)`` keep it.
 
         Returns
         -------

@@ -53,12 +53,12 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
     C
         Factor of the losses, > 0.
     solver
-        ``"dual"``, the fastest: block coordinate descent in the dual, where the block
-        of a sample is a projection onto a simplex, in :math:`O(k \log k)` for k
-        classes. The others are those of ``smoothsp.linear.solvers``: ``"bcfw"`` and
-        ``"bmrm"`` stop at a certified gap, too; ``"agm"`` smooths the hinge less and
-        less; ``"sgd"`` goes from sample to sample, as do ``"svrg"`` and ``"casimir"``,
-        which minimise a smoothed hinge. They compute in float64.
+        ``"dual"``, the fastest: block coordinate descent in the dual. The block of a
+        sample is a projection onto a simplex, in :math:`O(k \log k)` for k classes. The
+        others are those of ``smoothsp.linear.solvers``: ``"bcfw"`` and ``"bmrm"`` stop
+        at a certified gap, too; ``"agm"`` smooths the hinge less and less; ``"sgd"``
+        goes from sample to sample, as do ``"svrg"`` and ``"casimir"``, which minimise a
+        smoothed hinge. They compute in float64.
     tol
         Relative gap at which to stop, >= 0; ``stopping`` defines the reference.
         ``"sgd"`` computes no gap, and stops when two evaluations have not lowered the
@@ -69,8 +69,9 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         is ``tol`` times what it was after the first epoch. ``"gap"``: when it is
         ``tol``. The fit also stops when rounding hides the remaining gap.
     cost
-        ``(class, class)``: the margin to keep between the class of the row and that of
-        the column, >= 0, zeros on the diagonal, in the order of ``classes_``. None: 1.
+        ``(class, class)``, in the order of ``classes_``: the margin to keep between the
+        class of the row and that of the column. At least 0, and 0 on the diagonal.
+        None: 1.
     class_weight
         Multiplies C for the samples of a class: a dict, or ``"balanced"``.
     fit_intercept
@@ -82,18 +83,18 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         If True, each epoch of ``"dual"`` visits the samples in a new random order.
     shrinking
         If True, epochs of ``"dual"`` skip samples that did not contribute to the last
-        gap, and for up to 31 epochs samples that did not move. Gaps always cover all
-        samples and reactivate those that contribute.
+        gap. They also skip samples that did not move, for up to 31 epochs. Gaps always
+        cover all samples and reactivate those that contribute.
     random_state
         Seed of the sample orders.
     max_epochs
         Maximum number of passes over the samples. None: 1,000 with ``"sgd"``,
         ``"svrg"`` and ``"casimir"``, and 10,000 with the others.
     certify_every
-        Epochs between duality gaps, each of which costs about half an epoch.
-        ``"auto"``: with ``"dual"``, after the first epoch, and then when the estimated
-        gap of an epoch is near the goal or much smaller than the last gap; with the
-        others, the solver's own default.
+        Epochs between duality gaps, each of which costs about half an epoch. ``"auto"``
+        with ``"dual"``: after the first epoch, and then when the estimated gap of an
+        epoch is near the goal or much smaller than the last gap. ``"auto"`` with
+        another solver is the default of that solver.
     store_dual
         If True, set ``dual_coef_`` and ``support_``; with ``"dual"`` only.
     solver_options
@@ -131,8 +132,9 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
     Raises
     ------
     ValueError
-        For NaN or infinity in X, indices outside of X, an objective that leaves the
-        range of the dtype, fewer than two classes, and parameters out of range.
+        For NaN or infinity in X, indices outside of X, fewer than two classes, and
+        parameters out of range. Also for an objective that leaves the range of the
+        dtype.
     MemoryError
         Before anything is allocated, if ``(features + samples) * classes`` numbers
         exceed the memory that is left.

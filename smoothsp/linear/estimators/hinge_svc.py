@@ -99,9 +99,9 @@ class HingeSVC(BinaryClassifier):
     Raises
     ------
     ValueError
-        For NaN or infinity in X, indices outside of X, an objective that leaves the
-        range of the dtype, labels that are not of two classes, and parameters out of
-        range.
+        For NaN or infinity in X, indices outside of X, labels that are not of two
+        classes, and parameters out of range. Also for an objective that leaves the
+        range of the dtype.
 
     Notes
     -----

@@ -63,8 +63,8 @@ def load(
     Raises
     ------
     ValueError
-        If the file is not that of such an estimator, is damaged, lacks one of the
-        arrays or facts, or has NaN or infinity in an array.
+        If another class wrote the file, or the file is damaged or lacks an entry. Also
+        for NaN or infinity in an array.
     """
     refused = f"{path}: expected a file that {kind.__name__}.save wrote"
     file = io.BytesIO(Path(path).read_bytes())

@@ -69,9 +69,9 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
         Further arguments of the solver, a dict: see ``smoothsp.linear.solvers``.
         ``"bcfw"`` has ``steps="pairwise"`` and ``cache=True`` unless it says otherwise.
     warm_start
-        Whether a fit begins where the one before ended: with ``"bcfw"`` at its dual
-        variables, which are those of the same data (C may be another), with all other
-        solvers at its weights.
+        Whether a fit begins where the last one ended. ``"bcfw"`` starts from its dual
+        variables: the data must be the same, and C may change. All other solvers start
+        from its weights.
     random_state
         Seed, generator or None.
     callback
@@ -169,9 +169,10 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
             A list with the gold output of each, integers in the shape that the
             structure gives them.
         resume
-            The ``state`` of a record, as the callback of a fit of the same data and
-            parameters had it, ``max_passes`` and ``tol`` apart: goes on from there bit
-            for bit. ``numpy.savez(path, **state)`` and ``numpy.load(path)`` keep it.
+            The ``state`` of a record, from the callback of an earlier fit. Data and
+            parameters must be the same, except ``max_passes`` and ``tol``. The result
+            equals that of an uninterrupted fit bit for bit. ``numpy.savez(path,
+            **state)`` and ``numpy.load(path)`` keep it.
 
         Returns
         -------

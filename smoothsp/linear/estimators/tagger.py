@@ -244,9 +244,10 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             ``(sentences,)``: multiplies C for a sentence, >= 0; as if it were there so
             many times.
         resume
-            The ``state`` of a record, as the callback of a fit of the same data and
-            parameters had it, ``max_passes`` and ``tol`` apart: goes on from there bit
-            for bit. ``numpy.savez(path, **state)`` and ``numpy.load(path)`` keep it.
+            The ``state`` of a record, from the callback of an earlier fit. Data and
+            parameters must be the same, except ``max_passes`` and ``tol``. The result
+            equals that of an uninterrupted fit bit for bit. ``numpy.savez(path,
+            **state)`` and ``numpy.load(path)`` keep it.
 
         Returns
         -------
@@ -283,8 +284,8 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
     ) -> "Tagger":
         """Make one pass of ``"sgd"`` or ``"svrg"`` over some sentences.
 
-        It begins at the weights so far, those of a ``fit`` too. lambda is ``l2``, or
-        ``1 / (C n)`` with n the sentences of this call; the steps begin anew at the
+        The pass starts from the current weights, also after ``fit``. lambda is ``l2``,
+        or ``1 / (C n)`` for n sentences in this call. The step sizes begin anew at the
         solver's ``rate``.
 
         Parameters

@@ -62,8 +62,9 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         Of the rbf kernel ``exp(-gamma |x - x'|^2)``: a positive number, ``"scale"``
         for ``1 / (n_features * X.var())``, or ``"auto"`` for ``1 / n_features``.
     cost
-        ``(class, class)``: the margin to keep between the class of the row and that of
-        the column, >= 0, zeros on the diagonal, in the order of ``classes_``. None: 1.
+        ``(class, class)``, in the order of ``classes_``: the margin to keep between the
+        class of the row and that of the column. At least 0, and 0 on the diagonal.
+        None: 1.
     class_weight
         Multiplies C for the samples of a class: a dict, or ``"balanced"``.
     fit_intercept
@@ -117,8 +118,9 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
     Raises
     ------
     ValueError
-        For NaN or infinity in X, indices outside of X, an objective that leaves the
-        range of the dtype, fewer than two classes, and parameters out of range.
+        For NaN or infinity in X, indices outside of X, fewer than two classes, and
+        parameters out of range. Also for an objective that leaves the range of the
+        dtype.
     MemoryError
         Before anything is allocated, if ``(features + samples) * classes`` numbers, or
         the Gram matrix of a kernel, exceed the memory that is left.

@@ -240,9 +240,9 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         Words
-            A ``scipy.sparse.csr_array`` of ``(tokens of all sentences, num_features)``,
-            indices int32, ascending, with the ``lengths`` of the sentences, so that a
-            tagger takes it as it is.
+            A ``scipy.sparse.csr_array`` of ``(tokens of all sentences, num_features)``
+            with ascending int32 indices. Its attribute ``lengths`` says where sentences
+            end, so you can pass it to a tagger.
 
         Raises
         ------

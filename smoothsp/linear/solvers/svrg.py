@@ -37,8 +37,9 @@ class SVRG:
     tol
         As in :class:`SGD`.
     evaluate_every, max_passes, max_seconds, seed, callback, progress
-        As in :class:`SGD`. An epoch counts as one pass and has 2 n oracle calls: n for
-        the full gradient, whose slopes are kept as marginals, and n for its steps.
+        As in :class:`SGD`. An epoch counts as one pass and has 2 n oracle calls. The
+        full gradient, whose slopes are kept as marginals, takes n, and the steps take
+        n.
 
     Notes
     -----

@@ -49,9 +49,9 @@ class ShortestPath(ChosenEdges):
     TypeError
         For a wrong type, dtype or device.
     ValueError
-        For a wrong shape, NaN or +inf in an entry that is read, or a row without an
-        allowed path or with a cycle of positive score. Cycles of score 0 are fine; sums
-        that differ by a few roundings in float64 are equal.
+        For a wrong shape, or NaN or +inf in an entry that is read. Also for a row
+        without an allowed path, or with a cycle of positive score. Cycles of score 0
+        are fine; sums that differ by a few roundings in float64 are equal.
 
     Notes
     -----

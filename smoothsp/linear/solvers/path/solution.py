@@ -70,10 +70,10 @@ class PathSolution:
     complete
         Whether there are weights for every lambda above 0.
     flat
-        True if the path ends because smaller lambda change nothing: the mean hinge
-        stays above eps, and the minimum at ten times the last lambda exceeds that at
-        the last by at most eps. The last weights are probably good for every smaller
-        lambda, but this is not certified below ``ends_at``.
+        True if the path ends because smaller lambda change nothing. The mean hinge then
+        stays above eps, and a tenfold lambda raises the minimum by at most eps. The
+        last weights are probably good for every smaller lambda, but this is not
+        certified below ``ends_at``.
     oracle_calls, seconds
         Totals of the whole path.
     status
