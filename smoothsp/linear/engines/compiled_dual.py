@@ -34,7 +34,7 @@ class ChainEngine:
 
     def __init__(self, problem: ChainProblem, plan: EngineSettings) -> None:
         self.problem, self.plan = problem, plan
-        s = self._s = problem.sentences
+        s = self._s = problem.sequences
         self.n = len(problem)
         pairs = s.S * s.P if problem.transitions else 0
         rows = len(problem.labels)
@@ -323,7 +323,7 @@ _ENTRIES = 2
 
 def word_products(problem: ChainProblem) -> kernels.Products:
     """Products for the sequences that are short compared with their features."""
-    s = problem.sentences
+    s = problem.sequences
     if len(s.table):
         # parts that share weights are added up where these are
         none = np.zeros(0)
@@ -398,7 +398,7 @@ class StoredLabels:
 
     def mix_with_gold(self, rho: float) -> None:
         """``alpha <- rho alpha``, the rest on the gold labels of each example."""
-        done, s = 0, self._problem.sentences
+        done, s = 0, self._problem.sequences
         while done < len(self._problem):
             done = kernels.mix_with_gold(done, s, rho, UNLIMITED, self.pools)
             if done < len(self._problem):

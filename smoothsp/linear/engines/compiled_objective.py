@@ -63,7 +63,7 @@ class Objective:
         if loss.name == "likelihood":
             # -inf past the last label stays
             s = s._replace(costs=np.minimum(s.costs, 0.0))
-        self.sentences = s
+        self.sequences = s
 
     def parts(self, flat: Flat) -> tuple[Flat, Flat]:
         """W and the rest, as views."""
@@ -88,7 +88,7 @@ class Objective:
             kernels.losses,
             self.n,
             self.problem.indices.size * self.problem.row_width // 8,
-            self.sentences,
+            self.sequences,
             *self.parts(flat),
             *self.loss.arguments(mu),
             out,
@@ -99,7 +99,7 @@ class Objective:
         self, flat: Flat, mu: float, G: Flat, keep: bool = False
     ) -> tuple[float, Flat, Flat]:
         """Fill G with the mean slope; the mean loss, and the slopes as marginals."""
-        s = self.sentences
+        s = self.sequences
         G[:] = 0
         nodes = np.empty(len(self.problem.labels) * s.P if keep else 0)
         edges = np.empty((self.n if keep else 0, s.S * s.P))

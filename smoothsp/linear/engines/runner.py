@@ -241,7 +241,7 @@ class Engine(Protocol):
 
 def engine_for(problem: Any, plan: EngineSettings) -> Engine:
     """Compiled loops for chains, plain numpy for callbacks."""
-    if hasattr(problem, "sentences"):
+    if hasattr(problem, "sequences"):
         if plan.batch > 1:
             raise ValueError(
                 "batch_size: expected 1 for a problem of chains in compiled loops, got"

@@ -68,7 +68,7 @@ def epoch(
         order,
         rate,
         objective.lam + kappa,
-        objective.sentences,
+        objective.sequences,
         *loss,
         nodes,
         edges,

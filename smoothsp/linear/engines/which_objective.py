@@ -12,7 +12,7 @@ AnyObjective = Objective | CallbackObjective
 
 def objective_for(problem: Any, loss: Loss, lam: float) -> AnyObjective:
     """Compiled loops for chains, numpy for structures and for oracles in Python."""
-    if hasattr(problem, "sentences"):
+    if hasattr(problem, "sequences"):
         return Objective(problem, loss, lam)
     if hasattr(problem, "slopes"):
         return StructureObjective(problem, loss, lam)

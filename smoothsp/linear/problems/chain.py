@@ -130,7 +130,7 @@ class ChainProblem:
             self.seen = self._occurring()
 
     @classmethod
-    def from_sentences(
+    def from_sequences(
         cls, features: Sequence[Any], labels: Sequence[Any], **options: Any
     ) -> "ChainProblem":
         """Create the problem from a matrix and labels for each sequence.
@@ -184,7 +184,7 @@ class ChainProblem:
         table[:, :S] = cost
         past = d + S if self.transitions else d
         self.num_rows = past + 2 if boundaries else past
-        self.sentences = kernels.Sentences(
+        self.sequences = kernels.Sentences(
             indptr=self.indptr,
             indices=self.indices,
             values=self.values,
@@ -239,7 +239,7 @@ class ChainProblem:
     @property
     def apart(self) -> kernels.Sentences:
         """Arrays for loops that take W and the other weights as two arrays."""
-        s = self.sentences
+        s = self.sequences
         names = ("moves", "start", "end")
         given = {name: getattr(s, name) for name in names if getattr(s, name) >= 0}
         return s._replace(**{name: at - self.border for name, at in given.items()})
@@ -256,7 +256,7 @@ class ChainProblem:
 
     def _occurring(self) -> NDArray[np.int64]:
         """Positions in padded weights of pairs that occur where losses count."""
-        s, P, lengths = self.sentences, self.row_width, np.diff(self.offsets)
+        s, P, lengths = self.sequences, self.row_width, np.diff(self.offsets)
         counts = np.repeat(self.loss_scale > 0, lengths)
         labels = self.labels.astype(np.int64)
         of_entry = np.repeat(np.arange(len(labels)), np.diff(self.indptr))
@@ -352,7 +352,7 @@ class ChainProblem:
             raise IndexError(f"i: expected 0 to {len(self) - 1}, got {i}")
         psi, flat = zeros(self.flat_size, float), self.padded_weights(w)
         loss, hinge = np.zeros(len(self)), np.zeros(len(self))
-        add_corners(i, i + 1, self.sentences, flat, 1.0, psi, loss, hinge)
+        add_corners(i, i + 1, self.sequences, flat, 1.0, psi, loss, hinge)
         return Corner(self.plain_weights(psi), float(loss[i]), None)
 
     def risk(self, w: Weights) -> Slope:
@@ -399,7 +399,7 @@ class ChainProblem:
 
     def corners(self, w: Weights, scale: float) -> tuple[Weights, float, float]:
         """``scale`` times the sum of psi of the worst outputs, mean loss and hinge."""
-        s, n = self.sentences, len(self.offsets) - 1
+        s, n = self.sequences, len(self.offsets) - 1
         v, losses, hinges = np.zeros(self.flat_size), np.empty(n), np.empty(n)
         add_corners(0, n, s, self.padded_weights(w), scale, v, losses, hinges)
         return self.plain_weights(v), float(losses.mean()), float(hinges.mean())
@@ -514,7 +514,7 @@ class ChainProblem:
         work = len(self.indices) * self.row_width // 8
         work += len(self.labels) * self.num_labels * self.row_width // 8
         few = self.seen is None and len(self.indices) < self.num_features
-        s, flat = self._few(w) if few else (self.sentences, self.padded_weights(w))
+        s, flat = self._few(w) if few else (self.sequences, self.padded_weights(w))
         # scores that could overflow are those of smaller weights and costs
         size = max(_exponent(flat) + self._sizes[0], self._sizes[1])
         power = max(size - _LARGE, 0)
@@ -547,7 +547,7 @@ class ChainProblem:
 
     def _few(self, w: Weights) -> tuple[kernels.Sentences, Weights]:
         """Padded weights of only those rows that entries read, a copy for each."""
-        s, d, count = self.sentences, self.num_features, len(self.indices)
+        s, d, count = self.sequences, self.num_features, len(self.indices)
         table = self._checked(w).reshape(self.num_rows, s.S)
         flat = zeros((count + self.num_rows - d) * s.P, np.float64)
         rows = flat.reshape(-1, s.P)

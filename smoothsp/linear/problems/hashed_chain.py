@@ -120,10 +120,10 @@ class HashedChainProblem(ChainProblem):
         self.all_columns = rows.columns
         few = rows._replace(indices=found.astype(np.int32), columns=len(self.columns))
         super()._keep(few, *rest)
-        s, S, P = self.sentences, self.num_labels, self.row_width
+        s, S, P = self.sequences, self.num_labels, self.row_width
         table = np.zeros((self.num_rows, P), np.int32)
         table[:, :S] = self._places()
-        self.sentences = s._replace(
+        self.sequences = s._replace(
             table=table.ravel(),
             moves=0,
             start=S * P if self.boundaries else -1,
@@ -171,11 +171,11 @@ class HashedChainProblem(ChainProblem):
     @property
     def apart(self) -> Any:
         """Arrays for loops that take W and the other weights as two arrays."""
-        return self.sentences
+        return self.sequences
 
     def used(self) -> NDArray[np.int64]:
         """Positions in padded weights of the weights that any sequence uses."""
-        table = self.sentences.table.reshape(self.num_rows, -1)
+        table = self.sequences.table.reshape(self.num_rows, -1)
         return np.unique(table[:, : self.num_labels]).astype(np.int64)
 
     @cached_property
@@ -196,7 +196,7 @@ class HashedChainProblem(ChainProblem):
 
     def split(self, w: Weights) -> tuple[Weights, Weights, Weights, Weights]:
         """W of the columns that occur, ``columns``, A, start and end, as copies."""
-        table = self.sentences.table.reshape(self.num_rows, -1)[:, : self.num_labels]
+        table = self.sequences.table.reshape(self.num_rows, -1)[:, : self.num_labels]
         found = self._checked(w)[table]
         d, past = self.num_features, self.num_features + self.num_labels
         ends = found[past:] if self.boundaries else np.zeros((2, self.num_labels))

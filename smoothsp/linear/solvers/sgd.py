@@ -207,7 +207,7 @@ class _Steps:
         kernel.steps(
             *solver.plan(number, self.objective.n),
             solver.lam,
-            self.objective.sentences,
+            self.objective.sequences,
             *solver.loss.arguments(solver.loss.mu),
             self.W,
             self.Q,

@@ -36,7 +36,7 @@ def chains(*, as_weights):
     scale = REPEATS * len(X) / REPEATS.sum() if as_weights else None
     if not as_weights:
         X, y = repeated(X), repeated(y)
-    return ChainProblem.from_sentences(
+    return ChainProblem.from_sequences(
         [sparse.csr_matrix(x) for x in X], y, num_labels=3, cost=COST, loss_scale=scale
     )
 

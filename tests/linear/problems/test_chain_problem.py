@@ -103,7 +103,7 @@ def test_sentences_may_be_given_one_by_one():
     X.resize(len(whole.labels), whole.num_features)
     cuts = list(zip(whole.offsets[:-1], whole.offsets[1:], strict=True))
     for form in (sparse.csr_matrix.toarray, sparse.csr_matrix.copy):
-        one_by_one = ChainProblem.from_sentences(
+        one_by_one = ChainProblem.from_sequences(
             [form(X[a:b]) for a, b in cuts],
             [whole.labels[a:b] for a, b in cuts],
             num_labels=3,
@@ -177,10 +177,10 @@ def test_wrong_kinds_are_named():
 def test_a_sentence_that_does_not_fit_its_labels_is_named():
     X = [np.ones((2, 3)), np.ones((3, 3))]
     with pytest.raises(ValueError, match="3 positions of sentence 1, got 2"):
-        ChainProblem.from_sentences(X, [[0, 1], [0, 1]])
+        ChainProblem.from_sequences(X, [[0, 1], [0, 1]])
     with pytest.raises(ValueError, match=r"\(positions, 3\) at sentence 1"):
-        ChainProblem.from_sentences([X[0], np.ones((2, 2))], [[0, 1], [0, 1]])
-    problem = ChainProblem.from_sentences([X[0], np.ones((0, 3))], [[0, 1], []])
+        ChainProblem.from_sequences([X[0], np.ones((2, 2))], [[0, 1], [0, 1]])
+    problem = ChainProblem.from_sequences([X[0], np.ones((0, 3))], [[0, 1], []])
     assert problem.offsets.tolist() == [0, 2, 2]
 
 

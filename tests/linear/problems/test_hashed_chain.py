@@ -157,7 +157,7 @@ def test_without_collisions_it_is_the_plain_problem():
     X, labels = random_rows(rng, 7, 5), np.array([0, 1, 2, 0, 1, 2, 0])
     plain = ChainProblem(X, labels, lengths=[4, 3])
     hashed = HashedChainProblem(X, labels, lengths=[4, 3], hash_with_label=2**20)
-    table = hashed.sentences.table.reshape(hashed.num_rows, -1)[:, :3]
+    table = hashed.sequences.table.reshape(hashed.num_rows, -1)[:, :3]
     # else the test says nothing
     assert len(np.unique(table)) == table.size == plain.num_weights
     small = hashed.subset([0, 1])
@@ -189,7 +189,7 @@ from smoothsp.linear.problems import HashedChainProblem
 from tests.linear.problems.test_hashed_chain import TEMPLATES, TOKENS
 X = TEMPLATES.transform(TOKENS)
 problem = HashedChainProblem(X, [0, 1, 0, 1, 2], lengths=X.lengths)
-print(problem.sentences.table.tolist(), problem.checksum)
+print(problem.sequences.table.tolist(), problem.checksum)
 """
 
 
@@ -210,7 +210,7 @@ def test_templates_hash_alike_in_every_process(tmp_path):
     output = run_program(sys.executable, "-c", HASHED).stdout
     assert (
         output.split()
-        == f"{problem.sentences.table.tolist()} {problem.checksum}".split()
+        == f"{problem.sequences.table.tolist()} {problem.checksum}".split()
     )
 
 
