@@ -175,8 +175,8 @@ class Encoder(nn.Module):
     def forward(self, pieces: Pieces) -> Tensor:
         """``(words, size)``, in float32.
 
-        On a GPU the encoder computes in bfloat16; so it does when it is trained on a
-        processor that multiplies bfloat16 by itself, where a step takes half the time.
+        On a GPU the encoder computes in bfloat16. It also does so in training on a
+        processor with bfloat16 products, where a step takes half the time.
         """
         device = pieces.ids.device
         short = self.training and _multiplies_bfloat16()

@@ -93,9 +93,9 @@ class ProxLinear(BoundMu):
         Module to call in the closure.
     progress
         After a step: ``outer`` iterations done, ``objective`` at the parameters,
-        ``candidate`` objective, whether it was ``accepted``, the
-        ``prox_gradient_norm`` ``|w_{k-1} - w_k^| / eta`` of the candidate, ``mu``,
-        ``smoothness`` and inner ``epochs``.
+        ``candidate`` objective, whether it was ``accepted``, ``mu``, ``smoothness`` and
+        inner ``epochs``. Also ``prox_gradient_norm``, ``|w_{k-1} - w_k^| / eta`` of the
+        candidate.
     oracle_calls
         Number of examples with gradient evaluations, as in ``SVRG``, and ``objective``:
         the number with loss evaluations for acceptance.

@@ -58,9 +58,9 @@ class LPBoostClassifier(BinaryClassifier):
     ----------
     estimator
         A classifier that takes ``sample_weight``. By default the decision stump of
-        largest edge, which is found exactly. Set an attribute ``maximises_edge = True``
-        on your own if it finds the hypothesis of largest edge under any weights;
-        without it the fit has no certificate, and ``gap_`` is NaN.
+        largest edge, which is found exactly. If your own classifier finds the
+        hypothesis of largest edge under any weights, set its attribute ``maximises_edge
+        = True``. Without it the fit has no certificate, and ``gap_`` is NaN.
     n_estimators
         Hypotheses, at most.
     lam

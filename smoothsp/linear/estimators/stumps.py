@@ -32,9 +32,9 @@ class StumpLearner:
     .. math:: \max_{j, \theta, s} \sum_i d_i y_i \, s \operatorname{sign}(x_{ij} -
         \theta)
 
-    Each column is sorted once. For given weights one pass over the sorted entries gives
-    the edges of all thresholds: a stump that turns from -1 to 1 after the first k
-    entries has the sum of all :math:`d_i y_i` less twice that of these k.
+    Each column is sorted once. For given weights, one pass over the sorted entries
+    gives the edges of all thresholds. The edge of a stump that turns from -1 to 1 after
+    k entries is the sum of all :math:`d_i y_i` less twice that of the first k.
 
     Parameters
     ----------

@@ -227,13 +227,13 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         ----------
         X
             A list with, for each sentence, a CSR matrix or an array ``(positions,
-            features)``, or a list of tokens; or one matrix of all positions, with
-            ``lengths``; or what :class:`Templates` makes. A token is a list of names of
-            features, or a dict from names to numbers, strings, lists of strings or
+            features)``, or a list of tokens. Also one matrix of all positions, with
+            ``lengths``, or the output of :class:`Templates`. A token is a list of names
+            of features, or a dict from names to numbers, strings, lists of strings or
             dicts again: ``{"a": "b"}``, ``{"a": ["b"]}`` and ``{"a": {"b": 1}}`` are
-            the same, the feature ``a=b`` with 1. A ``=`` in a name is written ``\=``
-            in ``feature_names_``. A sentence may be empty. Sentences of named features
-            may come from an iterator, which is read once: in memory are then only the
+            the same, the feature ``a=b`` with 1. A ``=`` in a name is written ``\=`` in
+            ``feature_names_``. A sentence may be empty. Sentences of named features may
+            come from an iterator, which is read once: in memory are then only the
             numbers of their features.
         y
             A list of sequences of tags, strings or integers; an iterator where X is

@@ -104,8 +104,8 @@ class CallbackProblem:
         Length of w, at least 1.
     max_oracle
         ``max_oracle(i, w)`` returns ``(psi, loss, key)`` of an output of example i with
-        the largest ``loss - <w, psi>``: its cost plus its score, less the score of the
-        gold output. ``psi`` is an array ``(num_weights,)``.
+        the largest ``loss - <w, psi>``. This is its cost plus its score, less the score
+        of the gold output. ``psi`` is an array ``(num_weights,)``.
     topk_oracle
         ``topk_oracle(i, w, k)`` returns a list of such triples: the k different outputs
         of largest ``loss - <w, psi>``, or all if there are fewer. The smoothed hinge of

@@ -38,7 +38,7 @@ class ChainProblem:
     ----------
     features
         ``(positions, features)``, with the positions of all sequences one below the
-        other: a dense array, or a scipy CSR matrix whose column indices rise within a
+        other. A dense array, or a scipy CSR matrix whose column indices rise within a
         row. float32 is kept, all other dtypes become float64.
     labels
         ``(positions,)``: integers from 0 to ``num_labels - 1``.
@@ -62,9 +62,9 @@ class ChainProblem:
         Factors with mean 1 have the effect of repeating sequences.
     all_pairs
         If False, only pairs that occur in these sequences have a weight, as by default
-        in CRFsuite: pairs of a feature and a label, and of two neighbouring labels,
-        and the first and last labels. All other entries of ``w``, of gradients and of
-        psi are 0. For :class:`LBFGS`, :class:`AGM`, :class:`BMRM` and
+        in CRFsuite. These are pairs of a feature and a label, pairs of neighbouring
+        labels, and the first and last labels. All other entries of ``w``, of gradients
+        and of psi are 0. For :class:`LBFGS`, :class:`AGM`, :class:`BMRM` and
         :class:`BatchFrankWolfe`.
 
     Raises

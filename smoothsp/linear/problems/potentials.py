@@ -29,13 +29,13 @@ class Parts:
     Parameters
     ----------
     features
-        ``(parts of all examples, features)``: a scipy CSR matrix whose column indices
+        ``(parts of all examples, features)``. A scipy CSR matrix whose column indices
         rise within a row, or a dense array. float32 is kept, everything else becomes
         float64.
     shapes
-        ``(n,)`` or ``(n, axes)`` integers of at least 0. Use ``(T_i,)`` for the
-        positions of a sequence, ``(m_i + 1, m_i + 1)`` for the arcs between m words and
-        a root, and ``()`` if an example is one part.
+        ``(n,)`` or ``(n, axes)`` integers of at least 0. For the positions of a
+        sequence use ``(T_i,)``, and for the arcs between m words and a root ``(m_i + 1,
+        m_i + 1)``. Use ``()`` if an example is one part.
     states
         Number of states of a part: one more axis, and a block of weights for each. None
         if a part has one score, and the weights are a vector.

@@ -13,9 +13,9 @@ def staleness(record: Certificate) -> float:
 
     .. math:: \frac{\sum_i g_i}{\sum_i \hat g_i}
 
-    where the estimate :math:`\hat g_i` is the gap of example i at its last oracle call,
-    and the gaps are those that the certificate has just found. Gap sampling picks
-    the wrong examples where it is far from 1: choose a smaller ``refresh_every``.
+    The estimate :math:`\hat g_i` is the gap of example i at its last oracle call. The
+    gaps are those that the certificate has just found. Gap sampling picks the wrong
+    examples where it is far from 1: choose a smaller ``refresh_every``.
 
     Parameters
     ----------
