@@ -149,7 +149,7 @@ def test_it_ends_where_the_mean_hinge_is_at_most_eps(separable):
 def test_data_that_no_weights_fit_end_where_lambda_has_no_effect(kind, certified):
     # twice the same features with one label, once with another
     rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(6, 2)), rng.integers(3, size=6)
+    X, y = rng.normal(size=(12, 3)), rng.integers(3, size=12)
     labels = np.concatenate([y, y, (y + 1) % 3])
     whole = MulticlassProblem(np.tile(X, (3, 1)), labels, num_labels=3)
     given = whole if kind == "compiled" else as_callbacks(whole)
