@@ -368,7 +368,8 @@ class LinearChain(nn.Module):
         if mask.is_floating_point() or mask.is_complex():
             raise TypeError(
                 "mask: expected torch.bool with True at real positions, or integers 0 "
-                f"and 1, got {mask.dtype}; convert with .bool()"
+                f"and 1, got {mask.dtype}; convert with .bool() where 1 is real, "
+                "with == 0 where 0 is"
             )
         if mask.dtype == torch.uint8 and not torch.compiler.is_compiling():
             warnings.warn(

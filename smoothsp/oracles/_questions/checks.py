@@ -193,7 +193,8 @@ def bool_mask(
     if value.dtype != torch.bool:
         raise TypeError(
             f"{name}: expected torch.bool with True at real positions, "
-            f"got {value.dtype}; convert with .bool()"
+            f"got {value.dtype}; convert with .bool() where 1 is real, "
+            "with == 0 where 0 is"
         )
     same_device(name, value, device)
     shape(name, value, expected, words)
