@@ -1,5 +1,6 @@
 """Decoding that leaves this process: equal to ``decode`` wherever it is loaded."""
 
+import shutil
 import sys
 import warnings
 from importlib.util import find_spec
@@ -103,6 +104,30 @@ def test_exported_taggers_run_in_another_process(tmp_path):
         torch.save([x, mask, *tagger(x, mask)], tmp_path / "inputs.pt")
     files = (tmp_path / name for name in ("inputs.pt", "True.pt2", "False.pt2"))
     assert run(sys.executable, "-c", PROGRAM, *files).stdout.split() == ["equal"]
+
+
+COMPILED = """
+import sys, torch
+package, inputs = sys.argv[1:]
+x, mask, tags, scores = torch.load(inputs, weights_only=True)
+found = torch._inductor.aoti_load_package(package)(x, mask)
+assert torch.equal(found[0], tags) and torch.allclose(found[1], scores)
+assert "smoothsp" not in sys.modules
+print("equal")
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not shutil.which("g++"), reason="AOTInductor calls a C++ compiler")
+def test_a_tagger_compiled_ahead_of_time_runs_in_another_process(tmp_path):
+    tagger, program = exported(alone=True)
+    package = str(tmp_path / "tagger.pt2")
+    torch._inductor.aoti_compile_and_package(program, package_path=package)
+    x, mask = drawn(5, 7, 4, seed=2)
+    with torch.no_grad():
+        torch.save([x, mask, *tagger(x, mask)], tmp_path / "inputs.pt")
+    files = package, tmp_path / "inputs.pt"
+    assert run(sys.executable, "-c", COMPILED, *files).stdout.split() == ["equal"]
 
 
 READ = """
