@@ -1,4 +1,4 @@
-"""The best labelling of one sentence, with or without the costs of its wrong labels.
+"""The best labelling of one sequence, with or without the costs of its wrong labels.
 
 ``a_t(j) = U(t, j) + max_i a_{t-1}(i) + A(i, j)``, where U holds the scores of the
 positions, ``c(gold_t, j)`` of each label, and what the first and the last label add.
@@ -19,7 +19,7 @@ from smoothsp._kernels.vectors.simd import fma, larger, load, splat, splat_at, s
 
 @subroutine(loops=False)
 def add_costs(E, T, gold, o, costs, scale, weights, start, end, P, U):
-    """Fill U for the sentence whose gold labels are ``gold[o:o + T]``.
+    """Fill U for the sequence whose gold labels are ``gold[o:o + T]``.
 
     ``costs`` are rows of P numbers, one a gold label, -inf past the last label.
     """

@@ -1,9 +1,9 @@
 r"""Directions of one example in the dual, the best step along one, and the step itself.
 
-The dual variable of sentence i is kept as the marginals of its parts: ``mu(t, j)``, how
+The dual variable of sequence i is kept as the marginals of its parts: ``mu(t, j)``, how
 much weight label j has at position t, ``edges(j, k)``, how much the pair j, k has over
 all steps, and ``ell``, the expected cost times ``s_i``, which is the weight of the
-sentence over n. Its part of the weights is
+sequence over n. Its part of the weights is
 
     w_i = (s_i / lambda) (phi(gold) - sum over parts of marginal times features).
 
@@ -39,9 +39,9 @@ from smoothsp._kernels.vectors.simd_parts import sum_of
 
 
 class Duals(NamedTuple):
-    """The dual variables of all sentences, and estimates of their gaps.
+    """The dual variables of all sequences, and estimates of their gaps.
 
-    ``mu`` has P numbers a position, ``edges`` S rows of P a sentence, or nothing.
+    ``mu`` has P numbers a position, ``edges`` S rows of P a sequence, or nothing.
     """
 
     mu: np.ndarray

@@ -1,6 +1,6 @@
-"""What compiled loops over sentences are given: data, one record; scratch, another.
+"""What compiled loops over sequences are given: data, one record; scratch, another.
 
-The hinge of sentence i, in the order of computation:
+The hinge of sequence i, in the order of computation:
 
     E(t, j) = sum_f x(t, f) W(f, j)                              scores of words
     U(t, j) = E(t, j) + scales_i c(gold_t, j), and the ends      with costs
@@ -8,7 +8,7 @@ The hinge of sentence i, in the order of computation:
     hinge   = worst - <w, phi(gold)>
 
 E is kept beside U, as the score of the gold labels and slopes are read from it. All
-rows have P numbers, S labels up to whole vectors. Scratch is for one sentence and is
+rows have P numbers, S labels up to whole vectors. Scratch is for one sequence and is
 used again for the next.
 """
 
@@ -29,13 +29,13 @@ from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import copy
 
 
-class Sentences(NamedTuple):
-    """Sentences, their gold labels, what a wrong label costs, and what each counts.
+class Sequences(NamedTuple):
+    """Sequences, their gold labels, what a wrong label costs, and what each counts.
 
-    The cost of sentence i is multiplied by ``scales[i]``, its whole loss by
+    The cost of sequence i is multiplied by ``scales[i]``, its whole loss by
     ``loss_scales[i]``. ``offsets[i]`` is its first position, ``offsets[n]`` the end of
     the last. ``moves``, ``start`` and ``end`` say where weights are (see
-    ``linear.sparse_scores``), ``longest`` how many positions a sentence has at most,
+    ``linear.sparse_scores``), ``longest`` how many positions a sequence has at most,
     and ``table``, empty or not, which parts share weights (see ``linear.parts``).
     """
 
@@ -57,7 +57,7 @@ class Sentences(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Rows of P numbers for each position of one sentence, and a labelling.
+    """Rows of P numbers for each position of one sequence, and a labelling.
 
     ``rest`` has rows for A, start and end where parts share weights.
     """
@@ -71,7 +71,7 @@ class Scratch(NamedTuple):
 
 @subroutine(loops=False)
 def scratch(s):
-    """Room for the longest sentence; a cache line begins where a row does."""
+    """Room for the longest sequence; a cache line begins where a row does."""
     size = s.longest * s.P
     room = arrays.zeros(3 * size + 8)
     past = -(room.ctypes.data // 8) % 8
@@ -85,8 +85,8 @@ def scratch(s):
 
 
 @subroutine(loops=False)
-def score_sentence(s, i, weights, k):
-    """Fill ``k.E`` for sentence i; return where A, start and end are."""
+def score_sequence(s, i, weights, k):
+    """Fill ``k.E`` for sequence i; return where A, start and end are."""
     score_words(s, s.offsets[i], s.offsets[i + 1], weights, k.E)
     return rest(s, 1.0, weights, weights, k.rest)
 
@@ -95,7 +95,7 @@ def score_sentence(s, i, weights, k):
 def worst_labels(s, i, tail, k):
     """Fill ``k.y`` with the labelling of most cost plus score, and return that sum.
 
-    ``k.E`` holds the scores of the sentence, ``tail`` A, start and end.
+    ``k.E`` holds the scores of the sequence, ``tail`` A, start and end.
     """
     o = s.offsets[i]
     T = s.offsets[i + 1] - o
@@ -105,7 +105,7 @@ def worst_labels(s, i, tail, k):
 
 @subroutine(loops=False)
 def gold_score(s, i, tail, k):
-    """The score of the gold labels of sentence i, whose scores are in ``k.E``."""
+    """The score of the gold labels of sequence i, whose scores are in ``k.E``."""
     o = s.offsets[i]
     T = s.offsets[i + 1] - o
     return labelling_score(k.E, T, s.labels, o, tail, s.moves, s.start, s.end, s.P)
@@ -113,7 +113,7 @@ def gold_score(s, i, tail, k):
 
 @subroutine(loops=False)
 def cost_of(s, i, y, o):
-    """``scales_i sum_t c(gold_t, y_t)`` for the labels ``y[o:]`` of sentence i."""
+    """``scales_i sum_t c(gold_t, y_t)`` for the labels ``y[o:]`` of sequence i."""
     first = s.offsets[i]
     cost = 0.0
     for t in range(s.offsets[i + 1] - first):
@@ -123,7 +123,7 @@ def cost_of(s, i, y, o):
 
 @subroutine(loops=False)
 def share(s, i):
-    """``s_i = loss_scales[i] / n``, the weight of sentence i in the mean loss."""
+    """``s_i = loss_scales[i] / n``, the weight of sequence i in the mean loss."""
     return s.loss_scales[i] / (len(s.offsets) - 1)
 
 
@@ -132,17 +132,17 @@ def hinges(first, last, s, weights, out):
     """Fill ``out[i] = max_y cost(y) + <w, phi(y) - phi(gold)>``, not times a weight."""
     k = scratch(s)
     for i in range(first, last):
-        tail = score_sentence(s, i, weights, k)
+        tail = score_sequence(s, i, weights, k)
         worst = worst_labels(s, i, tail, k)
         out[i] = max(worst - gold_score(s, i, tail, k), 0.0)
 
 
 @kernel
 def decode(first, last, s, weights, labels, scores):
-    """Fill the best labelling of each sentence, by Viterbi, and its score."""
+    """Fill the best labelling of each sequence, by Viterbi, and its score."""
     k = scratch(s)
     for i in range(first, last):
-        tail = score_sentence(s, i, weights, k)
+        tail = score_sequence(s, i, weights, k)
         o = s.offsets[i]
         T = s.offsets[i + 1] - o
         without_costs(k.E, T, s.S, tail, s.start, s.end, s.P, k.U)

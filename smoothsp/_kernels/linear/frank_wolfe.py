@@ -1,14 +1,14 @@
-"""Block-coordinate Frank-Wolfe over sentences: the loops that a solver calls.
+"""Block-coordinate Frank-Wolfe over sequences: the loops that a solver calls.
 
 Without a box, the dual of ``lambda / 2 |w|^2 + sum_i s_i H_i(w)`` is
 
     max over alpha   sum_i ell_i - lambda / 2 |sum_i w_i|^2
 
 with ell_i and w_i as in ``directions``. Each visit moves one block alpha_i and at once
-the weights, so visits run one after the other. Kernels that take a range of sentences
-do not move weights. Threads can share the sentences, except where all add to one v.
+the weights, so visits run one after the other. Kernels that take a range of sequences
+do not move weights. Threads can share the sequences, except where all add to one v.
 
-Arguments: s sentences, rules the settings, p weights, d dual variables, x inner
+Arguments: s sequences, rules the settings, p weights, d dual variables, x inner
 products of words, q stored labellings, k scratch, r direction, c counters.
 """
 
@@ -24,10 +24,10 @@ from smoothsp._kernels.linear.directions import (
     towards,
 )
 from smoothsp._kernels.linear.examples import (
-    Sentences,
+    Sequences,
     cost_of,
     gold_score,
-    score_sentence,
+    score_sequence,
     scratch,
     share,
     worst_labels,
@@ -49,7 +49,7 @@ __all__ = [
     "Primal",
     "Products",
     "Rules",
-    "Sentences",
+    "Sequences",
     "Store",
     "add_corners",
     "expected_hinges",
@@ -76,7 +76,7 @@ def visit_in_order(order, s, rules, p, d, x, q, c):
 
 @kernel
 def visit_by_gap(uniforms, floor, tree, s, rules, p, d, x, q, c):
-    """Steps on sentences drawn in proportion to their gaps as they are estimated.
+    """Steps on sequences drawn in proportion to their gaps as they are estimated.
 
     A draw descends the tree of sums. After the step the new estimate replaces its leaf,
     and the sums above are computed again. Both take ``O(log n)``.
@@ -96,7 +96,7 @@ def visit_by_gap(uniforms, floor, tree, s, rules, p, d, x, q, c):
 
 @kernel
 def measure(first, last, s, w, d, gaps, hinges):
-    """Fill the exact gap and the hinge of each sentence at w; nothing moves.
+    """Fill the exact gap and the hinge of each sequence at w; nothing moves.
 
     With y the labels that attain ``max_y cost(y) + <w, phi(y)>`` and D = mu - e_y, the
     gap is ``s_i (cost(y) - slope(D)) - ell_i``. Of the words, only those where mu and
@@ -104,7 +104,7 @@ def measure(first, last, s, w, d, gaps, hinges):
     """
     k, r = scratch(s), no_direction(s)
     for i in range(first, last):
-        tail = score_sentence(s, i, w, k)
+        tail = score_sequence(s, i, w, k)
         worst = worst_labels(s, i, tail, k)
         hinges[i] = s.loss_scales[i] * max(worst - gold_score(s, i, tail, k), 0.0)
         count = towards(s, i, d, k.y, 0, r)
@@ -124,13 +124,13 @@ def expected_hinges(first, last, s, w, d, out):
         count = towards(s, i, d, s.labels, s.offsets[i], r)
         out[i] = 0.0
         if count:
-            tail = score_sentence(s, i, w, k)
+            tail = score_sequence(s, i, w, k)
             out[i] = d.ell[i] + share(s, i) * slope(s, i, tail, k.E, r, count)
 
 
 @kernel
 def rebuild(first, last, s, lam, d, v):
-    """Add ``w_i`` of each sentence to v, from the marginals.
+    """Add ``w_i`` of each sequence to v, from the marginals.
 
     ``w_i = -s_i X'D / lambda`` with D = mu less the gold labels.
     """
@@ -150,13 +150,13 @@ def marginals_of_all(first, last, s, q, d):
 
 @kernel
 def add_corners(first, last, s, w, scale, v, losses, hinges):
-    """``v += scale (phi(gold) - phi(y))`` for the worst y of each sentence at w.
+    """``v += scale (phi(gold) - phi(y))`` for the worst y of each sequence at w.
 
-    Fills what they cost, and their hinges. All of it is times the sentence's weight.
+    Fills what they cost, and their hinges. All of it is times the sequence's weight.
     """
     k = scratch(s)
     for i in range(first, last):
-        tail = score_sentence(s, i, w, k)
+        tail = score_sequence(s, i, w, k)
         worst = worst_labels(s, i, tail, k)
         hinges[i] = s.loss_scales[i] * max(worst - gold_score(s, i, tail, k), 0.0)
         losses[i] = s.loss_scales[i] * cost_of(s, i, k.y, 0)

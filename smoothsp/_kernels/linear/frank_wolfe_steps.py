@@ -1,4 +1,4 @@
-"""One visit of one sentence: an oracle or a cache, a direction, an exact line search.
+"""One visit of one sequence: an oracle or a cache, a direction, an exact line search.
 
 Along a direction that adds ``gamma w_d`` to w and ``gamma ell_d`` to ell the dual gains
 ``gamma num - gamma^2 den / 2`` with
@@ -40,7 +40,7 @@ from smoothsp._kernels.linear.directions import (
 from smoothsp._kernels.linear.examples import (
     cost_of,
     gold_score,
-    score_sentence,
+    score_sequence,
     share,
     worst_labels,
 )
@@ -67,7 +67,7 @@ class Rules(NamedTuple):
     """How to step.
 
     A cached corner is good enough if its gap reaches ``local`` times the gap at the
-    last oracle call of the sentence, and ``least``. A sentence keeps ``most``
+    last oracle call of the sequence, and ``least``. A sequence keeps ``most``
     labellings.
     """
 
@@ -88,12 +88,12 @@ class Costs(NamedTuple):
 
 @subroutine(loops=False)
 def visit(s, i, rules, p, d, x, q, k, r, c):
-    """One step on sentence i; False if the store is full, and then nothing changed."""
+    """One step on sequence i; False if the store is full, and then nothing changed."""
     keeps = rules.kind != FRANK_WOLFE or rules.cached
     if keeps and not has_room(s, i, q, rules.most):
         return False
     part = share(s, i)
-    tail = score_sentence(s, i, p.w, k)
+    tail = score_sequence(s, i, p.w, k)
     base, count, gap, loss, own = 0.0, 0, 0.0, 0.0, -1
     if keeps:
         base = gold_score(s, i, tail, k)

@@ -1,13 +1,13 @@
-"""The loss of all sentences and its gradient.
+"""The loss of all sequences and its gradient.
 
-For each sentence in turn, with D and ``edges`` of ``linear.slopes``: marginals less the
-gold labels, times the weight of the sentence,
+For each sequence in turn, with D and ``edges`` of ``linear.slopes``: marginals less the
+gold labels, times the weight of the sequence,
 
     E = X_i W,    loss, D, edges from E and A,    G += X_i' D,    tail_G += edges, ends
 
 Rows of D that are all 0, where the labels are gold, are skipped. ``losses`` takes a
-range of sentences, so that threads can share them. ``gradient`` adds all slopes to one
-G, in the order of the sentences. Where scores overflow, the loss is NaN.
+range of sequences, so that threads can share them. ``gradient`` adds all slopes to one
+G, in the order of the sequences. Where scores overflow, the loss is NaN.
 
 Weights are laid out as in ``linear.slopes``: W, and the rest in ``tail``.
 """
@@ -29,7 +29,7 @@ from smoothsp._kernels.vectors.arrays import copy
 
 @kernel
 def losses(first, last, s, W, tail, kind, mu, K, out):
-    """Fill out[first:last] with the losses of the sentences."""
+    """Fill out[first:last] with the losses of the sequences."""
     c = slope_scratch(s, K)
     space = scratch_of_ranking(s, K)
     for i in range(first, last):
@@ -44,7 +44,7 @@ def losses(first, last, s, W, tail, kind, mu, K, out):
 
 @kernel
 def gradient(s, W, tail, kind, mu, K, keep, G, tail_G, nodes, edges, out):
-    """Add the slopes of all sentences to G and tail_G; fill out with the losses.
+    """Add the slopes of all sequences to G and tail_G; fill out with the losses.
 
     With ``keep``, rows ``nodes`` of positions and ``edges[n]`` take each slope as
     marginals less gold.

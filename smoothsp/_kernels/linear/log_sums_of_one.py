@@ -22,7 +22,7 @@ def sums_of_logarithms(T, S, P, weights, moves, mu, U, X, R, N, edges):
         P(y_t = j)     = exp(log a_t(j) + log b_t(j) - log Z)
 
     The terms of a sum are collected in R first, since the largest is subtracted before
-    any exponential. Sentences seldom come here, so the loops are scalar.
+    any exponential. Sequences seldom come here, so the loops are scalar.
     """
     for t in range(T):
         for j in range(S):

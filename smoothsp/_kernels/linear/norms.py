@@ -1,6 +1,6 @@
-"""``||X'D||^2``, the squared length of what a change of one sentence does to W.
+"""``||X'D||^2``, the squared length of what a change of one sequence does to W.
 
-X has a row of features x_t for each word t, D a row of S numbers. A sentence is treated
+X has a row of features x_t for each word t, D a row of S numbers. A sequence is treated
 in one of two ways:
 
     with G(t, u) = <x_t, x_u>, computed once and kept:
@@ -8,7 +8,7 @@ in one of two ways:
     without:
         r_f = sum_t x(t, f) D_t for each feature f,   then sum_f <r_f, r_f>
 
-The first costs T^2 / 2 rows of D, the second a row for each entry of X: sentences with
+The first costs T^2 / 2 rows of D, the second a row for each entry of X: sequences with
 few words for their entries have products. Only rows ``moved`` of D are visited. G is
 symmetric, so only its lower triangle is kept, row after row.
 """
@@ -25,11 +25,11 @@ from smoothsp._kernels.vectors.simd_parts import sum_of
 
 
 class Products(NamedTuple):
-    """Inner products of the words of each sentence, and places for features.
+    """Inner products of the words of each sequence, and places for features.
 
-    Those of sentence i are ``gram[at[i] + t (t + 1) / 2 + u]`` for u up to t, and
-    ``at[i]`` is -1 where a sentence has none. ``place`` is -1 for every feature and
-    ``rows`` is room for those of one sentence. Where parts share weights, ``rows`` has
+    Those of sequence i are ``gram[at[i] + t (t + 1) / 2 + u]`` for u up to t, and
+    ``at[i]`` is -1 where a sequence has none. ``place`` is -1 for every feature and
+    ``rows`` is room for those of one sequence. Where parts share weights, ``rows`` has
     a number for every weight instead, all 0 (see ``directions.length``).
     """
 
@@ -41,7 +41,7 @@ class Products(NamedTuple):
 
 @kernel
 def multiply_words(first, last, s, at, gram):
-    """Fill ``gram`` with ``<x_t, x_u>``, u up to t, where sentences have products."""
+    """Fill ``gram`` with ``<x_t, x_u>``, u up to t, where sequences have products."""
     for i in range(first, last):
         if at[i] < 0:
             continue
@@ -69,7 +69,7 @@ def _product(s, t, u):
 
 @subroutine(loops=False)
 def squared_length(s, i, x, D, moved, count):
-    """``||X'D||^2`` for sentence i, of whose rows D only ``moved[:count]`` count."""
+    """``||X'D||^2`` for sequence i, of whose rows D only ``moved[:count]`` count."""
     if x.at[i] >= 0:
         return _by_products(x.gram, x.at[i], D, moved, count, s.P)
     return _by_features(s, s.offsets[i], x.place, x.rows, D, moved, count)
@@ -119,7 +119,7 @@ def _by_products(gram, at, D, moved, count, P):
 def _by_features(s, first, place, rows, D, moved, count):
     """Sum the second formula; ``place[f]`` is the row of r_f, in order of appearance.
 
-    The rows of one sentence are contiguous, and the first write to a row replaces it.
+    The rows of one sequence are contiguous, and the first write to a row replaces it.
     So nothing is cleared but the places of its own features.
     """
     zero = splat(0.0)

@@ -1,4 +1,4 @@
-"""Scores of the parts of sentences, and parts added to the weights, by address.
+"""Scores of the parts of sequences, and parts added to the weights, by address.
 
 A part is a number ``r P + j`` in rows as ``linear.sparse_scores`` has them: label j of
 feature r, then of the rows of A, start and end. Without a ``s.table`` this is also the

@@ -1,9 +1,9 @@
-r"""Stochastic subgradient steps on sparse sentences, with what is dense done lazily.
+r"""Stochastic subgradient steps on sparse sequences, with what is dense done lazily.
 
     w_t = (1 - gamma_t lambda) w_{t-1} - gamma_t g_t ,   m_t = m_{t-1} + rho_t w_t
 
-with the slope g_t of one sentence. For W the step only touches the features of the
-sentence: with r_t = prod (1 - gamma lambda),
+with the slope g_t of one sequence. For W the step only touches the features of the
+sequence: with r_t = prod (1 - gamma lambda),
 
     W_t = r_t V_t ,           V_t = V_{t-1} - (gamma_t / r_t) X' D
     m_t = C_t V_t - Q_t ,     Q_t = Q_{t-1} - C_{t-1} (gamma_t / r_t) X' D ,
@@ -41,11 +41,11 @@ _SMALLEST = 1e-4
 def steps(
     order, rates, shares, lam, s, kind, mu, K, W, Q, tail, tail_sum, scales, losses
 ):
-    """Steps of size ``rates[t]`` on the sentences ``order[t]``.
+    """Steps of size ``rates[t]`` on the sequences ``order[t]``.
 
     ``shares[t]`` is rho_t, ``scales`` are (r, C, the sum of rho, steps so far), ``W``
     holds V, ``tail`` the other weights (see ``linear.slopes``) and ``tail_sum``
-    their m. ``losses[t]`` is the loss of the sentence before its step; NaN from where
+    their m. ``losses[t]`` is the loss of the sequence before its step; NaN from where
     the weights overflow.
     """
     c = slope_scratch(s, K)

@@ -1,6 +1,6 @@
-"""The loss of one sentence, and its slope as marginals less the gold labels.
+"""The loss of one sequence, and its slope as marginals less the gold labels.
 
-Both are times the weight of the sentence.
+Both are times the weight of the sequence.
 
     MAX          max_y z(y)                    z(y) = cost(y) + score(y) - score(gold)
     ENTROPY      mu log sum_y exp(z(y) / mu)   with no costs and mu = 1: the negative
@@ -45,7 +45,7 @@ class Slope(NamedTuple):
 
 @subroutine
 def slope_scratch(s, K):
-    """Room for the longest sentence; a cache line begins where a row does."""
+    """Room for the longest sequence; a cache line begins where a row does."""
     size, square = s.longest * s.P, s.S * s.P
     room = arrays.zeros(4 * size + 3 * square + 8)
     past = -(room.ctypes.data // 8) % 8
@@ -77,7 +77,7 @@ def scratch_of_ranking(s, K):
 
 @subroutine
 def slope(s, i, tail, kind, mu, c, space):
-    """Fill ``c.D`` and ``c.edges`` for sentence i from its scores ``c.k.E``.
+    """Fill ``c.D`` and ``c.edges`` for sequence i from its scores ``c.k.E``.
 
     First U = E and costs, then the marginals by kind, less the gold labels, times the
     weight. Returns the loss.

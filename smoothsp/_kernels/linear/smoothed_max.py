@@ -1,4 +1,4 @@
-r"""Squared-norm smoothing of the max over the K best labellings of one sentence.
+r"""Squared-norm smoothing of the max over the K best labellings of one sequence.
 
 With z_1 >= ... >= z_K the best scores and k the largest number for which
 ``sum_{i<k} (z_i - z_k) < mu``,
@@ -39,7 +39,7 @@ class Ranking(NamedTuple):
 
 @subroutine
 def ranking(longest, S, P, K):
-    """Room for sentences of up to ``longest`` positions."""
+    """Room for sequences of up to ``longest`` positions."""
     steps = arrays.empty((1, longest), np.int64)
     for t in range(longest):
         steps[0, t] = t

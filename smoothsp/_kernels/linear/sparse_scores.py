@@ -1,4 +1,4 @@
-"""Scores of a sentence under a linear model, and its features added to the weights.
+"""Scores of a sequence under a linear model, and its features added to the weights.
 
 ``E(t, j) = sum_f x(t, f) W(f, j)``, and a labelling y is worth
 ``sum_t E(t, y_t) + A(y_{t-1}, y_t)`` with what the first and the last label add.
@@ -6,7 +6,7 @@
 All weights are in one flat array of rows of P numbers, S labels and zeros up to whole
 vectors: a row for each feature, then from ``moves`` on the S rows of A, then the rows
 ``start`` and ``end``. Each of the three is an offset, -1 where there are no such rows.
-Positions of all sentences are numbered through; the entries of one, sorted, are
+Positions of all sequences are numbered through; the entries of one, sorted, are
 ``indptr[t]`` to ``indptr[t + 1]`` of ``indices`` and ``values``.
 
 Vectors go over the labels j, which are contiguous in a row of W: an entry of X is read
@@ -117,7 +117,7 @@ def add_one_label(t, indptr, indices, values, a, j, P, weights):
 def add_labelling(
     first, T, indptr, indices, values, a, y, o, weights, moves, start, end, P
 ):
-    """``w += a phi(x, y)`` for the labels ``y[o:o + T]`` of one sentence."""
+    """``w += a phi(x, y)`` for the labels ``y[o:o + T]`` of one sequence."""
     for t in range(T):
         add_one_label(first + t, indptr, indices, values, a, y[o + t], P, weights)
     if moves >= 0:
@@ -130,7 +130,7 @@ def add_labelling(
 
 @subroutine(loops=False)
 def labelling_score(E, T, y, o, weights, moves, start, end, P):
-    """``<w, phi(x, y)>`` for the labels ``y[o:o + T]`` of a sentence with scores E."""
+    """``<w, phi(x, y)>`` for the labels ``y[o:o + T]`` of a sequence with scores E."""
     score = 0.0
     for t in range(T):
         score += E[t * P + y[o + t]]

@@ -1,15 +1,15 @@
-"""Labellings that a sentence has met, with their weights in its dual variable.
+"""Labellings that a sequence has met, with their weights in its dual variable.
 
-For the labellings y_k of sentence i, of weights alpha_k that sum to 1,
+For the labellings y_k of sequence i, of weights alpha_k that sum to 1,
 
     h(k) = loss(k) + <w, phi(y_k)> - <w, phi(gold)>        at the weights of the visit
     mu   = sum_k alpha_k e_{y_k},    ell = s_i sum_k alpha_k loss(k)
 
-Pools are flat and shared by all sentences, so that a step adds slots without
+Pools are flat and shared by all sequences, so that a step adds slots without
 allocating. Where a pool is full the step is not made, and the caller enlarges the pool.
 
-Sentence i has ``size[i]`` of ``room[i]`` slots from ``slot[i]`` on; slot k has the
-labels ``labels[word[i] + k T:]``. Where a sentence needs more slots it moves to the end
+Sequence i has ``size[i]`` of ``room[i]`` slots from ``slot[i]`` on; slot k has the
+labels ``labels[word[i] + k T:]``. Where a sequence needs more slots it moves to the end
 of the pool, whose rest is ``used``: words and slots.
 """
 
@@ -165,7 +165,7 @@ def forget_weightless(s, i, q):
 
 @subroutine(loops=False)
 def marginals_from_slots(s, i, q, d):
-    """Build the dual variable of sentence i from its weights, made to sum to one.
+    """Build the dual variable of sequence i from its weights, made to sum to one.
 
     A single weight becomes exactly 1, so that its marginals are free of rounding.
     """
@@ -200,9 +200,9 @@ def marginals_from_slots(s, i, q, d):
 
 @kernel
 def mix_with_gold(first, s, rho, most, q):
-    """``alpha <- rho alpha``, the rest on the gold labels, from sentence ``first`` on.
+    """``alpha <- rho alpha``, the rest on the gold labels, from sequence ``first`` on.
 
-    Returns the sentence that it came to before the pool was full.
+    Returns the sequence that it came to before the pool was full.
     """
     for i in range(first, len(s.offsets) - 1):
         if not has_room(s, i, q, most):

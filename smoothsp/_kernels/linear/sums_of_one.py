@@ -1,4 +1,4 @@
-r"""Sums over all labellings of one sentence: the free energy and the marginals.
+r"""Sums over all labellings of one sequence: the free energy and the marginals.
 
 With scores U of positions, padded and past the last label -inf, transitions A, and a
 temperature mu,

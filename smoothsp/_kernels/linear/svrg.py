@@ -1,10 +1,10 @@
-r"""Variance-reduced steps on sparse sentences, with what is dense done lazily.
+r"""Variance-reduced steps on sparse sequences, with what is dense done lazily.
 
     x_t = x_{t-1} - gamma (g_i(x) - g_i(snapshot) + gbar + lambda x + kappa (x - z))
         = k x_{t-1} + gamma c - gamma delta_t ,
     k = 1 - gamma (lambda + kappa) ,  c = kappa z - gbar
 
-The slope delta_t of a sentence at x, less that at the snapshot, touches its features
+The slope delta_t of a sequence at x, less that at the snapshot, touches its features
 only. So for W
 
     x_t = r_t V_t + b_t c ,  r_t = k r_{t-1} ,  b_t = k b_{t-1} + gamma ,
@@ -13,7 +13,7 @@ only. So for W
 
 with Q as in ``linear.sgd``. The slopes of the snapshot were kept as marginals, so a
 step calls the oracle once. It scores the words under V and under c, and combines the
-scores with r and b. Unless r is folded into V, only rows of features of the sentence
+scores with r and b. Unless r is folded into V, only rows of features of the sequence
 are written.
 
 Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
@@ -49,7 +49,7 @@ def epoch(
     order, rate, pull, s, kind, mu, K, nodes, pairs, c_W, c_tail, W, Q, tail, tail_sum,
     scales,
 ):  # fmt: skip
-    """Steps of size ``rate`` on the sentences ``order``; whether all stayed finite.
+    """Steps of size ``rate`` on the sequences ``order``; whether all stayed finite.
 
     ``pull`` is lambda + kappa; ``nodes`` and ``pairs`` are the slopes of the snapshot;
     ``c_W`` and ``c_tail`` are c. ``W`` holds V, ``tail`` the other weights,

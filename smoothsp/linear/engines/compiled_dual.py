@@ -210,7 +210,7 @@ class ChainEngine:
     def costs_and_squares(self) -> tuple[Floats, Floats]:
         """Expected cost of each example, and ``|psi_i|^2`` if no label is right.
 
-        That of the words: transitions have the same features in all sentences.
+        That of the words: transitions have the same features in all sequences.
         """
         problem = self.problem
         owner = np.repeat(np.arange(self.n), np.diff(problem.indptr[problem.offsets]))

@@ -93,31 +93,31 @@ def _check_structure(name: str, given: Any) -> None:
 
 
 def joined(name: str, given: Sequence[Any], labels: Sequence[Any]) -> Any:
-    """Sentences one below the other, once each fits its labels."""
+    """Sequences one below the other, once each fits its labels."""
     if len(given) != len(labels):
         raise ValueError(
-            f"{name}: expected as many sentences as label sequences, got {len(given)} "
-            f"and {len(labels)}"
+            f"{name}: expected as many sequences of features as of labels, got "
+            f"{len(given)} and {len(labels)}"
         )
     if not len(given):
-        raise ValueError(f"{name}: expected at least one sentence, got none")
+        raise ValueError(f"{name}: expected at least one sequence, got none")
     width = given[0].shape[1] if getattr(given[0], "ndim", 0) == 2 else None
     for i, (x, y) in enumerate(zip(given, labels, strict=True)):
         if getattr(x, "ndim", 0) != 2 or x.shape[1] != width:
             raise ValueError(
-                f"{name}: expected (positions, {width}) at sentence {i}, got shape "
+                f"{name}: expected (positions, {width}) at sequence {i}, got shape "
                 f"{np.shape(x)}"
             )
         if x.shape[0] != len(y):
             raise ValueError(
-                f"labels: expected one for each of {x.shape[0]} positions of sentence "
+                f"labels: expected one for each of {x.shape[0]} positions of sequence "
                 f"{i}, got {len(y)}"
             )
     return sparse.vstack([sparse.csr_matrix(x) for x in given], format="csr")
 
 
 def offsets_of(offsets: Any, lengths: Any, positions: int) -> NDArray[np.int64]:
-    """Offsets of sentences, from offsets or lengths."""
+    """Offsets of sequences, from offsets or lengths."""
     if (offsets is None) == (lengths is None):
         raise TypeError("offsets: expected either offsets or lengths")
     if offsets is None:
@@ -127,16 +127,16 @@ def offsets_of(offsets: Any, lengths: Any, positions: int) -> NDArray[np.int64]:
         found = _integers("offsets", offsets)
     name = "lengths" if offsets is None else "offsets"
     if len(found) < 2:
-        raise ValueError(f"{name}: expected at least one sentence, got none")
+        raise ValueError(f"{name}: expected at least one sequence, got none")
     short = np.diff(found) < 0
     if short.any():
         raise ValueError(
-            f"{name}: expected at least 0 positions in each sentence, got "
-            f"{np.diff(found)[short.argmax()]} in sentence {short.argmax()}"
+            f"{name}: expected at least 0 positions in each sequence, got "
+            f"{np.diff(found)[short.argmax()]} in sequence {short.argmax()}"
         )
     if found[0] != 0 or found[-1] != positions:
         raise ValueError(
-            f"{name}: expected sentences that cover the {positions} rows of features, "
+            f"{name}: expected sequences that cover the {positions} rows of features, "
             f"got {found[0]} to {found[-1]}"
         )
     return found

@@ -184,7 +184,7 @@ class ChainProblem:
         table[:, :S] = cost
         past = d + S if self.transitions else d
         self.num_rows = past + 2 if boundaries else past
-        self.sequences = kernels.Sentences(
+        self.sequences = kernels.Sequences(
             indptr=self.indptr,
             indices=self.indices,
             values=self.values,
@@ -237,7 +237,7 @@ class ChainProblem:
         return self.num_features * self.row_width
 
     @property
-    def apart(self) -> kernels.Sentences:
+    def apart(self) -> kernels.Sequences:
         """Arrays for loops that take W and the other weights as two arrays."""
         s = self.sequences
         names = ("moves", "start", "end")
@@ -325,7 +325,7 @@ class ChainProblem:
         if not np.isfinite(out).all():
             raise ValueError(
                 "w: expected weights, and costs, for which the hinges fit float64, got"
-                f" infinity at sentence {int((~np.isfinite(out)).argmax())}"
+                f" infinity at sequence {int((~np.isfinite(out)).argmax())}"
             )
         return out
 
@@ -418,7 +418,7 @@ class ChainProblem:
             i = int(wrong.argmax())
             raise ValueError(
                 f"{self.called}: expected words whose squared norm over lambda n fits"
-                f" float64, got norms that sum to {self.norms[i]:.3g} in sentence {i};"
+                f" float64, got norms that sum to {self.norms[i]:.3g} in sequence {i};"
                 " scale the features, or raise lambda (lower C)"
             )
 
@@ -453,7 +453,7 @@ class ChainProblem:
         lengths = np.diff(self.offsets)[chosen]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         if len(offsets) < 2:
-            raise ValueError("rows: expected at least one sentence, got none")
+            raise ValueError("rows: expected at least one sequence, got none")
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
         positions = np.repeat(self.offsets[chosen], lengths) + within
         part = self._blank()
@@ -466,7 +466,7 @@ class ChainProblem:
             self.boundaries,
             self.loss_scale[chosen],
         )
-        # of all sentences
+        # of all sequences
         part.seen = self.seen
         return part
 
@@ -545,7 +545,7 @@ class ChainProblem:
             sums = most * np.bincount(of_word, np.sqrt(squares), len(self))
             return np.asarray(self.loss_scale * sums)
 
-    def _few(self, w: Weights) -> tuple[kernels.Sentences, Weights]:
+    def _few(self, w: Weights) -> tuple[kernels.Sequences, Weights]:
         """Padded weights of only those rows that entries read, a copy for each."""
         s, d, count = self.sequences, self.num_features, len(self.indices)
         table = self._checked(w).reshape(self.num_rows, s.S)

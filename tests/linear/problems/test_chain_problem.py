@@ -83,7 +83,7 @@ def test_a_subset_keeps_its_sentences():
     for rows in ([4, 1], np.array([False, True, True, False, False, True])):
         part = problem.subset(rows)
         np.testing.assert_array_equal(part.hinges(w), problem.hinges(w)[rows])
-    with pytest.raises(ValueError, match="rows: expected at least one sentence"):
+    with pytest.raises(ValueError, match="rows: expected at least one sequence"):
         problem.subset([])
 
 
@@ -151,7 +151,7 @@ def test_wrong_features_are_named(features, message):
     [
         ([0, 1], {"lengths": [2, 1]}, "one for each of 3 rows of features, got 2"),
         ([0, 1, 1], {"lengths": [2]}, "cover the 3 rows of features, got 0 to 2"),
-        ([0, 1, 1], {"lengths": []}, "at least one sentence, got none"),
+        ([0, 1, 1], {"lengths": []}, "at least one sequence, got none"),
         ([0, 0, 0], {"lengths": [3]}, "two different labels, got only one"),
         ([0, 1, 2], {"lengths": [3], "num_labels": 2}, "0 to 1, got 2 at position 2"),
         ([0, -1, 1], {"lengths": [3]}, "0 to 1, got -1 at position 1"),
@@ -176,9 +176,9 @@ def test_wrong_kinds_are_named():
 
 def test_a_sentence_that_does_not_fit_its_labels_is_named():
     X = [np.ones((2, 3)), np.ones((3, 3))]
-    with pytest.raises(ValueError, match="3 positions of sentence 1, got 2"):
+    with pytest.raises(ValueError, match="3 positions of sequence 1, got 2"):
         ChainProblem.from_sequences(X, [[0, 1], [0, 1]])
-    with pytest.raises(ValueError, match=r"\(positions, 3\) at sentence 1"):
+    with pytest.raises(ValueError, match=r"\(positions, 3\) at sequence 1"):
         ChainProblem.from_sequences([X[0], np.ones((2, 2))], [[0, 1], [0, 1]])
     problem = ChainProblem.from_sequences([X[0], np.ones((0, 3))], [[0, 1], []])
     assert problem.offsets.tolist() == [0, 2, 2]
