@@ -26,8 +26,8 @@ Trees = ProjectiveDependencies | SiblingDependencies | SpanningTree
 class Biaffine(nn.Module):
     """Trees over the words of sentences, and for given arcs a score of each label.
 
-    An arc from head i to modifier j has the score ``h_i W m_j + u h_i``. h and m are
-    two views of the vectors of words. The root has a vector of its own. Siblings are
+    An arc from head i to modifier j has the score ``h_i W m_j + u h_i``. The vectors of
+    words have two views, h and m. The root has a vector of its own. Siblings are
     modifiers r and m that a head h has next to each other on one side. They add the
     score ``sum_d a_hd b_rd c_md``, of three more views.
 

@@ -1,9 +1,10 @@
 """The files of a model: written so that a folder always holds one whole model.
 
-``config.json`` names the others by their checksums. New ones are first written beside
-the old, with ``.new`` after their names; the new ``config.json`` takes the place of the
-old one in a single step, which is when the model changes; then the others do. Whoever
-reads takes of each file the one whose checksum ``config.json`` has.
+``config.json`` names the other files by their checksums. New files are first written
+beside the old ones, with ``.new`` after their names. Then the new ``config.json``
+replaces the old one in a single step: this is when the model changes. The other files
+follow. A reader takes the version of each file that has the checksum in
+``config.json``.
 """
 
 import hashlib

@@ -22,7 +22,7 @@ class SemiMarkov(MaskedSequences):
     ----------
     segments
         ``(batch, time, duration, state)``: ``segments[b, t, d, s]`` scores the segment
-        of state s that starts at position t and lasts d + 1 positions; float32 or
+        of state s that starts at position t and lasts d + 1 positions. float32 or
         float64; bfloat16 and float16 are computed in float32. Entries for segments past
         the end of their sequence are never read; their gradient is exactly zero.
     transitions

@@ -18,11 +18,11 @@ class Blocks:
     labels
         ``(n,)``, from 0 to ``classes - 1``.
     bounds
-        ``(n,)``: what multiplies the loss of a sample. In its dtype all is computed.
-        Of two classes half of it, and the objective is taken twice (``scale``): with
-        w the weights of the second class less those of the first, ``|W|^2 = |w|^2 / 2``
-        at the optimum, so that this is the binary problem, ``|w|^2 / 2`` and the losses
-        times ``bounds``.
+        ``(n,)``: factors of the losses of the samples. All is computed in their dtype.
+        For two classes the attribute has half of them, and the objective is taken twice
+        (``scale``). With w the weights of the second class less those of the first,
+        ``|W|^2 = |w|^2 / 2`` at the optimum. So this is the binary problem:
+        ``|w|^2 / 2`` and the losses times ``bounds``.
     squares
         ``(n,)``: squared norms of the samples.
     classes

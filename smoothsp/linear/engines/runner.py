@@ -1,8 +1,7 @@
 """The one loop of all solvers: pass after pass, within a budget.
 
-A solver is its steps and its certificate. What is the same for all of them is here and
-in ``Budget``: when to look, when to stop, whom to tell, Ctrl-C, what is saved, and how
-a saved run goes on.
+A solver is its steps and its certificate. This file and ``Budget`` have what solvers
+share: when to certify, when to stop, callbacks, Ctrl-C, saved states and resumed runs.
 """
 
 import math
@@ -48,8 +47,8 @@ class Solver(Protocol):
 
     To resume bit for bit, ``state`` and ``load`` carry all that the steps depend on:
     iterates, counters, random streams. ``state`` may be read between any two
-    passes, within callbacks too, and after Ctrl-C in the middle of ``advance``: what a
-    pass changes is therefore replaced at its end, by one assignment.
+    passes, within callbacks, and after Ctrl-C in the middle of ``advance``. So replace
+    what a pass changes at its end, by one assignment.
 
     Examples
     --------

@@ -96,8 +96,8 @@ class Solution:
     w
         ``(num_weights,)``, float64.
     primal, dual, gap
-        At ``w``; dual and gap are NaN where the solver has no certificate, and all
-        three are after an interrupt that left no time to compute them.
+        At ``w``. Dual and gap are NaN if the solver has no certificate. All three are
+        NaN after an interrupt that left no time to compute them.
     passes, oracle_calls, seconds
         As in :class:`Certificate`, at the end.
     status

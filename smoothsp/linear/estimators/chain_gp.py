@@ -80,9 +80,8 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
     Notes
     -----
     Memory and time of a pass are those of ``positions x rank`` numbers. The source has
-    dual variables of pairs of positions and all pairs of labels; inner products of
-    these are those of ``positions x labels`` and of pairs of labels, where the optimum
-    is the same.
+    dual variables of pairs of positions and all pairs of labels. This solver has those
+    of ``positions x labels`` and of pairs of labels. The optimum is the same.
 
     Source: Saha, Zhang and Vishwanathan, "Lower Bounds for BMRM and Faster Rates for
     Training SVMs", appendix E.2 and equation 32 in its stationary version, at

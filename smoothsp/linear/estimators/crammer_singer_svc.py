@@ -92,9 +92,9 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         ``"svrg"`` and ``"casimir"``, and 10,000 with the others.
     certify_every
         Epochs between duality gaps, each of which costs about half an epoch. ``"auto"``
-        with ``"dual"``: after the first epoch, and then when the estimated gap of an
-        epoch is near the goal or much smaller than the last gap. ``"auto"`` with
-        another solver is the default of that solver.
+        with ``"dual"``: after the first epoch, and then when the estimated gap is near
+        the goal or much smaller than the last gap. ``"auto"`` with another solver is
+        the default of that solver.
     store_dual
         If True, set ``dual_coef_`` and ``support_``; with ``"dual"`` only.
     solver_options

@@ -5,8 +5,8 @@ A feature is a path with a value, as in sklearn-crfsuite: ``{"word": "Ada"}`` an
 with 3, ``{"next": {"word": "met", "shape": {"x": 2}}}`` is (next, word, met) with 1 and
 (next, shape, x) with 2. A token that is a list of strings has each of them with 1.
 
-The name of a path is its steps joined by ``=``, each ``=`` and ``\`` within a step
-after a ``\``: different paths have different names.
+The name of a path is its steps joined by ``=``. Within a step, ``\`` stands before each
+``=`` and ``\``: different paths have different names.
 
 Tokens become lists of paths and values first, many tokens at a time, and without a loop
 in Python where all are lists of strings, or all dicts. Then one ``map`` finds the

@@ -281,8 +281,8 @@ def cut(flat: NDArray[Any], lengths: NDArray[np.int64]) -> "Sequences":
 class Sequences(list[NDArray[Any]]):
     """A list of arrays, which numpy takes for one array of objects.
 
-    Of plain lists of arrays numpy makes a table where their lengths are the same and an
-    error where they are not; scikit-learn's ``cross_val_predict`` joins predictions by
+    numpy makes a table of a plain list of arrays if their lengths are equal, and raises
+    an error if not. scikit-learn's ``cross_val_predict`` joins predictions by
     ``numpy.concatenate``.
     """
 

@@ -33,8 +33,8 @@ class StumpLearner:
         \theta)
 
     Each column is sorted once. For given weights, one pass over the sorted entries
-    gives the edges of all thresholds. The edge of a stump that turns from -1 to 1 after
-    k entries is the sum of all :math:`d_i y_i` less twice that of the first k.
+    gives the edges of all thresholds. A stump that turns from -1 to 1 after k
+    entries has the sum of all :math:`d_i y_i`, less twice that of the first k, as edge.
 
     Parameters
     ----------

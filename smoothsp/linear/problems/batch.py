@@ -56,10 +56,10 @@ class BatchProblem(Protocol):
             = \tfrac{1}{n} \sum_i \max_{u \in \Delta} \langle u, z_i \rangle - \mu d(u)
             \le R(w)
 
-        with ``d(u) = sum_y u_y log(|Y_i| u_y)`` for ``"entropy"``, which makes
-        ``mu log (1 / |Y_i|) sum_y exp(z_i(y) / mu)`` of the maximum, and
-        ``d(u) = |u|^2 / 2`` for ``"l2"``, over the ``k`` outputs of largest z: the
-        gradient is exact where no other has a weight.
+        For ``"entropy"``, ``d(u) = sum_y u_y log(|Y_i| u_y)``: the maximum becomes
+        ``mu log (1 / |Y_i|) sum_y exp(z_i(y) / mu)``. For ``"l2"``,
+        ``d(u) = |u|^2 / 2`` over the ``k`` outputs of largest z. The gradient is exact
+        if no other output has a weight.
         """
 
     def diameter(self, smoothing: str = "entropy") -> float:

@@ -56,8 +56,8 @@ class HashedChainProblem(ChainProblem):
     takes two to three times as long as with :class:`ChainProblem`.
 
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
-    section 7.1.1, and Weinberger et al., "Feature Hashing for Large Scale Multitask
-    Learning" (2009), without their signs.
+    section 7.1.1. Without signs, unlike Weinberger et al., "Feature Hashing for Large
+    Scale Multitask Learning" (2009).
 
     Examples
     --------

@@ -20,7 +20,8 @@ class ROCAreaProblem:
         c_i c_j [1 - \langle x_i - x_j, w \rangle]_+
 
     is the mean hinge of pairs. The share of pairs in the wrong order is 1 minus the
-    area, and at most R. :math:`n_+` and :math:`n_-` are the sums of c over a class.
+    area, and at most R. The sums of c over the two classes are :math:`n_+` and
+    :math:`n_-`.
 
     Parameters
     ----------

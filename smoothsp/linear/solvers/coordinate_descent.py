@@ -57,7 +57,7 @@ class CoordinateDescent:
     rises.
 
     Source: Friedman, Hastie and Tibshirani, "Regularization Paths for Generalized
-    Linear Models via Coordinate Descent", section 2; the second bound is that of
+    Linear Models via Coordinate Descent", section 2. The second bound is that of
     Fercoq, Gramfort and Salmon, "Mind the duality gap: safer rules for the Lasso",
     section 2.
 

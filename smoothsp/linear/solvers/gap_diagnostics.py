@@ -73,8 +73,8 @@ def nonuniformity(numbers: ArrayLike) -> float:
     ----------
     numbers
         ``(n,)``: at least 0, one of them above. Gaps of examples are
-        ``record.state["estimates"]`` in a callback of :class:`BCFW`; curvatures are at
-        most :math:`4 R_i^2 / (\lambda n^2)`, with R the largest norm of the features of
+        ``record.state["estimates"]`` in a callback of :class:`BCFW`. Curvatures are at
+        most :math:`4 R_i^2 / (\lambda n^2)`. R is the largest norm of the features of
         an output less those of the gold one.
 
     Raises

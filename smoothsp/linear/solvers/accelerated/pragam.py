@@ -53,8 +53,8 @@ class Pragam:
     ``w``, not the best so far.
 
     Source: Saha, Zhang and Vishwanathan, "Lower Bounds for BMRM and Faster Rates for
-    Training SVMs", algorithm 1 and equations 23 to 26, started at 0 rather than
-    anywhere, without which the gap is not excessive.
+    Training SVMs", algorithm 1 and equations 23 to 26. The solver starts at 0: from
+    other weights the gap would not be excessive.
 
     Examples
     --------

@@ -1,10 +1,10 @@
 r"""The regularisation path: weights for every lambda, each certified.
 
 Breakpoints are solved one after the other, lambda falling, and each two neighbours
-prove what lies between them. Below the last one the dual point is
-mixed with the gold outputs, whose dual value is 0 at lambda = 0: with gap g and mean
-hinge H its weights have at ``rho lambda`` the gap ``g + (1 - rho) (H - g)``, and are
-good for every smaller lambda if H is at most eps.
+prove what lies between them. Below the last one the dual point is mixed with the gold
+outputs, whose dual value is 0 at lambda = 0. With gap g and mean hinge H, its weights
+have the gap ``g + (1 - rho) (H - g)`` at ``rho lambda``. So they are good for every
+smaller lambda if H is at most eps.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class RegularisationPath:
     The path begins at a lambda above which one dual point is good enough, and goes
     down. At each breakpoint block-coordinate Frank-Wolfe lowers the gap to ``kappa
     eps``. For fixed weights the objective is linear in lambda, and the best dual value
-    is concave, so the gaps of two breakpoints bound all gaps between them. The next
+    is concave. So the gaps of two breakpoints bound all gaps between them. The next
     breakpoint is about as far as that bound allows.
 
     The path ends where the mean hinge is at most eps: such weights are good for every
