@@ -175,7 +175,7 @@ def test_a_wrong_kernel_of_circuits_is_replaced(file, ask, watched, monkeypatch)
     module = importlib.import_module(f"smoothsp._kernels.circuits.cuda.{file}")
     leaves, asked = small(semi_markov, NARROW)
     with warnings.catch_warnings():
-        # the interpreter computes with lanes that are masked, whatever they hold
+        # the interpreter computes with masked lanes, too, and warns of their numbers
         warnings.simplefilter("ignore", RuntimeWarning)
         warnings.simplefilter("error", UserWarning)
         expected = ask(leaves, asked)

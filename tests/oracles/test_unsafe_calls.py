@@ -23,7 +23,7 @@ B, T, S = 5, 6, 4
 
 
 def drawn() -> tuple[list[Tensor], Tensor]:
-    """Potentials and labels, on the CPU whatever the default device."""
+    """Potentials and labels, on the CPU."""
     draw = torch.Generator("cpu").manual_seed(0)
     given = {"generator": draw, "dtype": torch.float64, "device": "cpu"}
     potentials = [
