@@ -38,6 +38,7 @@ from runs import terminal, threads
 
 
 def recipe():
+    torch.set_num_threads(2)  # where MKL finds one core, OMP_NUM_THREADS=2 gives one
     threads.one()
     print(torch.get_num_threads())
     signal.pause()
