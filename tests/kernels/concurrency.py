@@ -1,6 +1,6 @@
 """Programs for `test_threads.py`: a crash or a hang ends them, not the tests.
 
-Run as ``python -m tests.kernels.concurrency NAME``; any difference raises.
+Run as ``python -m tests.kernels.concurrency NAMES``; any difference raises.
 """
 
 import os
@@ -146,7 +146,8 @@ def main() -> None:
     expect(expected, answers(), "on two threads")
     expect_pool()
     programs = {f.__name__: f for f in PROGRAMS}
-    programs[sys.argv[1]](expected)
+    for name in sys.argv[1:]:
+        programs[name](expected)
 
 
 if __name__ == "__main__":

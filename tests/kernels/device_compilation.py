@@ -1,10 +1,10 @@
 """A program that compiles every Triton kernel for a GPU, which need not be there.
 
-Run as ``python -m tests.kernels.device_compilation GENERATION [circuits|tiles]``
-with TRITON_INTERPRET=0, where 80 is Ampere and 90 is Hopper. ``circuits`` compiles only
-theirs, for one dtype, ``tiles`` chains of one size, which takes most. It prints what
-each kernel takes of a GPU. The interpreter is Python and forgives what the compiler
-does not, such as a name that changes its type in a loop.
+Run as ``python -m tests.kernels.device_compilation GENERATION [tiles]`` with
+TRITON_INTERPRET=0, where 80 is Ampere and 90 is Hopper. ``tiles`` compiles chains of
+one size, which takes most, and circuits. It prints what each kernel takes of a GPU.
+The interpreter is Python and forgives what the compiler does not, such as a name that
+changes its type in a loop.
 """
 
 import importlib
@@ -149,8 +149,7 @@ if __name__ == "__main__":
         if hasattr(module, "launch"):
             module.launch = compile_launch
     which = sys.argv[2:]
-    if which != ["circuits"]:
-        compile_chains([TILES] if which == ["tiles"] else SIZES)
+    compile_chains([TILES] if which else SIZES)
     compile_circuits(torch.float32, *([] if which else [WIDE]))
     if not which:
         forgotten = kernels() - compiled

@@ -13,7 +13,6 @@ from torch.testing import assert_close
 from smoothsp.oracles import ProjectiveDependencies, SemiMarkov
 from smoothsp.oracles._circuits import compiled, levels, on_device, schedule
 from smoothsp.oracles._circuits.query import Leaves
-from tests import sweeps
 from tests.instances.circuits import BUILDERS, projective, semi_markov, small
 from tests.sweeps import thinned
 from tests.truth.circuits.cases import KINDS, draw
@@ -36,11 +35,7 @@ def name(build):
 
 
 every_structure = pytest.mark.parametrize("build", BUILDERS, ids=name)
-# the interpreter takes seconds for each
-one_structure = pytest.mark.parametrize("build", thinned(BUILDERS, 4), ids=name)
-both_dtypes = pytest.mark.parametrize(
-    "dtype", thinned([torch.float32, torch.float64], 2), ids=str
-)
+both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 
 
 def sums(leaves, query, outwards=True):
@@ -76,11 +71,13 @@ def compare(leaves, query, rtol, atol):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "spread"),
-    thinned(itertools.product((torch.float32, torch.float64), (1.0, 300.0)), 4),
-    ids=str,
+    ("build", "dtype", "spread"),
+    # the interpreter takes a second for each
+    thinned(
+        itertools.product(BUILDERS, (torch.float32, torch.float64), (1.0, 300.0)), 16, 4
+    ),
+    ids=name,
 )
-@every_structure
 def test_kernels_equal_their_twins(build, dtype, spread):
     narrow = dtype == torch.float32
     compare(*small(build, dtype, spread), **tolerance(narrow))
@@ -90,8 +87,11 @@ def tolerance(narrow):
     return {"rtol": 1e-5, "atol": 1e-5} if narrow else {"rtol": 1e-12, "atol": 1e-12}
 
 
-@both_dtypes
-@every_structure
+@pytest.mark.parametrize(
+    ("build", "dtype"),
+    thinned(itertools.product(BUILDERS, (torch.float32, torch.float64)), 8),
+    ids=name,
+)
 def test_forbidden_parts_and_ties(build, dtype):
     leaves, query = small(build, dtype)
     generator = torch.Generator().manual_seed(1)
@@ -103,7 +103,8 @@ def test_forbidden_parts_and_ties(build, dtype):
     compare(leaves.map(coarse), query, **tolerance(dtype == torch.float32))
 
 
-@one_structure
+@pytest.mark.long
+@every_structure
 def test_rows_without_an_output_have_no_nan(build):
     leaves, query = small(build, torch.float64)
     own = leaves.own[0].clone()
@@ -120,7 +121,8 @@ def test_rows_without_an_output_have_no_nan(build):
     assert (parts[0] == -1).all()
 
 
-@pytest.mark.parametrize("poison", thinned([NAN, INF, 1e30], 3), ids=str)
+@pytest.mark.long
+@pytest.mark.parametrize("poison", [NAN, INF, 1e30], ids=str)
 def test_what_no_output_uses_is_never_read(poison):
     leaves, query = small(projective, torch.float32)
     lengths = torch.tensor([2, 0, 3, 1])
@@ -131,6 +133,7 @@ def test_what_no_output_uses_is_never_read(poison):
     assert_close(choose(dirty, query), choose(leaves, query), rtol=0, atol=0)
 
 
+@pytest.mark.long
 @both_dtypes
 def test_scores_above_exponents_are_done_in_log_space(dtype):
     leaves, query = small(semi_markov, dtype)
@@ -142,16 +145,17 @@ def test_scores_above_exponents_are_done_in_log_space(dtype):
     compare(mixed, query, rtol=1e-5, atol=1e-5)
     found, alone = sums(mixed, query), sums(leaves, query)
     assert_close([x[1:] for x in found], [x[1:] for x in alone], rtol=0, atol=0)
-    if sweeps.long:
-        compare(large, query, rtol=1e-5, atol=1e-5)
+    compare(large, query, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.long
 def test_sums_far_from_one_keep_their_precision():
     leaves, query = small(projective, torch.float32)
     low = leaves.map(lambda x: x - 1e6)
     compare(low, query, rtol=1e-6, atol=1e-5)
 
 
+@pytest.mark.long
 def test_the_bits_of_a_row_do_not_depend_on_its_neighbours():
     generator = torch.Generator().manual_seed(0)
     lengths = torch.arange(10) % 4  # rows of two programs
@@ -167,7 +171,8 @@ def test_the_bits_of_a_row_do_not_depend_on_its_neighbours():
         assert_close(found, tuple(x[row : row + 1] for x in together), rtol=0, atol=0)
 
 
-@one_structure
+@pytest.mark.long
+@every_structure
 def test_values_alone_are_those_with_marginals(build):
     leaves, query = small(build, torch.float32)
     there = leaves.map(lambda x: x.to(DEVICE))
@@ -177,7 +182,7 @@ def test_values_alone_are_those_with_marginals(build):
     assert_close(value.cpu(), sums(leaves, query)[0], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(("B", "n"), [(0, 3), (2, 0), (1, 1)])
+@pytest.mark.parametrize(("B", "n"), thinned([(0, 3), (2, 0), (1, 1)], 3, 1))
 def test_batches_without_rows_or_words(B, n):
     for structure in (
         ProjectiveDependencies(torch.ones(B, n + 1, n + 1)),

@@ -9,15 +9,10 @@ from tests.programs import run
 HOPPER = 90
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("generation", "sizes"),
-    [
-        pytest.param(
-            HOPPER, ["circuits"], id="Hopper, circuits", marks=pytest.mark.short
-        ),
-        pytest.param(80, ["tiles"], id="Ampere", marks=pytest.mark.long),
-        pytest.param(HOPPER, [], id="Hopper", marks=pytest.mark.long),
-    ],
+    [pytest.param(80, ["tiles"], id="Ampere"), pytest.param(HOPPER, [], id="Hopper")],
 )
 def test_every_kernel_compiles_and_fits_on_a_gpu(generation, sizes, tmp_path):
     pytest.importorskip("triton.backends.nvidia")
@@ -26,6 +21,7 @@ def test_every_kernel_compiles_and_fits_on_a_gpu(generation, sizes, tmp_path):
     run(*command, env={"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)})
 
 
+@pytest.mark.long
 def test_a_first_training_compiles_few_kernels():
     pytest.importorskip("triton.backends.nvidia")
     command = [sys.executable, "-m", "tests.kernels.variants"]

@@ -25,6 +25,7 @@ print((faults() - before) / 4)
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="counts glibc's pages")
 def test_the_k_best_of_many_states_keep_their_pages():
     theirs = ("MALLOC_", "GLIBC_TUNABLES")

@@ -11,17 +11,16 @@ from tests.programs import run
 
 
 @pytest.mark.parametrize(
-    "program",
+    "programs",
     [
-        "from_threads",
-        pytest.param("from_workers", marks=pytest.mark.long),
-        "after_fork",
-        pytest.param("searches_after_fork", marks=pytest.mark.long),
+        ["after_fork", "from_threads"],
+        pytest.param(["from_workers", "searches_after_fork"], marks=pytest.mark.long),
     ],
+    ids=" ".join,
 )
-def test_the_oracles_give_the_same_bits(program):
+def test_the_oracles_give_the_same_bits(programs):
     # Newer Pythons warn about any fork beside threads, which is what is tried here.
     flags = ["-W", "error", "-W", "ignore:This process:DeprecationWarning"]
     # one core is fewer than the workers that the test asks for
     flags += ["-W", "ignore:This DataLoader:UserWarning"]
-    run(sys.executable, *flags, "-m", "tests.kernels.concurrency", program)
+    run(sys.executable, *flags, "-m", "tests.kernels.concurrency", *programs)

@@ -53,7 +53,9 @@ def test_a_kernel_equals_its_twin(kernel, case, dtype, generator):
 
 # A step that shares no factor with the number of kernels meets all of them. Compiled,
 # each kernel runs more sizes (tests/ptx).
-@pytest.mark.parametrize(("kernel", "B", "T", "S", "per_edge", "dtype"), SIZES[::7])
+@pytest.mark.parametrize(
+    ("kernel", "B", "T", "S", "per_edge", "dtype"), thinned(SIZES[::7], 3, 1)
+)
 def test_sizes_that_fill_no_block(kernel, B, T, S, per_edge, dtype):
     generator = torch.Generator().manual_seed(0)
     getattr(Twins.of(ugly_case(B, T, S, per_edge), dtype, generator), kernel)()
@@ -67,7 +69,7 @@ def test_a_batch_without_rows_and_one_without_time(kernel):
         getattr(Twins.of(case, WIDE, generator), kernel)()
 
 
-@pytest.mark.parametrize("kernel", ["forward_backward", "score", "count"])
+@pytest.mark.parametrize("kernel", thinned(["score", "forward_backward", "count"], 3))
 def test_rows_longer_than_a_block_of_time(kernel):
     generator = torch.Generator().manual_seed(0)
     emissions = torch.randn(1, 70, 3, generator=generator, dtype=WIDE)
@@ -76,7 +78,7 @@ def test_rows_longer_than_a_block_of_time(kernel):
 
 
 @pytest.mark.parametrize("per_edge", [False, True])
-@pytest.mark.parametrize("S", [5, 130])
+@pytest.mark.parametrize("S", thinned([5, 130], 2))
 def test_ties_go_to_the_lower_state(S, per_edge):
     generator = torch.Generator().manual_seed(0)
     shape = (2, 2, S, S) if per_edge else (S, S)
@@ -86,7 +88,7 @@ def test_ties_go_to_the_lower_state(S, per_edge):
     assert torch.equal(twins.topk(1)[0][:, 0], OPS.chain_decode(*twins.chain)[1])
 
 
-@pytest.mark.parametrize("kernel", ["forward_backward", "scan"])
+@pytest.mark.parametrize("kernel", thinned(["forward_backward", "scan"], 2))
 def test_normalisers_whose_product_is_too_small(kernel):
     # about 1e-190 at every step, as no move is both cheap and towards a likely state
     edges = torch.full((2, 2), -440.0, dtype=WIDE)
@@ -96,8 +98,18 @@ def test_normalisers_whose_product_is_too_small(kernel):
     getattr(Twins.of(case, WIDE, torch.Generator()), kernel)()
 
 
-@pytest.mark.parametrize("kernel", ["forward_backward", "scan"])
-@pytest.mark.parametrize(("dtype", "gap"), [(torch.float32, 40.0), (WIDE, 300.0)])
+@pytest.mark.parametrize(
+    ("kernel", "dtype", "gap"),
+    thinned(
+        [
+            ("forward_backward", torch.float32, 40.0),
+            ("forward_backward", WIDE, 300.0),
+            ("scan", torch.float32, 40.0),
+            ("scan", WIDE, 300.0),
+        ],
+        4,
+    ),
+)
 def test_rows_that_scaling_cannot_do_are_done_in_log_space(kernel, dtype, gap):
     # The second row may not change its state: what is likely at first has a weight that
     # underflows at last, though no normaliser is small on the way forward.
@@ -110,8 +122,9 @@ def test_rows_that_scaling_cannot_do_are_done_in_log_space(kernel, dtype, gap):
     getattr(Twins.of(case, dtype, torch.Generator()), kernel)()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(DEVICE == "cuda", reason="only the interpreter can be looked into")
-@pytest.mark.parametrize("per_edge", thinned([False, True], 2))
+@pytest.mark.parametrize("per_edge", [False, True])
 @pytest.mark.parametrize(
     ("kernel", "T", "S"),
     [("forward_backward", 150, 3), ("forward_backward", 5, 130), ("scan", 25, 3)],

@@ -15,11 +15,6 @@ PROGRAMS = (
     "accelerated",  # projections and accelerated methods
     "planes",  # solvers of the whole set, and their problems
 )
-# A plain run tries one fault in thirty of the first two.
-CASES = [
-    *(pytest.param(name, 30, marks=pytest.mark.short) for name in PROGRAMS[:2]),
-    *(pytest.param(name, 1, marks=pytest.mark.long) for name in PROGRAMS),
-]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -29,15 +24,14 @@ def test_every_fault_is_in_a_line_that_there_is(program):
     check_lines(importlib.import_module(f"tests.mutations.{program}").FAULTS)
 
 
-@pytest.mark.parametrize(("program", "step"), CASES)
-def test_every_deliberate_fault_turns_the_laws_red(
-    program, step, tmp_path, monkeypatch
-):
+@pytest.mark.long
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_deliberate_fault_turns_the_laws_red(program, tmp_path, monkeypatch):
     if program == "circuits_on_device":
         pytest.importorskip("triton")
         monkeypatch.setenv("TRITON_INTERPRET", "1")
     name = f"tests.mutations.{program}"
-    found, errors = verdicts(name, tmp_path, step)
+    found, errors = verdicts(name, tmp_path)
     assert found.pop("none") == "green", errors
-    faults = list(importlib.import_module(name).FAULTS)[::step]
+    faults = importlib.import_module(name).FAULTS
     assert found == {fault: "red" for fault in faults if fault != "none"}

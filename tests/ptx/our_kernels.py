@@ -1,8 +1,8 @@
 """A program that runs every kernel of smoothsp on the simulator, against the CPU's.
 
-Run as ``python -m tests.ptx.our_kernels GENERATION few|some|all`` with
-TRITON_INTERPRET=0. ``all`` also runs each warp alone, takes ten minutes, and is for
-changes of kernels.
+Run as ``python -m tests.ptx.our_kernels GENERATION one|few|some|all`` with
+TRITON_INTERPRET=0. ``one`` is a training of chains in seconds. ``all`` also runs each
+warp alone, takes ten minutes, and is for changes of kernels.
 """
 
 import math
@@ -123,6 +123,11 @@ def main(generation: int, which: str) -> None:
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
     every = which == "all"
+    if which == "one":
+        with installed(Simulator(generation, together=True, seed=1)):
+            for kernel in ("forward_backward", "viterbi"):
+                hold(ugly_case(*FEW[0][:4]), NARROW, kernel)
+        return
     with installed(Simulator(generation, together=not every, seed=1)) as first:
         chains({"few": FEW, "some": SOME, "all": ALL}[which])
         for unsafe in UNSAFE if every else UNSAFE[:2]:

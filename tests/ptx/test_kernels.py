@@ -12,7 +12,7 @@ HOPPER, AMPERE = 90, 80
 @pytest.mark.parametrize(
     ("generation", "which"),
     [
-        pytest.param(HOPPER, "few", marks=pytest.mark.short),
+        pytest.param(HOPPER, "one", marks=pytest.mark.short),
         pytest.param(HOPPER, "some", marks=pytest.mark.long),
         pytest.param(AMPERE, "few", marks=pytest.mark.long),
     ],

@@ -9,6 +9,7 @@ from tests.programs import run
 from tests.ptx.arithmetic import Unknown, rule
 
 
+@pytest.mark.long
 def test_each_fault_is_seen():
     """Triton reads its settings when it is imported: so it happens in a program."""
     pytest.importorskip("triton.backends.nvidia")
