@@ -28,6 +28,7 @@ from smoothsp.optim import (
     weighted_average,
 )
 from smoothsp.oracles import Chain, Multiclass
+from tests import sweeps
 from tests.optim.problems import Vector, ridge, seeded, squares
 from tests.optim.prox_linear.test_prox_linear_networks import Head, candidates
 
@@ -222,7 +223,10 @@ RUNS = {
     "prox-linear": prox_linear,
     "prox-linear, candidates": functools.partial(prox_linear, structure=Multiclass),
 }
-UNITS = {"prox-linear": 40}
+# rows of whose kind another one runs
+LONG = ("adapt, by steps", "casimir, halved", "prox-linear, candidates")
+ROWS = [pytest.param(n, marks=pytest.mark.long) if n in LONG else n for n in RUNS]
+UNITS = {"prox-linear": 12 + 28 * sweeps.long}
 
 
 def states(run):
@@ -244,7 +248,7 @@ def whole(name):
     run, found = RUNS[name](lambda closure: closure), []
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".* are halved")
-        for _ in range(UNITS.get(name, 8)):
+        for _ in range(UNITS.get(name, 8 if sweeps.long else 4)):
             found.append(states(run))
             run.advance()
     return [*found, states(run)]
@@ -259,10 +263,11 @@ def same(one, other):
 
 
 @pytest.mark.filterwarnings("ignore:.* are halved")
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", ROWS)
 def test_the_next_unit_of_each_state_is_that_of_the_run(name):
-    # of many units every third
-    for before, after in [*itertools.pairwise(whole(name))][:: 1 + (name in UNITS) * 2]:
+    # plain runs take the first and the last of a few
+    units = [*itertools.pairwise(whole(name))]
+    for before, after in units[:: 1 if sweeps.long else len(units) - 1]:
         assert not same(before, after)
         again = RUNS[name](lambda closure: closure)
         load(again, before)
@@ -271,7 +276,7 @@ def test_the_next_unit_of_each_state_is_that_of_the_run(name):
 
 
 @pytest.mark.filterwarnings("ignore:.* are halved")
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", ROWS)
 def test_ctrl_c_in_a_closure_leaves_an_optimizer_that_goes_on(name):
     found = whole(name)
     left = [0]
@@ -300,7 +305,7 @@ def test_ctrl_c_in_a_closure_leaves_an_optimizer_that_goes_on(name):
 def test_prox_linear_changes_its_tolerance_and_descends():
     progress = [optimizer["progress"] for _, optimizer in whole("prox-linear")]
     assert {one["epochs"] for one in progress[1:]} == {1, 2}
-    assert progress[-1]["objective"] < 0.9 * progress[-1]["first_objective"]
+    assert progress[-1]["objective"] < 0.8 * progress[-1]["first_objective"]
 
 
 def test_snapshot_steps_end_epoch_are_an_epoch():

@@ -38,7 +38,7 @@ def test_of_terms_that_are_alike_it_is_exact_up_to_2(curvature, many):
     assert curvature <= found <= 2 * curvature
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", thinned(range(2), 2))
 def test_never_above_twice_the_constant(seed):
     """Least squares, logistic regression, smoothed maxima: known constants."""
     problem = ridge(n=40, seed=seed)
@@ -60,7 +60,7 @@ def test_never_above_twice_the_constant(seed):
         assert L / 40 < estimate_smoothness([w], closure, terms) <= 2 * L
 
 
-@pytest.mark.parametrize("steep", [0, 59])
+@pytest.mark.parametrize("steep", thinned([0, 59], 2, 1))
 def test_holds_for_the_batch_that_turns_most_whatever_its_gradient(steep):
     """Of quadratics, one of 60 has a large eigenvalue and no gradient along it."""
     rows = torch.randn(60, 6, 6, generator=seeded(3), dtype=torch.float64)
@@ -81,14 +81,13 @@ def test_holds_for_the_batch_that_turns_most_whatever_its_gradient(steep):
     assert L <= estimate_smoothness([w], closure, range(60)) <= 1.2 * L
 
 
-@pytest.mark.parametrize("seed", range(1))
-def test_holds_for_each_batch_of_a_network_at_its_start(seed):
+def test_holds_for_each_batch_of_a_network_at_its_start():
     """Of the dense Hessian, whose largest eigenvalues gradients hardly meet."""
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)).double()
     with torch.no_grad():
         network[2].weight *= 5
-    x = torch.randn(40, 3, generator=seeded(seed), dtype=torch.float64)
+    x = torch.randn(40, 3, generator=seeded(), dtype=torch.float64)
     batches = list(zip(x.split(4), x.square()[:, :2].split(4), strict=True))
     names, params = zip(*network.named_parameters(), strict=True)
 
@@ -128,7 +127,8 @@ def tagging(smoothing):
     return model, closure, list(zip(x.split(4), tags.split(4), strict=True))
 
 
-@pytest.mark.parametrize("smoothing", thinned([L2(1.0, 3), None], 2))
+@pytest.mark.long
+@pytest.mark.parametrize("smoothing", [L2(1.0, 3), None])
 def test_const_trains_with_it_with_kinks_too(smoothing):
     model, closure, batches = tagging(smoothing)
     L = estimate_smoothness(model.parameters(), closure, batches)
@@ -144,14 +144,14 @@ def test_const_trains_with_it_with_kinks_too(smoothing):
     assert optimizer.progress["restarts"] <= 2
 
 
-@pytest.mark.parametrize("mu", [10.0])
-def test_inverse_to_mu(mu):
+@pytest.mark.long
+def test_inverse_to_mu():
     """Of the entropy, far from where one output has all the weight."""
     found = [
         estimate_smoothness(model.parameters(), closure, batches)
-        for model, closure, batches in (tagging(Entropy(100.0)), tagging(Entropy(mu)))
+        for model, closure, batches in (tagging(Entropy(100.0)), tagging(Entropy(10.0)))
     ]
-    assert 1 < math.log(found[1] / found[0]) / math.log(10) < math.log10(400 / mu)
+    assert 1 < math.log(found[1] / found[0]) / math.log(10) < math.log10(40)
 
 
 def test_leaves_nothing_behind():

@@ -17,6 +17,7 @@ def ranks(tmp_path_factory):
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("way", WAYS)
 def test_weights_of_two_processes_are_those_of_one(ranks, way, loss):

@@ -43,7 +43,7 @@ def objective_of(problem, w):
 def test_one_step_of_an_affine_model_without_proximal_term_is_the_convex_solve():
     problem = ridge(weight_decay=0.2)
     model, optimizer, closure = least_squares(problem, math.inf)
-    optimizer.epochs = 150
+    optimizer.epochs = 45
     value = optimizer.step(closure, problem.batches(8))
     assert_close(model.weight[0].detach(), problem.best)
     assert value == pytest.approx(objective_of(problem, problem.best), rel=1e-12)
@@ -176,7 +176,7 @@ def test_theorem_35_and_monotone_objective():
     )  # fmt: skip
     closure = waves_closure(optimizer, mu)
     values, norms, errors = [model.value(decay, mu)], [], 0.0
-    for k in range(1, 16):
+    for k in range(1, 9):
         value = optimizer.step(closure, EXAMPLES)
         assert value == pytest.approx(model.value(decay, mu), rel=1e-12)
         values.append(value)
@@ -199,7 +199,7 @@ def test_worse_candidates_are_taken_back():
         )  # fmt: skip
         closure = waves_closure(optimizer, 0.3)
         values, refused = [model.value(1e-3, 0.3)], 0
-        for _ in range(12):
+        for _ in range(6):
             before = model.w.detach().clone()
             value = optimizer.step(closure, EXAMPLES)
             values.append(value)

@@ -107,7 +107,7 @@ def test_without_smoothing_it_is_catalyst(decay, growing, warm_start, epochs):
 
 @pytest.mark.parametrize(
     ("warm_start", "stop"),
-    [("restart", "budget"), ("prox-center", "relative")],
+    thinned([("restart", "budget"), ("prox-center", "relative")], 2),
 )
 def test_converges_to_the_optimum(warm_start, stop):
     problem = ridge(weight_decay=0.02)
@@ -121,7 +121,7 @@ def test_converges_to_the_optimum(warm_start, stop):
         stop=stop,
         generator=seeded(),
     )
-    for _ in range(100):
+    for _ in range(50):
         optimizer.epoch(squares(model.w), problem.batches(2))
     assert (model.w.detach() - problem.best).norm() < 1e-8
 

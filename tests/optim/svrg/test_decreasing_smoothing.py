@@ -35,14 +35,14 @@ def test_budget_follows_so_that_the_iterates_do_not_freeze():
     """Below the bound of corollary 18 at each outer iteration, and like 1 / epochs."""
     problem, w, optimizer, closure, gap = decreasing()
     excess, outer = {}, 0
-    for epoch in range(1, 161):
+    for epoch in range(1, 81):
         optimizer.epoch(closure, TERMS)
         excess[epoch] = problem.value(w.detach()) - problem.minimum
         if optimizer.progress["outer"] > outer:
             outer += 1
             assert excess[epoch] <= optimizer.schedule.bound(outer, gap, 0.0, 0.5)
-    assert outer >= 8
-    for epoch in (20, 40, 80, 160):
+    assert outer >= 5
+    for epoch in (20, 40, 80):
         assert excess[epoch] <= 2 * excess[10] * 10 / epoch
 
 
@@ -72,6 +72,7 @@ def test_budget_stays_where_the_condition_or_the_step_does(options):
         assert optimizer.progress["outer"] == epoch // 3
 
 
+@pytest.mark.long
 def test_proved_and_below_the_bound_while_the_cap_is_not_hit():
     problem, w, optimizer, closure, gap = decreasing(stop="relative")
     kept, outer = optimizer.state[w], 0

@@ -40,6 +40,7 @@ def epochs():
     return found
 
 
+@pytest.mark.long
 def test_restart_extrapolation_and_prox_center_are(epochs):
     """Within the count of corollary 17, ``2 (1 - sqrt q / 2)^k <= 1e-6``, q = 1/256."""
     enough = math.log(2e6) / -math.log(1 - math.sqrt(1 / 256) / 2)
@@ -48,7 +49,7 @@ def test_restart_extrapolation_and_prox_center_are(epochs):
     assert epochs["restart"] <= epochs["extrapolation"] < epochs["prox-center"]
 
 
-@pytest.mark.parametrize(("ratio", "guess"), thinned([(1, 4), (256, 1), (4096, 4)], 2))
+@pytest.mark.parametrize(("ratio", "guess"), thinned([(1, 4), (256, 1), (4096, 4)], 3))
 def test_restart_keeps_up_with_no_acceleration(ratio, guess):
     """Also where nothing is gained: good conditioning, strong convexity of the data."""
     problem = logistic(n=6, d=3, weight_decay=0.25 / (ratio * 6))
@@ -83,7 +84,7 @@ def test_restart_saves_a_run_that_extrapolation_loses():
     assert distances[0] < 1e-6 < 1e-3 < distances[1]
 
 
-@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("once", thinned([False, True], 2))
 def test_restart_begins_anew_where_the_last_iteration_ended(once):
     """With one more full gradient there, unless the batches are used up."""
     problem, w, optimizer = overshooting("restart")
@@ -110,6 +111,7 @@ def test_restart_begins_anew_where_the_last_iteration_ended(once):
     assert (ended - problem.best).norm() < 1e-3
 
 
+@pytest.mark.long
 def test_without_restarts_at_the_optimum_in_float32():
     """Rounding of the objective is no increase."""
     problem = logistic(n=12, d=3, weight_decay=0.01)
