@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import threading
 from itertools import product
 
 import cv2
@@ -18,6 +19,9 @@ SCALES, SHAPES = 2.0 ** -np.arange(0, 3.5, 0.5), (0.5, 1.0, 2.0)
 
 Pixels = NDArray[np.uint8]
 Boxes = NDArray[np.float32]
+
+# all threads of a process share the state of C's rand()
+_RANKING = threading.Lock()
 
 
 def propose(image: Pixels, method: str, limit: int) -> Boxes:
@@ -59,10 +63,11 @@ def _selective_search(image: Pixels) -> NDArray[np.float64]:
     search = cv2.ximgproc.segmentation.createSelectiveSearchSegmentation()
     search.setBaseImage(cv2.cvtColor(small, cv2.COLOR_RGB2BGR))
     search.switchToSelectiveSearchFast()
-    if os.name == "posix":
-        # OpenCV perturbs the ranking with C's rand(): the same for the same image
-        ctypes.CDLL(None).srand(1)
-    found = np.asarray(search.process())
+    with _RANKING:
+        if os.name == "posix":
+            # OpenCV perturbs the ranking with C's rand(): the same for the same image
+            ctypes.CDLL(None).srand(1)
+        found = np.asarray(search.process())
     ratio = np.array(image.shape[1::-1]) / small.shape[1::-1]
     boxes = np.concatenate([found[:, :2], found[:, :2] + found[:, 2:]], 1)
     boxes = boxes * np.tile(ratio, 2)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import cv2
 import numpy as np
@@ -29,6 +30,17 @@ def test_selective_search_finds_the_ladybird_the_same_way_each_time(ladybirds):
     assert len(np.unique(boxes, axis=0)) == len(boxes) > 20
     overlap = box_iou(torch.tensor(boxes), torch.tensor([example.box]))
     assert overlap.max() > 0.6
+
+
+def test_threads_at_once_find_the_same_boxes():
+    noise = np.random.default_rng(0).integers(0, 255, (6, 8, 3), np.uint8)
+    image = cv2.resize(noise, (40, 30))
+    alone = propose(image, "selective-search", 1000)
+    with ThreadPoolExecutor(4) as threads:
+        tasks = [
+            threads.submit(propose, image, "selective-search", 1000) for _ in range(4)
+        ]
+    assert all(np.array_equal(task.result(), alone) for task in tasks)
 
 
 def test_boxes_of_a_large_image_are_in_its_own_pixels():
