@@ -53,17 +53,6 @@ def check_group(group: dict[str, Any]) -> None:
         )
 
 
-def complete(groups: Groups) -> bool:
-    """Whether groups are those of an earlier version's state; then bring them to this.
-
-    There ``derived_lr`` was whether the step size is derived.
-    """
-    old = [group for group in groups if "first_lr" not in group]
-    for group in old:
-        group.update(first_lr=None, derived_lr=0.0 if group["derived_lr"] else None)
-    return bool(old)
-
-
 def require_same_convexity(groups: Groups, weight_decay: float) -> None:
     """Refuse another strong convexity than the sequences were chosen for."""
     found = strong_convexity(groups)

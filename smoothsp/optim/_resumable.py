@@ -68,7 +68,7 @@ class Resumable(Optimizer):
         parts = {"state", "param_groups", "progress", "oracle_calls", "generator"}
         missing = parts - set(state_dict)
         progress = state_dict.get("progress", {})
-        progress = self._completed(progress if isinstance(progress, dict) else {})
+        progress = progress if isinstance(progress, dict) else {}
         found = {*progress}
         if missing or not found >= {*self.progress}:
             raise ValueError(
@@ -140,10 +140,6 @@ class Resumable(Optimizer):
                             f" shape {tuple(p.shape)}. Was it another model?"
                         )
 
-    def _completed(self, progress: dict[str, Any]) -> dict[str, Any]:
-        """Add the entries that states of earlier versions lack."""
-        return progress
-
     def __getstate__(self) -> dict[str, Any]:
         # hooks stay behind, as in torch.optim, and so does a scheduler's wrapped step
         return {
@@ -179,8 +175,7 @@ def _is_positive(value: Any) -> bool:
 
 
 def _is_rate(value: Any) -> bool:
-    # bool in states of earlier versions
-    return value is None or _is_flag(value) or _is_at_least_0(value)
+    return value is None or _is_at_least_0(value)
 
 
 _SOUND: dict[str, Callable[[Any], bool]] = {

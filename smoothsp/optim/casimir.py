@@ -36,16 +36,6 @@ from smoothsp.optim.svrg import SVRG
 WarmStart = Literal["restart", "prox-center", "extrapolation", "prev-iterate"]
 Stop = Literal["budget", "relative"]
 
-_AT_THE_START = {
-    "proved": False,
-    "restarts": 0,
-    # where the outer iteration started, and the mu it was taken with
-    "start_objective": math.inf,
-    "start_mu": 0.0,
-    # of the last epoch, for the budget
-    "epoch_steps": 1,
-}
-
 
 class CasimirSVRG(BoundMu, SVRG):
     r"""Casimir-SVRG: accelerated SVRG on a smoothed loss.
@@ -223,7 +213,15 @@ class CasimirSVRG(BoundMu, SVRG):
             decay = getattr(schedule, "weight_decay", decay)
             _budget.require_same_convexity(self.param_groups, decay)
         self.progress.update(outer=0, inner=0, alpha=schedule.alpha_0, beta=0.0)
-        self.progress.update(mu_factor=1.0, **_AT_THE_START)
+        self.progress.update(
+            mu_factor=1.0,
+            restarts=0,
+            # where the outer iteration started, and the mu it was taken with
+            start_objective=math.inf,
+            start_mu=0.0,
+            # of the last epoch, for the budget
+            epoch_steps=1,
+        )
         self.progress["num_batches"] = num_batches
         self.progress["weight_decay"] = _budget.strong_convexity(self.param_groups)
         self.progress["proved"] = stop == "relative"
@@ -420,29 +418,18 @@ class CasimirSVRG(BoundMu, SVRG):
             return " or raise smoothness"
         return ', raise smoothness, or use warm_start="restart"'
 
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Restore a state from ``state_dict()``."""
-        super().load_state_dict(state_dict)
-        if _budget.complete(self.param_groups):
-            self._mu_changed()
-
     def _invalid_entries(
         self, state_dict: StateDict, progress: dict[str, Any]
     ) -> Iterator[tuple[str, Any]]:
         yield from super()._invalid_entries(state_dict, progress)
         for number, group in enumerate(state_dict["param_groups"]):
             place = f"param_groups[{number}]"
-            rate = group.get("derived_lr", "nothing")
-            if rate == "nothing":
-                yield f"{place}['derived_lr']", rate
-            if rate is not None and rate is not False and group["smoothness"] is None:
+            for name in {"derived_lr", "first_lr"} - set(group):
+                yield f"{place}[{name!r}]", "nothing"
+            if group.get("derived_lr") is not None and group["smoothness"] is None:
                 yield f"{place}['smoothness']", None
         if self._own is None:
             try:
                 CasimirSchedule(**progress["schedule"])
             except (TypeError, ValueError):
                 yield "progress['schedule']", progress["schedule"]
-
-    def _completed(self, progress: dict[str, Any]) -> dict[str, Any]:
-        kept = {name: self.progress[name] for name in ("num_batches", "weight_decay")}
-        return {**_AT_THE_START, **kept, **super()._completed(progress)}

@@ -320,9 +320,6 @@ class ProxLinear(BoundMu):
             "raise smoothness"
         )
 
-    def _completed(self, progress: dict[str, Any]) -> dict[str, Any]:
-        return {"first_objective": 0.0, **progress}
-
     def _of_the_model(self, closure: Closure) -> Closure:
         """The closure, unless its loss is that of the network itself."""
         linear = self.model

@@ -258,9 +258,6 @@ class SVRG(Resumable):
             f"length {sizes}; lower lr{self._other_remedy()}"
         )
 
-    def _completed(self, progress: dict[str, Any]) -> dict[str, Any]:
-        return {"terms": 0, **_NO_RISE, **progress}
-
     def _invalid_entries(
         self, state_dict: StateDict, progress: dict[str, Any]
     ) -> Iterator[tuple[str, Any]]:

@@ -155,7 +155,7 @@ def test_states_of_other_parameters_change_nothing():
 
 
 WRONG_STATES = [
-    (svrg, ("progress",), 3, "without ['epoch', 'open', 'step']"),
+    (svrg, ("progress",), 3, "without ['epoch', 'first_loss'"),
     (svrg, ("oracle_calls",), {}, "with dict for oracle_calls"),
     (svrg, ("param_groups", 0, "lr"), "x", "with 'x' for param_groups[0]['lr']"),
     (svrg, ("state", 0), {"average": 1.0}, "with dict for state[0]"),

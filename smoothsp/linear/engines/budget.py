@@ -312,9 +312,9 @@ def mark_of(problem: Any) -> State:
 
 
 def require_same(name: str, problem: Any, state: State) -> None:
-    """Refuse a state of other examples; old states have no marks."""
+    """Refuse a state of other examples."""
     mark = mark_of(problem).get("examples")
-    if state.get("examples", mark) != mark:
+    if state.get("examples") != mark:
         raise ValueError(
             f"{name}: expected a state of the same features, labels and costs. Was it"
             " another problem?"

@@ -34,28 +34,18 @@ class Columns(dict[Path, int]):
     """Columns by path."""
 
     @classmethod
-    def of(
-        cls, names: Sequence[str], escaped: bool, first: Sequence[int] | None = None
-    ) -> "Columns":
+    def of(cls, names: Sequence[str], first: Sequence[int] | None = None) -> "Columns":
         """Columns of names.
 
         Parameters
         ----------
-        escaped
-            Names that are not are those of files from before paths were: such a name is
-            one step, and also any two that ``=`` joins to it.
         first
             All columns, the most frequent first: side by side they
             stay in the cache, which halves the time of a look-up.
         """
         order = range(len(names)) if first is None else first
         chosen = map(names.__getitem__, order)
-        if escaped:
-            return cls(zip(map(path_of, chosen), order, strict=True))
-        columns = cls()
-        for column, name in zip(order, chosen, strict=True):
-            columns.update(dict.fromkeys(_readings(name), column))
-        return columns
+        return cls(zip(map(path_of, chosen), order, strict=True))
 
     def find(self, paths: Iterable[Path]) -> Iterator[int]:
         """The column of each path, -1 where there is none."""
@@ -197,9 +187,3 @@ def path_of(name: str) -> Path:
             steps[-1] += "=" + first if j else first
             steps += more
     return steps[0] if len(steps) == 1 else tuple(steps)
-
-
-def _readings(name: str) -> list[Path]:
-    """All paths that had this name before names were escaped."""
-    cuts = [k for k, letter in enumerate(name) if letter == "="]
-    return [name, *((name[:k], name[k + 1 :]) for k in cuts)]

@@ -210,8 +210,6 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
     class_weight: Any
     all_pairs: bool
     SOLVERS: ClassVar[dict[str, Any]] = {}
-    # of taggers from before names were escaped
-    _escaped = False
 
     def fit(
         self,
@@ -357,7 +355,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             solution = solver.solve(problem, start=start, resume=resume)
         self._solution = solution if self.warm_start else None
         self.classes_ = classes
-        self.feature_names_, self._escaped = names, True
+        self.feature_names_ = names
         self._dictionary = getattr(X, "dictionary", None)
         self.n_features_in_ = problem.num_features
         self.weights_ = solution.w
@@ -499,7 +497,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         if known is None or known[0] is not names:
             # features that occur often have large weights
             first = np.argsort(-np.abs(self.coef_).sum(axis=0), kind="stable").tolist()
-            known = self._columns = names, Columns.of(names, self._escaped, first)
+            known = self._columns = names, Columns.of(names, first)
         rows = rows_by_name(X, known[1], len(names))
         sizes = sequences.sizes_of(X)
         sequences.finite_in(rows.indptr, rows.values, sizes)
@@ -544,7 +542,6 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             "status_": self.status_,
             "n_features_in_": self.n_features_in_,
             "feature_names_": self.feature_names_,
-            "escaped": self._escaped,
         }
         storing.save(self, path, arrays, facts)
 
@@ -562,7 +559,6 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         for name in about:
             setattr(tagger, name, facts[name])
         tagger.classes_, tagger.weights_ = arrays["classes"], arrays["weights"]
-        tagger._escaped = facts.get("escaped", False)
         tagger.history_, tagger.n_iter_ = [], tagger.n_passes_
         try:
             tagger._restore()

@@ -256,6 +256,5 @@ class _Passes(Solver):
         self.engine.load(state)
         self.stream = budgets.load_stream(state["stream"])
         self.since_refresh = int(state["since_refresh"])
-        # states of before it was kept have none
-        self.estimated_gap = float(state.get("estimated_gap", np.inf))
+        self.estimated_gap = float(state["estimated_gap"])
         self.passes = int(state["passes"])

@@ -308,9 +308,7 @@ class _Outer:
     def load(self, state: State) -> None:
         w, z, z_before = (self.objective.room() for _ in range(3))
         checks.filled(state, w=w, z=z, z_before=z_before)
-        # states of earlier versions have neither
-        started = float(state.get("started", math.inf))
-        restarts = int(state.get("restarts", 0))
+        started, restarts = float(state["started"]), int(state["restarts"])
         alpha = float(state["alpha"])
         self.reached = _Reached(
             int(state["k"]), w, z, z_before, alpha, started, restarts

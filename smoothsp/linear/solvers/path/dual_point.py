@@ -193,9 +193,7 @@ class DualPoint:
         self.engine.load(state)
         self.engine.hinges = np.array(state["hinges"])
         self.fresh, self.exact, self.others = int(fresh), bool(exact), int(others)
-        # states saved earlier do not have it
-        known = state.get("measured_last", np.full(2, math.nan))
-        self.primal, self.gap = known.tolist()
+        self.primal, self.gap = np.asarray(state["measured_last"]).tolist()
         self.stream = budgets.load_stream(state["stream"])
 
 

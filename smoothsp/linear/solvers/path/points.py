@@ -134,8 +134,6 @@ class PointRun:
         """Go on from a state, of the same settings and examples."""
         known = checks.state(state)
         found = str(known.get("path_rules", f"no state of a {self.name}"))
-        # states saved earlier give these settings another name
-        found = found.replace("Manner(", "StepSettings(")
         if found != self.settings:
             raise ValueError(
                 f"resume: expected a state of {self.settings}, got one of {found}"
@@ -148,5 +146,5 @@ class PointRun:
                 state["points"].tolist(), state["points_w"], strict=True
             )
         ]
-        self.earlier = int(state.get("earlier", 0))
+        self.earlier = int(state["earlier"])
         self._before = float(state["path_seconds"])
