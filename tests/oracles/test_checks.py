@@ -178,7 +178,11 @@ def test_a_shape_that_does_not_fit_is_named_beside_the_one_expected(name):
 META = torch.zeros(2, 3, 4, device="meta")
 
 TYPES = {
-    "numpy": (lambda: Chain(np.zeros((2, 3, 4)), T), "emissions: "),
+    "numpy": (lambda: Chain(np.zeros((2, 3, 4)), T), "emissions: .* torch.as_tensor"),
+    "list": (
+        lambda: Chain(E, T, lengths=[1, 1]),
+        "lengths: .* list; .* torch.as_tensor",
+    ),
     "integers": (lambda: Chain(E.long(), T), "emissions: "),
     "mixed": (lambda: Chain(E, T.double()), "transitions: "),
     "mixed_start": (lambda: Chain(E, T, T[0].double()), "start: "),

@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +21,8 @@ HALVES = (torch.bfloat16, torch.float16)
 MOST_LISTED = 10**6
 # Bytes of memory of this machine.
 MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+_CONVERTIBLE = (list, tuple, np.ndarray)
 
 NO_TORCHSCRIPT = (
     "torch.jit: TorchScript is not supported; use torch.export, of "
@@ -49,7 +52,12 @@ def dense(name: str, value: object) -> Tensor:
     without memory are written to new memory.
     """
     if not isinstance(value, Tensor):
-        raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+        remedy = (
+            "; convert with torch.as_tensor" if isinstance(value, _CONVERTIBLE) else ""
+        )
+        raise TypeError(
+            f"{name}: expected a torch.Tensor, got {type(value).__name__}{remedy}"
+        )
     if value.layout is not torch.strided or value.is_nested:
         layout = "a nested tensor" if value.is_nested else value.layout
         raise TypeError(
@@ -205,7 +213,9 @@ def integers(name: str, value: object, device: torch.device) -> Tensor:
     """``value`` as int64, where the potentials are."""
     value = dense(name, value)
     if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
-        raise TypeError(f"{name}: expected an integer dtype, got {value.dtype}")
+        raise TypeError(
+            f"{name}: expected an integer dtype, got {value.dtype}; convert with .long()"
+        )
     same_device(name, value, device)
     return value.to(torch.int64)
 
