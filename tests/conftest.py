@@ -8,7 +8,9 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 import torch
@@ -106,6 +108,22 @@ FIRST = (
     "test_annotations.py",
     "test_readme.py",
 )
+
+
+@pytest.fixture(scope="module")
+def blank() -> Iterator[None]:
+    """Figures of recipes are set up, and in plain runs written without their pixels."""
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    def write(figure: Figure, sink: BinaryIO, *, format: str, dpi: int) -> None:
+        sides = [int(dpi * side) for side in figure.get_size_inches()]
+        Image.new("RGB", sides).save(sink, format)
+
+    with pytest.MonkeyPatch.context() as patch:
+        if not sweeps.long:
+            patch.setattr(Figure, "savefig", write)
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -17,6 +17,7 @@ from tests.models.encoders import LETTERS, write_encoder
 from tests.recipes.runs import die, killed, write_corpus
 
 pytest.importorskip("transformers")
+pytestmark = pytest.mark.usefixtures("blank")
 LABELS = ["O", "B-X", "I-X", "E-X", "S-X"]
 LONG = [[word for n in range(9) for word in ("ada", "met", f"{LETTERS[n]}o", "of")]]
 SHORT = [["bo", "met", "ada"], ["of"], ["\u200b", "ada"]]
@@ -183,7 +184,7 @@ def test_the_recipe_reads_the_sentences_around(folder, tmp_path, tiny):
     for name in ("train", "dev"):
         parts = ("\n\n".join(part) for part in (sentences[:6], sentences[6:]))
         (data / f"{name}.txt").write_text("\n\n-DOCSTART-\tO\n\n".join(parts))
-    config = conll_ner.Config(str(data), out=tmp_path, steps=8, context=True)
+    config = conll_ner.Config(str(data), out=tmp_path, steps=2, context=True)
     with pytest.raises(ValueError, match="context: expected an encoder beside it"):
         conll_ner.main(config)
     result = conll_ner.main(dataclasses.replace(config, encoder=str(folder)))
@@ -205,6 +206,7 @@ def test_the_recipe_trains_an_encoder_along(folder, tmp_path, tiny):
     assert sum(moved) > len(moved) / 2
 
 
+@pytest.mark.long
 def test_a_run_that_has_no_model_yet_says_how_to_get_one(
     folder, tmp_path, tiny, monkeypatch
 ):
@@ -229,11 +231,11 @@ def test_two_rates_rise_and_fall_together(folder, tiny, tmp_path, monkeypatch):
         return step(run, *arguments)
 
     monkeypatch.setattr(training.Training, "_step", watched)
-    options = {"steps": 40, "encoder_rate": 1e-4, "rate": 1e-3}
+    options = {"steps": 20, "encoder_rate": 1e-4, "rate": 1e-3}
     conll_ner.main(conll_ner.Config(tiny, encoder=str(folder), out=tmp_path, **options))
     new, old = zip(*rates, strict=True)
     assert all(abs(a - 10 * b) < 1e-9 for a, b in zip(new, old, strict=True))
-    peak = max(range(40), key=new.__getitem__)
+    peak = max(range(20), key=new.__getitem__)
     assert peak == 3
     assert list(new[:4]) == sorted(new[:4])
     assert list(new[3:]) == sorted(new[3:], reverse=True)

@@ -93,6 +93,7 @@ print("equal")
 """
 
 
+@pytest.mark.long
 def test_exported_taggers_run_in_another_process(tmp_path):
     for alone in (True, False):
         tagger, program = exported(alone)

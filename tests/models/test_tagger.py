@@ -23,6 +23,7 @@ from smoothsp.models import Tagger, files, load
 from smoothsp.models.features import Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
 from smoothsp.schemes import convert
+from tests.sweeps import thinned
 
 LABELS = ["O", *(f"{p}-{kind}" for kind in ("PER", "LOC") for p in "BIES")]
 SENTENCES = [
@@ -539,7 +540,7 @@ def test_a_device_that_is_not_there_is_named(wrong, folder):
 # --- saving that is killed ---
 
 
-@pytest.mark.parametrize("calls", range(7))
+@pytest.mark.parametrize("calls", thinned(range(7), 3, 2))
 def test_killed_while_saving_the_folder_has_the_old_model_or_the_new(
     calls, tagger, folder, monkeypatch
 ):

@@ -12,7 +12,9 @@ from smoothsp.models import Tagger, load
 from smoothsp.models.training import Training
 from smoothsp.schemes import convert
 from tests.recipes.runs import write_corpus
+from tests.sweeps import thinned
 
+pytestmark = pytest.mark.usefixtures("blank")
 SMALL = {"hidden": 8, "word_size": 6, "batch": 4}
 
 
@@ -23,7 +25,7 @@ def parts(scheme="BIO", sizes=(40, 12, 4)):
     ]
 
 
-@pytest.mark.parametrize("scheme", ["BIO", "IOB1", "BILOU"])
+@pytest.mark.parametrize("scheme", thinned(["BIO", "IOB1", "BILOU"], 3, 1))
 def test_the_tagger_is_that_of_the_recipe(scheme, tmp_path, capsys):
     (words, tags), dev = parts("BIO")
     folder = tmp_path / "corpus"
@@ -63,6 +65,7 @@ def test_one_sentence_in_ten_is_held_out_if_no_others_choose():
     assert run.allowed is not None
 
 
+@pytest.mark.long
 def test_plain_tags_are_learnt():
     (words, tags), _ = parts()
     plain = [["NAME" if t != "O" else "WORD" for t in row] for row in tags]

@@ -15,6 +15,11 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def undrawn_figures(blank):
+    """One figure of a run costs as much as its training."""
+
+
 @pytest.fixture(scope="session")
 def data(tmp_path_factory):
     return write_corpus(tmp_path_factory.mktemp("corpus"), (TRAIN, 40, 20))

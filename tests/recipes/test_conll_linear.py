@@ -47,7 +47,10 @@ def test_features_are_hashed_with_tags_if_asked(small, tmp_path):
     assert task.checksum != plain.checksum
 
 
-@pytest.mark.parametrize("studies", [("solvers",), ("warm-start", "smoothing")])
+@pytest.mark.parametrize(
+    "studies",
+    [["solvers"], pytest.param(["warm-start", "smoothing"], marks=pytest.mark.long)],
+)
 def test_studies_leave_numbers_and_figures(studies, small, tmp_path, capsys):
     result = main(quick(tmp_path, *studies))
     methods = [method.name for study in studies for method in STUDIES[study]]
@@ -61,7 +64,7 @@ def test_studies_leave_numbers_and_figures(studies, small, tmp_path, capsys):
         # the bound is below F wherever a solver was
         assert all(float(row["gap"]) >= -1e-9 for row in rows)
     figures = ["solvers_calls", "solvers_seconds"]
-    for name in figures if studies == ("solvers",) else []:
+    for name in figures if studies == ["solvers"] else []:
         assert (tmp_path / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
     assert len(result) == 3 * len(set(methods))
     assert all(np.isfinite(value) for value in result.values())

@@ -49,7 +49,7 @@ def test_metrics_and_figure_are_written(trained):
 
 
 @pytest.mark.parametrize(
-    "loss", thinned(["hinge", "hinge-entropy", "crf", "perceptron"], 2)
+    "loss", thinned(["hinge", "hinge-entropy", "crf", "perceptron"], 4, 2)
 )
 def test_every_other_loss_learns(loss, data, tmp_path):
     main(Config(data, loss=loss, epochs=2, out=tmp_path))

@@ -15,7 +15,9 @@ from runs import terminal
 from smoothsp.metrics import span_f1
 from smoothsp.models.features import Corpus, Vocabulary
 from tests.recipes.runs import write_corpus
+from tests.sweeps import thinned
 
+OPTIMIZERS = ["adam", "prox-linear", "svrg", "casimir"]
 FIRST = "loss of the first epoch"
 SCRIPT = Path(__file__).parents[2] / "recipes" / "lightning_ner.py"
 
@@ -58,7 +60,7 @@ def interrupted_at(epoch):
 
 # Lightning advises on workers and devices that are not there
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("optimizer", ["adam", "svrg", "casimir", "prox-linear"])
+@pytest.mark.parametrize("optimizer", thinned(OPTIMIZERS, 2))
 def test_a_resumed_run_equals_an_uninterrupted_one(run, tmp_path, optimizer, capfd):
     pytest.importorskip("pytorch_lightning")
     # what is lost of the optimizer's state shows within two more epochs
@@ -114,7 +116,7 @@ def test_a_run_that_had_all_its_epochs_says_again_how_it_ended(run, tmp_path, ca
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("optimizer", ["adam", "svrg", "prox-linear"])
+@pytest.mark.parametrize("optimizer", thinned(OPTIMIZERS[:3], 2))
 def test_steps_that_are_far_too_long_end_with_a_sentence(run, tmp_path, optimizer):
     pytest.importorskip("pytorch_lightning")
     with pytest.raises(SystemExit, match=r"^error: .* Lower --rate") as end:

@@ -83,7 +83,7 @@ def halved(data, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("structure", "loss"),
-    [("chain", "hinge"), ("semi-markov", "crf")],
+    [pytest.param("chain", "hinge", marks=pytest.mark.long), ("semi-markov", "crf")],
 )
 def test_training_learns_from_words_that_are_tagged(halved, tmp_path, structure, loss):
     config = Config(

@@ -106,6 +106,13 @@ RUNS = {
 }
 
 
+IMAGES = ("pose", "horse", "voc")  # whose networks take seconds
+CASES = [
+    pytest.param(name, marks=pytest.mark.long) if name.startswith(IMAGES) else name
+    for name in RUNS
+]
+
+
 @pytest.fixture(scope="module", autouse=True)
 def small():
     """Few people, images and sentences."""
@@ -217,7 +224,7 @@ def interrupt():
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", CASES)
 def test_ctrl_c_keeps_what_is_done_and_the_run_goes_on(
     name, whole, tmp_path, monkeypatch, capsys
 ):
@@ -234,8 +241,8 @@ def test_ctrl_c_keeps_what_is_done_and_the_run_goes_on(
     same(tmp_path, config.out)
 
 
-# a second kind of network in plain runs, and a study
-@pytest.mark.parametrize("name", thinned(RUNS, 8, 2))
+# a network in plain runs, and a study
+@pytest.mark.parametrize("name", thinned(RUNS, 9, 1))
 def test_a_run_killed_while_it_writes_goes_on(name, whole, tmp_path, monkeypatch):
     main, config, result = whole(name)
     monkeypatch.setattr(os, "replace", checkpoints_until(RUNS[name].after, die))
@@ -246,6 +253,7 @@ def test_a_run_killed_while_it_writes_goes_on(name, whole, tmp_path, monkeypatch
     assert not list(tmp_path.rglob(".*.part"))
 
 
+@pytest.mark.long
 # The other recipes have tests of their own that compare what is learned with baselines.
 @pytest.mark.parametrize("name", [name for name in RUNS if name.startswith("horse_")])
 def test_the_loss_falls(name, whole):
@@ -264,14 +272,14 @@ def test_the_objective_of_each_solver_falls(whole):
     assert all(0 <= values[-1] < 0.98 * values[0] for values in found.values())
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", thinned(RUNS, 9, 1))
 def test_a_finished_run_resumes_to_its_report(name, whole):
     main, config, result = whole(name)
     again = main(goes_on(config, config.out))
     assert untimed(again) == untimed(result)
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", CASES)
 def test_other_settings_and_data_are_named(name, whole, tmp_path):
     main, config, _ = whole(name)
     for option, value, said in RUNS[name].others:
@@ -281,7 +289,9 @@ def test_other_settings_and_data_are_named(name, whole, tmp_path):
             main(other)
 
 
-@pytest.mark.parametrize("name", [name for name in RUNS if name in SAVING])
+@pytest.mark.parametrize(
+    "name", [one for one, name in zip(CASES, RUNS, strict=True) if name in SAVING]
+)
 def test_a_damaged_model_is_named(name, whole, tmp_path):
     main, config, _ = whole(name)
     shutil.copytree(config.out / "model", tmp_path / "model")

@@ -21,6 +21,7 @@ def run(tmp_path_factory):
     return config, main(config)
 
 
+@pytest.mark.long
 def test_a_small_run_has_the_finding_of_the_paper(run):
     config, means = run
     assert len(means) == 2 * len(METHODS)

@@ -149,7 +149,7 @@ def configure(ladybirds):
     data, cache = ladybirds
 
     def config(out, **options):
-        few = {"backbone": "efficientnet-lite0", "side": 160, "passes": 5}
+        few = {"backbone": "efficientnet-lite0", "side": 160, "passes": 3}
         about = {"objects": "several", "data": data, "cache": cache, "out": out}
         return Config(**about | few | options)
 
@@ -182,6 +182,7 @@ def test_numbers_and_figures_are_written(trained):
     assert (config.out / "sheet.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("loss", ["cliques", "softmax"])
 def test_other_losses_train_the_same_network(loss, configure, tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "sheet", lambda *_: None)
@@ -244,6 +245,7 @@ def test_a_model_is_evaluated_on_a_folder(trained, configure, capsys):
     assert json.loads((config.out / "evaluation.json").read_text()) == answer
 
 
+@pytest.mark.long
 def test_a_stopped_run_goes_on_to_the_same_numbers(
     trained, configure, tmp_path, monkeypatch, capsys
 ):

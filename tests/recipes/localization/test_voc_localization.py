@@ -13,6 +13,7 @@ from PIL import Image
 import smoothsp
 import voc_localization
 from localization import figures, toy
+from tests.sweeps import thinned
 from voc_localization import load, main
 
 CPU = torch.device("cpu")
@@ -29,6 +30,7 @@ def trained(localise, tmp_path_factory):
     return config, main(config)
 
 
+@pytest.mark.long
 def test_numbers_and_figures_are_written(trained, data):
     config, result = trained
     content = json.loads((config.out / "metrics.json").read_text())
@@ -78,6 +80,7 @@ def test_baselines_stand_beside_what_was_learned(trained, data, capsys):
         assert 0 <= result[f"{part}_centre_box"] <= 1
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("undrawn")
 def test_the_result_depends_on_the_seed_and_on_nothing_else(trained, tmp_path):
     config, result = trained
@@ -94,7 +97,7 @@ def test_without_data_ladybirds_are_drawn(localise, tmp_path, monkeypatch):
     assert len(list(tmp_path.glob("ladybirds-*/JPEGImages/*.jpg"))) == 4
 
 
-@pytest.mark.parametrize("method", ["sgd", "casimir-const", "prox-linear"])
+@pytest.mark.parametrize("method", thinned(["sgd", "casimir-const", "prox-linear"], 3))
 @pytest.mark.usefixtures("undrawn")
 def test_the_convolutions_can_be_trained_too(method, localise, tmp_path):
     options = {"finetune": True, "optimizer": method, "scores": "nonlinear"}

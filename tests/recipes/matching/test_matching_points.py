@@ -13,7 +13,6 @@ from matching import baselines, drawings, points, views
 from matching_points import Config, main
 from smoothsp.models import files
 from tests.recipes.runs import numbers
-from tests.sweeps import thinned
 
 SMALL = {"points": 14, "epochs": 12, "images": 10}
 
@@ -190,7 +189,8 @@ def test_sides_that_were_rounded_move_no_places(trained, folder, tmp_path):
     assert zooms == [[0.24, 0.24]]
 
 
-@pytest.mark.parametrize("loss", thinned(["hinge-l2", "perturbed", "softmax"], 3))
+@pytest.mark.long
+@pytest.mark.parametrize("loss", ["hinge-l2", "perturbed", "softmax"])
 def test_every_loss_learns(loss, folder, tmp_path):
     config = Config(folder, loss=loss, out=tmp_path, **SMALL)
     assert main(config)["f1"] > 0.3

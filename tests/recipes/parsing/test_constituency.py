@@ -2,12 +2,13 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 import torch
 
 from constituency import Config, main
-from parsing import brackets, model_folder, phrases
+from parsing import brackets, model_folder, phrases, spans
 from parsing.spans import SpanScores, parse
 from smoothsp.models.features import Corpus
 from smoothsp.models.network import TaggerNetwork
@@ -16,22 +17,28 @@ from tests.sweeps import thinned
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory):
-    """A whole run on the embedded trees."""
+def trained(few, tmp_path_factory):
+    """A whole run on a few of the embedded trees."""
     out = tmp_path_factory.mktemp("constituency")
-    config = Config(out=out, epochs=6, hidden=60)
+    config = Config(few, 1, out=out, epochs=4, hidden=30)
     return config, main(config)
 
 
-def test_training_beats_right_branching(trained):
-    config, result = trained
+@pytest.fixture
+def dev(few):
+    return brackets.parse((Path(few) / "c.mrg").read_bytes(), "c.mrg")
+
+
+@pytest.mark.long
+def test_training_beats_right_branching(tmp_path):
+    config = Config(out=tmp_path, epochs=6, hidden=60)
+    result = main(config)
     assert result["f1"] > 0.8 > 0.3 > result["right_branching_f1"] > 0
     assert result["f1"] == max(row["f1"] for row in numbers(config.out)["history"])
 
 
-def test_the_model_parses_as_it_did_in_training(trained, tmp_path, capsys):
+def test_the_model_parses_as_it_did_in_training(trained, dev, tmp_path, capsys):
     config, result = trained
-    _, dev = phrases.make()
     (tmp_path / "dev").write_text("\n".join(" ".join(t.words) for t in dev))
     capsys.readouterr()
     main(dataclasses.replace(config, predict=str(tmp_path / "dev")))
@@ -41,9 +48,8 @@ def test_the_model_parses_as_it_did_in_training(trained, tmp_path, capsys):
     assert brackets.f1(dev, found)["f1"] == pytest.approx(result["f1"])
 
 
-def test_evaluating_prints_the_scores_of_training(trained, tmp_path, capsys):
+def test_evaluating_prints_the_scores_of_training(trained, dev, tmp_path, capsys):
     config, result = trained
-    _, dev = phrases.make()
     path = tmp_path / "dev.mrg"
     path.write_text("\n".join(map(brackets.text, dev)))
     found = main(dataclasses.replace(config, evaluate=str(path)))
@@ -80,7 +86,7 @@ def test_long_sentences_are_parsed_a_few_at_a_time(trained, monkeypatch):
     model, vocabulary, labels, _ = model_folder.load(
         trained[0].model_folder, SpanScores
     )
-    short, long = (["the", "dog", "slept"] * n for n in (1, 100))
+    short, long = (["the", "dog", "slept"] * n for n in (1, 30))
     sizes, forward = [], SpanScores.forward
 
     def watched(self, batch):
@@ -88,8 +94,9 @@ def test_long_sentences_are_parsed_a_few_at_a_time(trained, monkeypatch):
         return forward(self, batch)
 
     monkeypatch.setattr(SpanScores, "forward", watched)
+    monkeypatch.setattr(spans, "MOST_SPANS", 12_000)
     found = parse(model, vocabulary, labels, [long, *[short] * 18, long])
-    assert sizes == [(16, 3), (2, 3), (1, 300), (1, 300)]
+    assert sizes == [(16, 3), (2, 3), (1, 90), (1, 90)]
     assert [tree.words for tree in found] == [long, *[short] * 18, long]
     assert parse(model, vocabulary, labels, []) == []
 

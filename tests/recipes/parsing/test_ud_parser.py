@@ -15,18 +15,20 @@ from tests.models.encoders import write_encoder
 from tests.recipes.runs import numbers
 from ud_parser import Config, main
 
-SMALL = {"hidden": 80, "epochs": 5}
+SMALL = {"hidden": 30, "epochs": 3}
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory):
-    """A whole run on the embedded sentences."""
-    config = Config(out=tmp_path_factory.mktemp("parser"), **SMALL)
+def trained(bank, tmp_path_factory):
+    """A whole run on a few of the embedded sentences."""
+    config = Config(bank, out=tmp_path_factory.mktemp("parser"), **SMALL)
     return config, main(config)
 
 
-def test_training_beats_attaching_to_neighbours(trained):
-    config, result = trained
+@pytest.mark.long
+def test_training_beats_attaching_to_neighbours(tmp_path):
+    config = Config(out=tmp_path, hidden=80, epochs=5)
+    result = main(config)
     assert result["uas"] > 0.8 > 0.5 > result["next_uas"] > result["previous_uas"]
     assert result["uas"] >= result["las"] > 0.75
     history = numbers(config.out)["history"]
@@ -36,9 +38,8 @@ def test_training_beats_attaching_to_neighbours(trained):
 
 def test_the_model_parses_as_it_did_in_training(trained, tmp_path, capsys):
     config, result = trained
-    gold = grammar.make().dev
-    path = tmp_path / "dev.conllu"
-    path.write_text(conllu.text(gold))
+    path = Path(config.data) / "drawn-dev.conllu"
+    gold = conllu.read(path)
     capsys.readouterr()
     main(dataclasses.replace(config, predict=str(path)))
     printed = capsys.readouterr().out
@@ -50,14 +51,15 @@ def test_the_model_parses_as_it_did_in_training(trained, tmp_path, capsys):
 def test_evaluating_prints_the_scores_of_training(trained, tmp_path, capsys):
     config, result = trained
     path = tmp_path / "dev.conllu"
-    path.write_text(conllu.text(grammar.make().dev))
+    path.write_text((Path(config.data) / "drawn-dev.conllu").read_text())
     found = main(dataclasses.replace(config, evaluate=str(path)))
     assert found == {name: result[name] for name in ("uas", "las")}
     assert f"the parser {100 * result['uas']:>23.2f}" in capsys.readouterr().out
     # of the file alone, and its labels are looked at
-    path.write_text(path.read_text().replace("\tnsubj\t", "\tagent\t"))
+    named = re.sub(r"(\t\d+\t)(?!root)[a-z]+", r"\1agent", path.read_text())
+    path.write_text(named)
     fewer = main(dataclasses.replace(config, evaluate=str(path)))
-    assert fewer["uas"] == found["uas"] and fewer["las"] < found["las"] - 0.1
+    assert fewer["uas"] == found["uas"] and fewer["las"] < found["las"]
     assert "labels that training lacks, agent (" in capsys.readouterr().err
 
 
@@ -76,6 +78,7 @@ def test_plain_text_is_parsed_as_the_model_cuts_it(trained, tmp_path, capsys):
     assert printed.startswith("# text = A dog slept.\n") and "SpaceAfter=No" in printed
 
 
+@pytest.mark.long
 def test_an_encoder_is_trained_along(bank, tmp_path, capsys):
     pytest.importorskip("transformers")
     encoder = str(write_encoder(tmp_path / "encoder"))
@@ -117,11 +120,11 @@ def test_a_sentence_that_is_malformed_does_not_take_others_with_it(
 @pytest.mark.parametrize(
     ("structure", "loss"),
     [
-        ("projective", "crf"),
-        ("spanning-tree", "hinge"),
         ("projective", "hinge-l2"),
         ("spanning-tree", "perturbed"),
         ("sibling", "crf"),
+        pytest.param("projective", "crf", marks=pytest.mark.long),
+        pytest.param("spanning-tree", "hinge", marks=pytest.mark.long),
         pytest.param("spanning-tree", "crf", marks=pytest.mark.long),
         pytest.param("projective", "hinge", marks=pytest.mark.long),
         pytest.param("spanning-tree", "hinge-l2", marks=pytest.mark.long),

@@ -16,6 +16,7 @@ from pose.joints import Figures
 from pose_tree import Config, main
 from smoothsp.models import files
 from tests.recipes.runs import numbers
+from tests.sweeps import thinned
 
 FEW = {"train": 24, "dev": 6, "test": 6}
 
@@ -180,7 +181,7 @@ def test_a_prediction_is_in_pixels_of_the_file(trained, tmp_path):
     assert (trained[0].out / "pose.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("encoder", ["small", "efficientnet-lite0"])
+@pytest.mark.parametrize("encoder", thinned(["small", "efficientnet-lite0"], 2))
 def test_photographs_in_a_folder_are_trained_on(encoder, folder, tmp_path, monkeypatch):
     monkeypatch.setattr(report, "sheet", lambda *_: None)
     lite = {"encoder": encoder, "weights": "random", "loss": "softmax"}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.programs import Program
+from tests.sweeps import thinned
 
 RECIPES = Path(__file__).parents[3] / "recipes"
 SLOW = "import time\nprint('importing', flush=True)\ntime.sleep(60)\n"
@@ -63,7 +64,7 @@ def test_the_command_shows_its_options(recipe, monkeypatch, capsys):
     assert not end.value.code and "--out" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("recipe", RECIPE_FILES)
+@pytest.mark.parametrize("recipe", thinned(RECIPE_FILES, 6))
 def test_while_it_imports(recipe, tmp_path):
     for name in ("numpy", "torch", "tqdm"):
         (tmp_path / f"{name}.py").write_text(SLOW)
@@ -86,7 +87,7 @@ def test_once_more_while_it_ends(tmp_path):
     assert done.returncode == -signal.SIGINT
 
 
-@pytest.mark.parametrize(("given", "threads"), [("", 1), ("2", 2)])
+@pytest.mark.parametrize(("given", "threads"), thinned([("", 1), ("2", 2)], 2))
 def test_lines_reach_a_pipe_at_once_from_one_thread(given, threads, tmp_path):
     script = tmp_path / "prints.py"
     script.write_text(PRINTS)

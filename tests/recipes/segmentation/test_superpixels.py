@@ -139,11 +139,11 @@ def test_weights_of_neighbours_stay_at_least_0_and_gaps_are_certified():
     graphs = [tiny(k, 4, 5) for k in range(6)]
     golds = [chance.integers(2, size=4) for _ in graphs]
     problem = linear.problem_of(graphs, golds)
-    found = linear.solve(problem, 1.0, 1e-3, 0, True)
-    assert found.converged and found.gap <= 1e-3
+    found = linear.solve(problem, 1.0, 1e-2, 0, True)
+    assert found.converged and found.gap <= 1e-2
     assert (found.w[NODE_FEATURES:] >= 0).all()
     np.testing.assert_allclose(found.primal, problem.primal(found.w, 1.0), rtol=1e-9)
-    alone = linear.solve(problem, 1.0, 1e-3, 0, False)
+    alone = linear.solve(problem, 1.0, 1e-2, 0, False)
     assert not alone.w[NODE_FEATURES:].any()
     assert alone.dual <= alone.primal and found.dual <= alone.primal
     # without bounds a graph cut cannot be asked
