@@ -46,7 +46,7 @@ torch.set_num_threads(1)
 # A run in the background may ignore Ctrl-C, which tests press.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-for name, examples in (("short", 15), ("long", 40)):
+for name, examples in (("short", 10), ("long", 40)):
     settings.register_profile(
         name,
         max_examples=examples,

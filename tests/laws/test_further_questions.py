@@ -12,7 +12,7 @@ from tests.truth.circuits.cases import KINDS, SUMMED, draw
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 every_kind = pytest.mark.parametrize("kind", [*KINDS, *SUMMED])
-every_seed = pytest.mark.parametrize("seed", thinned((0, 4, 3, 5), 2))
+every_seed = pytest.mark.parametrize("seed", thinned((3, 4, 0, 5), 4))
 
 
 @every_seed
@@ -76,7 +76,7 @@ def test_divergences_and_their_gradients_are_those_of_the_enumeration(kind, seed
     assert_close(one.cross_entropy(one), one.entropy(), **CLOSE)
 
 
-@every_kind
+@pytest.mark.parametrize("kind", thinned([*KINDS, *SUMMED], 4))
 def test_what_the_other_forbids_is_infinitely_far(kind):
     barred = draw(kind, 0, forbid=True)
     free = barred.map(lambda x: x.masked_fill(x.isinf(), 0))

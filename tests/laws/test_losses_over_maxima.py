@@ -23,7 +23,8 @@ from tests.sweeps import thinned
 from tests.truth.circuits.cases import KINDS, SUMMED, draw
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
-every_kind = pytest.mark.parametrize("kind", [*KINDS, *SUMMED])
+# the losses are the same functions of any structure
+every_kind = pytest.mark.parametrize("kind", thinned([*KINDS, *SUMMED], 3))
 
 
 def small(kind, seed=0, forbid=False):

@@ -1,5 +1,7 @@
 """Losses of partial labels, by enumeration: over every circuit, chains and classes."""
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given
@@ -19,25 +21,27 @@ from smoothsp.losses import functional as F
 from smoothsp.oracles import Matching, PartialStructure
 from tests import sweeps
 from tests.instances.drawn import every_structure, generators, structure
+from tests.sweeps import thinned
 from tests.truth.circuits.cases import KINDS as CIRCUITS
 from tests.truth.circuits.cases import SUMMED, draw
 from tests.truth.losses import (
     GOLD,
     SMALL,
+    SMOOTHINGS,
     draw_problem,
-    every_smoothing,
     place,
     smooth_max,
 )
 
 CLOSE = {"rtol": 1e-8, "atol": 1e-8}
 KINDS = (*CIRCUITS, *SUMMED)
-every_kind = pytest.mark.parametrize("kind", KINDS)
+every_kind = pytest.mark.parametrize("kind", thinned(KINDS, 3))
 # Among the parts of one of their outputs are those of others; alignments may do without
 # any match.
 CONTAINING = ("alignment", "knapsack", "subset", "warping")
 every_kind_of_own_parts = pytest.mark.parametrize(
-    "kind", [kind for kind in KINDS if kind.split("_")[0] not in CONTAINING]
+    "kind",
+    thinned([kind for kind in KINDS if kind.split("_")[0] not in CONTAINING], 3, 1),
 )
 
 
@@ -155,8 +159,11 @@ def draw_allowed(data, case, y):
     return used, allow_some(used, kept, share, generator)
 
 
-@every_smoothing
-@every_structure
+@pytest.mark.parametrize(
+    ("kind", "smoothing"),
+    thinned(itertools.product(("chain", "multiclass"), SMOOTHINGS), 3),
+    ids=str,
+)
 @given(st.data())
 def test_chains_and_classes_have_the_enumerated_formulas(kind, smoothing, data):
     case, y = draw_problem(data, kind, min_batch=1)

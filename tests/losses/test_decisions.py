@@ -87,6 +87,7 @@ def test_in_the_mean_implicit_mle_is_the_derivative_of_the_perturbed_maximum():
     assert_close(scores.grad, exact, rtol=0, atol=0.02)
 
 
+@pytest.mark.long
 def test_kappa_sums_of_gamma_variables_add_up_to_a_gumbel_variable():
     """Its quantiles; ten terms of the sum miss a variance of 1 / 10."""
     # the difference of two Gumbel variables is logistic

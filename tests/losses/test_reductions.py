@@ -1,5 +1,6 @@
 """Weights, reductions and state of the loss modules."""
 
+import itertools
 import math
 from types import NoneType
 
@@ -12,6 +13,7 @@ from torch.testing import assert_close
 from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge, StructuredPerceptron
 from smoothsp.oracles import Chain, Multiclass, Summed
 from tests.instances.drawn import every_structure, structure
+from tests.sweeps import thinned
 from tests.truth.chain_cases import Case
 from tests.truth.losses import GOLD, SMALL, draw_problem, place
 
@@ -41,8 +43,9 @@ def positions(case: Case) -> torch.Tensor:
     return (real.sum(1) if hasattr(case, "emissions") else real.any(1)).double()
 
 
-@every_loss
-@every_structure
+@pytest.mark.parametrize(
+    ("kind", "name"), thinned(itertools.product(("chain", "multiclass"), LOSSES), 3)
+)
 @given(st.data(), st.booleans(), st.booleans())
 def test_reductions_are_weighted_means(kind, name, data, weighted, by_class):
     case, y = draw_problem(data, kind, spreads=("normal",), min_batch=1)

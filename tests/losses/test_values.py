@@ -1,5 +1,6 @@
 """Values and gradients of the losses, by enumeration and from golden numbers."""
 
+import itertools
 import math
 
 import pytest
@@ -13,12 +14,13 @@ from smoothsp.losses import L2, Entropy, StructuralHinge
 from smoothsp.losses import functional as F
 from smoothsp.oracles import Chain, Multiclass
 from tests.instances.drawn import every_structure, generators, structure
+from tests.sweeps import thinned
 from tests.truth.chain_cases import ChainCase
 from tests.truth.losses import (
     GOLD,
     SMALL,
+    SMOOTHINGS,
     draw_problem,
-    every_smoothing,
     place,
     projection,
     smooth_max,
@@ -26,14 +28,18 @@ from tests.truth.losses import (
 )
 
 CLOSE = {"rtol": 1e-8, "atol": 1e-8}
+every_smoothed_structure = pytest.mark.parametrize(
+    ("kind", "smoothing"),
+    thinned(itertools.product(("chain", "multiclass"), SMOOTHINGS), 3),
+    ids=str,
+)
 TOY = ChainCase(
     torch.tensor([[[1, 0], [0, 0.5], [0.2, 0]]], dtype=torch.float64),
     torch.tensor([[0.3, -0.2], [0, 0.4]], dtype=torch.float64),
 )
 
 
-@every_smoothing
-@every_structure
+@every_smoothed_structure
 @given(st.data(), st.sampled_from([0.0, 1.0, 2.5]))
 def test_the_hinge_is_the_enumerated_formula(kind, smoothing, data, cost_scale):
     case, y = draw_problem(data, kind)
@@ -61,7 +67,7 @@ def test_the_crf_loss_and_the_perceptron_are_the_enumerated_formulas(kind, data)
 
 
 @pytest.mark.parametrize("smoothing", [None, Entropy(0.7), L2(1.5, 3)], ids=str)
-@every_structure
+@pytest.mark.parametrize("kind", thinned(["chain", "multiclass"], 2))
 @given(st.data())
 def test_any_cost_tensor_enters_the_formula(kind, smoothing, data):
     case, y = draw_problem(data, kind, spreads=("ties", "normal"))
@@ -76,8 +82,7 @@ def test_any_cost_tensor_enters_the_formula(kind, smoothing, data):
         assert_close(found[b], smooth_max(z, smoothing) - gold, **CLOSE)
 
 
-@every_smoothing
-@every_structure
+@every_smoothed_structure
 def test_the_gradient_is_the_derivative_of_the_value(kind, smoothing):
     case = SMALL[kind]
     leaves = case.leaves().potentials()
@@ -89,8 +94,15 @@ def test_the_gradient_is_the_derivative_of_the_value(kind, smoothing):
     assert gradcheck(loss, tuple(leaves.values()))
 
 
-@pytest.mark.parametrize("smoothing", [Entropy(2.0), L2(3.0, 2), L2(3.0, "exact")])
-@every_structure
+@pytest.mark.parametrize(
+    ("kind", "smoothing"),
+    thinned(
+        itertools.product(
+            ("chain", "multiclass"), (Entropy(2.0), L2(3.0, 2), L2(3.0, "exact"))
+        ),
+        2,
+    ),
+)
 @given(st.data())
 def test_the_gradient_is_expected_minus_gold_parts(kind, smoothing, data):
     case, y = draw_problem(data, kind, spreads=("normal",), min_batch=1)

@@ -145,7 +145,7 @@ def compare_weighed(twins: Twins) -> None:
     twins.close(found, [x.to(parts[0].dtype) for x in expected])
 
 
-@settings(max_examples=settings.default.max_examples // 15)
+@settings(max_examples=settings.default.max_examples // 10)
 @given(case=chains(), dtype=dtypes, generator=generators())
 def test_the_device_answers_as_the_cpu(case, dtype, generator):
     twins = Twins.of(case, dtype, generator)
@@ -156,7 +156,7 @@ def test_the_device_answers_as_the_cpu(case, dtype, generator):
 # A step that shares no factor with the number of questions meets all of them.
 @pytest.mark.parametrize(
     ("name", "B", "T", "S", "per_edge", "dtype"),
-    thinned([(name, *size) for size in UGLY[1:5] for name in NAMES], 7),
+    thinned([(name, *size) for size in UGLY[1:5] for name in NAMES], 17, 7),
 )
 def test_sizes_that_fill_no_block(name, B, T, S, per_edge, dtype):
     generator = torch.Generator().manual_seed(0)
@@ -186,7 +186,7 @@ def test_a_batch_without_rows_and_one_without_time(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "per_edge"), thinned(itertools.product(NAMES, [False, True]), 3)
+    ("name", "per_edge"), thinned(itertools.product(NAMES, [False, True]), 5)
 )
 def test_tensors_may_lie_in_memory_as_they_like(name, per_edge):
     twins = Twins.of(random_case(per_edge), WIDE, torch.Generator().manual_seed(0))
@@ -204,7 +204,7 @@ def test_tensors_may_lie_in_memory_as_they_like(name, per_edge):
     compare(name, Twins(strided, twins.generator))
 
 
-@any_transitions
+@pytest.mark.parametrize("per_edge", thinned([False, True], 2))
 def test_long_rows_are_answered_with_time_in_parallel(per_edge, monkeypatch):
     scan = kernels("scan")
     twins = Twins.of(large_case(2, 9, 3, per_edge=per_edge), WIDE, torch.Generator())
@@ -245,7 +245,7 @@ def test_a_label_out_of_range_is_refused_in_the_words_of_the_cpu(monkeypatch):
 
 
 @any_transitions
-@pytest.mark.parametrize("number", thinned([math.nan, 2.0**40, -1e30, -math.inf], 2))
+@pytest.mark.parametrize("number", thinned([math.nan, 2.0**40, -1e30, -math.inf], 4))
 def test_numbers_are_judged_as_on_the_cpu(number, per_edge, monkeypatch):
     case = fill_padding(random_case(per_edge), math.nan)
     twins = Twins.of(case, torch.float32, torch.Generator())

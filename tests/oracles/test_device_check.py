@@ -2,6 +2,7 @@
 
 import importlib
 import io
+import itertools
 import json
 import warnings
 from types import SimpleNamespace
@@ -84,8 +85,10 @@ def test_counts_of_groups_of_rows_are_those_of_the_cpu(watched, monkeypatch):
     torch.testing.assert_close(found, tuple(expected), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", thinned([WIDE, NARROW], 2))
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    thinned(itertools.product(NAMES, (WIDE, NARROW)), 18, 8),
+)
 def test_right_kernels_pass(name, dtype, watched):
     plain = {"decode": "viterbi", "decode_topk": "viterbi_topk"}.get(name, name)
     for shared in (True, False):
@@ -104,7 +107,7 @@ def test_right_kernels_pass(name, dtype, watched):
     assert len(tried) == 2 * (together + (name == "log_partition"))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", thinned(NAMES, 3, 0))
 def test_a_wrong_kernel_is_replaced_by_plain_torch(name, watched, monkeypatch):
     # the programs of a count share all rows, however many there are
     unlike = {"entropy": not_at_all, "count": nothing}
@@ -127,6 +130,7 @@ def test_a_wrong_kernel_is_replaced_by_plain_torch(name, watched, monkeypatch):
     assert {"decode": "viterbi"}.get(name, name) not in passed
 
 
+@pytest.mark.long
 def test_right_kernels_are_tried_once_on_a_machine(watched, monkeypatch):
     tried = []
     hold = device_check.hold
@@ -156,6 +160,7 @@ def test_right_kernels_are_tried_once_on_a_machine(watched, monkeypatch):
     assert len(tried) == 4 * once
 
 
+@pytest.mark.long
 def test_a_terminal_reads_how_many_kernels_are_compiled(watched, monkeypatch):
     terminal = io.StringIO()
     terminal.isatty = lambda: True
@@ -169,7 +174,7 @@ def test_a_terminal_reads_how_many_kernels_are_compiled(watched, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("file", "ask"), [("inside_outside", sums), ("max_product", choose)]
+    ("file", "ask"), thinned([("max_product", choose), ("inside_outside", sums)], 2)
 )
 def test_a_wrong_kernel_of_circuits_is_replaced(file, ask, watched, monkeypatch):
     module = importlib.import_module(f"smoothsp._kernels.circuits.cuda.{file}")

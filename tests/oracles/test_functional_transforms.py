@@ -11,11 +11,12 @@ from torch.testing import assert_close
 from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge, StructuredPerceptron
 from smoothsp.oracles import Chain
 from tests.instances.chains import HOLES, QUESTIONS, Y, answers, random_case
+from tests.sweeps import thinned
 
 # torch loads its decompositions by what it deprecates, at the first dual number
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.*deprecated")
 any_transitions = pytest.mark.parametrize("per_edge", [False, True])
-any_question = pytest.mark.parametrize("question", QUESTIONS)
+any_question = pytest.mark.parametrize("question", thinned(QUESTIONS, 2))
 LOSSES = {
     "hinge": StructuralHinge(),
     "hinge-entropy": StructuralHinge(Entropy(0.5)),

@@ -18,9 +18,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 # Triton's interpreter takes seconds for each, and goes through the same loops: no
 # variants of another kind.
 INTERPRETED = [
-    kind
-    if kind in ("semi_markov", "projective", "formula")
-    else pytest.param(kind, marks=pytest.mark.long)
+    kind if kind == "semi_markov" else pytest.param(kind, marks=pytest.mark.long)
     for kind in KINDS
     if not any(kind.startswith(f"{other}_") for other in KINDS)
 ]

@@ -8,6 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from smoothsp.oracles import SpanningTree
+from tests.sweeps import thinned
 from tests.truth.circuits.cases import draw
 
 both_roots = pytest.mark.parametrize("single", [False, True])
@@ -132,7 +133,7 @@ def test_counts_are_those_of_cayley(single):
         assert (values[valid] == 0).all()
 
 
-@pytest.mark.parametrize("spread", [300.0, 3000.0])
+@pytest.mark.parametrize("spread", thinned([3000.0, 300.0], 2))
 @pytest.mark.parametrize("kind", ["spanning_tree", "spanning_tree_single_root"])
 def test_weights_beyond_the_exponents_of_float64_lose_nothing(kind, spread):
     for seed in range(4):

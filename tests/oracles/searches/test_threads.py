@@ -5,6 +5,7 @@ import torch
 
 from smoothsp._kernels.threads import ranges
 from smoothsp.oracles import SparseMAP
+from tests.sweeps import thinned
 from tests.truth.circuits.cases import SEARCHES, SUMMED, draw
 
 
@@ -33,7 +34,7 @@ def answers(kind):
     return [x.detach() for x in (*found, *torch.autograd.grad(total, potentials))]
 
 
-@pytest.mark.parametrize("kind", SEARCHES)
+@pytest.mark.parametrize("kind", thinned(SEARCHES, 2))
 def test_the_same_bits_on_any_number_of_threads(kind, monkeypatch):
     monkeypatch.setattr(ranges, "WORK_PER_THREAD", 1)
     before, found = torch.get_num_threads(), []
