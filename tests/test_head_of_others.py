@@ -208,6 +208,7 @@ for name in ("linear", "lightning"):
 """
 
 
+@pytest.mark.long
 def test_a_missing_extra_says_what_to_install():
     caught = run(sys.executable, "-c", MISSING).stdout.splitlines()
     assert len(caught) == 2

@@ -13,7 +13,7 @@ from tests.truth.circuits.cases import KINDS, SEARCHES, draw
 
 
 @pytest.mark.parametrize(
-    ("kind", "listed"), thinned(itertools.product(KINDS + SEARCHES, [True, False]), 3)
+    ("kind", "listed"), thinned(itertools.product(KINDS + SEARCHES, [True, False]), 7)
 )
 def test_our_structures_pass(kind, listed):
     case = draw(kind, 1 - listed)

@@ -135,6 +135,7 @@ def test_forbidden_entries_get_no_gradient():
         assert bool(gradient.isfinite().all()) and gradient[0, 1] == 0
 
 
+@pytest.mark.long
 def test_traced_answers_are_the_same():
     v = away_from_breakpoints(30, 6).detach() * 3
     cases = (

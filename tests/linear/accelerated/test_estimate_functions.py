@@ -158,7 +158,7 @@ def test_one_memory_keeps_what_is_proved_of_it(l1, l2, adaptive):
 
 @pytest.mark.parametrize(
     ("adaptive", "lam", "cap"),
-    thinned([(True, 0.05, 0.3), (False, 0.0, math.inf), (False, 0.05, 0.3)], 2),
+    thinned([(True, 0.05, 0.3), (False, 0.0, math.inf), (False, 0.05, 0.3)], 3, 2),
 )
 def test_entropy_certifies_what_is_proved_of_it(cap, lam, adaptive):
     f, simple, start, best, value = entropic(lam, cap)

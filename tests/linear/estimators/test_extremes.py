@@ -18,6 +18,7 @@ from smoothsp.linear import (
     WestonWatkinsSVC,
 )
 from smoothsp.linear.descent.coordinate_descent import Status
+from tests import sweeps
 from tests.sweeps import thinned
 from tests.truth.svm_objectives import MODELS, data_for, losses
 
@@ -151,13 +152,13 @@ def test_no_numbers_lead_to_coefficients_that_are_none(name):
     cases = [(scale, 1.0) for scale in (1e-300, 1e-30, 1e38, 1e145, 1e155)]
     cases += [(1.0, C) for C in (5e-324, 1e300, 1.7e308)]
     cases += [(1e145, 1e30), (1e-145, 1e-30), (1e-100, 1e300)]
-    fitted = 0
+    cases, fitted = cases[:: 1 if sweeps.long else 3], 0
     for scale, C in cases:
         found = fit_or_refuse(name, scale, C=C)
         assert found is None or is_finite(found), (scale, C)
         assert found is None or not np.isinf(found.gap_), (scale, C)
         fitted += found is not None
-    assert fitted >= 3
+    assert fitted >= (3 if sweeps.long else 1)
     # out of range for every way to multiply
     assert fit_or_refuse(name, 1e300) is None
 

@@ -1,5 +1,7 @@
 """The l1 SVM against a linear programme, boosting against a cone programme."""
 
+import itertools
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from smoothsp.linear.estimators import l1_svc
 from smoothsp.linear.estimators.lp_boost import Game, capped_softmax
 from smoothsp.linear.estimators.stumps import StumpLearner
 from smoothsp.linear.problems import BinaryProblem
+from tests.sweeps import thinned
 from tests.truth.svm_objectives import blobs
 
 
@@ -158,8 +161,9 @@ def test_a_softmax_with_a_cap(seed):
             assert (np.log(cap) - z[~free]).max() <= level.min() + 1e-9
 
 
-@pytest.mark.parametrize("cap", [1.0, 0.2])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    ("seed", "cap"), thinned(itertools.product(range(2), [1.0, 0.2]), 3, 1)
+)
 def test_the_game_against_a_cone_programme(seed, cap):
     rng = np.random.default_rng(seed)
     votes, lam = rng.uniform(-1, 1, (6, 12)), 0.1
@@ -204,7 +208,7 @@ class Listed(DecisionTreeClassifier):
         return (np.where(X[:, j] > at, side, -side) + 1) // 2
 
 
-@pytest.mark.parametrize("nu", [None, 0.3])
+@pytest.mark.parametrize("nu", thinned([None, 0.3], 2, 1))
 def test_boosting_reaches_the_optimum_over_all_hypotheses(nu):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(50, 3))
@@ -239,7 +243,7 @@ def largest_edge(X, y, weights):
 
 def test_no_stump_has_a_larger_edge_than_boosting_certifies():
     X, y = load_breast_cancer(return_X_y=True)
-    X, y = X[::3, :10], y[::3]
+    X, y = X[::6, :6], y[::6]
     model = LPBoostClassifier(lam=0.1, tol=1e-3).fit(X, y)
     d, last = model.sample_weights_, model.history_[-1]
     used = d > 0
@@ -298,7 +302,7 @@ def test_weights_in_boosting_are_repetitions():
 
 def test_boosting_learns_what_no_stump_knows():
     rng = np.random.default_rng(1)
-    X = rng.uniform(-1, 1, (150, 2))
+    X = rng.uniform(-1, 1, (80, 2))
     y = np.where((X**2).sum(axis=1) < 0.6, "in", "out")
     model = LPBoostClassifier(tol=0.1, random_state=0).fit(X, y)
     stump = DecisionTreeClassifier(max_depth=1).fit(X, y)

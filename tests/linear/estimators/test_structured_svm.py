@@ -75,7 +75,7 @@ def test_it_is_an_estimator_like_others(X, Y):
     model = StructuredSVM(trees, arcs, C=3.0, tol=1e-2, solver_options={"cache": False})
     again = clone(model)
     assert again.get_params() == model.get_params()
-    again.set_params(C=10.0, tol=0.1)
+    again.set_params(C=10.0, tol=0.1, solver_options=None)
     scores = cross_val_score(again, X, Y, cv=2, error_score="raise")
     assert scores.shape == (2,) and scores.mean() > 0.5
     with pytest.raises(NotFittedError):
@@ -95,6 +95,7 @@ def chains(potentials, batch):
     return Chain(**potentials, lengths=batch.sizes["emissions"])
 
 
+@pytest.mark.long
 def test_chains_are_those_of_the_tagger():
     rng = np.random.default_rng(2)
     X = [sparse.csr_matrix(rng.normal(size=(m, 3))) for m in (3, 1, 4, 2)]

@@ -1,5 +1,6 @@
 """ChainSVM, ChainCRF and structured classifiers: input, output, and what is kept."""
 
+import itertools
 import pickle
 from itertools import pairwise
 
@@ -12,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from smoothsp.linear import ChainCRF, ChainSVM, CrammerSingerSVC
 from smoothsp.linear.problems import ChainProblem, MulticlassProblem
 from smoothsp.linear.solvers import LBFGS
+from tests.sweeps import thinned
 from tests.truth.chain_losses import Truth
 from tests.truth.linear_chain import labellings, phi
 
@@ -341,7 +343,8 @@ def indicators(words):
 
 
 @pytest.mark.parametrize(
-    "make,solver", [(ChainCRF, "lbfgs"), (ChainSVM, "agm"), (ChainSVM, "bmrm")]
+    ("make", "solver"),
+    thinned([(ChainCRF, "lbfgs"), (ChainSVM, "agm"), (ChainSVM, "bmrm")], 2),
 )
 def test_only_pairs_that_occur(make, solver, tmp_path):
     X = [indicators(words) for words in WORDS]
@@ -421,8 +424,9 @@ def test_weights_are_those_of_crfsuite(all_pairs, tmp_path):
 PARTS = [slice(0, 2), slice(2, 4), slice(0, 4)]
 
 
-@pytest.mark.parametrize("solver", ["sgd", "svrg"])
-@pytest.mark.parametrize("make", TAGGERS)
+@pytest.mark.parametrize(
+    ("make", "solver"), thinned(itertools.product(TAGGERS, ["sgd", "svrg"]), 3)
+)
 def test_parts_are_passes_from_the_weights_so_far(make, solver):
     X = [indicators(words) for words in WORDS]
     tagger = make(l2=0.1, solver=solver, max_passes=1, warm_start=True)

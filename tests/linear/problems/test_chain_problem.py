@@ -5,6 +5,7 @@ import pytest
 from scipy import sparse
 
 from smoothsp.linear.problems import ChainProblem, MulticlassProblem
+from tests.sweeps import thinned
 from tests.truth.linear_chain import (
     corners,
     cost,
@@ -23,7 +24,7 @@ def costs(rng, S):
     return C
 
 
-@pytest.mark.parametrize("boundaries", [True, False])
+@pytest.mark.parametrize("boundaries", thinned([True, False], 2))
 @pytest.mark.parametrize("S,longest", SIZES)
 def test_hinges_and_best_labels_are_those_of_the_enumeration(S, longest, boundaries):
     rng = np.random.default_rng(S)

@@ -193,7 +193,7 @@ print(problem.sequences.table.tolist(), problem.checksum)
 """
 
 
-def test_templates_hash_alike_in_every_process(tmp_path):
+def test_templates_hash_alike(tmp_path):
     X = TEMPLATES.transform(TOKENS)
     assert X.shape == (5, 2**31 - 1) and X.hash_with_label == 23
     problem = HashedChainProblem(X, [0, 1, 0, 1, 2], lengths=X.lengths)
@@ -207,6 +207,12 @@ def test_templates_hash_alike_in_every_process(tmp_path):
     Y = TEMPLATES.transform(TOKENS[1:])
     alone = HashedChainProblem(Y, [0, 1, 2], lengths=Y.lengths)
     np.testing.assert_array_equal(alone.hinges(w), problem.hinges(w)[1:])
+
+
+@pytest.mark.long
+def test_templates_hash_alike_in_every_process():
+    X = TEMPLATES.transform(TOKENS)
+    problem = HashedChainProblem(X, [0, 1, 0, 1, 2], lengths=X.lengths)
     output = run_program(sys.executable, "-c", HASHED).stdout
     assert (
         output.split()

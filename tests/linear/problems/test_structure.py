@@ -20,8 +20,6 @@ from smoothsp.linear.solvers import (
     SVRG,
     BatchFrankWolfe,
     CasimirSVRG,
-    RegularisationPath,
-    grid_search,
 )
 from smoothsp.oracles import Chain, Multiclass, ProjectiveDependencies
 from tests.sweeps import thinned
@@ -142,7 +140,7 @@ def test_small_pieces_of_memory_change_no_result(monkeypatch, ours):
 
 
 SOLVERS = {
-    "BCFW": BCFW(lam=0.2, tol=1e-3, max_passes=60),
+    "BCFW": BCFW(lam=0.2, tol=1e-3, max_passes=30),
     "pairwise": BCFW(lam=0.2, tol=1e-9, steps="pairwise", cache=True),
     "away": BCFW(lam=0.2, tol=1e-4, max_passes=60, steps="away", sampling="uniform"),
     "best": BCFW(lam=0.2, tol=1e-4, steps="best", sampling="permutation"),
@@ -161,7 +159,7 @@ SOLVERS = {
 }
 
 
-@pytest.mark.parametrize("name", thinned(SOLVERS, 3))
+@pytest.mark.parametrize("name", thinned(SOLVERS, 5))
 def test_every_solver_takes_the_steps_of_the_compiled_loops(name, ours):
     fast, found = SOLVERS[name].solve(CHAIN), SOLVERS[name].solve(ours)
     near(found.w, fast.w)
@@ -169,19 +167,13 @@ def test_every_solver_takes_the_steps_of_the_compiled_loops(name, ours):
     assert (found.passes, found.status) == (fast.passes, fast.status)
 
 
-@pytest.mark.parametrize("kind", ["projective"])
-def test_the_optimum_is_that_of_the_quadratic_program(kind):
-    known, lam = known_problem(kind), 0.3
+def test_the_optimum_is_that_of_the_quadratic_program():
+    known, lam = known_problem("projective"), 0.3
     w, value = optimum(*known.columns(), lam)
     found = BCFW(lam=lam, tol=1e-7, steps="pairwise", cache=True).solve(known.problem)
     assert found.converged and found.dual <= value + 1e-8
     near(found.primal, value, 1e-6)
     near(found.w, w, 1e-3)
-    path = RegularisationPath(eps=0.1, smallest=0.05).solve(known.problem)
-    at = path.evaluate(max(lam, path.ends_at))
-    assert known.problem.primal(at, lam) <= value + 0.1
-    (point,) = grid_search(known.problem, [lam], tol=0.01).points
-    assert value - 1e-8 <= point.primal <= value + 0.01
 
 
 class BinaryLabels:
@@ -313,7 +305,7 @@ def test_a_step_reads_and_writes_only_what_its_features_touch():
         [[0, 1, 2, 3], [4, 3, 2, 1, 0]],
     )
     assert chain.num_weights == wide * 5 + 25
-    found = BCFW(lam=0.1, tol=1e-6, steps="pairwise", cache=True).solve(chain)
+    found = BCFW(lam=0.1, tol=1e-2, steps="pairwise", cache=True).solve(chain)
     touched = np.zeros(chain.num_weights, dtype=bool)
     touched[-25:] = True
     touched[: wide * 5].reshape(wide, 5)[columns.ravel()] = True
@@ -345,8 +337,8 @@ def test_an_oracle_in_python_may_be_sparse():
         w = np.ones(problem.num_weights)
         answers.append(
             [
-                BCFW(lam=0.2, tol=1e-5, steps="pairwise").solve(problem).w,
-                BatchFrankWolfe(lam=0.2, tol=0.1).solve(problem).w,
+                BCFW(lam=0.2, tol=1e-2, steps="pairwise").solve(problem).w,
+                BatchFrankWolfe(lam=0.2, tol=0.5).solve(problem).w,
                 SGD(lam=0.2, max_passes=3).solve(problem).w,
                 SVRG(lam=0.2, max_passes=3).solve(problem).w,
                 problem.risk(w)[1],

@@ -6,6 +6,7 @@ import pytest
 from smoothsp.linear.engines.callback_dual import CallbackEngine
 from smoothsp.linear.solvers import BCFW, BatchFrankWolfe
 from tests.linear.solvers.engines import KINDS, LAM, engine_of, exact_gaps, weights_of
+from tests.sweeps import thinned
 from tests.truth.frank_wolfe import as_callbacks, columns, optimum
 from tests.truth.linear_chain import random_chain
 
@@ -74,7 +75,7 @@ def test_a_cache_saves_a_call_only_where_its_corner_is_good_enough(problem, kind
     assert strict.hits == 0 and strict.oracle_calls - strict.measured_calls == 5 * n
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", thinned(KINDS, 2))
 def test_a_hit_costs_no_call_and_leaves_the_estimate(problem, kind):
     engine = engine_of(kind, problem, cache=True)
     n, seen = len(problem), set()

@@ -63,7 +63,7 @@ def excess(problem, path, lam):
             ("compiled", "fw", False),
             ("callbacks", "pairwise", True),
         ],
-        2,
+        3,
     ),
 )
 def test_weights_are_good_enough_for_every_lambda(problem, kind, steps, cache):

@@ -1,5 +1,7 @@
 """Pragam: its invariant, its bound and its optimum, with and without a bias."""
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -7,6 +9,7 @@ from scipy.optimize import minimize
 from smoothsp.linear.problems import BinaryProblem, CallbackProblem
 from smoothsp.linear.solvers import BMRM, Pragam
 from smoothsp.linear.solvers.accelerated.pragam import spectral_square
+from tests.sweeps import thinned
 
 MODES = ["fixed", "adaptive"]
 
@@ -19,7 +22,7 @@ def drawn(seed, bias, n=40, d=5, weights=None):
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", thinned(range(3), 3))
 @pytest.mark.parametrize("lam", [1.0, 1e-2])
 def test_the_gap_is_excessive_and_falls_as_the_theorem_says(lam, seed, bias):
     problem = drawn(seed, bias)
@@ -76,9 +79,10 @@ def test_an_adaptive_constant_keeps_the_gap_excessive(bias):
     assert (np.diff(found) < 0).any() and found.mean() < 0.9 * L
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("mode", "bias", "weighted"),
+    thinned(itertools.product(MODES, [False, True], [False, True]), 3),
+)
 def test_it_finds_the_optimum_of_cutting_planes(mode, bias, weighted):
     weights = np.random.default_rng(1).integers(0, 3, 40) * 1.0 if weighted else None
     problem = drawn(5, bias, weights=weights)

@@ -267,13 +267,16 @@ SMOOTHED = {
 
 @pytest.mark.parametrize(
     ("name", "loss"),
-    [
-        ("sgd", "likelihood"),
-        ("svrg", "hinge-l2"),
-        ("const", "hinge-entropy"),
-        ("adapt", "hinge-l2"),
-        ("adapt", "likelihood"),
-    ],
+    thinned(
+        [
+            ("sgd", "likelihood"),
+            ("svrg", "hinge-l2"),
+            ("const", "hinge-entropy"),
+            ("adapt", "hinge-l2"),
+            ("adapt", "likelihood"),
+        ],
+        2,
+    ),
 )
 def test_a_history_reports_the_objective_that_is_minimised_and_bounds_it(name, loss):
     problem, lam, mu = PROBLEMS["costs"], 0.3, 0.5
@@ -297,7 +300,8 @@ def test_a_history_reports_the_objective_that_is_minimised_and_bounds_it(name, l
 
 
 @pytest.mark.parametrize(
-    ("name", "loss"), [("costs", "likelihood"), ("multiclass", "hinge-entropy")]
+    ("name", "loss"),
+    thinned([("costs", "likelihood"), ("multiclass", "hinge-entropy")], 2),
 )
 def test_smooth_solvers_reach_the_optimum(name, loss):
     problem, lam = PROBLEMS[name], 0.1
@@ -313,7 +317,7 @@ def test_smooth_solvers_reach_the_optimum(name, loss):
 
 
 @pytest.mark.parametrize(
-    ("scale", "loss"), [(0.2, "hinge-entropy"), (30.0, "hinge-l2")]
+    ("scale", "loss"), thinned([(0.2, "hinge-entropy"), (30.0, "hinge-l2")], 2)
 )
 def test_the_smoothness_that_is_found_bounds_how_slopes_turn(scale, loss):
     rng = np.random.default_rng(0)
