@@ -214,7 +214,8 @@ def integers(name: str, value: object, device: torch.device) -> Tensor:
     value = dense(name, value)
     if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
         raise TypeError(
-            f"{name}: expected an integer dtype, got {value.dtype}; convert with .long()"
+            f"{name}: expected an integer dtype, got {value.dtype}; "
+            "convert with .long()"
         )
     same_device(name, value, device)
     return value.to(torch.int64)
