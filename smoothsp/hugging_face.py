@@ -154,6 +154,12 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
     accepts_loss_kwargs = False
 
     def __init__(self, config: ChainConfig, encoder: nn.Module | None = None) -> None:
+        if not isinstance(config, ChainConfig):
+            raise TypeError(
+                f"config: expected a ChainConfig, got {type(config).__name__}. For an"
+                " encoder with random weights pass ChainConfig(config, id2label=...);"
+                " for a pretrained one call from_pretrained"
+            )
         super().__init__(config)
         about = config.encoder
         if encoder is None:

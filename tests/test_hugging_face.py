@@ -251,6 +251,8 @@ def test_wrong_arguments_are_named(encoder, tokenizer):
         ChainForTokenClassification.from_pretrained(encoder)
     with pytest.raises(ValueError, match=r"^structured_loss: expected one of crf"):
         ChainConfig(structured_loss="softmax")
+    with pytest.raises(TypeError, match=r"^config: expected a ChainConfig, got BertC"):
+        ChainForTokenClassification(transformers.BertConfig())
     with pytest.raises(ValueError, match="each of the 2 words of sentence 1, got 1"):
         encode_words(tokenizer, [["ada"], ["met", "bob"]], [[0], [0]])
     with pytest.raises(ValueError, match=r"^tokenizer: expected a fast one"):

@@ -97,9 +97,10 @@ class TrainingOptions:
     """Passes over the training sentences. Without epochs and steps: at least 8 passes
     and 1,200 steps."""
     steps: int | None = None
-    """Training steps, in eight rounds; each ends with a development F1."""
+    """Training steps in place of epochs. The development F1 is computed eight times,
+    after equal numbers of steps."""
     patience: int | None = None
-    """Stop after this many rounds without a better development F1."""
+    """Stop after this many development F1 in a row that are not better."""
     seed: int = 1
     """Seed of the initial weights, the order of sentences and the dropout."""
     rate: float = 2e-3
@@ -413,10 +414,10 @@ class Training:
 
 
 def tell(run: Training) -> None:
-    """Write what the last round came to on standard error."""
+    """Write loss, development F1 and seconds of the last epoch on standard error."""
     if run.history:
         row = run.history[-1]
-        line = f"round {row['epoch']}/{run.rounds[0]}  loss {row['loss']:.4f}"
+        line = f"epoch {row['epoch']}/{run.rounds[0]}  loss {row['loss']:.4f}"
         line += f"  dev F1 {100 * row['dev_f1']:.2f}  {row['seconds']:.1f} s"
         tqdm.write(line, file=sys.stderr)
 

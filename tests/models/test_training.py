@@ -40,7 +40,7 @@ def test_the_tagger_is_that_of_the_recipe(scheme, tmp_path, capsys):
     tagger = Tagger.train(iter(words), iter(written), dev=dev, epochs=2, **SMALL)
     output = capsys.readouterr()
     assert not output.out
-    assert output.err.splitlines()[0].startswith("round 1/2  loss ")
+    assert output.err.splitlines()[0].startswith("epoch 1/2  loss ")
     theirs = load(tmp_path / "run" / "model", "cpu")
     for name, weights in theirs.network.state_dict().items():
         assert torch.equal(tagger.network.state_dict()[name].cpu(), weights), name

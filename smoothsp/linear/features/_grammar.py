@@ -109,7 +109,7 @@ class _Reader:
     def refuse(self, expected: str) -> None:
         found = repr(self.next) if self.next else "the end"
         raise ValueError(
-            f"templates: expected {expected} in {self.text!r}, got {found}"
+            f"templates: expected {expected} in template {self.text!r}, got {found}"
         )
 
     def need(self, token: str) -> None:
@@ -128,7 +128,7 @@ class _Reader:
         name = self.next
         if self.tokens[1:2] == ["("]:
             if name not in FUNCTIONS:
-                self.refuse(f"a function, one of {', '.join(FUNCTIONS)},")
+                self.refuse(f"a function ({', '.join(FUNCTIONS)})")
             self.tokens.pop(0)
             self.need("(")
             inner = self.source()
@@ -148,7 +148,7 @@ class _Reader:
                 for s in inner
             ]
         if name not in self.columns:
-            self.refuse(f"a column, one of {', '.join(self.columns)},")
+            self.refuse(f"a column ({', '.join(self.columns)})")
         self.tokens.pop(0)
         return [Source(name)]
 

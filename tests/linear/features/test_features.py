@@ -221,7 +221,7 @@ def test_names_of_strange_words_stay_apart():
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ("", "expected a column, one of word, pos, in '', got the end"),
+        ("", r"expected a column \(word, pos\) in template '', got the end"),
         ("word[1..]", "expected an integer"),
         ("word[2..1]", "from low to high"),
         ("word[1", "expected ]"),
