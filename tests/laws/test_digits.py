@@ -26,7 +26,9 @@ OF_ENTRIES = [x for x in SEARCHES if x != "pictorial_structure"]
 # a step that shares no factor with the number of offsets meets all of them
 @pytest.mark.parametrize(
     ("kind", "dtype", "offset"),
-    thinned(itertools.product([*KINDS, *OF_ENTRIES, "multiclass"], DTYPES, OFFSETS), 7),
+    thinned(
+        itertools.product([*KINDS, *OF_ENTRIES, "multiclass"], DTYPES, OFFSETS), 11
+    ),
     ids=str,
 )
 def test_a_common_offset_takes_no_digits_of_a_loss(kind, dtype, offset):

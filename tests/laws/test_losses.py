@@ -9,13 +9,12 @@ from smoothsp.losses import L2, Entropy, StructuralHinge, StructuredPerceptron
 from smoothsp.losses import functional as F
 from tests.instances.drawn import every_structure, generators, structure
 from tests.truth.chain_cases import Case
-from tests.truth.losses import GOLD, SMALL, draw_problem, every_smoothing
+from tests.truth.losses import GOLD, SMALL, draw_problem, every_smoothed_structure
 
 CLOSE = {"rtol": 1e-8, "atol": 1e-8}
 
 
-@every_smoothing
-@every_structure
+@every_smoothed_structure
 @given(st.data(), st.booleans())
 def test_no_loss_is_ever_negative(kind, smoothing, data, with_cost):
     case, y = draw_problem(data, kind)
@@ -75,8 +74,7 @@ def test_mu_may_underflow_in_float32(kind):
                 assert gradient.isfinite().all()
 
 
-@every_smoothing
-@every_structure
+@every_smoothed_structure
 @given(st.data(), st.floats(0, 1))
 def test_the_loss_is_convex_in_the_potentials(kind, smoothing, data, way):
     case, y = draw_problem(data, kind, forbid=False, min_batch=1, spreads=("normal",))

@@ -1,7 +1,5 @@
 """Losses of partial labels, by enumeration: over every circuit, chains and classes."""
 
-import itertools
-
 import pytest
 import torch
 from hypothesis import given
@@ -27,8 +25,8 @@ from tests.truth.circuits.cases import SUMMED, draw
 from tests.truth.losses import (
     GOLD,
     SMALL,
-    SMOOTHINGS,
     draw_problem,
+    every_smoothed_structure,
     place,
     smooth_max,
 )
@@ -159,11 +157,7 @@ def draw_allowed(data, case, y):
     return used, allow_some(used, kept, share, generator)
 
 
-@pytest.mark.parametrize(
-    ("kind", "smoothing"),
-    thinned(itertools.product(("chain", "multiclass"), SMOOTHINGS), 3),
-    ids=str,
-)
+@every_smoothed_structure
 @given(st.data())
 def test_chains_and_classes_have_the_enumerated_formulas(kind, smoothing, data):
     case, y = draw_problem(data, kind, min_batch=1)

@@ -19,8 +19,8 @@ from tests.truth.chain_cases import ChainCase
 from tests.truth.losses import (
     GOLD,
     SMALL,
-    SMOOTHINGS,
     draw_problem,
+    every_smoothed_structure,
     place,
     projection,
     smooth_max,
@@ -28,11 +28,6 @@ from tests.truth.losses import (
 )
 
 CLOSE = {"rtol": 1e-8, "atol": 1e-8}
-every_smoothed_structure = pytest.mark.parametrize(
-    ("kind", "smoothing"),
-    thinned(itertools.product(("chain", "multiclass"), SMOOTHINGS), 3),
-    ids=str,
-)
 TOY = ChainCase(
     torch.tensor([[[1, 0], [0, 0.5], [0.2, 0]]], dtype=torch.float64),
     torch.tensor([[0.3, -0.2], [0, 0.4]], dtype=torch.float64),

@@ -96,6 +96,7 @@ def test_a_multiclass_training_step_compiles_to_one_graph():
     compare(step, model, torch.randn(B, D), torch.tensor([2, 0, 1]))
 
 
+@pytest.mark.long
 def test_one_compiled_graph_serves_every_batch_size():
     model, loss = Tagger(), StructuralHinge(L2(1.0, 2))
 

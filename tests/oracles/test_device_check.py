@@ -68,7 +68,7 @@ def not_at_all(*args, **options):
     raise RuntimeError("no compiler\nwas found")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", thinned(NAMES, 3))
 def test_plain_torch_answers_as_the_cpu(name, watched, monkeypatch):
     monkeypatch.setattr(device_check, "_failed", True)
     monkeypatch.setattr(kernels(BROKEN[name]), "launch", not_at_all)
@@ -107,7 +107,7 @@ def test_right_kernels_pass(name, dtype, watched):
     assert len(tried) == 2 * (together + (name == "log_partition"))
 
 
-@pytest.mark.parametrize("name", thinned(NAMES, 3, 0))
+@pytest.mark.parametrize("name", thinned(NAMES, 3))
 def test_a_wrong_kernel_is_replaced_by_plain_torch(name, watched, monkeypatch):
     # the programs of a count share all rows, however many there are
     unlike = {"entropy": not_at_all, "count": nothing}
@@ -173,8 +173,9 @@ def test_a_terminal_reads_how_many_kernels_are_compiled(watched, monkeypatch):
     assert said == [what.format(x) for x in ("5 GPU kernels", "1 GPU kernel")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("file", "ask"), thinned([("max_product", choose), ("inside_outside", sums)], 2)
+    ("file", "ask"), [("max_product", choose), ("inside_outside", sums)]
 )
 def test_a_wrong_kernel_of_circuits_is_replaced(file, ask, watched, monkeypatch):
     module = importlib.import_module(f"smoothsp._kernels.circuits.cuda.{file}")

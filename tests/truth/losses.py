@@ -1,5 +1,6 @@
 """Losses by enumeration, and the small cases that the tests of this folder share."""
 
+import itertools
 import math
 
 import pytest
@@ -11,12 +12,16 @@ from tests.instances.drawn import draw_case, draw_outputs, generators
 from tests.sweeps import thinned
 from tests.truth.chain_cases import Case, ChainCase, MulticlassCase, Row
 
-# One in two: none, of entropy, of few outputs, of all.
+# None, of entropy, of few outputs, of all.
 SMOOTHINGS = [
     *(None, Entropy(0.3), Entropy(5.0), L2(0.3, 1)),
     *(L2(5.0, 4), L2(0.3, 4), L2(0.3, "exact"), L2(5.0, "exact")),
 ]
-every_smoothing = pytest.mark.parametrize("smoothing", thinned(SMOOTHINGS, 2), ids=str)
+every_smoothed_structure = pytest.mark.parametrize(
+    ("kind", "smoothing"),
+    thinned(itertools.product(("chain", "multiclass"), SMOOTHINGS), 3),
+    ids=str,
+)
 
 SMALL = {
     "chain": ChainCase(

@@ -175,6 +175,7 @@ def solutions():
     return found
 
 
+@pytest.mark.long
 def test_sudoku():
     formula = Formula.from_clauses(sudoku())
     assert formula.count == 288
