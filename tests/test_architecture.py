@@ -308,12 +308,13 @@ def shown(path):
 
 @functools.cache
 def parsed(path):
-    return ast.parse(path.read_text())
+    """All nodes of a file, of which several tests read some."""
+    return [*ast.walk(ast.parse(path.read_text()))]
 
 
 def imported_names(path):
     """Yield (module, name); the name is None for a plain ``import module``."""
-    for node in ast.walk(parsed(path)):
+    for node in parsed(path):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{shown(path)}:{node.lineno} relative import"
             yield from ((node.module, alias.name) for alias in node.names)
@@ -350,7 +351,7 @@ def uses_public_names_only(path):
         if name is not None:
             public = importlib.import_module(module).__all__
             assert name in public, f"{module}.{name} is not public"
-    for node in ast.walk(parsed(path)):
+    for node in parsed(path):
         if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
             root = node.value
             while isinstance(root, ast.Attribute):
@@ -370,7 +371,9 @@ def test_import_is_light():
     # What torch itself brings along is not ours to judge.
     program = (
         "import sys, torch; before = set(sys.modules); import smoothsp;"
-        "print(*{name.split('.')[0] for name in set(sys.modules) - before})"
+        "print(*{name.split('.')[0] for name in set(sys.modules) - before});"
+        "import smoothsp.figures, smoothsp.models;"
+        "assert 'matplotlib' not in sys.modules"
     )
     loaded = set(run(sys.executable, "-c", program).stdout.split())
     assert "smoothsp" in loaded
@@ -398,7 +401,7 @@ def test_no_answer_depends_on_the_default_device():
 
 
 def says_its_device(path):
-    for node in ast.walk(parsed(path)):
+    for node in parsed(path):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             root = node.func.value
             makes = isinstance(root, ast.Name) and root.id == "torch"
@@ -427,12 +430,11 @@ def test_the_map_of_folders_is_complete():
 
 def imported_files(path):
     """Files of the package that a file imports, for more than its type hints."""
-    tree = parsed(path)
     hints = set()
-    for node in ast.walk(tree):
+    for node in parsed(path):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             hints |= {id(inner) for inner in ast.walk(node)}
-    for node in ast.walk(tree):
+    for node in parsed(path):
         if id(node) in hints or not isinstance(node, ast.Import | ast.ImportFrom):
             continue
         module = getattr(node, "module", None)

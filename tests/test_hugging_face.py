@@ -191,6 +191,7 @@ def trained(encoder, tokenizer, folder, **settings):
     return trainer
 
 
+@pytest.mark.long
 def test_a_trainer_trains_it_and_a_pipeline_finds_the_spans(
     tmp_path_factory, tokenizer, tmp_path
 ):

@@ -10,6 +10,7 @@ import pytest
 
 from tests import programs
 from tests.sweeps import thinned
+from tests.test_architecture import parsed
 
 TESTS = sorted(Path(__file__).parent.rglob("*.py"))
 STARTS = {"run", "Popen", "call", "check_call", "check_output", "system"}
@@ -25,7 +26,7 @@ wait()
 
 
 def calls(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in parsed(path):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             yield path, node
 
@@ -49,11 +50,12 @@ def test_a_program_that_fails_is_named_with_what_it_wrote():
     assert str(caught.value).startswith(f"{shlex.join(command)} ended with 1:")
 
 
-def test_a_program_that_spins_is_ended_and_named():
+def test_a_program_that_spins_is_ended_and_named(monkeypatch):
+    monkeypatch.setattr(programs, "POLLS_A_LOOK", 5)
     command = [sys.executable, "-c", SPIN]
     with pytest.raises(AssertionError, match="in spin") as caught:
-        programs.run(*command, cpu_seconds=0.5)
-    reason = "used more than 0.5 s of CPU time:\nFatal Python error: Aborted"
+        programs.run(*command, cpu_seconds=0.1)
+    reason = "used more than 0.1 s of CPU time:\nFatal Python error: Aborted"
     assert str(caught.value).startswith(f"{shlex.join(command)} {reason}")
 
 

@@ -33,9 +33,15 @@ def programs(page):
     return whole
 
 
+# they train for seconds
+LONG = {f"optimizers-{number}" for number in (2, 4, 5)}
 # those of recipes load what a recipe has trained
 BLOCKS = [
-    pytest.param(page, block, output, id=f"{page.stem}-{number}")
+    pytest.param(
+        *(page, block, output),
+        id=(name := f"{page.stem}-{number}"),
+        marks=[pytest.mark.long] if name in LONG else [],
+    )
     for page in PAGES
     if page.parent.name != "recipes"
     for number, (block, output) in enumerate(programs(page))

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 
 from smoothsp import schemes
+from tests import sweeps
 
 TYPES = ["PER", "LOC", "creative-work"]
 # prefixes of a span's first, inner and last token, and of one that is all of it
@@ -52,7 +53,7 @@ def written_out(spans, length, scheme):
 
 
 @pytest.mark.parametrize("scheme", SHAPES)
-@settings(max_examples=60)
+@settings(max_examples=60 if sweeps.long else 15)
 @given(drawn=span_lists(), to=st.sampled_from([*SHAPES]))
 def test_conversion_keeps_the_spans_and_writes_the_scheme(scheme, drawn, to):
     spans, length = drawn
@@ -63,7 +64,7 @@ def test_conversion_keeps_the_spans_and_writes_the_scheme(scheme, drawn, to):
 
 
 @pytest.mark.parametrize("scheme", ["IOB1", "BIO", "BIOES"])
-@settings(max_examples=60)
+@settings(max_examples=60 if sweeps.long else 15)
 @given(data=st.data(), to=st.sampled_from([*SHAPES]))
 def test_any_tags_keep_the_spans_that_seqeval_sees(scheme, data, to):
     prefixes = sorted({*SHAPES[scheme], "B"})

@@ -10,7 +10,7 @@ import re
 import pytest
 
 from tests.programs import ROOT
-from tests.test_architecture import PUBLIC
+from tests.test_architecture import PUBLIC, parsed
 
 CODE = [
     path
@@ -34,7 +34,7 @@ SYMBOL = re.compile(r"(?:[A-Za-z]|alpha|beta|delta|eps|kappa|pi)_(?:\w|mu|lambda
 
 
 def docstrings(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in parsed(path):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             yield ast.get_docstring(node, clean=False) or ""
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_architecture import parsed
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     page
@@ -81,7 +83,7 @@ def prose(text):
 
 def docstrings(path):
     kinds = ast.Module, ast.ClassDef, ast.FunctionDef
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in parsed(path):
         if isinstance(node, kinds) and (text := ast.get_docstring(node)):
             yield text
 
@@ -99,7 +101,7 @@ def literal(node):
 
 def messages(path):
     """Texts of exceptions that are raised and of warnings."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in parsed(path):
         if isinstance(node, ast.Raise):
             node = node.exc
         elif not (
