@@ -94,7 +94,7 @@ def regular(labels: Sequence[str] | Mapping[int, str], pattern: str) -> RegularL
         One name per state, or a dictionary ``id2label``, as in ``bio``.
     pattern
         Label names separated by blanks. ``|`` separates alternatives, ``( )`` groups,
-        and ``.`` matches any label. Quantifiers are ``*`` (any number), `` `` (at least
+        and ``.`` matches any label. Quantifiers are ``*`` (any number), ``+`` (at least
         one), ``?`` (at most one), ``{m}``, ``{m,}``, ``{,n}`` and ``{m,n}``. Quote a
         name that has one of these characters or a blank in ``'...'``. The pattern must
         match the whole sequence.

@@ -247,8 +247,23 @@ class LinearChain(nn.Module):
     ) -> Decoding | TopKDecoding:
         """Return the best tags, or the ``top_k`` best, with scores; no gradients.
 
-        ``pad_value`` fills masked positions and outputs that do not exist. ``top_k`` is
-        at most a million.
+        Parameters
+        ----------
+        emissions
+            ``(batch, time, num_tags)``.
+        mask
+            ``(batch, time)`` bool; all real if absent.
+        top_k
+            Number of tag sequences for each row, from 1 to a million. None: the best.
+        pad_value
+            Fills masked positions, and sequences that do not exist.
+
+        Returns
+        -------
+        Decoding or TopKDecoding
+            ``tags`` ``(batch, time)`` int64 and ``scores`` ``(batch,)``. With
+            ``top_k``: ``tags`` ``(batch, k, time)``, ``scores`` ``(batch, k)``, best
+            first, and ``valid`` ``(batch, k)``, False where fewer sequences exist.
         """
         try:
             pad_value = operator.index(pad_value)
@@ -294,7 +309,10 @@ class LinearChain(nn.Module):
     def marginals(
         self, emissions: Tensor, mask: Tensor | None = None
     ) -> Float[Tensor, "batch time tag"]:
-        """Return the probability of each tag at each position; 0 where masked."""
+        """Return the probability of each tag at each position.
+
+        ``(batch, time, num_tags)``, 0 where masked; differentiable.
+        """
         return self._as_given(self.structure(emissions, mask).marginals(), 1)
 
     def _as_given(self, answer: Tensor, time: int) -> Tensor:

@@ -127,9 +127,17 @@ def read(path: Path, name: str) -> tuple[Problem, Tensor, Tensor]:
             found = {key: file[key] for key in file.files}
     except FileNotFoundError:
         raise
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (
+        AttributeError,
+        TypeError,
+        ValueError,
+        OSError,
+        EOFError,
+        zipfile.BadZipFile,
+    ):
         raise ValueError(
-            f"{path}: expected arrays of numpy.savez, got {error}"
+            f"{path}: expected arrays of numpy.savez, got another kind of file, a"
+            " damaged one, or arrays of objects"
         ) from None
     for key in ("features", kind, *rest):
         if key not in found:
@@ -139,10 +147,14 @@ def read(path: Path, name: str) -> tuple[Problem, Tensor, Tensor]:
             )
     features, numbers = (torch.tensor(found[key]).float() for key in ("features", kind))
     for key, x in (("features", features), (kind, numbers)):
-        if x.dim() != 2 or len(x) != len(features) or not x.isfinite().all():
+        if x.dim() != 2 or len(x) != len(features):
             raise ValueError(
-                f"{path}: expected finite numbers in {key}, a row for each example, got"
-                f" {tuple(x.shape)}"
+                f"{path}: expected {len(features)} rows in {key}, one for each example,"
+                f" got the shape {tuple(x.shape)}"
+            )
+        if not x.isfinite().all():
+            raise ValueError(
+                f"{path}: expected finite numbers in {key}, got NaN or infinity"
             )
     if len(features) < 10:
         raise ValueError(f"{path}: expected at least 10 examples, got {len(features)}")

@@ -27,7 +27,8 @@ class StructuralHinge(Loss):
     smoothing
         ``None``, ``Entropy(mu)`` or ``L2(mu, k)``.
     cost
-        ``"hamming"``, ``None``, or a tensor: see ``functional.structural_hinge``.
+        ``"hamming"``: 1 for each wrong label. ``None``: no cost, so no margin. Or a
+        tensor of the shape of the first potentials: the cost of each part.
     cost_scale
         Multiplies the cost, >= 0.
     class_weight
@@ -42,6 +43,14 @@ class StructuralHinge(Loss):
     exact
         After a call with ``L2``: ``(batch,)`` bool, True where the smoothing over the k
         best equals that over all outputs. Otherwise None.
+
+    Notes
+    -----
+    Convex in the potentials; at least 0 with cost ``"hamming"`` or ``None``. Call it
+    with a structure, gold outputs ``(batch, ...)`` and optional weights ``(batch,)``.
+    Source: Tsochantaridis et al., "Large Margin Methods for Structured and
+    Interdependent Output Variables" (2005), margin rescaling; smoothed, Pillutla et
+    al., "A Smoother Way to Train Structured Prediction Models".
 
     Examples
     --------

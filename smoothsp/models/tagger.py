@@ -128,8 +128,9 @@ class Tagger:
     ) -> "Tagger":
         """Train a tagger on sentences whose words have tags.
 
-        ``recipes/conll_ner.py`` calls this method. Ctrl-C after the first round ends
-        the training and returns the best round so far, with ``about["interrupted"]``.
+        ``recipes/conll_ner.py`` calls this method. A round is an epoch, or an eighth of
+        ``steps``. Ctrl-C after the first round ends the training and returns the best
+        round so far, with ``about["interrupted"]``.
 
         Parameters
         ----------

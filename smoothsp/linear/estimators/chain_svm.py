@@ -39,8 +39,8 @@ class ChainSVM(Tagger):
     normalise_cost
         Whether the cost of a sentence is divided by its length.
     class_weight
-        Weights of tags, a dict or ``"balanced"``: C is multiplied, for a sentence, by
-        the mean over its tags, as the losses of ``smoothsp.losses`` do it.
+        Weights of tags, a dict or ``"balanced"``. C is multiplied, for each sentence,
+        by the mean weight of its tags.
     all_pairs
         As in :class:`ChainCRF`; False for ``"bmrm"`` and ``"agm"`` alone.
     max_passes

@@ -231,16 +231,16 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             dicts again: ``{"a": "b"}``, ``{"a": ["b"]}`` and ``{"a": {"b": 1}}`` are
             the same, the feature ``a=b`` with 1. A ``=`` in a name is written ``\=`` in
             ``feature_names_``. A sentence may be empty. Sentences of named features may
-            come from an iterator, which is read once: in memory are then only the
-            numbers of their features.
+            come from an iterator, which is read once; only the numbers of their
+            features are kept in memory.
         y
-            A list of sequences of tags, strings or integers; an iterator where X is
-            one, of which both are read in turns.
+            A list with the tags of each sentence, strings or integers. If X is an
+            iterator, also an iterator.
         lengths
             Lengths of the sentences in a single matrix.
         sample_weight
-            ``(sentences,)``: multiplies C for a sentence, >= 0; as if it were there so
-            many times.
+            ``(sentences,)``, >= 0: multiplies C for a sentence. A weight of 2 equals
+            two copies of the sentence.
         resume
             The ``state`` of a record, from the callback of an earlier fit. Data and
             parameters must be the same, except ``max_passes`` and ``tol``. The result
@@ -257,10 +257,10 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ValueError
-            On lengths, shapes and numbers that do not fit; the message says which
+            For lengths, shapes or numbers that do not fit; the message names the
             sentence.
         TypeError
-            On what is no sequence of tags or of features.
+            If the tags or the features of a sentence are not a sequence.
         """
         before = dict(vars(self))
         try:
