@@ -60,7 +60,7 @@ def interrupted_at(epoch):
 
 # Lightning advises on workers and devices that are not there
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("optimizer", thinned(OPTIMIZERS, 2))
+@pytest.mark.parametrize("optimizer", thinned(OPTIMIZERS, 4, 2))
 def test_a_resumed_run_equals_an_uninterrupted_one(run, tmp_path, optimizer, capfd):
     pytest.importorskip("pytorch_lightning")
     # what is lost of the optimizer's state shows within two more epochs
