@@ -102,6 +102,7 @@ def looked_at(v, upper, weights, total):
     return root(given, n, total, np.empty((6, n)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", ["drawn", "sorted", "few values", "constant"])
 def test_a_median_search_looks_at_a_few_n_entries(order):
     rng = np.random.default_rng(2)
