@@ -339,8 +339,9 @@ def encode_words(
     Returns
     -------
     BatchEncoding
-        The result of the tokenizer with ``word_starts``, and with ``labels`` if given,
-        which are -100 except at first sub-words. Words that are truncated or tokenized
+        The result of the tokenizer, ``(batch, sub-word)`` tensors, with
+        ``word_starts``, 1 at first sub-words, and, if given, ``labels``, which are -100
+        except at first sub-words. Words that are truncated or tokenized
         to nothing have no position.
 
     Raises

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from smoothsp.losses.functional import gold_score, require_topk
+from smoothsp.losses.functional import gold_score, hamming, require_topk
 from smoothsp.losses.module import Loss
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import BoxSearch, Structure, TopKStructure
@@ -220,7 +220,7 @@ def costs_of(structure: Structure, ys: Tensor, y: Tensor, cost: ListCost) -> Ten
             return found
         _check_cost(cost)
         if isinstance(cost, str):
-            cost = structure.hamming(y)
+            cost = hamming(structure, y)
         if isinstance(structure, BoxSearch):
             return structure.augment(cost).costs(ys)
         B, k = ys.shape[:2]

@@ -475,8 +475,19 @@ def part_costs(
     if cost is None:
         return None
     if isinstance(cost, str):
-        return structure.hamming(y) * cost_scale
+        return hamming(structure, y) * cost_scale
     return cost.double() * cost_scale
+
+
+def hamming(structure: Structure, y: Tensor) -> Tensor:
+    """Hamming cost of each part."""
+    if not hasattr(structure, "hamming"):
+        raise TypeError(
+            "cost: expected a structure with the method hamming, got"
+            f" {type(structure).__name__}. Pass cost=None, or a function as cost of"
+            " MinimumRisk"
+        )
+    return structure.hamming(y)
 
 
 def with_cost(

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from smoothsp.losses import MinimumRisk, StructuralHinge
 from smoothsp.oracles import PlackettLuce
 from smoothsp.testing import check_structure
 
@@ -167,3 +168,10 @@ def test_what_is_no_ranking_is_refused(y, message):
     built = PlackettLuce(torch.tensor([[0.0, 1, 2, NONE]]))
     with pytest.raises(ValueError, match=message):
         built.log_prob(torch.tensor(y))
+
+
+@pytest.mark.parametrize("loss", [StructuralHinge(), MinimumRisk(2)])
+def test_losses_with_a_cost_of_parts_name_the_remedy(loss):
+    rankings = PlackettLuce(torch.zeros(1, 3))
+    with pytest.raises(TypeError, match=r"^cost: .* PlackettLuce. Pass cost=None, or"):
+        loss(rankings, torch.tensor([[0, 1, 2]]))

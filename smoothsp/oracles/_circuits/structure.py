@@ -32,31 +32,32 @@ Self = TypeVar("Self", bound="CircuitStructure")
 class CircuitStructure(ReadOnly, Divergences):
     """A batch of potentials of a dynamic programme, and exact inference on it.
 
-    A subclass calls this constructor at the end of its own. Attributes that its
-    ``leaves`` reads are set before.
+    In a subclass, call this constructor last: first set the attributes that your
+    ``leaves`` reads.
 
     Parameters
     ----------
     topology
-        Of the circuit, from ``topology(build, *sizes)``.
+        The circuit, as returned by ``topology(build, *sizes)``.
     potentials
-        By name, ``(batch, ...)``: attributes of the structure. ``augment`` adds a cost
-        to the first of them.
+        Potentials ``(batch, ...)`` by name. Each becomes an attribute of this name.
+        ``augment`` adds a cost to the first.
     shared
-        Potentials of all rows by name, without a batch axis: attributes, too.
+        Potentials that all rows share, by name, without a batch axis. Each also becomes
+        an attribute.
     roots
         ``(batch,)``: the item that stands for all outputs of a row, from
         ``topology.root(size)``; or one item for all rows.
     lengths
-        ``(batch,)``: how many labels an output has, for means over labels; or one
-        number for all rows.
+        Number of labels of an output, ``(batch,)`` or one number for all rows. Losses
+        divide by it in means over labels.
     shape
-        Of an output of one row, as many labels as the circuit has positions.
+        Shape of an output of one row, with as many labels as the circuit has positions.
 
     Attributes
     ----------
     shape
-        Of an output of one row; decoded ones are -1 where nothing is labelled.
+        Shape of an output of one row. Decoded outputs are -1 where nothing is labelled.
     row_attributes
         Names of further attributes with an entry for each row, or None. ``select``
         picks their rows.
@@ -69,15 +70,15 @@ class CircuitStructure(ReadOnly, Divergences):
     Raises
     ------
     ValueError
-        For NaN or +inf where a row reads it, or a row whose outputs are all forbidden.
-        Values are not checked while ``torch.compile`` traces. For potentials with the
-        name of a method or attribute.
+        For NaN or +inf where a row reads it, a row whose outputs are all forbidden, or
+        a potential that has the name of a method or attribute. Values are not checked
+        while ``torch.compile`` traces.
 
     Notes
     -----
-    The methods ``leaves``, ``labels_of``, ``outputs_of`` and ``leaves_used`` may be
-    overridden, in PyTorch operations; docs/your_own_structure.md has an example.
-    Gradients follow.
+    You may override ``leaves``, ``labels_of``, ``outputs_of`` and ``leaves_used``, in
+    PyTorch operations, which autograd differentiates. docs/your_own_structure.md has an
+    example.
 
     Examples
     --------
