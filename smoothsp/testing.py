@@ -81,11 +81,7 @@ class _Checked:
                 kind = type(structure).__name__
                 raise TypeError(f"structure: expected a method {name}, {kind} has none")
         self.value, self.y = structure.decode()
-        self.require(
-            self.value.dim() == 1,
-            "decode",
-            f"values (batch,), got {_shape(self.value)}",
-        )
+        self.decoded()
         self.complete = outputs is not None
         if outputs is None:
             self.outputs = self.found()
@@ -146,6 +142,14 @@ class _Checked:
                 row.append(y)
         return rows
 
+    def score(self, y: Tensor, words: str, structure: Any = None) -> Tensor:
+        """Scores ``(batch,)`` of outputs that ought to have one."""
+        try:
+            found: Tensor = (structure or self.structure).score(y)
+        except ValueError as error:
+            self.require(False, "score", f"a score of {words}, got the error: {error}")
+        return found
+
     def scores(self, structure: Any = None) -> tuple[Tensor, Tensor]:
         """Scores ``(batch, n)`` of the listed outputs, and which of them are real."""
         structure = self.structure if structure is None else structure
@@ -154,7 +158,10 @@ class _Checked:
             torch.stack([row[min(i, len(row) - 1)] for row in self.outputs])
             for i in range(n)
         ]
-        values = torch.stack([structure.score(y.to(self.y)) for y in columns], 1)
+        values = torch.stack(
+            [self.score(y.to(self.y), "each output given", structure) for y in columns],
+            1,
+        )
         device = values.device
         lengths = torch.tensor([len(row) for row in self.outputs], device=device)
         real = torch.arange(n, device=device) < lengths[:, None]
@@ -162,13 +169,20 @@ class _Checked:
 
     # The laws -------------------------------------------------------------------
 
-    def shapes(self) -> None:
-        B, y = len(self.value), self.y
+    def decoded(self) -> None:
+        """The decoded outputs have shapes, and scores."""
+        y, shape = self.y, _shape(self.value)
+        self.require(len(shape) == 1, "decode", f"values (batch,), got {shape}")
+        B = len(self.value)
         integers = not (
             y.is_floating_point() or y.is_complex() or y.dtype == torch.bool
         )
         self.require(integers, "decode", f"outputs of integers, got {y.dtype}")
         self.require(len(y) == B, "decode", f"outputs ({B}, ...), got {_shape(y)}")
+        self.own = self.score(y, "the decoded output").detach()
+
+    def shapes(self) -> None:
+        B, y = len(self.value), self.y
         lengths = getattr(self.structure, "lengths", None)
         if lengths is not None:
             right = isinstance(lengths, Tensor) and _shape(lengths) == (B,)
@@ -181,11 +195,10 @@ class _Checked:
             )
 
     def best(self) -> None:
-        self.compare("decode", self.value, self.structure.score(self.y), "score(y)")
         scores, real = self.scores()
         scores = scores.double().masked_fill(~real, -torch.inf)
         top, place = scores.max(1)
-        value = self.value.detach().double()
+        value = self.own.double()
         ahead = top - value > self.rounding * (1 + top.abs() + value.abs())
         if bool(ahead.any()):
             b = int(ahead.int().argmax())
@@ -196,15 +209,19 @@ class _Checked:
                 f"an output of the highest score, got {self.y[b].tolist()} with "
                 f"{value[b]:.9g} at row {b}, where {better} has {top[b]:.9g}",
             )
+        self.compare("decode", self.value, self.own, "score(y)")
         if self.complete:
             self.compare("decode", self.value, top, "the highest score of the outputs")
-            for b, row in enumerate(self.outputs):
-                listed = any(torch.equal(y.to(self.y), self.y[b]) for y in row)
-                self.require(
-                    listed,
-                    "decode",
-                    f"one of the outputs given, got {self.y[b].tolist()} at row {b}",
-                )
+            for b, y in enumerate(self.y):
+                self.listed("decode", b, y)
+
+    def listed(self, question: str, b: int, y: Tensor) -> None:
+        """An output of row ``b`` is one of those given."""
+        self.require(
+            any(torch.equal(x.to(y), y) for x in self.outputs[b]),
+            question,
+            f"one of the outputs given, got {y.tolist()} at row {b}",
+        )
 
     def k_best(self) -> None:
         k = _FEW
@@ -236,6 +253,9 @@ class _Checked:
                 f"distinct outputs, got one twice at row {b}",
             )
         if self.complete:
+            for b in range(B):
+                for y in ys[b][valid[b]]:
+                    self.listed(name, b, y)
             scores, real = self.scores()
             scores = scores.masked_fill(~real, -torch.inf)
             ranked = scores.sort(1, descending=True).values

@@ -1,6 +1,7 @@
 """The check of users' structures: ours pass, and each broken law is named."""
 
 import itertools
+import re
 
 import pytest
 import torch
@@ -102,6 +103,28 @@ def test_a_broken_law_is_named(name):
 def test_a_wrong_decode_is_found_without_a_list():
     with pytest.raises(AssertionError, match=r"decode: expected .* where"):
         check_structure(Broken("decode", worse))
+
+
+def test_a_right_value_of_a_wrong_output_shows_a_better_one():
+    broken = Broken("decode", lambda found: (found[0], found[1].flip(1)))
+    with pytest.raises(AssertionError, match=r"decode: .* highest score, got .* where"):
+        check_structure(broken, [EVERY] * 2)
+
+
+def test_outputs_that_the_list_lacks_are_shown():
+    _, ys, _ = chain().decode_topk(2)
+    lists = [EVERY[(y != EVERY).any(1)] for y in ys[:, 1]]
+    words = f"decode_topk: expected one of the outputs given, got {ys[0, 1].tolist()}"
+    with pytest.raises(AssertionError, match=re.escape(words)):
+        check_structure(chain(), lists)
+
+
+def test_a_score_that_raises_is_named_with_the_output():
+    def no_output(score):
+        raise ValueError("y: expected an output")
+
+    with pytest.raises(AssertionError, match=r"score of the decoded .* error: y: exp"):
+        check_structure(Broken("score", no_output), [EVERY] * 2)
 
 
 def test_what_is_no_structure_is_named():

@@ -69,10 +69,12 @@ class CircuitStructure(ReadOnly, Divergences):
 
     Raises
     ------
+    TypeError
+        For potentials that are no tensors of one dtype and device.
     ValueError
-        For NaN or +inf where a row reads it, a row whose outputs are all forbidden, or
-        a potential that has the name of a method or attribute. Values are not checked
-        while ``torch.compile`` traces.
+        For NaN or +inf where a row reads it, a row whose outputs are all forbidden, a
+        potential that has the name of a method or attribute, or sizes other than the
+        circuit's. Values are not checked while ``torch.compile`` traces.
 
     Notes
     -----
@@ -134,12 +136,19 @@ class CircuitStructure(ReadOnly, Divergences):
                     f"potentials: {name!r} is a method or attribute of "
                     f"{kind.__name__}; choose another name"
                 )
-        self._hold(dict(potentials), dict(shared))
+        self._hold(*_checked(potentials, shared))
+        B, device = len(self._main), self._main.device
+        if isinstance(lengths, Tensor):
+            lengths = checks.integers("lengths", lengths, device)
+            checks.shape("lengths", lengths, (B,), "(batch,)")
         if isinstance(roots, int):
-            query = Query.same(topology, roots, len(self._main))
+            query = Query.same(topology, roots, B)
         else:
+            checks.shape("roots", roots, (B,), "(batch,)")
             query = Query(topology, roots)
         self.__dict__.update(_query=query, _lengths=lengths, shape=shape)
+        if kind.leaves is CircuitStructure.leaves:
+            self._leaves()
         validate(self, next(iter(self._own)))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -176,10 +185,24 @@ class CircuitStructure(ReadOnly, Divergences):
 
     def _leaves(self) -> Leaves:
         own, shared = self.leaves()
-        return Leaves(
+        found = Leaves(
             (own,) if isinstance(own, Tensor) else tuple(own),
             (shared,) if isinstance(shared, Tensor) else tuple(shared),
         )
+        # kernels read as many numbers as the circuit has leaves
+        edges = self._query.topology.edges
+        sizes = (
+            sum(x.shape[1:].numel() for x in found.own),
+            sum(x.shape.numel() for x in found.shared),
+        )
+        if sizes != (edges.own, edges.shared):
+            raise ValueError(
+                f"potentials: expected {edges.own} leaves for each row and "
+                f"{edges.shared} shared ones, as {type(self).__name__}'s circuit has, "
+                f"got {sizes[0]} and {sizes[1]}; compare their shapes with Circuit"
+                ".leaves and Circuit.shared"
+            )
+        return found
 
     def may_be_infeasible(self, name: str) -> bool:
         """Whether -inf among the potentials ``name`` may leave a row without an output.
@@ -628,3 +651,22 @@ class CircuitStructure(ReadOnly, Divergences):
         )
         dtype = self._main.dtype
         return questions.log_partition(allowed, self._query, dtype).value.to(dtype)
+
+
+def _checked(
+    potentials: Mapping[str, Tensor], shared: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Potentials that kernels may read: dense, of one dtype, device and batch."""
+    own = {name: checks.potentials(name, x) for name, x in potentials.items()}
+    common = {name: checks.potentials(name, x) for name, x in shared.items()}
+    first, main = next(iter(own.items()))
+    for name, x in (*own.items(), *common.items()):
+        if x is not main:
+            checks.like(name, x, first, main)
+    for name, x in own.items():
+        if not x.dim() or (x is not main and x.shape[:1] != main.shape[:1]):
+            raise ValueError(
+                f"{name}: expected (batch, ...), as many rows as {first} "
+                f"{tuple(main.shape)}, got {tuple(x.shape)}"
+            )
+    return own, common

@@ -15,6 +15,7 @@ from torch import Tensor
 from smoothsp._kernels.circuits.layout.addresses import addresses
 from smoothsp._kernels.circuits.layout.edges import Edges
 from smoothsp.oracles._circuits.circuit import Circuit, Items, needed
+from smoothsp.oracles._questions import checks
 
 Builder = Callable[..., tuple[Circuit, Items]]
 MOST_BYTES = 2**28
@@ -90,9 +91,21 @@ class Topology:
         return sum(x.nbytes for x in arrays)
 
     def root(self, *size: Tensor | int) -> Tensor | int:
-        """The items that answer for such sizes, numbers or ``(batch,)``."""
+        """The items that answer for such sizes, numbers or ``(batch,)``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a size that is no integer, or that the builder gave no root.
+        """
         if all(isinstance(x, int) for x in size):
-            return int(self._roots[size])
+            try:
+                if min(size, default=0) >= 0:
+                    return int(self._roots[size])
+            except IndexError:
+                pass
+        for x, end in zip(size, self.roots.shape, strict=True):
+            _check_size(x, end)
         return self.roots[tuple(x.cpu() if isinstance(x, Tensor) else x for x in size)]
 
     @cached_property
@@ -127,6 +140,24 @@ class Topology:
         table = np.full((self.labels, 1 + int(values.max(initial=-1))), -1)
         table[positions[leaf], values[leaf]] = leaf
         return torch.from_numpy(table)
+
+
+def _check_size(size: object, end: int) -> None:
+    """See that sizes, a number or ``(batch,)``, are from 0 to ``end - 1``."""
+    if isinstance(size, int):
+        found = [size]
+    else:
+        value = checks.dense("size", size)
+        checks.integers("size", value, value.device)
+        if not checks.values_are_there() or value.is_cuda:
+            return
+        found = value.tolist()
+    for row, number in enumerate(found):
+        if not 0 <= number < end:
+            raise ValueError(
+                f"size: expected values from 0 to {end - 1}, for which the circuit has"
+                f" roots, got {number} at row {row}"
+            )
 
 
 def topology(build: Builder, *sizes: Hashable) -> Topology:

@@ -78,3 +78,44 @@ def test_potentials_do_not_hide_methods(name):
     some = {"extra": torch.zeros(1, 1)}, {name: torch.zeros(1)}
     with pytest.raises(ValueError, match=f"potentials: '{name}'.*another name"):
         CircuitStructure(built, *some, **sizes)
+
+
+WRONG = {
+    "numpy": ((np.zeros((2, 1)), torch.zeros(2)), TypeError, "^extra: .* got ndarray"),
+    "dtype": (
+        (torch.zeros(2, 1), torch.zeros(2).double()),
+        TypeError,
+        "^weight: expected torch.float32 to match extra, got torch.float64",
+    ),
+    "leaves": (
+        (torch.zeros(2, 3), torch.zeros(2)),
+        ValueError,
+        "^potentials: expected 1 leaves .* 2 shared ones, .* got 3 and 2; compare",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_kernels_read_no_potentials_that_differ_from_the_leaves(name):
+    given, kind, message = WRONG[name]
+    with pytest.raises(kind, match=message):
+        Renewals(*given)
+
+
+def test_sizes_and_lengths_of_rows():
+    built = topology(renewals, STEPS, 2)
+    some = {"extra": torch.zeros(3, 1)}, {"weight": torch.zeros(2)}
+    with pytest.raises(
+        ValueError, match=r"^size: expected values from 0 to 0,.* got 1"
+    ):
+        built.root(torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match=r"^size: expected values .* got -1 at row 0"):
+        built.root(-1)
+    with pytest.raises(TypeError, match=r"^size: .* got list; .* torch.as_tensor"):
+        built.root([0, 0])
+    roots = built.root(torch.tensor([0, 0]))
+    with pytest.raises(ValueError, match=r"^roots: expected \(batch,\) = \(3,\), got"):
+        CircuitStructure(built, *some, roots=roots, lengths=0, shape=(0,))
+    lengths = torch.zeros(2, dtype=torch.int64)
+    with pytest.raises(ValueError, match=r"^lengths: expected \(batch,\) = \(3,\)"):
+        CircuitStructure(built, *some, roots=0, lengths=lengths, shape=(0,))
