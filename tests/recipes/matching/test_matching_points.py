@@ -144,6 +144,9 @@ def test_a_pair_scores_the_same_beside_a_larger_one():
     alone = model(points.batch(pairs[:1])).scores[0]
     torch.testing.assert_close(together[0, :5, :7], alone[:, :7])
     assert (together[0, 5:, :-1] == -torch.inf).all()
+    torch.nn.init.constant_(model.alone, 1e3)
+    columns = matching_points.matched(model, pairs, alone=True)
+    assert [one.tolist() for one in columns] == [[-1] * 5, [-1] * 6]
 
 
 def test_training_beats_nearest_neighbours(trained):
