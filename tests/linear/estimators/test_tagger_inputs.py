@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 def dense(X, names=None):
     found, rows = learn(X)
     if names is not None:
-        rows = rows_by_name(X, Columns.of(names, True), len(names))
+        rows = rows_by_name(X, Columns.of(names), len(names))
     arrays = rows.values, rows.indices, rows.indptr
     shape = len(rows.indptr) - 1, rows.columns
     return found, sparse.csr_matrix(arrays, shape).toarray()
