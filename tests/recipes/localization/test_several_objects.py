@@ -186,7 +186,7 @@ def test_numbers_and_figures_are_written(trained):
 @pytest.mark.parametrize("loss", ["cliques", "softmax"])
 def test_other_losses_train_the_same_network(loss, configure, tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "sheet", lambda *_: None)
-    result = main(configure(tmp_path, loss=loss))
+    result = main(configure(tmp_path, loss=loss, passes=5))
     assert 0 <= result["test_map50"] <= 1
     rows = numbers(tmp_path)["history"]
     assert rows[-1]["loss"] < rows[1]["loss"]
