@@ -231,13 +231,14 @@ def test_two_rates_rise_and_fall_together(folder, tiny, tmp_path, monkeypatch):
         return step(run, *arguments)
 
     monkeypatch.setattr(training.Training, "_step", watched)
-    options = {"steps": 20, "encoder_rate": 1e-4, "rate": 1e-3}
+    options = {"steps": 40, "encoder_rate": 1e-4, "rate": 1e-3}
     conll_ner.main(conll_ner.Config(tiny, encoder=str(folder), out=tmp_path, **options))
     new, old = zip(*rates, strict=True)
     assert all(abs(a - 10 * b) < 1e-9 for a, b in zip(new, old, strict=True))
-    peak = max(range(20), key=new.__getitem__)
-    assert peak == 1
-    assert list(new[peak:]) == sorted(new[peak:], reverse=True)
+    peak = max(range(40), key=new.__getitem__)
+    assert peak == 3
+    assert list(new[:4]) == sorted(new[:4])
+    assert list(new[3:]) == sorted(new[3:], reverse=True)
 
 
 def test_an_encoder_that_is_none_is_named(tmp_path):

@@ -13,6 +13,7 @@ from parsing import nested
 from parsing.spans import binarisations, target
 from runs.failures import Failures
 from smoothsp.oracles import SpanTree
+from tests.sweeps import thinned
 
 # as GermEval has it, with a source in a comment
 GERMEVAL = """\
@@ -145,15 +146,8 @@ def test_names_of_training_are_looked_up():
     ]  # fmt: skip
 
 
-# to high scores in long runs
-@pytest.mark.parametrize(
-    ("epochs", "least"),
-    [
-        pytest.param(2, (0, 0, 0), marks=pytest.mark.short),
-        pytest.param(20, (0.6, 0.6, 0.1), marks=pytest.mark.long),
-    ],
-)
-def test_the_command_trains_scores_and_tags(epochs, least, folder, tmp_path, capsys):
+@pytest.mark.parametrize("epochs", thinned([2, 20], 2))
+def test_the_command_trains_scores_and_tags(epochs, folder, tmp_path, capsys):
     out = tmp_path / "run"
     dev = str(folder / "NER-de-dev.tsv")
     config = Config(str(folder), nested=True, out=out, epochs=epochs, hidden=60)
@@ -161,8 +155,8 @@ def test_the_command_trains_scores_and_tags(epochs, least, folder, tmp_path, cap
     printed = capsys.readouterr().out
     content = json.loads((out / "metrics.json").read_text())
     result = content["result"]
-    scores = (result[name] for name in ("f1", "outer", "inner"))
-    assert all(x >= y for x, y in zip(scores, least, strict=True))
+    if epochs == 20:
+        assert result["f1"] > 0.6 and result["outer"] > 0.6 and result["inner"] > 0.1
     assert result["look_up_f1"] == content["scores"]["look-up"]["f1"]
     assert re.search(r"look-up +\d", printed)
     # the model says of itself that entities are nested
