@@ -3,6 +3,7 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,6 +17,7 @@ from smoothsp._kernels.circuits.layout.addresses import addresses
 from smoothsp._kernels.circuits.layout.edges import Edges
 from smoothsp.oracles._circuits.circuit import Circuit, Items, needed
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.registration import is_dense_cpu
 
 Builder = Callable[..., tuple[Circuit, Items]]
 MOST_BYTES = 2**28
@@ -104,6 +106,14 @@ class Topology:
                     return int(self._roots[size])
             except IndexError:
                 pass
+        if checks.values_are_there() and all(
+            isinstance(x, int) or is_dense_cpu(x) for x in size
+        ):
+            places = [x.numpy() if isinstance(x, Tensor) else x for x in size]
+            with suppress(TypeError, ValueError):
+                # unlike indexing, it refuses sizes below 0
+                items = np.ravel_multi_index(places, self._roots.shape)
+                return torch.from_numpy(self._roots.reshape(-1)[items])
         for x, end in zip(size, self.roots.shape, strict=True):
             _check_size(x, end)
         return self.roots[tuple(x.cpu() if isinstance(x, Tensor) else x for x in size)]
@@ -145,19 +155,17 @@ class Topology:
 def _check_size(size: object, end: int) -> None:
     """See that sizes, a number or ``(batch,)``, are from 0 to ``end - 1``."""
     if isinstance(size, int):
-        found = [size]
-    else:
-        value = checks.dense("size", size)
-        checks.integers("size", value, value.device)
-        if not checks.values_are_there() or value.is_cuda:
-            return
-        found = value.tolist()
-    for row, number in enumerate(found):
-        if not 0 <= number < end:
-            raise ValueError(
-                f"size: expected values from 0 to {end - 1}, for which the circuit has"
-                f" roots, got {number} at row {row}"
-            )
+        size = torch.tensor(size, device="cpu")
+    value = checks.dense("size", size)
+    value = checks.integers("size", value, value.device)
+    if not checks.values_are_there() or value.is_cuda or not value.numel():
+        return
+    least, most = (x.item() for x in torch.aminmax(value))
+    if least < 0 or most >= end:
+        raise ValueError(
+            f"size: expected values from 0 to {end - 1}, for which the circuit has"
+            f" roots, got {least if least < 0 else most}"
+        )
 
 
 def topology(build: Builder, *sizes: Hashable) -> Topology:
