@@ -10,8 +10,8 @@ and seconds.
     python recipes/conll_linear.py --data DIR --study mu k warm-start smoothing
     python recipes/conll_linear.py --data DIR --study tagger  # a good tagger, fast
 
-Writes ``STUDY.csv``, figures and each finished run to ``--out``. A stopped study
-continues with the unfinished runs. Results: ``docs/reproduction.md``.
+``cells.json`` is written after each run, for ``--resume``. At the end the recipe writes
+``STUDY.csv`` and figures. Results: ``docs/reproduction.md``.
 
 Reproduces: figures 2 and 5 of Pillutla et al., "A Smoother Way to Train Structured
 Prediction Models", on these solvers; settings as their authors published them.
@@ -35,11 +35,13 @@ from tqdm import tqdm
 from corpora.column_files import Layout
 from linear_tagging import curves, figures, report
 from linear_tagging import data as linear_tagging_data
-from linear_tagging.data import Split
-from linear_tagging.methods import STUDIES
+from linear_tagging.data import Split, Task
+from linear_tagging.methods import STUDIES, Method
 from runs import arguments, options, terminal
 from runs import folder as run_folder
+from runs.cells import Cell, Cells
 from runs.interrupts import whole
+from runs.outputs import OutputsOfFits
 from smoothsp.linear.solvers import SGD
 
 Features = Literal["hashed", "hashed-with-label", "joint-with-label"]
@@ -89,7 +91,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Output:
+class Output(OutputsOfFits):
     """Output files."""
 
     out: Path = Path("runs/conll_linear")
@@ -126,6 +128,7 @@ def main(config: Config) -> dict[str, float]:
     arguments.different(config, "study", "seeds", "c")
     if config.study == ("tagger",):
         return tagger(*linear_tagging_data.load(config.data, config.layout))
+    arguments.of_run(config)
     with run_folder.held(config.out):
         return compare(config)
 
@@ -139,24 +142,54 @@ def compare(config: Config) -> dict[str, float]:
         names = linear_tagging_data.JOINT if joint else linear_tagging_data.WINDOW
         hashing = "hash_with_label"
     task = linear_tagging_data.task_of(names, train, dev, **{hashing: config.hashing})
-    store = curves.Store(config.out / "curves", task)
-    todo = [(study, method) for study in config.study for method in STUDIES[study]]
+    cells = Cells(config.checkpoint, settings_of(config, task), config.resume)
     print("compiling", flush=True)
-    curves.warm_up(task, [method for _, method in todo])
+    curves.warm_up(task, [method for _, method in methods_of(config)])
+    with cells.filling():
+        fill(config, cells, task)
+    return cells.use(lambda: write(config, cells))
+
+
+def methods_of(config: Config) -> list[tuple[str, Method]]:
+    """Methods of each study."""
+    return [(study, method) for study in config.study for method in STUDIES[study]]
+
+
+def settings_of(config: Config, task: Task) -> dict[str, Any]:
+    """What decides a single run, besides its method, c and seed."""
+    names = ("features", "hashing", "calls", "bound_passes")
+    data = f"{len(task.train)} sentences with checksum {task.checksum}"
+    return {"data": data} | {name: getattr(config, name) for name in names}
+
+
+def fill(config: Config, cells: Cells, task: Task) -> None:
+    """Compute the cells that are not there yet."""
+    todo = methods_of(config)
     total = len(config.c) * (1 + len(config.seeds) * len(todo))
     with tqdm(total=total, unit=" runs", smoothing=0.05) as bar:
-        rows: list[dict[str, Any]] = []
         # a study that is stopped early has whole seeds
         for seed in config.seeds:
             for c in config.c:
-                for study, method in todo:
-                    run = functools.partial(curves.curve, store, method, c, seed)
-                    what = {"study": study, "method": method.name, "c": c, "seed": seed}
-                    rows += [what | row for row in advancing(bar, run, config.calls)]
-        references = {
-            c: advancing(bar, curves.reference, store, c, config.bound_passes)
-            for c in config.c
-        }
+                for _, method in todo:
+                    run = functools.partial(curves.follow, task, method, c, seed)
+                    key = curves.key_of(method, c, seed)
+                    advancing(bar, cells, key, run, curves.looks(config.calls))
+        for c in config.c:
+            run = functools.partial(curves.reference, task, c)
+            key = curves.key_of_reference(c)
+            advancing(bar, cells, key, run, config.bound_passes)
+
+
+def write(config: Config, cells: Cells) -> dict[str, float]:
+    """Write tables and figures; what comes back is how each method ends."""
+    rows = [
+        {"study": study, "method": method.name, "c": c, "seed": seed} | row
+        for seed in config.seeds
+        for c in config.c
+        for study, method in methods_of(config)
+        for row in cells[curves.key_of(method, c, seed)]["rows"]
+    ]
+    references = {c: cells[curves.key_of_reference(c)] for c in config.c}
     for row in rows:
         row["gap"] = row["F"] - references[row["c"]]["bound"]
     above = {c: found["F"] - found["bound"] for c, found in references.items()}
@@ -168,15 +201,17 @@ def compare(config: Config) -> dict[str, float]:
             for key in ("calls", "seconds"):
                 path = config.out / f"solvers_{key}.png"
                 figures.solvers(path, mine, above, key)
-    print(f"numbers, figures and single runs are in {config.out}")
+    print(f"numbers and figures are in {config.out}")
     return report.ends(rows)
 
 
-def advancing(bar: tqdm, run: Callable[..., Any], *arguments: Any) -> Any:
-    """The bar moves on when this is done, and tells how far it is meanwhile."""
-    result = run(*arguments, bar.set_postfix_str)
+def advancing(
+    bar: tqdm, cells: Cells, key: str, run: Callable[..., Cell], amount: Any
+) -> None:
+    """Run what has no cell yet; the bar tells how far it is, and moves on after it."""
+    if key not in cells:
+        cells.keep(key, run(amount, bar.set_postfix_str))
     bar.update()
-    return result
 
 
 def tagger(train: Split, dev: Split) -> dict[str, float]:

@@ -32,10 +32,11 @@ from tqdm import tqdm
 from corpora import unseen_labels
 from multiclass import fits, report
 from multiclass import sets as multiclass_sets
-from multiclass.cells import Cells
 from multiclass.sets import Samples
 from runs import arguments, options, terminal
 from runs import folder as run_folder
+from runs.cells import Cells
+from runs.outputs import OutputsOfFits
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,11 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Output:
+class Output(OutputsOfFits):
     """Output files."""
 
     out: Path = Path("runs/multiclass_svm")
     """Folder of tables, figures and numbers."""
-    resume: bool = False
-    """Continue with the fits that are missing in --out."""
 
 
 @dataclass(frozen=True)
@@ -96,13 +95,15 @@ def compare(config: Config) -> dict[str, float]:
             f" first dot, got {count} called {name}. Rename one, or give it to another"
             " run"
         )
-    cells = Cells(config.out / "cells.json", settings_of(config), config.resume)
+    cells = Cells(config.checkpoint, settings_of(config, sets), config.resume)
+    fits.warm_up(sets[0])
     with cells.filling():
         fill(config, cells, sets)
     return cells.use(lambda: report.write(config, sets, cells))
 
 
 def check(config: Config) -> None:
+    arguments.of_run(config)
     arguments.at_least(config, seed=0)
     arguments.different(config, "log2_c", "tolerances")
     for name in ("log2_c", "tolerances"):
@@ -120,12 +121,13 @@ def check(config: Config) -> None:
         raise ValueError(f"limit: expected a positive number, got {config.limit}")
 
 
-def settings_of(config: Config) -> dict[str, Any]:
+def settings_of(config: Config, sets: list[Samples]) -> dict[str, Any]:
     """What decides a cell, besides its own name."""
     return {
+        "data": ", ".join(f"{x.name} with checksum {x.checksum}" for x in sets),
         "seed": config.seed,
         "limit": config.limit,
-        "tolerances": list(config.tolerances),
+        "tolerances": config.tolerances,
     }
 
 

@@ -31,12 +31,13 @@ from typing import Any, Literal
 from tqdm import tqdm
 
 from corpora import unseen_labels
-from multiclass.cells import Cells
 from ocr import letters as ocr_letters
 from ocr import report, runs, toy
 from ocr.letters import Words
 from runs import arguments, options, terminal
 from runs import folder as run_folder
+from runs.cells import Cells
+from runs.outputs import OutputsOfFits
 
 Setting = Literal["small", "large"]
 
@@ -70,13 +71,11 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Output:
+class Output(OutputsOfFits):
     """Output files."""
 
     out: Path = Path("runs/ocr_words")
     """Folder of tables, figures and numbers."""
-    resume: bool = False
-    """Continue with the runs that are missing in --out."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ def compare(config: Config) -> dict[str, float]:
     for setting in config.settings:
         known, letters = (words.spelt(part) for part in words.split(setting))
         unseen_labels.warn(f"{setting}, test", letters, known)
-    cells = Cells(config.out / "cells.json", settings_of(config), config.resume)
+    cells = Cells(config.checkpoint, settings_of(config, words), config.resume)
     runs.warm_up(words.problem)
     bar = tqdm(disable=None, unit="run", total=count(config))
     with cells.filling(), bar:
@@ -110,6 +109,7 @@ def compare(config: Config) -> dict[str, float]:
 
 
 def check(config: Config) -> None:
+    arguments.of_run(config)
     arguments.at_least(config, max_passes=1, drawn=20)
     arguments.different(config, "settings", "lam", "seeds")
     for name in ("tol", "max_seconds"):
@@ -127,10 +127,11 @@ def check(config: Config) -> None:
             raise ValueError(f"{name}: expected one value at least, got none")
 
 
-def settings_of(config: Config) -> dict[str, Any]:
+def settings_of(config: Config, words: Words) -> dict[str, Any]:
     """What decides a cell, besides its own name."""
     names = ("tol", "max_passes", "max_seconds")
-    return {name: getattr(config, name) for name in names}
+    data = f"{words.name} with checksum {words.checksum}"
+    return {"data": data} | {name: getattr(config, name) for name in names}
 
 
 def count(config: Config) -> int:
@@ -149,7 +150,7 @@ def train(config: Config, cells: Cells, words: Words, setting: str, bar: Any) ->
     for lam in config.lam:
         for seed in config.seeds:
             for variant in runs.VARIANTS:
-                key = runs.variant_key(words, setting, lam, variant, seed)
+                key = runs.variant_key(setting, lam, variant, seed)
                 bar.set_description(f"{setting}, lambda {lam:g}, {variant}")
                 if key not in cells:
                     show = bar.set_postfix_str

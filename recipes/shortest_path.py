@@ -29,6 +29,7 @@ if __name__ == "__main__":
 
 import csv
 import io
+import textwrap
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,16 +37,18 @@ from typing import Literal, get_args
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from tqdm import tqdm
 
 from decisions import linear_models, problems
 from decisions.linear_models import METHODS, with_ones
-from multiclass.cells import Cells
-from ocr.figures import save, tidy
 from runs import arguments, files, options, terminal
 from runs import folder as run_folder
+from runs.axes import tidy
+from runs.cells import Cells
+from runs.outputs import OutputsOfFits
 
 Method = Literal["least-squares", "spo+", "perturbed", "interpolation"]
 Name = Literal["shortest-path", "knapsack"]
@@ -87,13 +90,11 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Output:
+class Output(OutputsOfFits):
     """Output files."""
 
     out: Path = Path("runs/shortest_path")
     """Folder of the numbers, the table and the figure."""
-    resume: bool = False
-    """Continue with the fits that are missing in --out."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ class Config(Output, Training, Data):
 def main(config: Config) -> dict[str, float]:
     """Run what is missing; mean regrets by size, setting and method come back."""
     arguments.one_of(config, problem=get_args(Name))
+    arguments.of_run(config)
     for method in config.methods:
         if method not in METHODS:
             raise ValueError(
@@ -121,11 +123,7 @@ def main(config: Config) -> dict[str, float]:
         settings = {name: getattr(config, name) for name in names}
         if config.data is not None:
             settings["data"] = zlib.crc32(config.data.read_bytes())
-        # as they are read back
-        settings = {
-            k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()
-        }
-        cells = Cells(config.out / "cells.json", settings, config.resume)
+        cells = Cells(config.checkpoint, settings, config.resume)
         with cells.filling():
             run(config, cells)
         return cells.use(lambda: report(config, cells))
@@ -158,7 +156,10 @@ def run(config: Config, cells: Cells) -> None:
             regrets = parts["test"].regret(problem, predicted)
             if not regrets.isfinite().all():
                 raise ValueError(f"{size}, {method}: expected finite regrets, got NaN")
-            cells.keep(f"{size}, {method}", {"regret": regrets.tolist()})
+            begun = linear_models.least_squares(parts["train"])
+            unmoved = (weights == begun).flatten(1).all(1)
+            cell = {"regret": regrets.tolist(), "least_squares": unmoved.tolist()}
+            cells.keep(f"{size}, {method}", cell)
 
 
 def sizes_of(config: Config) -> list[str]:
@@ -184,7 +185,23 @@ def report(config: Config, cells: Cells) -> dict[str, float]:
     write(config.out / "regret.csv", found)
     draw(config, found)
     print(table(config, names, found))
+    print_unmoved(config, cells)
     return {", ".join(key): float(np.mean(x)) for key, x in found.items()}
+
+
+def print_unmoved(config: Config, cells: Cells) -> None:
+    """Print which runs end with the weights of least squares, where they begin."""
+    kept = []
+    for size in sizes_of(config):
+        for method in config.methods:
+            runs = cells[f"{size}, {method}"]["least_squares"]
+            if method != "least-squares" and any(runs):
+                kept.append(f"{method} in {sum(runs)} of {len(runs)} at size {size}")
+    if kept:
+        print(
+            "\nruns that keep the weights of least squares, as no step had less regret"
+            f" on the examples that choose: {', '.join(kept)}"
+        )
 
 
 def write(path: Path, found: Regrets) -> None:
@@ -215,27 +232,27 @@ def draw(config: Config, found: Regrets) -> None:
     """Boxes of the seeds: a row of panels for each noise, a column for each size."""
     sizes = sizes_of(config)
     noises = [0.0] if config.data is not None else list(config.noises)
+    columns = min(len(config.methods), 2 * len(sizes))
+    # wide enough for the legend
     figure = Figure(
-        figsize=(0.6 + 3.1 * len(sizes), 0.6 + 2.6 * len(noises)), layout="constrained"
+        figsize=(0.9 + 3.1 * len(sizes), 0.6 + 2.6 * len(noises)), layout="constrained"
     )
     panels = figure.subplots(len(noises), len(sizes), squeeze=False)
     for row, noise in zip(panels, noises, strict=True):
         for panel, size in zip(row, sizes, strict=True):
             if config.data is not None:
-                columns = {config.data.name: "file"}
+                names = {textwrap.fill(config.data.name, 36): "file"}
                 panel.set(title=f"{config.seeds} splits")
             else:
-                columns = {
-                    str(d): f"degree {d}, noise {noise:g}" for d in config.degrees
-                }
+                names = {str(d): f"degree {d}, noise {noise:g}" for d in config.degrees}
                 panel.set(title=f"n = {size}, noise {noise:g}", xlabel="degree")
-            boxes(panel, size, columns, config.methods, found)
+            boxes(panel, size, names, config.methods, found)
         row[0].set(ylabel="normalised regret (%)")
     handles = [Patch(color=COLOURS[method], label=method) for method in config.methods]
     figure.legend(
-        handles=handles, loc="outside lower center", ncols=len(handles), frameon=False
+        handles=handles, loc="outside lower center", ncols=columns, frameon=False
     )
-    save(figure, config.out / "regret.png")
+    files.write_figure(config.out / "regret.png", figure, dpi=120)
 
 
 def boxes(
@@ -248,18 +265,28 @@ def boxes(
     width = 0.8 / len(methods)
     for number, method in enumerate(methods):
         shift = (number - (len(methods) - 1) / 2) * width
-        drawn = panel.boxplot(
-            [100 * np.array(found[size, name, method]) for name in columns.values()],
-            positions=np.arange(len(columns)) + shift,
+        x = np.arange(len(columns)) + shift
+        y = [100 * np.array(found[size, name, method]) for name in columns.values()]
+        colour = COLOURS[method]
+        if all(len(some) == 1 for some in y):
+            panel.plot(x, y, "o", color=colour, clip_on=False)
+            continue
+        # boxes without height are lines of their colour, too
+        lines = {"color": colour, "lw": 1.2}
+        panel.boxplot(
+            y,
+            positions=x,
             widths=0.85 * width,
             patch_artist=True,
             manage_ticks=False,
-            medianprops={"color": "black", "lw": 1},
-            flierprops={"ms": 3},
+            boxprops={"facecolor": to_rgba(colour, 0.5), "edgecolor": colour},
+            medianprops=lines,
+            whiskerprops=lines,
+            capprops=lines,
+            flierprops={"ms": 3, "markeredgecolor": colour},
         )
-        for box in drawn["boxes"]:
-            box.set(facecolor=COLOURS[method], lw=0.6)
     panel.set(xticks=range(len(columns)), xticklabels=list(columns))
+    panel.set_xlim(-0.6, len(columns) - 0.4)
     panel.set_ylim(bottom=0)
     tidy(panel)
 

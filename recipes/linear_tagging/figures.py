@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from linear_tagging.report import Row, grouped
-from runs import files
+from runs import axes, files
 
 COLOURS = {
     "BCFW": "#0072b2",
@@ -33,7 +32,9 @@ def solvers(path: Path, rows: list[Row], above: dict[float, float], key: str) ->
     it is the solver's, and what the bound's.
     """
     cs = sorted(above)
-    figure = Figure(figsize=(2.3 * len(cs) + 0.6, 5.4), layout="constrained")
+    # wide enough for the legend
+    width = max(6.2, 2.3 * len(cs) + 0.6)
+    figure = Figure(figsize=(width, 5.4), layout="constrained")
     panels = figure.subplots(2, len(cs), squeeze=False)
     for (c, _), some in grouped(rows).items():
         colour = COLOURS[some[0]["method"]]
@@ -44,25 +45,32 @@ def solvers(path: Path, rows: list[Row], above: dict[float, float], key: str) ->
         mine = [row for row in rows if row["c"] == c]
         column[0].axhline(above[c], color=GREY, ls=":", lw=1)
         column[0].set_title(f"λ = {c:g} / n", fontsize=10)
-        logarithmic(column[0], [row["gap"] for row in mine] + [above[c]])
+        ends = [row for row in final_rows(mine) if np.isfinite(row["F"])]
+        height(column[0], [row["gap"] for row in mine] + [above[c]], ends)
         best = max(row["F1"] for row in mine)
-        column[1].set_ylim(best - 9, best + 0.7)
+        low = min([best - 8] + [row["F1"] for row in ends])
+        room = 0.08 * (best - low)
+        column[1].set_ylim(max(low, 0) - room, best + room)
         column[1].set_xlabel(AXES[key])
         for panel in column:
-            tidy(panel)
-            if key == "seconds":
-                panel.set_xscale("log")
-                panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+            axes.tidy(panel)
+            if key == "calls":
+                axes.whole_numbers(panel.xaxis)
+            else:
+                seconds = [row["seconds"] for row in mine if np.isfinite(row["F"])]
+                axes.logarithmic(panel.xaxis, seconds)
     panels[0, 0].set_ylabel("F - lower bound")
     panels[1, 0].set_ylabel("development F1 (%)")
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
-    save(figure, path)
+    files.write_figure(path, figure, dpi=100)
 
 
 def draw(panel: Axes, line: Curve, colour: Any, **style: Any) -> None:
     x, mean, spread = line
-    panel.plot(x, mean, color=colour, lw=1.5, **style)
+    # a line of one point would not be seen
+    marker = "o" if len(x) == 1 else None
+    panel.plot(x, mean, color=colour, lw=1.5, marker=marker, **style)
     # a band to below zero has no place on a logarithmic axis
     low = np.maximum(mean - spread, mean / 10)
     panel.fill_between(x, low, mean + spread, color=colour, alpha=0.18, lw=0)
@@ -85,16 +93,15 @@ def curve(rows: list[Row], key: str, name: str) -> Curve:
     return np.array(x), np.array(mean), np.array([np.std(some) for some in values])
 
 
-def logarithmic(panel: Axes, values: list[float]) -> None:
-    sound = [value for value in values if np.isfinite(value) and value > 0]
-    panel.set_yscale("log")
-    panel.set_ylim(min(sound) / 1.4, min(max(sound), LARGEST) * 1.3)
+def final_rows(rows: list[Row]) -> list[Row]:
+    """The last look at each run."""
+    return list({(row["method"], row["seed"]): row for row in rows}.values())
 
 
-def tidy(panel: Axes) -> None:
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.grid(alpha=0.3)
-
-
-def save(figure: Figure, path: Path) -> None:
-    files.write_figure(path, figure, dpi=100)
+def height(panel: Axes, gaps: list[float], ends: list[Row]) -> None:
+    """Gaps up to ``LARGEST``, and how each run ended."""
+    sound = [gap for gap in gaps if np.isfinite(gap) and gap > 0]
+    axes.logarithmic(panel.yaxis, sound)
+    most = max([LARGEST] + [row["gap"] for row in ends])
+    top = 1.3 * min(max(sound, default=1.0), most)
+    panel.set_ylim(min(sound) / 1.4 if panel.get_yscale() == "log" else 0.0, top)

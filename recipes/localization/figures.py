@@ -1,5 +1,6 @@
 """Figures of ``voc_localization.py``: curves of training, and a sheet of images."""
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,13 +9,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import LogLocator, NullFormatter
 from torch import Tensor
 
 from localization.baselines import RIGHT
 from localization.folder import read_image
 from localization.images import Images
 from runs import files
+from runs.axes import logarithmic, panels, tidy, whole_numbers
 
 COLOUR = "#0072b2"
 TRUE, HIT, MISS, OTHERS = "#009e73", "#0072b2", "#d55e00", "#888888"
@@ -36,7 +37,7 @@ def curves(
     ``baselines`` are CorLocs on the validation images, drawn as horizontal lines.
     """
     figure = Figure(figsize=(6.6, 3.5), layout="constrained")
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(textwrap.fill(title, 78), fontsize=10)
     left, right = figure.subplots(1, 2)
     # without training all is wrong, beside which no difference would be seen
     for axes, key, scale, rows in (
@@ -48,12 +49,9 @@ def curves(
         values = [scale * row[key] for row in rows]
         axes.plot(calls, values, color=COLOUR, marker=marker, ms=3, lw=1.4)
         axes.set(xlabel="calls of the inference oracle", ylabel=NAMES[key])
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.3)
-    left.set_yscale("log")
-    left.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
-    left.yaxis.set_major_formatter("{x:g}")
-    left.yaxis.set_minor_formatter(NullFormatter())
+        whole_numbers(axes.xaxis)
+        tidy(axes)
+    logarithmic(left.yaxis, [row["objective"] for row in history])
     for name, dashes in DASHES.items():
         height = 100 * baselines[name]
         right.axhline(height, color="k", lw=1, ls=dashes, label=name)
@@ -71,13 +69,10 @@ def sheet(
     ]
     ranked = sorted(range(len(images)), key=lambda number: -iou[number])
     places = np.linspace(0, len(ranked) - 1, min(SHEET, len(ranked))).round()
-    figure = Figure(figsize=(11, 7.8), layout="constrained")
     hits = sum(overlap > RIGHT for overlap in iou)
-    figure.suptitle(f"{title}\n{hits} of {len(iou)} images right", fontsize=10)
-    panels = list(figure.subplots(3, 4).flat)
-    for axes in panels:
-        axes.set_axis_off()
-    for axes, place in zip(panels, places, strict=False):
+    title = f"{title}\n{hits} of {len(iou)} images right"
+    figure, every = panels(len(places), 4, 2.75, 2.3, title)
+    for axes, place in zip(every, places, strict=False):
         number = ranked[int(place)]
         example, ys = images.examples[number], found[number][1].tolist()
         axes.imshow(read_image(example.image))

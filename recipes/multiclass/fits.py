@@ -4,12 +4,22 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from multiclass.sets import Samples
 from runs.interrupts import whole
 from smoothsp.linear import Certificate, WestonWatkinsSVC
 
 EPOCHS = 100_000
 Show = Callable[[str], Any]
+
+
+def warm_up(samples: Samples) -> None:
+    """Compile, so that no fit whose time is limited has to."""
+    first = np.unique(samples.y, return_index=True)[1]
+    WestonWatkinsSVC(fit_intercept=False, tol=0.5).fit(
+        samples.X[first], samples.y[first]
+    )
 
 
 class OutOfTime(Exception):

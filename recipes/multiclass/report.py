@@ -1,6 +1,7 @@
 """Tables, figures and numbers of ``multiclass_svm.py``."""
 
 import statistics
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,9 +10,9 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from multiclass import paper
-from multiclass.cells import Cells
 from multiclass.sets import Samples
-from runs import files
+from runs import axes, files
+from runs.cells import Cells
 
 COLOURS = ("#d1661f", "#2a6f97", "#3c8d53", "#7a4d9e", "#777777")
 NONE = "-"
@@ -141,10 +142,11 @@ def draw_scores(scores: list[Row], sets: list[Samples]) -> Figure:
                 if points:
                     x, y = zip(*points, strict=True)
                     panel.plot(x, y, style, ms=3.5, color=colour, label=label)
-        panel.set(title=f"{samples.name}, k = {samples.classes}", xlabel="log2 C")
-        panel.set_ylabel("test accuracy (%)")
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.grid(alpha=0.3)
+        title = f"{samples.name}, k = {samples.classes}"
+        panel.set_title(textwrap.fill(title, 36), fontsize=10)
+        panel.set(xlabel="log2 C", ylabel="test accuracy (%)")
+        axes.whole_numbers(panel.xaxis)
+        axes.tidy(panel)
     for panel in panels[len(sets) :]:
         panel.remove()
     if any(row["paper"] is not None for row in scores):

@@ -47,7 +47,7 @@ class Samples:
 
     def score_key(self, log2_c: int, tolerance: float) -> str:
         """Names the fit to one tolerance."""
-        return f"{self.name} {self.checksum} C=2^{log2_c} tolerance={tolerance:.15g}"
+        return f"{self.name} C=2^{log2_c} tolerance={tolerance:.15g}"
 
     def __str__(self) -> str:
         return (

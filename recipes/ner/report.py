@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from seqeval.metrics import classification_report
 from seqeval.scheme import IOB2
 
 from corpora.conll import Splits
 from ner.look_up import look_up_baseline
-from runs import files
+from runs import axes, files
 from smoothsp.schemes import convert
 
 BLUE, ORANGE, GREY = "#2a6f97", "#d1661f", "#777777"
@@ -95,26 +94,17 @@ def learning_curve(path: Path, history: list[dict[str, float]], look_up: float) 
     best = max(range(len(scores)), key=scores.__getitem__)
     figure = Figure(figsize=(8, 3.4), layout="constrained")
     loss, f1 = figure.subplots(1, 2)
-    loss.plot(epochs, [row["loss"] for row in history], "o-", color=BLUE)
-    loss.set(xlabel="epoch", ylabel="training loss per sentence", yscale="log")
-    loss.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    loss.yaxis.set_major_formatter("{x:g}")
-    loss.yaxis.set_minor_formatter(NullFormatter())
+    losses = [row["loss"] for row in history]
+    loss.plot(epochs, losses, "o-", color=BLUE)
+    loss.set(xlabel="epoch", ylabel="training loss per sentence")
+    axes.logarithmic(loss.yaxis, losses)
     f1.plot(epochs, scores, "o-", color=BLUE, label="model")
     f1.axhline(100 * look_up, color=GREY, ls="--", label="word look-up")
-    f1.plot(epochs[best], scores[best], "o", ms=10, mfc="none", color=ORANGE)
-    f1.annotate(
-        f"{scores[best]:.2f}",
-        (epochs[best], scores[best]),
-        xytext=(0, -16),
-        textcoords="offset points",
-        ha="center",
-        color=ORANGE,
-    )
+    ring = {"ls": "", "marker": "o", "ms": 10, "mfc": "none", "color": ORANGE}
+    f1.plot(epochs[best], scores[best], label=f"best: {scores[best]:.2f}", **ring)
     f1.set(xlabel="epoch", ylabel="span F1, development set (%)")
-    f1.legend(loc="center right", frameon=False)
-    for axes in (loss, f1):
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.3)
+    f1.legend(frameon=False)
+    for panel in (loss, f1):
+        axes.whole_numbers(panel.xaxis)
+        axes.tidy(panel)
     files.write_figure(path, figure, dpi=150)

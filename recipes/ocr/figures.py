@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ocr.runs import VARIANTS
-from runs import files
+from runs import axes, files
 
 ORANGE, BLUE, GREY = "#d1661f", "#2a6f97", "#777777"
 # where curves of several seeds are compared
@@ -35,21 +35,23 @@ def gaps(path: Path, rows: list[Row], lams: Sequence[float], tol: float) -> None
                 ]
                 curve(panel, mine, variant)
             panel.axhline(tol, color=GREY, ls=":", lw=1)
-            panel.set(xscale="log", yscale="log", xlabel=name, ylabel="duality gap")
+            panel.set(yscale="log", xlabel=name, ylabel="duality gap")
             panel.set_title(f"lambda = {lam:g}", fontsize=10)
-            tidy(panel)
+            drawn = [line.get_xdata() for line in panel.lines[: len(VARIANTS)]]
+            axes.logarithmic(panel.xaxis, np.concatenate(drawn))
+            axes.tidy(panel)
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(
         handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=9
     )
-    save(figure, path)
+    files.write_figure(path, figure, dpi=120)
 
 
 def curve(panel: Axes, runs: list[np.ndarray], variant: Any) -> None:
     """The median over seeds of the least gap so far, and the range around it."""
     first = max(run[0, 0] for run in runs)
-    last = max(max(run[-1, 0] for run in runs), first * (1 + 1e-9))
-    x = np.geomspace(first, last, STEPS)
+    last = max(run[-1, 0] for run in runs)
+    x = np.geomspace(first, last, STEPS) if last > first else np.array([first])
     known = []
     for run in runs:
         least = np.minimum.accumulate(run[:, 1])
@@ -63,7 +65,7 @@ def curve(panel: Axes, runs: list[np.ndarray], variant: Any) -> None:
         color=colour,
         ls="-" if variant.sampling == "gap" else "--",
         marker="o" if variant.steps == "pairwise" else "s",
-        markevery=(0.05, 0.2),
+        markevery=(len(x) // 20, STEPS // 5),
         ms=5,
         mfc="white",
         lw=1.4,
@@ -72,12 +74,3 @@ def curve(panel: Axes, runs: list[np.ndarray], variant: Any) -> None:
     if len(runs) > 1:
         low, high = np.min(known, axis=0), np.max(known, axis=0)
         panel.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
-
-
-def tidy(panel: Axes) -> None:
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.grid(alpha=0.3)
-
-
-def save(figure: Figure, path: Path) -> None:
-    files.write_figure(path, figure, dpi=120)

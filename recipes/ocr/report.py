@@ -6,18 +6,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from multiclass.cells import Cells
 from ocr import figures
 from ocr.letters import Words
 from ocr.runs import VARIANTS, variant_key
 from runs import files
+from runs.cells import Cells
 
 Row = dict[str, Any]
 
 
 def write(config: Any, words: Words, cells: Cells) -> dict[str, float]:
     """Print the tables and write all written; the chief numbers come back."""
-    runs = variant_rows(config, words, cells)
+    runs = variant_rows(config, cells)
     for setting in config.settings:
         for lam in config.lam:
             mine = [r for r in runs if (r["setting"], r["lam"]) == (setting, lam)]
@@ -51,10 +51,10 @@ def without_lists(row: Row) -> Row:
     return {name: value for name, value in row.items() if not isinstance(value, list)}
 
 
-def variant_rows(config: Any, words: Words, cells: Cells) -> list[Row]:
+def variant_rows(config: Any, cells: Cells) -> list[Row]:
     return [
         {"setting": setting, "lam": lam, "variant": str(variant), "seed": seed}
-        | cells[variant_key(words, setting, lam, variant, seed)]
+        | cells[variant_key(setting, lam, variant, seed)]
         for setting in config.settings
         for lam in config.lam
         for variant in VARIANTS

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ocr.letters import Words
 from runs.interrupts import whole
 from smoothsp.linear import Certificate
 from smoothsp.linear.problems import ChainProblem
@@ -42,10 +41,8 @@ VARIANTS = tuple(
 )
 
 
-def variant_key(
-    words: Words, setting: str, lam: float, variant: Variant, seed: int
-) -> str:
-    return f"{setting} {words.checksum} lambda={lam:.15g} {variant} seed={seed}"
+def variant_key(setting: str, lam: float, variant: Variant, seed: int) -> str:
+    return f"{setting} lambda={lam:.15g} {variant} seed={seed}"
 
 
 def warm_up(problem: ChainProblem) -> None:

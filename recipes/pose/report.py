@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 
 from pose.joints import LIMBS, NAMES, Figures, limb_scores, near, scores
 from runs import files
+from runs.axes import panels
 from runs.trainer import finish
 
 RIGHT, LEFT, MIDDLE, TRUE = "#2a6f97", "#d1661f", "#e0c341", "#ffffff"
@@ -59,11 +60,8 @@ def sheet(path: Path, figures: Figures, found: np.ndarray) -> None:
     share = right.sum(1) / figures.known.sum(1)
     ranked = np.argsort(-share, kind="stable")
     places = np.linspace(0, len(ranked) - 1, min(ROWS * COLUMNS, len(ranked))).round()
-    figure = Figure(figsize=(2.3 * COLUMNS, 2.6 * ROWS), layout="constrained")
-    panels = list(figure.subplots(ROWS, COLUMNS, squeeze=False).flat)
-    for axes in panels:
-        axes.set_axis_off()
-    for axes, place in zip(panels, places, strict=False):
+    figure, every = panels(len(places), COLUMNS, 2.3, 2.1)
+    for axes, place in zip(every, places, strict=False):
         number = int(ranked[int(place)])
         known = figures.known[number]
         draw(axes, figures.images[number], found[number])

@@ -58,8 +58,7 @@ def of_run(config: Any) -> None:
     ):
         if one in given and other in given:
             raise ValueError(f"{one}: expected --{one} or --{other}, got both")
-    several = getattr(config, "compare", False) or getattr(config, "study", ())
-    if config.resume and not several:
+    if config.resume:
         # before data are read or drawn, which may take minutes
         checkpoint.require_file(config.checkpoint)
     if given:

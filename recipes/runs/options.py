@@ -23,10 +23,21 @@ written: set[str] = set()
 
 
 def named(message: str) -> str:
-    """An error about an argument, with the argument as the command line writes it."""
+    """An error about an argument, with the argument as the command line writes it.
+
+    One about a file or a folder that is an option's value begins with the option.
+    """
     name, colon, rest = message.partition(":")
     option = f"--{name.replace('_', '-')}"
-    return option + colon + rest if option in written else message
+    if option in written:
+        return option + colon + rest
+    last = ""
+    for word in sys.argv[1:]:
+        given, _, value = word.partition("=") if _is_option(word) else (last, "", word)
+        last = _name(given)
+        if last in written and value and message.startswith(f"{value}:"):
+            return f"{last} {message}"
+    return message
 
 
 def read(kind: Callable[..., Asked]) -> Asked:

@@ -23,3 +23,16 @@ class Outputs:
     def model_folder(self) -> Path:
         """The best model so far."""
         return self.out / "model"
+
+
+@dataclass(frozen=True)
+class OutputsOfFits(Outputs):
+    """Output files of a recipe that compares many fits."""
+
+    resume: bool = False
+    """Continue with the fits that are missing in --out."""
+
+    @property
+    def checkpoint(self) -> Path:
+        """Results of the fits, for ``--resume``."""
+        return self.out / "cells.json"

@@ -65,6 +65,9 @@ def _said(error: BaseException) -> str:
             f"standard output: expected an encoding that has {letters!a}, got"
             f" {error.encoding}. Run it with PYTHONIOENCODING=utf-8"
         )
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        name = os.fsdecode(error.filename)
+        return options.named(f"{name}: expected to open it, got {error.strerror}")
     if isinstance(error, MemoryError) and not str(error):
         return "this takes more memory than there is"
     return options.named(str(error))

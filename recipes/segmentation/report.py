@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from runs import files
+from runs.axes import panels, tidy
 from segmentation.folder import Example
 from segmentation.picture_sets import PictureSet
 from segmentation.scores import baselines, iou, scores
@@ -60,13 +61,8 @@ def sheet(
     good = [iou(x.mask, mask) for x, mask in zip(examples, masks, strict=True)]
     ranked = sorted(range(len(examples)), key=lambda n: -good[n])
     places = np.linspace(0, len(ranked) - 1, min(SHEET, len(ranked))).round()
-    lines = -(-len(places) // COLUMNS)
-    figure = Figure(figsize=(11, 1 + 2 * lines), layout="constrained")
-    figure.suptitle(title, fontsize=10)
-    panels = list(figure.subplots(lines, COLUMNS).flat)
-    for axes in panels:
-        axes.set_axis_off()
-    for axes, place in zip(panels, places, strict=False):
+    figure, every = panels(len(places), COLUMNS, 2.75, 2, title)
+    for axes, place in zip(every, places, strict=False):
         number = ranked[int(place)]
         axes.imshow(examples[number].image)
         contour(axes, examples[number].mask, TRUE)
@@ -100,7 +96,9 @@ def along_path(path: Path, rows: Sequence[Row], chosen: float, title: str) -> No
     one.legend(frameon=False, fontsize=8)
     primal = np.array([row["primal"] for row in rows])
     gaps = np.array([row["gap"] for row in rows])
-    two.plot(lams, primal, color="#2a6f97", label="objective")
+    two.plot(lams, primal, "o-", color="#2a6f97", ms=3, label="objective")
+    # seen of a single lambda, too
+    two.vlines(lams, primal - gaps, primal, color="#2a6f97", lw=1)
     two.fill_between(
         lams, primal - gaps, primal, alpha=0.3, label="its minimum is here"
     )
@@ -112,11 +110,6 @@ def along_path(path: Path, rows: Sequence[Row], chosen: float, title: str) -> No
         axes.invert_xaxis()
         tidy(axes)
     save(figure, path)
-
-
-def tidy(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.3)
 
 
 def save(figure: Figure, path: Path) -> None:

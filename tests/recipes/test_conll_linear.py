@@ -1,14 +1,16 @@
 """The linear recipe: its studies, what is kept of them, and columns of CoNLL files."""
 
 import csv
+import dataclasses
 import gzip
+import json
 
 import numpy as np
 import pytest
 
 from conll_linear import Config, main
-from linear_tagging import curves as linear_tagging_curves
 from linear_tagging import data, report
+from linear_tagging.curves import follow, key_of
 from linear_tagging.data import Split, columns_of
 from linear_tagging.methods import STUDIES, Method
 from smoothsp.linear.solvers import SVRG, CasimirSVRG
@@ -60,7 +62,7 @@ def test_studies_leave_numbers_and_figures(studies, small, tmp_path, capsys):
         assert {row["method"] for row in rows} == {m.name for m in STUDIES[study]}
         assert {row["seed"] for row in rows} == {"0", "1"}
         # all have as many oracle calls
-        assert {row["calls"] for row in rows} == {"2.0", "4.0"}
+        assert {row["calls"] for row in rows} == {"2", "4"}
         # the bound is below F wherever a solver was
         assert all(float(row["gap"]) >= -1e-9 for row in rows)
     figures = ["solvers_calls", "solvers_seconds"]
@@ -88,45 +90,34 @@ def test_columns_are_asked_for_and_bad_sentences_left_out(tmp_path):
         data.load(tmp_path)
 
 
-@pytest.mark.parametrize("content", ["", "F,F1\n1,x\n", "F,F1\n1\n", "F\n1,2\n"])
-def test_the_numbers_of_a_run_that_were_edited_are_named(content, task, tmp_path):
-    store = linear_tagging_curves.Store(tmp_path, task)
-    rows = store.get("run", 1, lambda: [{"F": 1.0}])
-    assert rows == [{"F": 1.0}] == store.get("run", 1, list)
-    path = store.path("run", 1)
-    path.write_text(content)
-    with pytest.raises(ValueError, match=f"{path}: expected the numbers of a run"):
-        store.get("run", 1, list)
+def test_edited_numbers_of_a_run_are_named(small, tmp_path):
+    config = quick(tmp_path, "smoothing", seeds=(0,))
+    main(config)
+    path = tmp_path / "cells.json"
+    content = json.loads(path.read_text())
+    for cell in content["cells"].values():
+        cell.pop("rows", None)
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=f"{path}: .*KeyError: 'rows'"):
+        main(dataclasses.replace(config, resume=True))
 
 
-def test_files_tell_settings_apart(task, tmp_path):
-    store = linear_tagging_curves.Store(tmp_path, task)
+def test_runs_of_other_settings_have_other_names():
+    methods = [method for study in STUDIES.values() for method in study]
     names = [
-        store.path("SGD c1", (method.settings(c), c, seed))
-        for method in (m for study in STUDIES.values() for m in study)
+        key_of(method, c, seed)
+        for method in methods
         for c in (0.1, 1.0)
         for seed in (0, 1)
     ]
-    settings = {
-        repr((method.family, method.settings(1.0)))
-        for study in STUDIES.values()
-        for method in study
-    }
+    settings = {repr((method.family, method.settings(1.0))) for method in methods}
     assert len(set(names)) == 4 * len(settings)
-    few = data.Task(
-        task.train.subset(np.arange(20)), task.other, task.labels, task.tags
-    )
-    assert linear_tagging_curves.Store(tmp_path, few).path("a", 1) != store.path("a", 1)
 
 
 def test_a_run_that_stops_to_be_looked_at_is_the_same(task):
     for method in STUDIES["solvers"]:
-        often = linear_tagging_curves.follow(
-            task, method, 1.0, 3, [2, 4, 6], lambda text: None
-        )
-        once = linear_tagging_curves.follow(
-            task, method, 1.0, 3, [6], lambda text: None
-        )
+        often = follow(task, method, 1.0, 3, [2, 4, 6], lambda text: None)["rows"]
+        once = follow(task, method, 1.0, 3, [6], lambda text: None)["rows"]
         assert often[-1]["F"] == pytest.approx(once[0]["F"], rel=1e-9)
         assert often[-1]["F1"] == once[0]["F1"]
         seconds = [row["seconds"] for row in often]
@@ -141,7 +132,7 @@ def test_F_is_that_of_the_history_or_without_smoothing(task):
         F = found.history[-1].primal
         if method.solver in (SVRG, CasimirSVRG):
             F = task.train.primal(found.w, lam)
-        [row] = linear_tagging_curves.follow(task, method, 0.1, 3, [10], lambda _: None)
+        [row] = follow(task, method, 0.1, 3, [10], lambda _: None)["rows"]
         assert row["F"] == F
 
 
@@ -157,7 +148,7 @@ class Explodes:
 
 def test_a_diverged_run_is_in_the_table(task):
     method = Method(Explodes, {}, "SVRG")
-    rows = linear_tagging_curves.follow(task, method, 1.0, 0, [2, 4], lambda text: None)
+    rows = follow(task, method, 1.0, 0, [2, 4], lambda text: None)["rows"]
     assert [row["F"] for row in rows] == [np.inf]
     diverged = [{"method": "SVRG", "c": 1.0, "seed": 0, "gap": np.inf} | rows[0]]
     assert "| 1 | SVRG | diverges |" in report.table(diverged)

@@ -13,6 +13,7 @@ from localization.several.annotations import Example
 from localization.several.detection import Found
 from localization.several.images import Images
 from runs import files
+from runs.axes import panels
 
 SHEET, TRUE = 6, "#ffffff"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#777777", "#cc79a7", "#e69f00", "#56b4e9")
@@ -36,12 +37,8 @@ def objects(
 def sheet(path: Path, images: Images, found: Sequence[Found], title: str) -> None:
     """Images of a list, evenly spaced: true boxes dashed, those that are sure drawn."""
     places = np.linspace(0, len(images) - 1, min(SHEET, len(images))).round()
-    figure = Figure(figsize=(12, 7.2), layout="constrained")
-    figure.suptitle(title, fontsize=10)
-    panels = list(figure.subplots(2, 3).flat)
-    for axes in panels:
-        axes.set_axis_off()
-    for axes, place in zip(panels, places, strict=False):
+    figure, every = panels(len(places), 3, 4, 3.1, title)
+    for axes, place in zip(every, places, strict=False):
         number = int(place)
         example, own = images.examples[number], found[number]
         image = read_image(example.image)

@@ -92,3 +92,16 @@ def test_errors_name_the_option_as_it_is_written(monkeypatch):
     monkeypatch.setattr("sys.argv", ["recipe.py", "--max-epochs", "0"])
     with pytest.raises(SystemExit, match=r"^error: --max-epochs: expected"):
         terminal.run(recipe)
+
+
+@pytest.mark.parametrize("written", [["--data", "my.npz"], ["--data=my.npz"]])
+def test_an_error_about_a_file_names_its_option(written, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["a.py", "--seeds", "2", *written])
+    shortest_path = importlib.import_module("shortest_path")
+    message = "--data my.npz: expected to open it, got No such file or directory"
+    with pytest.raises(SystemExit, match=f"^error: {message}$"):
+        shortest_path.command_line()
+    (tmp_path / "my.npz").write_text("no arrays")
+    with pytest.raises(SystemExit, match=r"^error: --data my\.npz: expected arrays"):
+        shortest_path.command_line()

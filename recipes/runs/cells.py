@@ -13,22 +13,22 @@ Report = TypeVar("Report")
 
 
 class Cells:
-    """A dictionary that is in its file, whole, after each fit."""
+    """A dictionary that is in its file, whole, after each fit.
+
+    ``settings`` decide the numbers of a fit, besides its own name.
+    """
 
     def __init__(self, path: Path, settings: dict[str, Any], resume: bool) -> None:
-        self.path, self.settings = path, settings
+        # as they are read back
+        self.path, self.settings = path, json.loads(json.dumps(settings))
         self._cells: dict[str, Cell] = {}
         self._resumed = resume
         if not resume:
             return
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"resume: expected a run to continue, found no {path}. Start it without"
-                " --resume, or give its folder with --out"
-            )
+        checkpoint.require_file(path)
         try:
-            saved = json.loads(path.read_text())
-            began, self._cells = saved["settings"], dict(saved["cells"])
+            saved = json.loads(path.read_bytes())
+            began, self._cells = dict(saved["settings"]), dict(saved["cells"])
             if not all(isinstance(cell, dict) for cell in self._cells.values()):
                 raise ValueError("cells that are no objects")
         except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -36,12 +36,8 @@ class Cells:
                 f"{path}: expected the cells of this recipe, got another file: {error}."
                 f" {checkpoint.ANEW}"
             ) from error
-        if began != settings:
-            raise ValueError(
-                f"resume: expected {began} as in the run to continue ({path}), got"
-                f" {settings}. Resume with what it began with, or train anew with"
-                " another --out"
-            )
+        checkpoint.require_same(path, began, self.settings)
+        print(f"resuming {path}")
 
     @contextmanager
     def filling(self) -> Iterator[None]:
