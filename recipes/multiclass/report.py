@@ -3,8 +3,6 @@
 import statistics
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -34,17 +32,10 @@ def write(config: Any, sets: list[Samples], cells: Cells) -> dict[str, float]:
     files.write_table(config.out / "accuracy.csv", scores)
     figure = draw_scores(scores, sets)
     files.write_figure(config.out / "accuracy.png", figure, dpi=150)
-    settings = {name: readable(value) for name, value in asdict(config).items()}
-    content = {"settings": settings, "result": result, "fits": scores}
+    content = {"settings": config.as_json(), "result": result, "fits": scores}
     files.write_json(config.out / "metrics.json", content)
     print(f"\nsee {config.out}: metrics.json, accuracy.csv, accuracy.png")
     return result
-
-
-def readable(value: Any) -> Any:
-    if isinstance(value, Path):
-        return str(value)
-    return [readable(x) for x in value] if isinstance(value, tuple) else value
 
 
 def score_row(samples: Samples, log2_c: int, tolerance: float, cells: Cells) -> Row:

@@ -2,8 +2,6 @@
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from ocr import figures
@@ -31,7 +29,7 @@ def write(config: Any, words: Words, cells: Cells) -> dict[str, float]:
         figures.gaps(out / written[-1], mine, config.lam, config.tol)
     result = chief_numbers(runs)
     content = {
-        "settings": {name: readable(value) for name, value in asdict(config).items()},
+        "settings": config.as_json(),
         "words": str(words),
         "result": result,
         "variants": [without_lists(row) for row in runs],
@@ -39,12 +37,6 @@ def write(config: Any, words: Words, cells: Cells) -> dict[str, float]:
     files.write_json(out / "metrics.json", content)
     print(f"\nsee {out}: {', '.join(written)}")
     return result
-
-
-def readable(value: Any) -> Any:
-    if isinstance(value, Path):
-        return str(value)
-    return [readable(x) for x in value] if isinstance(value, tuple) else value
 
 
 def without_lists(row: Row) -> Row:

@@ -1,7 +1,9 @@
 """Options of a recipe about the folder of its run."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -36,3 +38,9 @@ class OutputsOfFits(Outputs):
     def checkpoint(self) -> Path:
         """Results of the fits, for ``--resume``."""
         return self.out / "cells.json"
+
+    def as_json(self) -> dict[str, Any]:
+        """All options but those of the folder, which change no number."""
+        folder = {field.name for field in fields(Outputs)}
+        given = {name: x for name, x in vars(self).items() if name not in folder}
+        return json.loads(json.dumps(given, default=str))

@@ -72,7 +72,9 @@ def test_decisions(regrets, drawn, tmp_path):
     }
     shortest_path.draw(config, found)
     check(drawn[0])
-    colours = {line.get_color() for panel in drawn[0].axes for line in panel.lines}
+    lines = [line for panel in drawn[0].axes for line in panel.lines]
+    # there are no outliers
+    colours = {line.get_color() for line in lines if len(line.get_xdata())}
     assert colours == set(shortest_path.COLOURS.values())
 
 
