@@ -66,6 +66,42 @@ def test_entropies_of_nearly_sure_chains_keep_their_digits(gap, dtype, rows):
     )
 
 
+def special(kind, T, S, dtype, generator):
+    """Emissions and transitions whose probabilities are exact, tied or far apart."""
+
+    def small(low, high, *shape):
+        return torch.randint(low, high, shape, generator=generator).to(dtype)
+
+    if kind == "dyadic":
+        return (0.5 ** small(0, 4, T, S)).log(), (0.5 ** small(0, 4, S, S)).log()
+    if kind == "integers":
+        return small(-1, 2, T, S), small(-1, 2, S, S)
+    return small(0, 1, T, S), -650 * small(0, 2, S, S) - small(0, 2, S, S)
+
+
+@pytest.mark.parametrize("kind", ["dyadic", "integers", "far moves"])
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_entropies_of_exact_halves_and_of_ties_are_those_of_the_enumeration(
+    kind, dtype
+):
+    generator = torch.Generator().manual_seed(0)
+    for T, S in 10 * [(1, 3), (2, 2), (2, 3), (3, 4), (4, 2)]:
+        emissions, moves = special(kind, T, S, dtype, generator)
+        ys = torch.cartesian_prod(*[torch.arange(S)] * T).reshape(-1, T)
+        scores = emissions.double()[torch.arange(T), ys].sum(1)
+        scores += moves.double()[ys[:, :-1], ys[:, 1:]].sum(1)
+        expected = torch.distributions.Categorical(logits=scores).entropy()
+        found = Chain(emissions[None], moves).entropy()[0]
+        tolerance = 1e-6 if dtype == F32 else 1e-12
+        assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_the_entropy_beside_a_probability_of_one_half():
+    emissions = torch.tensor([[[0.5, 0.2, 0.3]]], dtype=F64).log()
+    found = Chain(emissions, torch.zeros(3, 3, dtype=F64)).entropy().item()
+    assert found == pytest.approx(1.0296530140645737, rel=1e-14)
+
+
 def test_log_space_adds_start_and_emissions_in_float64():
     # the gap is lost if their sum is rounded to float32
     start = torch.tensor([10_000.1, -10_000.3, 7_000.7])

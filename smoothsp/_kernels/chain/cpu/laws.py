@@ -113,8 +113,7 @@ def covariance(first, last, chain, weights, out):
 def entropy(first, last, chain, value):
     """Fill value[B] with the entropy of each row, in nats.
 
-    Of a state that is nearly certain, with p = 1 - q, the term is ``p log1p(q / p)``:
-    its ``log p`` would lose the digits of q.
+    The term of the likeliest state is `_likeliest_term`.
     """
     chain = Chain(*chain)
     kept = _room(chain)
@@ -133,14 +132,18 @@ def entropy(first, last, chain, value):
         for n in range(1, N):
             found, before = before, found
             _uncertainties(b, n, chain, kept, before, found)
-        rest = 0.0
+        rest = likeliest = 0.0
         for j in range(S):
             p = kept.last[j]
             value[b] += p * found[j]
-            if 0 < p <= 0.5:
-                rest += p
-                value[b] -= p * math.log(p)
-        value[b] += max_of(_of_the_likely(splat(rest)))
+            less, likeliest = min(p, likeliest), max(p, likeliest)
+            rest += less
+            if less > 0:
+                value[b] -= less * math.log(less)
+        likeliest_term = _likeliest_term(
+            splat(rest), splat(likeliest), splat(math.log(likeliest))
+        )
+        value[b] += max_of(likeliest_term)
 
 
 @kernel
@@ -431,7 +434,7 @@ def _uncertainties(b, n, chain, kept, earlier, found):
     """Fill H_n from ``earlier``, that is H_{n-1}."""
     S, P = kept.moves.shape
     conditionals = span(_conditionals(b, n, chain, kept))
-    zero, half, least = splat(ZERO), splat(HALF), splat(FINITE)
+    zero, least = splat(ZERO), splat(FINITE)
     if not chain.shared:
         _fill_scores(_step_of(b, n, chain), kept.tops[n], chain, kept.edges)
     for j in range(0, P, V):
@@ -441,16 +444,20 @@ def _uncertainties(b, n, chain, kept, earlier, found):
     scores, log_sums, shares = span(kept.edges), span(kept.log_sums), span(kept.shares)
     for j in range(0, P, V):
         c, share = larger(load(log_sums, n * P + j), least), load(shares, j)
-        rest = total = lost = zero
+        rest = total = lost = likeliest = log_likeliest = zero
         for i in range(S):
             e = i * P + j
             p = splat_at(before, i) * load(conditionals, e) * share
             log_p = splat_at(logs, i) + load(scores, e) - c
-            less = where_below(half, p, zero, p)
+            less = where_below(likeliest, p, likeliest, p)
+            log_less = where_below(likeliest, p, log_likeliest, log_p)
+            log_likeliest = where_below(likeliest, p, log_p, log_likeliest)
+            likeliest = larger(p, likeliest)
             rest = rest + less
-            lost = fma(less, log_p, lost)
+            lost = fma(less, log_less, lost)
             total = fma(p, splat_at(past, i), total)
-        store(span(found), j, total - lost + _of_the_likely(rest))
+        likeliest_term = _likeliest_term(rest, likeliest, log_likeliest)
+        store(span(found), j, total - lost + likeliest_term)
 
 
 @subroutine
@@ -465,16 +472,17 @@ def _fill_scores(step, top, chain, out):
 
 
 @subroutine
-def _of_the_likely(rest):
-    """``-p log p`` of p = 1 - rest where that is above a half, else 0.
+def _likeliest_term(rest, p, log_p):
+    """``-p log p`` of the likeliest state; ``rest`` is the sum of the others.
 
+    If rest is below a half, p is 1 - rest: log p loses the digits of a small rest.
     ``log(1 - rest)`` as Kahan has it: the error of p cancels in ``log p / (1 - p)``.
     """
-    zero, one = splat(ZERO), splat(ONE)
-    p = where_below(rest, splat(HALF), one - rest, one)
-    held = one - p
-    minus_log = where_below(zero, held, rest * (log(p) / held), zero - rest)
-    return where_below(rest, splat(HALF), zero - p * minus_log, zero)
+    zero, one, half = splat(ZERO), splat(ONE), splat(HALF)
+    q = where_below(rest, half, one - rest, one)
+    held = one - q
+    minus_log = where_below(zero, held, rest * (log(q) / held), zero - rest)
+    return where_below(rest, half, zero - q * minus_log, zero - p * log_p)
 
 
 @subroutine
