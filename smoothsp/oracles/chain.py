@@ -273,8 +273,9 @@ class Chain(ReadOnly, Summed):
                 return ahead.to(chain.emissions.dtype)
             gold, real = chain._real_labels(y)
             found = viterbi.best_of(buffers, gold, cost_scale)[1]
-            wrong = ((found != gold) & real).sum(1) * cost_scale
-            ahead = chain._exact_score(found).less(chain._exact_score(gold)) + wrong
+            wrong = ((found != gold) & real).sum(1).to(chain.emissions.dtype)
+            ahead = chain._exact_score(found).less(chain._exact_score(gold))
+            ahead = ahead + wrong * cost_scale
             # below 0 only where rounding hid that gold is the best
             return torch.where(ahead < 0, ahead - ahead.detach(), ahead)
 

@@ -383,12 +383,13 @@ def test_the_default_dtype_changes_no_answer(kind):
         return answers(built) | {"hinge": hinge, "nll": F.crf_nll(built, y)}
 
     before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        found = ask()
-    finally:
-        torch.set_default_dtype(before)
-    assert_close(found, ask(), rtol=0, atol=0)
+    for default in (torch.float64, torch.bfloat16):
+        torch.set_default_dtype(default)
+        try:
+            found = ask()
+        finally:
+            torch.set_default_dtype(before)
+        assert_close(found, ask(), rtol=0, atol=0)
 
 
 # a step that shares no factor with the number of smoothings meets all of them

@@ -235,3 +235,22 @@ def first_stuck(open_, mask):
 
 def move(moves, b, t):
     return moves if moves.dim() == 2 else moves[b, t - 1]
+
+
+@pytest.mark.parametrize("default", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("by_step", [False, True])
+def test_costs_are_of_the_dtype_of_the_chain_whatever_the_default(by_step, default):
+    moves = (1, 2, 2, 2) if by_step else (2, 2)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(default)
+    try:
+        chain = Chain(
+            torch.tensor([[[0.0, 1.0]] * 3], dtype=torch.float64),
+            torch.zeros(moves, dtype=torch.float64),
+        )
+        y = torch.zeros(1, 3, dtype=torch.int64)
+        found = StructuralHinge(cost_scale=0.1)(chain, y)
+    finally:
+        torch.set_default_dtype(before)
+    assert found.dtype == torch.float64
+    assert found.item() == pytest.approx(3.3, rel=1e-15)
