@@ -159,10 +159,12 @@ class LabelledSpanningTree(SearchStructure, Divergences):
 
     def max_marginals(self, name: str = "arcs") -> Float[Tensor, "batch h m label"]:
         """Highest score of a tree that has each arc with each label."""
-        arcs, top = self.arcs.detach(), self.arcs.detach().amax(3)
+        arcs = self.arcs.detach().double()
+        top = arcs.amax(3)
         best = self._trees(top).max_marginals(name)
         loss = torch.where(best > -torch.inf, best - top, -torch.inf)
-        return loss[..., None] + torch.where(self._reads(name), arcs, 0)
+        found = loss[..., None] + torch.where(self._reads(name), arcs, 0)
+        return found.to(self.arcs.dtype)
 
     # Sums ------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 from torch.testing import assert_close
 
 from smoothsp.oracles import Chain, Multiclass, Subset
@@ -33,6 +34,15 @@ def test_max_marginals_are_the_best_scores_with_each_part(kind, seed):
         assert_close(found, expected, **CLOSE)
     with pytest.raises(ValueError, match="name: "):
         built.max_marginals("none")
+
+
+@pytest.mark.parametrize("kind", SUMMED)
+def test_max_marginals_far_from_zero_reach_the_best_score(kind):
+    case = draw(kind, 0, forbid=False).map(lambda x: (x.sin() + 1e4).float())
+    built = case.structure()
+    found, best = built.max_marginals().flatten(1).amax(1), built.decode()[0]
+    rows = built.lengths > 0
+    assert_close(found[rows], best[rows], rtol=1.2e-7, atol=0)
 
 
 def pair(kind, seed):
@@ -74,6 +84,20 @@ def test_divergences_and_their_gradients_are_those_of_the_enumeration(kind, seed
         assert_close(x, torch.zeros_like(x) if y is None else y, **CLOSE)
     assert_close(one.kl(one), torch.zeros(len(p)).double(), rtol=0, atol=1e-12)
     assert_close(one.cross_entropy(one), one.entropy(), **CLOSE)
+
+
+@every_kind
+def test_divergences_of_no_rows_are_empty(kind):
+    case = draw(kind, 0)
+    potentials = {
+        n: x if n in case.shared else x[:0] for n, x in case.potentials.items()
+    }
+    options = {
+        n: x[:0] if isinstance(x, Tensor) else x for n, x in case.options.items()
+    }
+    built = case.build(**potentials, **options)
+    for found in (built.cross_entropy(built), built.kl(built)):
+        assert found.shape == (0,)
 
 
 @pytest.mark.parametrize("kind", thinned([*KINDS, *SUMMED], 4))

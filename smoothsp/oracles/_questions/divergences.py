@@ -97,12 +97,17 @@ def _expected(p: Any, scores: dict[str, Tensor]) -> Tensor:
     for name, x in scores.items():
         chances = p.marginals(name)
         never = x.isneginf()
-        barred.append((never & (chances > 0)).reshape(len(chances), -1).any(1))
+        barred.append(_by_row(never & (chances > 0)).any(1))
         # what no output reads may be anything
         usable = torch.where(x.isfinite(), x, 0)
-        found.append((chances * usable).reshape(len(chances), -1).sum(1))
+        found.append(_by_row(chances * usable).sum(1))
     mean = torch.stack(found).sum(0)
     return mean.masked_fill(torch.stack(barred).any(0), -torch.inf)
+
+
+def _by_row(x: Tensor) -> Tensor:
+    """Entries of each row, ``(batch, entries)``; a row may be one number."""
+    return x[..., None].flatten(1)
 
 
 def _check_comparable(p: Divergences, q: object) -> None:

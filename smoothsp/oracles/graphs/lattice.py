@@ -92,7 +92,7 @@ class Lattice(CircuitStructure):
         if laid_out.sizes is not None:
             size = laid_out.sizes.to(arcs.device).expand(B).clone()
         built = topology(_paths, E, laid_out.graphs)
-        which = laid_out.which if rows > 1 else 0
+        which = 0 if rows == 1 else laid_out.which
         self._given = index.clone().expand(B, E, 2) if laid_out.renumbered else None
         super().__init__(
             built, {"arcs": arcs}, roots=built.root(which), lengths=size, shape=(E,)
