@@ -8,7 +8,7 @@ from smoothsp.oracles import PictorialStructure
 from tests.truth.circuits.cases import Case, strings
 
 PARENTS = torch.tensor([2, 2, -1])
-ANCHORS = torch.tensor([[0.0, 1.0], [-0.75, 0.5], [3.0, 0.0]])
+ANCHORS = [[0.0, 1.0], [-0.75, 0.5], [3.0, 0.0]]
 H, W = 2, 2
 
 
@@ -17,12 +17,13 @@ class Springs(Case):
     """What springs cost depends on how long they are."""
 
     def score(self, b, y):
+        anchors = torch.tensor(self.options["anchors"] or [[0.0] * 2] * 3).double()
         total = sum(
             self.potentials["parts"][b, p, r, c] for p, (r, c) in enumerate(y.tolist())
         )
         for p, parent in enumerate(PARENTS.tolist()):
             if parent >= 0:
-                x, z = (y[p] - y[parent] - ANCHORS[p].double()).tolist()
+                x, z = (y[p] - y[parent] - anchors[p]).tolist()
                 weights = self.potentials["deformation"][b, p]
                 total = total - weights[0] * x - weights[1] * x * x
                 total = total - weights[2] * z - weights[3] * z * z
@@ -40,7 +41,7 @@ def squares_of_springs(potentials):
     return {**potentials, "deformation": x}
 
 
-def case(generator):
+def case(generator, anchors=ANCHORS):
     places = [torch.tensor(divmod(n, W)) for n in range(H * W)]
     outputs = [
         torch.stack([places[n] for n in numbers]) for numbers in strings(H * W, 3)
@@ -55,7 +56,7 @@ def case(generator):
         "parts": torch.zeros(4, 3, H, W).double(),
         "deformation": torch.zeros(4, 3, 4).double(),
     }
-    options = {"parents": PARENTS.tolist(), "anchors": ANCHORS.tolist()}
+    options = {"parents": PARENTS.tolist(), "anchors": anchors}
     return Springs(
         build,
         potentials,
@@ -69,6 +70,5 @@ def case(generator):
 
 def build(parts, deformation, parents, anchors):
     # not tensors among the options, which have an entry for each row
-    return PictorialStructure(
-        parts, deformation, torch.tensor(parents), torch.tensor(anchors)
-    )
+    given = None if anchors is None else torch.tensor(anchors)
+    return PictorialStructure(parts, deformation, torch.tensor(parents), given)
