@@ -89,7 +89,13 @@ class Chain(ReadOnly, Summed):
         mask: Tensor | None = None,
     ) -> None:
         given = emissions, transitions, start, end, lengths, mask
-        put(self, "_buffers", looked_at(chain_buffers(*given)))
+        buffers = chain_buffers(*given)
+        first, moves, *ends = buffers.potentials
+        potentials = {"emissions": first, "transitions": moves}
+        if not (start is None and end is None):
+            potentials |= {"start": ends[0], "end": ends[1]}
+        self._record_versions(potentials)
+        put(self, "_buffers", looked_at(buffers))
 
     def _of(self, buffers: ChainBuffers) -> "Chain":
         """The chain of other buffers, trusted to be sound."""
@@ -288,7 +294,8 @@ class Chain(ReadOnly, Summed):
         Returns
         -------
         value
-            ``(batch,)``. Never below the score of any labels, not even by rounding.
+            ``(batch,)``, added up in float64. Never below the score of any labels, not
+            even by rounding.
         y
             ``(batch, time)`` int64, -1 at masked positions.
 
@@ -404,7 +411,8 @@ class Chain(ReadOnly, Summed):
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Log-probability of the labels y: ``score(y) - log_partition()``, at most 0.
 
-        The difference is accurate however large the scores are.
+        The difference is taken in float64 and rounded once. For N positions and
+        potentials up to M, its error is about N M 2^-52: 1e-6 for 10 potentials of 1e9.
         """
         y = checks.labels(y, self.emissions)
         if is_eager():

@@ -119,6 +119,7 @@ class IntegerProgram(ReadOnly):
                 "torch.func do not provide; call it outside of them"
             )
         scores = checks.potentials("scores", scores)
+        self._record_versions({"scores": scores})
         if scores.dim() != 2:
             raise ValueError(f"scores: expected (batch, N), got {tuple(scores.shape)}")
         B, N = scores.shape

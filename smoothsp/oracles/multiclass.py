@@ -50,6 +50,7 @@ class Multiclass(ReadOnly, Divergences):
 
     def __init__(self, scores: Tensor, mask: Tensor | None = None) -> None:
         scores = checks.potentials("scores", scores)
+        self._record_versions({"scores": scores})
         if scores.dim() != 2 or (scores.shape[1] < 1 and mask is None):
             raise ValueError(
                 "scores: expected (batch, candidate) with at least one candidate, got "

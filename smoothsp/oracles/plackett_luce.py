@@ -70,6 +70,7 @@ class PlackettLuce(ReadOnly):
 
     def __init__(self, scores: Tensor, places: int | None = None) -> None:
         scores = checks.potentials("scores", scores)
+        self._record_versions({"scores": scores})
         if scores.dim() != 2:
             raise ValueError(f"scores: expected (batch, N), got {tuple(scores.shape)}")
         N = scores.shape[1]

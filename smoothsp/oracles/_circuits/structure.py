@@ -143,6 +143,7 @@ class CircuitStructure(ReadOnly, Divergences):
         if not trusted:
             potentials, shared = _checked(potentials, shared)
         self._hold(dict(potentials), dict(shared))
+        self._record_versions({**potentials, **shared})
         B, device = len(self._main), self._main.device
         if not trusted and isinstance(lengths, Tensor):
             lengths = checks.integers("lengths", lengths, device)
@@ -158,12 +159,12 @@ class CircuitStructure(ReadOnly, Divergences):
         validate(self, next(iter(self._own)))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: x for name, x in vars(self).items() if name != "_proven"}
+        return super().__getstate__() | {"_proven": None}
 
     def _hold(self, own: dict[str, Tensor], shared: dict[str, Tensor]) -> None:
         # the potentials that a cost is added to
         main = next(iter(own.values()))
-        given = {"_own": own, "_common": shared, "_main": main}
+        given = {"_own": own, "_common": shared, "_main": main, "_proven": None}
         self.__dict__.update(own, **shared, **given)
 
     def _like(self: Self, own: dict[str, Tensor], shared: dict[str, Tensor]) -> Self:

@@ -57,6 +57,7 @@ class SearchStructure(ReadOnly):
     def __init__(self, potentials: dict[str, Tensor], shape: tuple[int, ...]) -> None:
         self.shape = shape
         self._hold(potentials)
+        self._record_versions(potentials)
         blame = next(iter(potentials))
         if self._look(blame):
             self._require_outputs(blame)

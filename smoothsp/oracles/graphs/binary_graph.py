@@ -120,6 +120,7 @@ class BinaryGraph(SearchStructure):
         self._graph = graph
         self.shape = tuple(nodes.shape[1:-1])
         self._hold({"nodes": nodes, "edges": edges})
+        self._record_versions(self._own)
         if not checks.values_are_there():
             return
         barred = self._look("nodes")
@@ -150,7 +151,7 @@ class BinaryGraph(SearchStructure):
             )
         B, H, W, _ = nodes.shape
         sizes = {"down": (max(H - 1, 0), W), "right": (H, max(W - 1, 0))}
-        flat = []
+        flat, potentials = [], {"nodes": nodes}
         for (name, size), x in zip(sizes.items(), (down, right), strict=True):
             given = checks.potentials(name, x)
             rest = tuple(given.shape[3:])
@@ -159,6 +160,7 @@ class BinaryGraph(SearchStructure):
                 words = f"{(B, *size)} or {(B, *size, 2, 2)}"
                 raise ValueError(f"{name}: expected {words}, got {tuple(given.shape)}")
             checks.like(name, given, "nodes", nodes)
+            potentials[name] = given
             flat.append(given.reshape(B, size[0] * size[1], *rest))
         if flat[0].dim() != flat[1].dim():
             flat = [_both_ways(x) for x in flat]
@@ -169,6 +171,7 @@ class BinaryGraph(SearchStructure):
             # who calls this knows no edges: theirs are those down, then those right
             words = str(error).replace("edges:", "down, right:", 1)
             raise ValueError(words) from None
+        found._record_versions(potentials)
         return found
 
     @property
