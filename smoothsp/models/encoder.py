@@ -1,11 +1,12 @@
 """Vectors of words in their context: a pretrained encoder at first sub-words."""
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from smoothsp.models import encoder_config
 
 __all__ = ["Encoder", "Pieces"]
 
@@ -87,18 +88,27 @@ class Encoder(nn.Module):
     ) -> "Encoder":
         """Load the encoder that transformers finds under a name or in a folder.
 
+        Code from there never runs, and a folder opens no connection.
+
         Raises
         ------
         ModuleNotFoundError
             Without the extra ``hugging-face``.
         ValueError
-            If there is none, or its tokenizer is not a fast one.
+            If there is none, if it is no text encoder of
+            ``encoder_config.MODEL_TYPES``, or if its tokenizer is not a fast one.
         """
-        hub = _transformers()
+        hub = encoder_config.transformers_of("encoder")
+        safe = encoder_config.safe_options(name)
         try:
-            model = hub.AutoModel.from_pretrained(str(name), dtype=torch.float32)
+            found, _ = hub.PretrainedConfig.get_config_dict(str(name), **safe)
+            place = f"{name}/config.json"
+            about = encoder_config.configuration(found, place, strict=False)
+            model = hub.AutoModel.from_pretrained(
+                str(name), config=about, dtype=torch.float32, **safe
+            )
             tokenizer = hub.AutoTokenizer.from_pretrained(
-                str(name), use_fast=True, add_prefix_space=True
+                str(name), use_fast=True, add_prefix_space=True, **safe
             )
         except (OSError, ValueError, KeyError) as error:
             said = " ".join(str(error).split())[:200]
@@ -123,19 +133,33 @@ class Encoder(nn.Module):
     @classmethod
     def described(cls, about: dict[str, Any], tokenizer: str) -> "Encoder":
         """Create the network of a ``description``, with random weights."""
-        hub = _transformers()
+        hub = encoder_config.transformers_of("encoder")
         from tokenizers import Tokenizer
 
-        model = hub.AutoModel.from_config(hub.AutoConfig.for_model(**about["model"]))
-        cut = Tokenizer.from_str(tokenizer)
-        mixed, context = about.get("mixed", False), about.get("context", 0)
-        return cls(model, cut, about["longest"], about["padding"], mixed, context)
+        if not isinstance(about, dict):
+            found = type(about).__name__
+            raise ValueError(f"encoder: expected a JSON object, got {found}")
+        sizes = {name: about.get(name) for name in ("longest", "padding", "context")}
+        for name, value in sizes.items():
+            most = encoder_config.MOST
+            if type(value) is not int or not 0 <= value <= most:
+                raise ValueError(f"encoder.{name}: expected 0 to {most}, got {value!r}")
+        mixed = about.get("mixed")
+        if not isinstance(mixed, bool):
+            raise ValueError(f"encoder.mixed: expected true or false, got {mixed!r}")
+        config = encoder_config.configuration(about.get("model"), "encoder.model")
+        try:
+            model = hub.AutoModel.from_config(config, trust_remote_code=False)
+            cut = Tokenizer.from_str(tokenizer)
+            return cls(model, cut, mixed=mixed, **sizes)
+        # whatever transformers and tokenizers make of wrong numbers
+        except Exception as error:
+            raise ValueError(f"encoder: {type(error).__name__}: {error}") from error
 
     def description(self) -> dict[str, Any]:
         """Description besides weights and tokenizer, as JSON values."""
-        about: Any = self.model.config
         return {
-            "model": json.loads(about.to_json_string(use_diff=False)),
+            "model": encoder_config.known_fields(self.model.config),
             "longest": self.longest,
             "padding": self.padding,
             "mixed": self.mix is not None,
@@ -222,14 +246,3 @@ def _cut(windows: list[Any], words: int) -> Cut:
 
 def _first_real(window: Any) -> int:
     return next(n for n, word in enumerate(window.word_ids) if word is not None)
-
-
-def _transformers() -> Any:
-    try:
-        import transformers
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f'encoder: needs {error.name}: pip install "smoothsp[hugging-face]"',
-            name=error.name,
-        ) from error
-    return transformers

@@ -11,10 +11,11 @@ import hashlib
 import json
 import os
 import secrets
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 __all__ = [
     "CONFIG",
@@ -29,13 +30,26 @@ __all__ = [
 ]
 
 CONFIG, NEW = "config.json", ".new"
+# Bytes of a JSON file, and of a file's name: a save adds some to each of 255.
+MOST_JSON, LONGEST_NAME = 2**26, 200
+CHUNK = 2**20
 
 
 def place_of(folder: object) -> Path:
-    """The folder, if it is a path."""
+    """The folder, if it is a path that there may be."""
     if not isinstance(folder, str | os.PathLike):
         raise TypeError(f"folder: expected a path, got {type(folder).__name__}")
-    return Path(folder)
+    place = Path(folder)
+    try:
+        place.exists()
+        os.fsencode(place)
+        if "\0" not in str(place):
+            return place
+        said = "one with a NUL character"
+    except (OSError, ValueError) as error:
+        said = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+    shown = repr(str(place))[:LONGEST_NAME]
+    raise ValueError(f"folder: expected the path of a folder, got {shown} ({said})")
 
 
 def write(folder: Path, config: dict[str, Any], files: Mapping[str, bytes]) -> None:
@@ -82,13 +96,13 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         raise FileNotFoundError(
             f"{folder}: expected the folder of a model, got {there}"
         )
-    found = path.read_bytes()
+    found = _bytes(path)
     while True:
         try:
             return _of_config(folder, found)
         except ValueError:
             # a save meanwhile: what was missing is of the model before
-            before, found = found, path.read_bytes()
+            before, found = found, _bytes(path)
             if found == before:
                 raise
 
@@ -111,7 +125,7 @@ def json_bytes(value: dict[str, Any]) -> bytes:
 def as_json(path: Path, content: bytes) -> dict[str, Any]:
     """A JSON object."""
     try:
-        found = json.loads(content)
+        found = json.loads(content, object_pairs_hook=_each_once)
     except RecursionError as error:
         raise ValueError(
             f"{path}: expected JSON, got brackets that nest too deep"
@@ -129,20 +143,24 @@ def _of_config(folder: Path, content: bytes) -> tuple[dict[str, Any], dict[str, 
     sums = config.pop("files", None)
     if not isinstance(sums, dict) or not all(isinstance(x, str) for x in sums.values()):
         raise ValueError(f"{path}: expected the checksums of files, got no 'files'")
+    for name in sums:
+        if not _is_name(name):
+            shown = ascii(name) if len(name) <= LONGEST_NAME else f"{ascii(name[:20])}..."
+            raise ValueError(
+                f"{path}: expected names of files as keys of 'files', got {shown}"
+            )
     return config, {name: _content(folder, name, sums[name]) for name in sums}
 
 
 def _content(folder: Path, name: str, checksum: str) -> bytes:
-    if Path(name).name != name or name in ("", ".", "..", CONFIG):
-        raise ValueError(f"{folder / CONFIG}: expected names of files, got {name!r}")
     found = False
     # a save may rename the second to the first between the looks at them
     for path in (folder / name, folder / (name + NEW), folder / name):
         if not path.is_file():
             continue
         with suppress(FileNotFoundError):
-            content, found = path.read_bytes(), True
-            if hashlib.sha256(content).hexdigest() == checksum:
+            content, found = _bytes(path, checksum), True
+            if content is not None:
                 return content
     if not found:
         raise ValueError(f"{folder}: expected a file {name}, got none; copy it, too")
@@ -152,16 +170,64 @@ def _content(folder: Path, name: str, checksum: str) -> bytes:
     )
 
 
+def _is_name(name: str) -> bool:
+    """Whether a file in a folder may have this name, on any system."""
+    try:
+        fits = 0 < len(name.encode()) <= LONGEST_NAME
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    outside = name in (".", "..", CONFIG) or any(x in name for x in "/\\\0")
+    return fits and not outside
+
+
+@overload
+def _bytes(path: Path) -> bytes: ...
+
+
+@overload
+def _bytes(path: Path, checksum: str) -> bytes | None: ...
+
+
+def _bytes(path: Path, checksum: str | None = None) -> bytes | None:
+    """What is in a file; None, and no memory taken, if it has another checksum."""
+    size = path.stat().st_size
+    if ".json" in path.suffixes and size > MOST_JSON:
+        raise ValueError(
+            f"{path}: expected JSON of at most {MOST_JSON} bytes, got {size}"
+        )
+    with path.open("rb") as source:
+        if checksum is not None:
+            digest = hashlib.sha256()
+            while chunk := source.read(CHUNK):
+                digest.update(chunk)
+            if digest.hexdigest() != checksum:
+                return None
+            source.seek(0)
+        return source.read()
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, if no key is there twice: readers differ in which they take."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        [(key, _)] = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key {ascii(key[:LONGEST_NAME])} twice in an object")
+    return found
+
+
 def _finish(folder: Path) -> None:
     """Let the files that config.json means take their places; drop what it does not."""
+    path = folder / CONFIG
+    if not path.is_file():
+        return
     try:
-        sums = json.loads((folder / CONFIG).read_bytes())["files"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        sums = as_json(path, _bytes(path)).get("files")
+    except ValueError:
         return
     for name, checksum in sums.items() if isinstance(sums, dict) else ():
-        new = folder / (str(name) + NEW)
-        if Path(str(name)).name == name and new.is_file():
-            if hashlib.sha256(new.read_bytes()).hexdigest() == checksum:
+        new = folder / (name + NEW)
+        if _is_name(name) and new.is_file():
+            if _bytes(new, str(checksum)) is not None:
                 os.replace(new, folder / name)
             else:
                 new.unlink()

@@ -3,7 +3,6 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +19,8 @@ __all__ = ["keep", "one_of", "require_sizes", "restored"]
 
 VOCABULARY, TOKENIZER = "vocabulary.json", "tokenizer.json"
 VERSION = 1
+# of integers that torch takes
+MOST_BUCKETS, MOST_LAYERS = 2**48, 1024
 Network = TypeVar("Network", bound=nn.Module)
 Build = Callable[[Mapping[str, Any], Vocabulary, list[str], Encoder | None], Network]
 
@@ -68,11 +69,9 @@ def restored(
             f"{len(listed)} of them"
         )
     # at first without memory: an edited file may ask for any amount of it
-    sketch = None
-    with suppress(ValueError), torch.device("meta"):
+    with torch.device("meta"):
         sketch, _ = _built(path, config, vocabulary, tokenizer, build)
-    if sketch is not None:
-        require_shapes(place / WEIGHTS, sketch, weights, said_by)
+    require_shapes(place / WEIGHTS, sketch, weights, said_by)
     network, labels = _built(path, config, vocabulary, tokenizer, build)
     set_weights(place / WEIGHTS, network, weights, said_by)
     return network, labels, vocabulary
@@ -92,10 +91,11 @@ def require_sizes(sizes: Any, *names: str) -> None:
     """Raise unless sizes of these names are positive, and ``dropout`` is a share."""
     for name in names:
         value = getattr(sizes, name)
-        if not isinstance(value, int) or value < 1:
+        most = MOST_LAYERS if name == "layers" else MOST_BUCKETS
+        if type(value) is not int or not 1 <= value <= most:
             raise ValueError(f"{name}: {value!r}")
     drop = sizes.dropout
-    if not isinstance(drop, int | float) or not 0 <= drop <= 1:
+    if type(drop) not in (int, float) or not 0 <= drop <= 1:
         raise ValueError(f"dropout: {drop!r}")
 
 
@@ -120,7 +120,7 @@ def _built(
                 raise ValueError(f"no {TOKENIZER}")
             encoder = Encoder.described(config["encoder"], tokenizer.decode())
         return build(config, vocabulary, labels, encoder), labels
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (KeyError, OverflowError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
             f"{path}: expected the description of a network, got an invalid one "
             f"({type(error).__name__}: {' '.join(str(error).split())[:200]})"
@@ -136,8 +136,10 @@ def _vocabulary(path: Path, content: bytes) -> Vocabulary:
     lists = ("words", "characters", "shapes")
     good = all(_strings(found[name]) for name in lists)
     good &= isinstance(found["affixes"], list) and all(map(_strings, found["affixes"]))
-    good &= isinstance(found["rare"], list)
-    good &= type(found["buckets"]) is int and found["buckets"] > 0
+    good &= type(found["buckets"]) is int and 0 < found["buckets"] <= MOST_BUCKETS
+    good &= isinstance(found["rare"], list) and all(
+        isinstance(x, bool) for x in found["rare"]
+    )
     if not good or len(found["rare"]) != len(found["words"]):
         raise ValueError(f"{path}: expected lists of strings as they were saved")
     listed = {name: found[name] for name in lists}

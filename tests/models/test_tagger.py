@@ -383,7 +383,7 @@ DAMAGE = {
     "sums": (lambda f: edit_config(f, files=3), "expected the checksums of files"),
     "way out": (
         lambda f: edit_config(f, files={"../x": "0"}),
-        "expected names of files, got '../x'",
+        "expected names of files as keys of 'files', got '../x'",
     ),
     "no sum": (
         lambda f: edit_config(f, files={}),

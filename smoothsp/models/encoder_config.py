@@ -1,0 +1,231 @@
+"""Configurations of text encoders as files have them, checked before transformers."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["MODEL_TYPES", "MOST", "configuration", "fields_of", "known_fields"]
+__all__ += ["safe_options", "transformers_of"]
+
+# Networks that need nothing but numbers: no files, no hub, no kernels, no code.
+MODEL_TYPES = (
+    "albert",
+    "bert",
+    "bert-generation",
+    "camembert",
+    "convbert",
+    "data2vec-text",
+    "deberta",
+    "deberta-v2",
+    "distilbert",
+    "electra",
+    "ernie",
+    "eurobert",
+    "ibert",
+    "longformer",
+    "megatron-bert",
+    "mobilebert",
+    "modernbert",
+    "mpnet",
+    "nomic_bert",
+    "nystromformer",
+    "rembert",
+    "roberta",
+    "roberta-prelayernorm",
+    "roformer",
+    "squeezebert",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+    "xmod",
+)
+# what these networks read from a configuration that has no default for it
+UNDECLARED = {
+    "bert": {"position_embedding_type"},
+    "deberta": {"talking_head"},
+    "deberta-v2": {
+        "attention_head_size",
+        "conv_act",
+        "conv_groups",
+        "conv_kernel_size",
+        "norm_rel_ebd",
+        "position_buckets",
+        "share_att_key",
+    },
+    "electra": {"position_embedding_type"},
+    "roberta": {"position_embedding_type"},
+    "xlm-roberta": {"position_embedding_type"},
+}
+# what configurations of any version of transformers say besides, and no network needs
+UNUSED = frozenset(
+    """
+    _attn_implementation_autoset _commit_hash _name_or_path architectures
+    bad_words_ids begin_suppress_tokens classifier_dropout cls_dropout
+    cross_attention_hidden_size decoder_start_token_id directionality
+    diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size
+    exponential_decay_length_penalty finetuning_task forced_bos_token_id
+    forced_eos_token_id gradient_checkpointing id2label label2id length_penalty
+    max_length min_length model_type no_repeat_ngram_size num_beam_groups num_beams
+    num_labels num_return_sequences output_past output_scores pooler_fc_size
+    pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type
+    prefix problem_type pruned_heads remove_invalid_values repetition_penalty
+    return_dict return_dict_in_generate suppress_tokens task_specific_params
+    temperature tf_legacy_loss tie_encoder_decoder tokenizer_class top_k top_p
+    torchscript transformers_version typical_p use_bfloat16
+    """.split()
+)
+# what loads code, files or other numbers than those of the network
+REFUSED = frozenset(
+    """
+    attn_implementation _attn_implementation _attn_implementation_internal backbone
+    backbone_config experts_implementation per_layer_config quantization_config
+    transformers_weights use_pretrained_backbone
+    """.split()
+)
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+MOST, MOST_LAYERS, MOST_LISTED, LONGEST = 2**24, 1024, 1024, 100
+# their product is the number of layers, for each of which modules are made
+REPEATED = (
+    "inner_group_num",
+    "languages",
+    "n_layers",
+    "num_feedforward_networks",
+    "num_hidden_groups",
+    "num_hidden_layers",
+)
+
+
+def transformers_of(argument: str) -> Any:
+    """The module transformers; ``argument`` needs it."""
+    try:
+        import transformers
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f'{argument}: needs {error.name}: pip install "smoothsp[hugging-face]"',
+            name=error.name,
+        ) from error
+    return transformers
+
+
+def safe_options(name: object) -> dict[str, Any]:
+    """Return the options of loaders: no code, and no connection for a folder."""
+    return {"trust_remote_code": False, "local_files_only": Path(str(name)).is_dir()}
+
+
+def configuration(about: object, place: str, strict: bool = True) -> Any:
+    """Return the configuration of a text encoder that a file describes.
+
+    Only fields of the encoder's own configuration are taken, with numbers within
+    bounds. Nothing in the description can name code, files or a hub.
+
+    Parameters
+    ----------
+    about
+        JSON object with ``model_type`` and other fields.
+    place
+        File and field, for messages.
+    strict
+        If False, unknown fields are left out, as in the files of the hub, which hold
+        many. They are an error otherwise.
+
+    Raises
+    ------
+    ValueError
+        If the model type is none of ``MODEL_TYPES``, a field is unknown, or its value
+        is out of bounds. The message names place and field.
+    """
+    found = fields_of(about, place, strict)
+    kind = found.pop("model_type")
+    try:
+        return transformers_of("encoder").CONFIG_MAPPING[kind](**found)
+    # whatever a configuration makes of wrong numbers
+    except Exception as error:
+        said = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"{place}: expected a configuration of {kind}, got one that transformers"
+            f" refuses ({type(error).__name__}: {said})"
+        ) from error
+
+
+def fields_of(about: object, place: str, strict: bool = True) -> dict[str, Any]:
+    """Return the fields that ``configuration`` takes, checked."""
+    if not isinstance(about, Mapping):
+        raise ValueError(
+            f"{place}: expected a JSON object, got {type(about).__name__}"
+        )
+    kind = about.get("model_type")
+    known = transformers_of("encoder").CONFIG_MAPPING
+    if kind not in MODEL_TYPES or kind not in known:
+        got = repr(kind)[:LONGEST]
+        raise ValueError(
+            f"{place}.model_type: expected a text encoder, one of "
+            f"{', '.join(name for name in MODEL_TYPES if name in known)}, got {got}"
+        )
+    taken = _taken(kind)
+    for name, value in about.items():
+        refused = name in REFUSED or (strict and name not in taken | UNUSED)
+        if refused and value is not None:
+            raise ValueError(
+                f"{place}.{_short(name)}: expected fields of a {kind} of transformers"
+                f" {transformers_of('encoder').__version__} only, got this one with"
+                f" the value {_short(value)}; remove it if you trust the rest"
+            )
+    found = {name: value for name, value in about.items() if name in taken}
+    for name, value in found.items():
+        _require_bounded(f"{place}.{name}", value)
+    sizes = [found.get(name) for name in REPEATED]
+    sizes = [len(x) if isinstance(x, list) else x for x in sizes]
+    layers = math.prod(x for x in sizes if isinstance(x, int))
+    if layers > MOST_LAYERS:
+        raise ValueError(
+            f"{place}: expected at most {MOST_LAYERS} layers, got {layers} by "
+            f"{', '.join(name for name in REPEATED if name in found)}"
+        )
+    dtype = found.get("dtype")
+    if dtype is not None and dtype not in DTYPES:
+        raise ValueError(
+            f"{place}.dtype: expected one of {', '.join(DTYPES)}, got {_short(dtype)}"
+        )
+    return {"model_type": kind, **found}
+
+
+def known_fields(config: Any) -> dict[str, Any]:
+    """Return the fields of a configuration that ``configuration`` takes back."""
+    taken = _taken(config.model_type)
+    written = json.loads(config.to_json_string(use_diff=False))
+    found = {name: x for name, x in written.items() if name in taken}
+    return {"model_type": config.model_type, **found}
+
+
+def _taken(kind: str) -> set[str]:
+    own = transformers_of("encoder").CONFIG_MAPPING[kind]().to_dict()
+    more = UNDECLARED.get(kind, set()) | {"dtype", "output_attentions"}
+    return (set(own) | more) - UNUSED - REFUSED
+
+
+def _require_bounded(place: str, value: Any, depth: int = 0) -> None:
+    """Raise unless a value is made of few numbers, none of them large."""
+    if isinstance(value, str):
+        good, expected = len(value) <= LONGEST, f"at most {LONGEST} characters"
+    elif value is None or isinstance(value, bool):
+        return
+    elif isinstance(value, int):
+        good, expected = abs(value) <= MOST, f"at most {MOST}"
+    elif isinstance(value, float):
+        good, expected = math.isfinite(value), "a finite number"
+    elif isinstance(value, list | dict) and depth < 3:
+        good, expected = len(value) <= MOST_LISTED, f"at most {MOST_LISTED} entries"
+        if good:
+            for part in value.values() if isinstance(value, dict) else value:
+                _require_bounded(place, part, depth + 1)
+    else:
+        good, expected = False, "numbers, strings, and lists of them"
+    if not good:
+        raise ValueError(f"{place}: expected {expected}, got {_short(value)}")
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    text = text.encode(errors="backslashreplace").decode()
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
