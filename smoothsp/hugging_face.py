@@ -3,7 +3,10 @@
 import inspect
 import json
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_args
 
 import torch
@@ -20,10 +23,12 @@ except ModuleNotFoundError as error:
 
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from smoothsp import schemes
+from smoothsp import losses, schemes
 from smoothsp.layers import LinearChain, LossName
+from smoothsp.models import encoder_config, files
+from smoothsp.models.weights import require_shapes_of_files
 
-__all__ = ["ChainConfig", "ChainForTokenClassification", "encode_words"]
+__all__ = ["ChainConfig", "ChainForTokenClassification", "ChainOutput", "encode_words"]
 
 IGNORED = -100
 SPECIAL, INSIDE, FIRST = range(3)
@@ -31,6 +36,14 @@ SPECIAL, INSIDE, FIRST = range(3)
 BLANKS = ("▁", "Ġ")
 # what a loader of transformers hands on to whatever it loads
 OF_THE_HUB = ("cache_dir", "force_download", "local_files_only", "revision", "token")
+# options that an encoder's configuration keeps
+OF_THE_ENCODER = ("attn_implementation", "output_attentions", "output_hidden_states")
+LABELS = ("id2label", "label2id", "num_labels")
+# labels as in B_PER, PER-B and b-per, which no scheme of smoothsp has
+NEARLY = (
+    re.compile(r"(?P<prefix>[BIOESLUMW])[-_:/.|].+", re.IGNORECASE),
+    re.compile(r".+[-_:/.|](?P<prefix>[BIOESLUMW])", re.IGNORECASE),
+)
 
 
 class ChainConfig(transformers.PretrainedConfig):  # type: ignore[misc]
@@ -49,12 +62,15 @@ class ChainConfig(transformers.PretrainedConfig):  # type: ignore[misc]
     classifier_dropout
         Dropout probability of the encoder's output.
     **others
-        Arguments of ``PretrainedConfig``, such as ``id2label``.
+        Arguments of ``PretrainedConfig``, such as ``id2label``, ``label2id`` or
+        ``num_labels``.
 
     Raises
     ------
     ValueError
-        For an unknown loss, and if ``id2label`` has labels of several schemes.
+        For an unknown loss, for an encoder that is none of
+        ``smoothsp.models.encoder_config.MODEL_TYPES``, for labels that contradict each
+        other, and if ``id2label`` has labels of several schemes, or nearly of one.
 
     Examples
     --------
@@ -67,6 +83,8 @@ class ChainConfig(transformers.PretrainedConfig):  # type: ignore[misc]
 
     model_type = "smoothsp-chain"
     has_no_defaults_at_init = True
+    # a Trainer collects all others as predictions
+    keys_to_ignore_at_inference = ("emissions", "words")
 
     def __init__(
         self,
@@ -82,18 +100,61 @@ class ChainConfig(transformers.PretrainedConfig):  # type: ignore[misc]
                 f"structured_loss: expected one of {', '.join(known)}, got "
                 f"{structured_loss!r}"
             )
+        if not isinstance(constrained, bool):
+            raise ValueError(
+                f"constrained: expected True or False, got {constrained!r}"
+            )
         if isinstance(encoder, dict):
-            encoder = transformers.AutoConfig.for_model(**encoder)
+            encoder = encoder_config.configuration(encoder, "encoder")
+        elif encoder is not None:
+            kind = getattr(encoder, "model_type", encoder)
+            encoder_config.require_text_encoder(kind, "encoder")
         self.encoder = encoder
         self.structured_loss = structured_loss
         self.constrained = constrained
         self.classifier_dropout = classifier_dropout
-        super().__init__(**others)
+        given = {name: others.pop(name) for name in LABELS if name in others}
+        super().__init__(**others, **_numbered(**given))
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **options: Any) -> Any:
+        """Create a configuration of the fields of a file, if all are known."""
+        _require_known(config_dict, "config.json")
+        return super().from_dict(config_dict, **options)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values; the encoder's are those that load again."""
+        found: dict[str, Any] = super().to_dict()
+        if self.encoder is not None:
+            found["encoder"] = encoder_config.known_fields(self.encoder)
+        return found
 
     @property
     def labels(self) -> list[str]:
         """Labels in the order of their numbers."""
         return [self.id2label[number] for number in range(self.num_labels)]
+
+
+@dataclass
+class ChainOutput(TokenClassifierOutput):  # type: ignore[misc]
+    """Output of a ``ChainForTokenClassification``.
+
+    ``model.chain.marginals(output.emissions, output.words)`` are the probabilities of
+    labels, and ``model.chain.structure(output.emissions, output.words)`` is the chain.
+    """
+
+    loss: Tensor | None = None
+    """Mean over words, if there are labels."""
+    logits: Tensor | None = None
+    """``(batch, time, label)`` max-marginals, in evaluation or without labels."""
+    hidden_states: tuple[Tensor, ...] | None = None
+    """Of each layer of the encoder, if asked for."""
+    attentions: tuple[Tensor, ...] | None = None
+    """Of each layer of the encoder, if asked for."""
+    emissions: Tensor | None = None
+    """``(batch, time, label)`` scores of labels."""
+    words: Tensor | None = None
+    """``(batch, time)`` bool: the first sub-word of each word."""
 
 
 class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore[misc]
@@ -185,31 +246,45 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
         Parameters
         ----------
         name
-            Folder, or name on the hub: of a saved model of this class, or of any
-            encoder that ``AutoModel`` loads.
+            Folder, or name on the hub: of a saved model of this class, or of a text
+            encoder that ``AutoModel`` loads. A folder opens no connection.
         tokenizer
             Tokenizer of the encoder; if absent, the tokenizer called ``name``.
         **options
-            For an encoder, ``id2label`` and other arguments of ``ChainConfig``. All
-            others are passed to ``PreTrainedModel.from_pretrained``.
+            Arguments of ``ChainConfig``: ``id2label``, ``label2id`` or ``num_labels``
+            for an encoder; for a saved model they rename its labels. Others are passed
+            to ``PreTrainedModel.from_pretrained``.
 
         Raises
         ------
         ValueError
-            If the options allow remote code, if there is no ``id2label``, or if the
-            tokenizer does not mark which sub-words begin a word.
+            If the options allow remote code, if there is no ``id2label``, if the
+            tokenizer does not mark which sub-words begin a word, or if ``config.json``
+            describes anything but a text encoder of
+            ``smoothsp.models.encoder_config.MODEL_TYPES`` and a chain.
         """
         _refuse_code(options)
-        config = options.get("config")
+        safe = encoder_config.safe_options(name)
+        hub = {key: options[key] for key in OF_THE_HUB if key in options} | {
+            key: value for key, value in safe.items() if value or key not in options
+        }
+        options |= hub
+        config = options.pop("config", None)
         if config is None:
-            hub = {key: options[key] for key in OF_THE_HUB if key in options}
-            config = transformers.AutoConfig.from_pretrained(
-                name, trust_remote_code=False, **hub
-            )
+            config = _described(name, hub, options)
+        about = getattr(config, "encoder", config)
+        for key in OF_THE_ENCODER:
+            if key in options:
+                key_there = f"_{key}" if key == "attn_implementation" else key
+                setattr(about, key_there, options.pop(key))
         if not isinstance(config, ChainConfig):
-            options["config"] = config
-            return cls._over(name, tokenizer, options)
-        found = super().from_pretrained(name, *args, **options)
+            return cls._over(name, tokenizer, config, hub, options)
+        if Path(name).is_dir():
+            _require_weights(Path(name), config)
+        del options["trust_remote_code"]
+        found = super().from_pretrained(
+            name, *args, config=config, use_safetensors=True, **options
+        )
         model = found[0] if isinstance(found, tuple) else found
         # these are in no file, and transformers leaves what is in none uninitialised
         rules = LinearChain(model.config.num_labels, _rules(model.config))
@@ -220,65 +295,106 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
         return found
 
     @classmethod
-    def _over(cls, name: Any, tokenizer: Any, options: dict[str, Any]) -> Any:
+    def _over(
+        cls,
+        name: Any,
+        tokenizer: Any,
+        about: Any,
+        hub: dict[str, Any],
+        options: dict[str, Any],
+    ) -> Any:
         """A fresh chain over a pretrained encoder."""
-        if options.get("id2label") is None:
+        names = (*LABELS, "return_dict", *inspect.signature(ChainConfig).parameters)
+        own = {key: options.pop(key) for key in names if key in options}
+        if not any(own.get(key) for key in LABELS):
             raise ValueError(
                 f"id2label: expected the labels of the chain over {name}, as in"
                 ' {0: "O", 1: "B-PER", 2: "I-PER"}, got none'
             )
-        names = ("id2label", *inspect.signature(ChainConfig).parameters)
-        own = {key: options.pop(key) for key in names if key in options}
-        about = options["config"]
+        # before the weights, which may have to be downloaded
+        config = ChainConfig(about, **own)
+        _rules(config)
         encoder = transformers.AutoModel.from_pretrained(
-            name, trust_remote_code=False, **_no_pooler(about), **options
+            name, config=about, **_no_pooler(about), **options
         )
         if tokenizer is None:
-            hub = {key: options[key] for key in OF_THE_HUB if key in options}
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                name, trust_remote_code=False, **hub
-            )
-        own["label2id"] = {label: int(n) for n, label in own["id2label"].items()}
-        model = cls(ChainConfig(encoder.config, **own), encoder)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(name, **hub)
+        config.encoder = encoder.config
+        model = cls(config, encoder)
         model.roles.copy_(_roles(tokenizer, len(model.roles)))
         return model.to(encoder.device, encoder.dtype)
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         labels: Tensor | None = None,
         word_starts: Tensor | None = None,
-    ) -> TokenClassifierOutput:
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> ChainOutput | tuple[Any, ...]:
         """Return the loss, and in evaluation mode the logits.
 
         Parameters
         ----------
-        input_ids, attention_mask, token_type_ids
+        input_ids, attention_mask, token_type_ids, position_ids
             ``(batch, time)``, as returned by a tokenizer.
         labels
             ``(batch, time)``: the label of each word at its first sub-word, -100
-            elsewhere, as returned by ``encode_words``.
+            elsewhere, as returned by ``encode_words``. A word with -100 is in the chain
+            if ``word_starts`` has it, and any label is right there.
         word_starts
             ``(batch, time)`` of 0 and 1: 1 at the first sub-word of each word. If
             absent, the positions with labels; without labels, the positions given by
             the vocabulary.
+        inputs_embeds
+            ``(batch, time, size)`` in place of ``input_ids``. Needs ``word_starts`` or
+            labels; special tokens are then not told from other sub-words.
+        output_attentions, output_hidden_states, return_dict
+            As in ``AutoModelForTokenClassification``.
 
         Returns
         -------
-        TokenClassifierOutput
-            ``loss``, the mean over words, if there are labels. ``logits``, float32
-            ``(batch, time, label)``, in evaluation mode or without labels.
+        ChainOutput
+            Or a tuple of its values if ``return_dict`` is False.
         """
+        inputs: dict[str, Any] = {
+            "input_ids": input_ids,
+            "token_type_ids": token_type_ids,
+            "position_ids": position_ids,
+            "inputs_embeds": inputs_embeds,
+        }
+        asked = {
+            "output_attentions": output_attentions,
+            "output_hidden_states": output_hidden_states,
+        }
+        for key, value in asked.items():
+            # where neither is set, the encoder's own configuration holds
+            inputs[key] = (
+                (getattr(self.config, key) or None) if value is None else value
+            )
+        given = input_ids if input_ids is not None else inputs_embeds
+        if given is None:
+            raise ValueError("input_ids: expected them or inputs_embeds, got neither")
+        if input_ids is None and labels is None and word_starts is None:
+            raise ValueError(
+                "word_starts: expected beside inputs_embeds, which do not show where"
+                " words begin, got none"
+            )
         if attention_mask is None:
-            attention_mask = torch.ones_like(input_ids)
-        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
-        if token_type_ids is not None:
-            inputs["token_type_ids"] = token_type_ids
-        hidden = self.encoder(**inputs).last_hidden_state
-        emissions = self.classifier(self.dropout(hidden))
-        real = attention_mask.bool() & (self.roles[input_ids] != SPECIAL)
+            attention_mask = torch.ones(
+                given.shape[:2], dtype=torch.long, device=given.device
+            )
+        known = {key: value for key, value in inputs.items() if value is not None}
+        seen = self.encoder(attention_mask=attention_mask, return_dict=True, **known)
+        emissions = self.classifier(self.dropout(seen.last_hidden_state))
+        real = attention_mask.bool()
+        if input_ids is not None:
+            real = real & (self.roles[input_ids] != SPECIAL)
         if word_starts is not None:
             first = word_starts.bool()
         elif labels is not None:
@@ -289,16 +405,40 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
             first |= real & (real.cumsum(1) == 1)
         loss = logits = None
         if labels is not None:
-            loss = self.chain.loss(
-                emissions,
-                labels,
-                first,
-                self.config.structured_loss,
-                reduction="token_mean",
-            )
+            loss = self._loss(emissions, labels, first)
         if labels is None or not self.training:
             logits = self._logits(emissions, first, real)
-        return TokenClassifierOutput(loss=loss, logits=logits)
+        found = ChainOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=seen.hidden_states,
+            attentions=seen.attentions,
+            emissions=emissions,
+            words=first,
+        )
+        as_it_is = self.config.return_dict if return_dict is None else return_dict
+        return found if as_it_is else found.to_tuple()
+
+    def _loss(self, emissions: Tensor, labels: Tensor, first: Tensor) -> Tensor:
+        """Mean over words that have labels; those of other words are summed out."""
+        name = self.config.structured_loss
+        unknown = first & (labels == IGNORED)
+        if not bool(unknown.any()):
+            return self.chain.loss(
+                emissions, labels, first, name, reduction="token_mean"
+            )
+        numbers = torch.arange(emissions.shape[2], device=labels.device)
+        allowed = (labels[..., None] == numbers) | unknown[..., None]
+        wrong = first & ~allowed.any(2)
+        if bool(wrong.any()):
+            raise ValueError(
+                f"labels: expected 0 to {len(numbers) - 1}, or {IGNORED}, got"
+                f" {int(labels[wrong][0])}"
+            )
+        total: Tensor = _of_partial(name)(
+            self.chain.structure(emissions, first), allowed
+        )
+        return total / (first & ~unknown).sum().clamp_min(1)
 
     @torch.no_grad()
     def _logits(self, emissions: Tensor, first: Tensor, real: Tensor) -> Tensor:
@@ -380,10 +520,139 @@ def encode_words(
     return batch
 
 
+def _described(name: Any, hub: dict[str, Any], options: dict[str, Any]) -> Any:
+    """The configuration in a folder or on the hub: of a chain, or of an encoder."""
+    path = Path(name, "config.json")
+    if path.is_file():
+        found = files.json_of(path)
+    else:
+        found, _ = transformers.PretrainedConfig.get_config_dict(name, **hub)
+    if found.get("model_type") != ChainConfig.model_type:
+        return encoder_config.configuration(found, str(path), strict=False)
+    _require_known(found, str(path))
+    try:
+        config = ChainConfig.from_dict(found)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
+    labels = {key: options.pop(key) for key in LABELS if key in options}
+    if any(value is not None for value in labels.values()):
+        labels = _numbered(**labels)
+        count = labels.get("num_labels", len(labels.get("id2label", ())))
+        if count != config.num_labels:
+            raise ValueError(
+                f"id2label: expected the {config.num_labels} labels of {name}, got"
+                f" {count}. For other labels begin with the encoder"
+            )
+        for key in ("id2label", "label2id"):
+            if key in labels:
+                setattr(config, key, labels[key])
+    for key in ("return_dict", *inspect.signature(ChainConfig).parameters):
+        if key in options:
+            setattr(config, key, options.pop(key))
+    return config
+
+
+def _require_known(found: Mapping[str, Any], place: str) -> None:
+    """Raise for fields of a ``config.json`` that no configuration of a chain has."""
+    own = set(inspect.signature(ChainConfig).parameters) - {"others"}
+    known = own | set(transformers.PretrainedConfig().to_dict())
+    encoder_config.require_known(found, place, known, ChainConfig.model_type)
+    dtype = found.get("dtype")
+    if dtype is not None and dtype not in encoder_config.DTYPES:
+        raise ValueError(
+            f"{place}: dtype: expected one of {', '.join(encoder_config.DTYPES)}, got"
+            f" {dtype!r}"
+        )
+
+
+def _require_weights(place: Path, config: ChainConfig) -> None:
+    """Raise unless the files hold weights of these shapes, before memory is taken."""
+    rows = {"chain.start_transitions": (config.num_labels,)}
+    require_shapes_of_files(place, rows)
+    try:
+        with torch.device("meta"):
+            sketch = ChainForTokenClassification(config)
+    # whatever transformers makes of wrong numbers
+    except Exception as error:
+        said = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"{place / 'config.json'}: encoder: expected one that transformers builds,"
+            f" got {type(error).__name__}: {said}"
+        ) from error
+    shapes = {name: tuple(x.shape) for name, x in sketch.state_dict().items()}
+    require_shapes_of_files(place, shapes)
+
+
+def _numbered(
+    id2label: Any = None, label2id: Any = None, num_labels: int | None = None
+) -> dict[str, Any]:
+    """``id2label`` and ``label2id``, or ``num_labels`` alone, if they do not differ."""
+    if id2label is None and label2id is None:
+        return {} if num_labels is None else {"num_labels": num_labels}
+    try:
+        if id2label is None:
+            numbers = {int(n): label for label, n in label2id.items()}
+        else:
+            listed = isinstance(id2label, list | tuple)
+            pairs = enumerate(id2label) if listed else id2label.items()
+            numbers = {int(n): label for n, label in pairs}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"id2label: expected labels by number, got {id2label or label2id!r}"
+        ) from error
+    names = [numbers.get(n) for n in range(len(numbers))]
+    if not all(isinstance(label, str) for label in names) or not names:
+        raise ValueError(
+            f"id2label: expected strings for 0 to {max(len(names) - 1, 0)}, got"
+            f" {numbers!r}"
+        )
+    by_label = {label: n for n, label in enumerate(names)}
+    if len(by_label) < len(names):
+        twice = next(label for n, label in enumerate(names) if by_label[label] != n)
+        raise ValueError(f"id2label: expected each label once, got {twice!r} twice")
+    if label2id is not None and dict(label2id) != by_label:
+        raise ValueError(
+            f"label2id: expected {by_label}, the inverse of id2label, got"
+            f" {dict(label2id)}"
+        )
+    if num_labels is not None and num_labels != len(names):
+        raise ValueError(
+            f"num_labels: expected {len(names)} as in id2label, got {num_labels}"
+        )
+    return {"id2label": dict(enumerate(names)), "label2id": by_label}
+
+
+def _of_partial(name: LossName) -> nn.Module:
+    """The loss of this name where words may have several labels; a sum."""
+    if name == "crf":
+        return losses.MarginalLikelihood(reduction="sum")
+    smoothing = {"hinge-l2": losses.L2(1.0, 5), "hinge-entropy": losses.Entropy(1.0)}
+    cost = None if name == "perceptron" else "hamming"
+    return losses.LatentHinge(smoothing.get(name), cost, reduction="sum")
+
+
 def _rules(config: ChainConfig) -> list[str] | None:
     """The labels, if they have a scheme whose rules are to be followed."""
-    plain = schemes.detect([config.labels]) == schemes.PLAIN
-    return None if plain or not config.constrained else config.labels
+    if not config.constrained:
+        return None
+    if schemes.detect([config.labels]) != schemes.PLAIN:
+        return config.labels
+    _require_plain(config.labels)
+    return None
+
+
+def _require_plain(labels: list[str]) -> None:
+    """Raise for labels that are nearly those of a scheme, whose rules nobody drops."""
+    inside = [label for label in labels if label.upper() not in ("O", "0", "OUT")]
+    for pattern in NEARLY:
+        found = [pattern.fullmatch(label) for label in inside]
+        prefixes = {match["prefix"].upper() for match in found if match}
+        if found and all(found) and prefixes & {"B", "I"}:
+            raise ValueError(
+                f"id2label: expected labels of a scheme, O, B-PER and I-PER say, or"
+                f" labels without prefixes, got {', '.join(labels[:5])}. Rename them,"
+                " or pass constrained=False"
+            )
 
 
 def _inside(labels: list[str]) -> list[int]:

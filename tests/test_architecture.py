@@ -75,7 +75,14 @@ MAY_IMPORT = {
     },
     "optim": {"matplotlib", "torch"},
     "lightning": {"smoothsp.optim", "pytorch_lightning", "torch"},
-    "hugging_face": {"smoothsp.layers", "smoothsp.schemes", "torch", "transformers"},
+    "hugging_face": {
+        "smoothsp.layers",
+        "smoothsp.losses",
+        "smoothsp.models",
+        "smoothsp.schemes",
+        "torch",
+        "transformers",
+    },
 }
 PUBLIC = {
     "smoothsp": {

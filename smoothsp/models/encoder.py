@@ -154,7 +154,10 @@ class Encoder(nn.Module):
             return cls(model, cut, mixed=mixed, **sizes)
         # whatever transformers and tokenizers make of wrong numbers
         except Exception as error:
-            raise ValueError(f"encoder: {type(error).__name__}: {error}") from error
+            raise ValueError(
+                "encoder: expected one that transformers builds, got "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
     def description(self) -> dict[str, Any]:
         """Description besides weights and tokenizer, as JSON values."""

@@ -2,12 +2,20 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MODEL_TYPES", "MOST", "configuration", "fields_of", "known_fields"]
-__all__ += ["safe_options", "transformers_of"]
+__all__ = [
+    "DTYPES",
+    "MODEL_TYPES",
+    "MOST",
+    "UNUSED",
+    "configuration",
+    "fields_of",
+    "known_fields",
+]
+__all__ += ["require_known", "require_text_encoder", "safe_options", "transformers_of"]
 
 # Networks that need nothing but numbers: no files, no hub, no kernels, no code.
 MODEL_TYPES = (
@@ -59,29 +67,80 @@ UNDECLARED = {
 }
 # what configurations of any version of transformers say besides, and no network needs
 UNUSED = frozenset(
-    """
-    _attn_implementation_autoset _commit_hash _name_or_path architectures
-    bad_words_ids begin_suppress_tokens classifier_dropout cls_dropout
-    cross_attention_hidden_size decoder_start_token_id directionality
-    diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size
-    exponential_decay_length_penalty finetuning_task forced_bos_token_id
-    forced_eos_token_id gradient_checkpointing id2label label2id length_penalty
-    max_length min_length model_type no_repeat_ngram_size num_beam_groups num_beams
-    num_labels num_return_sequences output_past output_scores pooler_fc_size
-    pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type
-    prefix problem_type pruned_heads remove_invalid_values repetition_penalty
-    return_dict return_dict_in_generate suppress_tokens task_specific_params
-    temperature tf_legacy_loss tie_encoder_decoder tokenizer_class top_k top_p
-    torchscript transformers_version typical_p use_bfloat16
-    """.split()
+    {
+        "_attn_implementation_autoset",
+        "_commit_hash",
+        "_name_or_path",
+        "architectures",
+        "bad_words_ids",
+        "begin_suppress_tokens",
+        "classifier_dropout",
+        "cls_dropout",
+        "cross_attention_hidden_size",
+        "decoder_start_token_id",
+        "directionality",
+        "diversity_penalty",
+        "do_sample",
+        "early_stopping",
+        "encoder_no_repeat_ngram_size",
+        "exponential_decay_length_penalty",
+        "finetuning_task",
+        "forced_bos_token_id",
+        "forced_eos_token_id",
+        "gradient_checkpointing",
+        "id2label",
+        "label2id",
+        "length_penalty",
+        "max_length",
+        "min_length",
+        "model_type",
+        "no_repeat_ngram_size",
+        "num_beam_groups",
+        "num_beams",
+        "num_labels",
+        "num_return_sequences",
+        "output_past",
+        "output_scores",
+        "pooler_fc_size",
+        "pooler_num_attention_heads",
+        "pooler_num_fc_layers",
+        "pooler_size_per_head",
+        "pooler_type",
+        "prefix",
+        "problem_type",
+        "pruned_heads",
+        "remove_invalid_values",
+        "repetition_penalty",
+        "return_dict",
+        "return_dict_in_generate",
+        "suppress_tokens",
+        "task_specific_params",
+        "temperature",
+        "tf_legacy_loss",
+        "tie_encoder_decoder",
+        "tokenizer_class",
+        "top_k",
+        "top_p",
+        "torchscript",
+        "transformers_version",
+        "typical_p",
+        "use_bfloat16",
+    }
 )
 # what loads code, files or other numbers than those of the network
 REFUSED = frozenset(
-    """
-    attn_implementation _attn_implementation _attn_implementation_internal backbone
-    backbone_config experts_implementation per_layer_config quantization_config
-    transformers_weights use_pretrained_backbone
-    """.split()
+    {
+        "_attn_implementation",
+        "_attn_implementation_internal",
+        "attn_implementation",
+        "backbone",
+        "backbone_config",
+        "experts_implementation",
+        "per_layer_config",
+        "quantization_config",
+        "transformers_weights",
+        "use_pretrained_backbone",
+    }
 )
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 MOST, MOST_LAYERS, MOST_LISTED, LONGEST = 2**24, 1024, 1024, 100
@@ -151,29 +210,14 @@ def configuration(about: object, place: str, strict: bool = True) -> Any:
 def fields_of(about: object, place: str, strict: bool = True) -> dict[str, Any]:
     """Return the fields that ``configuration`` takes, checked."""
     if not isinstance(about, Mapping):
-        raise ValueError(
-            f"{place}: expected a JSON object, got {type(about).__name__}"
-        )
+        raise ValueError(f"{place}: expected a JSON object, got {type(about).__name__}")
     kind = about.get("model_type")
-    known = transformers_of("encoder").CONFIG_MAPPING
-    if kind not in MODEL_TYPES or kind not in known:
-        got = repr(kind)[:LONGEST]
-        raise ValueError(
-            f"{place}.model_type: expected a text encoder, one of "
-            f"{', '.join(name for name in MODEL_TYPES if name in known)}, got {got}"
-        )
+    require_text_encoder(kind, _field(place, "model_type"))
     taken = _taken(kind)
-    for name, value in about.items():
-        refused = name in REFUSED or (strict and name not in taken | UNUSED)
-        if refused and value is not None:
-            raise ValueError(
-                f"{place}.{_short(name)}: expected fields of a {kind} of transformers"
-                f" {transformers_of('encoder').__version__} only, got this one with"
-                f" the value {_short(value)}; remove it if you trust the rest"
-            )
+    require_known(about, place, taken if strict else None, kind)
     found = {name: value for name, value in about.items() if name in taken}
     for name, value in found.items():
-        _require_bounded(f"{place}.{name}", value)
+        _require_bounded(_field(place, name), value)
     sizes = [found.get(name) for name in REPEATED]
     sizes = [len(x) if isinstance(x, list) else x for x in sizes]
     layers = math.prod(x for x in sizes if isinstance(x, int))
@@ -185,9 +229,37 @@ def fields_of(about: object, place: str, strict: bool = True) -> dict[str, Any]:
     dtype = found.get("dtype")
     if dtype is not None and dtype not in DTYPES:
         raise ValueError(
-            f"{place}.dtype: expected one of {', '.join(DTYPES)}, got {_short(dtype)}"
+            f"{_field(place, 'dtype')}: expected one of {', '.join(DTYPES)}, got"
+            f" {_short(dtype)}"
         )
     return {"model_type": kind, **found}
+
+
+def require_text_encoder(kind: object, place: str) -> None:
+    """Raise unless it is one of ``MODEL_TYPES`` that this transformers has."""
+    known = [
+        name
+        for name in MODEL_TYPES
+        if name in transformers_of("encoder").CONFIG_MAPPING
+    ]
+    if kind not in known:
+        raise ValueError(
+            f"{place}: expected a text encoder, got {_short(kind)}; known are"
+            f" {', '.join(known)}"
+        )
+
+
+def require_known(
+    about: Mapping[str, Any], place: str, known: Set[str] | None, kind: str
+) -> None:
+    """Raise for fields that load code or files, and for others than the known ones."""
+    for name, value in about.items():
+        other = known is not None and name not in known and name not in UNUSED
+        if (name in REFUSED or other) and value is not None:
+            raise ValueError(
+                f"{_field(place, name)}: expected fields of a {kind} only, got this"
+                f" one with the value {_short(value)}; remove it if you trust the rest"
+            )
 
 
 def known_fields(config: Any) -> dict[str, Any]:
@@ -223,6 +295,11 @@ def _require_bounded(place: str, value: Any, depth: int = 0) -> None:
         good, expected = False, "numbers, strings, and lists of them"
     if not good:
         raise ValueError(f"{place}: expected {expected}, got {_short(value)}")
+
+
+def _field(place: str, name: str) -> str:
+    """Name of a field in a file, or in another field."""
+    return f"{place}{': ' if place.endswith('.json') else '.'}{_short(name)}"
 
 
 def _short(value: object) -> str:

@@ -22,7 +22,9 @@ __all__ = [
     "NEW",
     "about_of",
     "as_json",
+    "is_name",
     "json_bytes",
+    "json_of",
     "place_of",
     "read",
     "replace",
@@ -47,7 +49,9 @@ def place_of(folder: object) -> Path:
             return place
         said = "one with a NUL character"
     except (OSError, ValueError) as error:
-        said = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        said = (
+            error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        )
     shown = repr(str(place))[:LONGEST_NAME]
     raise ValueError(f"folder: expected the path of a folder, got {shown} ({said})")
 
@@ -115,6 +119,11 @@ def about_of(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
     raise ValueError(f"{path}: expected about to be a JSON object, got {found!r}")
 
 
+def json_of(path: Path) -> dict[str, Any]:
+    """The JSON object in a file."""
+    return as_json(path, _bytes(path))
+
+
 def json_bytes(value: dict[str, Any]) -> bytes:
     """JSON as it stands in a file."""
     text = f"{json.dumps(value, indent=1, ensure_ascii=False)}\n"
@@ -144,8 +153,8 @@ def _of_config(folder: Path, content: bytes) -> tuple[dict[str, Any], dict[str, 
     if not isinstance(sums, dict) or not all(isinstance(x, str) for x in sums.values()):
         raise ValueError(f"{path}: expected the checksums of files, got no 'files'")
     for name in sums:
-        if not _is_name(name):
-            shown = ascii(name) if len(name) <= LONGEST_NAME else f"{ascii(name[:20])}..."
+        if not is_name(name):
+            shown = ascii(name) if len(name) <= LONGEST_NAME else f"{name[:20]!a}..."
             raise ValueError(
                 f"{path}: expected names of files as keys of 'files', got {shown}"
             )
@@ -170,7 +179,7 @@ def _content(folder: Path, name: str, checksum: str) -> bytes:
     )
 
 
-def _is_name(name: str) -> bool:
+def is_name(name: str) -> bool:
     """Whether a file in a folder may have this name, on any system."""
     try:
         fits = 0 < len(name.encode()) <= LONGEST_NAME
@@ -207,11 +216,11 @@ def _bytes(path: Path, checksum: str | None = None) -> bytes | None:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON, if no key is there twice: readers differ in which they take."""
+    """An object of JSON without a key twice, of which readers take different ones."""
     found = dict(pairs)
     if len(found) < len(pairs):
         [(key, _)] = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"the key {ascii(key[:LONGEST_NAME])} twice in an object")
+        raise ValueError(f"the key {key[:LONGEST_NAME]!a} twice in an object")
     return found
 
 
@@ -226,7 +235,7 @@ def _finish(folder: Path) -> None:
         return
     for name, checksum in sums.items() if isinstance(sums, dict) else ():
         new = folder / (name + NEW)
-        if _is_name(name) and new.is_file():
+        if is_name(name) and new.is_file():
             if _bytes(new, str(checksum)) is not None:
                 os.replace(new, folder / name)
             else:

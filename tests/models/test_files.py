@@ -83,7 +83,7 @@ def test_names_that_no_file_has_are_refused_and_the_folder_can_be_saved_to(
     name, folder
 ):
     (folder / "config.json").write_text(json.dumps({"files": {name: "0"}}))
-    with pytest.raises(ValueError, match="config.json: expected names of files as key"):
+    with pytest.raises(ValueError, match=r"config.json: expected names of files as ke"):
         files.read(folder)
     files.write(folder, {"kind": "new"}, NEW)
     assert files.read(folder) == ({"kind": "new"}, NEW)
@@ -100,7 +100,7 @@ def test_what_is_no_file_is_never_read(name, kind, folder):
         os.mkfifo(place)
     else:
         place.symlink_to("/dev/zero")
-    with pytest.raises((FileNotFoundError, ValueError), match="expected .*, got "):
+    with pytest.raises((FileNotFoundError, ValueError), match=r"expected .*, got "):
         files.read(folder)
     if kind == "folder":
         with pytest.raises(OSError, match="Is a directory"):
@@ -133,13 +133,13 @@ def test_a_file_of_many_gigabytes_takes_no_memory(folder):
     for name in ("config.json", "vocabulary.json"):
         with (folder / name).open("wb") as file:
             file.truncate(2**40)
-    with pytest.raises(ValueError, match="config.json: expected JSON of at most 671"):
+    with pytest.raises(ValueError, match=r"config.json: expected JSON of at most 67"):
         files.read(folder)
     files.write(folder, {"kind": "new"}, NEW)
     zeros = hashlib.sha256(bytes(2**20)).hexdigest()
     config = {"files": {"vocabulary.json": zeros}}
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match="vocabulary.json: expected JSON of at most"):
+    with pytest.raises(ValueError, match=r"vocabulary.json: expected JSON of at m"):
         files.read(folder)
 
 
