@@ -21,15 +21,16 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
+from safetensors import SafetensorError, safe_open
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from smoothsp import losses, schemes
+from smoothsp import encoder_config, losses, schemes
+from smoothsp.json_files import is_name, json_of
 from smoothsp.layers import LinearChain, LossName
-from smoothsp.models import encoder_config, files
-from smoothsp.models.weights import require_shapes_of_files
 
 __all__ = ["ChainConfig", "ChainForTokenClassification", "ChainOutput", "encode_words"]
 
+WEIGHTS = "model.safetensors"
 IGNORED = -100
 SPECIAL, INSIDE, FIRST = range(3)
 # how tokenizers that are no WordPiece write that there was a blank before a sub-word
@@ -69,7 +70,7 @@ class ChainConfig(transformers.PretrainedConfig):  # type: ignore[misc]
     ------
     ValueError
         For an unknown loss, for an encoder that is none of
-        ``smoothsp.models.encoder_config.MODEL_TYPES``, for labels that contradict each
+        ``smoothsp.encoder_config.MODEL_TYPES``, for labels that contradict each
         other, and if ``id2label`` has labels of several schemes, or nearly of one.
 
     Examples
@@ -141,6 +142,14 @@ class ChainOutput(TokenClassifierOutput):  # type: ignore[misc]
 
     ``model.chain.marginals(output.emissions, output.words)`` are the probabilities of
     labels, and ``model.chain.structure(output.emissions, output.words)`` is the chain.
+
+    Examples
+    --------
+    >>> import torch
+    >>> words = torch.ones(1, 2, dtype=torch.bool)
+    >>> output = ChainOutput(emissions=torch.zeros(1, 2, 3), words=words)
+    >>> LinearChain(3).marginals(output.emissions, output.words).shape
+    torch.Size([1, 2, 3])
     """
 
     loss: Tensor | None = None
@@ -261,7 +270,7 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
             If the options allow remote code, if there is no ``id2label``, if the
             tokenizer does not mark which sub-words begin a word, or if ``config.json``
             describes anything but a text encoder of
-            ``smoothsp.models.encoder_config.MODEL_TYPES`` and a chain.
+            ``smoothsp.encoder_config.MODEL_TYPES`` and a chain.
         """
         _refuse_code(options)
         safe = encoder_config.safe_options(name)
@@ -524,7 +533,7 @@ def _described(name: Any, hub: dict[str, Any], options: dict[str, Any]) -> Any:
     """The configuration in a folder or on the hub: of a chain, or of an encoder."""
     path = Path(name, "config.json")
     if path.is_file():
-        found = files.json_of(path)
+        found = json_of(path)
     else:
         found, _ = transformers.PretrainedConfig.get_config_dict(name, **hub)
     if found.get("model_type") != ChainConfig.model_type:
@@ -568,7 +577,7 @@ def _require_known(found: Mapping[str, Any], place: str) -> None:
 def _require_weights(place: Path, config: ChainConfig) -> None:
     """Raise unless the files hold weights of these shapes, before memory is taken."""
     rows = {"chain.start_transitions": (config.num_labels,)}
-    require_shapes_of_files(place, rows)
+    _require_shapes(place, rows)
     try:
         with torch.device("meta"):
             sketch = ChainForTokenClassification(config)
@@ -580,7 +589,42 @@ def _require_weights(place: Path, config: ChainConfig) -> None:
             f" got {type(error).__name__}: {said}"
         ) from error
     shapes = {name: tuple(x.shape) for name, x in sketch.state_dict().items()}
-    require_shapes_of_files(place, shapes)
+    _require_shapes(place, shapes)
+
+
+def _require_shapes(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise unless a folder of transformers holds tensors of these shapes.
+
+    Reads only the headers of ``model.safetensors``, or of the parts that
+    ``model.safetensors.index.json`` names.
+
+    Raises
+    ------
+    ValueError
+        If a file or a tensor is missing, or a shape is wrong: names them.
+    """
+    parts = [WEIGHTS]
+    index = folder / f"{WEIGHTS}.index.json"
+    if not (folder / WEIGHTS).is_file() and index.is_file():
+        listed = json_of(index).get("weight_map")
+        parts = sorted(set(map(str, dict(listed or {}).values())))
+    found: dict[str, tuple[int, ...]] = {}
+    for name in parts:
+        path = folder / name
+        if not is_name(name) or not path.is_file():
+            raise ValueError(f"{folder}: expected a file {ascii(name)[:200]}, got none")
+        try:
+            with safe_open(path, "pt") as opened:
+                for key in opened.keys():  # noqa: SIM118
+                    found[key] = tuple(opened.get_slice(key).get_shape())
+        except (OSError, SafetensorError) as error:
+            raise ValueError(f"{path}: expected safetensors, got {error}") from error
+    for key, shape in shapes.items():
+        if found.get(key) != shape:
+            raise ValueError(
+                f"{folder / parts[0]}: expected {shape} for {key} as in config.json, "
+                f"got {found.get(key, 'none')}"
+            )
 
 
 def _numbered(
@@ -626,9 +670,11 @@ def _of_partial(name: LossName) -> nn.Module:
     """The loss of this name where words may have several labels; a sum."""
     if name == "crf":
         return losses.MarginalLikelihood(reduction="sum")
+    if name == "perceptron":
+        return losses.LatentHinge(cost=None, reduction="sum")
     smoothing = {"hinge-l2": losses.L2(1.0, 5), "hinge-entropy": losses.Entropy(1.0)}
-    cost = None if name == "perceptron" else "hamming"
-    return losses.LatentHinge(smoothing.get(name), cost, reduction="sum")
+    chosen: Any = smoothing.get(name)
+    return losses.LatentHinge(chosen, reduction="sum")
 
 
 def _rules(config: ChainConfig) -> list[str] | None:

@@ -55,7 +55,9 @@ MAY_IMPORT = {
     "figures": {"smoothsp.metrics", "smoothsp.schemes", "matplotlib", "numpy"},
     "models": {
         "smoothsp.constraints",
+        "smoothsp.encoder_config",
         "smoothsp.figures",
+        "smoothsp.json_files",
         "smoothsp.layers",
         "smoothsp.losses",
         "smoothsp.metrics",
@@ -76,13 +78,17 @@ MAY_IMPORT = {
     "optim": {"matplotlib", "torch"},
     "lightning": {"smoothsp.optim", "pytorch_lightning", "torch"},
     "hugging_face": {
+        "smoothsp.encoder_config",
+        "smoothsp.json_files",
         "smoothsp.layers",
         "smoothsp.losses",
-        "smoothsp.models",
         "smoothsp.schemes",
+        "safetensors",
         "torch",
         "transformers",
     },
+    "encoder_config": {"transformers"},
+    "json_files": set(),
 }
 PUBLIC = {
     "smoothsp": {
@@ -251,6 +257,7 @@ PUBLIC = {
     "smoothsp.hugging_face": {
         "ChainConfig",
         "ChainForTokenClassification",
+        "ChainOutput",
         "encode_words",
     },
     "smoothsp.models.training": {

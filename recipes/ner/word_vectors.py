@@ -8,6 +8,7 @@ import numpy as np
 from smoothsp.models.features import normalise
 
 FREQUENT = 20_000
+LONGEST_LINE = 2**20
 
 
 def read(path: str | Path, wanted: Set[str]) -> dict[str, np.ndarray]:
@@ -26,7 +27,14 @@ def read(path: str | Path, wanted: Set[str]) -> dict[str, np.ndarray]:
     vectors: dict[str, np.ndarray] = {}
     size = 0
     with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
-        for number, line in enumerate(lines, start=1):
+        parts = iter(lambda: lines.readline(LONGEST_LINE), "")
+        for number, line in enumerate(parts, start=1):
+            if len(line) == LONGEST_LINE:
+                raise ValueError(
+                    f"embeddings: {path}, line {number}: expected a word and its"
+                    f" numbers, got more than {LONGEST_LINE} characters. Is this a"
+                    " text file of word vectors?"
+                )
             if not line.strip():
                 continue
             fields = line.rstrip(" \r\n").split(" ")

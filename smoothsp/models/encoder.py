@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from smoothsp.models import encoder_config
+from smoothsp import encoder_config
 
 __all__ = ["Encoder", "Pieces"]
 
@@ -139,7 +139,9 @@ class Encoder(nn.Module):
         if not isinstance(about, dict):
             found = type(about).__name__
             raise ValueError(f"encoder: expected a JSON object, got {found}")
-        sizes = {name: about.get(name) for name in ("longest", "padding", "context")}
+        sizes: dict[str, Any] = {
+            name: about.get(name) for name in ("longest", "padding", "context")
+        }
         for name, value in sizes.items():
             most = encoder_config.MOST
             if type(value) is not int or not 0 <= value <= most:

@@ -11,20 +11,18 @@ import hashlib
 import json
 import os
 import secrets
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, overload
 
+from smoothsp.json_files import LONGEST_NAME, as_json, is_name, require_json_size
+
 __all__ = [
     "CONFIG",
     "NEW",
     "about_of",
-    "as_json",
-    "is_name",
     "json_bytes",
-    "json_of",
     "place_of",
     "read",
     "replace",
@@ -32,8 +30,6 @@ __all__ = [
 ]
 
 CONFIG, NEW = "config.json", ".new"
-# Bytes of a JSON file, and of a file's name: a save adds some to each of 255.
-MOST_JSON, LONGEST_NAME = 2**26, 200
 CHUNK = 2**20
 
 
@@ -119,31 +115,11 @@ def about_of(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
     raise ValueError(f"{path}: expected about to be a JSON object, got {found!r}")
 
 
-def json_of(path: Path) -> dict[str, Any]:
-    """The JSON object in a file."""
-    return as_json(path, _bytes(path))
-
-
 def json_bytes(value: dict[str, Any]) -> bytes:
     """JSON as it stands in a file."""
     text = f"{json.dumps(value, indent=1, ensure_ascii=False)}\n"
     # of half a surrogate pair, as in names of files that are no text
     return text.encode(errors="backslashreplace")
-
-
-def as_json(path: Path, content: bytes) -> dict[str, Any]:
-    """A JSON object."""
-    try:
-        found = json.loads(content, object_pairs_hook=_each_once)
-    except RecursionError as error:
-        raise ValueError(
-            f"{path}: expected JSON, got brackets that nest too deep"
-        ) from error
-    except ValueError as error:
-        raise ValueError(f"{path}: expected JSON, got {error}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path}: expected a JSON object, got {type(found).__name__}")
-    return found
 
 
 def _of_config(folder: Path, content: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -179,16 +155,6 @@ def _content(folder: Path, name: str, checksum: str) -> bytes:
     )
 
 
-def is_name(name: str) -> bool:
-    """Whether a file in a folder may have this name, on any system."""
-    try:
-        fits = 0 < len(name.encode()) <= LONGEST_NAME
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return False
-    outside = name in (".", "..", CONFIG) or any(x in name for x in "/\\\0")
-    return fits and not outside
-
-
 @overload
 def _bytes(path: Path) -> bytes: ...
 
@@ -198,12 +164,9 @@ def _bytes(path: Path, checksum: str) -> bytes | None: ...
 
 
 def _bytes(path: Path, checksum: str | None = None) -> bytes | None:
-    """What is in a file; None, and no memory taken, if it has another checksum."""
-    size = path.stat().st_size
-    if ".json" in path.suffixes and size > MOST_JSON:
-        raise ValueError(
-            f"{path}: expected JSON of at most {MOST_JSON} bytes, got {size}"
-        )
+    """Return the content of a file, or None if it has another checksum."""
+    if ".json" in path.suffixes:
+        require_json_size(path)
     with path.open("rb") as source:
         if checksum is not None:
             digest = hashlib.sha256()
@@ -213,15 +176,6 @@ def _bytes(path: Path, checksum: str | None = None) -> bytes | None:
                 return None
             source.seek(0)
         return source.read()
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON without a key twice, of which readers take different ones."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        [(key, _)] = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"the key {key[:LONGEST_NAME]!a} twice in an object")
-    return found
 
 
 def _finish(folder: Path) -> None:

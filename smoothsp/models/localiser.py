@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor, nn
 from torchvision.ops import nms
 
@@ -249,18 +249,18 @@ def from_folder(
 def _pixels(image: Any, number: int) -> NDArray[np.uint8]:
     """``(height, width, 3)``."""
     if isinstance(image, str | os.PathLike):
+        # not a pipe, which would be waited for
+        if os.path.exists(image) and not os.path.isfile(image):
+            raise ValueError(
+                f"images: expected an image, got {os.fspath(image)}, which is no file"
+            )
         try:
             with Image.open(image) as opened:
                 return _in_colour(opened)
         except FileNotFoundError:
             raise
-        except (
-            UnidentifiedImageError,
-            Image.DecompressionBombError,
-            OSError,
-            SyntaxError,
-            ValueError,
-        ) as error:
+        # whatever a decoder makes of damaged bytes
+        except Exception as error:
             raise ValueError(
                 f"images: expected an image, got {os.fspath(image)}, a file that does"
                 f" not decode ({error})"
@@ -291,4 +291,10 @@ def _in_colour(image: Image.Image) -> NDArray[np.uint8]:
     # of these Pillow would make white what is above 255
     if image.mode.startswith(("I", "F")):
         raise ValueError(f"pixels of mode {image.mode}, not of 8 bits a channel")
+    # here Pillow warns, and decodes twice as many
+    if Image.MAX_IMAGE_PIXELS and image.width * image.height > Image.MAX_IMAGE_PIXELS:
+        raise ValueError(
+            f"{image.width} x {image.height} pixels, more than Pillow's"
+            f" MAX_IMAGE_PIXELS, {Image.MAX_IMAGE_PIXELS}"
+        )
     return np.asarray(image.convert("RGB"))

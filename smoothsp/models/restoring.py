@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from smoothsp.json_files import as_json
 from smoothsp.models import files
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Vocabulary
@@ -128,7 +129,7 @@ def _built(
 
 
 def _vocabulary(path: Path, content: bytes) -> Vocabulary:
-    found = files.as_json(path, content)
+    found = as_json(path, content)
     names = {field.name for field in fields(Vocabulary)}
     if found.keys() != names:
         wrong = ", ".join(sorted(found.keys() ^ names))

@@ -1,18 +1,14 @@
 """Weights of a network as the bytes of ``model.safetensors``, and back."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load as from_bytes
 from safetensors.torch import save as as_bytes
 from torch import Tensor, nn
 
-from smoothsp.models import files
-
-__all__ = ["WEIGHTS", "require_shapes", "require_shapes_of_files", "set_weights"]
-__all__ += ["weights_of"]
+__all__ = ["WEIGHTS", "require_shapes", "set_weights", "weights_of"]
 
 WEIGHTS = "model.safetensors"
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -59,43 +55,6 @@ def require_shapes(
                 f"{said_by}, got {tuple(weights[name].shape)}"
             )
     return weights
-
-
-def require_shapes_of_files(
-    folder: Path, shapes: Mapping[str, tuple[int, ...]]
-) -> None:
-    """Raise unless a folder of transformers holds tensors of these shapes.
-
-    Reads only the headers of ``model.safetensors``, or of the parts that
-    ``model.safetensors.index.json`` names.
-
-    Raises
-    ------
-    ValueError
-        If a file or a tensor is missing, or a shape is wrong: names them.
-    """
-    parts = [WEIGHTS]
-    index = folder / f"{WEIGHTS}.index.json"
-    if not (folder / WEIGHTS).is_file() and index.is_file():
-        listed = files.json_of(index).get("weight_map")
-        parts = sorted(set(map(str, dict(listed or {}).values())))
-    found: dict[str, tuple[int, ...]] = {}
-    for name in parts:
-        path = folder / name
-        if not files.is_name(name) or not path.is_file():
-            raise ValueError(f"{folder}: expected a file {ascii(name)[:200]}, got none")
-        try:
-            with safe_open(path, "pt") as opened:
-                for key in opened.keys():  # noqa: SIM118
-                    found[key] = tuple(opened.get_slice(key).get_shape())
-        except (OSError, SafetensorError) as error:
-            raise ValueError(f"{path}: expected safetensors, got {error}") from error
-    for key, shape in shapes.items():
-        if found.get(key) != shape:
-            raise ValueError(
-                f"{folder / parts[0]}: expected {shape} for {key} as in config.json, "
-                f"got {found.get(key, 'none')}"
-            )
 
 
 def set_weights(path: Path, network: nn.Module, content: bytes, said_by: str) -> None:

@@ -7,7 +7,8 @@ import sys
 import pytest
 import torch
 
-from smoothsp.models import Tagger, encoder_config, files, load
+from smoothsp import encoder_config
+from smoothsp.models import Tagger, files, load
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
@@ -85,7 +86,7 @@ ASKS = {
     "words": ({"vocab_size": -(10**30)}, "vocab_size: expected at most 16777216"),
     "no number": ({"layer_norm_eps": float("nan")}, "layer_norm_eps: expected a fini"),
     "a text": ({"hidden_act": "x" * 10**6}, "hidden_act: expected at most 100 char"),
-    "an act": ({"hidden_act": "os.system"}, "KeyError|refuses|expected"),
+    "an act": ({"hidden_act": "os.system"}, "KeyError|invalid|expected"),
     "heads": ({"num_attention_heads": 0}, "expected"),
     "a number of lists": (
         {"hidden_size": [[[[[1]]]]]},

@@ -1,7 +1,10 @@
 """Localisers as folders: saved, loaded, asked for boxes; and their features."""
 
 import json
+import os
+import struct
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -304,3 +307,38 @@ def test_a_library_that_is_missing_is_named(localiser, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ModuleNotFoundError, match=r"pillow.*smoothsp\[localiser\]"):
         load(tmp_path)
+
+
+def png(width, height):
+    """A picture that says it is of this size, and holds one byte."""
+
+    def part(kind, content):
+        sum_ = struct.pack(">I", zlib.crc32(kind + content))
+        return struct.pack(">I", len(content)) + kind + content + sum_
+
+    about = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    parts = [part(b"IHDR", about), part(b"IDAT", zlib.compress(b"0"))]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts) + part(b"IEND", b"")
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        ((60_000, 60_000), "exceeds limit"),
+        # Pillow warns only, and would take half a gigabyte
+        ((13_000, 13_000), "13000 x 13000 pixels, more than Pillow's MAX_IMAGE_PIXELS"),
+        ((100, 100), "does not decode"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_pictures_that_lie_about_their_size_are_named(size, message, tmp_path):
+    path = tmp_path / "x.png"
+    path.write_bytes(png(*size))
+    with pytest.raises(ValueError, match=f"^images: expected .*{message}"):
+        localisers._pixels(path, 0)
+
+
+def test_a_pipe_is_no_picture(tmp_path):
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(ValueError, match=r"^images: expected an image, got .* no file"):
+        localisers._pixels(tmp_path / "pipe.png", 0)

@@ -59,3 +59,13 @@ def test_wrong_word_vectors_are_reported_with_their_line(content, message, tmp_p
 def test_missing_word_vectors_are_reported(tiny, tmp_path):
     with pytest.raises(FileNotFoundError, match="embeddings: expected a text file"):
         main(Config(tiny, embeddings=str(tmp_path / "none.txt"), out=tmp_path))
+
+
+def test_a_line_of_many_gigabytes_takes_no_memory(tmp_path):
+    """It has holes, so that it takes no place either."""
+    path = tmp_path / "vectors.txt"
+    with path.open("wb") as file:
+        file.write(b"ada 1 2\n")
+        file.truncate(2**40)
+    with pytest.raises(ValueError, match=r"line 2: expected a word and its numbers"):
+        word_vectors.read(path, set())

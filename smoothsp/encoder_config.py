@@ -202,8 +202,8 @@ def configuration(about: object, place: str, strict: bool = True) -> Any:
     except Exception as error:
         said = " ".join(str(error).split())[:200]
         raise ValueError(
-            f"{place}: expected a configuration of {kind}, got one that transformers"
-            f" refuses ({type(error).__name__}: {said})"
+            f"{place}: expected a configuration of {kind}, got an invalid one"
+            f" ({type(error).__name__}: {said})"
         ) from error
 
 
@@ -211,7 +211,7 @@ def fields_of(about: object, place: str, strict: bool = True) -> dict[str, Any]:
     """Return the fields that ``configuration`` takes, checked."""
     if not isinstance(about, Mapping):
         raise ValueError(f"{place}: expected a JSON object, got {type(about).__name__}")
-    kind = about.get("model_type")
+    kind: Any = about.get("model_type")
     require_text_encoder(kind, _field(place, "model_type"))
     taken = _taken(kind)
     require_known(about, place, taken if strict else None, kind)

@@ -1,0 +1,60 @@
+"""JSON files, and names of files in them, checked before they are used."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+__all__ = ["LONGEST_NAME", "as_json", "is_name", "json_of", "require_json_size"]
+
+# Bytes of a JSON file, and of a file's name: a save adds some to each of 255.
+MOST_JSON, LONGEST_NAME = 2**26, 200
+
+
+def json_of(path: Path) -> dict[str, Any]:
+    """The JSON object in a file."""
+    require_json_size(path)
+    return as_json(path, path.read_bytes())
+
+
+def require_json_size(path: Path) -> None:
+    """Raise if a file is larger than any JSON file of a model."""
+    size = path.stat().st_size
+    if size > MOST_JSON:
+        raise ValueError(
+            f"{path}: expected JSON of at most {MOST_JSON} bytes, got {size}"
+        )
+
+
+def as_json(path: Path, content: bytes) -> dict[str, Any]:
+    """A JSON object."""
+    try:
+        found = json.loads(content, object_pairs_hook=_each_once)
+    except RecursionError as error:
+        raise ValueError(
+            f"{path}: expected JSON, got brackets that nest too deep"
+        ) from error
+    except ValueError as error:
+        raise ValueError(f"{path}: expected JSON, got {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path}: expected a JSON object, got {type(found).__name__}")
+    return found
+
+
+def is_name(name: str) -> bool:
+    """Whether a file in a folder may have this name, on any system."""
+    try:
+        fits = 0 < len(name.encode()) <= LONGEST_NAME
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    outside = name in (".", "..", "config.json") or any(x in name for x in "/\\\0")
+    return fits and not outside
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON without a key twice, of which readers take different ones."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        [(key, _)] = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key {key[:LONGEST_NAME]!a} twice in an object")
+    return found
