@@ -119,7 +119,7 @@ def train(config: Config) -> dict[str, float]:
     save_model(config, tagger, settings)
     taggings = {
         name: [
-            schemes.convert(t.tags, "BIOES", tagger.scheme)
+            schemes.convert(t.tags, source=tagger.scheme, target="BIOES")
             for t in tagger.stream(words[name])
             if t.words
         ]
@@ -206,7 +206,8 @@ def evaluate(config: Config) -> dict[str, float]:
     unseen_labels.warn(config.evaluate, (t for row in gold for t in row), tagger.labels)
     found = [t.tags for t in tagger.tag(words_of(part)) if t.words]
     scores = report.by_type(
-        gold, [schemes.convert(tags, "BIOES", tagger.scheme) for tags in found]
+        gold,
+        [schemes.convert(tags, source=tagger.scheme, target="BIOES") for tags in found],
     )
     print(report.table(Path(config.evaluate).name, scores))
     return {key: scores["all"][key] for key in ("precision", "recall", "f1")}

@@ -2,13 +2,14 @@
 
 A scheme encodes spans of tokens as one tag per token. ``metrics.spans`` lists the
 schemes. ``"plain"`` means tags that encode no spans, such as parts of speech.
+``notation_of`` recognises tags that are not written as ``"B-PER"``.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-__all__ = ["PLAIN", "convert", "detect"]
+__all__ = ["PLAIN", "Notation", "convert", "detect", "notation_of"]
 
 Scheme = Literal["BIO", "IOB1", "IOE2", "IOE1", "BIOES", "BILOU", "BMES", "BMEWO"]
 Alias = Literal["IOB2", "IOBES"]
@@ -120,54 +121,187 @@ def _touched(spans: Sequence[Span], number: int) -> tuple[bool, bool]:
     )
 
 
-def convert(tags: Sequence[str], to: str, scheme: str) -> list[str]:
+def convert(
+    tags: Sequence[str], *, source: str, target: str, strict: bool = True
+) -> list[str]:
     """Rewrite the tags of one sentence in another scheme.
-
-    Spans follow the rules of the CoNLL evaluation script, so the result is well formed
-    even if ``tags`` are not.
 
     Parameters
     ----------
     tags
         ``"O"``, a prefix and a type as in ``"B-PER"``, or a prefix alone. In the scheme
         ``"plain"`` any string; each is a span of one token.
-    to, scheme
-        Names of the new and of the old scheme, as in ``metrics.spans``, or ``"plain"``.
+    source, target
+        Names of the scheme of ``tags`` and of the new one, as in ``metrics.spans``, or
+        ``"plain"``.
+    strict
+        Whether tags that ``source`` would not write so are an error. If False, spans
+        follow the rules of the CoNLL evaluation script; with the same ``source`` and
+        ``target`` this repairs tags.
 
     Raises
     ------
     ValueError
-        For an unknown scheme, and for a tag that ``scheme`` does not have.
+        For an unknown scheme, for a tag that ``source`` does not have, and if
+        ``strict`` for one that it would not write at this position.
 
     Examples
     --------
-    >>> convert(["I-PER", "I-PER", "B-PER", "O"], "BIOES", "IOB1")
+    >>> tags = ["I-PER", "I-PER", "B-PER", "O"]
+    >>> convert(tags, source="IOB1", target="BIOES")
     ['B-PER', 'E-PER', 'S-PER', 'O']
+    >>> convert(["O", "I-PER"], source="BIO", target="BIO", strict=False)
+    ['O', 'B-PER']
     """
-    for name, value in (("to", to), ("scheme", scheme)):
+    for name, value in (("source", source), ("target", target)):
         if value != PLAIN and ALIASES.get(value, value) not in SHAPES:
             known = ", ".join((*SHAPES, *ALIASES, PLAIN))
             raise ValueError(f"{name}: expected one of {known}, got {value!r}")
-    if scheme == PLAIN:
+    if source == PLAIN:
         spans = [(tag, n, n) for n, tag in enumerate(tags) if tag != "O"]
     else:
-        legal = PREFIXES[named(scheme)]
+        legal = PREFIXES[named(source)]
         for position, tag in enumerate(tags):
             if tag != "O" and not (is_tag(tag) and split(tag)[0] in legal):
                 raise ValueError(
-                    f"tags: expected {expected(named(scheme))} for {scheme}, got "
+                    f"tags: expected {expected(named(source))} for {source}, got "
                     f"{tag!r} at position {position}. detect() finds the scheme"
                 )
         spans = read([(ROLES.get(p, p), kind) for p, kind in map(split, tags)])
-    found = ["O"] * len(tags)
-    for number, (kind, first, last) in enumerate(spans):
-        if to == PLAIN:
+    if strict and source != PLAIN:
+        own = _written(spans, len(tags), named(source))
+        for position, (tag, right) in enumerate(zip(tags, own, strict=True)):
+            if tag != right:
+                raise ValueError(
+                    f"tags: expected {right!r} at position {position} for {source}, got"
+                    f" {tag!r}. detect() finds the scheme; strict=False reads malformed"
+                    " tags as the CoNLL evaluation script does"
+                )
+    if target == PLAIN:
+        found = ["O"] * len(tags)
+        for kind, first, last in spans:
             found[first : last + 1] = [kind] * (last + 1 - first)
-            continue
-        before, after = _touched(spans, number)
-        prefixes = write(named(to), last + 1 - first, before, after)
+        return found
+    return _written(spans, len(tags), named(target))
+
+
+def _written(spans: Sequence[Span], length: int, scheme: Scheme) -> list[str]:
+    """Tags of a sentence with these spans."""
+    found = ["O"] * length
+    for number, (kind, first, last) in enumerate(spans):
+        prefixes = write(scheme, last + 1 - first, *_touched(spans, number))
         found[first : last + 1] = [join(prefix, kind) for prefix in prefixes]
     return found
+
+
+class Notation(NamedTuple):
+    """How tags are written: ``B-PER``, ``b_per``, ``PER:B``, or only types (IO)."""
+
+    separator: str = "-"
+    """Between prefix and type."""
+    suffix: bool = False
+    """Whether the type comes first, as in ``PER-B``."""
+    lower: bool = False
+    """Whether prefixes are small letters."""
+    lower_types: bool = False
+    """Whether types are small letters, as well as prefixes."""
+    outside: str = "O"
+    """The tag outside of spans."""
+    only_types: bool = False
+    """Whether there are no prefixes: neighbours of one type are one span."""
+
+    def normalise(self, tag: str) -> str:
+        """Return the tag as ``"B-PER"`` or ``"O"``; of another notation, unchanged."""
+        if tag == self.outside:
+            return "O"
+        if self.only_types:
+            return tag if tag == "O" else f"I-{tag}"
+        if self.lower and tag in LOWER:
+            return tag.upper()
+        found = self._parts(tag)
+        if found is None:
+            return tag
+        prefix, kind = found
+        return f"{prefix.upper()}-{kind.upper() if self.lower_types else kind}"
+
+    def write(self, tag: str) -> str:
+        """Return ``"B-PER"`` or ``"O"`` in this notation."""
+        prefix, dash, kind = tag.partition("-")
+        if tag == "O":
+            return self.outside
+        if self.only_types:
+            return kind
+        prefix = prefix.lower() if self.lower else prefix
+        kind = kind.lower() if self.lower_types else kind
+        if not dash:
+            return prefix
+        pair = (kind, prefix) if self.suffix else (prefix, kind)
+        return self.separator.join(pair)
+
+    def _parts(self, tag: str) -> tuple[str, str] | None:
+        """Prefix and type; None if it is not written so."""
+        if self.suffix:
+            kind, _, prefix = tag.rpartition(self.separator)
+        else:
+            prefix, _, kind = tag.partition(self.separator)
+        known = LOWER if self.lower else ROLES
+        return (prefix, kind) if prefix in known and kind[:1].isalpha() else None
+
+    def __str__(self) -> str:
+        if self.only_types:
+            return "types without prefixes (IO)"
+        return f"{self.write('B-TYPE')} and {self.outside}"
+
+
+LOWER = frozenset(map(str.lower, ROLES))
+USUAL: Final = Notation()
+NOTATIONS = [
+    Notation(separator, suffix, lower)
+    for lower in (False, True)
+    for suffix in (False, True)
+    for separator in "-_:/|."
+]
+
+
+def notation_of(tags: Iterable[str]) -> Notation:
+    """Return how the tags of spans are written, by most of them.
+
+    ``B-PER`` and ``O`` unless at least half of the tags that are not outside have
+    another separator (``_ : / | .``), the prefix behind the type, or small letters.
+    Outside may be ``o`` or ``0`` if there is no ``O``. Types without prefixes (IO) are
+    recognised if ``O`` is at least one tag in five.
+
+    Parameters
+    ----------
+    tags
+        Tags of all tokens, or labels of a model.
+
+    Examples
+    --------
+    >>> notation = notation_of(["b_per", "i_per", "o"])
+    >>> notation.normalise("i_per")
+    'I-PER'
+    >>> notation.write("B-LOC")
+    'b_loc'
+    """
+    counts = Counter(tags)
+    outside = next((tag for tag in "Oo0" if counts[tag]), "O")
+    away = counts.pop(outside, 0)
+    covered = {
+        one: sum(n for tag, n in counts.items() if one._parts(tag)) for one in NOTATIONS
+    }
+    best = max(NOTATIONS, key=covered.__getitem__)
+    if covered[best] and (best == USUAL or 2 * covered[best] >= counts.total()):
+        kinds = [parts[1] for tag in counts if (parts := best._parts(tag))]
+        lower = best.lower and all(kind == kind.lower() for kind in kinds)
+        return best._replace(lower_types=lower, outside=outside)
+    if counts and not covered[best]:
+        if outside != "O" and (counts.keys() <= LOWER or counts.keys() <= ROLES.keys()):
+            return Notation(lower=counts.keys() <= LOWER, outside=outside)
+        bare = any(tag in ROLES or not tag[:1].isalpha() for tag in counts)
+        if outside == "O" and not bare and 5 * away >= away + counts.total():
+            return Notation(only_types=True)
+    return USUAL
 
 
 def is_tag(label: str) -> bool:

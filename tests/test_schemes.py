@@ -58,9 +58,9 @@ def written_out(spans, length, scheme):
 def test_conversion_keeps_the_spans_and_writes_the_scheme(scheme, drawn, to):
     spans, length = drawn
     tags = written_out(spans, length, scheme)
-    converted = schemes.convert(tags, to, scheme)
+    converted = schemes.convert(tags, source=scheme, target=to)
     assert converted == written_out(spans, length, to)
-    assert schemes.convert(converted, scheme, to) == tags
+    assert schemes.convert(converted, source=to, target=scheme) == tags
 
 
 @pytest.mark.parametrize("scheme", ["IOB1", "BIO", "BIOES"])
@@ -70,9 +70,15 @@ def test_any_tags_keep_the_spans_that_seqeval_sees(scheme, data, to):
     prefixes = sorted({*SHAPES[scheme], "B"})
     possible = ["O", *(f"{p}-{kind}" for p in prefixes for kind in TYPES)]
     tags = data.draw(st.lists(st.sampled_from(possible), max_size=12))
-    converted = schemes.convert(tags, to, scheme)
+    converted = schemes.convert(tags, source=scheme, target=to, strict=False)
     assert converted == written_out(get_entities(tags), len(tags), to)
-    assert schemes.convert(converted, to, to) == converted
+    assert schemes.convert(converted, source=to, target=to) == converted
+    # strict: an error but for tags that the scheme writes so
+    if tags == written_out(get_entities(tags), len(tags), scheme):
+        assert schemes.convert(tags, source=scheme, target=to) == converted
+    else:
+        with pytest.raises(ValueError, match="strict=False reads malformed"):
+            schemes.convert(tags, source=scheme, target=to)
 
 
 @pytest.mark.parametrize("scheme", SHAPES)
@@ -109,26 +115,76 @@ def test_the_scheme_is_that_of_most_spans(tags, scheme):
 
 
 def test_prefixes_alone_are_spans_of_one_type():
-    assert schemes.convert(["B", "I", "O", "B"], "BIOES", "BIO") == ["B", "E", "O", "S"]
+    tags = schemes.convert(["B", "I", "O", "B"], source="BIO", target="BIOES")
+    assert tags == ["B", "E", "O", "S"]
 
 
 def test_plain_tags_are_spans_of_one_token():
     tags = ["NOUN", "NOUN", "O", "-LRB-"]
     spans = ["S-NOUN", "S-NOUN", "O", "S--LRB-"]
-    assert schemes.convert(tags, "BIOES", "plain") == spans
-    assert schemes.convert(spans, "plain", "BIOES") == tags
+    assert schemes.convert(tags, source="plain", target="BIOES") == spans
+    assert schemes.convert(spans, source="BIOES", target="plain") == tags
 
 
 @pytest.mark.parametrize(
     ("tags", "to", "scheme", "message"),
     [
-        (["O"], "IOBS", "BIO", "to: "),
-        (["O"], "BIO", "bio", "scheme: "),
+        (["O"], "IOBS", "BIO", "target: "),
+        (["O"], "BIO", "bio", "source: "),
         (["O", "S-PER"], "BIOES", "BIO", "for BIO, got 'S-PER' at position 1"),
         ([""], "BIOES", "BIO", "tags: expected .*, got '' at position 0"),
         (["B-"], "BIOES", "BIO", "tags: expected .*, got 'B-' at position 0"),
+        (
+            ["O", "I-X", "I-X"],
+            "BIOES",
+            "BIO",
+            "tags: expected 'B-X' at position 1 for BIO, got 'I-X'. detect",
+        ),
     ],
 )
 def test_conversion_refuses_what_the_scheme_lacks(tags, to, scheme, message):
     with pytest.raises(ValueError, match=message):
-        schemes.convert(tags, to, scheme)
+        schemes.convert(tags, source=scheme, target=to)
+
+
+NOTATIONS = {
+    "b-per i-per o b-loc": "B-PER I-PER O B-LOC",
+    "b-Per i-Per o": "B-Per I-Per O",
+    "PER-B PER-I O LOC-B": "B-PER I-PER O B-LOC",
+    "per_b per_i o": "B-PER I-PER O",
+    "B_PER I_PER O B_LOC_x": "B-PER I-PER O B-LOC_x",
+    "B:PER E:PER O": "B-PER E-PER O",
+    "B/PER I/PER O": "B-PER I-PER O",
+    "B|PER I|PER O": "B-PER I-PER O",
+    "B-PER I-PER 0": "B-PER I-PER O",
+    "b i o": "B I O",
+    "B I 0": "B I O",
+    "PER PER O": "I-PER I-PER O",
+    "person-actor O O": "I-person-actor O O",
+    # nothing else than what is said of it
+    "B-PER I-PER O": "B-PER I-PER O",
+    "B-geo I-geo O": "B-geo I-geo O",
+    "O O": "O O",
+    "B I O": "B I O",
+    "DET NOUN VERB": "DET NOUN VERB",
+    "nsubj aux:pass root": "nsubj aux:pass root",
+    "0 1 2": "0 1 2",
+    "NN , . O NN NN NN": "NN , . O NN NN NN",
+}
+
+
+@pytest.mark.parametrize("tags", NOTATIONS)
+def test_tags_are_read_and_written_as_most_are(tags):
+    notation = schemes.notation_of(tags.split())
+    found = [notation.normalise(tag) for tag in tags.split()]
+    assert found == NOTATIONS[tags].split()
+    assert [notation.write(tag) for tag in found] == tags.split()
+
+
+def test_tags_of_another_notation_stay_as_they_are():
+    many = 50 * ["B_PER", "I_PER", "O"]
+    for odd in ("X_PER", "B-PER", "0", "b_PER", "PER"):
+        notation = schemes.notation_of([*many, odd])
+        assert notation.normalise("B_PER") == "B-PER"
+        assert notation.normalise(odd) == odd
+    assert str(schemes.notation_of(["per_b", "o"])) == "type_b and o"

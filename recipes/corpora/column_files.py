@@ -258,7 +258,7 @@ def _is_of(tag: str, scheme: str) -> bool:
     if scheme == schemes.PLAIN:
         return tag not in ("", MISSING)
     try:
-        schemes.convert([tag], scheme, scheme)
+        schemes.convert([tag], source=scheme, target=scheme, strict=False)
     except ValueError:
         return False
     return True

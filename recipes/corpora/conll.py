@@ -47,7 +47,9 @@ class Splits:
         """Tags of the training sentences in ``written``."""
         if self.raw is not None:
             return self.raw
-        return [convert(s.tags, self.written, self.scheme) for s in self.train]
+        return [
+            convert(s.tags, source=self.scheme, target=self.written) for s in self.train
+        ]
 
     @property
     def labels(self) -> list[str]:
@@ -142,7 +144,7 @@ def converted(
     unknown, found = layout.unknown, []
     for number, s in enumerate(file.sentences, 1):
         if unknown is None or unknown not in s.tags:
-            tags = convert(s.tags, scheme, file.scheme)
+            tags = convert(s.tags, source=file.scheme, target=scheme, strict=False)
         elif not partial or scheme != "BIOES":
             raise ValueError(
                 f"{path}: expected a tag for each word, got {unknown!r} in sentence"

@@ -213,7 +213,7 @@ def _sentence(rng: random.Random, names: dict[str, list[str]], scheme: str) -> S
     else:
         words.append(".")
         tags.append("O")
-    return Sentence(words, convert(tags, scheme, "BIO"))
+    return Sentence(words, convert(tags, source="BIO", target=scheme))
 
 
 def _fill(

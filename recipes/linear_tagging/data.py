@@ -91,7 +91,9 @@ def columns_of(path: Path, layout: Layout = AS_USUAL) -> Split:
     file = read(path, layout)
     tags = [s.tags for s in file.sentences]
     if file.scheme == schemes.PLAIN:
-        tags = [schemes.convert(row, "BIOES", file.scheme) for row in tags]
+        tags = [
+            schemes.convert(row, source=file.scheme, target="BIOES") for row in tags
+        ]
     return Split([s.rows for s in file.sentences], tags)
 
 

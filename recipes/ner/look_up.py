@@ -23,4 +23,4 @@ def look_up_baseline(
                 seen[word][tag] += 1
     best = {word: counts.most_common(1)[0][0] for word, counts in seen.items()}
     tags = [[best.get(word, "O") for word in sentence.words] for sentence in test]
-    return [convert(sentence, scheme, scheme) for sentence in tags]
+    return [convert(row, source=scheme, target=scheme, strict=False) for row in tags]

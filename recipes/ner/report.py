@@ -52,7 +52,8 @@ def by_type(
         # means over no types would warn
         return {"all": {"precision": 0.0, "recall": 0.0, "f1": 0.0, "spans": 0}}
     as_bio = [
-        [convert(tags, "BIO", "BIOES") for tags in side] for side in (gold, predicted)
+        [convert(tags, source="BIOES", target="BIO") for tags in side]
+        for side in (gold, predicted)
     ]
     report = classification_report(
         *as_bio, mode="strict", scheme=IOB2, output_dict=True, zero_division=0

@@ -53,7 +53,7 @@ def of_levels(files: Sequence[File]) -> list[Tree]:
     for sentences in zip(*(file.sentences for file in files), strict=True):
         entities = []
         for file, sentence in zip(files, sentences, strict=True):
-            bio = convert(sentence.tags, "BIO", file.scheme)
+            bio = convert(sentence.tags, source=file.scheme, target="BIO", strict=False)
             # the longer one first, which is the outer one
             entities += sorted(read_spans(bio), key=lambda s: (s[1], -s[2]))
         found.append(tree(sentences[0].words, entities))

@@ -227,7 +227,7 @@ def _spans_of(tags: list[str]) -> list[tuple[str, int, int]]:
     scheme = detect([tags])
     if scheme == PLAIN:
         return [(tag, n, n) for n, tag in enumerate(tags) if tag != "O"]
-    found = read_spans(convert(tags, "BIO", scheme))
+    found = read_spans(convert(tags, source=scheme, target="BIO", strict=False))
     return sorted(found, key=lambda span: span[1])
 
 

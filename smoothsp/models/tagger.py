@@ -323,7 +323,9 @@ class Tagger:
             ranked = [
                 Tagged(
                     words,
-                    convert(_in_bio(found, len(words)), self.scheme, "BIO"),
+                    convert(
+                        _in_bio(found, len(words)), source="BIO", target=self.scheme
+                    ),
                     [
                         Span(*span, text[start:end], start, end, known.get((row, span)))
                         for span in found

@@ -234,7 +234,9 @@ class Training:
         self.labels = _labels(targets, self.scheme)
         gold = [[tag or "O" for tag in one.tags] for one in held_out]
         written = detect(gold)
-        self.gold = [convert(tags, "BIOES", written) for tags in gold]
+        self.gold = [
+            convert(tags, source=written, target="BIOES", strict=False) for tags in gold
+        ]
         seed_all(options.seed, 0)
         self.vocabulary = Vocabulary.of(words, sorted(vectors))
         size = len(next(iter(vectors.values()))) if vectors else None
@@ -480,7 +482,7 @@ def _targets(tags: Tags, scheme: str) -> list[str]:
     """Labels in BIOES; with unknown tags what each label may be, parted by tabs."""
     if None in tags:
         return partial.possible(tags, scheme)
-    return convert([str(tag) for tag in tags], "BIOES", scheme)
+    return convert(list(map(str, tags)), source=scheme, target="BIOES", strict=False)
 
 
 def _labels(targets: list[list[str]], scheme: str) -> list[str]:

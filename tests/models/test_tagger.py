@@ -235,7 +235,7 @@ def test_answers_are_in_the_scheme_of_the_tagger(tagger, tmp_path):
         for ours, theirs in zip(
             load(tmp_path, "cpu").tag(SENTENCES), whole, strict=True
         ):
-            assert ours.tags == convert(theirs.tags, scheme, "BIO")
+            assert ours.tags == convert(theirs.tags, source="BIO", target=scheme)
             assert ours.spans == theirs.spans
 
 

@@ -35,7 +35,7 @@ def test_the_tagger_is_that_of_the_recipe(scheme, tmp_path, capsys):
     conll_ner.main(
         conll_ner.Config(str(folder), epochs=2, out=tmp_path / "run", **SMALL)
     )
-    written = [convert(row, scheme, "BIO") for row in tags]
+    written = [convert(row, source="BIO", target=scheme) for row in tags]
     capsys.readouterr()
     tagger = Tagger.train(iter(words), iter(written), dev=dev, epochs=2, **SMALL)
     output = capsys.readouterr()
@@ -47,7 +47,9 @@ def test_the_tagger_is_that_of_the_recipe(scheme, tmp_path, capsys):
     assert (tagger.labels, tagger.vocabulary) == (theirs.labels, theirs.vocabulary)
     assert (tagger.scheme, theirs.scheme) == (scheme, "BIO")
     found = [t.tags for t in tagger.tag(dev[0])]
-    assert found == [convert(t.tags, scheme, "BIO") for t in theirs.tag(dev[0])]
+    assert found == [
+        convert(t.tags, source="BIO", target=scheme) for t in theirs.tag(dev[0])
+    ]
     tagger.save(tmp_path / "mine")
     assert load(tmp_path / "mine", "cpu").tag(dev[0]) == tagger.tag(dev[0])
 

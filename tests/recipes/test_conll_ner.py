@@ -158,7 +158,9 @@ def test_tags_are_written_in_the_scheme_of_the_input(scheme, trained, tmp_path, 
     rows = [
         "".join(
             f"{w} {t}\n"
-            for w, t in zip(s.words, convert(s.tags, scheme, "BIOES"), strict=True)
+            for w, t in zip(
+                s.words, convert(s.tags, source="BIOES", target=scheme), strict=True
+            )
         )
         for s in sentences
     ]
@@ -167,7 +169,7 @@ def test_tags_are_written_in_the_scheme_of_the_input(scheme, trained, tmp_path, 
     main(dataclasses.replace(trained[0], predict=str(tmp_path / "text")))
     guess = [tags for _, _, tags in blocks(capsys.readouterr().out)]
     expected = load(trained[0].model_folder).tag([s.words for s in sentences])
-    assert guess == [convert(t.tags, scheme, "BIO") for t in expected]
+    assert guess == [convert(t.tags, source="BIO", target=scheme) for t in expected]
 
 
 def test_text_is_cut_as_the_model_cuts_it(trained, tmp_path, capsys):

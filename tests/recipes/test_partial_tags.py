@@ -18,10 +18,10 @@ def every_tagging(n, scheme):
     labels = ["O", *(f"{p}-{kind}" for kind in "XY" for p in "BIES")]
     seen = set()
     for tags in itertools.product(labels, repeat=n):
-        whole = convert(list(tags), "BIOES", "BIOES")
+        whole = convert(list(tags), source="BIOES", target="BIOES", strict=False)
         if tuple(whole) not in seen:
             seen.add(tuple(whole))
-            yield convert(whole, scheme, "BIOES"), whole
+            yield convert(whole, source="BIOES", target=scheme), whole
 
 
 @pytest.mark.parametrize("scheme", ["IOB1", "BIO", "BIOES", "BILOU", "BMEWO"])

@@ -36,7 +36,7 @@ def test_every_sentence_is_well_formed_bioes(corpus):
         tags = sentence.tags
         assert len(sentence.words) == len(tags) > 1
         assert all(word and not word.isspace() for word in sentence.words)
-        assert tags == convert(tags, "BIOES", "BIOES")
+        assert tags == convert(tags, source="BIOES", target="BIOES")
         strict = {
             (e.tag, e.start, e.end - 1) for e in Entities([tags], IOBES).entities[0]
         }
