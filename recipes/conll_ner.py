@@ -43,7 +43,7 @@ import numpy as np
 import torch
 
 from corpora import conll, toy_corpus, unseen_labels, wnut17
-from corpora.column_files import Sentence, read_words
+from corpora.column_files import File, Sentence, read_words
 from corpora.text_files import name_of
 from ner import report, word_vectors
 from ner.settings import Config, check
@@ -167,7 +167,7 @@ def predict(config: Config) -> dict[str, float]:
         if parted and not tagged.words:
             continue
         try:
-            print(shown(tagged, config, tagger, file.scheme), end="")
+            print(shown(tagged, config, tagger, file), end="")
             done += 1
         except ValueError as error:
             failures.add(error)
@@ -175,14 +175,12 @@ def predict(config: Config) -> dict[str, float]:
     return {"sentences": float(done)}
 
 
-def shown(tagged: Tagged, config: Config, tagger: Tagger, scheme: str | None) -> str:
-    """A tagging as ``--show`` says, in the scheme of the input if it has tags."""
-    ranked = [tagged, *tagged.others]
+def shown(tagged: Tagged, config: Config, tagger: Tagger, file: File) -> str:
+    """A tagging as ``--show`` says, with tags written as those of the input."""
+    ranked, scheme = [tagged, *tagged.others], file.scheme
     if scheme and schemes.PLAIN not in (scheme, tagger.scheme):
         ranked = [
-            dataclasses.replace(
-                one, tags=schemes.convert(one.tags, scheme, tagger.scheme)
-            )
+            dataclasses.replace(one, tags=_as_written(one.tags, tagger.scheme, file))
             for one in ranked
         ]
     if config.show == "json":
@@ -196,6 +194,11 @@ def shown(tagged: Tagged, config: Config, tagger: Tagger, scheme: str | None) ->
         found += f"# rank = {rank} of {config.nbest}, score = {one.score:.4f}\n"
         found += one.columns()
     return found
+
+
+def _as_written(tags: list[str], scheme: str, file: File) -> list[str]:
+    found = schemes.convert(tags, source=scheme, target=file.scheme)
+    return [file.notation.write(tag) for tag in found]
 
 
 def evaluate(config: Config) -> dict[str, float]:

@@ -73,6 +73,9 @@ class Data:
     """Score the model in --out on this file of CoNLL-U."""
     skip_bad: bool = False
     """Leave out sentences that cannot be read, and name them."""
+    root: str | None = None
+    """Relation of the root in the files, which is read as root; if not given, the one
+    that all words with head 0 and no others have."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,9 @@ def criterion_of(loss: Loss) -> nn.Module:
 def train(config: Config) -> dict[str, float]:
     if not config.encoder:
         threads.one()
-    bank = conllu.load(config.data, config.skip_bad) if config.data else grammar.make()
+    bank = grammar.make()
+    if config.data:
+        bank = conllu.load(config.data, config.skip_bad, config.root)
     settings = settings_of(config, bank)
 
     seed_all(config.seed, 0)
@@ -244,7 +249,7 @@ def loss_of(
 def evaluate(config: Config) -> dict[str, float]:
     """Print UAS and LAS of the model on a file, beside what costs no learning."""
     parser = trained(config)
-    gold = conllu.read(config.evaluate, config.skip_bad)
+    gold = conllu.read(config.evaluate, config.skip_bad, config.root)
     seen = (label for s in gold for label in s.labels)
     unseen_labels.warn(config.evaluate, seen, parser.labels)
     scores = report.scores(gold, {"the parser": parsed(parser, gold)}, "punct")

@@ -147,7 +147,7 @@ PUBLIC = {
     },
     "smoothsp.constraints": {"Constraints", "bio", "regular"},
     "smoothsp.testing": {"check_structure"},
-    "smoothsp.schemes": {"PLAIN", "convert", "detect"},
+    "smoothsp.schemes": {"PLAIN", "Notation", "convert", "detect", "notation_of"},
     "smoothsp.metrics": {"average_precision", "corloc", "span_f1", "spans"},
     "smoothsp.losses": {
         "CRFLoss",

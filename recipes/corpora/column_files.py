@@ -1,9 +1,10 @@
 """The reader of files of words with columns: one word a line, sentences between blanks.
 
 Recognised are CoNLL-2003, CoNLL-2000, CoNLL-U, CoNLL-U Plus, GermEval, and any other
-columns parted by tabs or blanks; also JSON lines (``.jsonl``) with ``words`` (or
-``tokens``) and ``tags`` (or ``ner_tags``, ``labels``). Any of them may be compressed by
-gzip. One line on standard error says what a file was read as.
+columns parted by tabs, blanks, commas or semicolons, with or without a header; also
+JSON lines (``.jsonl``) with ``words`` (or ``tokens``) and ``tags`` (or ``ner_tags``,
+``labels``). Any of them may be compressed by gzip. One line on standard error says what
+a file was read as. Blanks and tabs are nothing; other white space is part of a word.
 """
 
 import json
@@ -13,25 +14,40 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 
-from corpora import conllu_rows
-from corpora.text_files import bad_byte, content_of, lines_of, name_of
+from corpora import conllu_rows, formats
+from corpora.formats import cells
+from corpora.text_files import bad_byte, content_of, is_blank, lines_of, name_of
 from smoothsp import schemes
 
 WORDS, TAGS = ("words", "tokens"), ("tags", "ner_tags", "labels")
 DOCUMENT, MISSING = "-DOCSTART-", "_"
 # A word may be #, or begin with it, too.
 COMMENT, PAIR = re.compile(r"#(\s|$)"), re.compile(r"#\s+[\w.:-]+\s+=\s")
-PLUS = re.compile(r"#\s*global\.columns\s*=\s*(.*)")
+PLUS = re.compile(r"#\s*global\.columns\s*=\s*(.*)", re.IGNORECASE)
+PARTED = {"\t": "tabs", " ": "blanks", ",": "commas", ";": "semicolons"}
 NUMBER, FIRST = re.compile(r"[0-9]+([-.][0-9]+)?"), re.compile(r"[01]([-.][0-9]+)?")
+WHOLE = re.compile(r"[0-9]{1,9}")
 TYPED = re.compile(r"[BIESLUMW]-[^\W\d].*")
 OBJECT = re.compile(r"\s*[\[{]\s*[{\"]")
 BARE = frozenset("OBIESLUMW")
+# Labels of word pieces and of marks around sentences, which are tags of no word.
+EXTRA = ("X", "[CLS]", "[SEP]", "[PAD]")
+# Parts of speech, by which a column of tags is told from text: UD's and Penn's.
+PARTS_OF_SPEECH = re.compile(
+    "ADJ|ADP|ADV|AUX|CCONJ|DET|INTJ|NOUN|NUM|PART|PRON|PROPN|PUNCT|SCONJ|SYM|VERB"
+    "|CC|CD|DT|EX|FW|IN|JJ[RS]?|LS|MD|NNP?S?|PDT|POS|PRP[$]?|RB[RS]?|RP|TO|UH|VB[DGNPZ]?"
+    "|WDT|WP[$]?|WRB|[#$.,:]|``|''"
+)
 ENDINGS = (".conll", ".iob", ".iob2", ".bio")
 # Lines that are looked at to recognise columns.
 SAMPLE = 20_000
+# Words of a sentence that is likelier a whole text without blank lines.
+LONG = 2_000
+# Different tags of a column; one with more has words.
+MOST_TAGS = 1_000
 
 
 @dataclass(frozen=True)
@@ -97,6 +113,8 @@ class File:
     """Sentences as running text, in place of ``sentences``."""
     bad: list[str] = field(default_factory=list)
     """What is wrong with each sentence that is left out, from the line's number on."""
+    notation: schemes.Notation = schemes.USUAL
+    """How the file writes its tags; those of ``sentences`` are ``B-PER`` and ``O``."""
 
 
 # A sentence with the line of each word, or what is wrong with it.
@@ -142,7 +160,7 @@ def _read(path: str | Path, layouts: Sequence[Layout]) -> list[File]:
             f"{path}: expected at least one sentence, got none. Is this the right file,"
             " and was it copied whole?"
         )
-    said, checked, known = [], [], []
+    said, checked, known, notations = [], [], [], []
     for layout in layouts:
         if _is_json(path, lines):
             kind, found, where = "JSON lines", list(_of_json(lines, tagged=True)), ""
@@ -155,9 +173,12 @@ def _read(path: str | Path, layouts: Sequence[Layout]) -> list[File]:
                 )
             kind = f"{form}, tags from column {form.tags}"
             found, where = form.sentences(lines), f" in column {form.tags}"
+        found, notation = _normalised(found, layout.unknown)
         sentences, scheme = _in_scheme(found, layout.unknown, where)
         named = "no scheme" if scheme == schemes.PLAIN else f"scheme {scheme}"
+        named += "" if notation == schemes.USUAL else f", written as {notation}"
         said.append(f"{path}: read as {kind}, {named}")
+        notations.append(notation)
         checked.append(sentences)
         known.append(scheme)
     rows = list(zip(*checked, strict=True))
@@ -175,9 +196,21 @@ def _read(path: str | Path, layouts: Sequence[Layout]) -> list[File]:
         raise ValueError(f"{path}: expected at least one sentence, got none")
     for line in said:
         print(line, file=sys.stderr)
+    longest = max(len(x.words) for x in checked[0] if not isinstance(x, str))
+    if longest > LONG:
+        print(
+            f"warning: {path}: one sentence has {longest:,} words; a blank line, or a"
+            " column sentence_id, ends a sentence",
+            file=sys.stderr,
+        )
     return [
-        File([x for x, no in zip(own, wrong, strict=True) if not no], scheme, bad=bad)
-        for own, scheme in zip(checked, known, strict=True)
+        File(
+            [x for x, no in zip(own, wrong, strict=True) if not no],
+            scheme,
+            bad=bad,
+            notation=notation,
+        )
+        for own, scheme, notation in zip(checked, known, notations, strict=True)
     ]
 
 
@@ -209,9 +242,13 @@ def words_in(lines: Sequence[str], name: str, layout: Layout = AS_USUAL) -> File
             return _texts(lines)
         said, found, tagged = str(form), form.sentences(lines), form.in_scheme
     print(f"{name}: read as {said}", file=sys.stderr)
+    scheme, notation = None, schemes.USUAL
+    if tagged:
+        found, notation = _normalised(found, layout.unknown)
+        scheme = schemes.detect(x[0].tags for x in found if not isinstance(x, str))
     good = [x[0] for x in found if not isinstance(x, str)]
-    scheme = schemes.detect(s.tags for s in good) if tagged else None
-    return File(good, scheme, bad=[x for x in found if isinstance(x, str)])
+    bad = [x for x in found if isinstance(x, str)]
+    return File(good, scheme, bad=bad, notation=notation)
 
 
 def _hold_words(lines: Sequence[str]) -> bool:
@@ -223,6 +260,26 @@ def _texts(lines: Sequence[str]) -> File:
     texts = [line for n, line in enumerate(lines, 1) if line.strip() and not wrong[n]]
     bad = [f"line {number}: {what}" for number, what in wrong.items() if what]
     return File([], None, [x for x in texts if x.strip() != DOCUMENT], bad)
+
+
+def _normalised(
+    found: Sequence[Found], unknown: str | None
+) -> tuple[list[Found], schemes.Notation]:
+    """Sentences with tags as ``B-PER`` and ``O``, and how they were written."""
+    good = [x[0].tags for x in found if not isinstance(x, str)]
+    nothing = ("", MISSING, unknown, *EXTRA)
+    notation = schemes.notation_of(
+        tag for tag in chain.from_iterable(good) if tag not in nothing
+    )
+    if notation == schemes.USUAL:
+        return list(found), notation
+    known = {x: x if x in nothing else notation.normalise(x) for x in {*chain(*good)}}
+    return [
+        x
+        if isinstance(x, str)
+        else (replace(x[0], tags=[known[tag] for tag in x[0].tags]), x[1])
+        for x in found
+    ], notation
 
 
 def _in_scheme(
@@ -249,8 +306,13 @@ def _in_scheme(
         else:
             pairs = zip(sentence.tags, lines, strict=True)
             tag, line = next(pair for pair in pairs if pair[0] in wrong)
+            remedy = "Write the tag of the word, or delete the line"
+            if tag in EXTRA:
+                remedy = "Delete lines of word pieces and of marks around sentences"
             of = "" if scheme == schemes.PLAIN else f" of the scheme {scheme} as others"
-            checked.append(f"line {line}: expected a tag{of}{where}, got {tag!r}")
+            checked.append(
+                f"line {line}: expected a tag{of}{where}, got {tag!r}. {remedy}"
+            )
     return checked, scheme
 
 
@@ -277,7 +339,8 @@ class Form:
     width: int
     line: int
     """The first line with so many columns."""
-    tabs: bool
+    by: str
+    """What parts them."""
     numbered: bool
     """Does the first column count the words of a sentence?"""
     strict: bool
@@ -292,6 +355,7 @@ class Form:
     """Is it running text, no columns at all?"""
     spans: Sequence[int]
     """All columns with the tags of spans."""
+    header: formats.Header | None = None
 
     def __str__(self) -> str:
         return f"{self.kind}: words from column {self.word + 1}"
@@ -303,10 +367,11 @@ class Form:
 
     def sentences(self, lines: Sequence[str]) -> list[Found]:
         found: list[Found] = []
+        notes = self._notes(lines)
         starts = [number for number, line in enumerate(lines, 1) if _parts(line)]
-        for first, block in blocks(lines):
+        for first, block in self._blocks(lines):
             try:
-                numbers, rows = self._words(block, first)
+                numbers, rows = self._words(block, first, notes)
                 if not rows:
                     continue
                 columns = list(zip(*rows, strict=True))
@@ -330,17 +395,57 @@ class Form:
                 found.append(str(error))
         return found
 
-    def is_comment(self, line: str, begun: bool) -> bool:
-        if not line.startswith("#"):
+    def _notes(self, lines: Sequence[str]) -> frozenset[str]:
+        """Lines that look like words, of which they have as many columns, but are not.
+
+        A comment such as ``# doc1`` has no tag that a word has; the word # has one.
+        """
+        several = self.width > 1 and self.word == 0 and not (self.numbered or self.key)
+        if self.tag is None or not several or self.header:
+            return frozenset()
+        alike = {x: row for x in lines if COMMENT.match(x)
+                 if len(row := cells(x, self.by)) == self.width}  # fmt: skip
+        if not alike:
+            return frozenset()
+        rows = (cells(x, self.by) for x in lines if not COMMENT.match(x))
+        tags = {row[self.tag] for row in rows if len(row) == self.width} | {"O", "#"}
+        return frozenset(
+            x
+            for x, row in alike.items()
+            if row[self.tag] not in tags and not TYPED.fullmatch(row[self.tag])
+        )
+
+    def _blocks(self, lines: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
+        """Those of ``blocks``, and of a table its rows of one sentence."""
+        if self.header is None:
+            yield from blocks(lines)
+            return
+        # a spreadsheet's empty row
+        rows = ["" if {*x} <= {self.by, " "} else x for x in lines]
+        rows[: self.header.line] = [""] * self.header.line
+        column = self.header.sentence
+        for first, block in blocks(rows):
+            start, before = 0, ""
+            for number, line in enumerate(block):
+                row = cells(line, self.by)
+                own = row[column] if column is not None and column < len(row) else ""
+                if own and own != before:
+                    if number > start:
+                        yield first + start, block[start:number]
+                    start, before = number, own
+            yield first + start, block[start:]
+
+    def is_comment(self, line: str, begun: bool, notes: frozenset[str]) -> bool:
+        if not line.startswith("#") or self.header:
             return False
         if self.numbered:
             return True
-        other = len(_fields(line, self.tabs)) != self.width
+        other = len(cells(line, self.by)) != self.width
         pattern = COMMENT if other else PAIR
-        return not begun and pattern.match(line) is not None
+        return not begun and (line in notes or pattern.match(line) is not None)
 
     def _words(
-        self, block: Sequence[str], first: int
+        self, block: Sequence[str], first: int, notes: frozenset[str]
     ) -> tuple[list[int], list[list[str]]]:
         """Line number and columns of each word of a sentence."""
         if not all(map(str.isascii, block)):
@@ -356,11 +461,15 @@ class Form:
             return numbers, rows
         before = None
         for number, line in enumerate(block, first):
-            if line[0] == "#" and self.is_comment(line, begun=bool(rows)):
+            if line[0] == "#" and self.is_comment(line, bool(rows), notes):
                 continue
-            row = _fields(line, self.tabs)
+            row = cells(line, self.by)
+            if self.header and self.by == "\t":
+                row = [formats.unquoted(x) for x in row]
+                # cells at the end may be empty
+                row += [""] * (self.width - len(row))
             if len(row) != self.width:
-                parted = "tabs" if self.tabs else "blanks"
+                parted = PARTED[self.by]
                 raise ValueError(
                     f"line {number}: expected {self.width} columns parted by {parted}"
                     f" as on line {self.line}, got {len(row)} ({line.strip()[:60]!r})"
@@ -368,7 +477,7 @@ class Form:
             if self.numbered:
                 if NUMBER.fullmatch(row[0]) and not row[0].isdecimal():
                     continue
-                if not row[0].isdecimal() or before not in (None, int(row[0]) - 1):
+                if not WHOLE.fullmatch(row[0]) or before not in (None, int(row[0]) - 1):
                     after = "" if before is None else f" {before + 1}"
                     raise ValueError(
                         f"line {number}: expected the number{after} of a word in the"
@@ -393,17 +502,30 @@ class Form:
         """Columns that hold neither numbers nor words nor tags."""
         if self.numbered:
             return []
-        return [n for n in range(self.width) if n not in (self.word, self.tag)]
+        left_out = {self.word, self.tag}
+        if self.header:
+            left_out |= {self.header.sentence, *self.header.numbers}
+        return [n for n in range(self.width) if n not in left_out]
 
 
 def form_of(name: str | Path, lines: Sequence[str], layout: Layout = AS_USUAL) -> Form:
-    """Recognise the columns of a file by most of its lines."""
-    filled = [(n, x) for n, x in enumerate(lines[:SAMPLE], 1) if x.strip()]
-    filled = [(n, x) for n, x in filled if x.split()[0] != DOCUMENT]
+    """Recognise the columns of a file by most of its lines.
+
+    Raises
+    ------
+    ValueError
+        For a file that shows that it has another format.
+    """
+    formats.refuse_foreign(name, lines)
+    filled = [(n, x) for n, x in enumerate(lines[:SAMPLE], 1) if not is_blank(x)]
+    filled = [(n, x) for n, x in filled if not _parts(x)]
+    if header := formats.header_of(name, lines):
+        return _of_table(name, header, filled, layout)
     data = [(n, x) for n, x in filled if not COMMENT.match(x)]
     data = data or filled
-    tabs = 2 * sum("\t" in x for _, x in data) > len(data)
-    rows = [_fields(x, tabs) for _, x in data]
+    by = formats.separator(name, [x for _, x in data]) if data else " "
+    tabs = by == "\t"
+    rows = [cells(x, by) for _, x in data]
     counts = Counter(map(len, rows))
     width = counts.most_common(1)[0][0] if rows else 1
     line = next((n for (n, _), x in zip(data, rows, strict=True) if len(x) == width), 1)
@@ -414,12 +536,13 @@ def form_of(name: str | Path, lines: Sequence[str], layout: Layout = AS_USUAL) -
     numbered = width > 2 or (width == 2 and tabs and 1 not in spans)
     firsts = [(n, row[0]) for (n, _), row in zip(data, rows, strict=True)]
     numbered = numbered and _count_words(firsts)
-    plus = PLUS.match(filled[0][1]) if filled else None
+    notes = takewhile(lambda x: x.startswith("#"), (x for _, x in filled))
+    plus = next(filter(None, map(PLUS.match, notes)), None)
     kind, names, strict = "columns", [], False
     # the tag may stand before the word
     word = int(numbered or (spans == [0] and width > 1))
     if plus:
-        kind, names = "CoNLL-U Plus", plus[1].split()
+        kind, names = "CoNLL-U Plus", _names_of_plus(plus[1].split())
         strict = numbered = "ID" in names and "FORM" in names
         word = names.index("FORM") if "FORM" in names else 0
     elif str(name).removesuffix(".gz").endswith(".conllu") or (
@@ -433,7 +556,7 @@ def form_of(name: str | Path, lines: Sequence[str], layout: Layout = AS_USUAL) -
         kind = "CoNLL-2003" if width == 4 else "CoNLL-2000"
         names = ["word", "pos", "chunk", "ner"][:width]
     if names:
-        width, tabs = len(names), tabs or strict
+        width, by = len(names), "\t" if strict else by
     keys = _keys(lines) if strict and layout.column is not None else []
     word, tag, key = _places(name, layout, width, names, keys, word)
     spans = [n for n in spans if n != word and not (numbered and n == 0)]
@@ -441,11 +564,16 @@ def form_of(name: str | Path, lines: Sequence[str], layout: Layout = AS_USUAL) -
         tag = spans[0 if numbered else -1] if spans else width - 1
         if not spans and "UPOS" in names:
             tag = names.index("UPOS")
+        if plus:
+            tags = [n for n, x in enumerate(names) if x.lower() in formats.TAGS]
+            tag = next((n for n in (*tags, tag) if not spans or n in spans), tag)
         tag = None if tag == word else tag
     # of text few lines have equally many words, and end in tags
     columns_all = width > 1 and 2 * counts[width] >= len(data)
     said = layout.column is not None or layout.word_column is not None
-    sure = said or numbered or bool(names and plus)
+    sure = said or numbered or bool(names and plus) or by in ",;"
+    # text may be indented
+    sure |= 2 * sum("\t" in x.strip() for _, x in data) > len(data) > 0
     sure |= columns_all and bool(spans) and (tabs or width == 2 or len(data) > 1)
     sure |= columns_all and tabs and len(counts) == 1
     # sentences of several lines of equally many words are no text
@@ -453,10 +581,57 @@ def form_of(name: str | Path, lines: Sequence[str], layout: Layout = AS_USUAL) -
     sure |= columns_all and len(counts) == 1 and 1 < parted <= len(data) / 2
     sure |= columns_all and str(name).removesuffix(".gz").endswith(ENDINGS)
     sure |= not any(n > 1 for n in counts)
+    # a plain part of speech ends each line
+    alike = len(data) > 1 == len(counts)
+    sure |= alike and all(map(PARTS_OF_SPEECH.fullmatch, {*columns[-1]}))
+    if tabs and not strict and columns and sure:
+        _refuse_sentences(name, line, word, columns[word])
     return Form(
-        kind, names, width, line, tabs, numbered, strict, word, tag, key,
+        kind, names, width, line, by, numbered, strict, word, tag, key,
         tag in spans or key is not None, not sure, spans,
     )  # fmt: skip
+
+
+def _of_table(
+    name: str | Path,
+    header: formats.Header,
+    filled: Sequence[tuple[int, str]],
+    layout: Layout,
+) -> Form:
+    """The form of a file with a header."""
+    rows = [cells(x, header.by) for n, x in filled if n > header.line]
+    width = len(header.names)
+    whole = [row for row in rows if len(row) == width]
+    columns = list(zip(*whole, strict=True)) or [()] * width
+    spans = [n for n, own in enumerate(columns) if _are_spans(own, layout.unknown)]
+    word, tag, _ = _places(name, layout, width, header.names, (), header.word)
+    spans = [n for n in spans if n not in (word, header.sentence)]
+    _refuse_sentences(name, header.line + 1, word, columns[word])
+    if tag is None:
+        tags = [n for n in (*header.tags, *reversed(spans)) if n != word]
+        tag = next((n for n in tags if n in spans), tags[0] if tags else None)
+    return Form(
+        f"{formats.KINDS[header.by]} with a header", header.names, width, header.line,
+        header.by, False, False, word, tag, None, tag in spans, False, spans, header,
+    )  # fmt: skip
+
+
+def _refuse_sentences(
+    name: str | Path, line: int, word: int, values: Sequence[str]
+) -> None:
+    """A column of sentences is none of words."""
+    several = [x for x in values if " " in x]
+    if 2 * len(several) > len(values):
+        raise ValueError(
+            f"{name}, line {line}: expected one word a line in column {word + 1}, got"
+            f" {several[0][:60]!r}. Write one word a line, or give the column of"
+            " sentences alone as text"
+        )
+
+
+def _names_of_plus(names: Sequence[str]) -> list[str]:
+    """The names of CoNLL-U are written in capitals; others are as they stand."""
+    return [x.upper() if x.upper() in conllu_rows.NAMES else x for x in names]
 
 
 def _places(
@@ -506,8 +681,17 @@ def _keys(lines: Sequence[str]) -> list[str]:
 def _are_spans(values: Sequence[str], unknown: str | None) -> bool:
     """Are most of these the tags of spans?"""
     counts = Counter(values)
-    for nothing in (unknown, MISSING):
+    for nothing in (unknown, MISSING, "", *EXTRA):
         counts.pop(nothing, None)
+    if len(counts) <= MOST_TAGS:
+        notation = schemes.notation_of(counts.elements())
+        if notation.only_types and max(counts.values()) < 2:
+            # a line of text may end in O
+            return False
+        own = Counter[str]()
+        for tag, times in counts.items():
+            own[notation.normalise(tag)] += times
+        counts = own
     typed = sum(n for x, n in counts.items() if TYPED.fullmatch(x))
     outside = counts["O"]
     alone = outside > 0 and all(
@@ -522,7 +706,7 @@ def _count_words(firsts: Sequence[tuple[int, str]]) -> bool:
     for line, first in firsts:
         if line != before[0] + 1:
             begin.append(first)
-        elif first.isdecimal() and before[1].isdecimal():
+        elif WHOLE.fullmatch(first) and WHOLE.fullmatch(before[1]):
             steps.append(int(first) == int(before[1]) + 1)
         before = (line, first)
     counts = _most(FIRST, begin) or 2 * sum(steps) > len(steps)
@@ -537,7 +721,7 @@ def blocks(lines: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
     """The lines of each sentence, and the number of the first."""
     start = 0
     for number, line in enumerate([*lines, ""]):
-        if not line.strip() or _parts(line):
+        if is_blank(line) or _parts(line):
             if start < number:
                 yield start + 1, lines[start:number]
             start = number + 1
@@ -546,14 +730,6 @@ def blocks(lines: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
 def _parts(line: str) -> bool:
     """Whether it is between two documents."""
     return DOCUMENT in line and line.split()[0] == DOCUMENT
-
-
-def _fields(line: str, tabs: bool) -> list[str]:
-    # Only tabs and blanks part columns: words may be other white space, U+00A0 say.
-    if tabs:
-        return [field.strip(" ") for field in line.rstrip(" \t").split("\t")]
-    fields = line.replace("\t", " ").split(" ")
-    return [field for field in fields if field] if "" in fields else fields
 
 
 # --- JSON lines ---

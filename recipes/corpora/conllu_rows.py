@@ -70,7 +70,7 @@ def words_of(
             raise ValueError(
                 f"line {number}: expected word {words + 1}, got {found[:60]!r}"
             )
-        elif not fields[form].strip():
+        elif not fields[form].strip(" "):
             raise ValueError(f"line {number}: expected a word, got an empty column")
         else:
             words, nodes = words + 1, 0

@@ -2,21 +2,33 @@
 
 import codecs
 import gzip
+import io
+import os
 import re
 import sys
 import zlib
 from pathlib import Path
+from typing import BinaryIO
 
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+GZIP = b"\x1f\x8b"
 # What surrogateescape makes of a byte that is no UTF-8, and all else beyond ASCII.
 NO_UTF_8 = re.compile("[\udc80-\udcff]")
 BEYOND_ASCII = re.compile("[\x80-\ud7ff\ue000-\U0010ffff]")
+LINE_END = re.compile(rb"[\r\n]")
+# Bytes of a line, far above those of sentences, and of a whole text.
+LONGEST_LINE, LARGEST = 2**20, 2**30
+# Text shrinks by less: what shrinks more, above this size, is made to fill the memory.
+SHRINKS, SMALL = 200, 2**26
 
 
 def content_of(source: str | Path, what: str, option: str | None = None) -> bytes:
-    """The bytes of a file, or with an ``option`` also of standard input (``-``)."""
+    """The bytes of a file, or with an ``option`` also of standard input (``-``).
+
+    A line that is too long is an error as soon as so much of it is read.
+    """
     if option and str(source) == "-":
-        return sys.stdin.buffer.read()
+        return _read(sys.stdin.buffer, name_of(source))
     path = Path(source)
     # what a shell's <(...) makes is no regular file
     if not path.exists() or path.is_dir():
@@ -27,7 +39,67 @@ def content_of(source: str | Path, what: str, option: str | None = None) -> byte
             f"{option}: expected {what}, got {found} at {path}. Give a file, or - for"
             " standard input"
         )
-    return path.read_bytes()
+    # a named pipe that nobody writes to is at its end, and not waited for
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        os.set_blocking(file.fileno(), True)
+        return _read(file, str(path))
+
+
+def _read(file: BinaryIO, name: str) -> bytes:
+    begin = file.read(LONGEST_LINE)
+    if begin.startswith(GZIP):
+        return _bounded(begin, file, name, LARGEST)
+    return _bounded(begin, file, name, LONGEST_LINE)
+
+
+def unpacked(content: bytes, name: str | Path, longest_line: int = LARGEST) -> bytes:
+    """A file as it is, or what it holds if gzip compressed it.
+
+    Raises
+    ------
+    ValueError
+        For a file that is damaged, has a longer line or fills the memory.
+    """
+    if not content.startswith(GZIP):
+        return content
+    file = gzip.GzipFile(fileobj=io.BytesIO(content))
+    most = min(LARGEST, max(SMALL, SHRINKS * len(content)))
+    try:
+        begin = file.read(LONGEST_LINE)
+        return _bounded(begin, file, name, longest_line, most)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{name}: expected a whole gzip file, got {error}") from error
+
+
+def _bounded(
+    begin: bytes,
+    file: BinaryIO | gzip.GzipFile,
+    name: str | Path,
+    longest_line: int,
+    most: int = LARGEST,
+) -> bytes:
+    """``begin`` and the rest of a file."""
+    blocks, size, line, length, block = [begin], 0, 1, 0, begin
+    while block:
+        size += len(block)
+        first = LINE_END.search(block)
+        length += first.start() if first else len(block)
+        if length > longest_line:
+            raise ValueError(
+                f"{name}, line {line}: expected at most {longest_line:,} bytes in a"
+                " line, got more. Is it another kind of file?"
+            )
+        if first:
+            line += block.count(b"\n") or block.count(b"\r")
+            length = len(block) - 1 - max(block.rfind(b"\n"), block.rfind(b"\r"))
+        if size > most:
+            raise ValueError(
+                f"{name}: expected at most {most:,} bytes of text, got more. Split the"
+                " file"
+            )
+        block = file.read(LONGEST_LINE)
+        blocks.append(block)
+    return b"".join(blocks)
 
 
 def name_of(source: str | Path) -> str:
@@ -44,13 +116,7 @@ def lines_of(
     otherwise is are an error; if not ``strict`` they are left as surrogates, which
     ``bad_byte`` finds.
     """
-    if content.startswith(b"\x1f\x8b"):
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(
-                f"{name}: expected a whole gzip file, got {error}"
-            ) from error
+    content = unpacked(content, name, LONGEST_LINE)
     if encoding is None and content.startswith(UTF_16):
         encoding = "utf-16"
     if encoding is not None:
@@ -99,3 +165,11 @@ def bad_byte(line: str) -> str | None:
         byte = ord(wrong[0]) - 0xDC00
         return f"expected UTF-8, got the byte 0x{byte:02x}. Save the file as UTF-8"
     return None
+
+
+def is_blank(line: str) -> bool:
+    """Whether it ends a sentence: only blanks and tabs are nothing.
+
+    All other white space, such as U+00A0, is a letter of a word in every reader.
+    """
+    return not line.strip(" \t")

@@ -19,7 +19,7 @@ import cv2
 import numpy as np
 from tqdm import tqdm
 
-from localization.folder import read_image
+from localization.folder import read_image, size_of
 from runs import files
 from smoothsp.models.proposals import LONGEST_SIDE, SMALLEST_BOX, propose
 
@@ -53,9 +53,15 @@ def of_images(
 
 def key(image: Path) -> str:
     """What the boxes depend on."""
-    digest = hashlib.sha256(image.read_bytes())
+    digest = hashlib.sha256(image.read_bytes() + turned(image))
     digest.update(f"{cv2.__version__} {LONGEST_SIDE} {SMALLEST_BOX}".encode())
     return digest.hexdigest()[:32]
+
+
+def turned(image: Path) -> bytes:
+    """What a key of kept numbers has more if EXIF turns the image."""
+    orientation = size_of(image)[2]
+    return b"" if orientation == 1 else f"turned {orientation}".encode()
 
 
 def _searched(missing: dict[Path, Path], workers: int) -> Iterator[None]:

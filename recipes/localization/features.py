@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from localization.candidates import turned
 from localization.folder import read_image
 from runs import files
 from smoothsp.models.backbones import Backbone
@@ -39,7 +40,9 @@ def kept_on_disk(
     paths = []
     bar = tqdm(images, "features", leave=False, disable=None)
     for image, own in zip(bar, boxes, strict=True):
-        digest = hashlib.sha256(image.read_bytes() + own.tobytes()).hexdigest()[:32]
+        digest = hashlib.sha256(
+            image.read_bytes() + own.tobytes() + turned(image)
+        ).hexdigest()[:32]
         path = folder / f"{digest}.npy"
         if not _is_whole(path, (len(own), PLACES**2, backbone.channels)):
             inputs = (x.to(device) for x in picture(backbone, image, own, side))

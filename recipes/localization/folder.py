@@ -4,6 +4,10 @@ In the layout of Pascal VOC ``ImageSets/Main/train.txt`` and ``val.txt`` (and
 ``test.txt`` if it is there) name images, one a line; ``JPEGImages`` holds them,
 ``Annotations`` an XML file for each. In that of figures and grounds ``gray`` or ``rgb``
 holds images, ``figure_ground`` a mask of the same name for each.
+
+An image is read as its EXIF orientation turns it. Boxes and masks count the turned
+pixels, unless ``<size>`` or the size of the mask is that of the image before: then they
+are turned as well. A ``<size>`` of 0 x 0 is unknown; any other one is an error.
 """
 
 import codecs
@@ -11,8 +15,10 @@ import math
 import os
 import re
 import urllib.error
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree.ElementTree import Element, ParseError
@@ -20,10 +26,11 @@ from xml.etree.ElementTree import Element, ParseError
 import numpy as np
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torchvision.datasets import VOCDetection
 from tqdm import tqdm
 
+from corpora.text_files import content_of, lines_of
 from runs import files
 
 Box = tuple[float, float, float, float]
@@ -31,7 +38,13 @@ UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 DECLARATION = re.compile(r"\s*<\?xml\b[^>]*\?>")
 ENCODING = re.compile(rb"(?:\xef\xbb\xbf)?\s*<\?xml\b[^>]*\bencoding=[\"']([\w.:-]+)")
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
-SUFFIXES = (".jpg", ".jpeg", ".png")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp")
+# of a line of a list, behind the name: whether the image has objects of a class
+PRESENT = re.compile(r"\s+(-1|0|1)$")
+# bytes of an annotation, far above what any has
+LARGEST = 2**24
+# of EXIF: those that exchange width and height
+ORIENTATION, SIDEWAYS = 0x0112, (5, 6, 7, 8)
 # of Pillow: numbers whose range no file tells
 DEEP = ("I", "F")
 MASKS, PICTURES = "figure_ground", ("gray", "rgb")
@@ -66,6 +79,7 @@ class Folder:
     skipped: list[str] = field(default_factory=list)
     without: int = 0
     several: int = 0
+    difficult: int = 0
     split: str = ""
     """How images were shared out where lists do not say it."""
 
@@ -73,7 +87,9 @@ class Folder:
         """How many images there are, and what was left out."""
         counts = ", ".join(f"{len(own)} {part}" for part, own in self.lists.items())
         lines = [f"images with one {kind}: {counts}"]
-        lines.append(f"left out: {self.without} without, {self.several} with several")
+        counts = f"{self.without} without, {self.several} with several"
+        counts += f", {self.difficult} with one that is difficult"
+        lines.append(f"left out: {counts}")
         if self.split:
             lines.append(self.split)
         if self.skipped:
@@ -84,6 +100,9 @@ class Folder:
 
 def read(folder: Path, kind: str, skip_bad: bool = False) -> Folder:
     """The images that have exactly one box of the class ``kind``, list by list.
+
+    Images with one that is marked as difficult are left out: nothing is trained on it,
+    nor scored.
 
     What is wrong with a file is an error, or with ``skip_bad`` a line in ``skipped``: a
     bad box of another class costs that box only, anything else the whole image.
@@ -162,7 +181,7 @@ def _read_masks(folder: Path, found: Folder, bad: Callable[[BadFile], None]) -> 
 
 
 def _around(image: Path, mask: Path) -> Example:
-    figure = read_image(mask).max(2) > FIGURE
+    figure = read_mask(mask, image, "RGB").max(2) > FIGURE
     rows, columns = (np.flatnonzero(figure.any(axis)) for axis in (1, 0))
     if not len(rows):
         raise BadFile(f"{mask}: expected a figure above {FIGURE}, got none")
@@ -185,15 +204,17 @@ def _read_list(
     for place, name in listed(path):
         try:
             image, annotation = files_of(path.parents[2], name, place)
-            boxes: dict[str, list[Box]] = {}
-            for label, box in objects(annotation, kind, bad):
-                boxes.setdefault(label, []).append(box)
+            boxes: dict[str, list[Object]] = {}
+            for thing in objects(annotation, kind, bad, image):
+                boxes.setdefault(thing.label, []).append(thing)
             seen.update(boxes.keys())
             own = boxes.get(kind, [])
             found.without += not own
             found.several += len(own) > 1
-            if len(own) == 1:
-                examples.append(_inside(own[0], name, image))
+            if len(own) == 1 and own[0].difficult:
+                found.difficult += 1
+            elif len(own) == 1:
+                examples.append(_inside(own[0].box, name, image))
         except BadFile as error:
             bad(error)
     return examples
@@ -201,16 +222,18 @@ def _read_list(
 
 def listed(path: Path) -> Iterator[tuple[str, str]]:
     """Place in the file and name of each image of a list."""
+    what = "a list of images, one name a line"
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"{path}: expected a list of images, one name a line, got {error}"
-        ) from error
+        lines = lines_of(content_of(path, what), path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: expected {what}, got {error}") from error
     bar = tqdm(lines, f"reading {path.name}", leave=False, disable=None)
     for number, line in enumerate(bar, 1):
         if line.strip():
-            yield f"{path}:{number}", line.split()[0]
+            name = line.strip()
+            # a name may hold blanks, and end in a number
+            whole = (path.parents[2] / "Annotations" / f"{name}.xml").is_file()
+            yield f"{path}:{number}", name if whole else PRESENT.sub("", name)
 
 
 def files_of(folder: Path, name: str, place: str) -> tuple[Path, Path]:
@@ -225,24 +248,39 @@ def files_of(folder: Path, name: str, place: str) -> tuple[Path, Path]:
     return image, annotation
 
 
+@dataclass(frozen=True)
+class Object:
+    """A labelled box of an annotation."""
+
+    label: str
+    box: Box
+    difficult: bool = False
+
+
 def objects(
-    path: Path, kind: str | None, bad: Callable[[BadFile], None]
-) -> list[tuple[str, Box]]:
-    """Classes and boxes of an annotation. Those of ``kind`` have to be right."""
+    path: Path, kind: str | None, bad: Callable[[BadFile], None], image: Path
+) -> list[Object]:
+    """Those of the annotation of an image. Those of ``kind`` have to be right."""
     try:
+        if path.stat().st_size > LARGEST:
+            raise ValueError(f"more than {LARGEST:,} bytes")
         # nothing outside the file is fetched, and no entity is expanded
         root = fromstring(_xml(path.read_bytes()), forbid_dtd=True)
-    except (OSError, ParseError, DefusedXmlException, ValueError, LookupError) as error:
+    except (
+        *(OSError, ParseError, DefusedXmlException, ValueError, LookupError),
+        RecursionError,
+    ) as error:
         raise BadFile(
             f"{path}: expected plain XML without a document type: {error}"
         ) from error
     if root.tag != "annotation":
         raise BadFile(f"{path}: expected an <annotation>, got <{root.tag}>")
-    found = []
+    found, turn = [], _turn_of(root, path, image)
     for number, thing in enumerate(root.iter("object"), 1):
         name = (thing.findtext("name") or "").strip()
+        difficult = (thing.findtext("difficult") or "").strip() in ("1", "true")
         try:
-            found.append((name, _box(thing)))
+            found.append(Object(name, turn(_box(thing)), difficult))
         except ValueError as error:
             who = f"object {number} ({name or 'without a name'})"
             wrong = BadFile(f"{path}: {who}: {error}")
@@ -290,6 +328,43 @@ def _box(thing: Element) -> Box:
     return left - 1, top - 1, right, bottom
 
 
+def _turn_of(root: Element, path: Path, image: Path) -> Callable[[Box], Box]:
+    """What turns the boxes of an annotation as the image is turned.
+
+    Raises
+    ------
+    BadFile
+        If the annotation is of an image of another size.
+    """
+    said = [
+        (root.findtext(f"size/{side}") or "0").strip() for side in ("width", "height")
+    ]
+    width, height, orientation = size_of(image)
+    before = (height, width) if orientation in SIDEWAYS else (width, height)
+    try:
+        size = tuple(round(float(x)) for x in said)
+    except (ValueError, OverflowError):
+        size = (-1, -1)
+    if size in ((0, 0), (width, height)):
+        return lambda box: box
+    if size == before:
+        return lambda box: _turned(box, *before, orientation)
+    raise BadFile(
+        f"{path}: expected the size of {image}, {width} x {height} pixels, got"
+        f" {' x '.join(said)}. Write 0 x 0 if it is unknown"
+    )
+
+
+def _turned(box: Box, width: int, height: int, orientation: int) -> Box:
+    """A box in pixels of an image that lies on its side, as EXIF turns it."""
+    left, top, right, bottom = box
+    if orientation in (7, 8):
+        left, right = width - right, width - left
+    if orientation in (6, 7):
+        top, bottom = height - bottom, height - top
+    return top, left, bottom, right
+
+
 def _inside(box: Box, name: str, image: Path) -> Example:
     height, width = read_image(image).shape[:2]
     return Example(name, image, clipped(box, image, width, height), (width, height))
@@ -317,24 +392,60 @@ def images_in(folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:
 
 
 def read_image(path: Path, mode: str = "RGB") -> np.ndarray:
-    """Pixels ``(height, width, 3)``, red first, as the file has them.
+    """Pixels ``(height, width, 3)``, red first, turned by EXIF's orientation.
 
     With the mode ``L`` grey ones ``(height, width)``.
     """
+    with _opened(path) as image:
+        if image.mode.startswith(DEEP):
+            raise ValueError(
+                f"it has pixels of Pillow's mode {image.mode}: save it with 8 bits"
+                " a channel"
+            )
+        return np.asarray(ImageOps.exif_transpose(image).convert(mode))
+
+
+def read_mask(path: Path, image: Path, mode: str = "L") -> np.ndarray:
+    """Pixels of the mask of an image, turned with it if it has its size before."""
+    mask = read_image(path, mode)
+    width, height, orientation = size_of(image)
+    if orientation in SIDEWAYS and mask.shape[:2] == (width, height):
+        with _opened(path) as before:
+            exif = before.getexif()
+            exif[ORIENTATION] = orientation
+            turned = Image.fromarray(mask)
+            turned.info["exif"] = exif.tobytes()
+            return np.asarray(ImageOps.exif_transpose(turned))
+    return mask
+
+
+def size_of(path: Path) -> tuple[int, int, int]:
+    """Width and height of an image as it is read, and EXIF's orientation."""
+    with _opened(path) as image:
+        orientation = image.getexif().get(ORIENTATION, 1)
+        width, height = image.size
+    if orientation in SIDEWAYS:
+        width, height = height, width
+    return width, height, orientation
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
+    """An image, whose errors name the file."""
     try:
-        with Image.open(path) as image:
-            if image.mode.startswith(DEEP):
-                raise ValueError(
-                    f"it has pixels of Pillow's mode {image.mode}: save it with 8 bits"
-                    " a channel"
-                )
-            # not turned by what the camera noted: boxes and masks are not either
-            return np.asarray(image.convert(mode))
+        # a pipe is not waited for
+        if path.exists() and not path.is_file():
+            raise ValueError("it is no regular file")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as image:
+                yield image
     except FileNotFoundError as error:
         raise BadFile(f"{path}: expected an image, found no such file") from error
     except (
         UnidentifiedImageError,
         Image.DecompressionBombError,
+        Image.DecompressionBombWarning,
         OSError,
         SyntaxError,
         ValueError,

@@ -1,7 +1,6 @@
 """Data sets of ``multiclass_svm.py``: LIBSVM files, MNIST, digits."""
 
 import codecs
-import gzip
 import io
 import math
 import zlib
@@ -14,9 +13,9 @@ import numpy as np
 from scipy import sparse
 from sklearn.datasets import load_digits, load_svmlight_file, load_svmlight_files
 
+from corpora.text_files import unpacked
+
 IDX = {"images-idx3-ubyte": 3, "labels-idx1-ubyte": 1}
-# What readers of damaged files raise, of compressed ones too.
-BROKEN = (OSError, EOFError, zlib.error)
 # Of a set without test samples, this share is held out.
 HELD_OUT = 0.2
 
@@ -116,14 +115,7 @@ def read(*paths: Path) -> list[Any]:
 
 def _content(path: Path) -> bytes:
     """A file without a byte order mark, uncompressed, its lines as Unix ends them."""
-    content = path.read_bytes()
-    if content.startswith(b"\x1f\x8b"):
-        try:
-            content = gzip.decompress(content)
-        except BROKEN as error:
-            raise ValueError(
-                f"{path}: expected a whole gzip file, got {error}"
-            ) from error
+    content = unpacked(path.read_bytes(), path)
     content = content.removeprefix(codecs.BOM_UTF8)
     return content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
@@ -187,16 +179,9 @@ def idx(folder: Path, name: str, axes: int) -> np.ndarray:
     """Bytes of an idx file: 2 zeros, type, number of axes, their sizes, values."""
     head = b"\0\0\x08" + bytes([axes])
     begin = len(head) + 4 * axes
-    for path, opened in ((folder / name, open), (folder / f"{name}.gz", gzip.open)):
+    for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
-            try:
-                with opened(path, "rb") as file:
-                    content = file.read()
-            except BROKEN as error:
-                raise ValueError(
-                    f"data: expected an idx file, got {path}: {error}. Was it copied"
-                    " whole?"
-                ) from error
+            content = unpacked(path.read_bytes(), path)
             known = content[: len(head)] == head and len(content) >= begin
             sizes = np.frombuffer(content[len(head) : begin], ">u4") if known else [0]
             shape = [int(size) for size in sizes]

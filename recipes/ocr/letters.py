@@ -1,6 +1,5 @@
 """Words as rows of letters, each a small black and white image; folds of words."""
 
-import gzip
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
+from corpora.text_files import content_of, lines_of
 from smoothsp.linear.problems import ChainProblem
 
 NAMES = ("letter.data", "letter.data.gz")
@@ -80,12 +80,13 @@ def load(path: Path) -> Words:
         path = found[0]
     elif not path.is_file():
         raise FileNotFoundError(f"data: expected a folder or a file, found no {path}")
-    opened = gzip.open if path.suffix == ".gz" else open
     try:
-        with opened(path, "rt", encoding="ascii") as lines:
-            return parse(lines, path)
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        content = content_of(path, "a file of letters")
+        lines = lines_of(content, path, "ascii")
+    except (OSError, ValueError) as error:
         raise ValueError(f"data: expected lines of text in {path}: {error}") from error
+    # the last line ends, too
+    return parse(lines[:-1] if lines[-1] == "" else lines, path)
 
 
 def parse(lines, path: Path) -> Words:

@@ -48,7 +48,8 @@ def load(folder: str | Path, held_out: int) -> tuple[list[Tree], list[Tree]]:
             f"{folder}: expected more than {held_out} files that end in"
             f" {', '.join(ENDINGS)}, got {len(paths)}. Hold out fewer with --held-out"
         )
-    trees = [parse(path.read_bytes(), str(path)) for path in paths]
+    contents = ((content_of(path, "a bracketed file"), path) for path in paths)
+    trees = [parse(content, str(path)) for content, path in contents]
     cut = len(paths) - held_out
     train, dev = (list(chain(*part)) for part in (trees[:cut], trees[cut:]))
     return train, dev

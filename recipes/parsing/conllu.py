@@ -3,7 +3,8 @@
 A word is a line of ten columns parted by tabs, numbered from 1 in its sentence; lines
 that begin with # are comments, those numbered 3-4 are tokens of several words, those
 numbered 8.1 are empty nodes. A blank line ends a sentence. The tree is over the words;
-all other lines are kept as they are.
+all other lines are kept as they are. The relation of the root is ``root``; a treebank
+may have another one, ``ROOT`` say, which is read as ``root``.
 """
 
 import re
@@ -39,7 +40,9 @@ class Treebank:
     dev: list[Sentence]
 
 
-def load(folder: str | Path, skip_bad: bool = False) -> Treebank:
+def load(
+    folder: str | Path, skip_bad: bool = False, root: str | None = None
+) -> Treebank:
     """The treebank in a folder: the files that end in ``train`` and ``dev.conllu``."""
     folder = Path(folder)
     if not folder.is_dir():
@@ -49,7 +52,7 @@ def load(folder: str | Path, skip_bad: bool = False) -> Treebank:
             f" {found}. Give the folder that holds the files"
         )
     paths = (_only(folder, part) for part in ("train", "dev"))
-    return Treebank(*(read(path, skip_bad) for path in paths))
+    return Treebank(*(read(path, skip_bad, root) for path in paths))
 
 
 def _only(folder: Path, part: str) -> Path:
@@ -63,11 +66,22 @@ def _only(folder: Path, part: str) -> Path:
     return found[0]
 
 
-def read(path: str | Path, skip_bad: bool = False) -> list[Sentence]:
-    """The sentences of a file; with ``skip_bad`` those that are well formed."""
+def read(
+    path: str | Path, skip_bad: bool = False, root: str | None = None
+) -> list[Sentence]:
+    """The sentences of a file; with ``skip_bad`` those that are well formed.
+
+    ``root`` is the relation of the root in the file, by default the one that all words
+    with head 0 and no others have.
+    """
     lines = lines_of(content_of(path, "a CoNLL-U file"), path)
     failures = Failures(skip_bad) if skip_bad else None
-    found = _parsed(lines, str(path), True, failures)
+    root = root or _root_of(lines)
+    if root != ROOT:
+        print(
+            f"{path}: {root}, the relation of the root, read as root", file=sys.stderr
+        )
+    found = _parsed(lines, str(path), True, failures, root)
     if failures:
         print(f"{path}: left out {failures.count} sentences", file=sys.stderr)
         failures.end(len(found), "sentences")
@@ -84,7 +98,7 @@ def read_words(source: str | Path, failures: Failures) -> list[Sentence] | list[
     name = name_of(source)
     lines = lines_of(content, name, strict=False)
     form = form_of(name, lines)
-    if form.kind == "CoNLL-U" or (form.numbered and form.tabs and not form.names):
+    if form.kind == "CoNLL-U" or (form.numbered and form.by == "\t" and not form.names):
         return _parsed(lines, name, False, failures)
     file = words_in(lines, name)
     for wrong in file.bad:
@@ -132,12 +146,16 @@ def parse(content: bytes, name: str, trees: bool = True) -> list[Sentence]:
 
 
 def _parsed(
-    lines: Sequence[str], name: str, trees: bool, failures: Failures | None = None
+    lines: Sequence[str],
+    name: str,
+    trees: bool,
+    failures: Failures | None = None,
+    root: str = ROOT,
 ) -> list[Sentence]:
     sentences = []
     for first, block in blocks(lines):
         try:
-            sentences.append(_sentence(block, first, trees))
+            sentences.append(_sentence(block, first, trees, root))
         except ValueError as error:
             wrong = f"{name}, {error}"
             if failures is None:
@@ -151,7 +169,20 @@ def _parsed(
     return sentences
 
 
-def _sentence(block: Sequence[str], first: int, trees: bool) -> Sentence:
+def _root_of(lines: Sequence[str]) -> str:
+    """The relation that all words with head 0 have and no others, or else root."""
+    at_root, others = set(), set()
+    for line in lines:
+        fields = line.split("\t")
+        if len(fields) > LABEL and fields[0].isdigit():
+            own = at_root if fields[HEAD] == "0" else others
+            own.add(fields[LABEL].split(":")[0])
+    return at_root.pop() if len(at_root) == 1 and not at_root & others else ROOT
+
+
+def _sentence(
+    block: Sequence[str], first: int, trees: bool, root: str = ROOT
+) -> Sentence:
     rows = list(words_of(block, first))
     words = [fields[WORD] for _, fields in rows]
     if not trees:
@@ -166,7 +197,12 @@ def _sentence(block: Sequence[str], first: int, trees: bool) -> Sentence:
     heads = [int(fields[HEAD]) for _, fields in rows]
     labels = [fields[LABEL] for _, fields in rows]
     _check_tree(heads, where)
-    _check_labels(heads, labels, where)
+    _check_labels(heads, labels, where, root)
+    if root != ROOT:
+        labels = [
+            ROOT + label.removeprefix(root) if head == 0 else label
+            for head, label in zip(heads, labels, strict=True)
+        ]
     return Sentence(words, heads, labels, list(block))
 
 
@@ -193,12 +229,15 @@ def _check_tree(heads: list[int], where: list[str]) -> None:
         )
 
 
-def _check_labels(heads: list[int], labels: list[str], where: list[str]) -> None:
+def _check_labels(
+    heads: list[int], labels: list[str], where: list[str], root: str
+) -> None:
     """A parser gives the label of the root to one word, the other labels to others."""
     for head, label, place in zip(heads, labels, where, strict=True):
-        if not label or (label.split(":")[0] == ROOT) != (head == 0):
-            expected = repr(ROOT) if head == 0 else f"a label other than {ROOT!r}"
+        if not label or (label.split(":")[0] == root) != (head == 0):
+            expected = repr(root) if head == 0 else f"a label other than {root!r}"
             raise ValueError(
                 f"{place}: expected {expected} in column {LABEL + 1} of a word with"
-                f" head {head}, got {label!r}"
+                f" head {head}, got {label!r}. If the relation of the root has another"
+                " name, give --root NAME"
             )

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.io
 from tqdm import tqdm
 
-from localization.folder import SUFFIXES, images_in, read_image
+from localization.folder import SUFFIXES, images_in, read_image, size_of
 from pose.joints import Figures
 
 SIDE, MARGIN = 128, 0.25
@@ -87,6 +87,11 @@ def _joints(path: Path) -> np.ndarray:
 
 
 def _person(path: Path, joints: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if size_of(path)[2] != 1:
+        raise ValueError(
+            f"{path}: expected a photograph whose pixels the joints count, got one that"
+            " EXIF turns. Save it without EXIF, turned or not as the joints have it"
+        )
     image = read_image(path)
     size = np.array(image.shape[1::-1])
     known = joints[joints[:, 2] > 0, :2]

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 from tqdm import tqdm
 
-from localization.folder import images_in, read_image
+from localization.folder import images_in, read_image, read_mask
 
 IMAGES, MASKS = ("images", "gray", "rgb"), ("figure_ground", "masks")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
@@ -90,7 +90,7 @@ def _mask_of(image: Path, masks: Path) -> Path:
 
 
 def _read(path: Path, mask_path: Path, side: int) -> Example:
-    image, mask = read_image(path), read_image(mask_path, "L")
+    image, mask = read_image(path), read_mask(mask_path, path)
     if abs(_shape(image) / _shape(mask) - 1) > SHAPES:
         raise ValueError(
             f"{mask_path}: expected the shape of {path}, {image.shape[1]} x"

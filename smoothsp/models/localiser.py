@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor, nn
 from torchvision.ops import nms
 
@@ -256,7 +256,8 @@ def _pixels(image: Any, number: int) -> NDArray[np.uint8]:
             )
         try:
             with Image.open(image) as opened:
-                return _in_colour(opened)
+                # a camera notes how it was held
+                return _in_colour(ImageOps.exif_transpose(opened))
         except FileNotFoundError:
             raise
         # whatever a decoder makes of damaged bytes

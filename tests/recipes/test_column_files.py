@@ -3,7 +3,11 @@
 import gzip
 import io
 import json
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -482,3 +486,197 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         read(tmp_path / "none")
     with pytest.raises(FileNotFoundError, match=r"--predict: .* got a folder"):
         read_words(tmp_path)
+
+
+# --- evidence of a format ---
+
+PERSON = [["Ada", "Wren", "met", "Bob"], [["B-PER", "I-PER", "O", "B-PER"]]]
+
+
+@pytest.mark.parametrize(
+    ("tags", "written"),
+    [
+        (["b-per", "i-per", "o", "b-per"], "scheme BIO, written as b-type and o"),
+        (["PER-B", "PER-I", "O", "PER-B"], "scheme BIO, written as TYPE-B and O"),
+        (["B_PER", "I_PER", "O", "B_PER"], "scheme BIO, written as B_TYPE and O"),
+        (["B:PER", "I:PER", "0", "B:PER"], "scheme BIO, written as B:TYPE and 0"),
+        (["PER", "PER", "O", "PER"], "scheme IOB1, written as types without prefixes"),
+    ],
+)
+def test_tags_are_normalised_and_written_back(tags, written, write, capsys):
+    words = PERSON[0]
+    path = write("".join(f"{w} {t}\n" for w, t in zip(words, tags, strict=True)))
+    (sentence,) = read(path).sentences
+    kinds = {"B-PER": "I-PER"} if "IOB1" in written else {}
+    right = [kinds.get(tag, tag) for tag in PERSON[1][0]]
+    assert sentence.tags == right
+    assert written in capsys.readouterr().err
+    asked = read_words(path)
+    assert [asked.notation.write(tag) for tag in right] == tags
+
+
+@pytest.mark.parametrize("odd", ["X-PER", "0", "b-PER", "B_PER", "per-B"])
+def test_a_tag_that_nearly_fits_is_refused(odd, write):
+    path = write("a B-PER\nb I-PER\nc O\n\n" * 50 + f"d {odd}\n")
+    message = f"line 201: expected a tag of the scheme BIO .*'{odd}'. Write the tag"
+    with pytest.raises(ValueError, match=message):
+        read(path)
+
+
+def test_labels_of_word_pieces_are_refused_with_a_remedy(write):
+    path = write("[CLS] [CLS]\nAda B-PER\n##da X\nmet O\n[SEP] [SEP]\n")
+    with pytest.raises(ValueError, match=r"'\[CLS\]'. Delete lines of word pieces"):
+        read(path)
+    assert read_words(path).sentences[0].words[1] == "Ada"
+
+
+TABLES = {
+    "kaggle.csv": "Sentence #,Word,POS,Tag\nSentence: 1,Orla,NNP,B-PER\n,left,V,O\n"
+    'Sentence: 2,"1,000",CD,O\n,"""",``,O\n',
+    "pandas.csv": ",sentence_id,words,labels\n0,4,Orla,B-PER\n1,4,left,O\n"
+    '2,5,"1,000",O\n3,5,"""",O\n',
+    "semicolons.csv": 'token;ner_tag\nOrla;B-PER\nleft;O\n;\n1,000;O\n";O\n',
+    "tabs.tsv": 'token\tner\nOrla\tB-PER\nleft\tO\n\n1,000\tO\n""""\tO\n',
+    "reversed.tsv": 'LABEL\tToken\nB-PER\tOrla\nO\tleft\n\nO\t1,000\nO\t"\n',
+    "blanks.txt": 'word pos ner\nOrla N B-PER\nleft V O\n\n1,000 N O\n" N O\n',
+    "no_header.txt": 'Orla,B-PER\nleft,O\n\n"1,000",O\n"""",O\n',
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_are_read_by_their_header(name, write, capsys):
+    path = write(TABLES[name], name)
+    words, tags = [["Orla", "left"], ["1,000", '"']], [["B-PER", "O"], ["O", "O"]]
+    sentences = read(path).sentences
+    assert [s.words for s in sentences] == words
+    assert [s.tags for s in sentences] == tags
+    assert found(path) == words
+    if name == "kaggle.csv":
+        assert sentences[0].rows == [("Orla", "NNP"), ("left", "V")]
+        assert read(path, Layout("pos")).sentences[0].tags == ["NNP", "V"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.tsv", "#FORMAT=WebAnno TSV 3.2\n\n1-1\t0-3\tAda\n", "got WebAnno TSV,"),
+        ("a.txt", "#begin document (a); part 000\na 0 0 Ada -\n", "got CoNLL-2012, w"),
+        ("a.txt", "T1\tPER 0 3\tAda\n", "got brat standoff, which"),
+        ("a.txt", "<?xml version='1.0'?>\n<a/>\n", "got XML or HTML, which is not r"),
+        ("a.csv", "Ada left.\nShe met Bob.\n", "line 1: expected a table with a h"),
+        ("a.csv", 'token,tag\n"Ada met","O O"\n', "line 2: expected one word a line"),
+        ("a.tsv", "1\tAda met Bob\n2\tShe left\n", "line 1: expected one word a li"),
+    ],
+)  # fmt: skip
+def test_formats_that_are_not_read_are_named(name, content, message, write):
+    path = write(content, name)
+    for reader in (read, read_words):
+        with pytest.raises(ValueError, match=message):
+            reader(path)
+
+
+def test_columns_of_conllu_plus_are_named_in_any_case(write):
+    path = write(
+        "# newdoc\n# Global.Columns = id form ner\n" + table(NUMBERS, WORDS, TAGS)
+    )
+    assert read(path).sentences == ONE
+    assert found(path) == [WORDS]
+
+
+def test_a_comment_of_as_many_columns_is_no_word(write):
+    for tags in (["DET", "NOUN"], ["B-PER", "O"]):
+        content = f"# doc1\nthe {tags[0]}\nlake {tags[1]}\n\n# doc2\nlake {tags[1]}\n"
+        assert [s.words for s in read(write(content)).sentences] == [
+            ["the", "lake"],
+            ["lake"],
+        ]
+        assert found(write(content)) == [["the", "lake"], ["lake"]]
+    # a tag of words, or the sign's own
+    for tag in ("O", "B-PER", "#"):
+        content = f"# {tag}\nAda B-PER\n\n# {tag}\nmet O\n"
+        if tag == "#":
+            content = content.replace("B-PER", "NN").replace("O", "VB")
+        assert read(write(content)).sentences[1].words == ["#", "met"]
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u3000", "\u2003"])
+def test_other_white_space_is_a_word_in_every_reader(space, write):
+    for name, content in {
+        "a.txt": f"a\tO\n{space}\tO\n",
+        "b.txt": f"a O\n{space} O\n",
+        "c.csv": f"word,tag\na,O\n{space},O\n",
+        "d.conllu": f"1\ta{EMPTY.replace('_', 'X')}2\t{space}{EMPTY.replace('_', 'X')}",
+        "e.txt": f"a\n{space}\n",
+    }.items():
+        path = write(content, name)
+        assert read_words(path).sentences[0].words == ["a", space]
+        if name != "e.txt":
+            assert read(path).sentences[0].words == ["a", space]
+    words = conllu.read_words(write(content, "d.conllu"), Failures())[0].words
+    assert words == ["a", space]
+
+
+# --- files that are made to fill the memory ---
+
+
+def bomb(folder, kind):
+    """Files of a few hundred megabytes, or what becomes so large."""
+    path = folder / "bomb.txt"
+    if kind == "sparse":
+        with path.open("wb") as file:
+            file.truncate(2**30)
+        return path
+    if kind == "line":
+        with path.open("wb") as file:
+            file.write(b"a O\n")
+            for _ in range(100):
+                file.write(b"x" * 2**20)
+        return path
+    if kind == "gzip of a line":
+        with gzip.open(path, "wb") as file:
+            file.write(b"a O\n")
+            file.write(b"x" * 2**22)
+        return path
+    with gzip.open(path, "wb") as file:
+        for _ in range(65):
+            file.write(b"a O\n" * 2**18)
+    return path
+
+
+CHILD = """
+import resource, sys
+sys.path.insert(0, "recipes")
+from corpora.text_files import content_of, lines_of
+resource.setrlimit(resource.RLIMIT_AS, 2 * (400 * 2**20,))
+try:
+    lines_of(content_of(sys.argv[1], "text"), sys.argv[1])
+except ValueError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("sparse", "bomb.txt, line 1: expected at most 1,048,576 bytes in a line, got"),
+        ("line", "bomb.txt, line 2: expected at most 1,048,576 bytes in a line, got"),
+        ("gzip of a line", "bomb.txt, line 2: expected at most 1,048,576 bytes in a l"),
+        ("gzip", "bomb.txt: expected at most .* bytes of text, got more. Split"),
+    ],
+)
+def test_a_bomb_takes_little_memory_and_is_one_line(kind, message, tmp_path):
+    path = bomb(tmp_path, kind)
+    child = subprocess.run(
+        [sys.executable, "-c", CHILD, str(path)],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert re.search(message, child.stdout), child.stderr
+    assert child.stdout.count("\n") == 1
+
+
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="pipe: expected words, got none"):
+        read_words(tmp_path / "pipe")

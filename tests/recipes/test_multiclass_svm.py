@@ -256,7 +256,7 @@ def test_damaged_gzip_files_are_named(harm, tmp_path):
     with pytest.raises(ValueError, match=r"a\.gz(: expected a whole|, line 1: exp)"):
         sets.load(path)
     path.rename(tmp_path / "train-images-idx3-ubyte.gz")
-    with pytest.raises(ValueError, match=r"data: expected an idx file, .*ubyte\.gz: "):
+    with pytest.raises(ValueError, match=r"ubyte\.gz(: expected a whole|\. Was it)"):
         sets.load(tmp_path)
 
 

@@ -169,7 +169,7 @@ def test_what_is_no_letter_file_is_refused(tmp_path):
     (tmp_path / "letter.data").write_text("")
     with pytest.raises(ValueError, match="data: expected letters, found none"):
         letters.load(tmp_path)
-    (tmp_path / "broken.gz").write_bytes(b"no gzip")
+    (tmp_path / "broken.gz").write_bytes(b"\x1f\x8bno")
     with pytest.raises(ValueError, match="data: expected lines of text"):
         letters.load(tmp_path / "broken.gz")
     line = "1\ta\t-1\t1\t1\t4" + "\t0" * 128

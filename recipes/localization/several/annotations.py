@@ -6,7 +6,7 @@ boxes are left, top, width and height, counted from 0.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
@@ -26,6 +26,8 @@ class Example:
     size: tuple[int, int]
     scores: tuple[float, ...] = ()
     """Of predicted boxes."""
+    difficult: tuple[tuple[str, Box], ...] = ()
+    """Classes and boxes of objects that are neither trained on nor scored."""
 
 
 @dataclass
@@ -78,15 +80,21 @@ def read(
             try:
                 image, annotation = localization_folder.files_of(folder, name, place)
                 height, width = read_image(image).shape[:2]
-                boxes, labels = [], []
-                for label, box in localization_folder.objects(annotation, None, bad):
+                boxes, labels, difficult = [], [], []
+                for thing in localization_folder.objects(annotation, None, bad, image):
                     try:
-                        boxes.append(clipped(box, annotation, width, height))
-                        labels.append(label)
+                        box = clipped(thing.box, annotation, width, height)
                     except BadFile as error:
                         bad(error)
+                        continue
+                    if thing.difficult:
+                        difficult.append((thing.label, box))
+                        continue
+                    boxes.append(box)
+                    labels.append(thing.label)
                 size = width, height
-                own.append(Example(name, image, tuple(boxes), tuple(labels), size))
+                example = Example(name, image, tuple(boxes), tuple(labels), size)
+                own.append(replace(example, difficult=tuple(difficult)))
             except BadFile as error:
                 bad(error)
         if not any(example.labels for example in own):

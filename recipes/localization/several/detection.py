@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torchmetrics.detection import MeanAveragePrecision
-from torchvision.ops import batched_nms, nms
+from torchvision.ops import batched_nms, box_iou, nms
 
 from localization.several.images import OVERLAP
 from localization.several.packing import packing, undominated
@@ -65,21 +65,62 @@ DECODERS = {"best sets": best_sets, "non-maximum suppression": suppressed}
 
 
 def precision(
-    found: Sequence[Found], objects: Sequence[tuple[Tensor, Tensor]], classes: list[str]
+    found: Sequence[Found],
+    objects: Sequence[tuple[Tensor, Tensor]],
+    classes: list[str],
+    difficult: Sequence[tuple[Tensor, Tensor]] = (),
 ) -> dict[str, float]:
-    """COCO's mean average precision: at IoU .5, its mean to .95, and of each class."""
-    predicted = [
-        {"boxes": one.boxes, "labels": one.labels, "scores": one.scores}
-        for one in found
-    ]
+    """COCO's mean average precision: at IoU .5, its mean to .95, and of each class.
+
+    As in VOC, boxes whose nearest object of their class is ``difficult`` count neither
+    as right nor as wrong if they overlap it enough.
+    """
     true = [{"boxes": boxes, "labels": labels} for boxes, labels in objects]
-    at_half = _metric(predicted, true, [0.5])
+    any_difficult = any(len(labels) for _, labels in difficult)
+
+    def at(threshold: float) -> dict[str, Tensor]:
+        kept = found
+        if any_difficult:
+            both = zip(found, objects, difficult, strict=True)
+            kept = [_counted(*one, threshold) for one in both]
+        return _metric(_as_given(kept), true, [threshold])
+
+    at_half = at(0.5)
     numbers = {"map50": float(at_half["map"])}
-    numbers["map"] = float(_metric(predicted, true, None)["map"])
+    if any_difficult:
+        values = [float(at(0.5 + 0.05 * step)["map"]) for step in range(10)]
+        numbers["map"] = sum(values) / len(values)
+    else:
+        numbers["map"] = float(_metric(_as_given(found), true, None)["map"])
     own = at_half["map_per_class"].reshape(-1).tolist()
     for label, value in zip(at_half["classes"].reshape(-1).tolist(), own, strict=True):
         numbers[f"ap50_{classes[label]}"] = value
     return numbers
+
+
+def _counted(
+    found: Found,
+    objects: tuple[Tensor, Tensor],
+    difficult: tuple[Tensor, Tensor],
+    threshold: float,
+) -> Found:
+    """Without the boxes that find a difficult object."""
+
+    def nearest(boxes: Tensor, labels: Tensor) -> Tensor:
+        same = found.labels[:, None] == labels
+        overlap = box_iou(found.boxes, boxes).masked_fill(~same, 0.0)
+        return overlap.amax(1) if len(labels) else overlap.new_zeros(len(overlap))
+
+    hard = nearest(*difficult)
+    kept = (hard < threshold) | (hard <= nearest(*objects))
+    return Found(found.boxes[kept], found.labels[kept], found.scores[kept], found.sure)
+
+
+def _as_given(found: Sequence[Found]) -> list[dict[str, Tensor]]:
+    return [
+        {"boxes": one.boxes, "labels": one.labels, "scores": one.scores}
+        for one in found
+    ]
 
 
 def _metric(

@@ -2,7 +2,7 @@
 
 import hashlib
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +12,9 @@ from torch import Tensor
 from torchvision.ops import box_iou
 from tqdm import tqdm
 
+from localization.candidates import turned
 from localization.features import open_kept
-from localization.folder import read_image
+from localization.folder import Box, read_image
 from localization.several import windows
 from localization.several.annotations import Example, Folder
 from runs import files
@@ -70,8 +71,15 @@ class Images:
             for box, label in zip(example.boxes, example.labels, strict=True)
             if label in self.classes
         ]
-        boxes = torch.tensor([box for box, _ in known]).reshape(-1, 4)
-        return boxes, torch.tensor([label for _, label in known], dtype=torch.long)
+        return _table(known)
+
+    def difficult(self, number: int) -> tuple[Tensor, Tensor]:
+        """Boxes and labels of objects that are neither trained on nor scored."""
+        return _table(
+            (box, self.classes.index(label))
+            for label, box in self.examples[number].difficult
+            if label in self.classes
+        )
 
     def overlaps(self, number: int) -> Tensor:
         """``(window, object)``."""
@@ -93,10 +101,18 @@ class Images:
         """Of names, boxes, labels and windows."""
         digest = 0
         for number, example in enumerate(self.examples):
-            about = repr((example.name, example.boxes, example.labels)).encode()
+            own = (example.name, example.boxes, example.labels)
+            own += (example.difficult,) if example.difficult else ()
+            about = repr(own).encode()
             boxes = self.windows(number).boxes.numpy().tobytes()
             digest = zlib.crc32(boxes, zlib.crc32(about, digest))
         return digest
+
+
+def _table(known: Iterable[tuple[Box, int]]) -> tuple[Tensor, Tensor]:
+    pairs = list(known)
+    boxes = torch.tensor([box for box, _ in pairs]).reshape(-1, 4)
+    return boxes, torch.tensor([label for _, label in pairs], dtype=torch.long)
 
 
 def _true_set(number: int, images: Images) -> Tensor:
@@ -181,7 +197,9 @@ def kept_maps(
     folder = cache / f"{network.name}-{network.checksum()}-{side}-maps"
     paths = []
     for example in tqdm(examples, "features", leave=False, disable=None):
-        digest = hashlib.sha256(example.image.read_bytes()).hexdigest()[:32]
+        digest = hashlib.sha256(
+            example.image.read_bytes() + turned(example.image)
+        ).hexdigest()[:32]
         path = folder / f"{digest}.npy"
         if not _is_whole(path, network.channels):
             found = maps_of(network, read_image(example.image), side).numpy()

@@ -33,6 +33,9 @@ class OfImage:
         # beyond what the true set costs: 1 a box that is no object, and less where a
         # box stands for one, the better it fits
         self.cost = torch.where(self.covered > SAME, -self.covered, 1.0)
+        # windows on difficult objects are neither right nor wrong
+        difficult = box_iou(self.boxes, images.difficult(number)[0])
+        self.ignored = (difficult > OTHER).any(1)
 
     def considered(self, scores: Tensor, loss: Loss) -> Tensor:
         """Numbers of windows, those of the true set first, by scores of all."""
@@ -40,9 +43,9 @@ class OfImage:
         first = torch.zeros(len(value), dtype=torch.bool)
         if loss == "softmax":
             # each of them has a class to learn
-            first = self.covered.amax(1) > SAME
+            first = (self.covered.amax(1) > SAME) & ~self.ignored
         first[self.true] = False
-        value = value.masked_fill(first, -torch.inf)
+        value = value.masked_fill(first | self.ignored, -torch.inf)
         value[self.true] = -torch.inf
         top = value.topk(min(CONSIDERED, len(value))).indices
         others = top[value[top] > -torch.inf]

@@ -86,7 +86,8 @@ def evaluate(
             for n in range(len(images))
         ]
     objects = [images.objects(n) for n in range(len(images))]
-    result = precision(found, objects, detector.classes)
+    difficult = [images.difficult(n) for n in range(len(images))]
+    result = precision(found, objects, detector.classes, difficult)
     print(table({part: {detector.about["decoder"]: result}}, detector.classes))
     files.write_json(model.parent / "evaluation.json", result)
     return result

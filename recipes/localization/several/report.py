@@ -30,7 +30,9 @@ def write(
         rows[part] = {name: run.evaluate(images, name) for name in DECODERS}
         objects = [images.objects(n) for n in range(len(images))]
         found = [circles.found(example) for example in images.examples]
-        rows[part]["circles, not trained"] = precision(found, objects, classes)
+        rows[part]["circles, not trained"] = precision(
+            found, objects, classes, [images.difficult(n) for n in range(len(images))]
+        )
         own = rows[part][run.decoder]
         result |= {f"{part}_{name}": value for name, value in own.items()}
         result[f"{part}_circles_map50"] = rows[part]["circles, not trained"]["map50"]

@@ -81,7 +81,9 @@ class Run(training.Run):
     def evaluate(self, images: Images, decoder: str | None = None) -> dict[str, float]:
         """Mean average precisions."""
         objects = [images.objects(n) for n in range(len(images))]
-        return precision(self.found(images, decoder), objects, images.classes)
+        difficult = [images.difficult(n) for n in range(len(images))]
+        found = self.found(images, decoder)
+        return precision(found, objects, images.classes, difficult)
 
     def rank(self, row: dict[str, Any]) -> tuple[float, ...]:
         return row["val_map50"], row["val_map"]

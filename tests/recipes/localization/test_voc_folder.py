@@ -238,7 +238,7 @@ def test_a_folder_of_another_layout_is_named(folder, tmp_path):
     path.unlink()
     with pytest.raises(ValueError, match=rf"{path}: expected a list of images"):
         read(folder, "cup")
-    path.write_bytes(b"\xff\xfe")
+    path.write_bytes(b"\xff\xfea")
     with pytest.raises(ValueError, match=rf"{path}: expected a list of images"):
         read(folder, "cup")
 

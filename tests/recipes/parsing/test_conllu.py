@@ -202,3 +202,20 @@ def test_neighbours_by_hand():
     assert trees.attachment([gold], [before]) == {"uas": 0.5, "las": 0.25}
     after, _ = trees.attached_to_neighbours([gold, yes], "next", "punct")
     assert after.heads == [2, 3, 4, 0]
+
+
+def test_the_relation_of_the_root_is_found_or_given(tmp_path, capsys):
+    row = "{}\t{}\t_\t_\t_\t_\t{}\t{}\t_\t_\n"
+    words = row.format(1, "a", 2, "SB") + row.format(2, "b", 0, "{}")
+    path = tmp_path / "a.conllu"
+    for name in ("ROOT", "ROOT:x"):
+        path.write_text(words.format(name))
+        label = name.replace("ROOT", "root")
+        for root in (None, "ROOT"):
+            assert conllu.read(path, root=root)[0].labels == ["SB", label]
+        assert "ROOT, the relation of the root, read as root" in capsys.readouterr().err
+    path.write_text(words.format("SB"))
+    with pytest.raises(
+        ValueError, match=r"line 2: expected 'root' .*, got 'SB'\. If the"
+    ):
+        conllu.read(path)

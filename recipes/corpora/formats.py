@@ -1,0 +1,133 @@
+"""Evidence of what a file is: separators, headers of tables, formats that are not read.
+
+A header is a first line of names such as ``word,tag``. Separators are tabs, blanks,
+commas and semicolons; cells between the last two may be quoted as in CSV.
+"""
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+WORDS = ("word", "words", "token", "tokens", "form", "word_form", "surface")
+# Of these the first that is there, or one whose column has tags of spans.
+TAGS = (
+    *("ner", "ner_tag", "ner_tags", "named_entity", "entity", "bio", "iob", "bio_tag"),
+    *("iob_tag", "bio_tags", "iob_tags", "tag", "tags", "label", "labels"),
+)
+SENTENCES = (
+    *("sentence", "sentence_id", "sent_id", "sentence_number", "sentence_no", "sent"),
+    *("sentence_index", "sentence_idx", "sentid", "sentenceid", "sentence_num"),
+)
+PARTS_OF_SPEECH = ("upos", "pos", "pos_tag", "pos_tags", "xpos")
+NUMBERS = ("", "id", "index", "token_id", "word_id", "unnamed_0", "doc_id", "document")
+KNOWN = {*WORDS, *TAGS, *SENTENCES, *PARTS_OF_SPEECH, *NUMBERS, "chunk", "lemma"}
+KINDS = {"\t": "TSV", ",": "CSV", ";": "CSV with semicolons", " ": "columns"}
+QUOTED = re.compile(r'"((?:[^"]|"")*)"')
+# How files begin that hold words, but not as columns; and the remedy.
+FOREIGN = (
+    (r"#FORMAT=WebAnno TSV", "WebAnno TSV", "Export it from there as CoNLL 2002"),
+    (r"#begin document", "CoNLL-2012", "Write it as columns of words and tags"),
+    (r"T\d+\t\S+ \d+ \d+\t", "brat standoff", "Write it as columns of words and tags"),
+    (r"<\?xml|<!DOCTYPE|<html", "XML or HTML", "Take the text out of the markup"),
+    (r"%PDF-", "PDF", "Save it as text"),
+    (r"\{\\rtf", "RTF", "Save it as text"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Header:
+    """The first line of a table, and which columns it names."""
+
+    line: int
+    by: str
+    names: tuple[str, ...]
+    word: int
+    tags: tuple[int, ...]
+    """Columns that may have the tags, the likeliest first."""
+    sentence: int | None
+    """The column whose cells tell sentences apart."""
+    numbers: frozenset[int]
+    """Columns without a meaning for words."""
+
+
+def refuse_foreign(name: str | Path, lines: Sequence[str]) -> None:
+    """Raise ``ValueError`` for a file that shows that it is no columns nor text."""
+    first = next((line.lstrip() for line in lines if line.strip()), "")
+    for pattern, kind, remedy in FOREIGN:
+        if re.match(pattern, first, re.IGNORECASE):
+            raise ValueError(
+                f"{name}: expected columns of words and tags, or text, got {kind},"
+                f" which is not read. {remedy}"
+            )
+
+
+def header_of(name: str | Path, lines: Sequence[str]) -> Header | None:
+    """The header of a table; None if the first line is none."""
+    number, first = next(
+        ((n, x) for n, x in enumerate(lines, 1) if x.strip(" \t")), (1, "")
+    )
+    for by in "\t,; ":
+        names = cells(first, by) if by in first else []
+        keys = [re.sub(r"\W+", "_", cell.lower()).strip("_") for cell in names]
+        # sentences of several words have no column of their own
+        word = next((keys.index(x) for x in (*WORDS, "text") if x in keys), None)
+        if word is None or len(KNOWN & set(keys)) < 2:
+            continue
+        if by == " " and not (KNOWN.issuperset(keys) and {*TAGS} & {*keys}):
+            continue
+        tags = [keys.index(x) for x in (*TAGS, *PARTS_OF_SPEECH) if x in keys]
+        sentence = next((keys.index(x) for x in SENTENCES if x in keys), None)
+        numbers = frozenset(n for n, key in enumerate(keys) if key in NUMBERS)
+        return Header(number, by, tuple(names), word, tuple(tags), sentence, numbers)
+    table = str(name).removesuffix(".gz").endswith((".csv", ".tsv"))
+    if table and first.strip().strip('"').lower() in WORDS:
+        one = first.strip().strip('"')
+        return Header(number, ",", (one,), 0, (), None, frozenset())
+    return None
+
+
+def separator(name: str | Path, lines: Sequence[str]) -> str:
+    """What parts the columns of most lines; a blank if there is nothing else."""
+    if 2 * sum("\t" in line for line in lines) > len(lines):
+        return "\t"
+    if 2 * sum(" " not in line.strip() for line in lines) > len(lines):
+        for by in ",;":
+            widths = Counter(len(cells(line, by)) for line in lines)
+            width, times = widths.most_common(1)[0]
+            if width > 1 and 2 * times > len(lines):
+                return by
+    if str(name).removesuffix(".gz").endswith(".csv"):
+        raise ValueError(
+            f"{name}, line 1: expected a table with a header such as word,tag or"
+            f" sentence_id,word,tag, got {lines[0][:60]!r}. Name its columns, or give"
+            " plain text another ending than .csv"
+        )
+    return " "
+
+
+def cells(line: str, by: str) -> list[str]:
+    """The columns of a line.
+
+    Only tabs and blanks part columns of words, which may be other white space, U+00A0
+    say, and only these are cut off at the ends.
+    """
+    if by == "\t":
+        return [field.strip(" ") for field in line.rstrip(" \t").split("\t")]
+    if by == " ":
+        fields = line.replace("\t", " ").split(" ")
+        return [field for field in fields if field] if "" in fields else fields
+    try:
+        found = next(csv.reader([line], delimiter=by, strict=True), [])
+    except csv.Error:
+        # a quotation mark that is a word
+        found = line.split(by)
+    return [field.strip(" ") for field in found]
+
+
+def unquoted(cell: str) -> str:
+    """The cell of a table with tabs; tables of spreadsheets quote as in CSV."""
+    found = QUOTED.fullmatch(cell) if len(cell) > 2 else None
+    return found[1].replace('""', '"') if found else cell
