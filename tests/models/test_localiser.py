@@ -262,6 +262,15 @@ def test_what_is_no_image_is_named(localiser, images, options, error, message):
         localiser.locate(images, **options)
 
 
+def test_files_are_turned_as_their_camera_was_held(localiser, image, tmp_path):
+    path, exif = tmp_path / "turned.png", Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(image).save(path, exif=exif)
+    upright = np.ascontiguousarray(np.rot90(image, -1))
+    (found,), (right,) = localiser.locate([path]), localiser.locate([upright])
+    assert found.json() == right.json()
+
+
 @pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.float32])
 def test_pixels_of_more_than_8_bits_are_refused(localiser, dtype, tmp_path):
     deep = Image.fromarray(np.full((40, 40), 300, dtype))

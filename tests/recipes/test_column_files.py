@@ -612,7 +612,7 @@ def test_other_white_space_is_a_word_in_every_reader(space, write):
         assert read_words(path).sentences[0].words == ["a", space]
         if name != "e.txt":
             assert read(path).sentences[0].words == ["a", space]
-    words = conllu.read_words(write(content, "d.conllu"), Failures())[0].words
+    words = conllu.read_words(path.with_name("d.conllu"), Failures())[0].words
     assert words == ["a", space]
 
 

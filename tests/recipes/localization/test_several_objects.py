@@ -42,6 +42,26 @@ def sets_of(boxes):
             yield mask
 
 
+def test_boxes_on_difficult_objects_count_neither_way():
+    true = torch.tensor([[0.0, 0, 10, 10]]), torch.tensor([0])
+    hard = torch.tensor([[20.0, 0, 30, 10]]), torch.tensor([0])
+    none = torch.zeros(0, 4), torch.zeros(0, dtype=torch.long)
+
+    def precision(*boxes, difficult=hard):
+        count = len(boxes)
+        scores = torch.linspace(1, 0.5, count)
+        found = detection.Found(
+            torch.tensor(boxes), torch.zeros(count).long(), scores, count
+        )
+        return detection.precision([found], [true], ["cup"], [difficult])["map50"]
+
+    right, on_hard = [0.0, 0, 10, 10], [20.0, 0, 30, 10]
+    assert precision(on_hard, right) == precision(right) == 1
+    assert precision(on_hard, right, difficult=none) == pytest.approx(0.5)
+    # it has to overlap as much as a true one
+    assert precision([20.0, 0, 24, 10], right) == pytest.approx(0.5)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_best_set_is_that_of_enumeration(seed):
     boxes, chance = boxes_of(seed, 10), torch.Generator().manual_seed(seed)

@@ -1,5 +1,6 @@
 """Reading of folders in Pascal VOC layout, and what is said of bad ones."""
 
+import os
 import shutil
 
 import numpy as np
@@ -377,3 +378,113 @@ def test_masks_that_are_wrong_are_named(tmp_path):
     shutil.rmtree(tmp_path / "gray")
     with pytest.raises(FileNotFoundError, match="expected images in gray or rgb"):
         read(tmp_path, "horse")
+
+
+# --- what cameras and annotators note ---
+
+SIZE = "<size><width>{}</width><height>{}</height></size>"
+
+
+def said(path, text):
+    path.write_text(path.read_text().replace("<annotation>", f"<annotation>{text}"))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_boxes_turn_with_the_image_if_the_size_says_so(orientation, folder):
+    path = folder / "JPEGImages" / "train.png"
+    (folder / "JPEGImages" / "train.jpg").unlink()
+    pixels = np.zeros((30, 40, 3), np.uint8)
+    pixels[5:21, 4:20] = 255
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(pixels).save(path, exif=exif)
+    turned = localization_folder.read_image(path)
+    rows, columns = (np.flatnonzero(turned[..., 0].any(axis)) for axis in (1, 0))
+    right = (columns[0], rows[0], columns[-1] + 1, rows[-1] + 1)
+    annotation = annotate(folder, "train", ("cup", (5, 6, 20, 21)))
+    said(annotation, SIZE.format(40, 30))
+    example = read(folder, "cup").lists["train"][0]
+    assert example.size == turned.shape[1::-1]
+    if orientation > 4:
+        assert example.size == (30, 40)
+        assert example.box == right
+    # of the turned image, or unknown
+    for size in (example.size, (0, 0)):
+        annotation = annotate(folder, "train", ("cup", (5, 6, 20, 21)))
+        said(annotation, SIZE.format(*size))
+        assert read(folder, "cup").lists["train"][0].box == (4, 5, 20, 21)
+    # the mask of an image that lies on its side
+    mask = folder / "mask.png"
+    Image.fromarray(pixels[..., 0]).save(mask)
+    found = localization_folder.read_mask(mask, path)
+    assert (found == (turned[..., 0] if orientation > 4 else pixels[..., 0])).all()
+
+
+@pytest.mark.parametrize("size", [(41, 30), (30, 40), ("x", 30), (0, 30)])
+def test_an_annotation_of_another_size_is_refused(size, folder):
+    path = folder / "Annotations" / "train.xml"
+    said(path, SIZE.format(*size))
+    expected = rf"{path}: expected the size of .*, 40 x 30 pixels, got {size[0]} x"
+    with pytest.raises(ValueError, match=expected):
+        read(folder, "cup")
+
+
+def test_difficult_objects_are_left_out(folder):
+    path = folder / "Annotations" / "train.xml"
+    path.write_text(
+        path.read_text().replace("</name>", "</name><difficult>1</difficult>")
+    )
+    with pytest.raises(
+        ValueError, match=r"train\.txt: expected images with exactly one"
+    ):
+        read(folder, "cup")
+    path.write_text(path.read_text().replace("<difficult>1", "<difficult>0"))
+    shutil.copy(folder / "JPEGImages" / "val.jpg", folder / "JPEGImages" / "hard.jpg")
+    hard = path.with_name("hard.xml")
+    hard.write_text(path.read_text().replace("<difficult>0", "<difficult>1"))
+    (folder / "ImageSets" / "Main" / "train.txt").write_text("train\nhard\n")
+    found = read(folder, "cup")
+    assert [example.name for example in found.lists["train"]] == ["train"]
+    assert found.difficult == 1
+    assert "1 with one that is difficult" in found.summary("cup")
+
+
+@pytest.mark.parametrize("line", ["my cup 1", "my cup 1  1", "my cup 1 -1"])
+def test_names_with_blanks_and_bitmaps_are_read(line, folder):
+    image = Image.open(folder / "JPEGImages" / "train.jpg")
+    image.save(folder / "JPEGImages" / "my cup 1.bmp")
+    annotation = folder / "Annotations" / "train.xml"
+    annotation.rename(annotation.with_name("my cup 1.xml"))
+    (folder / "ImageSets" / "Main" / "train.txt").write_text(f"{line}\n")
+    assert read(folder, "cup").lists["train"][0].name == "my cup 1"
+
+
+def large(path):
+    # the size in the header alone
+    Image.new("1", (8, 8)).save(path, "bmp")
+    content = bytearray(path.read_bytes())
+    content[18:26] = (10**5).to_bytes(4, "little") + (1500).to_bytes(4, "little")
+    path.write_bytes(content)
+
+
+def pipe(path):
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"), [(large, "decompression bomb"), (pipe, "no regular file")]
+)
+def test_images_that_would_take_the_memory_or_wait_are_named(make, message, tmp_path):
+    path = tmp_path / "a.bmp"
+    make(path)
+    with pytest.raises(localization_folder.BadFile, match=message):
+        localization_folder.read_image(path)
+
+
+def test_annotations_that_are_deep_or_large_are_named(folder):
+    path = folder / "Annotations" / "train.xml"
+    for content in ("<annotation>" + "<a>" * 10**5, " " * (2**24 + 1)):
+        path.write_text(content)
+        with pytest.raises(ValueError, match=f"{path}: expected plain XML"):
+            read(folder, "cup")
