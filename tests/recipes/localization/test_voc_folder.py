@@ -244,13 +244,14 @@ def test_a_folder_of_another_layout_is_named(folder, tmp_path):
         read(folder, "cup")
 
 
-def test_pixels_are_as_the_file_has_them(tmp_path):
+def test_pixels_are_turned_as_exif_says(tmp_path):
     pixels = np.zeros((4, 6, 3), np.uint8)
     pixels[0] = (200, 100, 50)
     turned = Image.Exif()
     turned[0x0112] = 6
     Image.fromarray(pixels).save(tmp_path / "a.png", exif=turned)
-    assert np.array_equal(localization_folder.read_image(tmp_path / "a.png"), pixels)
+    found = localization_folder.read_image(tmp_path / "a.png")
+    assert np.array_equal(found, np.rot90(pixels, -1))
     Image.fromarray(pixels[:, :, 0]).save(tmp_path / "grey.png")
     assert localization_folder.read_image(tmp_path / "grey.png").shape == (4, 6, 3)
     grey = localization_folder.read_image(tmp_path / "grey.png", "L")
