@@ -3,7 +3,6 @@
 import inspect
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,11 +39,6 @@ OF_THE_HUB = ("cache_dir", "force_download", "local_files_only", "revision", "to
 # options that an encoder's configuration keeps
 OF_THE_ENCODER = ("attn_implementation", "output_attentions", "output_hidden_states")
 LABELS = ("id2label", "label2id", "num_labels")
-# labels as in B_PER, PER-B and b-per, which no scheme of smoothsp has
-NEARLY = (
-    re.compile(r"(?P<prefix>[BIOESLUMW])[-_:/.|].+", re.IGNORECASE),
-    re.compile(r".+[-_:/.|](?P<prefix>[BIOESLUMW])", re.IGNORECASE),
-)
 
 
 class ChainConfig(transformers.PretrainedConfig):  # type: ignore[misc]
@@ -677,32 +671,33 @@ def _of_partial(name: LossName) -> nn.Module:
     return losses.LatentHinge(chosen, reduction="sum")
 
 
+def _usual(labels: list[str]) -> list[str]:
+    """Labels of spans as B-PER and I-PER, also where they are written as b_per."""
+    notation = schemes.notation_of(labels)
+    return labels if notation.only_types else [notation.normalise(x) for x in labels]
+
+
 def _rules(config: ChainConfig) -> list[str] | None:
     """The labels, if they have a scheme whose rules are to be followed."""
     if not config.constrained:
         return None
-    if schemes.detect([config.labels]) != schemes.PLAIN:
-        return config.labels
-    _require_plain(config.labels)
+    labels = _usual(config.labels)
+    if schemes.detect([labels]) != schemes.PLAIN:
+        return labels
+    spans = [label for label in labels if "-" in label and schemes.is_tag(label)]
+    others = [label for label in labels if not schemes.is_tag(label)]
+    if spans and len(others) <= len(spans):
+        raise ValueError(
+            f"id2label: expected labels of one scheme, as {spans[0]} is, got "
+            f"{', '.join(others[:5])} beside it. Remove the others, or pass "
+            "constrained=False to allow every order of labels"
+        )
     return None
-
-
-def _require_plain(labels: list[str]) -> None:
-    """Raise for labels that are nearly those of a scheme, whose rules nobody drops."""
-    inside = [label for label in labels if label.upper() not in ("O", "0", "OUT")]
-    for pattern in NEARLY:
-        found = [pattern.fullmatch(label) for label in inside]
-        prefixes = {match["prefix"].upper() for match in found if match}
-        if found and all(found) and prefixes & {"B", "I"}:
-            raise ValueError(
-                f"id2label: expected labels of a scheme, O, B-PER and I-PER say, or"
-                f" labels without prefixes, got {', '.join(labels[:5])}. Rename them,"
-                " or pass constrained=False"
-            )
 
 
 def _inside(labels: list[str]) -> list[int]:
     """Label that continues each label within a word: I-PER for B-PER."""
+    labels = _usual(labels)
     numbers = {label: number for number, label in enumerate(labels)}
     return [
         numbers.get(f"I{label[1:]}", number) if label[:1] == "B" else number

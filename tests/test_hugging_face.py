@@ -328,19 +328,24 @@ def test_labels_that_contradict_each_other_are_named(given, message, encoder):
         ["O", "PER-B", "PER-I"],
         ["O", "B_PER", "I_PER"],
         ["0", "B:PER", "I:PER"],
-        ["O", "B_PER", "I_PER", "E_PER", "S_PER"],
     ],
 )
-def test_labels_that_are_nearly_of_a_scheme_are_not_taken_without_rules(
-    labels, encoder
-):
+def test_labels_in_another_notation_have_the_rules_of_their_scheme(labels, encoder):
     named = dict(enumerate(labels))
-    with pytest.raises(
-        ValueError, match=f"^id2label: expected labels of .*{labels[1]}"
-    ):
-        over(encoder, id2label=named)
+    allowed = over(encoder, id2label=named).chain.allowed_moves
+    assert torch.equal(
+        allowed, smoothsp.constraints.bio(["O", "B-PER", "I-PER"]).transitions
+    )
     model = over(encoder, id2label=named, constrained=False)
     assert model.chain.allowed_moves is None
+
+
+@pytest.mark.parametrize("odd", ["X", "PER", "0", "i-per"])
+def test_labels_beside_a_scheme_are_not_taken_without_its_rules(odd, encoder):
+    labels = ["O", "B-PER", "I-PER", odd]
+    with pytest.raises(ValueError, match=f"^id2label: expected .*got {odd} beside it"):
+        over(encoder, id2label=labels)
+    assert over(encoder, id2label=labels, constrained=False).chain.allowed_moves is None
 
 
 @pytest.mark.parametrize(
