@@ -4,6 +4,7 @@ Needs scikit-learn: ``pip install "smoothsp[linear]"``.
 """
 
 try:
+    from smoothsp.linear import scorers
     from smoothsp.linear.engines.solution import Certificate
     from smoothsp.linear.estimators.chain_crf import ChainCRF
     from smoothsp.linear.estimators.chain_gp import ChainGP
@@ -37,4 +38,5 @@ __all__ = [
     "LPBoostClassifier",
     "StructuredSVM",
     "WestonWatkinsSVC",
+    "scorers",
 ]

@@ -1,6 +1,6 @@
 """A tagger trained as a conditional random field."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,20 @@ from smoothsp.linear.estimators import sequences
 from smoothsp.linear.estimators.tagger import Tagger, solver_of
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.solvers import LBFGS, SGD, SVRG
+
+# Parameters of sklearn-crfsuite, and their equivalents.
+_OF_CRFSUITE = {
+    "algorithm": "write solver='lbfgs', or solver='sgd' for 'l2sgd'; of 'ap', 'pa' and "
+    "'arow' the nearest is ChainSVM(solver='sgd')",
+    "c1": "there is no L1 penalty: leave c1 out",
+    "c2": "write C=1 / (2 * c2)",
+    "max_iterations": "write max_passes=...",
+    "epsilon": "write tol=..., the relative gap",
+    "all_possible_states": "write all_pairs=True or False for both states and "
+    "transitions",
+    "all_possible_transitions": "write all_pairs=True or False for both states and "
+    "transitions",
+}
 
 
 class ChainCRF(Tagger):
@@ -78,8 +92,15 @@ class ChainCRF(Tagger):
         warm_start: bool = False,
         random_state: Any = 0,
         callback: Callback | None = None,
-        verbose: bool | None = None,
+        verbose: bool | int | None = None,
+        **unknown: NoReturn,
     ) -> None:
+        for name in unknown:
+            hint = _OF_CRFSUITE.get(name)
+            raise TypeError(
+                f"ChainCRF: expected parameters of its own, got {name!r}"
+                + (f" of sklearn-crfsuite; {hint}" if hint else "")
+            )
         self.C = C
         self.l2 = l2
         self.solver = solver
@@ -92,6 +113,16 @@ class ChainCRF(Tagger):
         self.random_state = random_state
         self.callback = callback
         self.verbose = verbose
+
+    def set_params(self, **params: Any) -> "ChainCRF":
+        """Set parameters, and return the estimator."""
+        for name in params.keys() & _OF_CRFSUITE.keys():
+            raise ValueError(
+                f"ChainCRF: expected parameters of its own, got {name!r} of "
+                f"sklearn-crfsuite; {_OF_CRFSUITE[name]}"
+            )
+        super().set_params(**params)
+        return self
 
     def _solver(self, n: float, **more: Any) -> Any:
         return solver_of(self, n, loss="likelihood", **more)

@@ -120,7 +120,7 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         max_passes: int = 1000,
         solver_options: dict[str, Any] | None = None,
         callback: Callback | None = None,
-        verbose: bool | None = None,
+        verbose: bool | int | None = None,
     ) -> None:
         self.kernel = kernel
         self.gamma = gamma
@@ -147,7 +147,7 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         ----------
         X
             A list with an array ``(positions, features)`` for each sequence, which may
-            be empty.
+            be empty; or an array ``(sequences, positions, features)``.
         y
             A list of sequences of tags, strings or integers.
         resume
@@ -194,7 +194,7 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
             raise ValueError("kernel: expected a kernel that is not 0 at all positions")
         problem = ChainProblem(
             self._counted(known.rows, sizes),
-            sequences.numbers_of(flat, sizes, classes),
+            sequences.numbers_of(flat, classes),
             lengths=sizes,
             num_labels=len(classes),
             boundaries=False,
@@ -218,7 +218,7 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
 
     def _points(self, X: Any, width: int | None) -> tuple[Floats, NDArray[np.int64]]:
         """All positions one below the other, and how many each sequence has."""
-        matrix, sizes = sequences.matrix_of(X, None, width)
+        matrix, sizes = sequences.matrix_of(sequences.listed(X), None, width)
         if width is not None and matrix.shape[1] != width:
             raise ValueError(
                 f"X: expected {width} features, as in fit, got {matrix.shape[1]}"
@@ -255,10 +255,7 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         return marginals(*self._read(X))
 
     def score(self, X: Any, y: Any) -> float:
-        """Accuracy of the predicted tags."""
+        """Share of tags that are right; a tag not seen in ``fit`` counts as wrong."""
         problem, weights = self._read(X)
-        wanted = sequences.tags_of(y, np.diff(problem.offsets))
         found = self.classes_[problem.decode(weights)]
-        pairs = zip(found.tolist(), wanted, strict=True)
-        right = sum(bool(a == b) for a, b in pairs)
-        return right / max(len(wanted), 1)
+        return sequences.share_right(found, y, np.diff(problem.offsets))

@@ -62,8 +62,8 @@ class ChainSVM(Tagger):
         ``state`` of the record is a checkpoint: continue with
         ``fit(X, y, resume=state)``.
     verbose
-        Show a progress bar with the gap. None: on a terminal, if the fit takes longer
-        than three seconds.
+        Show a progress bar with the gap: True or 1, False or 0. None: on a terminal, if
+        the fit takes longer than three seconds.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class ChainSVM(Tagger):
         warm_start: bool = False,
         random_state: Any = 0,
         callback: Callback | None = None,
-        verbose: bool | None = None,
+        verbose: bool | int | None = None,
     ) -> None:
         self.C = C
         self.l2 = l2

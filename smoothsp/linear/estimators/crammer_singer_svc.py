@@ -182,7 +182,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         solver_options: dict[str, Any] | None = None,
         warm_start: bool = False,
         callback: Callable[[Certificate], Any] | None = None,
-        verbose: bool | None = None,
+        verbose: bool | int | None = None,
     ) -> None:
         self.C = C
         self.solver = solver

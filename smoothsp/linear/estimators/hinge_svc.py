@@ -138,7 +138,7 @@ class HingeSVC(BinaryClassifier):
         store_dual: bool = False,
         warm_start: bool = False,
         callback: Callable[[Certificate], Any] | None = None,
-        verbose: bool | None = None,
+        verbose: bool | int | None = None,
     ) -> None:
         self.C = C
         self.solver = solver

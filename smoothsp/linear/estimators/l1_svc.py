@@ -119,7 +119,7 @@ class L1SVC(BinaryClassifier):
         fit_intercept: bool = True,
         max_epochs: int = 20_000,
         callback: Callable[[Certificate], Any] | None = None,
-        verbose: bool | None = None,
+        verbose: bool | int | None = None,
     ) -> None:
         self.C = C
         self.tol = tol

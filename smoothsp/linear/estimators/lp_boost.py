@@ -117,7 +117,7 @@ class LPBoostClassifier(BinaryClassifier):
         nu: float | None = 0.1,
         tol: float = 0.01,
         random_state: Any = None,
-        verbose: bool | None = None,
+        verbose: bool | int | None = None,
     ) -> None:
         self.estimator = estimator
         self.n_estimators = n_estimators

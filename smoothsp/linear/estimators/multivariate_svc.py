@@ -118,7 +118,7 @@ class F1SVC(_SetSVC):
         intercept_scaling: float = 1.0,
         max_epochs: int = 5000,
         callback: Callable[[Certificate], Any] | None = None,
-        verbose: bool | None = None,
+        verbose: bool | int | None = None,
     ) -> None:
         self.C = C
         self.tol = tol
@@ -205,7 +205,7 @@ class ROCSVC(_SetSVC):
         tol: float = 1e-3,
         max_epochs: int = 5000,
         callback: Callable[[Certificate], Any] | None = None,
-        verbose: bool | None = None,
+        verbose: bool | int | None = None,
     ) -> None:
         self.C = C
         self.tol = tol

@@ -3,7 +3,8 @@ r"""Features that tokens call by name, and the columns of these names.
 A feature is a path with a value, as in sklearn-crfsuite: ``{"word": "Ada"}`` and
 ``{"word": ["Ada"]}`` are the path (word, Ada) with 1, ``{"length": 3}`` is (length)
 with 3, ``{"next": {"word": "met", "shape": {"x": 2}}}`` is (next, word, met) with 1 and
-(next, shape, x) with 2. A token that is a list of strings has each of them with 1.
+(next, shape, x) with 2. A token that is a list of strings has each of them with 1. A
+pair in such a list is an entry of a dict.
 
 The name of a path is its steps joined by ``=``. Within a step, ``\`` stands before each
 ``=`` and ``\``: different paths have different names.
@@ -149,9 +150,15 @@ def _features(token: Any, before: tuple[str, ...]) -> Iterator[tuple[Path, Any]]
         if isinstance(token, str):
             raise TypeError(f"X: expected the features of each token, got {token!r}")
         for name in token:
-            if not isinstance(name, str):
-                raise TypeError(f"X: expected names of features, got {name!r}")
-            yield (*before, name) if before else name, 1.0
+            if isinstance(name, str):
+                yield (*before, name) if before else name, 1.0
+            elif isinstance(name, tuple) and len(name) == 2 and not before:
+                yield from _features(dict([name]), before)
+            else:
+                raise TypeError(
+                    "X: expected names of features, or pairs of a name and a value,"
+                    f" got {name!r}"
+                )
         return
     for name, value in token.items():
         steps = (*before, str(name))

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from smoothsp.linear.features import Words
+from smoothsp.linear.inputs import checks
 
 
 def is_named(X: Any) -> bool | None:
@@ -16,7 +17,7 @@ def is_named(X: Any) -> bool | None:
 
     None where there is no token to tell.
     """
-    if sparse.issparse(X) or (isinstance(X, np.ndarray | str) and not _of_objects(X)):
+    if sparse.issparse(X) or isinstance(X, np.ndarray | str):
         return False
     if not hasattr(X, "__iter__") or not hasattr(X, "__len__"):
         raise TypeError(f"X: expected a list of sentences, got {type(X).__name__}")
@@ -41,7 +42,7 @@ def is_named(X: Any) -> bool | None:
                 return True
             if isinstance(token, list | tuple | set | frozenset):
                 if len(token):
-                    return isinstance(next(iter(token)), str)
+                    return isinstance(next(iter(token)), str | list | tuple)
             elif isinstance(token, str):
                 raise TypeError(
                     f"X: expected the features of each token, got the string {token!r}."
@@ -93,9 +94,14 @@ class Stream:
             self.tags += [list(tags) for tags in islice(y, 1)]
 
 
-def _of_objects(X: Any) -> bool:
-    """Whether sentences are entries of an array, which is a list then."""
-    return isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1
+def listed(X: Any) -> Any:
+    """An array of sentences as a list of them; all else as it is.
+
+    An array ``(sentences, positions, features)``, or one of objects.
+    """
+    if not isinstance(X, np.ndarray) or not (X.dtype == object or X.ndim == 3):
+        return X
+    return list(X) if X.dtype.kind in "fiub" else X.tolist()
 
 
 def sizes_of(X: Any) -> NDArray[np.int64]:
@@ -104,7 +110,7 @@ def sizes_of(X: Any) -> NDArray[np.int64]:
         not hasattr(X, "__iter__")
         or not hasattr(X, "__len__")
         or sparse.issparse(X)
-        or (isinstance(X, np.ndarray | str | Mapping) and not _of_objects(X))
+        or isinstance(X, np.ndarray | str | Mapping)
     ):
         raise TypeError(
             f"X: expected a list, a matrix for each sentence, got {type(X).__name__}."
@@ -192,6 +198,10 @@ def _with_columns(X: Any) -> Any:
 def _matrix(x: Any, i: int) -> Any:
     """A sentence as a CSR matrix of numbers."""
     expected = f"X: expected a matrix (positions, features) of numbers in sentence {i}"
+    if isinstance(x, list | tuple):
+        widths = sorted({np.size(row) for row in x})
+        if len(widths) > 1:
+            raise ValueError(f"{expected}, got rows of {widths[0]} and of {widths[-1]}")
     try:
         part = x if sparse.issparse(x) else np.asarray(x)
         if part.dtype.kind == "O":
@@ -256,20 +266,27 @@ def tags_of(y: Any, lengths: NDArray[np.int64]) -> list[Any]:
     return flat
 
 
-def numbers_of(
-    flat: list[Any], lengths: NDArray[np.int64], classes: NDArray[Any]
-) -> NDArray[np.int32]:
+def numbers_of(flat: list[Any], classes: NDArray[Any]) -> NDArray[np.int32]:
     """Place of each tag in ``classes``."""
     place = {tag: n for n, tag in enumerate(classes.tolist())}
-    for position, tag in enumerate(flat):
-        if tag not in place:
-            ends = np.cumsum(lengths)
-            i = int(np.searchsorted(ends, position, side="right"))
-            known = ", ".join(map(str, classes[:20]))
-            raise ValueError(
-                f"y: expected tags seen in fit ({known}), got {tag!r} in sentence {i}"
-            )
     return np.array([place[tag] for tag in flat], dtype=np.int32)
+
+
+def share_right(
+    found: NDArray[Any],
+    y: Any,
+    lengths: NDArray[np.int64],
+    sample_weight: Any = None,
+) -> float:
+    """Share of the tags in ``y`` that are equal to those found, one after the other.
+
+    A tag that was not in the training set is never found, and counts as wrong.
+    """
+    wanted = tags_of(y, lengths)
+    right = [a == b for a, b in zip(found.tolist(), wanted, strict=True)]
+    each = np.repeat(checks.weights(sample_weight, len(lengths)), lengths)
+    total = each.sum()
+    return float(each[np.array(right, dtype=bool)].sum() / total) if total else 0.0
 
 
 def cut(flat: NDArray[Any], lengths: NDArray[np.int64]) -> "Sequences":

@@ -138,7 +138,7 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
         warm_start: bool = False,
         random_state: Any = 0,
         callback: Callback | None = None,
-        verbose: bool | None = None,
+        verbose: bool | int | None = None,
     ) -> None:
         self.build = build
         self.features = features

@@ -225,14 +225,15 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         ----------
         X
             A list with, for each sentence, a CSR matrix or an array ``(positions,
-            features)``, or a list of tokens. Also one matrix of all positions, with
-            ``lengths``, or the output of :class:`Templates`. A token is a list of names
-            of features, or a dict from names to numbers, strings, lists of strings or
-            dicts again: ``{"a": "b"}``, ``{"a": ["b"]}`` and ``{"a": {"b": 1}}`` are
-            the same, the feature ``a=b`` with 1. A ``=`` in a name is written ``\=`` in
-            ``feature_names_``. A sentence may be empty. Sentences of named features may
-            come from an iterator, which is read once; only the numbers of their
-            features are kept in memory.
+            features)``, or a list of tokens. Also an array ``(sentences, positions,
+            features)``, one matrix of all positions, with ``lengths``, or the output of
+            :class:`Templates`. A token is a list of names of features, or a dict from
+            names to numbers, strings, lists of strings or dicts again: ``{"a": "b"}``,
+            ``{"a": ["b"]}`` and ``{"a": {"b": 1}}`` are the same, the feature ``a=b``
+            with 1. So is ``[("a", "b")]``, a list of pairs. A ``=`` in a name is
+            written ``\=`` in ``feature_names_``. A sentence may be empty. Sentences of
+            named features may come from an iterator, which is read once; only the
+            numbers of their features are kept in memory.
         y
             A list with the tags of each sentence, strings or integers. If X is an
             iterator, also an iterator.
@@ -313,6 +314,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         names = None
         stream = None
+        X = sequences.listed(X)
         if isinstance(X, Iterator):
             stream = sequences.Stream(X, y)
             if not stream.named:
@@ -340,7 +342,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             checks.two_classes(classes)
         else:
             classes = classes_of_parts(self, parts[0], flat)
-        labels = sequences.numbers_of(flat, sizes, classes)
+        labels = sequences.numbers_of(flat, classes)
         each = self._class_means(classes, flat, labels, sizes)
         scale, total = weigh(sample_weight, len(sizes), each)
         problem = self._problem(matrix, labels, sizes, len(classes), scale)
@@ -468,7 +470,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
 
     def _read(self, X: Any, lengths: Any) -> tuple[ChainProblem, NDArray[np.int64]]:
         """Sentences to be tagged, with the first class as their labels."""
-        X = list(X) if isinstance(X, Iterator) else X
+        X = list(X) if isinstance(X, Iterator) else sequences.listed(X)
         if not hasattr(self, "weights_"):
             check_is_fitted(self)
         if self.feature_names_ is not None:
@@ -526,12 +528,16 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         scores[problem.offsets[1:][some] - 1] += end
         return sequences.cut(scores, sizes)
 
-    def score(self, X: Any, y: Any, lengths: Any = None) -> float:
-        """Share of tags that are right."""
+    def score(
+        self, X: Any, y: Any, lengths: Any = None, sample_weight: Any = None
+    ) -> float:
+        """Share of tags that are right; a tag not seen in ``fit`` counts as wrong.
+
+        ``sample_weight`` has a weight for all tags of each sentence.
+        """
         problem, sizes = self._read(X, lengths)
-        flat = sequences.tags_of(y, sizes)
-        labels = sequences.numbers_of(flat, sizes, self.classes_)
-        return float((problem.decode(self.weights_) == labels).mean())
+        tags = self.classes_[problem.decode(self.weights_)]
+        return sequences.share_right(tags, y, sizes, sample_weight)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a fitted tagger to a file of numpy arrays and JSON (``.npz``)."""

@@ -165,7 +165,7 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         store_dual: bool = False,
         warm_start: bool = False,
         callback: Callable[[Certificate], Any] | None = None,
-        verbose: bool | None = None,
+        verbose: bool | int | None = None,
     ) -> None:
         self.C = C
         self.tol = tol

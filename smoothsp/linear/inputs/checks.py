@@ -130,7 +130,12 @@ def flag(name: str, value: object) -> bool:
 
 
 def shown(name: str, value: object) -> bool | None:
-    """Whether progress is shown; None: on a terminal, after three seconds."""
+    """Whether progress is shown; None: on a terminal, after three seconds.
+
+    Levels of scikit-learn, 0, 1, 2, ..., are off and on.
+    """
+    if isinstance(value, int | np.integer) and value >= 0:
+        return bool(value)
     return None if value is None else flag(name, value)
 
 

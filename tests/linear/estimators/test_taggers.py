@@ -231,7 +231,10 @@ BAD = [
     ((np.eye(2), [["O", "P"]], [3, -1]), "lengths: expected ints .* at least -1"),
     (([["word"]], [["O"]]), "the string 'word'"),
     (([[{"a": None}]], [["O"]]), "got None for 'a'"),
-    (([[["a", 3]]], [["O"]]), "names of features, got 3"),
+    (
+        ([[["a", 3]]], [["O"]]),
+        "names of features, or pairs of a name and a value, got 3",
+    ),
     (([[1, 2]], [["O", "P"]]), r"X: expected a matrix \(positions, features\)"),
     ((X, [[1.5 for _ in s] for s in Y]), "all strings or all integers"),
 ]
@@ -265,10 +268,6 @@ def test_wrong_parameters(options, message):
 def test_what_was_not_seen_in_fit():
     make = ChainSVM
     tagger = make().fit(X, Y)
-    with pytest.raises(
-        ValueError, match=r"seen in fit \(B, I, O\), got 'Z' in sent.* 2"
-    ):
-        tagger.score(X, [*Y[:2], ["Z"] * len(Y[2]), *Y[3:]])
     with pytest.raises(ValueError, match="expected 6 features, as in fit, got 4"):
         tagger.predict([x[:, :4] for x in X])
     with pytest.raises(TypeError, match="expected matrices, as in fit"):
