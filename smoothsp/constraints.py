@@ -1,6 +1,6 @@
 """Constraints on which labels may follow each other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,8 +13,20 @@ from smoothsp.schemes import Alias, Scheme
 
 __all__ = ["Constraints", "bio", "regular"]
 
+# Prefix and type of a label that is forbidden everywhere.
+NEVER = ("", "")
 
-class Constraints(NamedTuple):
+
+class _Masks(NamedTuple):
+    start: Bool[Tensor, " state"]
+    """May a sequence start with this state?"""
+    transitions: Bool[Tensor, "state state"]
+    """``[i, j]``: may state j follow state i?"""
+    end: Bool[Tensor, " state"]
+    """May a sequence end with this state?"""
+
+
+class Constraints(_Masks):
     """Allowed starts, transitions and ends; all others are forbidden.
 
     Examples
@@ -24,16 +36,15 @@ class Constraints(NamedTuple):
     [True, True, False]
     """
 
-    start: Bool[Tensor, " state"]
-    """May a sequence start with this state?"""
-    transitions: Bool[Tensor, "state state"]
-    """``[i, j]``: may state j follow state i?"""
-    end: Bool[Tensor, " state"]
-    """May a sequence end with this state?"""
+    labels: tuple[str, ...] | None = None
+    """Name of each state, for error messages."""
 
 
 def bio(
-    labels: Sequence[str] | Mapping[int, str], scheme: Scheme | Alias | None = None
+    labels: Sequence[str] | Mapping[int, str],
+    scheme: Scheme | Alias | None = None,
+    *,
+    forbidden: Collection[str] = (),
 ) -> Constraints:
     """Return the constraints of a span encoding.
 
@@ -51,6 +62,9 @@ def bio(
         ... L, B M ... E, B M ... E, single ones are S, U, S, W. If absent: the first of
         BIO, IOE2, BIOES, BILOU, BMES, BMEWO that has all prefixes, or IOB1 if I is the
         only one.
+    forbidden
+        Labels that no real position has, such as ``"<pad>"`` or ``"[CLS]"``. The scheme
+        does not apply to them.
 
     Raises
     ------
@@ -63,26 +77,43 @@ def bio(
     >>> from smoothsp import constraints
     >>> constraints.bio(["O", "B-PER", "I-PER"]).transitions.int().tolist()
     [[1, 1, 0], [1, 1, 1], [1, 1, 1]]
+    >>> constraints.bio(["<pad>", "O", "B"], forbidden=["<pad>"]).start.tolist()
+    [False, True, True]
     """
-    labels = _in_order(labels)
-    parts = [schemes.split(label) for label in labels]
-    fitting = schemes.fitting(prefix for prefix, _ in parts)
+    labels = labels_of(labels)
+    if isinstance(forbidden, str):
+        raise TypeError(
+            f"forbidden: expected a list of labels, got a string; write [{forbidden!r}]"
+        )
+    for label in forbidden:
+        if label not in labels:
+            known = ", ".join(map(repr, labels))
+            raise ValueError(f"forbidden: expected some of {known}, got {label!r}")
+    parts = [NEVER if label in forbidden else schemes.split(label) for label in labels]
+    fitting = schemes.fitting(prefix for prefix, kind in parts if prefix)
     guess: Scheme = next(iter(fitting), "BIOES")
     chosen = guess if scheme is None else schemes.named(scheme)
     for label, (prefix, _) in zip(labels, parts, strict=True):
-        if label != "O" and (
-            prefix not in schemes.PREFIXES[chosen] or label == f"{prefix}-"
+        if (
+            label != "O"
+            and label not in forbidden
+            and (prefix not in schemes.PREFIXES[chosen] or label == f"{prefix}-")
         ):
             known = schemes.expected(chosen)
-            raise ValueError(f"labels: expected {known} for {chosen}, got {label!r}")
+            raise ValueError(
+                f"labels: expected {known} for {chosen}, got {label!r}; if no real "
+                f"position has it, constraints.bio(labels, forbidden=[{label!r}])"
+            )
     roles = [(schemes.ROLES.get(prefix, prefix), kind) for prefix, kind in parts]
     outside = ("O", "")
     moves = [_may_follow(a, b, chosen) for a in roles for b in roles]
-    return Constraints(
+    found = Constraints(
         _bools([_may_follow(outside, b, chosen) for b in roles]),
         _bools(moves).reshape(len(roles), len(roles)),
         _bools([_may_follow(a, outside, chosen) for a in roles]),
     )
+    found.labels = tuple(labels)
+    return found
 
 
 def regular(labels: Sequence[str] | Mapping[int, str], pattern: str) -> RegularLanguage:
@@ -126,7 +157,7 @@ def regular(labels: Sequence[str] | Mapping[int, str], pattern: str) -> RegularL
     """
     if not isinstance(pattern, str):
         raise TypeError(f"pattern: expected a string, got {type(pattern).__name__}")
-    return RegularLanguage(_in_order(labels), pattern)
+    return RegularLanguage(labels_of(labels), pattern)
 
 
 def _bools(values: list[bool]) -> Tensor:
@@ -134,8 +165,8 @@ def _bools(values: list[bool]) -> Tensor:
     return torch.tensor(values, dtype=torch.bool)
 
 
-def _in_order(labels: object) -> list[str]:
-    """Labels by their numbers."""
+def labels_of(labels: object) -> list[str]:
+    """Labels by their numbers, of a sequence or of ``id2label``."""
     if isinstance(labels, str) or not isinstance(labels, Sequence | Mapping):
         found = type(labels).__name__
         raise TypeError(f"labels: expected a sequence or id2label, got {found}")
@@ -158,6 +189,8 @@ def _in_order(labels: object) -> list[str]:
 
 def _may_follow(a: tuple[str, str], b: tuple[str, str], scheme: Scheme) -> bool:
     """May b follow a? The outside of a sequence counts as O."""
+    if NEVER in (a, b):
+        return False
     same = a[1] == b[1]
     continues = same and a[0] in "BI" and b[0] in "IE"
     if scheme == "BIO":

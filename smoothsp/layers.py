@@ -2,7 +2,7 @@
 
 import operator
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from smoothsp import constraints as tagging_rules
+from smoothsp import schemes
 from smoothsp.constraints import Constraints
 from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge, StructuredPerceptron
 from smoothsp.losses.reduction import Reduction
@@ -67,7 +68,9 @@ class LinearChain(nn.Module):
     Parameters
     ----------
     num_tags
-        Number of states.
+        Number of tags, or their labels: a sequence or a dictionary ``id2label``.
+        Messages, ``decode_lists``, ``span_probabilities`` and ``class_weight`` use the
+        labels. Those of ``constraints`` serve as well.
     constraints
         Allowed starts, transitions and ends, as returned by
         ``constraints.bio(labels)``. They hold in training and in decoding. Or the
@@ -83,6 +86,8 @@ class LinearChain(nn.Module):
         ``(num_tags, num_tags)``, ``[i, j]`` scores tag i followed by tag j.
     start_transitions, end_transitions
         ``(num_tags,)``.
+    labels
+        A tuple with the label of each tag, or None.
 
     Notes
     -----
@@ -112,12 +117,16 @@ class LinearChain(nn.Module):
 
     def __init__(
         self,
-        num_tags: int,
+        num_tags: int | Sequence[str] | Mapping[int, str],
         constraints: Constraints | Mapping[int, str] | Sequence[str] | None = None,
         *,
         batch_first: bool = True,
     ) -> None:
         super().__init__()
+        labels = None
+        if isinstance(num_tags, Sequence | Mapping) and not isinstance(num_tags, str):
+            labels = tuple(tagging_rules.labels_of(num_tags))
+            num_tags = len(labels)
         num_tags = checks.positive_int("num_tags", num_tags)
         if constraints is not None and not isinstance(constraints, Constraints):
             try:
@@ -129,7 +138,15 @@ class LinearChain(nn.Module):
                 f"constraints: expected {num_tags} tags to match num_tags, "
                 f"got {len(constraints.start)}"
             )
+        if constraints is not None and constraints.labels is not None:
+            if labels not in (None, constraints.labels):
+                raise ValueError(
+                    f"constraints: expected those of the labels {', '.join(labels)}, "
+                    f"got those of {', '.join(constraints.labels)}"
+                )
+            labels = constraints.labels
         self.num_tags = num_tags
+        self.labels = labels
         self.batch_first = checks.flag("batch_first", batch_first)
         self.transitions = nn.Parameter(torch.empty(num_tags, num_tags))
         self.start_transitions = nn.Parameter(torch.empty(num_tags))
@@ -184,9 +201,10 @@ class LinearChain(nn.Module):
         loss: nn.Module | LossName | None = None,
         weight: Tensor | None = None,
         reduction: Reduction | None = None,
+        class_weight: Mapping[str, float] | Tensor | None = None,
     ) -> Tensor:
         """Return the loss of the gold tags, with the arguments of ``loss``."""
-        return self.loss(emissions, tags, mask, loss, weight, reduction)
+        return self.loss(emissions, tags, mask, loss, weight, reduction, class_weight)
 
     def loss(
         self,
@@ -196,6 +214,7 @@ class LinearChain(nn.Module):
         loss: nn.Module | LossName | None = None,
         weight: Tensor | None = None,
         reduction: Reduction | None = None,
+        class_weight: Mapping[str, float] | Tensor | None = None,
     ) -> Tensor:
         """Return the loss of the gold tags, which is never negative.
 
@@ -218,6 +237,10 @@ class LinearChain(nn.Module):
             ``"mean"`` over the rows by default; ``"sum"``, ``"none"`` or
             ``"token_mean"`` as in ``StructuralHinge``. Not allowed if ``loss`` is a
             module, which has its own reduction.
+        class_weight
+            Weights of tags, as in ``StructuralHinge``: a tensor ``(num_tags,)``, or a
+            dictionary from labels to numbers, 1 for labels that it lacks. Not allowed
+            if ``loss`` is a module.
 
         Raises
         ------
@@ -225,7 +248,7 @@ class LinearChain(nn.Module):
             If gold tags violate the constraints; the message names the row and the
             position.
         """
-        criterion = _criterion(loss, reduction)
+        criterion = _criterion(loss, reduction, self._class_weight(class_weight))
         chain = self.structure(emissions, mask)
         self._check_tags(tags, emissions)
         if not self.batch_first:
@@ -265,6 +288,13 @@ class LinearChain(nn.Module):
             ``top_k``: ``tags`` ``(batch, k, time)``, ``scores`` ``(batch, k)``, best
             first, and ``valid`` ``(batch, k)``, False where fewer sequences exist.
         """
+        if _writes_onnx():
+            # Dynamo, which is tried next, would take it for False
+            torch.compiler.assume_constant_result(_writes_onnx)
+            raise TypeError(
+                "decode: ONNX has no operators for the kernels of smoothsp; export "
+                "head.exportable(), which computes the same in plain PyTorch"
+            )
         try:
             pad_value = operator.index(pad_value)
         except TypeError:
@@ -290,6 +320,21 @@ class LinearChain(nn.Module):
             tags = tags.masked_fill(tags < 0, pad_value)
             return TopKDecoding(self._as_given(tags, 2), scores, valid)
 
+    def decode_lists(
+        self, emissions: Tensor, mask: Tensor | None = None
+    ) -> list[list[str]] | list[list[int]]:
+        """Return the best tags of each row as a list, of its real positions only.
+
+        A list of labels if this head has them, of numbers otherwise.
+        """
+        tags = self.decode(emissions, mask).tags
+        rows = tags if self.batch_first else tags.T
+        found: list[list[int]] = [[t for t in row if t >= 0] for row in rows.tolist()]
+        if self.labels is None:
+            return found
+        names = self.labels
+        return [[names[tag] for tag in row] for row in found]
+
     def exportable(self) -> "Viterbi":
         """Return ``decode`` in plain PyTorch, for ``torch.export`` and ONNX.
 
@@ -314,6 +359,153 @@ class LinearChain(nn.Module):
         ``(batch, time, num_tags)``, 0 where masked; differentiable.
         """
         return self._as_given(self.structure(emissions, mask).marginals(), 1)
+
+    def tag_probabilities(
+        self, emissions: Tensor, mask: Tensor | None, tags: Tensor
+    ) -> Float[Tensor, "batch time"]:
+        """Return the marginal probability of each given tag: its confidence.
+
+        Parameters
+        ----------
+        emissions, mask
+            As in ``decode``; a mask of None is all real.
+        tags
+            ``(batch, time)`` integers, such as those of ``decode``; any value at masked
+            positions.
+
+        Returns
+        -------
+        Tensor
+            In the shape of ``tags``, 0 where masked; differentiable.
+        """
+        found = self.marginals(emissions, mask)
+        self._check_tags(tags, emissions)
+        known = torch.ones_like(tags, dtype=torch.bool)
+        real = known if mask is None else self._as_bool(mask, emissions)
+        wrong = real & ((tags < 0) | (tags >= self.num_tags))
+        if checks.values_are_there() and bool(wrong.any()):
+            raise ValueError(
+                f"tags: expected 0 to {self.num_tags - 1} at real positions, got "
+                f"{tags[wrong][0].item()}"
+            )
+        safe = tags.long().masked_fill(~real, 0)
+        return found.gather(2, safe.unsqueeze(2)).squeeze(2)
+
+    def span_probabilities(
+        self,
+        emissions: Tensor,
+        mask: Tensor | None,
+        spans: Sequence[Collection[tuple[str, int, int]]],
+    ) -> list[Float[Tensor, " span"]]:
+        """Return the probability of each span: its confidence.
+
+        It is the probability that the tags of a row contain exactly this span, as
+        ``metrics.spans`` reads them: it begins at ``first``, ends at ``last``, and has
+        this type.
+
+        Parameters
+        ----------
+        emissions, mask
+            As in ``decode``; a mask of None is all real.
+        spans
+            For each row ``(type, first, last)`` of some spans, as ``metrics.spans``
+            returns them. Positions count the real ones from 0, as in ``decode_lists``.
+
+        Returns
+        -------
+        list
+            For each row a tensor with a number for each span; differentiable.
+
+        Raises
+        ------
+        ValueError
+            If this head has no labels, and for a type or a position that does not
+            exist.
+
+        Notes
+        -----
+        O(batch time num_tags^2) memory. A posterior is a Markov chain, so products of
+        conditional probabilities over the span give exact probabilities.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from smoothsp import LinearChain
+        >>> head = LinearChain(["O", "B-PER", "I-PER"])
+        >>> _ = [torch.nn.init.zeros_(scores) for scores in head.parameters()]
+        >>> head.span_probabilities(torch.zeros(1, 2, 3), None, [[("PER", 0, 1)]])
+        [tensor([0.2222], grad_fn=<SplitBackward0>)]
+        """
+        if self.labels is None:
+            raise ValueError(
+                "labels: expected those of the tags for spans, got none; write "
+                "LinearChain(labels)"
+            )
+        parts = [schemes.split(label) for label in self.labels]
+        tags = [(schemes.ROLES.get(p, "O"), kind) for p, kind in parts]
+        kinds = sorted({kind for role, kind in tags if role != "O"})
+        chain = self.structure(emissions, mask)
+        where = _places(spans, chain.mask.sum(1).tolist(), kinds)
+        device = chain.emissions.device
+        places = torch.tensor(where, dtype=torch.int64, device=device).reshape(-1, 4)
+        row, kind, first, last = places.T
+        joined = torch.tensor(
+            [
+                [a[1] == b[1] and a[0] in "BI" and b[0] in "IE" for b in tags]
+                for a in tags
+            ],
+            device=device,
+        )
+        fits = torch.tensor(
+            [[role != "O" and tag == k for role, tag in tags] for k in kinds],
+            device=device,
+        ).reshape(len(kinds), self.num_tags)
+        # pages are of the pairs that end at a position; the first has none
+        nodes = chain.marginals()
+        pairs = nn.functional.pad(chain.edge_marginals(), (0, 0, 0, 0, 1, 0))
+        sums = pairs.sum(3, keepdim=True)
+        moves = pairs / sums.masked_fill(sums == 0, 1.0)
+        times = chain.mask.logical_not().to(torch.int8).argsort(dim=1, stable=True)
+
+        def ending_at(pages: Tensor, position: Tensor) -> Tensor:
+            return pages[row, times[row, position]]
+
+        alone = first == 0
+        after = (ending_at(pairs, first) * ~joined).sum(1)
+        mass = torch.where(alone[:, None], ending_at(nodes, first), after) * fits[kind]
+        longest = max((b - a for _, _, a, b in where), default=0)
+        for step in range(1, longest + 1):
+            inside = (first + step <= last)[:, None]
+            move = ending_at(moves, (first + step).minimum(last)) * joined
+            mass = torch.where(inside, (mass.unsqueeze(1) @ move).squeeze(1), mass)
+        finishes = last + 1 == chain.mask.sum(1)[row]
+        leave = (ending_at(moves, torch.where(finishes, last, last + 1)) * ~joined).sum(
+            2
+        )
+        mass = mass * leave.masked_fill(finishes[:, None], 1.0)
+        return list(mass.sum(1).clamp(max=1.0).split([len(some) for some in spans]))
+
+    def _class_weight(
+        self, class_weight: Mapping[str, float] | Tensor | None
+    ) -> Tensor | None:
+        """Weights of tags by their numbers."""
+        if not isinstance(class_weight, Mapping):
+            return class_weight
+        if self.labels is None:
+            raise ValueError(
+                "class_weight: expected a tensor for a head without labels, got a "
+                "dictionary; write LinearChain(labels)"
+            )
+        unknown = [label for label in class_weight if label not in self.labels]
+        if unknown:
+            raise ValueError(
+                f"class_weight: expected some of {', '.join(self.labels)}, got "
+                f"{unknown[0]!r}"
+            )
+        weights = [float(class_weight.get(label, 1.0)) for label in self.labels]
+        return torch.tensor(
+            weights, dtype=torch.float64, device=self.transitions.device
+        )
 
     def _as_given(self, answer: Tensor, time: int) -> Tensor:
         """The answer with its axis of time where emissions have it."""
@@ -416,29 +608,80 @@ class LinearChain(nn.Module):
         for row, (gold, real) in enumerate(zip(tags, chain.mask, strict=True)):
             steps = real.nonzero().squeeze(1).tolist()
             path = gold[real].tolist()
+            names = [self._name(tag) for tag in path]
             where = f"at row {row}, step"
             for n, (step, tag) in enumerate(zip(steps, path, strict=True)):
                 if n == 0 and not start[tag]:
                     raise ValueError(
-                        f"tags: the constraints forbid starting with {tag} "
+                        f"tags: the constraints forbid starting with {names[n]} "
                         f"{where} {step}"
                     )
                 if n > 0 and not moves[path[n - 1], tag]:
                     raise ValueError(
-                        f"tags: the constraints forbid {tag} after {path[n - 1]} "
+                        f"tags: the constraints forbid {names[n]} after {names[n - 1]} "
                         f"{where} {step}; convert the tags to the scheme of the "
                         "constraints"
                     )
             if path and not end[path[-1]]:
                 raise ValueError(
-                    f"tags: the constraints forbid ending with {path[-1]} "
+                    f"tags: the constraints forbid ending with {names[-1]} "
                     f"{where} {steps[-1]}"
                 )
 
+    def _name(self, tag: int) -> str:
+        """A tag in a message."""
+        return str(tag) if self.labels is None else repr(self.labels[tag])
 
-def _criterion(loss: object, reduction: Reduction | None) -> nn.Module:
+
+def _writes_onnx() -> bool:
+    """Whether ``torch.onnx.export`` is under way."""
+    return torch.onnx.is_in_onnx_export()
+
+
+def _places(
+    spans: object, sizes: list[int], kinds: list[str]
+) -> list[tuple[int, int, int, int]]:
+    """Row, number of the type, first and last position of each span."""
+    if not isinstance(spans, Sequence) or isinstance(spans, str):
+        found = type(spans).__name__
+        raise TypeError(f"spans: expected a list of spans for each row, got {found}")
+    if len(spans) != len(sizes):
+        raise ValueError(
+            f"spans: expected a list of spans for each of {len(sizes)} rows, got "
+            f"{len(spans)}"
+        )
+    places = []
+    for row, (some, size) in enumerate(zip(spans, sizes, strict=True)):
+        for span in some:
+            if not isinstance(span, tuple | list) or len(span) != 3:
+                raise TypeError(
+                    f"spans: expected (type, first, last) at row {row}, got {span!r}"
+                )
+            kind, first, last = span
+            if kind not in kinds:
+                raise ValueError(
+                    f"spans: expected one of the types {', '.join(kinds)} at row "
+                    f"{row}, got {kind!r}"
+                )
+            if not 0 <= first <= last < size:
+                raise ValueError(
+                    f"spans: expected 0 <= first <= last < {size}, the real positions "
+                    f"of row {row}, got {span!r}"
+                )
+            places.append((row, kinds.index(kind), first, last))
+    return places
+
+
+def _criterion(
+    loss: object, reduction: Reduction | None, class_weight: Tensor | None
+) -> nn.Module:
     """The loss that is meant, by name or as it is."""
     if isinstance(loss, nn.Module):
+        if class_weight is not None:
+            raise ValueError(
+                "class_weight: expected none beside a loss module; write "
+                f"{type(loss).__name__}(class_weight=...)"
+            )
         if reduction is not None:
             raise ValueError(
                 f"reduction: expected none beside a loss module, got {reduction!r}; "
@@ -452,15 +695,17 @@ def _criterion(loss: object, reduction: Reduction | None) -> nn.Module:
         raise TypeError(f"loss: expected one of {known}, or a module, got {hint}")
     chosen = "mean" if reduction is None else reduction
     if loss is None or loss == "crf":
-        return CRFLoss(reduction=chosen)
+        return CRFLoss(class_weight, reduction=chosen)
     if loss == "hinge":
-        return StructuralHinge(reduction=chosen)
+        return StructuralHinge(class_weight=class_weight, reduction=chosen)
     if loss == "hinge-l2":
-        return StructuralHinge(L2(1.0, 5), reduction=chosen)
+        return StructuralHinge(L2(1.0, 5), class_weight=class_weight, reduction=chosen)
     if loss == "hinge-entropy":
-        return StructuralHinge(Entropy(1.0), reduction=chosen)
+        return StructuralHinge(
+            Entropy(1.0), class_weight=class_weight, reduction=chosen
+        )
     if loss == "perceptron":
-        return StructuredPerceptron(reduction=chosen)
+        return StructuredPerceptron(class_weight, reduction=chosen)
     raise ValueError(f"loss: expected one of {known}, or a module, got {loss!r}")
 
 

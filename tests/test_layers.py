@@ -196,8 +196,8 @@ def test_forbidden_moves_are_never_learnt():
 
 
 BROKEN = {
-    "start": ([2, 0, 0], r"tags: .*forbid starting with 2 at row 1, step 0"),
-    "move": ([0, 0, 2], r"tags: .*forbid 2 after 0 at row 1, step 2.*convert"),
+    "start": ([2, 0, 0], r"tags: .*forbid starting with 'I-X' at row 1, step 0"),
+    "move": ([0, 0, 2], r"tags: .*forbid 'I-X' after 'O' at row 1, step 2.*convert"),
 }
 
 
@@ -218,7 +218,7 @@ def test_gold_tags_that_may_not_end_a_sentence_are_named():
     tags = torch.tensor([[1, 3, 0, 4], [4, 1, -100, 2]])
     mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 1]]).bool()
     with pytest.raises(
-        ValueError, match=r"tags: .*forbid ending with 2 at row 1, step 3"
+        ValueError, match=r"tags: .*forbid ending with 'I-X' at row 1, step 3"
     ):
         layer.loss(torch.zeros(2, 4, 5), tags, mask)
 

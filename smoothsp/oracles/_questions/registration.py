@@ -17,6 +17,11 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from smoothsp.oracles._questions.transforms import Transformed
 
+NO_TRANSFORMS = (
+    "torch.func: expected no transform inside torch.compile(fullgraph=True); call "
+    "torch.compile(loss, fullgraph=True) and torch.autograd.grad, or torch.func.grad "
+    "without torch.compile"
+)
 PLAIN = (Tensor, torch.nn.Parameter)
 _is_compiling = torch.compiler.is_compiling
 _functorch_is_active = torch._C._are_functorch_transforms_active
@@ -124,8 +129,11 @@ class Op:
 
     def traced(self, *inputs: Any) -> Any:
         """The answer for tensors that are traced or transformed, or on a device."""
-        if torch.compiler.is_compiling() or not is_transformed():
+        if not is_transformed():
             return self.op(*inputs)
+        if torch.compiler.is_compiling():
+            # without fullgraph=True, Dynamo calls this function again, not compiling
+            raise TypeError(NO_TRANSFORMS)
         return Transformed.apply(self, *inputs)
 
 
