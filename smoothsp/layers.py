@@ -290,7 +290,7 @@ class LinearChain(nn.Module):
         """
         if _writes_onnx():
             # Dynamo, which is tried next, would take it for False
-            torch.compiler.assume_constant_result(_writes_onnx)
+            torch.compiler.assume_constant_result(_writes_onnx)  # type: ignore[no-untyped-call]
             raise TypeError(
                 "decode: ONNX has no operators for the kernels of smoothsp; export "
                 "head.exportable(), which computes the same in plain PyTorch"
@@ -483,7 +483,8 @@ class LinearChain(nn.Module):
             2
         )
         mass = mass * leave.masked_fill(finishes[:, None], 1.0)
-        return list(mass.sum(1).clamp(max=1.0).split([len(some) for some in spans]))
+        found = mass.sum(1).clamp(max=1.0)
+        return list(torch.split(found, [len(some) for some in spans]))
 
     def _class_weight(
         self, class_weight: Mapping[str, float] | Tensor | None

@@ -20,7 +20,7 @@ def token_accuracy(estimator: Any, X: Any, y: Any) -> float:
     """Share of the tags that are predicted."""
     gold, found = _both(estimator, X, y)
     pairs = list(zip(chain(*gold), chain(*found), strict=True))
-    return sum(a == b for a, b in pairs) / max(len(pairs), 1)
+    return sum(bool(a == b) for a, b in pairs) / max(len(pairs), 1)
 
 
 def sequence_accuracy(estimator: Any, X: Any, y: Any) -> float:
