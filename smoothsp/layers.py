@@ -433,8 +433,11 @@ class LinearChain(nn.Module):
         >>> from smoothsp import LinearChain
         >>> head = LinearChain(["O", "B-PER", "I-PER"])
         >>> _ = [torch.nn.init.zeros_(scores) for scores in head.parameters()]
-        >>> head.span_probabilities(torch.zeros(1, 2, 3), None, [[("PER", 0, 1)]])
-        [tensor([0.2222], grad_fn=<SplitBackward0>)]
+        >>> [row] = head.span_probabilities(
+        ...     torch.zeros(1, 2, 3), None, [[("PER", 0, 1)]]
+        ... )
+        >>> row.detach()
+        tensor([0.2222])
         """
         if self.labels is None:
             raise ValueError(
