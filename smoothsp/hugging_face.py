@@ -23,7 +23,7 @@ except ModuleNotFoundError as error:
 from safetensors import SafetensorError, safe_open
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from smoothsp import encoder_config, losses, schemes
+from smoothsp import constraints, encoder_config, losses, schemes
 from smoothsp.json_files import is_name, json_of
 from smoothsp.layers import LinearChain, LossName
 
@@ -674,25 +674,24 @@ def _of_partial(name: LossName) -> nn.Module:
 def _usual(labels: list[str]) -> list[str]:
     """Labels of spans as B-PER and I-PER, also where they are written as b_per."""
     notation = schemes.notation_of(labels)
-    return labels if notation.only_types else [notation.normalise(x) for x in labels]
+    found = [notation.normalise(label) for label in labels]
+    spans = not notation.only_types and any(x.startswith(("B-", "I-")) for x in found)
+    return found if spans else labels
 
 
-def _rules(config: ChainConfig) -> list[str] | None:
-    """The labels, if they have a scheme whose rules are to be followed."""
-    if not config.constrained:
-        return None
+def _rules(config: ChainConfig) -> constraints.Constraints | None:
+    """Rules of the labels' scheme, if they have one and it is to be followed."""
     labels = _usual(config.labels)
-    if schemes.detect([labels]) != schemes.PLAIN:
-        return labels
-    spans = [label for label in labels if "-" in label and schemes.is_tag(label)]
-    others = [label for label in labels if not schemes.is_tag(label)]
-    if spans and len(others) <= len(spans):
+    if not config.constrained or schemes.detect([labels]) == schemes.PLAIN:
+        return None
+    try:
+        return constraints.bio(labels)
+    except ValueError as error:
+        why = str(error).removeprefix("labels: ").partition(";")[0]
         raise ValueError(
-            f"id2label: expected labels of one scheme, as {spans[0]} is, got "
-            f"{', '.join(others[:5])} beside it. Remove the others, or pass "
-            "constrained=False to allow every order of labels"
-        )
-    return None
+            f"id2label: {why}. Remove the label, or pass constrained=False to allow "
+            "every order of labels"
+        ) from None
 
 
 def _inside(labels: list[str]) -> list[int]:

@@ -343,7 +343,7 @@ def test_labels_in_another_notation_have_the_rules_of_their_scheme(labels, encod
 @pytest.mark.parametrize("odd", ["X", "PER", "0", "i-per"])
 def test_labels_beside_a_scheme_are_not_taken_without_its_rules(odd, encoder):
     labels = ["O", "B-PER", "I-PER", odd]
-    with pytest.raises(ValueError, match=f"^id2label: expected .*got {odd} beside it"):
+    with pytest.raises(ValueError, match=f"^id2label: expected .*got '{odd}'. Remove"):
         over(encoder, id2label=labels)
     assert over(encoder, id2label=labels, constrained=False).chain.allowed_moves is None
 
