@@ -171,7 +171,7 @@ def convert(
     if strict and source != PLAIN:
         own = _written(spans, len(tags), named(source))
         for position, (tag, right) in enumerate(zip(tags, own, strict=True)):
-            if tag != right:
+            if tag != right and split(tag) != split(right):
                 raise ValueError(
                     f"tags: expected {right!r} at position {position} for {source}, got"
                     f" {tag!r}. detect() finds the scheme; strict=False reads malformed"

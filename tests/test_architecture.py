@@ -81,7 +81,7 @@ MAY_IMPORT = {
     "optim": {"matplotlib", "torch"},
     "lightning": {"smoothsp.optim", "pytorch_lightning", "torch"},
     "hugging_face": {
-        "constraints",
+        "smoothsp.constraints",
         "smoothsp.encoder_config",
         "smoothsp.json_files",
         "smoothsp.layers",

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -257,7 +257,7 @@ def _pixels(image: Any, number: int) -> NDArray[np.uint8]:
         try:
             with Image.open(image) as opened:
                 # a camera notes how it was held
-                return _in_colour(ImageOps.exif_transpose(opened))
+                return _in_colour(opened, ImageOps.exif_transpose)
         except FileNotFoundError:
             raise
         # whatever a decoder makes of damaged bytes
@@ -288,7 +288,9 @@ def _pixels(image: Any, number: int) -> NDArray[np.uint8]:
     return image
 
 
-def _in_colour(image: Image.Image) -> NDArray[np.uint8]:
+def _in_colour(
+    image: Image.Image, turn: Callable[[Image.Image], Image.Image] = lambda x: x
+) -> NDArray[np.uint8]:
     # of these Pillow would make white what is above 255
     if image.mode.startswith(("I", "F")):
         raise ValueError(f"pixels of mode {image.mode}, not of 8 bits a channel")
@@ -298,4 +300,4 @@ def _in_colour(image: Image.Image) -> NDArray[np.uint8]:
             f"{image.width} x {image.height} pixels, more than Pillow's"
             f" MAX_IMAGE_PIXELS, {Image.MAX_IMAGE_PIXELS}"
         )
-    return np.asarray(image.convert("RGB"))
+    return np.asarray(turn(image).convert("RGB"))

@@ -106,6 +106,9 @@ class Few:
     def covered(self, _):
         return self.covered_by
 
+    def difficult(self, _):
+        return torch.empty(0, 4), torch.empty(0, dtype=torch.int64)
+
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_hinge_is_that_of_enumeration(seed):
@@ -225,12 +228,13 @@ def test_predictions_are_read_back_and_a_broken_image_is_named(trained, images, 
     for number in found.getImgIds():
         name = found.imgs[number]["file_name"].removesuffix(".jpg")
         own = config.out / "predictions" / f"{name}.xml"
-        pairs = annotations.localization_folder.objects(own, None, pytest.fail)
+        image = images / found.imgs[number]["file_name"]
+        pairs = annotations.localization_folder.objects(own, None, pytest.fail, image)
         boxes = [
             (x["bbox"][0], x["bbox"][1], *np.add(x["bbox"][:2], x["bbox"][2:]))
             for x in found.loadAnns(found.getAnnIds([number]))
         ]
-        assert [box for _, box in pairs] == pytest.approx(boxes, abs=0.01)
+        assert [box for _, box, _ in pairs] == pytest.approx(boxes, abs=0.01)
         with Image.open(config.out / "predictions" / f"{name}.png") as figure:
             assert figure.size[0] > 300
 
@@ -240,8 +244,11 @@ def test_annotations_are_written_as_they_were_read(ladybirds, tmp_path):
     assert len(set(example.labels)) > 1 and example.size == (toy.WIDTH, toy.HEIGHT)
     path = tmp_path / "again.xml"
     path.write_bytes(annotations.voc(example))
-    pairs = annotations.localization_folder.objects(path, None, pytest.fail)
-    assert tuple(zip(*pairs, strict=True)) == (example.labels, example.boxes)
+    found = annotations.localization_folder.objects(
+        path, None, pytest.fail, example.image
+    )
+    names, boxes, difficult = zip(*found, strict=True)
+    assert (names, boxes) == (example.labels, example.boxes) and not any(difficult)
 
 
 def test_bad_boxes_cost_themselves_only(ladybirds, tmp_path):

@@ -160,4 +160,6 @@ def test_the_command_line_reports_errors_in_one_line(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "argv", ["voc_localization.py", *arguments])
     with pytest.raises(SystemExit) as stop:
         voc_localization.command_line()
-    assert str(stop.value).startswith(f"error: {tmp_path}: expected a folder in Pascal")
+    assert str(stop.value).startswith(
+        f"error: --data {tmp_path}: expected a folder in Pascal"
+    )
