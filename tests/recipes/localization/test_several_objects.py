@@ -234,7 +234,7 @@ def test_predictions_are_read_back_and_a_broken_image_is_named(trained, images, 
             (x["bbox"][0], x["bbox"][1], *np.add(x["bbox"][:2], x["bbox"][2:]))
             for x in found.loadAnns(found.getAnnIds([number]))
         ]
-        assert [box for _, box, _ in pairs] == pytest.approx(boxes, abs=0.01)
+        assert [thing.box for thing in pairs] == pytest.approx(boxes, abs=0.01)
         with Image.open(config.out / "predictions" / f"{name}.png") as figure:
             assert figure.size[0] > 300
 
@@ -247,8 +247,9 @@ def test_annotations_are_written_as_they_were_read(ladybirds, tmp_path):
     found = annotations.localization_folder.objects(
         path, None, pytest.fail, example.image
     )
-    names, boxes, difficult = zip(*found, strict=True)
-    assert (names, boxes) == (example.labels, example.boxes) and not any(difficult)
+    assert tuple(x.label for x in found) == example.labels
+    assert tuple(x.box for x in found) == example.boxes
+    assert not any(x.difficult for x in found)
 
 
 def test_bad_boxes_cost_themselves_only(ladybirds, tmp_path):
