@@ -1,0 +1,1 @@
+"""Random structures against an enumeration of their outputs."""
