@@ -69,7 +69,7 @@ class Case:
         """Return the case with potentials that its structure, dtype and layout have."""
 
         def one(arrays: Arrays) -> Arrays:
-            arrays = self.structure.repair(arrays)
+            arrays = self.structure.repair(arrays) if arrays else {}
             rounded = {x: v.astype(self.dtype).astype(float) for x, v in arrays.items()}
             if self.layout == "expanded":
                 for x, v in rounded.items():
@@ -99,7 +99,7 @@ def draw(rng: Random, kind: Kind, questions: list[str]) -> Case:
     )
     if other and rng.random() < 0.3:
         other = {x: v + found[x] for x, v in other.items()}
-    if other or not kind.costs and change in ("augment", "restrict"):
+    if other or (change == "augment" and "tensor" not in kind.costs):
         change = ""
     return Case(
         kind.name,
@@ -208,6 +208,7 @@ def setting(case: Case) -> list[str]:
         lines.append(f"for x in ({', '.join(case.potentials)},):")
         lines.append("    x.requires_grad_()")
     given = case.potentials | case.arrays
+    lines += case.structure.once(given, case.options)
     lines.append(f"structure = {case.structure.build(given, case.options)}")
     if case.layout == "in place":
         lines.append("with torch.no_grad():")

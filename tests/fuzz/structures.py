@@ -31,7 +31,9 @@ class Kind:
     sizes: dict[str, int]
     # Letters along which a smaller instance is an instance.
     cut = "B"
-    sums = topk = parts = costs = True
+    sums = topk = parts = True
+    # Costs of losses: parts may have any, or only that of Hamming, or none.
+    costs: tuple[str, ...] = ("none", "hamming", "tensor")
     # Potentials that are always finite.
     finite: tuple[str, ...] = ()
 
@@ -67,6 +69,10 @@ class Kind:
         """Return the expression that builds the structure of arrays by their names."""
         given = [f"{x}={x}" for x in arrays] + [f"{x}={options[x]!r}" for x in options]
         return f"{self.name}({', '.join(given)})"
+
+    def once(self, arrays: Arrays, options: dict[str, Any]) -> list[str]:
+        """Return lines of what structures of these options share."""
+        return []
 
     def repair(self, arrays: Arrays) -> Arrays:
         """Return potentials that the structure allows."""
@@ -176,9 +182,11 @@ class RegularChain(Chain):
         return arrays, {"labels": list(labels), "pattern": pattern}
 
     def build(self, arrays: Arrays, options: dict[str, Any]) -> str:
-        given = ", ".join(f"{x}={x}" for x in arrays)
-        language = f"{options['labels']!r}, {options['pattern']!r}"
-        return f"constraints.regular({language})({given})"
+        return f"language({', '.join(f'{x}={x}' for x in arrays)})"
+
+    def once(self, arrays: Arrays, options: dict[str, Any]) -> list[str]:
+        given = f"{options['labels']!r}, {options['pattern']!r}"
+        return [f"language = constraints.regular({given})"]
 
     def outputs(self, arrays, options, b):
         pattern = re.compile(options["pattern"].replace(" ", ""))
@@ -245,10 +253,8 @@ class SemiMarkov(Sequence):
                     parts.append((name, segments[end][2]))
             yield y, parts
 
-    def cost(self, other: np.ndarray, y: np.ndarray) -> float:
-        raise NotImplementedError
-
-    costs = False  # tags of positions need the mask: costs as tensors only
+    # the cost of Hamming is of tags, which need the mask
+    costs = ("none", "tensor")
 
 
 class Multiclass(Kind):
@@ -370,8 +376,11 @@ class Models(Kind):
         sizes["S"] = 2
 
     def build(self, arrays: Arrays, options: dict[str, Any]) -> str:
+        return "formula(scores)"
+
+    def once(self, arrays: Arrays, options: dict[str, Any]) -> list[str]:
         V = arrays["scores"].shape[1]
-        return f"Formula.from_clauses({options['clauses']!r}, {V})(scores)"
+        return [f"formula = Formula.from_clauses({options['clauses']!r}, {V})"]
 
     def outputs(self, arrays, options, b):
         for y in itertools.product((0, 1), repeat=arrays["scores"].shape[1]):
@@ -761,7 +770,8 @@ class ShortestPath(Lattice):
     def ends(self, arrays: Arrays, options: dict[str, Any]) -> tuple[int, int]:
         return options["source"], options["target"]
 
-    costs = False  # a cost could make a cycle positive
+    # a cost could make a cycle positive
+    costs = ("none",)
 
     def repair(self, arrays: Arrays) -> Arrays:
         return arrays | {"arcs": np.minimum(arrays["arcs"], -arrays["arcs"])}
@@ -822,6 +832,7 @@ class BoxSearch(Kind):
     sizes = {"H": 4, "W": 4}
     cut = "BHW"
     sums = parts = False
+    costs = ("none", "hamming")
 
     def outputs(self, arrays, options, b):
         _, H, W = arrays["cells"].shape
