@@ -14,14 +14,19 @@ from tests.fuzz.questions import EVERY, questions_of
 from tests.fuzz.structures import KINDS
 
 
-def mismatches(seed: int, kinds: list[str], draws: int | None = None) -> Iterator[str]:
+def mismatches(
+    seed: int,
+    kinds: list[str],
+    draws: int | None = None,
+    dtypes: tuple[str, ...] = ("float32", "float64", "float64"),
+) -> Iterator[str]:
     """Yield "" for each draw that agrees, and a program for one that does not."""
     rng = random.Random(seed)
     number = 0
     while draws is None or number < draws:
         number += 1
         kind = KINDS[rng.choice(kinds)]
-        case = cases.draw(random.Random(rng.random()), kind, questions_of(kind))
+        case = cases.draw(random.Random(rng.random()), kind, questions_of(kind), dtypes)
         ask = EVERY[case.question]
         found, _ = cases.run(case, ask)
         yield cases.shrink(case, ask, found)[2] if found else ""

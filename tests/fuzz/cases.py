@@ -71,6 +71,11 @@ class Case:
         def one(arrays: Arrays) -> Arrays:
             arrays = self.structure.repair(arrays) if arrays else {}
             rounded = {x: v.astype(self.dtype).astype(float) for x, v in arrays.items()}
+            if self.layout == "in place":  # masks are looked for at construction only
+                rounded = {
+                    x: np.where(v <= FORBIDDEN, -math.inf, v)
+                    for x, v in rounded.items()
+                }
             if self.layout == "expanded":
                 for x, v in rounded.items():
                     if self.axes[x][:1] == "B":
@@ -85,12 +90,14 @@ class Case:
         return [Row(self.structure, given, arrays, *options, b) for b in range(batch)]
 
 
-def draw(rng: Random, kind: Kind, questions: list[str]) -> Case:
+def draw(
+    rng: Random, kind: Kind, questions: list[str], dtypes: tuple[str, ...]
+) -> Case:
     axes, drawn, options = kind.draw(rng)
     names = [x for x in axes if x not in kind.others]
     zeros = {x: drawn[x] for x in names}
     question = rng.choice(questions)
-    dtype = rng.choice(("float32", "float64", "float64"))
+    dtype = rng.choice(dtypes)
     change = rng.choice(CHANGES) if rng.random() < 0.25 else ""
     lowest = float(np.finfo(dtype).min)
     found = potentials.forbid(rng, kind, potentials.draw(rng, kind, zeros), lowest)

@@ -14,6 +14,7 @@ PROGRAMS = (
     "linear",  # loops of linear chains, and the path
     "accelerated",  # projections and accelerated methods
     "planes",  # solvers of the whole set, and their problems
+    "fuzz",  # random structures
 )
 
 

@@ -1,0 +1,102 @@
+"""Deliberate faults, and random structures that meet them.
+
+Run as ``python -m tests.mutations.fuzz FOLDER 1``; see ``tests/mutations/runner.py``.
+"""
+
+import functools
+import sys
+
+from tests.fuzz.__main__ import mismatches
+from tests.mutations.runner import report
+
+CHAIN, CIRCUITS = "_kernels/chain/cpu/", "_kernels/circuits/cpu/"
+SEARCHES = "_kernels/searches/"
+
+# name: (file, line, what stands there instead); the line occurs at least once
+FAULTS = {
+    "none": (CHAIN + "laws", "", ""),
+    "mistakes counted from the second label on": (
+        CHAIN + "hinge",
+        "wrong += j != z",
+        "wrong += j != z and n > 0",
+    ),
+    "gradient of a move that ends where gold does": (
+        CHAIN + "hinge",
+        "if n > 0 and (i != y or j != z):",
+        "if n > 0 and j != z:",
+    ),
+    "entropy that forgets scores to come": (
+        CHAIN + "laws",
+        "expected += distribution[s] * (past[N - 1, s] + future[s])",
+        "expected += distribution[s] * past[N - 1, s]",
+    ),
+    "the third best chain for the second": (
+        CHAIN + "k_best",
+        "reach = value[before] if before >= 0 else -np.inf",
+        "reach = value[before] if before > 0 else -np.inf",
+    ),
+    "shares of a product go to one factor": (
+        CIRCUITS + "inside_outside",
+        "store(mu, b, load(mu, b) + g)",
+        "store(mu, b, load(mu, b))",
+    ),
+    "ties of the k best that are one": (
+        CIRCUITS + "k_best",
+        "if v > best and (v < here or (v == here and n > number)):",
+        "if v > best and v < here:",
+    ),
+    "max-marginals of the first use": (
+        CIRCUITS + "max_marginals",
+        "store(rest, a, larger(g + w, load(rest, a)))",
+        "store(rest, a, g + w)",
+    ),
+    "the worst assignment listed first": (
+        SEARCHES + "murty",
+        "if value[i] < value[c] or",
+        "if value[i] > value[c] or",
+    ),
+    "springs of the last child alone": (
+        SEARCHES + "distance_transform",
+        "total[parents[p]] += message",
+        "total[parents[p]] = scores[b, parents[p]] + message",
+    ),
+    "intersections with the true box from its top": (
+        SEARCHES + "box_search",
+        "max(top, gold[0]),",
+        "gold[0],",
+    ),
+    "paths along arcs that are banned": (
+        SEARCHES + "shortest_paths",
+        "if free[w] and not banned[e] and reach < distance[w]:",
+        "if free[w] and reach < distance[w]:",
+    ),
+    "scores under a mask": (
+        "oracles/multiclass",
+        "chances = self._filled.log_softmax(1)",
+        "chances = self._filled.softmax(1)",
+    ),
+}
+# Structures of the kernels that a file's name begins with, and how many of each.
+MET = {
+    "hinge laws k_best": ("Chain",),
+    "inside_outside k_best max_marginals": ("SpanTree", "Subset", "Tree"),
+    "murty": ("Matching",),
+    "distance_transform": ("PictorialStructure",),
+    "box_search": ("BoxSearch",),
+    "shortest_paths": ("ShortestPath",),
+    "multiclass": ("Multiclass",),
+}
+
+
+def check(kinds: tuple[str, ...]) -> None:
+    # without a compiler numpy promotes numbers of float32 otherwise, and refuses to
+    # write to arrays without entries
+    for program in mismatches(3, [*kinds], draws=600, dtypes=("float64",)):
+        assert not program or "read-only" in program, program
+
+
+LAWS = {files: functools.partial(check, kinds) for files, kinds in MET.items()}
+
+
+if __name__ == "__main__":
+    report(FAULTS, LAWS, sys.argv[1:])
