@@ -43,11 +43,12 @@ def main(arguments: list[str]) -> int:
         number += 1
         seconds = time.monotonic() - start
         if program:
-            print(f"# draw {number}, seed {given.seed}, {seconds:.0f} s\n{program}")
+            where = f"draw {number}, seed {given.seed}, {seconds:.0f} s"
+            sys.stdout.write(f"# {where}\n{program}\n")
             return 1
         if seconds > 60 * given.minutes:
             break
-    print(f"{number} draws agree with their enumerations")
+    sys.stdout.write(f"{number} draws agree with their enumerations\n")
     return 0
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -158,7 +157,8 @@ class Changed:
             self.lines = [f"structure = structure.select({chosen})"]
         elif case.change == "augment":
             cost = np.round(potentials.continuous(rng, x.shape), 2).astype(kind)
-            self.potentials[name] = (x.astype(kind) + cost).astype(float)
+            kept = np.where(x <= FORBIDDEN, -math.inf, x).astype(kind)
+            self.potentials[name] = (kept + cost).astype(float)
             self.lines = [
                 f"cost = {literal(cost.astype(float), case.dtype)}",
                 "structure = structure.augment(cost)",
@@ -270,7 +270,7 @@ def run(case: Case, ask: Any) -> tuple[str, str]:
             found = f"{type(error).__name__}: {error}"
     finally:
         torch.set_default_dtype(torch.float32)
-    return found, f"{text}\n# {found}\n".replace("\n# " + found, _comment(found))
+    return found, text + _comment(found)
 
 
 def refused(error: Exception) -> bool:
@@ -290,7 +290,7 @@ def quiet() -> Iterator[None]:
 
 
 def _comment(text: str) -> str:
-    return "\n" + "\n".join(f"# {line}" for line in text.splitlines())
+    return "".join(f"# {line}".rstrip() + "\n" for line in text.splitlines())
 
 
 def category(found: str) -> str:

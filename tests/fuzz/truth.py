@@ -1,4 +1,4 @@
-"""Scores of all outputs of a row, and sums over them, in float64 without cancellation."""
+"""Scores of all outputs of a row and sums over them, without cancellation."""
 
 import math
 from typing import Any

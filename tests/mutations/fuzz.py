@@ -30,10 +30,10 @@ FAULTS = {
         "expected += distribution[s] * (past[N - 1, s] + future[s])",
         "expected += distribution[s] * past[N - 1, s]",
     ),
-    "the third best chain for the second": (
+    "worse chains without their emissions": (
         CHAIN + "k_best",
-        "reach = value[before] if before >= 0 else -np.inf",
-        "reach = value[before] if before > 0 else -np.inf",
+        "reach += emissions[b, steps[b, n], j]",
+        "reach += 0.0",
     ),
     "shares of a product go to one factor": (
         CIRCUITS + "inside_outside",

@@ -161,12 +161,14 @@ if config.DISABLE_JIT:
     def load_some(array, offset, count, fill):
         """The numbers at ``offset`` in lanes before ``count``, ``fill`` after."""
         lanes = np.full(64 // fill.dtype.itemsize, fill)
-        lanes[:count] = array[offset : offset + min(count, len(lanes))]
+        count = max(0, min(count, len(lanes)))
+        lanes[:count] = array[offset : offset + count]
         return lanes
 
     def store_some(array, offset, count, vector):
         """Write the lanes before ``count``."""
-        array[offset : offset + min(count, len(vector))] = vector[:count]
+        count = max(0, min(count, len(vector)))
+        array[offset : offset + count] = vector[:count]
 
     def transpose(array, offset):
         """Swap rows and columns of a square."""
