@@ -46,6 +46,14 @@ def dyadic(rng: Random, shape: tuple[int, ...]) -> Floats:
     return np.array(rows, float).reshape(shape)
 
 
+def halves(rng: Random, shape: tuple[int, ...]) -> Floats:
+    """Two of each row tie, the others are unlikely."""
+    found = _each(shape, lambda: rng.uniform(-60, -30))
+    if shape and shape[-1] > 1:
+        found[..., rng.sample(range(shape[-1]), 2)] = rng.gauss(0, 1)
+    return found
+
+
 def moves(rng: Random, shape: tuple[int, ...]) -> Floats:
     """As rare as a float64 can say; often tied."""
     low = rng.choice((-650.0, -745.0, -950.0))
@@ -54,13 +62,15 @@ def moves(rng: Random, shape: tuple[int, ...]) -> Floats:
     return _each(shape, lambda: rng.uniform(low, -650))
 
 
-STYLES = (continuous, continuous, integers, ties, dyadic, dyadic)
+STYLES = (continuous, continuous, integers, ties, dyadic, dyadic, halves)
 
 
 def draw(rng: Random, kind: Kind, zeros: Arrays) -> Arrays:
     style = rng.choice((*STYLES, None))  # None: each array in its own style
     found = {x: (style or rng.choice(STYLES))(rng, zeros[x].shape) for x in zeros}
     first, *others = found
+    if rng.random() < 0.3:  # one array alone decides
+        found |= {x: np.zeros(zeros[x].shape) for x in others}
     special = rng.random()
     if special < 0.2:
         sign = rng.choice((-1, 1))
@@ -69,6 +79,8 @@ def draw(rng: Random, kind: Kind, zeros: Arrays) -> Arrays:
             if name not in kind.finite:
                 found[name] = found[name] + offset
     elif special < 0.4:
+        if others and rng.random() < 0.5:
+            found[first] = rng.choice((ties, halves, integers))(rng, zeros[first].shape)
         for name in others or [first]:
             if name not in kind.finite:
                 found[name] = moves(rng, zeros[name].shape)

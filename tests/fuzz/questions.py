@@ -319,6 +319,7 @@ def divergence(case: Case, changed: Changed, rows: list[Row], rng: Random) -> As
     if not all(row.count for row in others):
         return None
     true, slopes, further = [], [], []
+    far = spread(rows) + spread(others)
     for p, q in zip(rows, others, strict=True):
         inside = bool(q.allowed[p.allowed].all())
         log_q = np.where(p.p > 0, q.log_p, 0.0)
@@ -326,10 +327,10 @@ def divergence(case: Case, changed: Changed, rows: list[Row], rng: Random) -> As
             log_q = log_q - np.where(p.p > 0, p.log_p, 0.0)
         true.append(-p.mean(log_q) if inside else math.inf)
         if inside:
+            far = max(far, np.abs(log_q[p.p > 0]).max())
             slopes.append(-p.covariance(log_q))
             further.append(q.means - p.means)
     lines = [f"value = structure.{case.question}(other)"]
-    far = spread(rows) + spread(others)
     slopes_of_both = (slopes, further or None)
     # rounded scores of p move its probabilities, which weigh these
     further_rows = ([*rows, *others], max(1.0, far))
@@ -529,7 +530,7 @@ def questions_of(kind: Any) -> list[str]:
         (kind.topk, OF_TOPK),
         (kind.parts, OF_PARTS),
         ("hamming" in kind.costs, OF_COSTS),
-        (kind.sums, [*OF_SUMS, "entropy"]),
+        (kind.sums, [*OF_SUMS, "entropy", "entropy"]),
         (kind.name == "Chain", OF_CHAINS),
     ):
         found += some if has else []

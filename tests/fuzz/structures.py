@@ -43,8 +43,7 @@ class Kind:
 
     def draw(self, rng: Random) -> tuple[dict[str, str], Arrays, dict[str, Any]]:
         """Return axes and shapes of potentials (as zeros), other arrays and options."""
-        sizes = {x: rng.choice(range(most + 1)) for x, most in self.sizes.items()}
-        sizes |= {x: max(1, n) for x, n in sizes.items() if x not in "BTNM"}
+        sizes = {x: rng.randint(x not in "TNM", most) for x, most in self.sizes.items()}
         sizes["B"] = rng.choice((0, 1, 1, 2, 3))
         sizes |= {"t": max(sizes.get("T", 0) - 1, 0), "n": sizes.get("N", 0) + 1}
         self.adapt(rng, sizes)
