@@ -69,6 +69,7 @@ FIRST = (
     "optim/test_ranks.py",
     "sharding/test_ranks.py",
     "mutations/test_mutations.py",
+    "fuzz/test_fuzz.py",
     "linear/solvers/test_bcfw.py",
     "kernels/test_triton_twins.py",
     "oracles/test_device_check.py",
