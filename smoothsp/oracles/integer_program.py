@@ -384,10 +384,9 @@ class _Solver:
         if whole:
             kinds = highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger
             lp.integrality_ = [kinds[int(x)] for x in self._integer]
-        model = highspy.Highs()
+        model = _quiet()
         if whole and self._limit is not None:
             model.setOptionValue("time_limit", self._limit)
-        model.setOptionValue("output_flag", False)
         # rows are what threads share
         model.setOptionValue("threads", 1)
         model.setOptionValue("mip_rel_gap", 1e-9)
@@ -456,6 +455,18 @@ class _Solver:
             )
         bound = info.mip_dual_bound if whole else info.objective_function_value
         return np.array(model.getSolution().col_value), float(bound)
+
+
+def _quiet() -> Any:
+    """Return a solver that prints nothing, not even when it is made."""
+
+    class Quiet(_highs().Highs):  # type: ignore[misc]
+        def enableCallbacks(self) -> None:
+            # prints a banner unless the output is off before
+            self.setOptionValue("output_flag", False)
+            super().enableCallbacks()
+
+    return Quiet()
 
 
 def _highs() -> Any:

@@ -308,6 +308,16 @@ def test_wrong_arguments_are_refused(arguments, message):
         IntegerProgram(*arguments)
 
 
+def test_nothing_is_printed(capfd):
+    # the second needs integers, and so another model
+    values, weights = torch.tensor([[3.0, 2.0, 2.0]]), [[2.0, 1.0, 1.5]]
+    for integer in (False, True):
+        low, high = [-torch.inf], [2.0]
+        program = IntegerProgram(values, (weights, low, high), integer=integer)
+        assert program.decode()[0] > 0
+    assert capfd.readouterr() == ("", "")
+
+
 def test_without_its_solver_a_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "highspy", None)
     with pytest.raises(
