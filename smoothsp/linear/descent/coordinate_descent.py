@@ -14,7 +14,7 @@ from smoothsp._kernels.multiclass.shuffling import shuffle
 from smoothsp.linear.descent.progress import Progress
 from smoothsp.linear.engines.budget import Tolerance
 from smoothsp.linear.engines.solution import Certificate, State
-from smoothsp.linear.inputs import checks
+from smoothsp.linear.inputs import states
 
 # A violation of so many roundings of the margin counts as none.
 STILL = 8
@@ -170,8 +170,8 @@ def descend(
     """
     run = _Run(problem, plan, history)
     if resume is not None:
-        with checks.reading_state():
-            run.load(resume)
+        with states.opened(resume) as found:
+            run.load(found)
     try:
         return run.to_the_end(resume is None)
     except KeyboardInterrupt:
@@ -398,7 +398,7 @@ class _Run:
 
     def load(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what ``save`` gave."""
-        found = str(checks.state(state).get("settings", "something else"))
+        found = str(state.get("settings", "something else"))
         if found != self.settings:
             raise ValueError(
                 f"resume: expected a state of {self.settings}, got one of {found}"

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear.engines.solution import Callback, Certificate, Solution, State
-from smoothsp.linear.inputs import checks
+from smoothsp.linear.inputs import checks, states
 
 SAMPLINGS = ("gap", "uniform", "permutation")
 STEPS = ("fw", "pairwise", "away", "safeguarded", "best")
@@ -254,7 +254,7 @@ class Budget:
             status=self.status,
             converged=self.certified and self.close,
             history=self.history,
-            state=state,
+            state=states.sealed(state),
             interrupted=self.interrupted,
         )
 
@@ -275,7 +275,7 @@ class Budget:
 
     def load(self, state: State, settings: str) -> None:
         """Go on from a saved state, of the same settings."""
-        found = str(checks.state(state).get("settings", "no state of this solver"))
+        found = str(state.get("settings", "no state of this solver"))
         if found != settings:
             raise ValueError(
                 f"resume: expected a state of {settings}, got one of {found}"

@@ -15,7 +15,7 @@ from smoothsp.linear.engines.budget import Budget, EngineSettings, require_same
 from smoothsp.linear.engines.callback_dual import CallbackEngine
 from smoothsp.linear.engines.compiled_dual import ChainEngine
 from smoothsp.linear.engines.solution import Solution, State
-from smoothsp.linear.inputs import checks
+from smoothsp.linear.inputs import states
 from smoothsp.linear.problems.callback import whole
 
 
@@ -140,9 +140,9 @@ def run(
     if resume is not None:
         if start is not None:
             raise ValueError("start: expected None when there is a state to resume")
-        with checks.reading_state():
-            budget.load(resume, settings)
-            solver.load(resume)
+        with states.opened(resume) as found:
+            budget.load(found, settings)
+            solver.load(found)
     elif start is not None:
         solver.begin(start)
     saved: State = {}

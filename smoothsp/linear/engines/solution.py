@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-State = dict[str, NDArray[Any]]
+from smoothsp.linear.inputs.states import State, sealed
 
 
 class Resumable:
@@ -27,8 +27,7 @@ class Resumable:
                 "state: expected access within the callback of a solver that can "
                 "resume; store record.state there"
             )
-        found: State = take()
-        return found
+        return sealed(take())
 
     @contextmanager
     def with_state(self, take: Callable[[], State]) -> Iterator[None]:

@@ -322,9 +322,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
             nonlocal solution
             solver = solver_with(self, **{"lam": lam, **given, **more})
             with np.errstate(over="ignore", invalid="ignore"):
-                solution = solver.solve(
-                    problem, start=start, resume=whole_set.resumed(resume)
-                )
+                solution = solver.solve(problem, start=start, resume=resume)
             return solution
 
         w, status = whole_set.fit(self, solve, scale, history, more["max_passes"])

@@ -205,6 +205,6 @@ class HingeSVC(BinaryClassifier):
                 max_passes=self.max_epochs,
                 **given,
             )
-            return solver.solve(problem, resume=whole_set.resumed(resume))
+            return solver.solve(problem, resume=resume)
 
         self._keep(samples, solve, len(y), constant)

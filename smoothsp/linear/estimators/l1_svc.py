@@ -145,10 +145,8 @@ class L1SVC(BinaryClassifier):
         def solve(tol: Any, callback: Any, progress: Any) -> Solution:
             steps = _Steps(problem, 1 / len(signs), scales)
             budget = limits("L1SVC", tol, most, None, callback, progress)
-            state = whole_set.resumed(resume)
-            return run(
-                steps, Budget(budget, problem), f"L1SVC C={self.C!r}", None, state
-            )
+            said = f"L1SVC C={self.C!r}"
+            return run(steps, Budget(budget, problem), said, None, resume)
 
         w = self._keep(samples, solve, len(signs), 0.0)
         bias = problem.optimal_bias(w * scales)

@@ -44,7 +44,7 @@ class _SetSVC(BinaryClassifier):
 
         def solve(**given: Any) -> Any:
             solver = BMRM(lam=lam, max_passes=most, **given)
-            return solver.solve(problem, resume=whole_set.resumed(resume))
+            return solver.solve(problem, resume=resume)
 
         self._keep(samples, solve, 1 / lam, constant)
         self._place(samples.X, y, weights)

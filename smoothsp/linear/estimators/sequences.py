@@ -10,6 +10,7 @@ from scipy import sparse
 
 from smoothsp.linear.features import Words
 from smoothsp.linear.inputs import checks
+from smoothsp.linear.inputs.sparse_matrices import checked
 
 
 def is_named(X: Any) -> bool | None:
@@ -155,7 +156,9 @@ def matrix_of(X: Any, lengths: Any, width: int | None) -> tuple[Any, NDArray[np.
                 "lengths, and pass other arguments by name: sample_weight=..."
             )
         sizes = _lengths(lengths, np.shape(X)[0])
-        return canonical(_with_columns(X), sizes), sizes
+        X = checked(X) if sparse.issparse(X) else sparse.csr_matrix(X)
+        finite_in(X.indptr, X.data, sizes)
+        return _with_columns(X), sizes
     sizes = sizes_of(X)
     # in the order in which they come: a Series counts by the names of its rows
     X = list(X)
@@ -171,7 +174,8 @@ def matrix_of(X: Any, lengths: Any, width: int | None) -> tuple[Any, NDArray[np.
             )
     empty = sparse.csr_matrix((0, width or 1))
     whole = sparse.vstack(parts or [empty], format="csr")
-    return canonical(_with_columns(whole), sizes), sizes
+    finite_in(whole.indptr, whole.data, sizes)
+    return _with_columns(whole), sizes
 
 
 def _lengths(lengths: Any, positions: int) -> NDArray[np.int64]:
@@ -202,6 +206,7 @@ def _matrix(x: Any, i: int) -> Any:
         widths = sorted({np.size(row) for row in x})
         if len(widths) > 1:
             raise ValueError(f"{expected}, got rows of {widths[0]} and of {widths[-1]}")
+    x = checked(x, f"X[{i}]")
     try:
         part = x if sparse.issparse(x) else np.asarray(x)
         if part.dtype.kind == "O":
@@ -211,17 +216,6 @@ def _matrix(x: Any, i: int) -> Any:
     if part.ndim != 2 or part.dtype.kind not in "fiub":
         raise ValueError(f"{expected}, got {part.dtype} of shape {part.shape}")
     return sparse.csr_matrix(part)
-
-
-def canonical(X: Any, sizes: NDArray[np.int64]) -> Any:
-    """A CSR matrix of finite numbers whose columns rise within a row."""
-    X = sparse.csr_matrix(X)
-    finite_in(X.indptr, X.data, sizes)
-    if X.has_canonical_format:
-        return X
-    X = X.copy()
-    X.sum_duplicates()
-    return X
 
 
 def finite_in(

@@ -327,7 +327,8 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
                 names, rows = self._with_known(names, rows)
             arrays = (rows.values, rows.indices, rows.indptr)
             shape = (len(rows.indptr) - 1, rows.columns)
-            matrix = sequences.canonical(sparse.csr_matrix(arrays, shape), sizes)
+            sequences.finite_in(rows.indptr, rows.values, sizes)
+            matrix = sparse.csr_matrix(arrays, shape)
         else:
             matrix, sizes = sequences.matrix_of(X, lengths, None)
             if parts is not None:

@@ -1,7 +1,7 @@
 """Fits by solvers that take the whole set at a time, as estimators tell of them."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -103,13 +103,6 @@ def with_constant(X: Any, constant: float) -> Any:
 def signs(labels: NDArray[np.intp]) -> NDArray[np.float64]:
     """1 for the second class and -1 for the first."""
     return np.where(labels == 1, 1.0, -1.0)
-
-
-def resumed(state: Mapping[str, Any] | None) -> dict[str, NDArray[Any]] | None:
-    """A state as arrays, whatever mapping it comes in."""
-    if state is None:
-        return None
-    return {name: np.asarray(part) for name, part in checks.state(state).items()}
 
 
 def lambda_of(C: float, samples: float) -> float:

@@ -1,8 +1,7 @@
 """Checks of what the estimators are given, and their messages."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,16 +78,6 @@ def stream(random_state: Any) -> np.random.RandomState:
     return found
 
 
-def state(value: object) -> Mapping[str, Any]:
-    """``value`` as what a fit goes on from."""
-    if not isinstance(value, Mapping):
-        raise TypeError(
-            "resume: expected the state of a certificate, a mapping from names to "
-            f"arrays, got {type(value).__name__}"
-        )
-    return value
-
-
 def filled(state: Mapping[str, Any], **arrays: NDArray[Any]) -> list[NDArray[Any]]:
     """Fill arrays with those of a state that have their names and shapes."""
     for name, array in arrays.items():
@@ -100,20 +89,6 @@ def filled(state: Mapping[str, Any], **arrays: NDArray[Any]) -> list[NDArray[Any
             )
         array[...] = state[name]
     return list(arrays.values())
-
-
-@contextmanager
-def reading_state() -> Iterator[None]:
-    """Around what goes on from a state: one that lacks something was damaged."""
-    try:
-        yield
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as why:
-        if str(why).startswith(("resume:", "state:")):
-            raise
-        raise ValueError(
-            "resume: expected a state as the callback of a fit had it, got one that was"
-            f" damaged or edited ({type(why).__name__}: {in_one_line(str(why))})"
-        ) from why
 
 
 def in_one_line(value: object) -> str:

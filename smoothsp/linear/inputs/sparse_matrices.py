@@ -10,7 +10,7 @@ from scipy import sparse
 from smoothsp._kernels.multiclass import csr_rows
 
 
-def checked(X: Any) -> Any:
+def checked(X: Any, name: str = "X") -> Any:
     """X, or of a sparse matrix a CSR matrix whose columns rise within each row.
 
     A scipy matrix is three arrays that anybody may change, and scipy itself writes
@@ -26,21 +26,24 @@ def checked(X: Any) -> Any:
     if not sparse.issparse(X):
         return X
     if X.ndim != 2:
-        raise ValueError(f"X: expected (samples, features), got shape {X.shape}")
+        raise ValueError(f"{name}: expected (samples, features), got shape {X.shape}")
     if X.format in ("csc", "bsr"):
-        _check_compressed(X)
+        _check_compressed(X, name)
     elif X.format == "coo":
         for index, length, kind in zip(X.coords, X.shape, _AXES, strict=True):
-            _check_integers(f"{kind} indices", index)
+            _check_integers(name, f"{kind} indices", index)
             wrong = (index < 0) | (index >= length)
             if wrong.any():
-                _refuse(kind, length, index[wrong.argmax()], "")
+                _refuse(name, kind, length, index[wrong.argmax()], "")
     if X.format != "csr":
         X = X.tocsr()
-    if _check_compressed(X):
+    rises = _check_compressed(X, name)
+    end = X.indptr[-1]
+    if rises and end == len(X.indices) == len(X.data):
         return X
-    # rows are put in order, and what stands twice is added up
-    fresh = sparse.csr_array((X.data, X.indices, X.indptr), shape=X.shape, copy=True)
+    # rows are put in order, what stands twice is added up, and what is left is dropped
+    arrays = X.data[:end], X.indices[:end], X.indptr
+    fresh = sparse.csr_array(arrays, shape=X.shape, copy=True)
     fresh.sum_duplicates()
     return fresh
 
@@ -128,41 +131,49 @@ def sparse_rows(X: Any, constant: float) -> SparseRows:
 _AXES = ("row", "column")
 
 
-def _check_compressed(X: Any) -> bool:
+def _check_compressed(X: Any, name: str) -> bool:
     """Whether indices rise in the rows of a CSR or BSR, the columns of a CSC matrix."""
     by_column = X.format == "csc"
     axis, other = _AXES[::-1] if by_column else _AXES
     block = X.blocksize if X.format == "bsr" else (1, 1)
     sizes = [length // size for length, size in zip(X.shape, block, strict=True)]
     rows, columns = sizes[::-1] if by_column else sizes
-    _check_integers("indptr", X.indptr)
-    _check_integers("indices", X.indices)
+    _check_integers(name, "indptr", X.indptr)
+    _check_integers(name, "indices", X.indices)
+    entries = 3 if X.format == "bsr" else 1
+    if not isinstance(X.data, np.ndarray) or X.data.ndim != entries:
+        raise ValueError(
+            f"{name}: expected entries in an array of {entries} axes, got"
+            f" {type(X.data).__name__} of shape {np.shape(X.data)}"
+        )
     indptr = np.ascontiguousarray(X.indptr, dtype=np.int64)
     indices = np.ascontiguousarray(X.indices)
     room = min(len(indices), len(X.data))
     sound = indptr.shape == (rows + 1,) and indptr[0] == 0 and indptr[-1] <= room
     if not sound or (indptr[1:] < indptr[:-1]).any():
         raise ValueError(
-            f"X: expected an indptr of {rows + 1} numbers that rise from 0 to at most "
-            f"the number of entries, {room}; build the matrix anew"
+            f"{name}: expected an indptr of {rows + 1} numbers that rise from 0 to at"
+            f" most the number of entries, {room}; build the matrix anew"
         )
     found = np.empty(2, dtype=np.int64)
     csr_rows.check(0, rows, indptr, indices, columns, found)
     e, rises = found
     if e >= 0:
         i = int(np.searchsorted(indptr, e, side="right")) - 1
-        _refuse(other, columns, indices[e], f" in {axis} {i}")
+        _refuse(name, other, columns, indices[e], f" in {axis} {i}")
     return bool(rises)
 
 
-def _check_integers(name: str, array: Any) -> None:
+def _check_integers(name: str, part: str, array: Any) -> None:
     found = getattr(array, "dtype", type(array).__name__)
     if found not in (np.int32, np.int64):
-        raise TypeError(f"X: expected {name} of int32 or int64, got {found}")
+        raise TypeError(f"{name}: expected {part} of int32 or int64, got {found}")
+    if array.ndim != 1:
+        raise ValueError(f"{name}: expected flat {part}, got shape {array.shape}")
 
 
-def _refuse(kind: str, length: int, got: int, where: str) -> NoReturn:
+def _refuse(name: str, kind: str, length: int, got: int, where: str) -> NoReturn:
     raise ValueError(
-        f"X: expected {kind} indices from 0 to {length - 1}, got {got}{where}; build "
-        "the matrix anew"
+        f"{name}: expected {kind} indices from 0 to {length - 1}, got {got}{where};"
+        " build the matrix anew"
     )

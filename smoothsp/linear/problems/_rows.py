@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from smoothsp.linear.inputs.sparse_matrices import checked
+
 
 class Rows(NamedTuple):
     """Sparse rows: row t has ``values[k]`` at column ``indices[k]``.
@@ -29,7 +31,7 @@ class Rows(NamedTuple):
 
 
 def rows_of(name: str, given: Any) -> Rows:
-    """A scipy CSR matrix, or a dense array, as checked rows."""
+    """A scipy matrix, or a dense array, as checked rows."""
     if not sparse.issparse(given):
         dense = np.asarray(given)
         if dense.ndim != 2:
@@ -37,12 +39,14 @@ def rows_of(name: str, given: Any) -> Rows:
                 f"{name}: expected (positions, features), got shape {dense.shape}"
             )
         given = sparse.csr_matrix(dense)
-    elif given.format != "csr":
-        raise TypeError(f"{name}: expected a CSR matrix, got {given.format}; .tocsr()")
+    given = checked(given, name)
+    if not 0 < given.shape[1] < 2**31:
+        raise ValueError(
+            f"{name}: expected 1 to 2**31 - 1 columns, got {given.shape[1]}"
+        )
     if given.data.dtype.kind not in "fiub":
         raise TypeError(f"{name}: expected real numbers, got {given.data.dtype}")
     data = given.data if given.data.dtype == np.float32 else given.data.astype(float)
-    _check_structure(name, given)
     wrong = ~np.isfinite(data)
     if wrong.any():
         k = int(wrong.argmax())
@@ -60,36 +64,6 @@ def rows_of(name: str, given: Any) -> Rows:
 
 def _row_of(indptr: NDArray[Any], entry: int) -> int:
     return int(np.searchsorted(indptr, entry, side="right")) - 1
-
-
-def _check_structure(name: str, given: Any) -> None:
-    rows, columns = given.shape
-    indptr, indices = given.indptr, given.indices
-    if not 0 < columns < 2**31:
-        raise ValueError(f"{name}: expected 1 to 2**31 - 1 columns, got {columns}")
-    falls = len(indptr) != rows + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any()
-    if falls or indptr[-1] != len(indices) or len(indices) != len(given.data):
-        raise ValueError(
-            f"{name}: expected indptr to rise from 0 to the number of entries, "
-            f"{len(given.data)}"
-        )
-    if not len(indices):
-        return
-    wrong = (indices < 0) | (indices >= columns)
-    if wrong.any():
-        k = int(wrong.argmax())
-        raise ValueError(
-            f"{name}: expected column indices from 0 to {columns - 1}, got "
-            f"{indices[k]} in row {_row_of(indptr, k)}"
-        )
-    back = np.diff(indices.astype(np.int64)) <= 0
-    back[indptr[1:-1][(indptr[1:-1] > 0) & (indptr[1:-1] < len(indices))] - 1] = False
-    if back.any():
-        raise ValueError(
-            f"{name}: expected column indices that rise within a row, got "
-            f"{indices[back.argmax()]} before {indices[back.argmax() + 1]} in row "
-            f"{_row_of(indptr, int(back.argmax()))}; call .sum_duplicates()"
-        )
 
 
 def joined(name: str, given: Sequence[Any], labels: Sequence[Any]) -> Any:
@@ -113,7 +87,13 @@ def joined(name: str, given: Sequence[Any], labels: Sequence[Any]) -> Any:
                 f"labels: expected one for each of {x.shape[0]} positions of sequence "
                 f"{i}, got {len(y)}"
             )
-    return sparse.vstack([sparse.csr_matrix(x) for x in given], format="csr")
+    return stacked(name, given)
+
+
+def stacked(name: str, given: Sequence[Any]) -> Any:
+    """Matrices one below the other."""
+    parts = [sparse.csr_matrix(checked(x, f"{name}[{i}]")) for i, x in enumerate(given)]
+    return sparse.vstack(parts, format="csr")
 
 
 def offsets_of(offsets: Any, lengths: Any, positions: int) -> NDArray[np.int64]:

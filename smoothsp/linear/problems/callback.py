@@ -5,9 +5,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse as sparse_matrices
+from scipy import sparse as scipy_sparse
 
 from smoothsp.linear.inputs import checks
+from smoothsp.linear.inputs.sparse_matrices import checked
 from smoothsp.linear.inputs.sparse_row import add, dot, row_of
 from smoothsp.linear.problems.batch import Slope, smoothed_max, smoothing_of
 
@@ -329,13 +330,9 @@ def whole(problem: LinearProblem) -> Any:
 
 def _row(name: str, i: int, psi: Any) -> Any:
     """A CSR matrix of one row, float64, whose columns rise."""
-    if not sparse_matrices.issparse(psi) or psi.format != "csr" or psi.ndim != 2:
+    if not scipy_sparse.issparse(psi) or psi.format != "csr" or psi.ndim != 2:
         raise TypeError(
             f"{name}: expected a scipy CSR matrix as psi at example {i}, since "
             f"sparse=True, got {type(psi).__name__}"
         )
-    psi = psi.astype(np.float64, copy=False)
-    if not psi.has_canonical_format:
-        psi = psi.copy()
-        psi.sum_duplicates()
-    return psi
+    return checked(psi, f"{name}[{i}]").astype(np.float64, copy=False)

@@ -38,8 +38,8 @@ class ChainProblem:
     ----------
     features
         ``(positions, features)``, with the positions of all sequences one below the
-        other. A dense array, or a scipy CSR matrix whose column indices rise within a
-        row. float32 is kept, all other dtypes become float64.
+        other, dense or a scipy sparse matrix. float32 is kept, all other dtypes become
+        float64.
     labels
         ``(positions,)``: integers from 0 to ``num_labels - 1``.
     offsets

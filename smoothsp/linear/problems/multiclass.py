@@ -18,8 +18,7 @@ class MulticlassProblem(ChainProblem):
     Parameters
     ----------
     features
-        ``(n, features)``: a scipy CSR matrix whose column indices rise within a row, or
-        a dense array.
+        ``(n, features)``, dense or a scipy sparse matrix.
     labels
         ``(n,)``: integers from 0 to ``num_labels - 1``.
     num_labels

@@ -29,9 +29,8 @@ class Parts:
     Parameters
     ----------
     features
-        ``(parts of all examples, features)``. A scipy CSR matrix whose column indices
-        rise within a row, or a dense array. float32 is kept, everything else becomes
-        float64.
+        ``(parts of all examples, features)``, dense or a scipy sparse matrix. float32
+        is kept, everything else becomes float64.
     shapes
         ``(n,)`` or ``(n, axes)`` integers of at least 0. For the positions of a
         sequence use ``(T_i,)``, and for the arcs between m words and a root ``(m_i + 1,
@@ -87,7 +86,7 @@ class Parts:
                 )
         shapes = [x.shape[:-1] for x in given]
         if any(sparse_ones):
-            rows = sparse.vstack([sparse.csr_matrix(x) for x in given], format="csr")
+            rows = _rows.stacked("arrays", given)
         else:
             counts = [math.prod(shape) for shape in shapes]
             pairs = zip(given, counts, strict=True)

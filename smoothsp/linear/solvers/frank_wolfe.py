@@ -157,7 +157,6 @@ class _Passes(Solver):
         return {"v": v.copy(), "total_ell": np.array(ell), "lam": np.array(self.lam)}
 
     def load(self, state: State) -> None:
-        self.reached = v, ell = state["v"].copy(), float(state["total_ell"])
-        if not (np.isfinite(v).all() and math.isfinite(ell)):
-            raise ValueError("weights or an expected cost that are not finite")
+        (v,) = checks.filled(state, v=np.empty_like(self.reached[0]))
+        self.reached = v, float(state["total_ell"])
         self.passes = int(state["passes"])

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from smoothsp._kernels.compilation.interrupts import uninterrupted
-from smoothsp.linear.inputs import arrays, checks
+from smoothsp.linear.inputs import arrays, checks, states
 from smoothsp.linear.problems import LinearProblem
 from smoothsp.linear.solvers.path.dual_point import DualPoint, State, StepSettings
 from smoothsp.linear.solvers.path.points import PointLimits, PointRun
@@ -98,8 +98,8 @@ def grid_search(
     step_settings = StepSettings(sampling, steps, cache, seed, refresh_every, bounds)
     run = _GridRun(problem, values, tol, warm_start, step_settings, limits)
     if resume is not None:
-        with checks.reading_state():
-            run.load(resume)
+        with states.opened(resume) as found:
+            run.load(found)
     run.follow(tol, True, len(values))
     return GridSolution(
         points=run.points,
@@ -107,7 +107,7 @@ def grid_search(
         oracle_calls=run.calls,
         seconds=run.seconds,
         status=run.status,
-        state=run.state(),
+        state=states.sealed(run.state()),
     )
 
 

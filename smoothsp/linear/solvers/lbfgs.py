@@ -12,7 +12,7 @@ from smoothsp.linear.engines.compiled_objective import Loss
 from smoothsp.linear.engines.line_search import Reached, Vectors, advance
 from smoothsp.linear.engines.solution import Callback, Solution, weights_of
 from smoothsp.linear.engines.which_objective import AnyObjective, objective_for
-from smoothsp.linear.inputs import checks
+from smoothsp.linear.inputs import checks, states
 from smoothsp.linear.problems import LinearProblem
 
 State = dict[str, NDArray[Any]]
@@ -114,9 +114,9 @@ class LBFGS:
         if resume is not None:
             if start is not None:
                 raise ValueError("start: expected None when there is a state to resume")
-            with checks.reading_state():
-                budget.load(resume, settings)
-                run.load(resume)
+            with states.opened(resume) as found:
+                budget.load(found, settings)
+                run.load(found)
         elif start is not None:
             run.start(objective.fits(weights_of(start)))
         with budget.running():

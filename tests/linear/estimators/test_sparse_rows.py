@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from smoothsp.linear import CrammerSingerSVC
+from smoothsp.linear import ChainCRF, ChainSVM, CrammerSingerSVC
 from tests.truth.svm_objectives import MODELS, data_for
 
 EVERY = (*MODELS, partial(CrammerSingerSVC, solver="bcfw"))
@@ -130,3 +130,75 @@ def test_order_is_looked_at_and_not_believed(model, intercept):
         (turned.indices, turned.data, turned.indptr), kept, strict=True
     ):
         np.testing.assert_array_equal(mine, before)
+
+
+LENGTHS = [5] * 8
+TAGS = [["A", "B", "A", "C", "B"]] * 8
+
+
+def sentences(form=sparse.csr_matrix):
+    return texts(EVERY[0], form)[0]
+
+
+def calls_of_tagger(model):
+    fitted = model(max_passes=2).fit(sentences(), TAGS, lengths=LENGTHS)
+
+    return {
+        "fit": lambda X: model(max_passes=2).fit(X, TAGS, lengths=LENGTHS).weights_,
+        "predict": lambda X: np.concatenate(fitted.predict(X, LENGTHS)),
+        "score": lambda X: fitted.score(X, TAGS, LENGTHS),
+        "decision_function": lambda X: np.concatenate(
+            fitted.decision_function(X, LENGTHS)
+        ),
+    }
+
+
+def in_list(call):
+    """The matrix as one of two sentences."""
+    tags = [["A", "B"] * 20, ["A", "C", "B"]]
+    return lambda X: call([X, sentences()[:3]], tags)
+
+
+@pytest.mark.parametrize("model", [ChainSVM, ChainCRF])
+def test_sentences_whose_indices_point_outside_raise(model):
+    calls = calls_of_tagger(model)
+    calls["fit, list"] = in_list(model(max_passes=2).fit)
+    more = {
+        "far": (with_ends(lambda p: _put(p, 5, 10**9)), "expected an indptr of 41"),
+        "first": (with_ends(lambda p: _put(p, 0, 2)), "expected an indptr of 41"),
+        "axes": (
+            lambda X: setattr(X, "indices", X.indices[:, None]),
+            r"expected flat indices, got shape \(\d+, 1\)",
+        ),
+        "entries": (
+            lambda X: setattr(X, "data", X.data[:, None]),
+            r"expected entries in an array of 1 axes, got ndarray of shape",
+        ),
+        "NaN": (lambda X: _put(X.data, 2, np.nan), "X: expected finite numbers"),
+    }
+    for call in calls.values():
+        for damage, message in (DAMAGE | more).values():
+            X = sentences()
+            damage(X)
+            message = message.replace("X: ", r"X(\[0\])?: ")
+            with pytest.raises(ValueError, match=message):
+                call(X)
+        X = sentences()
+        X.indices = X.indices.astype(np.float64)
+        with pytest.raises(TypeError, match="indices of int32 or int64, got float64"):
+            call(X)
+
+
+@pytest.mark.parametrize("model", [ChainSVM, ChainCRF])
+def test_entries_of_sentences_may_have_any_order_and_be_split(model):
+    X = sentences()
+    rows = np.repeat(np.arange(40), np.diff(X.indptr))
+    order = np.lexsort((-X.indices, rows))
+    half = (X.data[order] / 2).repeat(2)
+    split = sparse.csr_matrix(
+        (np.append(half, 7.0), np.append(X.indices[order].repeat(2), 3), 2 * X.indptr),
+        shape=X.shape,
+    )
+    split.has_canonical_format = split.has_sorted_indices = True
+    for call in calls_of_tagger(model).values():
+        np.testing.assert_array_equal(call(split), call(X))

@@ -132,8 +132,7 @@ class PointRun:
 
     def load(self, state: State) -> None:
         """Go on from a state, of the same settings and examples."""
-        known = checks.state(state)
-        found = str(known.get("path_rules", f"no state of a {self.name}"))
+        found = str(state.get("path_rules", f"no state of a {self.name}"))
         if found != self.settings:
             raise ValueError(
                 f"resume: expected a state of {self.settings}, got one of {found}"

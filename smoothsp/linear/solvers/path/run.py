@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from smoothsp.linear.inputs import checks
+from smoothsp.linear.inputs import checks, states
 from smoothsp.linear.solvers.path.dual_point import (
     DualPoint,
     Floats,
@@ -81,8 +81,8 @@ class PathRun(PointRun):
                 self.status = "complete: weights 0 are optimal for every lambda"
         else:
             self.dual_point = DualPoint(problem, 1.0, rules.step_settings)
-            with checks.reading_state():
-                self.load(resume)
+            with states.opened(resume) as found:
+                self.load(found)
 
     def _spent(self) -> bool:
         rules = self.rules
@@ -201,7 +201,7 @@ class PathRun(PointRun):
             oracle_calls=self.calls,
             seconds=self.seconds,
             status=self.status,
-            state=self.state(),
+            state=states.sealed(self.state()),
         )
 
     def state(self) -> State:
