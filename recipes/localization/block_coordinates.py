@@ -80,7 +80,9 @@ class BlockCoordinates:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.passes = state["passes"]
-        if self.passes:
-            self.kept = {name: x.numpy() for name, x in state["arrays"].items()}
-            self.kept |= {name: np.array(x) for name, x in state["words"].items()}
+        arrays = {name: x.numpy() for name, x in state["arrays"].items()}
+        words = {name: np.array(x) for name, x in state["words"].items()}
+        # the solver checks the rest
+        if state["passes"] != int(arrays.get("passes", -1)) + 1:
+            raise ValueError(f"passes: got {state['passes']!r} of another epoch")
+        self.passes, self.kept = state["passes"], {**arrays, **words} or None

@@ -19,6 +19,7 @@ from localization.images import Images
 from smoothsp.losses import L2, StructuralHinge
 from smoothsp.metrics import average_precision
 from smoothsp.models.divergence import GROWTH
+from smoothsp.models.resuming import restore
 from smoothsp.optim import (
     SVRG,
     CasimirSVRG,
@@ -85,6 +86,9 @@ def rank(row: dict[str, Any]) -> tuple[float, float, float]:
 
 class Run:
     """A network, and all that training changes."""
+
+    # of each row of the history
+    ranked_by: tuple[str, ...] = ("val_corloc", "val_iou", "objective")
 
     def __init__(
         self, network: nn.Module, train: Images, settings: Settings, seed: int
@@ -327,9 +331,7 @@ class Run:
         return row
 
     def state(self) -> dict[str, Any]:
-        parts = {"network": self.network, "optimizer": self.optimizer}
-        parts |= {"scheduler": self.scheduler, "average": self.average}
-        state = {name: part.state_dict() for name, part in parts.items() if part}
+        state = {name: part.state_dict() for name, part in self._parts().items()}
         return state | {
             "history": self.history,
             "best": self.best,
@@ -338,8 +340,14 @@ class Run:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        for name in ("network", "optimizer", "scheduler", "average"):
-            if name in state:
-                getattr(self, name).load_state_dict(state[name])
-        for name in ("history", "best", "calls", "seconds"):
-            setattr(self, name, state[name])
+        numbers = {"calls": self.calls, "seconds": self.seconds}
+        self.history, self.best = restore(
+            state, self._parts(), self.shown, self.ranked_by, numbers
+        )
+        self.calls, self.seconds = state["calls"], state["seconds"]
+
+    def _parts(self) -> dict[str, Any]:
+        """What has a state of its own."""
+        parts = {"network": self.network, "optimizer": self.optimizer}
+        parts |= {"scheduler": self.scheduler, "average": self.average}
+        return {name: part for name, part in parts.items() if part}

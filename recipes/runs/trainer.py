@@ -13,6 +13,7 @@ from tqdm import tqdm
 from runs import checkpoint, files
 from runs.interrupts import stopping
 from smoothsp.models.divergence import diagnosed, require_sound
+from smoothsp.models.resuming import restore
 from smoothsp.models.training import running_average, seed_all
 
 RATE, LONGEST_GRADIENT = 2e-3, 5.0
@@ -55,10 +56,11 @@ class Run:
             "best": self.best,
         }
 
-    def load(self, state: dict[str, Any]) -> None:
-        for name in ("model", "average", "optimizer"):
-            getattr(self, name).load_state_dict(state[name])
-        self.history, self.best = state["history"], state["best"]
+    def load(self, state: dict[str, Any], by: str) -> None:
+        names = ("model", "average", "optimizer")
+        parts = {name: getattr(self, name) for name in names}
+        needed = ("epoch", "loss", "cpu_seconds", by)
+        self.history, self.best = restore(state, parts, self.model, needed)
 
     def epoch(
         self, loss_of: Callable[[Tensor], Tensor], batches: list[Tensor], epochs: int
@@ -139,7 +141,7 @@ def fit(
     """
     saved = checkpoint.to_resume(config.checkpoint, settings, config.resume)
     if saved:
-        checkpoint.use(config.checkpoint, lambda: run.load(saved))
+        checkpoint.use(config.checkpoint, lambda: run.load(saved, by))
     epochs = config.epochs
     for epoch in range(len(run.history) + 1, epochs + 1):
         with stopping(f"epoch {epoch - 1}" if epoch > 1 else ""):

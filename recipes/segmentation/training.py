@@ -15,6 +15,7 @@ from segmentation.picture_sets import PictureSet
 from segmentation.superpixels import EDGE_FEATURES, Graph
 from smoothsp.losses import StructuralHinge
 from smoothsp.models.divergence import diagnosed, require_sound
+from smoothsp.models.resuming import restore
 from smoothsp.oracles import BinaryGraph
 
 Loss = Literal["hinge", "cross-entropy"]
@@ -159,9 +160,9 @@ class Run:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        self.network.load_state_dict(state["network"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.history, self.best = state["history"], state["best"]
+        parts = {"network": self.network, "optimizer": self.optimizer}
+        needed = ("epoch", "loss", "dev_iou", "cpu_seconds")
+        self.history, self.best = restore(state, parts, self.network, needed)
 
 
 def graph_of(scores: Tensor, agreement: Tensor, index: Tensor) -> BinaryGraph:

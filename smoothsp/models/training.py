@@ -22,6 +22,7 @@ from smoothsp.models.divergence import diagnosed, require_sound
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
+from smoothsp.models.resuming import restore
 from smoothsp.schemes import PLAIN, convert, detect, join, split
 
 __all__ = [
@@ -309,9 +310,10 @@ class Training:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
-        for name in ("model", "average", "dense", "window"):
-            getattr(self, name).load_state_dict(state[name])
-        self.history, self.best = state["history"], state["best"]
+        names = ("model", "average", "dense", "window")
+        parts = {name: getattr(self, name) for name in names}
+        needed = ("epoch", "loss", "dev_f1")
+        self.history, self.best = restore(state, parts, self.averaged, needed)
 
     def best_network(self) -> TaggerNetwork:
         """Return a copy of the network of the best round."""

@@ -38,6 +38,8 @@ class _Seen:
 class Run(training.Run):
     """As that of one object, with losses and numbers of sets of objects."""
 
+    ranked_by = ("val_map50", "val_map")
+
     def __init__(
         self,
         network: nn.Module,
