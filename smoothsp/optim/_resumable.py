@@ -3,16 +3,20 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
-from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT, StateDict
 
-from smoothsp.optim import _checks
+from smoothsp.optim import _checks, _states
 from smoothsp.optim._batches import own_generator
 from smoothsp.optim._inspection import mu_is_read
+
+
+def _names(kept: dict[int, dict[str, Any]]) -> list[str]:
+    """Places of all tensors that are kept."""
+    return [f"state[{n}][{name!r}]" for n, one in kept.items() for name in one]
 
 
 class Resumable(Optimizer):
@@ -22,6 +26,8 @@ class Resumable(Optimizer):
     optimizer, as Lightning makes one, shares them.
     """
 
+    # names of the tensors that may be kept for a parameter
+    _kept_names: ClassVar[tuple[str, ...]] = ()
     progress: dict[str, Any]
     oracle_calls: dict[str, float]
     generator: torch.Generator
@@ -45,8 +51,10 @@ class Resumable(Optimizer):
 
     def state_dict(self) -> StateDict:
         """Return all that resuming needs besides the parameters, also in mid-epoch."""
+        state = super().state_dict()
         return {
-            **super().state_dict(),
+            **state,
+            "names": _names(state["state"]),
             "progress": dict(self.progress),
             "oracle_calls": dict(self.oracle_calls),
             "generator": self.generator.get_state(),
@@ -65,7 +73,8 @@ class Resumable(Optimizer):
                 f"state_dict: expected one that {self._name}.state_dict() returned, "
                 f"got {type(state_dict).__name__}"
             )
-        parts = {"state", "param_groups", "progress", "oracle_calls", "generator"}
+        parts = {"state", "names", "param_groups"}
+        parts |= {"progress", "oracle_calls", "generator"}
         missing = parts - set(state_dict)
         progress = state_dict.get("progress", {})
         progress = progress if isinstance(progress, dict) else {}
@@ -76,13 +85,24 @@ class Resumable(Optimizer):
                 f"got one without {sorted(missing or {*self.progress} - found)}"
             )
         for place, value in self._invalid_entries(state_dict, progress):
-            plain = value is None or isinstance(value, int | float | str)
-            shown = f"{value!r:.60}" if plain else type(value).__name__
             raise ValueError(
                 f"state_dict: expected one that {self._name}.state_dict() returned, "
-                f"got one with {shown} for {place}"
+                f"got one with {_states.shown(value)} for {place}"
             )
-        self._require_same_parameters(state_dict)
+        params = [p for group in self.param_groups for p in group["params"]]
+        for place, found in _states.kept_faults(
+            params, state_dict["state"], self._kept_names
+        ):
+            raise ValueError(
+                f"state_dict: expected one that {self._name}.state_dict() returned, "
+                f"got one with {found} for {place}. Was it another model?"
+            )
+        saved, kept = {*state_dict["names"]}, {*_names(state_dict["state"])}
+        for place in sorted(saved ^ kept):
+            raise ValueError(
+                f"state_dict: expected one that {self._name}.state_dict() returned, "
+                f"got one {'without' if place in saved else 'with'} {place}"
+            )
         generator = state_dict["generator"]
         try:
             torch.Generator().set_state(generator.cpu())
@@ -112,33 +132,22 @@ class Resumable(Optimizer):
                 if not _is_finite(value):
                     yield f"oracle_calls[{name!r}]", value
         groups = state_dict["param_groups"]
-        if not isinstance(groups, list) or not all(map(_is_group, groups)):
+        own = super().state_dict()["param_groups"]
+        if not isinstance(groups, list) or len(groups) != len(own):
             yield "param_groups", groups
         else:
-            for number, group in enumerate(groups):
+            for number, (group, mine) in enumerate(zip(groups, own, strict=True)):
+                if not isinstance(group, dict):
+                    yield f"param_groups[{number}]", group
+                    return
+                # of tensors and NaN there is no comparison
+                if repr(group.get("params")) != repr(mine["params"]):
+                    yield f"param_groups[{number}]['params']", group.get("params")
                 every = {**dict.fromkeys(self.defaults, "nothing"), **group}
                 yield from _unsound(f"param_groups[{number}]", every)
-        kept = state_dict["state"]
-        if not isinstance(kept, dict):
-            yield "state", kept
-        else:
-            for number, one in kept.items():
-                tensors = one.values() if isinstance(one, dict) else [None]
-                if not all(isinstance(x, Tensor) for x in tensors):
-                    yield f"state[{number!r}]", one
-
-    def _require_same_parameters(self, state_dict: StateDict) -> None:
-        """Refuse what was kept for parameters of other shapes."""
-        groups = zip(self.param_groups, state_dict["param_groups"], strict=False)
-        for own, saved in groups:
-            for p, number in zip(own["params"], saved["params"], strict=False):
-                for name, value in state_dict["state"].get(number, {}).items():
-                    if value.shape != p.shape:
-                        raise ValueError(
-                            f"state_dict: expected a state of these parameters, got"
-                            f" {name} of shape {tuple(value.shape)} for a parameter of"
-                            f" shape {tuple(p.shape)}. Was it another model?"
-                        )
+        names = state_dict["names"]
+        if not isinstance(names, list) or not all(isinstance(x, str) for x in names):
+            yield "names", names
 
     def __getstate__(self) -> dict[str, Any]:
         # hooks stay behind, as in torch.optim, and so does a scheduler's wrapped step
@@ -201,11 +210,6 @@ def _unsound(place: str, values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in values.items():
         if name in _SOUND and not _SOUND[name](value):
             yield f"{place}[{name!r}]", value
-
-
-def _is_group(group: Any) -> bool:
-    numbers = group.get("params") if isinstance(group, dict) else None
-    return isinstance(numbers, list) and all(isinstance(x, int) for x in numbers)
 
 
 class MuSchedule(Protocol):

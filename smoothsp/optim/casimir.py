@@ -150,7 +150,7 @@ class CasimirSVRG(BoundMu, SVRG):
     0.1
     """
 
-    _beside = ("center", "iterate")
+    _kept_names = (*SVRG._kept_names, "center", "iterate", "older_center")
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class CasimirSVRG(BoundMu, SVRG):
         return self.schedule
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a parameter group; it is trained from the next snapshot on."""
+        """Add a parameter group, before the first snapshot or between two epochs."""
         if "weight_decay" in self.progress:
             decay = param_group.get("weight_decay", self.defaults["weight_decay"])
             groups = [*self.param_groups, {"weight_decay": decay}]

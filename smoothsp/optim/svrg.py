@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.optim.optimizer import ParamsT, StateDict
+from torch.optim.optimizer import ParamsT
 
 from smoothsp.optim import _checks, _ranks
 from smoothsp.optim._batches import (
@@ -141,8 +141,7 @@ class SVRG(Resumable):
     3.0
     """
 
-    # what is kept wherever there is a full gradient
-    _beside: ClassVar[tuple[str, ...]] = ()
+    _kept_names: ClassVar[tuple[str, ...]] = ("full_gradient", "snapshot", "average")
 
     def __init__(
         self,
@@ -170,7 +169,13 @@ class SVRG(Resumable):
         )
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a parameter group; it is trained from the next snapshot on."""
+        """Add a parameter group, before the first snapshot or between two epochs."""
+        if getattr(self, "progress", {}).get("open"):
+            raise RuntimeError(
+                f"{self._name}.add_param_group: expected it between epochs, as the full"
+                " gradient of an epoch is that of its parameters, got it after"
+                f" {self.progress['step']} steps of one; call end_epoch() before"
+            )
         super().add_param_group(param_group)
         _checks.positive("lr", self.param_groups[-1]["lr"])
         _checks.nonnegative("weight_decay", self.param_groups[-1]["weight_decay"])
@@ -257,17 +262,6 @@ class SVRG(Resumable):
             f"{self.progress['epoch']} epochs and {self.progress['step']} steps of "
             f"length {sizes}; lower lr{self._other_remedy()}"
         )
-
-    def _invalid_entries(
-        self, state_dict: StateDict, progress: dict[str, Any]
-    ) -> Iterator[tuple[str, Any]]:
-        yield from super()._invalid_entries(state_dict, progress)
-        averaged = self.averaging and progress["open"]
-        beside = ("snapshot", *self._beside, *("average",) * averaged)
-        for number, kept in state_dict["state"].items():
-            for name in beside:
-                if "full_gradient" in kept and name not in kept:
-                    yield f"state[{number!r}][{name!r}]", "nothing"
 
     def _watch(self) -> AbstractContextManager[None]:
         """Around a full gradient: what a closure has to do besides."""

@@ -147,9 +147,10 @@ def test_states_of_other_parameters_change_nothing():
     optimizer.epoch(linear_closure(w), [w])
     state, before = optimizer.state_dict(), str(ours.state_dict())
     load = ours.load_state_dict
-    raises(ValueError, "state_dict: expected a state of these parameters", load, state)
+    message = "with shape (2,) in place of (3,) for state[0]['full_gradient']. Was it"
+    raises(ValueError, message, load, state)
     raises(TypeError, "state_dict: expected one that SVRG.state_dict()", load, None)
-    wrong = {**state, "state": {}, "generator": None}
+    wrong = {**state, "state": {}, "names": [], "generator": None}
     raises(ValueError, "state_dict: expected the state of a generator", load, wrong)
     assert str(ours.state_dict()) == before
 
@@ -158,7 +159,10 @@ WRONG_STATES = [
     (svrg, ("progress",), 3, "without ['epoch', 'first_loss'"),
     (svrg, ("oracle_calls",), {}, "with dict for oracle_calls"),
     (svrg, ("param_groups", 0, "lr"), "x", "with 'x' for param_groups[0]['lr']"),
-    (svrg, ("state", 0), {"average": 1.0}, "with dict for state[0]"),
+    (svrg, ("state", 0), {"average": 1.0}, "with float for state[0]['average']"),
+    (svrg, ("state", 0), {"other": 1.0}, "with also 'other' for state[0]"),
+    (svrg, ("names",), ["state[0]['average']"], "without state[0]['average']"),
+    (svrg, ("names",), 3, "with 3 for names"),
     (casimir, ("progress", "alpha"), float("nan"), "with nan for progress['alpha']"),
     (prox, ("progress", "outer"), "x", "with 'x' for progress['outer']"),
     (prox, ("progress", "mu_factor"), 0, "with 0 for progress['mu_factor']"),
@@ -188,14 +192,27 @@ def test_states_that_lack_a_tensor_raise(build):
         optimizer.snapshot(closure, [w] * 3)
         if again:
             optimizer.end_epoch()
-            names.remove("average")
         before = optimizer.state_dict()
         for name in names & {*before["state"][0]}:
             lacks = {k: x for k, x in before["state"][0].items() if k != name}
             wrong = {**before, "state": {0: lacks}}
-            words = f"got one with 'nothing' for state[0]['{name}']"
+            words = f"got one without state[0]['{name}']"
             raises(ValueError, words, optimizer.load_state_dict, wrong)
         optimizer.load_state_dict(before)
+
+
+@pytest.mark.parametrize("build", [svrg, casimir])
+def test_groups_are_added_between_epochs(build):
+    optimizer = build(**(RULE if build is casimir else {}))
+    (w,) = optimizer.param_groups[0]["params"]
+    late = {"params": [weight()]}
+    optimizer.snapshot(linear_closure(w), [w] * 3)
+    message = "add_param_group: expected it between epochs, as the full gradient of an"
+    raises(RuntimeError, message, optimizer.add_param_group, late)
+    assert len(optimizer.param_groups) == 1
+    optimizer.end_epoch()
+    optimizer.add_param_group(late)
+    optimizer.epoch(linear_closure(w), [w] * 3)
 
 
 def test_sparse_gradients():
@@ -242,7 +259,7 @@ def test_state_of_another_optimizer():
     casimir = CasimirSVRG([w], **RULE)
     message = (
         "state_dict: expected one that SVRG.state_dict() returned, got one without "
-        "['generator', 'oracle_calls', 'progress']"
+        "['generator', 'names', 'oracle_calls', 'progress']"
     )
     raises(ValueError, message, SVRG([w], lr=0.1).load_state_dict, adam)
     message = "expected one that CasimirSVRG.state_dict() returned, got one without ["

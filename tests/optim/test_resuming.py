@@ -8,8 +8,10 @@ import copy
 import functools
 import io
 import itertools
+import math
 import warnings
 from collections.abc import Callable
+from operator import getitem
 from typing import Any, NamedTuple
 
 import pytest
@@ -300,6 +302,64 @@ def test_ctrl_c_in_a_closure_leaves_an_optimizer_that_goes_on(name):
             load(run, found[1])
             run.advance()
         assert same(states(run), found[2])
+
+
+def places(state, path=()):
+    """Paths to all entries of nested dictionaries and lists."""
+    inner = {list: enumerate, dict: dict.items}.get(type(state), lambda _: ())
+    for key, value in inner(state):
+        yield (*path, key)
+        yield from places(value, (*path, key))
+
+
+def changed(value):
+    """Values of the same and of other types."""
+    found = [None, "text", [], {}, torch.zeros(7), 1j]
+    if isinstance(value, torch.Tensor):
+        found += [value[None], value.to(torch.int32), value.to(torch.complex64)]
+        if value.is_floating_point():
+            found += [value * torch.nan, value + torch.inf, value[:0]]
+    elif type(value) in (int, float):
+        found += [-1, -0.5, math.nan, math.inf, 10**30, 2**62, 1e300, 0, True]
+    return found
+
+
+def mutations(state):
+    """States of which one entry was removed, added or replaced; and its place."""
+    for path in places(state):
+        for value in [ABSENT, *changed(functools.reduce(getitem, path, state))]:
+            found = copy.deepcopy(state)
+            parent = functools.reduce(getitem, path[:-1], found)
+            if value is ABSENT:
+                del parent[path[-1]]
+            else:
+                parent[path[-1]] = value
+            yield found, path
+
+
+ABSENT = object()
+MUTATED = ["svrg, by steps", "const", "relative", "casimir, scheduled", "prox-linear"]
+
+
+@pytest.mark.filterwarnings("ignore:.* are halved", "ignore:.* relative accuracy")
+@pytest.mark.parametrize("name", MUTATED)
+def test_a_damaged_state_is_named_or_harmless(name):
+    saved = whole(name)[1]
+    damaged = [*mutations(saved[1])]
+    for state, path in damaged[:: 1 if sweeps.long else 9]:
+        run = RUNS[name](lambda closure: closure)
+        try:
+            load(run, [saved[0], state, *saved[2:]])
+        except (TypeError, ValueError) as error:
+            assert str(error).startswith("state_dict: expected"), (path, error)
+            continue
+        try:
+            run.advance()
+        except (RuntimeError, ValueError) as error:
+            # steps of another length may diverge, and other smoothings be refused
+            assert ": expected " in str(error), (path, error)
+        finite = [torch.isfinite(p).all() for p in run.parts[0].parameters()]
+        assert all(finite), path
 
 
 def test_prox_linear_changes_its_tolerance_and_descends():

@@ -2,7 +2,9 @@
 
 import io
 import json
+import math
 import os
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,23 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    """An array as it stands in the file, of no more bytes than there are."""
+    if member.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"{member.filename} is compressed")
+    content = io.BytesIO(archive.read(member))
+    read_header = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    shape, _, dtype = read_header[np.lib.format.read_magic(content)](content)
+    left = member.file_size - content.tell()
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize != left:
+        raise ValueError(f"{member.filename} of {left} bytes is {shape} {dtype}")
+    content.seek(0)
+    return np.asarray(np.lib.format.read_array(content, allow_pickle=False))
+
+
 def load(
     kind: type,
     path: str | os.PathLike[str],
@@ -67,11 +86,13 @@ def load(
         for NaN or infinity in an array.
     """
     refused = f"{path}: expected a file that {kind.__name__}.save wrote"
-    file = io.BytesIO(Path(path).read_bytes())
     # what is damaged or edited may fail at any place of the readers
     try:
-        with np.load(file, allow_pickle=False) as stored:
-            found = {name: stored[name] for name in stored.files}
+        with zipfile.ZipFile(Path(path)) as archive:
+            found = {
+                member.filename.removesuffix(".npy"): _array(archive, member)
+                for member in archive.infolist()
+            }
         content = json.loads(found.pop("json").tobytes().decode("utf-8"))
         parameters, known = dict(content["parameters"]), dict(content["facts"])
         # files of before have none

@@ -578,8 +578,14 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
 
     def _restore(self) -> None:
         """Cut the weights into what they mean; raise if they cannot be."""
-        classes, n = len(self.classes_), self.n_features_in_
-        checks.two_classes(np.unique(self.classes_))
+        known, n = self.classes_, self.n_features_in_
+        if known.ndim != 1 or known.dtype.kind not in "biU" or len(known) < 2:
+            raise ValueError(f"classes {known.dtype} of shape {known.shape}")
+        if (known[1:] <= known[:-1]).any():
+            raise ValueError("classes that do not rise")
+        if type(n) is not int or not 0 < n <= self.weights_.size:
+            raise ValueError(f"{n!r} features for {self.weights_.size} weights")
+        classes = len(known)
         one = sparse.csr_matrix((1, n))
         problem = self._problem(one, np.zeros(1, np.int32), [1], classes)
         if self.weights_.shape != (problem.num_weights,):

@@ -64,6 +64,14 @@ class StructureSums:
         value, slope, cost = self.tangent(w, f"hinge-{smoothing}", float(mu), k)
         return value - mu * self.diameter(smoothing), slope, cost
 
+    def has_more_outputs(self, k: int) -> bool:
+        """Whether an example has more than k outputs."""
+        zero = np.zeros(self.num_weights)
+        return any(
+            bool(self.structure(zero, chosen).decode_topk(k + 1)[2][:, k].any())
+            for chosen in self._chunks()
+        )
+
     def diameter(self, smoothing: str = "entropy") -> float:
         """Largest gap between risk and smoothed risk, divided by mu."""
         smoothing_of(smoothing, 1.0, 1)

@@ -389,6 +389,11 @@ class ChainProblem:
         cost = float(each @ np.repeat(s.scales, np.diff(self.offsets)))
         return value - mu * self.diameter(smoothing), slope, cost / n
 
+    def has_more_outputs(self, k: int) -> bool:
+        """Whether a sequence has more than k outputs."""
+        longest = int(np.diff(self.offsets).max(initial=0))
+        return self.num_labels ** min(longest, k) > k
+
     def diameter(self, smoothing: str = "entropy") -> float:
         """Largest gap between risk and smoothed risk, divided by mu."""
         smoothing_of(smoothing, 1.0, 1)

@@ -152,6 +152,10 @@ class PartitionedProblem:
         value, cost = (means / self._n).tolist()
         return value, slope / self._n, cost
 
+    def has_more_outputs(self, k: int) -> bool:
+        """Whether an example has more than k outputs."""
+        return any(self._ask("has_more_outputs", k))
+
     def diameter(self, smoothing: str = "entropy") -> float:
         """Largest gap between risk and smoothed risk, divided by mu."""
         return float(self._sizes @ self._ask("diameter", smoothing) / self._n)

@@ -290,6 +290,21 @@ def test_a_start_is_where_it_starts():
         AGM(lam=0.1).solve(problem, start=np.zeros(3))
 
 
+@pytest.mark.parametrize("build", [chains, trees])
+def test_projections_over_more_outputs_than_tangents_have_raise(build):
+    for scheme in ("dual", "dual-smoothing"):
+        solver = AGM(lam=0.1, scheme=scheme, smoothing="l2")
+        with pytest.raises(ValueError, match="smoothing: expected 'entropy' for a"):
+            solver.solve(build())
+    assert AGM(lam=0.1, scheme="dual", smoothing="l2").solve(five_classes()).converged
+
+
+def five_classes():
+    rng = np.random.default_rng(0)
+    X, labels = rng.normal(size=(20, 3)), np.arange(20) % 5
+    return ChainProblem(X, labels, lengths=[1] * 20)
+
+
 def test_problems_without_tangents_raise():
     problem = CallbackProblem(1, 2, lambda i, w: Corner(np.array([1.0, 0.0]), 1.0))
     with pytest.raises(TypeError, match="smoothed_tangent"):

@@ -3,8 +3,10 @@
 import io
 import json
 import os
+import pickle
 import re
 import resource
+import zipfile
 
 import numpy as np
 import pytest
@@ -59,6 +61,14 @@ def test_an_unedited_file_loads(edited):
         ({}, {"parameters": {"colour": 1}}, "of another version: .*'colour'"),
         ({"weights": np.zeros(5)}, {}, r"weights \(5,\) for 3 features and 3 classes"),
         ({"classes": np.array(["P", "Q"])}, {}, "for 3 features and 2 classes"),
+        ({"classes": np.array([], dtype="U1")}, {}, r"classes <U1 of shape \(0,\)"),
+        ({"classes": np.array([["P", "Q"]])}, {}, r"classes <U1 of shape \(1, 2\)"),
+        ({"classes": np.array([0.5, 1.5])}, {}, "classes float64 of shape"),
+        ({"classes": np.array(["Q", "P", "Q"])}, {}, "classes that do not rise"),
+        ({"classes": np.array(["P", None])}, {}, "is .2,. object"),
+        ({"weights": np.full(21, np.nan)}, {}, "NaN or infinity in 21 of 21 weights"),
+        ({}, {"facts": {"n_features_in_": 10**12}}, "1000000000000 features for"),
+        ({}, {"facts": {"n_features_in_": 3.0}}, "3.0 features for"),
         ({}, {"facts": {"n_features_in_": 7}}, "for 7 features and 3 classes"),
         ({}, {"facts": {"feature_names_": ["a", "b"]}}, "2 names of 3 features"),
         ({}, {"facts": {"feature_names_": ["a", "b", 3]}}, "names that are no strings"),
@@ -67,6 +77,33 @@ def test_an_unedited_file_loads(edited):
 def test_what_was_edited_is_named(arrays, changes, message, edited):
     path = edited(arrays, **changes)
     with pytest.raises(ValueError, match=f"{path}: expected .*{message}"):
+        ChainSVM.load(path)
+
+
+def test_other_files_are_named(edited, tmp_path):
+    path = tmp_path / "other"
+    path.write_bytes(pickle.dumps({"weights": 1}))
+    with pytest.raises(ValueError, match="save wrote, got BadZipFile: File is not a z"):
+        ChainSVM.load(path)
+    # compressed, a few bytes may stand for any number of them
+    with np.load(edited()) as file:
+        np.savez_compressed(tmp_path / "small.npz", **file)
+    with pytest.raises(ValueError, match=r"save wrote, got .* is compressed"):
+        ChainSVM.load(tmp_path / "small.npz")
+    # and so may a header
+    content = edited().read_bytes()
+    with zipfile.ZipFile(io.BytesIO(content)) as file:
+        parts = {name: file.read(name) for name in file.namelist()}
+    header = io.BytesIO()
+    about = {"descr": "<f8", "fortran_order": False, "shape": (10**14,)}
+    np.lib.format.write_array_header_1_0(header, about)
+    parts["weights.npy"] = header.getvalue() + bytes(168)
+    with zipfile.ZipFile(path, "w") as file:
+        for name, part in parts.items():
+            file.writestr(name, part)
+    with pytest.raises(
+        ValueError, match=r"weights.npy of 168 bytes is \(10+,\) float64"
+    ):
         ChainSVM.load(path)
 
 

@@ -49,6 +49,8 @@ SCHEMES = ("primal-smoothing", "dual-smoothing", "decreasing", "dual")
 FALL, READY = 4.0, 2.0
 # A gap that is not reached: smoothing is annealed for as long as there is one.
 NEVER = 1e-100
+# of ``smoothed_tangent``: k
+_TANGENT_OUTPUTS = 5
 
 
 class AGM:
@@ -78,7 +80,8 @@ class AGM:
         which is smooth and is minimised in w.
     smoothing
         ``"entropy"`` or ``"l2"``; by default the latter for two classes, for the ROC
-        area and for oracles in Python.
+        area and for oracles in Python. ``"l2"`` is a projection over the best 5
+        outputs; the schemes of the dual take it where there are no more.
     mu
         Strength of the smoothing. By default ``tol / (2 D)``: the smoothing then takes
         half of the allowed gap.
@@ -444,6 +447,14 @@ class _Dual(_Run):
 
     def _begun(self, w: Floats) -> Iteration:
         settings, problem = self.settings, self.problem
+        exceeds = getattr(problem, "has_more_outputs", None)
+        if self.smoothing == "l2" and exceeds is not None and exceeds(_TANGENT_OUTPUTS):
+            raise ValueError(
+                "smoothing: expected 'entropy' for a dual scheme where an example has"
+                f" more than {_TANGENT_OUTPUTS} outputs, got 'l2', whose tangents have"
+                f" the best {_TANGENT_OUTPUTS} alone; or take"
+                " scheme='primal-smoothing'"
+            )
         mu = 0.0
         if settings.scheme == "dual-smoothing":
             D = max(problem.diameter(self.smoothing), 1e-300)
