@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from smoothsp.optim import _states
@@ -50,7 +50,7 @@ def restore(
     _states.require_history("history", state["history"], scores)
     known = best.state_dict() if state["history"] else {}
     _states.require_tensors("best", known, state["best"])
-    saved = {}
+    saved: dict[Tensor, Tensor] = {}
     for name, part in parts.items():
         if isinstance(part, nn.Module):
             _states.require_tensors(name, part.state_dict(), state[name])

@@ -90,12 +90,12 @@ class Resumable(Optimizer):
                 f"got one with {_states.shown(value)} for {place}"
             )
         params = [p for group in self.param_groups for p in group["params"]]
-        for place, found in _states.kept_faults(
+        for place, fault in _states.kept_faults(
             params, state_dict["state"], self._kept_names
         ):
             raise ValueError(
                 f"state_dict: expected one that {self._name}.state_dict() returned, "
-                f"got one with {found} for {place}. Was it another model?"
+                f"got one with {fault} for {place}. Was it another model?"
             )
         saved, kept = {*state_dict["names"]}, {*_names(state_dict["state"])}
         for place in sorted(saved ^ kept):
@@ -184,7 +184,7 @@ def _is_positive(value: Any) -> bool:
 
 
 def _is_rate(value: Any) -> bool:
-    return value is None or _is_at_least_0(value)
+    return value is None or _is_positive(value)
 
 
 _SOUND: dict[str, Callable[[Any], bool]] = {
@@ -194,14 +194,16 @@ _SOUND: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("since", "halvings"), _is_count),
     "rises": lambda x: isinstance(x, list) and all(map(_is_number, x)),
     **dict.fromkeys(("full_loss", "first_loss", "first_objective"), _is_number),
-    **dict.fromkeys(("alpha", "kappa", "mu_factor"), _is_positive),
+    "alpha": lambda x: _is_positive(x) and x <= 1,
+    **dict.fromkeys(("kappa", "mu_factor"), _is_positive),
     **dict.fromkeys(("mu", "start_mu", "weight_decay"), _is_finite),
     # of a step that is taken back they may be NaN
     **dict.fromkeys(("beta", "start_objective", "objective", "candidate"), _is_number),
     "lr": _is_at_least_0,
     **dict.fromkeys(("first_lr", "derived_lr"), _is_rate),
     "num_batches": lambda x: x is None or (_is_count(x) and x > 0),
-    "smoothness": lambda x: x is None or _is_positive(x),
+    # squares of it are numbers, too
+    "smoothness": lambda x: x is None or (_is_positive(x) and x < 1e150),
 }
 
 

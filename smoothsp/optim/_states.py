@@ -56,9 +56,10 @@ def require_kinds(place: str, own: Any, found: Any) -> None:
             raise _error(place, kind_of(found))
         for number, mine in enumerate(own):
             require_kinds(f"{place}[{number}]", mine, found[number])
-    elif type(found) is not type(own) or (
-        isinstance(own, int | float) and not (found == own or is_number(found))
-    ):
+    elif type(own) in (int, float):
+        if not is_number(found) and (type(found) is not type(own) or found != own):
+            raise _error(place, shown(found))
+    elif type(found) is not type(own):
         raise _error(place, shown(found))
 
 

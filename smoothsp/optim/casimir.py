@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT, StateDict
 
-from smoothsp.optim import _budget, _checks, _outer
+from smoothsp.optim import _budget, _checks, _outer, _states
 from smoothsp.optim._batches import Size, num_examples, require_repeatable
 from smoothsp.optim._evaluation import Closure
 from smoothsp.optim._resumable import BoundMu, starting_mu
@@ -426,10 +426,14 @@ class CasimirSVRG(BoundMu, SVRG):
             place = f"param_groups[{number}]"
             for name in {"derived_lr", "first_lr"} - set(group):
                 yield f"{place}[{name!r}]", "nothing"
-            if group.get("derived_lr") is not None and group["smoothness"] is None:
-                yield f"{place}['smoothness']", None
+            if group.get("derived_lr") is not None:
+                for name in ("smoothness", "first_lr"):
+                    if group.get(name) is None:
+                        yield f"{place}[{name!r}]", None
         if self._own is None:
             try:
+                own = self.progress["schedule"]
+                _states.require_kinds("schedule", own, progress["schedule"])
                 CasimirSchedule(**progress["schedule"])
-            except (TypeError, ValueError):
+            except ValueError:
                 yield "progress['schedule']", progress["schedule"]

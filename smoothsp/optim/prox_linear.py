@@ -15,13 +15,13 @@ with a convex solver. In :math:`u = w - c`, for
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.optimizer import ParamsT
+from torch.optim.optimizer import ParamsT, StateDict
 
 from smoothsp.optim import _checks, _ranks
 from smoothsp.optim._batches import Size, num_examples, require_repeatable
@@ -203,6 +203,14 @@ class ProxLinear(BoundMu):
 
     def _mu_schedule(self) -> ProxLinearSchedule:
         return self.schedule
+
+    def _invalid_entries(
+        self, state_dict: StateDict, progress: dict[str, Any]
+    ) -> Iterator[tuple[str, Any]]:
+        yield from super()._invalid_entries(state_dict, progress)
+        for number, group in enumerate(state_dict["param_groups"]):
+            if not group["lr"] > 0:
+                yield f"param_groups[{number}]['lr']", group["lr"]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Raise an error: the linearised parameters are fixed in the constructor."""

@@ -318,7 +318,7 @@ def changed(value):
     if isinstance(value, torch.Tensor):
         found += [value[None], value.to(torch.int32), value.to(torch.complex64)]
         if value.is_floating_point():
-            found += [value * torch.nan, value + torch.inf, value[:0]]
+            found += [value * torch.nan, value + torch.inf, value.reshape(-1)[:0]]
     elif type(value) in (int, float):
         found += [-1, -0.5, math.nan, math.inf, 10**30, 2**62, 1e300, 0, True]
     return found

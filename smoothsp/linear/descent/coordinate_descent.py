@@ -170,8 +170,8 @@ def descend(
     """
     run = _Run(problem, plan, history)
     if resume is not None:
-        with states.opened(resume) as found:
-            run.load(found)
+        with states.opened(resume) as given:
+            run.load(given)
     try:
         return run.to_the_end(resume is None)
     except KeyboardInterrupt:

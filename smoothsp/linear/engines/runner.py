@@ -140,9 +140,9 @@ def run(
     if resume is not None:
         if start is not None:
             raise ValueError("start: expected None when there is a state to resume")
-        with states.opened(resume) as found:
-            budget.load(found, settings)
-            solver.load(found)
+        with states.opened(resume) as given:
+            budget.load(given, settings)
+            solver.load(given)
     elif start is not None:
         solver.begin(start)
     saved: State = {}

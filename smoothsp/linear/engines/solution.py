@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.inputs.states import State, sealed
+from smoothsp.linear.inputs import states
+
+State = states.State
 
 
 class Resumable:
@@ -27,7 +29,7 @@ class Resumable:
                 "state: expected access within the callback of a solver that can "
                 "resume; store record.state there"
             )
-        return sealed(take())
+        return states.sealed(take())
 
     @contextmanager
     def with_state(self, take: Callable[[], State]) -> Iterator[None]:

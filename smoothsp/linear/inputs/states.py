@@ -75,5 +75,7 @@ def _sum(array: NDArray[Any]) -> str:
     if array.dtype.hasobject:
         return "objects"
     about = f"{array.dtype.str}{array.shape}".encode()
-    data = np.ascontiguousarray(array).view(np.uint8) if array.size else b""
-    return f"{zlib.crc32(data, zlib.crc32(about)):08x}"
+    total = zlib.crc32(about)
+    if array.size:
+        total = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, total)
+    return f"{total:08x}"

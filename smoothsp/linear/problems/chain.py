@@ -392,7 +392,7 @@ class ChainProblem:
     def has_more_outputs(self, k: int) -> bool:
         """Whether a sequence has more than k outputs."""
         longest = int(np.diff(self.offsets).max(initial=0))
-        return self.num_labels ** min(longest, k) > k
+        return bool(self.num_labels ** min(longest, k) > k)
 
     def diameter(self, smoothing: str = "entropy") -> float:
         """Largest gap between risk and smoothed risk, divided by mu."""

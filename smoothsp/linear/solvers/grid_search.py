@@ -98,8 +98,8 @@ def grid_search(
     step_settings = StepSettings(sampling, steps, cache, seed, refresh_every, bounds)
     run = _GridRun(problem, values, tol, warm_start, step_settings, limits)
     if resume is not None:
-        with states.opened(resume) as found:
-            run.load(found)
+        with states.opened(resume) as given:
+            run.load(given)
     run.follow(tol, True, len(values))
     return GridSolution(
         points=run.points,

@@ -114,9 +114,9 @@ class LBFGS:
         if resume is not None:
             if start is not None:
                 raise ValueError("start: expected None when there is a state to resume")
-            with states.opened(resume) as found:
-                budget.load(found, settings)
-                run.load(found)
+            with states.opened(resume) as given:
+                budget.load(given, settings)
+                run.load(given)
         elif start is not None:
             run.start(objective.fits(weights_of(start)))
         with budget.running():

@@ -81,8 +81,8 @@ class PathRun(PointRun):
                 self.status = "complete: weights 0 are optimal for every lambda"
         else:
             self.dual_point = DualPoint(problem, 1.0, rules.step_settings)
-            with states.opened(resume) as found:
-                self.load(found)
+            with states.opened(resume) as given:
+                self.load(given)
 
     def _spent(self) -> bool:
         rules = self.rules
