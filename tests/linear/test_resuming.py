@@ -206,7 +206,6 @@ SOLVERS = {
     ),
     "structure, SVRG": lambda: structure(SVRG, rate=0.1, evaluate_every=4),
     "path": path,
-    "path, not certified": lambda: path(certified=False),
     "path, bounded": lambda: path(others=({"bounds": None},), bounds=(0, None)),
     **{
         f"grid {start}": functools.partial(searching, start)
@@ -340,7 +339,6 @@ VARIANTS_OF_RUNS = {
     "HingeSVC auto float32",
     "HingeSVC pragam",
     "path, bounded",
-    "path, not certified",
     "Pragam adaptive",
     "structure, SVRG",
     "SVRG, callbacks",

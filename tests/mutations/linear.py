@@ -186,7 +186,7 @@ FAULTS = {
     ),
     "estimates for certain": (
         PATH + "dual_point",
-        "if hope <= goal and (self.exact or not certified):",
+        "if hope <= goal and self.exact:",
         "if hope <= goal:",
     ),
 }

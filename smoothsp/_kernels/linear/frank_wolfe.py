@@ -52,7 +52,6 @@ __all__ = [
     "Sequences",
     "Store",
     "add_corners",
-    "expected_hinges",
     "fill_tree",
     "marginals_of_all",
     "measure",
@@ -110,22 +109,6 @@ def measure(first, last, s, w, d, gaps, hinges):
         count = towards(s, i, d, k.y, 0, r)
         gain = cost_of(s, i, k.y, 0) - slope(s, i, tail, k.E, r, count)
         gaps[i] = max(share(s, i) * gain - d.ell[i], 0.0)
-
-
-@kernel
-def expected_hinges(first, last, s, w, d, out):
-    """Fill its share of ``sum_y alpha(y) H(y; w)`` of each; no oracle is called.
-
-    That is ``ell_i - lambda <w_i, w>``: the direction from mu to the gold labels is
-    ``-w_i``.
-    """
-    k, r = scratch(s), no_direction(s)
-    for i in range(first, last):
-        count = towards(s, i, d, s.labels, s.offsets[i], r)
-        out[i] = 0.0
-        if count:
-            tail = score_sequence(s, i, w, k)
-            out[i] = d.ell[i] + share(s, i) * slope(s, i, tail, k.E, r, count)
 
 
 @kernel

@@ -200,13 +200,6 @@ class ChainEngine:
         run_rows(kernels.measure, self.n, work, s, w, self._d, gaps, hinges)
         self.measured_calls += self.n
 
-    def expected_hinges(self) -> Floats:
-        """``ell_i - lambda <w_i, w>`` of each example, without a call of the oracle."""
-        (s, p, d), out = self.records, np.empty(self.n)
-        work = len(s.indices) * s.P // 8
-        run_rows(kernels.expected_hinges, self.n, work, s, p.w, d, out)
-        return out
-
     def costs_and_squares(self) -> tuple[Floats, Floats]:
         """Expected cost of each example, and ``|psi_i|^2`` if no label is right.
 

@@ -213,9 +213,6 @@ class Engine(Protocol):
     def measure(self) -> tuple[float, float, float]:
         """Primal, dual and gap, with the exact gap of each example."""
 
-    def expected_hinges(self) -> NDArray[np.float64]:
-        """``ell_i - lambda <w_i, w>`` of each example, without a call of the oracle."""
-
     def costs_and_squares(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Expected cost of each example, and ``|psi_i|^2``, each times n, or below."""
 

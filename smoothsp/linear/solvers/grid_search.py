@@ -100,7 +100,7 @@ def grid_search(
     if resume is not None:
         with states.opened(resume) as given:
             run.load(given)
-    run.follow(tol, True, len(values))
+    run.follow(tol, len(values))
     return GridSolution(
         points=run.points,
         complete=len(run.points) == len(values),

@@ -142,18 +142,15 @@ def test_it_ends_where_the_mean_hinge_is_at_most_eps(separable):
         np.testing.assert_array_equal(found.evaluate(lam), found.points[-1].w)
 
 
-@pytest.mark.parametrize(
-    ("kind", "certified"),
-    thinned([("compiled", True), ("callbacks", False)], 2),
-)
-def test_data_that_no_weights_fit_end_where_lambda_has_no_effect(kind, certified):
+@pytest.mark.parametrize("kind", thinned(["compiled", "callbacks"], 2))
+def test_data_that_no_weights_fit_end_where_lambda_has_no_effect(kind):
     # twice the same features with one label, once with another
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(12, 3)), rng.integers(3, size=12)
     labels = np.concatenate([y, y, (y + 1) % 3])
     whole = MulticlassProblem(np.tile(X, (3, 1)), labels, num_labels=3)
     given = whole if kind == "compiled" else as_callbacks(whole)
-    path = RegularisationPath(eps=EPS, certified=certified, max_passes=2000)
+    path = RegularisationPath(eps=EPS, max_passes=2000)
     found = path.solve(given)
     assert found.flat and not found.complete
     assert found.status.startswith("flat: no weights fit these data. The mean hinge is")
@@ -168,7 +165,7 @@ def test_data_that_no_weights_fit_end_where_lambda_has_no_effect(kind, certified
     with pytest.raises(ValueError, match="where the path ends"):
         found.evaluate(found.ends_at / 2)
     on = RegularisationPath(
-        eps=EPS, certified=certified, stop_when_flat=False,
+        eps=EPS, stop_when_flat=False,
         max_points=len(found.points) + 1,
     ).solve(given, resume=found.state)  # fmt: skip
     assert not on.flat and on.points[-1].lam < last.lam
@@ -257,7 +254,6 @@ def test_without_features_weights_are_zero():
     [
         ({"eps": 0}, ValueError, "eps: expected a positive number, got 0"),
         ({"kappa": 1.0}, ValueError, "kappa: expected a number below 1, got 1.0"),
-        ({"certified": 1}, TypeError, "certified: expected a bool"),
         ({"max_points": 0}, ValueError, "max_points: expected at least 1"),
     ],
 )

@@ -113,27 +113,16 @@ class DualPoint:
         self.fresh, self.exact = 0, True
         return self.gap
 
-    def expected_hinges(self) -> Floats:
-        """``delta_i = ell_i - lambda <w_i, w>``, without a call of the oracle."""
-        return np.asarray(self.engine.expected_hinges())
-
-    def to_gap(
-        self, goal: float, certified: bool, spent: Callable[[], bool]
-    ) -> float | None:
-        """Steps until the gap is at most ``goal``; None if a budget ends before.
-
-        Uncertified, the sum of the estimates counts as the gap.
-        """
-        floor = _HOPEFUL * goal if certified else goal
+    def to_gap(self, goal: float, spent: Callable[[], bool]) -> float | None:
+        """Steps until the gap is at most ``goal``; None if a budget ends before."""
+        floor = _HOPEFUL * goal
         while True:
             hope = float(self.engine.estimates.sum())
-            if hope <= goal and (self.exact or not certified):
-                if not self.exact:
-                    self.primal = math.nan
+            if hope <= goal and self.exact:
                 self.gap = hope
                 return hope
             late = self.fresh >= self.step_settings.refresh_every
-            if certified and not self.exact and (late or hope <= floor):
+            if not self.exact and (late or hope <= floor):
                 self.measure()
             elif spent():
                 return None

@@ -65,7 +65,7 @@ class PointRun:
         """Oracle calls since the beginning, those for certificates included."""
         return self.earlier + self.dual_point.oracle_calls
 
-    def follow(self, goal: float, certified: bool, total: int | None = None) -> None:
+    def follow(self, goal: float, total: int | None = None) -> None:
         """Run to the last point or the end of a budget, with a gap of ``goal``."""
         bar = None
         try:
@@ -73,7 +73,7 @@ class PointRun:
             bar = bar_of(self.limits.progress, self.name, unit=self.unit, **known)
             while not self.status and self._prepare():
                 with np.errstate(over="ignore", invalid="ignore"):
-                    gap = self.dual_point.to_gap(goal, certified, self._spent)
+                    gap = self.dual_point.to_gap(goal, self._spent)
                 if gap is None:
                     break
                 lam = self.dual_point.lam

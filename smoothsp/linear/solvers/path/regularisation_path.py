@@ -37,9 +37,6 @@ class RegularisationPath:
     kappa
         Ratio of the gap at breakpoints to eps, between 0 and 1. A larger kappa gives
         more breakpoints with less work each.
-    certified
-        If False, estimated gaps decide when a breakpoint is solved and where the next
-        one is. No pass computes the exact gaps.
     smallest
         Smallest lambda of the path.
     stop_when_flat
@@ -87,7 +84,6 @@ class RegularisationPath:
         *,
         eps: float = 0.1,
         kappa: float = 0.8,
-        certified: bool = True,
         smallest: float = 1e-10,
         stop_when_flat: bool = True,
         sampling: str = "gap",
@@ -105,7 +101,6 @@ class RegularisationPath:
         self.rules = Rules(
             eps=eps,
             kappa=kappa,
-            certified=certified,
             smallest=smallest,
             stop_when_flat=stop_when_flat,
             step_settings=StepSettings(
@@ -133,5 +128,5 @@ class RegularisationPath:
             Ctrl-C does not raise once there is a breakpoint: it gives what is reached.
         """
         run = PathRun(self.rules, problem, resume)
-        run.follow(self.rules.goal, self.rules.certified)
+        run.follow(self.rules.goal)
         return run.solution()

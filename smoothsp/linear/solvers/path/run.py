@@ -34,7 +34,6 @@ class Rules:
 
     eps: float
     kappa: float
-    certified: bool
     smallest: float
     stop_when_flat: bool
     step_settings: StepSettings
@@ -45,7 +44,6 @@ class Rules:
         checks.positive("eps", self.eps)
         if checks.positive("kappa", self.kappa) >= 1:
             raise ValueError(f"kappa: expected a number below 1, got {self.kappa}")
-        checks.flag("certified", self.certified)
         checks.positive("smallest", self.smallest)
         checks.flag("stop_when_flat", self.stop_when_flat)
         checks.count("max_points", self.max_points)
@@ -56,10 +54,7 @@ class Rules:
         return self.kappa * self.eps
 
     def __str__(self) -> str:
-        return (
-            f"eps={self.eps!r} kappa={self.kappa!r} certified={self.certified} "
-            f"{self.step_settings}"
-        )
+        return f"eps={self.eps!r} kappa={self.kappa!r} {self.step_settings}"
 
 
 class PathRun(PointRun):
@@ -99,7 +94,7 @@ class PathRun(PointRun):
         point = PathPoint(lam, w, *known, begins=lam)
         if not self.points:
             point = dataclasses.replace(point, begins=math.inf)
-        elif self.rules.certified:
+        else:
             begins, bound = meeting(self.points[-1], point)
             self._learn(point, bound)
             if bound > self.rules.eps:
@@ -150,13 +145,8 @@ class PathRun(PointRun):
     def _decrease_lambda(self, w: Floats) -> None:
         """Move to the next lambda with equal weights."""
         dual_point, rules = self.dual_point, self.rules
-        if rules.certified:
-            # the gap of an example is its hinge over n less delta_i
-            delta = (
-                dual_point.engine.hinges / dual_point.n - dual_point.engine.estimates
-            )
-        else:
-            delta = np.maximum(dual_point.expected_hinges(), 0)
+        # the gap of an example is its hinge over n less delta_i
+        delta = dual_point.engine.hinges / dual_point.n - dual_point.engine.estimates
         total, slack = float(delta.sum()), rules.eps - dual_point.gap
         if total <= slack:
             self.complete = True
@@ -171,8 +161,7 @@ class PathRun(PointRun):
                 f" that at {dual_point.lam:.3g}"
             )
         rho = 1 - slack / total
-        if rules.certified:
-            rho = min(rho, max(math.exp(-self.stride), rules.smallest / dual_point.lam))
+        rho = min(rho, max(math.exp(-self.stride), rules.smallest / dual_point.lam))
         if not rho * dual_point.lam < dual_point.lam:
             self.status = self.status or self._rounded()
             return
@@ -182,8 +171,6 @@ class PathRun(PointRun):
         """Down to where the last weights are good."""
         if self.complete:
             return 0.0
-        if not self.rules.certified:
-            return self.dual_point.lam
         last = self.points[-1]
         rho = 1 - (self.rules.eps - last.gap) / (hinge_of(last) - last.gap)
         return rho * last.lam
@@ -194,7 +181,6 @@ class PathRun(PointRun):
             points=self.points,
             ends_at=self._end(),
             eps=self.rules.eps,
-            certified=self.rules.certified,
             lam_infinity=self.infinity,
             complete=self.complete,
             flat=self.flat,

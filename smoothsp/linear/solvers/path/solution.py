@@ -22,9 +22,9 @@ class PathPoint(Resumable):
     w
         ``(num_weights,)``, float64.
     primal
-        The objective at ``w``; NaN where it was not computed.
+        The objective at ``w``.
     gap
-        The duality gap, or its estimate where it was not computed.
+        The duality gap.
     oracle_calls, seconds
         Totals since the start of the run, including certificates.
     begins
@@ -63,8 +63,6 @@ class PathSolution:
         The smallest lambda that there are weights for; 0 if the path is complete.
     eps
         Upper bound of the suboptimality anywhere on the path.
-    certified
-        True if ``eps`` is certified; False if it is only estimated.
     lam_infinity
         Lambda from which upwards the first dual point is good enough.
     complete
@@ -88,14 +86,13 @@ class PathSolution:
     >>> from smoothsp.linear.problems import MulticlassProblem
     >>> from smoothsp.linear.solvers import RegularisationPath
     >>> path = RegularisationPath(eps=0.05).solve(MulticlassProblem(np.eye(2), [0, 1]))
-    >>> path.certified, path.evaluate(0.1).shape
+    >>> path.complete, path.evaluate(0.1).shape
     (True, (4,))
     """
 
     points: list[PathPoint]
     ends_at: float
     eps: float
-    certified: bool
     lam_infinity: float
     complete: bool
     flat: bool
