@@ -464,6 +464,6 @@ def test_a_damaged_state_is_named(name):
     with pytest.raises(ValueError, match=r"resume: expected .* without checksums"):
         run.train(resume={"weights": np.zeros(3)})
     damaged = mutations(dict(loaded(files[0])), np.random.default_rng(0))
-    for state, place in damaged[:: 1 if sweeps.long else 8]:
+    for state, place in damaged[:: 1 if sweeps.long else 40]:
         with pytest.raises(ValueError, match=rf"resume: expected .* '?{place}"):
             run.train(resume=state)

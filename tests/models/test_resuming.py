@@ -120,7 +120,7 @@ def test_an_entry_that_does_not_fit_is_named(place, value, found):
 def test_damaged_states_are_refused_or_train(kind):
     parts = made(kind)
     step(parts)
-    for state, place in [*mutations(state_of(parts))][:: 1 if sweeps.long else 9]:
+    for state, place in [*mutations(state_of(parts))][:: 1 if sweeps.long else 40]:
         again = made(kind)
         try:
             load(state, again)

@@ -33,6 +33,7 @@ from smoothsp.oracles import Chain, Multiclass
 from tests import sweeps
 from tests.optim.problems import Vector, ridge, seeded, squares
 from tests.optim.prox_linear.test_prox_linear_networks import Head, candidates
+from tests.sweeps import thinned
 
 OPTIMIZERS = {
     "svrg": lambda p, s: SVRG(p, 0.05, 0.01, generator=seeded()),
@@ -342,11 +343,11 @@ MUTATED = ["svrg, by steps", "const", "relative", "casimir, scheduled", "prox-li
 
 
 @pytest.mark.filterwarnings("ignore:.* are halved", "ignore:.* relative accuracy")
-@pytest.mark.parametrize("name", MUTATED)
+@pytest.mark.parametrize("name", thinned(MUTATED, 2))
 def test_a_damaged_state_is_named_or_harmless(name):
     saved = whole(name)[1]
     damaged = [*mutations(saved[1])]
-    for state, path in damaged[:: 1 if sweeps.long else 9]:
+    for state, path in damaged[:: 1 if sweeps.long else 60]:
         run = RUNS[name](lambda closure: closure)
         try:
             load(run, [saved[0], state, *saved[2:]])
