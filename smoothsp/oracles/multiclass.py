@@ -57,13 +57,14 @@ class Multiclass(ReadOnly, Divergences):
                 f"{tuple(scores.shape)}; for rows without candidates pass a mask"
             )
         if mask is None:
-            mask = torch.ones_like(scores, dtype=torch.bool)
+            # no graph that two backward passes would share
+            self.scores, mask = scores, torch.ones_like(scores, dtype=torch.bool)
         else:
             words = "(batch, candidate)"
             mask = checks.bool_mask(
                 "mask", mask, tuple(scores.shape), words, scores.device
             ).clone()
-        self.scores = torch.where(mask, scores, -torch.inf)
+            self.scores = torch.where(mask, scores, -torch.inf)
         self.mask = mask
         self._look("scores")
 

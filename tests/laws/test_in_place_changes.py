@@ -83,6 +83,18 @@ def test_questions_after_a_change_in_place_raise_an_error(kind):
 
 
 @every_kind
+def test_divergences_to_a_structure_whose_potentials_changed_raise_it_too(kind):
+    (structure, given), (other, _) = build(kind), build(kind)
+    name = next(iter(given))
+    if not hasattr(structure, "kl") or (kind, name) in COPIED:
+        return
+    given[name].add_(0)
+    for question in (other.kl, other.cross_entropy):
+        with pytest.raises(ValueError, match="changed in place"):
+            question(structure)
+
+
+@every_kind
 def test_structures_made_of_one_that_is_changed_raise_the_error_too(kind):
     structure, given = build(kind)
     if not hasattr(structure, "scale"):

@@ -17,7 +17,14 @@ _QUESTIONS = (
     *("score", "decode", "decode_topk", "log_partition", "marginals", "edge_marginals"),
     *("log_prob", "log_prob_within", "entropy", "sample", "max_marginals", "bound"),
     *("log_count", "augment", "scale", "select", "restrict", "_wide", "_potentials"),
-    *("cross_entropy", "kl", "violation", "log_likelihood", "_exact_log_partition"),
+    *(
+        "_segments",
+        "cross_entropy",
+        "kl",
+        "violation",
+        "log_likelihood",
+        "_exact_log_partition",
+    ),
     *("_exact_score", "_exact_decode", "_exact_decode_topk"),
 )
 
