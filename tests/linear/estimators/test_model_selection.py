@@ -28,7 +28,9 @@ def structured():
 
 
 @pytest.mark.parametrize(
-    "model", [ChainCRF(), ChainSVM(), ChainGP(), structured()], ids=repr
+    "model",
+    [ChainCRF(), ChainSVM(), ChainGP(), structured()],
+    ids=lambda x: type(x).__name__,
 )
 def test_a_tag_not_seen_in_fit_counts_as_wrong(model):
     model.fit(ARRAY, TAGS)
