@@ -114,6 +114,21 @@ def test_mapped_outputs_are_those_of_each_and_so_are_hinges(kind):
         assert_close(slope, torch.autograd.grad(hinge(free, y), free)[0])
 
 
+@pytest.mark.parametrize("kind", [*SEARCHES, *thinned(KINDS, 4)])
+def test_questions_mapped_over_nothing_are_empty(kind):
+    case = draw(kind, 0, forbid=False)
+    name, main = next(iter(case.potentials.items()))
+
+    def ask(x):
+        return case.structure(**case.potentials | {name: x}).decode()
+
+    none = main.new_zeros(*main.shape, 0, requires_grad=True)
+    found = vmap(ask, main.dim())(none)
+    for empty, one in zip(found, ask(main), strict=True):
+        assert (empty.shape, empty.dtype) == ((0, *one.shape), one.dtype)
+    assert torch.autograd.grad(found[0].sum(), none)[0].shape == none.shape
+
+
 TWICE = ("projective", "tree", "span_tree_labelled", *SUMMED)
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
+from torch.utils._pytree import tree_map
 
 
 class Transformed(torch.autograd.Function):
@@ -47,6 +49,8 @@ class Transformed(torch.autograd.Function):
     ) -> tuple[Any, Any]:
         """One call for a larger batch, or one each where inputs are of all rows."""
         size, dims = info.batch_size, in_dims[1:]
+        if not size:
+            return of_none(partial(Transformed.apply, question), dims, inputs)
         mapped = [dim is not None for dim in dims]
         axes = [
             x.dim() - m if isinstance(x, Tensor) else 0
@@ -76,6 +80,18 @@ def fold(x: Tensor, dim: int | None, size: int) -> Tensor:
 def unfold(x: Tensor, size: int) -> Tensor:
     """The way back: of each call, ``[size, B, ...]``."""
     return x.reshape(size, len(x) // size, *x.shape[1:])
+
+
+def of_none(
+    ask: Callable[..., Any], dims: tuple[Any, ...], inputs: tuple[Any, ...]
+) -> tuple[Any, Any]:
+    """Result of ``vmap`` over no calls: shapes and dtypes are those of one of zeros."""
+    one = tuple(
+        x if dim is None else pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, 1))
+        for x, dim in zip(inputs, dims, strict=True)
+    )
+    found, places = one_by_one(ask, 1, dims, one)
+    return tree_map(lambda x: x[:0], found), places
 
 
 def one_by_one(
