@@ -69,8 +69,9 @@ def bio(
     Raises
     ------
     ValueError
-        For a label that is not in the scheme, an unknown scheme, or a dictionary whose
-        keys are not 0, 1, ...
+        For a label that is not in the scheme or occurs twice, an unknown scheme, labels
+        of which none may start or end a sequence, or a dictionary whose keys are not 0,
+        1, ...
 
     Examples
     --------
@@ -112,6 +113,12 @@ def bio(
         _bools(moves).reshape(len(roles), len(roles)),
         _bools([_may_follow(a, outside, chosen) for a in roles]),
     )
+    if labels and not (found.start.any() and found.end.any()):
+        known = ", ".join(map(repr, labels))
+        raise ValueError(
+            f"labels: expected some that may start and end a sequence of {chosen}, "
+            f"got {known} with forbidden = {[*forbidden]}"
+        )
     found.labels = tuple(labels)
     return found
 
@@ -175,6 +182,11 @@ def labels_of(labels: object) -> list[str]:
     if wrong:
         hint = "; that is label2id: hand over id2label" if values != [*labels] else ""
         raise TypeError(f"labels: expected strings, got {wrong[0]!r}{hint}")
+    for place, label in enumerate(values):
+        if (first := values.index(label)) < place:
+            raise ValueError(
+                f"labels: expected different ones, got {label!r} at {first} and {place}"
+            )
     if not isinstance(labels, Mapping):
         return values
     numbered = {str(number): label for number, label in labels.items()}

@@ -239,8 +239,8 @@ class LinearChain(nn.Module):
             module, which has its own reduction.
         class_weight
             Weights of tags, as in ``StructuralHinge``: a tensor ``(num_tags,)``, or a
-            dictionary from labels to numbers, 1 for labels that it lacks. Not allowed
-            if ``loss`` is a module.
+            dictionary from labels to numbers >= 0, 1 for labels that it lacks. Not
+            allowed if ``loss`` is a module.
 
         Raises
         ------
@@ -384,10 +384,11 @@ class LinearChain(nn.Module):
         real = known if mask is None else self._as_bool(mask, emissions)
         wrong = real & ((tags < 0) | (tags >= self.num_tags))
         if checks.values_are_there() and bool(wrong.any()):
-            raise ValueError(
-                f"tags: expected 0 to {self.num_tags - 1} at real positions, got "
-                f"{tags[wrong][0].item()}"
-            )
+            place = wrong.nonzero()[0].tolist()
+            tag = int(tags[tuple(place)])
+            row, step = place if self.batch_first else reversed(place)
+            message = checks.label_out_of_range(self.num_tags, tag, row, step)
+            raise _in_our_words(ValueError(message))
         safe = tags.long().masked_fill(~real, 0)
         return found.gather(2, safe.unsqueeze(2)).squeeze(2)
 
@@ -506,7 +507,12 @@ class LinearChain(nn.Module):
                 f"class_weight: expected some of {', '.join(self.labels)}, got "
                 f"{unknown[0]!r}"
             )
-        weights = [float(class_weight.get(label, 1.0)) for label in self.labels]
+        weights = [
+            checks.at_least_zero(
+                f"class_weight[{label!r}]", class_weight.get(label, 1.0)
+            )
+            for label in self.labels
+        ]
         return torch.tensor(
             weights, dtype=torch.float64, device=self.transitions.device
         )
@@ -656,6 +662,11 @@ def _places(
         )
     places = []
     for row, (some, size) in enumerate(zip(spans, sizes, strict=True)):
+        if not isinstance(some, Collection) or isinstance(some, str):
+            raise TypeError(
+                f"spans: expected a list of spans at row {row}, got "
+                f"{type(some).__name__}"
+            )
         for span in some:
             if not isinstance(span, tuple | list) or len(span) != 3:
                 raise TypeError(
@@ -667,6 +678,13 @@ def _places(
                     f"spans: expected one of the types {', '.join(kinds)} at row "
                     f"{row}, got {kind!r}"
                 )
+            try:
+                first, last = operator.index(first), operator.index(last)
+            except TypeError:
+                raise TypeError(
+                    f"spans: expected (type, first, last) with ints first and last at "
+                    f"row {row}, got {span!r}"
+                ) from None
             if not 0 <= first <= last < size:
                 raise ValueError(
                     f"spans: expected 0 <= first <= last < {size}, the real positions "

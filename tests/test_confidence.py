@@ -107,10 +107,12 @@ def test_the_confidence_of_tags_is_their_marginal():
     for t, b in itertools.product(range(5), range(3)):
         wanted = marginals[t, b, tags[t, b]] if mask[t, b] else 0
         assert found[t, b] == wanted
-    with pytest.raises(
-        ValueError, match="tags: expected 0 to 2 at real positions, got 3"
-    ):
-        head.tag_probabilities(emissions, None, torch.full((5, 3), 3))
+    tags = torch.zeros(5, 3, dtype=torch.int64)
+    tags[4, 1] = 5
+    message = r"^tags: expected labels in \[0, 3\) at .* got 5 at row 1, step 4"
+    for ask in (head.tag_probabilities, lambda x, mask, y: head.loss(x, y, mask)):
+        with pytest.raises(ValueError, match=message):
+            ask(emissions, None, tags)
 
 
 def test_tags_come_as_lists_of_labels_or_of_numbers():
@@ -208,6 +210,26 @@ LABELS = ["O", "B-X", "I-X"]
             "class_weight: expected some of O, B-X, I-X, got 'Q'",
         ),
         (
+            lambda: LinearChain(LABELS)(*BATCH, class_weight={"O": "1"}),
+            TypeError,
+            r"class_weight\['O'\]: expected a number, got str",
+        ),
+        (
+            lambda: LinearChain(LABELS)(*BATCH, class_weight={"O": -1.0}),
+            ValueError,
+            r"class_weight\['O'\]: expected a number >= 0, got -1.0",
+        ),
+        (
+            lambda: LinearChain(["O", "B", "O"]),
+            ValueError,
+            "^labels: expected different ones, got 'O' at 0 and 2",
+        ),
+        (
+            lambda: LinearChain(2, ["O", "O"]),
+            ValueError,
+            "^constraints: expected different ones, got 'O' at 0 and 1",
+        ),
+        (
             lambda: LinearChain(LABELS)(
                 *BATCH, loss=StructuralHinge(), class_weight={"O": 1}
             ),
@@ -232,9 +254,20 @@ LABELS = ["O", "B-X", "I-X"]
             "spans: expected a list of spans for each of 1 rows, got 0",
         ),
         (
-            lambda: ask([("X", 0, 1)]),
+            lambda: ask([["X"]]),
             TypeError,
             r"spans: expected \(type, first, last\) at row 0, got 'X'",
+        ),
+        (
+            lambda: ask(["X"]),
+            TypeError,
+            "spans: expected a list of spans at row 0, got str",
+        ),
+        (
+            lambda: ask([[("X", 0.0, 0)]]),
+            TypeError,
+            r"spans: expected \(type, first, last\) with ints first and last at row 0, "
+            r"got \('X', 0.0, 0\)",
         ),
         (
             lambda: ask([[("Y", 0, 1)]]),

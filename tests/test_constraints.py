@@ -1,6 +1,8 @@
 """What `constraints.bio` allows, against the definition of each encoding."""
 
+import copy
 import itertools
+import pickle
 
 import pytest
 import torch
@@ -162,3 +164,21 @@ def test_types_may_hold_dashes():
 def test_labels_that_the_scheme_does_not_know_are_named(labels, scheme, message):
     with pytest.raises(ValueError, match=message):
         bio(labels, scheme)
+
+
+@pytest.mark.parametrize(
+    ("labels", "scheme", "forbidden"),
+    [(["O"], None, ["O"]), (["I-X"], "BIO", []), (["B-X", "I-X"], "BIOES", [])],
+)
+def test_labels_of_no_sequence_are_refused(labels, scheme, forbidden):
+    message = "labels: expected some that may start and end .* with forbidden = "
+    with pytest.raises(ValueError, match=message):
+        bio(labels, scheme, forbidden=forbidden)
+
+
+def test_labels_are_kept_by_copies():
+    allowed = bio(["O", "B-X"])
+    for kept in (pickle.loads(pickle.dumps(allowed)), copy.deepcopy(allowed)):
+        assert kept.labels == ("O", "B-X")
+        start, _, _ = kept
+        assert torch.equal(start, allowed.start)
