@@ -24,6 +24,30 @@ _OF_CRFSUITE = {
     "transitions",
     "all_possible_transitions": "write all_pairs=True or False for both states and "
     "transitions",
+    **dict.fromkeys(
+        [
+            "averaging",
+            "calibration_candidates",
+            "calibration_eta",
+            "calibration_max_trials",
+            "calibration_rate",
+            "calibration_samples",
+            "delta",
+            "error_sensitive",
+            "gamma",
+            "keep_tempfiles",
+            "linesearch",
+            "max_linesearch",
+            "min_freq",
+            "model_filename",
+            "num_memories",
+            "pa_type",
+            "period",
+            "trainer_cls",
+            "variance",
+        ],
+        "it has no equivalent; remove it",
+    ),
 }
 
 

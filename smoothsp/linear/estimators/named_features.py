@@ -86,6 +86,8 @@ def rows_by_name(X: Iterable[Sequence[Any]], columns: Columns, count: int) -> Ro
     """
     tokens, parts = chain.from_iterable(X), []
     while some := list(islice(tokens, _AT_ONCE)):
+        if not all(map(_has_features, set(map(type, some)))):
+            raise TypeError(_without_features(X, some, len(parts) * _AT_ONCE))
         parts.append(_rows(some, columns))
     sizes, indices, values = zip(*parts, strict=True) if parts else ((), (), ())
     ends = np.cumsum(np.concatenate([np.zeros(1, np.int64), *sizes]))
@@ -94,6 +96,22 @@ def rows_by_name(X: Iterable[Sequence[Any]], columns: Columns, count: int) -> Ro
         np.concatenate([np.zeros(0, np.int32), *indices]),
         np.concatenate([np.zeros(0), *values]),
         count,
+    )
+
+
+def _has_features(kind: type) -> bool:
+    return issubclass(kind, Iterable) and not issubclass(kind, str)
+
+
+def _without_features(X: Any, tokens: Sequence[Any], before: int) -> str:
+    """Message about the first token that has no features, with its place."""
+    n, token = next(x for x in enumerate(tokens) if not _has_features(type(x[1])))
+    sizes = X.sizes if hasattr(X, "sizes") else [len(x) for x in X]
+    starts = np.cumsum([0, *sizes])
+    sentence = int(np.searchsorted(starts, before + n, side="right")) - 1
+    return (
+        f"X: expected the features of each token, got {token!r} at position "
+        f"{before + n - starts[sentence]} of sentence {sentence}"
     )
 
 
@@ -147,8 +165,6 @@ def _entries(
 def _features(token: Any, before: tuple[str, ...]) -> Iterator[tuple[Path, Any]]:
     """Paths and values of a token, or of what stands in it after some steps."""
     if not isinstance(token, Mapping):
-        if isinstance(token, str):
-            raise TypeError(f"X: expected the features of each token, got {token!r}")
         for name in token:
             if isinstance(name, str):
                 yield (*before, name) if before else name, 1.0

@@ -109,9 +109,13 @@ def shown(name: str, value: object) -> bool | None:
 
     Levels of scikit-learn, 0, 1, 2, ..., are off and on.
     """
-    if isinstance(value, int | np.integer) and value >= 0:
-        return bool(value)
-    return None if value is None else flag(name, value)
+    if value is None:
+        return None
+    if not isinstance(value, bool | np.bool_ | int | np.integer):
+        raise TypeError(f"{name}: expected 0, 1, 2, True, False or None, got {value!r}")
+    if value < 0:
+        raise ValueError(f"{name}: expected 0, 1 or 2, got {value}")
+    return bool(value)
 
 
 def weights(value: Any, samples: int) -> NDArray[np.float64]:

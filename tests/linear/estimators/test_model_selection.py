@@ -132,6 +132,18 @@ def test_tokens_come_as_tuples_arrays_and_pairs(X):
             TypeError,
             "X: expected names of features, or pairs of a name and a value, got 1.0",
         ),
+        (
+            [[], [{"a": 1}, None]],
+            TypeError,
+            "X: expected the features of each token, got None at position 1 of "
+            "sentence 1",
+        ),
+        (
+            iter([[["a"]], [], [["a"], "b"]]),
+            TypeError,
+            "X: expected the features of each token, got 'b' at position 1 of "
+            "sentence 2",
+        ),
     ],
 )
 def test_tokens_of_other_kinds_are_named(X, error, message):
@@ -148,8 +160,10 @@ def test_verbose_takes_levels(make, capsys):
 
 
 def test_levels_of_verbosity_are_not_negative():
-    with pytest.raises(TypeError, match="verbose: expected a bool, got -1"):
+    with pytest.raises(ValueError, match="verbose: expected 0, 1 or 2, got -1"):
         ChainCRF(verbose=-1).fit(ARRAY, TAGS)
+    with pytest.raises(TypeError, match=r"verbose: expected 0, 1, 2, .* got 'yes'"):
+        ChainCRF(verbose="yes").fit(ARRAY, TAGS)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +173,7 @@ def test_levels_of_verbosity_are_not_negative():
         ("c1", "there is no L1 penalty"),
         ("c2", r"C=1 / \(2 \* c2\)"),
         ("all_possible_states", "all_pairs"),
+        ("gamma", "no equivalent; remove it"),
     ],
 )
 def test_parameters_of_sklearn_crfsuite_are_translated(name, remedy):
@@ -170,6 +185,6 @@ def test_parameters_of_sklearn_crfsuite_are_translated(name, remedy):
 
 
 def test_other_unknown_parameters_are_named():
-    with pytest.raises(TypeError, match=r"got 'gamma'$"):
-        ChainCRF(gamma=1)
+    with pytest.raises(TypeError, match=r"got 'Gamma'$"):
+        ChainCRF(Gamma=1)
     assert "unknown" not in ChainCRF().get_params()
