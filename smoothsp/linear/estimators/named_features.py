@@ -84,7 +84,8 @@ def rows_by_name(X: Iterable[Sequence[Any]], columns: Columns, count: int) -> Ro
 
     Columns do not rise within a row, and may occur twice.
     """
-    tokens, parts = chain.from_iterable(X), []
+    tokens = chain.from_iterable(X)
+    parts: list[tuple[NDArray[Any], ...]] = []
     while some := list(islice(tokens, _AT_ONCE)):
         if not all(map(_has_features, set(map(type, some)))):
             raise TypeError(_without_features(X, some, len(parts) * _AT_ONCE))
