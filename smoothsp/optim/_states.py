@@ -98,6 +98,8 @@ def tensor_faults(
     """Reasons why a value is no tensor of finite numbers of this shape."""
     if not isinstance(value, Tensor) or value.layout != torch.strided:
         yield kind_of(value)
+    elif value.is_meta:
+        yield "a tensor without values, on the device meta"
     elif value.shape != torch.Size(shape):
         yield f"shape {tuple(value.shape)} in place of {tuple(shape)}"
     elif value.dtype != dtype if dtype else not value.is_floating_point():
@@ -132,8 +134,9 @@ def kept_faults(
                     value, shape, torch.float32 if scalar else None
                 ):
                     yield where, found
-                if scalar and isinstance(value, Tensor) and not (value >= 0).all():
-                    yield where, shown(value.tolist())
+                squares = name in ("step", "exp_avg_sq", "sum")
+                if squares and isinstance(value, Tensor) and not (value >= 0).all():
+                    yield where, "a negative number"
 
 
 def _surplus(one: Any, known: set[str]) -> str:

@@ -74,7 +74,8 @@ class IntegerProgram(ReadOnly):
     constraints are equal. An integer solution of the relaxation is the best output.
     Otherwise branch and bound starts from the output of the preceding row. If several
     outputs are best, the one returned may depend on other rows. The maximum is exact up
-    to HiGHS's tolerances: 1e-6 in constraints, 1e-9 relative in the score.
+    to HiGHS's tolerances: 1e-6 in constraints, and in the score 1e-6 of the row's
+    largest score. Use scores of similar size where smaller differences matter.
 
     There is no ``decode_topk`` and no ``log_partition``. Train with
     ``StructuralHinge``, ``StructuredPerceptron``, ``SPOPlus``, ``PerturbedLoss``,

@@ -26,11 +26,11 @@ def tolerance(
     case: Case, rows: list[Row], true: Floats, reach: Floats | float
 ) -> Floats:
     size = max((row.size for row in rows), default=0.0)
-    # the solver is exact to 1e-9 of the score
-    own = max(case.eps, 1e-9 if case.kind == "IntegerProgram" else 0)
     largest = np.maximum(1, np.abs(np.where(np.isfinite(true), true, 0)))
-    wide = np.finfo(float).eps * (1 + size) * np.maximum(1, reach)
-    return ROUNDINGS * (own * largest + wide)
+    # the solver of integer programmes is exact to 1e-6 of the largest score
+    least = 1e-6 / ROUNDINGS if case.kind == "IntegerProgram" else np.finfo(float).eps
+    wide = least * (1 + size) * np.maximum(1, reach)
+    return ROUNDINGS * (case.eps * largest + wide)
 
 
 def close(

@@ -318,6 +318,7 @@ def changed(value):
     found = [None, "text", [], {}, torch.zeros(7), 1j]
     if isinstance(value, torch.Tensor):
         found += [value[None], value.to(torch.int32), value.to(torch.complex64)]
+        found.append(value.to("meta"))
         if value.is_floating_point():
             found += [value * torch.nan, value + torch.inf, value.reshape(-1)[:0]]
     elif type(value) in (int, float):

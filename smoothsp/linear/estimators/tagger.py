@@ -583,6 +583,8 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"classes {known.dtype} of shape {known.shape}")
         if (known[1:] <= known[:-1]).any():
             raise ValueError("classes that do not rise")
+        if self.weights_.dtype.kind != "f":
+            raise ValueError(f"weights of {self.weights_.dtype}")
         if type(n) is not int or not 0 < n <= self.weights_.size:
             raise ValueError(f"{n!r} features for {self.weights_.size} weights")
         classes = len(known)

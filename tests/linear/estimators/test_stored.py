@@ -66,6 +66,8 @@ def test_an_unedited_file_loads(edited):
         ({"classes": np.array([0.5, 1.5])}, {}, "classes float64 of shape"),
         ({"classes": np.array(["Q", "P", "Q"])}, {}, "classes that do not rise"),
         ({"classes": np.array(["P", None])}, {}, "is .2,. object"),
+        ({"weights": np.zeros(21, complex)}, {}, "weights of complex128"),
+        ({"weights": np.zeros(21, "M8[D]")}, {}, "weights of datetime64"),
         ({"weights": np.full(21, np.nan)}, {}, "NaN or infinity in 21 of 21 weights"),
         ({}, {"facts": {"n_features_in_": 10**12}}, "1000000000000 features for"),
         ({}, {"facts": {"n_features_in_": 3.0}}, "3.0 features for"),
