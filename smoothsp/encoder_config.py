@@ -37,7 +37,6 @@ MODEL_TYPES = (
     "mobilebert",
     "modernbert",
     "mpnet",
-    "nomic_bert",
     "nystromformer",
     "rembert",
     "roberta",

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -79,7 +79,7 @@ class ChainConfig(transformers.PretrainedConfig):  # type: ignore[misc]
     model_type = "smoothsp-chain"
     has_no_defaults_at_init = True
     # a Trainer collects all others as predictions
-    keys_to_ignore_at_inference = ("emissions", "words")
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["emissions", "words"]
 
     def __init__(
         self,
@@ -115,6 +115,11 @@ class ChainConfig(transformers.PretrainedConfig):  # type: ignore[misc]
     def from_dict(cls, config_dict: dict[str, Any], **options: Any) -> Any:
         """Create a configuration of the fields of a file, if all are known."""
         _require_known(config_dict, "config.json")
+        names = {"id2label", "label2id"}
+        labels = {key: options.pop(key) for key in names & options.keys()}
+        if any(value is not None for value in labels.values()):
+            kept = {x: value for x, value in config_dict.items() if x not in LABELS}
+            config_dict = kept | labels
         return super().from_dict(config_dict, **options)
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,6 +127,8 @@ class ChainConfig(transformers.PretrainedConfig):  # type: ignore[misc]
         found: dict[str, Any] = super().to_dict()
         if self.encoder is not None:
             found["encoder"] = encoder_config.known_fields(self.encoder)
+        # of labels that were renamed since
+        found["label2id"] = {label: n for n, label in self.id2label.items()}
         return found
 
     @property
@@ -227,7 +234,10 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
         super().__init__(config)
         about = config.encoder
         if encoder is None:
-            encoder = transformers.AutoModel.from_config(about, **_no_pooler(about))
+            # the dtype of the whole model, which a loader sets, not the encoder's own
+            encoder = transformers.AutoModel.from_config(
+                about, dtype=torch.get_default_dtype(), **_no_pooler(about)
+            )
         self.encoder = encoder
         self.dropout = nn.Dropout(config.classifier_dropout)
         self.classifier = nn.Linear(about.hidden_size, config.num_labels)
@@ -682,7 +692,8 @@ def _usual(labels: list[str]) -> list[str]:
 def _rules(config: ChainConfig) -> constraints.Constraints | None:
     """Rules of the labels' scheme, if they have one and it is to be followed."""
     labels = _usual(config.labels)
-    if not config.constrained or schemes.detect([labels]) == schemes.PLAIN:
+    spans = any(label.startswith(("B-", "I-")) for label in labels)
+    if not config.constrained or not spans or schemes.detect([labels]) == schemes.PLAIN:
         return None
     try:
         return constraints.bio(labels)

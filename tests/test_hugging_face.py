@@ -191,6 +191,29 @@ def trained(encoder, tokenizer, folder, **settings):
     return trainer
 
 
+def test_a_trainer_evaluates_during_training(encoder, tokenizer, tmp_path):
+    settings = {"max_steps": 1, "eval_strategy": "steps", "eval_steps": 1}
+    trainer = trained(encoder, tokenizer, tmp_path, **settings)
+    assert any("eval_loss" in row for row in trainer.state.log_history)
+    corpus = list(zip(SENTENCES, TAGS, strict=True))
+    assert trainer.predict(corpus).predictions.shape[2] == len(LABELS)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_other_dtypes_are_loaded_and_saved(dtype, encoder, tokenizer, tmp_path):
+    model = over(encoder)
+    batch = encode_words(tokenizer, SENTENCES)
+    model.save_pretrained(tmp_path / "single")
+    model = model.to(dtype)
+    model.save_pretrained(tmp_path / "own")
+    logits = model(**batch).logits
+    for loader in (ChainForTokenClassification, AutoModelForTokenClassification):
+        for place, options in (("single", {"dtype": dtype}), ("own", {})):
+            loaded = loader.from_pretrained(tmp_path / place, **options)
+            assert {x.dtype for x in loaded.parameters()} == {dtype}
+            torch.testing.assert_close(loaded(**batch).logits, logits, rtol=0, atol=0)
+
+
 @pytest.mark.long
 def test_a_trainer_trains_it_and_a_pipeline_finds_the_spans(
     tmp_path_factory, tokenizer, tmp_path
@@ -301,6 +324,19 @@ def test_labels_may_have_numbers_only(encoder, tmp_path):
     assert again.config.labels == model.config.labels
 
 
+def test_labels_renamed_by_the_loader_or_later_are_saved(encoder, tmp_path):
+    over(encoder).save_pretrained(tmp_path)
+    named = {0: "O", 1: "B-LOC", 2: "I-LOC"}
+    for given in ({"id2label": named}, {"label2id": {x: n for n, x in named.items()}}):
+        model = AutoModelForTokenClassification.from_pretrained(tmp_path, **given)
+        assert model.config.labels == list(named.values())
+        assert model.config.label2id == {"O": 0, "B-LOC": 1, "I-LOC": 2}
+    model.config.id2label = named = {0: "O", 1: "B-ORG", 2: "I-ORG"}
+    model.save_pretrained(tmp_path)
+    again = ChainForTokenClassification.from_pretrained(tmp_path)
+    assert again.config.labels == list(named.values())
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -350,7 +386,14 @@ def test_labels_beside_a_scheme_are_not_taken_without_its_rules(odd, encoder):
 
 @pytest.mark.parametrize(
     "labels",
-    [["NOUN", "VERB"], ["O", "PER", "LOC"], ["X", "e_mail", "u_turn"], ["A-1"]],
+    [
+        ["NOUN", "VERB"],
+        ["O", "PER", "LOC"],
+        ["X", "e_mail", "u_turn"],
+        ["A-1"],
+        ["U-bahn", "S-bahn"],
+        ["O", "E-mail", "phone"],
+    ],
 )
 def test_labels_of_no_scheme_have_no_rules(labels, encoder):
     assert over(encoder, id2label=labels).chain.allowed_moves is None
