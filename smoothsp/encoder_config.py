@@ -152,6 +152,13 @@ REPEATED = (
     "num_hidden_groups",
     "num_hidden_layers",
 )
+SIZES = (
+    "hidden_size",
+    "intermediate_size",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "vocab_size",
+)
 
 
 def transformers_of(argument: str) -> Any:
@@ -217,6 +224,11 @@ def fields_of(about: object, place: str, strict: bool = True) -> dict[str, Any]:
     found = {name: value for name, value in about.items() if name in taken}
     for name, value in found.items():
         _require_bounded(_field(place, name), value)
+        counts = name in SIZES or (name in REPEATED and not isinstance(value, list))
+        if counts and value is not None and (type(value) is not int or value < 1):
+            raise ValueError(
+                f"{_field(place, name)}: expected 1 or more, got {_short(value)}"
+            )
     sizes = [found.get(name) for name in REPEATED]
     sizes = [len(x) if isinstance(x, list) else x for x in sizes]
     layers = math.prod(x for x in sizes if isinstance(x, int))

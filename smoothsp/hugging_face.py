@@ -20,16 +20,14 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-from safetensors import SafetensorError, safe_open
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from smoothsp import constraints, encoder_config, losses, schemes
-from smoothsp.json_files import is_name, json_of
+from smoothsp import constraints, encoder_config, losses, schemes, weight_files
+from smoothsp.json_files import json_of
 from smoothsp.layers import LinearChain, LossName
 
 __all__ = ["ChainConfig", "ChainForTokenClassification", "ChainOutput", "encode_words"]
 
-WEIGHTS = "model.safetensors"
 IGNORED = -100
 SPECIAL, INSIDE, FIRST = range(3)
 # how tokenizers that are no WordPiece write that there was a blank before a sub-word
@@ -327,11 +325,16 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
         # before the weights, which may have to be downloaded
         config = ChainConfig(about, **own)
         _rules(config)
+        if Path(name).is_dir():
+            options["use_safetensors"] = True
+            _require_encoder(Path(name), about)
         encoder = transformers.AutoModel.from_pretrained(
             name, config=about, **_no_pooler(about), **options
         )
         if tokenizer is None:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(name, **hub)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                name, config=about, **hub
+            )
         config.encoder = encoder.config
         model = cls(config, encoder)
         model.roles.copy_(_roles(tokenizer, len(model.roles)))
@@ -578,57 +581,22 @@ def _require_known(found: Mapping[str, Any], place: str) -> None:
         )
 
 
+def _require_encoder(place: Path, about: Any) -> None:
+    """Raise unless transformers builds the encoder, and the files are safetensors."""
+    weight_files.sketch_of(
+        lambda: transformers.AutoModel.from_config(about),
+        str(place / "config.json"),
+    )
+    weight_files.weight_files(place)
+
+
 def _require_weights(place: Path, config: ChainConfig) -> None:
     """Raise unless the files hold weights of these shapes, before memory is taken."""
     rows = {"chain.start_transitions": (config.num_labels,)}
-    _require_shapes(place, rows)
-    try:
-        with torch.device("meta"):
-            sketch = ChainForTokenClassification(config)
-    # whatever transformers makes of wrong numbers
-    except Exception as error:
-        said = " ".join(str(error).split())[:200]
-        raise ValueError(
-            f"{place / 'config.json'}: encoder: expected one that transformers builds,"
-            f" got {type(error).__name__}: {said}"
-        ) from error
-    shapes = {name: tuple(x.shape) for name, x in sketch.state_dict().items()}
-    _require_shapes(place, shapes)
-
-
-def _require_shapes(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise unless a folder of transformers holds tensors of these shapes.
-
-    Reads only the headers of ``model.safetensors``, or of the parts that
-    ``model.safetensors.index.json`` names.
-
-    Raises
-    ------
-    ValueError
-        If a file or a tensor is missing, or a shape is wrong: names them.
-    """
-    parts = [WEIGHTS]
-    index = folder / f"{WEIGHTS}.index.json"
-    if not (folder / WEIGHTS).is_file() and index.is_file():
-        listed = json_of(index).get("weight_map")
-        parts = sorted(set(map(str, dict(listed or {}).values())))
-    found: dict[str, tuple[int, ...]] = {}
-    for name in parts:
-        path = folder / name
-        if not is_name(name) or not path.is_file():
-            raise ValueError(f"{folder}: expected a file {ascii(name)[:200]}, got none")
-        try:
-            with safe_open(path, "pt") as opened:
-                for key in opened.keys():  # noqa: SIM118
-                    found[key] = tuple(opened.get_slice(key).get_shape())
-        except (OSError, SafetensorError) as error:
-            raise ValueError(f"{path}: expected safetensors, got {error}") from error
-    for key, shape in shapes.items():
-        if found.get(key) != shape:
-            raise ValueError(
-                f"{folder / parts[0]}: expected {shape} for {key} as in config.json, "
-                f"got {found.get(key, 'none')}"
-            )
+    weight_files.require_shapes(place, rows)
+    about = f"{place / 'config.json'}: encoder"
+    sketch = weight_files.sketch_of(lambda: ChainForTokenClassification(config), about)
+    weight_files.require_weights(place, sketch.state_dict())
 
 
 def _numbered(

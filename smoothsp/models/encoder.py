@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothsp import encoder_config
+from smoothsp.weight_files import sketch_of, weight_files
 
 __all__ = ["Encoder", "Pieces"]
 
@@ -104,11 +105,16 @@ class Encoder(nn.Module):
             found, _ = hub.PretrainedConfig.get_config_dict(str(name), **safe)
             place = f"{name}/config.json"
             about = encoder_config.configuration(found, place, strict=False)
+            if Path(name).is_dir():
+                sketch_of(lambda: hub.AutoModel.from_config(about), place)
+                weight_files(Path(name))
+                safe["use_safetensors"] = True
             model = hub.AutoModel.from_pretrained(
                 str(name), config=about, dtype=torch.float32, **safe
             )
+            safe.pop("use_safetensors", None)
             tokenizer = hub.AutoTokenizer.from_pretrained(
-                str(name), use_fast=True, add_prefix_space=True, **safe
+                str(name), config=about, use_fast=True, add_prefix_space=True, **safe
             )
         except (OSError, ValueError, KeyError) as error:
             said = " ".join(str(error).split())[:200]

@@ -2,16 +2,14 @@
 
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as from_bytes
 from safetensors.torch import save as as_bytes
 from torch import Tensor, nn
 
-__all__ = ["WEIGHTS", "require_shapes", "set_weights", "weights_of"]
+from smoothsp.weight_files import WEIGHTS, require_numbers
 
-WEIGHTS = "model.safetensors"
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+__all__ = ["WEIGHTS", "require_shapes", "set_weights", "weights_of"]
 
 
 def weights_of(network: nn.Module) -> bytes:
@@ -67,19 +65,5 @@ def set_weights(path: Path, network: nn.Module, content: bytes, said_by: str) ->
     """
     weights = require_shapes(path, network, content, said_by)
     for name, own in network.state_dict().items():
-        value = weights[name]
-        floats = own.is_floating_point() and value.dtype in FLOATS
-        if not floats and value.dtype != own.dtype:
-            raise ValueError(
-                f"{path}: expected {own.dtype} for {name}, got {value.dtype}"
-            )
-        # as it will be: what float64 has room for may be too large
-        here = value.to(own.dtype)
-        if floats and not bool(here.isfinite().all()):
-            count = int((~here.isfinite()).sum())
-            raise ValueError(
-                f"{path}: expected numbers, got NaN or infinity in {count} of "
-                f"{value.numel()} places of {name}; the training diverged, or the file "
-                "was edited"
-            )
+        require_numbers(path, name, weights[name], own.dtype)
     network.load_state_dict(weights)

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from smoothsp import encoder_config
 from smoothsp.models import Tagger, files, load
@@ -363,6 +364,101 @@ def test_headers_that_lie_are_refused_in_one_sentence(lie, tagger, chain, tmp_pa
     (tmp_path / "chain/model.safetensors").write_bytes(header)
     with pytest.raises(ValueError, match=r"model.safetensors: expected "):
         ChainForTokenClassification.from_pretrained(tmp_path / "chain")
+
+
+WRONG = {
+    "NaN": (torch.full((5, 8), torch.nan), "expected numbers, got NaN or infinity in"),
+    "infinity": (torch.full((5, 8), torch.inf), "expected numbers, got NaN or inf"),
+    "integers": (torch.ones(5, 8, dtype=torch.int64), "expected torch.float32 for"),
+    "complex": (torch.ones(5, 8, dtype=torch.complex64), "expected torch.float32 for"),
+    "eight bits": (torch.ones(5, 8).to(torch.float8_e4m3fn), "expected torch.float32"),
+}
+
+
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize("wrong", WRONG)
+def test_tensors_of_a_chain_are_finite_floats(wrong, chain, tmp_path):
+    value, message = WRONG[wrong]
+    chain.save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    save_file(load_file(path) | {"classifier.weight": value}, path, {"format": "pt"})
+    with pytest.raises(ValueError, match=f"^{path}: {message}.*classifier.weight"):
+        ChainForTokenClassification.from_pretrained(tmp_path)
+
+
+def test_tensors_of_a_chain_are_those_of_its_configuration(chain, tmp_path):
+    chain.save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    edited(tmp_path / "config.json", "encoder", num_hidden_layers=1)
+    with pytest.raises(
+        ValueError, match=f"^{path}: .* got encoder.encoder.layer.1.*too"
+    ):
+        ChainForTokenClassification.from_pretrained(tmp_path)
+    for count in (0, -1, True, 1.5):
+        edited(tmp_path / "config.json", "encoder", num_hidden_layers=count)
+        with pytest.raises(ValueError, match="num_hidden_layers: expected 1 or more"):
+            ChainForTokenClassification.from_pretrained(tmp_path)
+
+
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize(
+    "listed", [{}, [], 5, {"x": 5}, {"x": "../../x.safetensors"}, {"x": "none"}]
+)
+def test_an_index_names_files_of_its_folder(listed, chain, encoder, tmp_path):
+    (tmp_path / "x.safetensors").write_bytes(
+        (encoder / "model.safetensors").read_bytes()
+    )
+    chain.save_pretrained(tmp_path / "a/chain")
+    write_encoder(tmp_path / "a/encoder")
+    for name, given in (("chain", {}), ("encoder", {"id2label": LABELS})):
+        place = tmp_path / "a" / name
+        (place / "model.safetensors").unlink()
+        index = place / "model.safetensors.index.json"
+        index.write_text(json.dumps({"weight_map": listed}))
+        with pytest.raises(ValueError, match=f"^{place}.*: expected .*, got"):
+            ChainForTokenClassification.from_pretrained(place, **given)
+    with pytest.raises(ValueError, match=f"{place}.*: expected .*, got"):
+        Encoder.pretrained(place)
+
+
+FIELDS = {
+    "an act": ({"hidden_act": "os.system"}, "expected an encoder that"),
+    "no layers": ({"num_hidden_layers": 0}, "num_hidden_layers: expected 1 or more"),
+    "fewer": ({"vocab_size": -1}, "vocab_size: expected 1 or more, got -1"),
+    "width": ({"hidden_size": 10**12}, "hidden_size: expected at most"),
+    "a label": ({"num_labels": 10**9}, None),
+    "a text": ({"num_labels": "x"}, None),
+    "labels": ({"id2label": [[1]], "label2id": 3}, None),
+    "names": ({"__class__": "x", "to_dict": 3, "sub_configs": {"a": 1}}, None),
+}
+
+
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize("fields", FIELDS)
+def test_a_plain_encoder_takes_bounded_fields_only(fields, tmp_path):
+    changes, message = FIELDS[fields]
+    place = write_encoder(tmp_path)
+    edited(place / "config.json", **changes)
+    if message is None:
+        found = ChainForTokenClassification.from_pretrained(place, id2label=LABELS)
+        assert found.config.labels == LABELS
+        Encoder.pretrained(place)
+        return
+    with pytest.raises(ValueError, match=f"^{place}/config.json: {message}"):
+        ChainForTokenClassification.from_pretrained(place, id2label=LABELS)
+    with pytest.raises(ValueError, match=f"^encoder: .*{message}"):
+        Encoder.pretrained(place)
+
+
+@pytest.mark.parametrize("lie", ["no header", "half of one", "a header of a terabyte"])
+def test_files_of_a_plain_encoder_are_safetensors(lie, tmp_path):
+    path = write_encoder(tmp_path) / "model.safetensors"
+    path.write_bytes(HEADERS[lie])
+    with pytest.raises(ValueError, match=f"^{path}: expected safetensors, got"):
+        ChainForTokenClassification.from_pretrained(tmp_path, id2label=LABELS)
+    path.rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"expected a file 'model.safetensors'"):
+        ChainForTokenClassification.from_pretrained(tmp_path, id2label=LABELS)
 
 
 def header_end(header):
