@@ -29,6 +29,8 @@ from smoothsp.layers import LinearChain, LossName
 __all__ = ["ChainConfig", "ChainForTokenClassification", "ChainOutput", "encode_words"]
 
 IGNORED = -100
+# characters of a value in a message
+LONGEST = 60
 SPECIAL, INSIDE, FIRST = range(3)
 # how tokenizers that are no WordPiece write that there was a blank before a sub-word
 BLANKS = ("▁", "Ġ")
@@ -91,11 +93,11 @@ class ChainConfig(transformers.PretrainedConfig):  # type: ignore[misc]
         if structured_loss not in known:
             raise ValueError(
                 f"structured_loss: expected one of {', '.join(known)}, got "
-                f"{structured_loss!r}"
+                f"{_shown(structured_loss)}"
             )
         if not isinstance(constrained, bool):
             raise ValueError(
-                f"constrained: expected True or False, got {constrained!r}"
+                f"constrained: expected True or False, got {_shown(constrained)}"
             )
         if isinstance(encoder, dict):
             encoder = encoder_config.configuration(encoder, "encoder")
@@ -193,7 +195,9 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
     ``from_pretrained`` with a plain encoder reads from the tokenizer's vocabulary which
     sub-words begin a word. It stores them in the buffer ``roles``.
 
-    Loading never runs code from a folder or repository, and unpickles tensors only.
+    Loading never runs code from a folder or repository, and unpickles tensors only. A
+    saved chain that asks for code is refused; such fields of an encoder, as many on the
+    hub have, are ignored.
 
     Examples
     --------
@@ -291,6 +295,7 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
         if not isinstance(config, ChainConfig):
             return cls._over(name, tokenizer, config, hub, options)
         if Path(name).is_dir():
+            _require_no_code(Path(name))
             _require_weights(Path(name), config)
         del options["trust_remote_code"]
         found = super().from_pretrained(
@@ -577,8 +582,20 @@ def _require_known(found: Mapping[str, Any], place: str) -> None:
     if dtype is not None and dtype not in encoder_config.DTYPES:
         raise ValueError(
             f"{place}: dtype: expected one of {', '.join(encoder_config.DTYPES)}, got"
-            f" {dtype!r}"
+            f" {_shown(dtype)}"
         )
+
+
+def _require_no_code(place: Path) -> None:
+    """Raise if a tokenizer beside a chain asks for code, which no tokenizer needs."""
+    path = place / "tokenizer_config.json"
+    found = json_of(path) if path.is_file() else {}
+    for key in ("auto_map", "custom_pipelines", "trust_remote_code"):
+        if found.get(key):
+            raise ValueError(
+                f"{path}: {key}: expected a tokenizer without code, got"
+                f" {_shown(found[key])}; remove it if you trust the rest"
+            )
 
 
 def _require_encoder(place: Path, about: Any) -> None:
@@ -614,28 +631,36 @@ def _numbered(
             numbers = {int(n): label for n, label in pairs}
     except (AttributeError, TypeError, ValueError) as error:
         raise ValueError(
-            f"id2label: expected labels by number, got {id2label or label2id!r}"
+            f"id2label: expected labels by number, got {_shown(id2label or label2id)}"
         ) from error
     names = [numbers.get(n) for n in range(len(numbers))]
     if not all(isinstance(label, str) for label in names) or not names:
         raise ValueError(
             f"id2label: expected strings for 0 to {max(len(names) - 1, 0)}, got"
-            f" {numbers!r}"
+            f" {_shown(numbers)}"
         )
     by_label = {label: n for n, label in enumerate(names)}
     if len(by_label) < len(names):
         twice = next(label for n, label in enumerate(names) if by_label[label] != n)
-        raise ValueError(f"id2label: expected each label once, got {twice!r} twice")
+        raise ValueError(
+            f"id2label: expected each label once, got {_shown(twice)} twice"
+        )
     if label2id is not None and dict(label2id) != by_label:
         raise ValueError(
-            f"label2id: expected {by_label}, the inverse of id2label, got"
-            f" {dict(label2id)}"
+            f"label2id: expected {_shown(by_label)}, the inverse of id2label, got"
+            f" {_shown(label2id)}"
         )
     if num_labels is not None and num_labels != len(names):
         raise ValueError(
-            f"num_labels: expected {len(names)} as in id2label, got {num_labels}"
+            f"num_labels: expected {len(names)} as in id2label, got"
+            f" {_shown(num_labels)}"
         )
     return {"id2label": dict(enumerate(names)), "label2id": by_label}
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 def _of_partial(name: LossName) -> nn.Module:
@@ -666,7 +691,7 @@ def _rules(config: ChainConfig) -> constraints.Constraints | None:
     try:
         return constraints.bio(labels)
     except ValueError as error:
-        why = str(error).removeprefix("labels: ").partition(";")[0]
+        why = str(error).removeprefix("labels: ").partition(";")[0][:200]
         raise ValueError(
             f"id2label: {why}. Remove the label, or pass constrained=False to allow "
             "every order of labels"

@@ -358,6 +358,24 @@ def test_labels_that_contradict_each_other_are_named(given, message, encoder):
 
 
 @pytest.mark.parametrize(
+    "given",
+    [
+        {"id2label": dict.fromkeys(range(1, 501), "O")},
+        {"id2label": ["O" * 10**4] * 2},
+        {"id2label": "O" * 10**4},
+        {"id2label": [f"B-{n}" for n in range(500)], "label2id": {"O": 0}},
+        {"id2label": ["O"], "num_labels": "x" * 10**4},
+        {"id2label": ["O"], "structured_loss": "x" * 10**4},
+        {"id2label": ["O", "B-PER", "x" * 10**4]},
+    ],
+)
+def test_long_values_are_cut_in_messages(given, encoder):
+    with pytest.raises(ValueError, match=": ") as caught:
+        over(encoder, **given)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
     "labels",
     [
         ["O", "b-per", "i-per"],

@@ -145,6 +145,8 @@ class Encoder(nn.Module):
         if not isinstance(about, dict):
             found = type(about).__name__
             raise ValueError(f"encoder: expected a JSON object, got {found}")
+        known = {"model", "longest", "padding", "mixed", "context"}
+        encoder_config.require_known(about, "encoder", known, "smoothsp encoder")
         sizes: dict[str, Any] = {
             name: about.get(name) for name in ("longest", "padding", "context")
         }

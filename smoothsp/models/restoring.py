@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from smoothsp import encoder_config
 from smoothsp.json_files import as_json
 from smoothsp.models import files
 from smoothsp.models.encoder import Encoder
@@ -22,6 +23,8 @@ VOCABULARY, TOKENIZER = "vocabulary.json", "tokenizer.json"
 VERSION = 1
 # of integers that torch takes
 MOST_BUCKETS, MOST_LAYERS = 2**48, 1024
+FIELDS = {"about", "encoder", "format", "labels", "scheme", "sizes", "structure"}
+FIELDS |= {"tokenizer", "version"}
 Network = TypeVar("Network", bound=nn.Module)
 Build = Callable[[Mapping[str, Any], Vocabulary, list[str], Encoder | None], Network]
 
@@ -56,6 +59,7 @@ def restored(
     ``build`` makes the network of ``config``, with weights of any values.
     """
     path = place / files.CONFIG
+    encoder_config.require_known(config, str(path), FIELDS, str(config.get("format")))
     for name in (WEIGHTS, VOCABULARY):
         if name not in content:
             raise ValueError(f"{path}: expected the checksum of {name}, got none")

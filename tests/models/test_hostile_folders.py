@@ -156,6 +156,25 @@ def test_a_folder_that_asks_for_more_is_refused_by_file_and_field(
 
 
 @pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize("name", ["auto_map", "custom_pipelines", "trust_remote_code"])
+def test_nothing_beside_the_encoder_asks_for_code(name, tagger, chain, tmp_path):
+    for keys in ((), ("encoder",)):
+        tagger.save(tmp_path / "tagger")
+        path = tmp_path / "tagger/config.json"
+        edited(path, *keys, **{name: CODE})
+        with pytest.raises(ValueError, match=f"^{path}: .*{name}: expected fields of"):
+            load(tmp_path / "tagger", "cpu")
+    chain.save_pretrained(tmp_path / "chain")
+    path = tmp_path / "chain/tokenizer_config.json"
+    path.write_text(json.dumps({name: CODE}))
+    with pytest.raises(ValueError, match=f"^{path}: {name}: expected a tokenizer with"):
+        ChainForTokenClassification.from_pretrained(tmp_path / "chain")
+    path.write_text("[]")
+    with pytest.raises(ValueError, match=f"^{path}: expected a JSON object, got list"):
+        ChainForTokenClassification.from_pretrained(tmp_path / "chain")
+
+
+@pytest.mark.usefixtures("no_network")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
