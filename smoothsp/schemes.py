@@ -195,7 +195,7 @@ def _written(spans: Sequence[Span], length: int, scheme: Scheme) -> list[str]:
 
 
 class Notation(NamedTuple):
-    """How tags are written: ``B-PER``, ``b_per``, ``PER:B``, or only types (IO)."""
+    """Way to write tags: ``B-PER``, ``b_per``, ``PER:B``, or only types (IO)."""
 
     separator: str = "-"
     """Between prefix and type."""
