@@ -14,7 +14,7 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, takewhile
+from itertools import chain, dropwhile, takewhile
 from pathlib import Path
 
 from corpora import conllu_rows, formats
@@ -398,21 +398,34 @@ class Form:
     def _notes(self, lines: Sequence[str]) -> frozenset[str]:
         """Lines that look like words, of which they have as many columns, but are not.
 
-        A comment such as ``# doc1`` has no tag that a word has; the word # has one.
+        A comment such as ``# doc1`` is parted by a blank, and stands above sentences
+        only. It has no tag that a word has, nor one that looks like them.
         """
         several = self.width > 1 and self.word == 0 and not (self.numbered or self.key)
-        if self.tag is None or not several or self.header:
+        if self.tag is None or not several or self.header or self.by != " ":
             return frozenset()
         alike = {x: row for x in lines if COMMENT.match(x)
                  if len(row := cells(x, self.by)) == self.width}  # fmt: skip
         if not alike:
             return frozenset()
         rows = (cells(x, self.by) for x in lines if not COMMENT.match(x))
-        tags = {row[self.tag] for row in rows if len(row) == self.width} | {"O", "#"}
+        tags = {row[self.tag] for row in rows if len(row) == self.width}
+        capitals = not any(TYPED.fullmatch(x) or x != x.upper() for x in tags)
+        inside = {
+            x
+            for _, block in blocks(lines)
+            for x in dropwhile(COMMENT.match, block)
+            if x in alike
+        }
         return frozenset(
             x
             for x, row in alike.items()
-            if row[self.tag] not in tags and not TYPED.fullmatch(row[self.tag])
+            if (tag := row[self.tag]) not in tags | {"O", "#"}
+            and x not in inside
+            and not TYPED.fullmatch(tag)
+            and not (
+                capitals and (tag.isalpha() or not tag.isalnum()) and tag == tag.upper()
+            )
         )
 
     def _blocks(self, lines: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:

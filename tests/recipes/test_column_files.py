@@ -599,6 +599,19 @@ def test_a_comment_of_as_many_columns_is_no_word(write):
         assert read(write(content)).sentences[1].words == ["#", "met"]
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "#\tnum\n5\tcd\nkg\tnn\n",
+        "# SYM\n1 NUM\nfan NOUN\n",
+        "# sym\n1 num\nfan noun\n\nthe num\n# sym\n",
+    ],
+)
+def test_a_sign_that_begins_a_sentence_is_a_word(content, write):
+    assert read(write(content)).sentences[0].words[0] == "#"
+    assert found(write(content))[0][0] == "#"
+
+
 @pytest.mark.parametrize("space", ["\u00a0", "\u3000", "\u2003"])
 def test_other_white_space_is_a_word_in_every_reader(space, write):
     for name, content in {
