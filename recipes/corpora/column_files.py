@@ -769,7 +769,8 @@ def _of_json(lines: Sequence[str], tagged: bool) -> Iterator[Found]:
             also = f", and {', '.join(TAGS[:-1])} or {TAGS[-1]}" if tagged else ""
             yield (
                 f"line {number}: expected an object with {' or '.join(WORDS)}{also},"
-                f" lists of strings of which none is empty, got {line.strip()[:60]!r}"
+                f" lists of strings of which none is empty or has a"
+                f" character that is no text, got {line.strip()[:60]!r}"
             )
         elif not tagged:
             yield Sentence(words, []), [number] * len(words)
@@ -790,5 +791,7 @@ def _of_names(row: object, names: tuple[str, ...]) -> object:
 
 def _are_strings(value: object) -> bool:
     strings = isinstance(value, list) and all(isinstance(x, str) and x for x in value)
-    # half of a surrogate pair is no text
-    return strings and not any(0xD800 <= ord(c) < 0xE000 for x in value for c in x)
+    # nor is half of a surrogate pair text
+    return strings and not any(
+        c == "\0" or 0xD800 <= ord(c) < 0xE000 for x in value for c in x
+    )

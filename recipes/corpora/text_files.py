@@ -10,7 +10,13 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO
 
-UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+# That of UTF-32 comes first, since one of UTF-16 is its beginning.
+MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
 GZIP = b"\x1f\x8b"
 # What surrogateescape makes of a byte that is no UTF-8, and all else beyond ASCII.
 NO_UTF_8 = re.compile("[\udc80-\udcff]")
@@ -111,14 +117,16 @@ def lines_of(
 ) -> list[str]:
     """Lines of a text, which gzip may have compressed.
 
-    Without an encoding the text is UTF-8, UTF-16 if it begins with a byte order mark of
-    it, or else latin-1, with a message. Bytes that are no UTF-8 in a text that
-    otherwise is are an error; if not ``strict`` they are left as surrogates, which
+    Without an encoding the text is UTF-8, UTF-16 or UTF-32 if it begins with a byte
+    order mark of it, or else latin-1, with a message. Bytes that are no UTF-8 in a text
+    that otherwise is are an error; if not ``strict`` they are left as surrogates, which
     ``bad_byte`` finds.
     """
     content = unpacked(content, name, LONGEST_LINE)
-    if encoding is None and content.startswith(UTF_16):
-        encoding = "utf-16"
+    if encoding is None:
+        encoding = next(
+            (x for mark, x in MARKS.items() if content.startswith(mark)), None
+        )
     if encoding is not None:
         try:
             text = content.decode(encoding).removeprefix("\ufeff")
@@ -130,6 +138,12 @@ def lines_of(
         text = _utf_8(content, name)
     # Not str.splitlines: words may hold U+2028 and its like.
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    if "\0" in text:
+        number = next(n for n, line in enumerate(lines, 1) if "\0" in line)
+        raise ValueError(
+            f"{name}, line {number}: expected text, got the byte 0x00. Is it another"
+            " kind of file?"
+        )
     if strict and NO_UTF_8.search(text):
         number, wrong = next(
             (n, bad) for n, line in enumerate(lines, 1) if (bad := bad_byte(line))
@@ -139,12 +153,6 @@ def lines_of(
 
 
 def _utf_8(content: bytes, name: str | Path) -> str:
-    if b"\0" in content:
-        number = content[: content.index(b"\0")].count(b"\n") + 1
-        raise ValueError(
-            f"{name}, line {number}: expected text, got the byte 0x00. Is it another"
-            " kind of file?"
-        )
     text = content.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
     wrong = len(NO_UTF_8.findall(text))
     # letters of latin-1 seldom look like UTF-8

@@ -120,6 +120,7 @@ CHANGES = {
     "a pair": lambda x: x.replace("Orla", "# id = 1\nOrla"),
     "compressed": lambda x: gzip.compress(x.encode()),
     "UTF-16": lambda x: x.encode("utf-16"),
+    "UTF-32": lambda x: x.encode("utf-32"),
 }
 
 
@@ -247,6 +248,7 @@ ROWS = [line + "\n" for line in CONLLU_LINES]
         (GERMEVAL.replace("left", " "), "line 3: expected a word in column 2"),
         (b"a\tO\n\xc3\xa9\tO\n\xe9\tO\n", "line 3: expected UTF-8, got the byte 0xe9"),
         (b"a O\n\0 O\n", "line 2: expected text, got the byte 0x00. Is it another kin"),
+        ("a O\n\0 O\n".encode("utf-16"), "line 2: expected text, got the byte 0x00"),
         (b"\x1f\x8bno", "corpus.txt: expected a whole gzip file"),
         (b"\xff\xfea", "corpus.txt: expected text in utf-16"),
         ("", "corpus.txt: expected at least one sentence, got none. Is this"),
@@ -394,6 +396,10 @@ def test_json_lines_are_read(write, names, ending):
         ),
         ('{"words": ["a"], "tags": ["_"]}', "line 1: expected a tag.*, got '_'"),
         ('{"words": ["", "b"], "tags": ["O", "O"]}', "strings of which none is empty"),
+        (
+            '{"words": ["a\\u0000"], "tags": ["O"]}',
+            "line 1: .* or has a character that is no text, got",
+        ),
         (
             '{"words": ["\\ud83d"], "tags": ["O"]}',
             "line 1: expected an object with word",
