@@ -269,7 +269,7 @@ def notation_of(tags: Iterable[str]) -> Notation:
     ``B-PER`` and ``O`` unless at least half of the tags that are not outside have
     another separator (``_ : / | .``), the prefix behind the type, or small letters.
     Outside may be ``o`` or ``0`` if there is no ``O``. Types without prefixes (IO) are
-    recognised if ``O`` is at least one tag in five.
+    recognised if outside is at least one tag in five.
 
     Parameters
     ----------
@@ -299,8 +299,10 @@ def notation_of(tags: Iterable[str]) -> Notation:
         if outside != "O" and (counts.keys() <= LOWER or counts.keys() <= ROLES.keys()):
             return Notation(lower=counts.keys() <= LOWER, outside=outside)
         bare = any(tag in ROLES or not tag[:1].isalpha() for tag in counts)
-        if outside == "O" and not bare and 5 * away >= away + counts.total():
-            return Notation(only_types=True)
+        # one letter each, such as n, v and o, is rather a part of speech
+        bare |= outside != "O" and any(len(tag) == 1 for tag in counts)
+        if not bare and 5 * away >= away + counts.total():
+            return Notation(outside=outside, only_types=True)
     return USUAL
 
 

@@ -188,3 +188,18 @@ def test_tags_of_another_notation_stay_as_they_are():
         assert notation.normalise("B_PER") == "B-PER"
         assert notation.normalise(odd) == odd
     assert str(schemes.notation_of(["per_b", "o"])) == "type_b and o"
+
+
+@pytest.mark.parametrize("tags", ["PER LOC 0 0", "per o o", "PER PER O"])
+def test_types_without_prefixes_have_any_tag_outside(tags):
+    notation = schemes.notation_of(tags.split())
+    assert (notation.only_types, notation.outside) == (True, tags[-1])
+    assert [notation.write(notation.normalise(x)) for x in tags.split()] == tags.split()
+    assert notation.normalise(tags[-1]) == "O"
+
+
+@pytest.mark.parametrize(
+    "tags", ["n v o o", "0 1 1 2", "NN1 0 VV0 NN1 NN1 JJ", "Q0 0 ,"]
+)
+def test_parts_of_speech_are_not_types_of_spans(tags):
+    assert schemes.notation_of(tags.split()) == schemes.USUAL

@@ -698,8 +698,9 @@ def _are_spans(values: Sequence[str], unknown: str | None) -> bool:
         counts.pop(nothing, None)
     if len(counts) <= MOST_TAGS:
         notation = schemes.notation_of(counts.elements())
-        if notation.only_types and max(counts.values()) < 2:
-            # a line of text may end in O
+        types = (n for x, n in counts.items() if x != notation.outside or x == "O")
+        if notation.only_types and max(types) < 2:
+            # a line of text may end in O, several in 0
             return False
         own = Counter[str]()
         for tag, times in counts.items():

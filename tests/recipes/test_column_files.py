@@ -430,6 +430,10 @@ def found(path):
         ("Orla\tB-PER\nleft\tO\n\nO\tO\n", [["Orla", "left"], ["O"]]),
         ("take vitamin C\ntake vitamin D\n", [["take", "vitamin", x] for x in "CD"]),
         ("vitamin O\nis left\n", [["vitamin", "O"], ["is", "left"]]),
+        (
+            "goals 0\nfouls 0\nis left\n",
+            [["goals", "0"], ["fouls", "0"], ["is", "left"]],
+        ),
         ("He sent an E-Mail\n", [["He", "sent", "an", "E-Mail"]]),
         ("\n-DOCSTART-\n\nOrla\n-DOCSTART-\nleft\n", [["Orla"], ["left"]]),
         (
@@ -507,6 +511,8 @@ PERSON = [["Ada", "Wren", "met", "Bob"], [["B-PER", "I-PER", "O", "B-PER"]]]
         (["B_PER", "I_PER", "O", "B_PER"], "scheme BIO, written as B_TYPE and O"),
         (["B:PER", "I:PER", "0", "B:PER"], "scheme BIO, written as B:TYPE and 0"),
         (["PER", "PER", "O", "PER"], "scheme IOB1, written as types without prefixes"),
+        (["PER", "PER", "0", "PER"], "scheme IOB1, written as types without prefixes"),
+        (["PER", "PER", "o", "PER"], "scheme IOB1, written as types without prefixes"),
     ],
 )
 def test_tags_are_normalised_and_written_back(tags, written, write, capsys):
