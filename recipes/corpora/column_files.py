@@ -242,6 +242,8 @@ def words_in(lines: Sequence[str], name: str, layout: Layout = AS_USUAL) -> File
             return _texts(lines)
         said, found, tagged = str(form), form.sentences(lines), form.in_scheme
     print(f"{name}: read as {said}", file=sys.stderr)
+    if not found:
+        raise ValueError(f"{name}: expected at least one sentence, got none")
     scheme, notation = None, schemes.USUAL
     if tagged:
         found, notation = _normalised(found, layout.unknown)
@@ -597,12 +599,50 @@ def form_of(name: str | Path, lines: Sequence[str], layout: Layout = AS_USUAL) -
     # a plain part of speech ends each line
     alike = len(data) > 1 == len(counts)
     sure |= alike and all(map(PARTS_OF_SPEECH.fullmatch, {*columns[-1]}))
+    if width == 1:
+        _refuse_other_spaces(name, data)
+    elif (
+        str(name).removesuffix(".gz").endswith(".csv")
+        and not (plus or strict or tag is None)
+        and _begin_with_name(columns[tag], layout.unknown)
+    ):
+        raise formats.no_header(name, data[0][1])
     if tabs and not strict and columns and sure:
         _refuse_sentences(name, line, word, columns[word])
     return Form(
         kind, names, width, line, by, numbered, strict, word, tag, key,
         tag in spans or key is not None, not sure, spans,
     )  # fmt: skip
+
+
+def _refuse_other_spaces(name: str | Path, data: Sequence[tuple[int, str]]) -> None:
+    """White space but tabs and blanks parts no columns, though it looks as if."""
+    rows = [line.split() for _, line in data]
+    several = all(len(row) > 1 for row in rows)
+    if several and _look_like_tags([row[-1] for row in rows]):
+        number, line = data[0]
+        space = next(c for c in line.strip() if c.isspace())
+        raise ValueError(
+            f"{name}, line {number}: expected columns parted by tabs or blanks, got"
+            f" U+{ord(space):04X} in {line.strip()[:60]!r}. Write a tab for it"
+        )
+
+
+def _begin_with_name(tags: Sequence[str], unknown: str | None) -> bool:
+    """Is the first of them the name of a column that nothing else tells of?"""
+    first, *others = tags
+    if first in (unknown, MISSING, "", *EXTRA, *others):
+        return False
+    if _are_spans(others, unknown):
+        return not (schemes.notation_of(others).only_types or _are_spans([first], None))
+    return first != first.upper() and _look_like_tags(others)
+
+
+def _look_like_tags(values: Sequence[str]) -> bool:
+    """Are most of them the tags of spans, or all of them parts of speech?"""
+    return bool(values) and (
+        _are_spans(values, None) or all(map(PARTS_OF_SPEECH.fullmatch, values))
+    )
 
 
 def _of_table(
@@ -773,13 +813,13 @@ def _of_json(lines: Sequence[str], tagged: bool) -> Iterator[Found]:
                 f" lists of strings of which none is empty or has a"
                 f" character that is no text, got {line.strip()[:60]!r}"
             )
-        elif not tagged:
-            yield Sentence(words, []), [number] * len(words)
-        elif len(words) != len(tags):
+        elif isinstance(tags, list) and len(words) != len(tags):
             yield (
                 f"line {number}: expected a tag for each word, got {len(words)} words"
                 f" and {len(tags)} tags"
             )
+        elif not tagged:
+            yield Sentence(words, []), [number] * len(words)
         elif words:
             yield Sentence(words, tags), [number] * len(words)
 

@@ -100,12 +100,17 @@ def separator(name: str | Path, lines: Sequence[str]) -> str:
             if width > 1 and 2 * times > len(lines):
                 return by
     if str(name).removesuffix(".gz").endswith(".csv"):
-        raise ValueError(
-            f"{name}, line 1: expected a table with a header such as word,tag or"
-            f" sentence_id,word,tag, got {lines[0][:60]!r}. Name its columns, or give"
-            " plain text another ending than .csv"
-        )
+        raise no_header(name, lines[0])
     return " "
+
+
+def no_header(name: str | Path, line: str) -> ValueError:
+    """The error of a table of which nothing tells what its columns are."""
+    return ValueError(
+        f"{name}, line 1: expected a table with a header such as word,tag or"
+        f" sentence_id,word,tag, got {line[:60]!r}. Name its columns, or give plain"
+        " text another ending than .csv"
+    )
 
 
 def cells(line: str, by: str) -> list[str]:

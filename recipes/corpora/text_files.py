@@ -21,6 +21,8 @@ GZIP = b"\x1f\x8b"
 # What surrogateescape makes of a byte that is no UTF-8, and all else beyond ASCII.
 NO_UTF_8 = re.compile("[\udc80-\udcff]")
 BEYOND_ASCII = re.compile("[\x80-\ud7ff\ue000-\U0010ffff]")
+# By which a spreadsheet is told how a table is separated.
+SEPARATOR = re.compile('"?sep=."?', re.IGNORECASE)
 LINE_END = re.compile(rb"[\r\n]")
 # Bytes of a line, far above those of sentences, and of a whole text.
 LONGEST_LINE, LARGEST = 2**20, 2**30
@@ -138,6 +140,8 @@ def lines_of(
         text = _utf_8(content, name)
     # Not str.splitlines: words may hold U+2028 and its like.
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    if str(name).removesuffix(".gz").endswith(".csv") and SEPARATOR.fullmatch(lines[0]):
+        lines[0] = ""
     if "\0" in text:
         number = next(n for n, line in enumerate(lines, 1) if "\0" in line)
         raise ValueError(

@@ -477,6 +477,10 @@ def test_a_line_that_cannot_be_read_leaves_the_others(write):
     assert lines.bad[0].startswith(
         "line 2: expected an object with words or tokens, li"
     )
+    tagged = read_words(write('{"words": ["a"], "tags": ["O", "O"]}', "a.jsonl"))
+    assert tagged.bad == [
+        "line 1: expected a tag for each word, got 1 words and 2 tags"
+    ]
 
 
 def test_no_words_are_refused(write, monkeypatch):
@@ -548,6 +552,7 @@ TABLES = {
     "pandas.csv": ",sentence_id,words,labels\n0,4,Orla,B-PER\n1,4,left,O\n"
     '2,5,"1,000",O\n3,5,"""",O\n',
     "semicolons.csv": 'token;ner_tag\nOrla;B-PER\nleft;O\n;\n1,000;O\n";O\n',
+    "excel.csv": 'sep=;\ntoken;ner_tag\nOrla;B-PER\nleft;O\n;\n1,000;O\n";O\n',
     "tabs.tsv": 'token\tner\nOrla\tB-PER\nleft\tO\n\n1,000\tO\n""""\tO\n',
     "reversed.tsv": 'LABEL\tToken\nB-PER\tOrla\nO\tleft\n\nO\t1,000\nO\t"\n',
     "blanks.txt": 'word pos ner\nOrla N B-PER\nleft V O\n\n1,000 N O\n" N O\n',
@@ -576,6 +581,10 @@ def test_tables_are_read_by_their_header(name, write, capsys):
         ("a.txt", "T1\tPER 0 3\tAda\n", "got brat standoff, which"),
         ("a.txt", "<?xml version='1.0'?>\n<a/>\n", "got XML or HTML, which is not r"),
         ("a.csv", "Ada left.\nShe met Bob.\n", "line 1: expected a table with a h"),
+        ("a.csv", "foo,bar\nAda,B-PER\n", "line 1: expected a table with .* 'foo,bar'"),
+        ("a.csv", "foo,bar\nAda,NNP\n", "line 1: expected a table with .* 'foo,bar'"),
+        ("a.csv", "word,tag\n", "a.csv: expected at least one sentence, got none"),
+        ("a.txt", "Ada\u00a0B-PER\n", r"line 1: expected col.* U\+00A0 in 'Ada"),
         ("a.csv", 'token,tag\n"Ada met","O O"\n', "line 2: expected one word a line"),
         ("a.tsv", "1\tAda met Bob\n2\tShe left\n", "line 1: expected one word a li"),
     ],
@@ -622,6 +631,12 @@ def test_a_comment_of_as_many_columns_is_no_word(write):
 def test_a_sign_that_begins_a_sentence_is_a_word(content, write):
     assert read(write(content)).sentences[0].words[0] == "#"
     assert found(write(content))[0][0] == "#"
+
+
+@pytest.mark.parametrize("tags", ["PER O O LOC LOC", "-LRB- NN VB", "O B-X", "_ NN"])
+def test_tables_without_a_header_begin_with_any_tag(tags, write):
+    content = "".join(f"a,{tag}\n" for tag in tags.split())
+    assert found(write(content, "a.csv")) == [["a"] * len(tags.split())]
 
 
 @pytest.mark.parametrize("space", ["\u00a0", "\u3000", "\u2003"])
