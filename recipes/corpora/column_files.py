@@ -586,7 +586,10 @@ def form_of(name: str | Path, lines: Sequence[str], layout: Layout = AS_USUAL) -
     # of text few lines have equally many words, and end in tags
     columns_all = width > 1 and 2 * counts[width] >= len(data)
     said = layout.column is not None or layout.word_column is not None
-    sure = said or numbered or bool(names and plus) or by in ",;"
+    sure = said or numbered or bool(names and plus)
+    # a line of text may have a comma
+    table = str(name).removesuffix(".gz").endswith((".csv", ".tsv"))
+    sure |= by in ",;" and (table or bool(spans))
     # text may be indented
     sure |= 2 * sum("\t" in x.strip() for _, x in data) > len(data) > 0
     sure |= columns_all and bool(spans) and (tabs or width == 2 or len(data) > 1)

@@ -443,6 +443,9 @@ def found(path):
         ("#1 fan\nit is\n", [["#1", "fan"], ["it", "is"]]),
         ("1\tOrla\n2\tleft\n\n1\tNo\n", [["Orla", "left"], ["No"]]),
         ("Orla\tNNP\nleft\tVBD\n", [["Orla", "left"]]),
+        ("Orla,NNP\nleft,VBD\n", [["Orla", "left"]]),
+        ("Orla;B-PER\nleft;O\n", [["Orla", "left"]]),
+        ("Hello,Ada\nYes,Bob\n", [["Hello,Ada"], ["Yes,Bob"]]),
         ("Orla NNP\nleft VBD\n\nno UH\nno UH\n", [["Orla", "left"], ["no", "no"]]),
         (
             "Orla Holm\n\nTarn Wren\n\nAda Orr\n",
