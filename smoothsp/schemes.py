@@ -79,6 +79,9 @@ def detect(sentences: Iterable[Sequence[str | None]]) -> Scheme | Literal["plain
         for tag in tags:
             counts[tag] += times
     del counts["O"], counts[None]
+    for tag in counts:
+        if not isinstance(tag, str):
+            raise TypeError(f"sentences: expected tags as strings or None, got {tag!r}")
     parts = {tag: split(tag) for tag in counts if tag is not None}
     typed = sum(counts[tag] for tag in parts if is_tag(tag) and len(tag) > 1)
     bare = counts.keys() <= ROLES.keys()
@@ -141,6 +144,8 @@ def convert(
 
     Raises
     ------
+    TypeError
+        For a tag that is not a string.
     ValueError
         For an unknown scheme, for a tag that ``source`` does not have, and if
         ``strict`` for one that it would not write at this position.
@@ -153,6 +158,7 @@ def convert(
     >>> convert(["O", "I-PER"], source="BIO", target="BIO", strict=False)
     ['O', 'B-PER']
     """
+    _check_strings(tags)
     for name, value in (("source", source), ("target", target)):
         if value != PLAIN and ALIASES.get(value, value) not in SHAPES:
             known = ", ".join((*SHAPES, *ALIASES, PLAIN))
@@ -183,6 +189,14 @@ def convert(
             found[first : last + 1] = [kind] * (last + 1 - first)
         return found
     return _written(spans, len(tags), named(target))
+
+
+def _check_strings(tags: Sequence[object]) -> None:
+    for position, tag in enumerate(tags):
+        if not isinstance(tag, str):
+            raise TypeError(
+                f"tags: expected strings, got {tag!r} at position {position}"
+            )
 
 
 def _written(spans: Sequence[Span], length: int, scheme: Scheme) -> list[str]:
@@ -284,6 +298,8 @@ def notation_of(tags: Iterable[str]) -> Notation:
     >>> notation.write("B-LOC")
     'b_loc'
     """
+    tags = list(tags)
+    _check_strings(tags)
     counts = Counter(tags)
     outside = next((tag for tag in "Oo0" if counts[tag]), "O")
     away = counts.pop(outside, 0)

@@ -173,6 +173,18 @@ NOTATIONS = {
 }
 
 
+@pytest.mark.parametrize("odd", [None, 1])
+def test_tags_that_are_no_strings_are_refused(odd):
+    message = f"tags: expected strings, got {odd} at position 1"
+    for source, to in (("BIO", "IOB1"), ("plain", "plain")):
+        with pytest.raises(TypeError, match=message):
+            schemes.convert(["O", odd], source=source, target=to)
+    with pytest.raises(TypeError, match=message):
+        schemes.notation_of(["O", odd])
+    with pytest.raises(TypeError, match="sentences: expected tags as strings or None"):
+        schemes.detect([["O", 1]])
+
+
 @pytest.mark.parametrize("tags", NOTATIONS)
 def test_tags_are_read_and_written_as_most_are(tags):
     notation = schemes.notation_of(tags.split())
