@@ -209,7 +209,13 @@ def _written(spans: Sequence[Span], length: int, scheme: Scheme) -> list[str]:
 
 
 class Notation(NamedTuple):
-    """Way to write tags: ``B-PER``, ``b_per``, ``PER:B``, or only types (IO)."""
+    """Way to write tags: B-PER, b_per, PER:B, or only types (IO).
+
+    Examples
+    --------
+    >>> Notation(separator="_", lower=True).normalise("b_PER")
+    'B-PER'
+    """
 
     separator: str = "-"
     """Between prefix and type."""

@@ -42,6 +42,7 @@ MODULES = (
     "smoothsp.linear",
     "smoothsp.linear.features",
     "smoothsp.linear.problems",
+    "smoothsp.linear.scorers",
     "smoothsp.linear.solvers",
 )
 

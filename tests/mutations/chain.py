@@ -174,7 +174,7 @@ _OF_KERNELS = {
     ),
     "entropy of the unlikely only": (
         "chain/cpu/laws",
-        "return where_below(rest, splat(HALF), zero - p * minus_log, zero)",
+        "return where_below(rest, half, zero - q * minus_log, zero - p * log_p)",
         "return zero",
     ),
     "entropy of the last label only": (

@@ -5,9 +5,7 @@ import io
 import json
 import os
 import re
-import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +13,7 @@ import pytest
 from corpora.column_files import Layout, Sentence, read, read_words
 from parsing import conllu
 from runs.failures import Failures
+from tests import programs
 
 WORDS, TAGS = ["Orla", "left", "Holm", "."], ["B-PER", "O", "B-LOC", "O"]
 ONE = [Sentence(WORDS, TAGS)]
@@ -709,12 +708,7 @@ except ValueError as error:
 )
 def test_a_bomb_takes_little_memory_and_is_one_line(kind, message, tmp_path):
     path = bomb(tmp_path, kind)
-    child = subprocess.run(
-        [sys.executable, "-c", CHILD, str(path)],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
+    child = programs.run(sys.executable, "-c", CHILD, path)
     assert re.search(message, child.stdout), child.stderr
     assert child.stdout.count("\n") == 1
 
