@@ -107,18 +107,17 @@ def bio(
             )
     roles = [(schemes.ROLES.get(prefix, prefix), kind) for prefix, kind in parts]
     outside = ("O", "")
+    start = [_may_follow(outside, b, chosen) for b in roles]
     moves = [_may_follow(a, b, chosen) for a in roles for b in roles]
-    found = Constraints(
-        _bools([_may_follow(outside, b, chosen) for b in roles]),
-        _bools(moves).reshape(len(roles), len(roles)),
-        _bools([_may_follow(a, outside, chosen) for a in roles]),
-    )
-    if labels and not (found.start.any() and found.end.any()):
+    end = [_may_follow(a, outside, chosen) for a in roles]
+    if labels and not (any(start) and any(end)):
         known = ", ".join(map(repr, labels))
         raise ValueError(
             f"labels: expected some that may start and end a sequence of {chosen}, "
             f"got {known} with forbidden = {[*forbidden]}"
         )
+    square = _bools(moves).reshape(len(roles), len(roles))
+    found = Constraints(_bools(start), square, _bools(end))
     found.labels = tuple(labels)
     return found
 
