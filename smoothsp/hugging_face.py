@@ -577,8 +577,8 @@ def _require_known(found: Mapping[str, Any], place: str) -> None:
     """Raise for fields of a ``config.json`` that no configuration of a chain has."""
     own = set(inspect.signature(ChainConfig).parameters) - {"others"}
     known = own | set(transformers.PretrainedConfig().to_dict())
-    # a Trainer writes those of its tokenizer
-    known |= {f"{name}_token_id" for name in ("bos", "eos", "pad", "sep")}
+    # a Trainer writes those of its tokenizer, and whether layers keep keys
+    known |= {f"{x}_token_id" for x in ("bos", "eos", "pad", "sep")} | {"use_cache"}
     encoder_config.require_known(found, place, known, ChainConfig.model_type)
     dtype = found.get("dtype")
     if dtype is not None and dtype not in encoder_config.DTYPES:
