@@ -73,7 +73,12 @@ WRONG = [
         torch.ones(1),
         r"shape \(1,\) in place of \(\)",
     ),
-    (("optimizer", "state", 0, "step"), torch.tensor(-1.0), "-1.0"),
+    (("optimizer", "state", 0, "step"), torch.tensor(-1.0), "a negative number"),
+    (
+        ("optimizer", "state", 0, "step"),
+        torch.tensor(1.0, device="meta"),
+        "a tensor without",
+    ),
     (("optimizer", "state", 0, "step"), torch.tensor(1), "torch.int64"),
     (("optimizer", "state", 0, "step"), ABSENT, "no step"),
     (("optimizer", "state", 0, "other"), torch.ones(4, 3), "also 'other'"),
