@@ -204,7 +204,7 @@ def configuration(about: object, place: str, strict: bool = True) -> Any:
     kind = found.pop("model_type")
     try:
         return transformers_of("encoder").CONFIG_MAPPING[kind](**found)
-    # whatever a configuration makes of wrong numbers
+    # configurations raise errors of any kind for wrong numbers
     except Exception as error:
         said = " ".join(str(error).split())[:200]
         raise ValueError(

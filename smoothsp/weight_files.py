@@ -97,7 +97,7 @@ def sketch_of(make: Callable[[], nn.Module], place: str) -> nn.Module:
     try:
         with torch.device("meta"):
             return make()
-    # whatever transformers makes of wrong numbers
+    # transformers raises errors of any kind for wrong numbers
     except Exception as error:
         said = " ".join(str(error).split())[:200]
         raise ValueError(

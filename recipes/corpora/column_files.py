@@ -35,7 +35,7 @@ OBJECT = re.compile(r"\s*[\[{]\s*[{\"]")
 BARE = frozenset("OBIESLUMW")
 # Labels of word pieces and of marks around sentences, which are tags of no word.
 EXTRA = ("X", "[CLS]", "[SEP]", "[PAD]")
-# Parts of speech, by which a column of tags is told from text: UD's and Penn's.
+# Parts of speech of UD and Penn: a column of these is tags, not text.
 PARTS_OF_SPEECH = re.compile(
     "ADJ|ADP|ADV|AUX|CCONJ|DET|INTJ|NOUN|NUM|PART|PRON|PROPN|PUNCT|SCONJ|SYM|VERB"
     "|CC|CD|DT|EX|FW|IN|JJ[RS]?|LS|MD|NNP?S?|PDT|POS|PRP[$]?|RB[RS]?|RP|TO|UH|VB[DGNPZ]?"

@@ -21,7 +21,7 @@ GZIP = b"\x1f\x8b"
 # What surrogateescape makes of a byte that is no UTF-8, and all else beyond ASCII.
 NO_UTF_8 = re.compile("[\udc80-\udcff]")
 BEYOND_ASCII = re.compile("[\x80-\ud7ff\ue000-\U0010ffff]")
-# By which a spreadsheet is told how a table is separated.
+# First line of a spreadsheet that names the separator of its columns.
 SEPARATOR = re.compile('"?sep=."?', re.IGNORECASE)
 LINE_END = re.compile(rb"[\r\n]")
 # Bytes of a line, far above those of sentences, and of a whole text.

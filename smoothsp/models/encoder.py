@@ -162,7 +162,7 @@ class Encoder(nn.Module):
             model = hub.AutoModel.from_config(config, trust_remote_code=False)
             cut = Tokenizer.from_str(tokenizer)
             return cls(model, cut, mixed=mixed, **sizes)
-        # whatever transformers and tokenizers make of wrong numbers
+        # both libraries raise errors of any kind for wrong numbers
         except Exception as error:
             raise ValueError(
                 "encoder: expected one that transformers builds, got "

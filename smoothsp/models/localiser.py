@@ -260,7 +260,7 @@ def _pixels(image: Any, number: int) -> NDArray[np.uint8]:
                 return _in_colour(opened, ImageOps.exif_transpose)
         except FileNotFoundError:
             raise
-        # whatever a decoder makes of damaged bytes
+        # decoders raise errors of any kind for damaged bytes
         except Exception as error:
             raise ValueError(
                 f"images: expected an image, got {os.fspath(image)}, a file that does"
