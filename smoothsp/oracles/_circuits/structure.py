@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from smoothsp.oracles._circuits import questions
+from smoothsp.oracles._circuits.engine import CircuitEngine
 from smoothsp.oracles._circuits.query import Leaves, Query
 from smoothsp.oracles._circuits.topology import Topology
 from smoothsp.oracles._circuits.validation import (
@@ -18,11 +18,11 @@ from smoothsp.oracles._circuits.validation import (
     parts_read,
     validate,
 )
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions import checks, rules
 from smoothsp.oracles._questions.divergences import Divergences
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.read_only import ReadOnly
-from smoothsp.oracles._questions.registration import is_eager_tensor
+from smoothsp.oracles._questions.registration import is_eager, is_eager_tensor
 from smoothsp.oracles._questions.rounding import scaled
 
 Parts = Tensor | tuple[Tensor, ...]
@@ -211,6 +211,11 @@ class CircuitStructure(ReadOnly, Divergences):
             )
         return found
 
+    @property
+    def _engine(self) -> CircuitEngine:
+        """What answers questions about the leaves."""
+        return CircuitEngine(self._leaves(), self._query)
+
     def may_be_infeasible(self, name: str) -> bool:
         """Whether -inf among the potentials ``name`` may leave a row without an output.
 
@@ -314,7 +319,7 @@ class CircuitStructure(ReadOnly, Divergences):
 
     def _exact_score(self, y: Tensor) -> Exact:
         used = self._proved(y)[1]
-        found = questions.score(self._leaves(), used, self._main.dtype)
+        found = rules.score(self._engine, used, self._main.dtype)
         return found if y.dim() > 1 + len(self.shape) else found.squeeze(1)
 
     def _proved(self, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -443,17 +448,15 @@ class CircuitStructure(ReadOnly, Divergences):
             ``(batch, *shape)`` int64, -1 where nothing is labelled.
         """
         values, y = self._best(precise=False)
-        return self._rounded(values.value.squeeze(1)), y
+        return self._rounded(values.value), y
 
     def _exact_decode(self) -> tuple[Exact, Tensor]:
-        values, y = self._best(precise=True)
-        return values.squeeze(1), y
+        return self._best(precise=True)
 
     def _best(self, precise: bool) -> tuple[Exact, Tensor]:
-        """Values ``(batch, 1)`` and outputs of the best, as ``questions.chosen``."""
-        given = self._leaves(), self._query, None, self._main.dtype, precise
-        values, labels = questions.chosen(*given)
-        return values, self.outputs_of(labels).squeeze(1)
+        """Values and outputs of the best; ``precise`` as of ``Engine.best``."""
+        values, labels = rules.best(self._engine, None, self._main.dtype, precise)
+        return values, self.outputs_of(labels.unsqueeze(1)).squeeze(1)
 
     def _rounded(self, value: Tensor) -> Tensor:
         """A value in the dtype of the potentials."""
@@ -486,8 +489,7 @@ class CircuitStructure(ReadOnly, Divergences):
         return self._rounded(values.value), ys, valid
 
     def _exact_decode_topk(self, k: int) -> tuple[Exact, Tensor, Tensor]:
-        given = self._leaves(), self._query, k, self._main.dtype
-        values, labels = questions.chosen(*given)
+        values, labels = rules.best(self._engine, k, self._main.dtype)
         valid = values.value > -torch.inf
         ys = self.outputs_of(labels)
         if is_eager_tensor(valid) and bool(valid.all()):
@@ -514,7 +516,7 @@ class CircuitStructure(ReadOnly, Divergences):
             return self._distinct(checks.count("n", n, self._numbers), generator)
         size, device = (len(self._main), n), self._main.device
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
-        return self.outputs_of(questions.samples(self._leaves(), self._query, seeds))
+        return self.outputs_of(rules.sample(self._engine, seeds))
 
     def _distinct(
         self, n: int, generator: torch.Generator | None
@@ -522,8 +524,8 @@ class CircuitStructure(ReadOnly, Divergences):
         device = self._main.device
         size = (len(self._main),)
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
-        leaves = self._leaves()
-        labels, exist = questions.distinct_samples(leaves, self._query, n, seeds)
+        _require_plain("sample(replace=False)")
+        labels, exist = self._engine.distinct_samples(n, seeds)
         some = exist.reshape(*exist.shape, *[1] * len(self.shape))
         return torch.where(some, self.outputs_of(labels), -1)
 
@@ -542,7 +544,8 @@ class CircuitStructure(ReadOnly, Divergences):
             them; -inf where no output uses a part. Not differentiable.
         """
         name = self._named(name)
-        found = questions.max_marginals(self._leaves(), self._query)
+        _require_plain("max_marginals")
+        found = self._engine.max_marginals()
         return self._of_leaves(found, name, most=True).to(self._main.dtype)
 
     def log_partition(self) -> Float[Tensor, " batch"]:
@@ -553,8 +556,7 @@ class CircuitStructure(ReadOnly, Divergences):
         return self._rounded(self._exact_log_partition().value)
 
     def _exact_log_partition(self) -> Exact:
-        given = self._leaves(), self._query, self._main.dtype
-        return questions.log_partition(*given)
+        return rules.log_partition(self._engine, self._main.dtype)
 
     def marginals(self, name: str | None = None) -> Tensor:
         """Probability of each part, or its expected number of uses. Differentiable.
@@ -571,7 +573,7 @@ class CircuitStructure(ReadOnly, Divergences):
             them.
         """
         name = self._named(name)
-        found = questions.marginals(self._leaves(), self._query)
+        found = list(rules.marginals(self._engine))
         return self._of_leaves(found, name).to(self._main.dtype)
 
     def _named(self, name: str | None) -> str:
@@ -648,16 +650,20 @@ class CircuitStructure(ReadOnly, Divergences):
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
-        found = questions.entropy(self._leaves(), self._query)
-        return found.to(self._main.dtype)
+        return rules.entropy(self._engine).to(self._main.dtype)
 
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""
         allowed = self._leaves().map(
             lambda x: torch.where(x.detach() > -torch.inf, 0.0, -torch.inf).to(x.dtype)
         )
-        dtype = self._main.dtype
-        return questions.log_partition(allowed, self._query, dtype).value.to(dtype)
+        dtype, engine = self._main.dtype, CircuitEngine(allowed, self._query)
+        return rules.log_partition(engine, dtype).value.to(dtype)
+
+
+def _require_plain(name: str) -> None:
+    if not is_eager():
+        raise TypeError(f"{name}: expected a call outside of torch.func and compile")
 
 
 def _checked(

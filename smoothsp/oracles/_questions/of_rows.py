@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from smoothsp.oracles._questions.registration import EagerGradient, is_transformed
-from smoothsp.oracles._questions.transforms import Transformed
+from smoothsp.oracles._questions.old_transforms import Transformed
 
 
 class OfRows:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from smoothsp.oracles._questions.transforms import Transformed
+from smoothsp.oracles._questions.old_transforms import Transformed as OldTransformed
 
 NO_TRANSFORMS = (
     "torch.func: expected no transform inside torch.compile(fullgraph=True); call "
@@ -134,7 +134,7 @@ class Op:
         if torch.compiler.is_compiling():
             # without fullgraph=True, Dynamo calls this function again, not compiling
             raise TypeError(NO_TRANSFORMS)
-        return Transformed.apply(self, *inputs)
+        return OldTransformed.apply(self, *inputs)
 
 
 class EagerGradient(torch.autograd.Function):

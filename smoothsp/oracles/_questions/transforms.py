@@ -25,7 +25,7 @@ class Transformed(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         question, *given = inputs
         ctx.question, ctx.given = question, len(given)
-        if question.gradient is None:
+        if not question.has_gradient:
             ctx.outputs = len(output) if isinstance(output, tuple) else 1
             return
         question.save(ctx, tuple(given), output)
@@ -33,13 +33,15 @@ class Transformed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        if ctx.question.gradient is None:
+        if not ctx.question.has_gradient:
             return (None,) * (1 + ctx.given)
-        return None, *ctx.question.gradient(ctx, *grads)
+        potentials, about = ctx.question.gradient(ctx, *grads)
+        between = (None,) * (ctx.given - len(potentials) - len(about))
+        return None, *potentials, *between, *about
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        if ctx.question.gradient is None:
+        if not ctx.question.has_gradient:
             return (None,) * ctx.outputs
         return ctx.question.tangent(ctx, *tangents[1:])
 
@@ -51,21 +53,15 @@ class Transformed(torch.autograd.Function):
         size, dims = info.batch_size, in_dims[1:]
         if not size:
             return of_none(partial(Transformed.apply, question), dims, inputs)
-        mapped = [dim is not None for dim in dims]
-        axes = [
-            x.dim() - m if isinstance(x, Tensor) else 0
-            for x, m in zip(inputs, mapped, strict=True)
-        ]
-        by_row = question.by_row(axes)
-        pairs = zip(mapped, by_row, strict=True)
-        if any(m and not row for m, row in pairs):
+        by_row = question.by_row(len(inputs))
+        pairs = zip(dims, by_row, strict=True)
+        if any(dim is not None and not row for dim, row in pairs):
             return one_by_one(partial(Transformed.apply, question), size, dims, inputs)
         tensors = [
-            fold(x, dim, size) if row and isinstance(x, Tensor) else x
+            fold(x, dim, size) if row else x
             for x, dim, row in zip(inputs, dims, by_row, strict=True)
         ]
-        many = question.repeated(size)
-        found = Transformed.apply(many, *question.fold(tensors, size))
+        found = Transformed.apply(question.repeated(size), *tensors)
         if isinstance(found, tuple):
             return tuple(unfold(x, size) for x in found), (0,) * len(found)
         return unfold(found, size), 0

@@ -1,0 +1,127 @@
+"""Answers about a circuit, of the loops of the device where the leaves are."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from smoothsp.oracles._circuits import compiled
+from smoothsp.oracles._circuits.loops import loops_for
+from smoothsp.oracles._circuits.query import Leaves, Query
+from smoothsp.oracles._questions.engine import Engine, weighed
+from smoothsp.oracles._questions.question import ENGINES
+from smoothsp.oracles._questions.rules import finite
+
+
+class CircuitEngine(Engine):
+    """Leaves, as potentials, and which item of a circuit answers for which row."""
+
+    name = "circuit"
+
+    def __init__(self, leaves: Leaves, query: Query) -> None:
+        self.leaves, self.query = leaves, query
+        self.potentials, self.own = leaves.every, len(leaves.own)
+
+    @property
+    def loops(self) -> Any:
+        return loops_for(self.leaves)
+
+    def of(self, tensors: Sequence[Tensor]) -> "CircuitEngine":
+        n, m = self.own, len(self.potentials)
+        leaves = Leaves(tuple(tensors[:n]), tuple(tensors[n:m]))
+        return CircuitEngine(leaves, self.query)
+
+    def repeated(self, times: int) -> "CircuitEngine":
+        other = copy.copy(self)
+        other.query = self.query.repeat(times)
+        return other
+
+    def sums(
+        self, wanted: Sequence[bool], dtype: torch.dtype, two: bool = False
+    ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
+        found: tuple[Tensor, Tensor, list[Tensor]] = self.loops.sums(
+            self.leaves, self.query, wanted, dtype
+        )
+        return found
+
+    def weigh(
+        self, weights: Tensor, marginals: Any, wanted: Sequence[bool]
+    ) -> list[Tensor | None]:
+        # loops of a device answer with views of one array
+        if not all(x.is_cpu and x.is_contiguous() for x in marginals):
+            return weighed(weights, marginals, self.own, wanted)
+        found: list[Tensor | None] = []
+        for i, (x, want) in enumerate(zip(marginals, wanted, strict=True)):
+            if not want:
+                found.append(None)
+            elif i < self.own:
+                found.append(compiled.scale_in_place(weights, x))
+            else:
+                found.append(compiled.add_weighted(weights, x))
+        return found
+
+    def covariance(self, along: Sequence[Tensor]) -> list[Tensor]:
+        every = [True] * len(along)
+        given = self.leaves, self.query, Leaves(tuple(along), ()), every
+        moved = self.loops.tangent(*given)[2]
+        return [x.to(self.potentials[0].dtype) for x in moved]
+
+    def entropy(self) -> Tensor:
+        none = [False] * len(self.potentials)
+        given = self.leaves, self.query, self.leaves.map(finite), none
+        value, means, _ = self.loops.tangent(*given)
+        found: Tensor = value - means
+        return found.clamp(min=0).to(self.potentials[0].dtype)
+
+    def best(
+        self, k: int | None, dtype: torch.dtype, precise: bool = False
+    ) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+        if k is None:
+            found = self.loops.choose(self.leaves, self.query, None, dtype, precise)
+            value, exact, labels, parts = (x.squeeze(1) for x in found)
+            return value, exact, labels, parts
+        device = self.potentials[0].device
+        leaves = self.leaves.map(lambda x: x.cpu())
+        found = compiled.choose(leaves, self.query, k, dtype)
+        if device.type == "cpu":
+            return found
+        value, exact, labels, parts = (x.to(device) for x in found)
+        return value, exact, labels, parts
+
+    def outputs_like(self, k: int | None) -> tuple[Tensor, ...]:
+        topology, new = self.query.topology, self.potentials[0].new_empty
+        rows = (len(self.potentials[0]), *([] if k is None else [k]))
+        labels = new((*rows, topology.labels), dtype=torch.int64)
+        return labels, new((*rows, topology.most), dtype=torch.int32)
+
+    def score(
+        self, used: Tensor, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor | None]:
+        found: tuple[Tensor, Tensor] = self.loops.total(self.leaves, used, dtype)
+        return found
+
+    def count(
+        self, weights: Tensor, used: Tensor, wanted: Sequence[bool]
+    ) -> list[Tensor | None]:
+        if weights.device.type != "cpu":
+            return super().count(weights, used, wanted)
+        return compiled.count(weights, used, self.leaves, wanted)
+
+    def sample(self, numbers: Tensor) -> Tensor:
+        leaves = self.leaves.map(lambda x: x.detach().cpu())
+        found = compiled.samples(leaves, self.query, numbers.cpu())
+        return found.to(numbers.device)
+
+    def distinct_samples(self, n: int, seeds: Tensor) -> tuple[Tensor, Tensor]:
+        """Labels ``[B, n, N]`` of distinct draws, and which of them exist."""
+        leaves = self.leaves.map(lambda x: x.detach().cpu())
+        found = compiled.distinct_samples(leaves, self.query, n, seeds.cpu())
+        return found[0].to(seeds.device), found[1].to(seeds.device)
+
+    def max_marginals(self) -> list[Tensor]:
+        """Highest scores of outputs with each leaf ``[B, ...]``, in float64."""
+        device = self.potentials[0].device
+        leaves = self.leaves.map(lambda x: x.detach().cpu())
+        return [x.to(device) for x in compiled.max_marginals(leaves, self.query)]

@@ -1,0 +1,167 @@
+"""Engines: sums and maxima over the outputs of a batch, without gradients."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+Self = TypeVar("Self", bound="Engine")
+Sums = tuple[Tensor, Tensor | None, Any]
+
+
+class Engine:
+    """Potentials of a batch, and answers of kernels for them.
+
+    ``questions`` differentiates the answers: a kernel of an engine has no derivative.
+    Every question of every structure is put to these methods.
+
+    Attributes
+    ----------
+    potentials
+        Tensors: first those with an entry for each row, ``[B, ...]``, then those that
+        all rows share, ``[...]``.
+    own
+        How many of them have an entry for each row.
+    outputs
+        Further tensors ``[B, ...]``, which tell the outputs of each row: lengths.
+    direct
+        Whether kernels may read the tensors, as long as nothing traces.
+    name, options
+        What a compiled graph keeps of an engine besides its tensors.
+    """
+
+    potentials: tuple[Tensor, ...]
+    own: int
+    outputs: tuple[Tensor, ...] = ()
+    direct: bool = True
+    name: str
+    options: tuple[int, ...] = ()
+
+    def of(self: Self, tensors: Sequence[Tensor]) -> Self:
+        """The engine of other potentials, perhaps followed by other ``outputs``."""
+        raise NotImplementedError
+
+    def repeated(self: Self, times: int) -> Self:
+        """The engine whose ``of`` takes batches of so many times as many rows."""
+        return self
+
+    def sums(
+        self, wanted: Sequence[bool], dtype: torch.dtype, two: bool = False
+    ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
+        """Log-partition ``[B]``, and marginals ``[B, ...]`` of wanted potentials.
+
+        The log-partition in the dtype; with ``two``, second, as two numbers of float64,
+        ``[B, 2]``.
+        """
+        raise NotImplementedError
+
+    def log_partition(
+        self, wanted: Sequence[bool], dtype: torch.dtype, two: bool = False
+    ) -> Sums:
+        """``sums``, of which ``weigh`` takes the last answer and may overwrite it."""
+        return self.sums(wanted, dtype, two)
+
+    def weigh(
+        self, weights: Tensor, marginals: Any, wanted: Sequence[bool]
+    ) -> list[Tensor | None]:
+        """Marginals times the weights ``[B]`` of their rows, in potentials' shapes."""
+        return weighed(weights, marginals, self.own, wanted)
+
+    def covariance(self, along: Sequence[Tensor]) -> list[Tensor]:
+        """Covariance ``[B, ...]`` of each part with the total of ``along``.
+
+        ``along`` are numbers of parts, ``[B, ...]`` for each of the potentials.
+        """
+        raise NotImplementedError
+
+    def entropy(self) -> Tensor:
+        """Entropy ``[B]`` of the outputs."""
+        raise NotImplementedError
+
+    def best(
+        self, k: int | None, dtype: torch.dtype, precise: bool = False
+    ) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+        """Values ``[B]`` and labels ``[B, ...]`` of the best, or of the k best.
+
+        Of k ``[B, k]`` and ``[B, k, ...]``: -inf and -1 where there are fewer. Second
+        the values as two numbers, where known, and last what ``score`` takes for these
+        outputs, None for their labels. ``precise``: in float64, where that may matter.
+        """
+        raise NotImplementedError
+
+    def outputs_like(self, k: int | None) -> tuple[Tensor, ...]:
+        """Empty tensors of the shapes of the labels of ``best``, and of what is used.
+
+        The latter not where it is the labels.
+        """
+        raise NotImplementedError
+
+    def score(
+        self, used: Tensor, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor | None]:
+        """Scores ``[B, k]`` of outputs, and the same as two numbers, where known."""
+        raise NotImplementedError
+
+    def count(
+        self, weights: Tensor, used: Tensor, wanted: Sequence[bool]
+    ) -> list[Tensor | None]:
+        """Weights ``[B, k]`` added up over the parts that outputs use.
+
+        The adjoint of ``score``, in the shapes of the potentials.
+        """
+        return counted(self, weights, used, wanted)
+
+    def entries(self, used: Tensor) -> Tensor:
+        """Entries ``[B, k, U]`` of the potentials that outputs use, -1 for none.
+
+        Counted through the potentials of a row, and on through the shared ones.
+        """
+        return used
+
+    def sample(self, numbers: Tensor) -> Tensor:
+        """Labels ``[B, n, ...]`` drawn by random numbers ``[B, n, ...]``."""
+        raise NotImplementedError
+
+
+def by_row(weights: Tensor, x: Tensor) -> Tensor:
+    """A factor ``[B]`` for each row of x ``[B, ...]``."""
+    return weights.to(x.dtype).reshape(-1, *[1] * (x.dim() - 1))
+
+
+def weighed(
+    weights: Tensor, parts: Sequence[Tensor], own: int, wanted: Sequence[bool]
+) -> list[Tensor | None]:
+    """Parts ``[B, ...]`` times the weights ``[B]`` of their rows, differentiable."""
+    some = zip(parts, wanted, strict=True)
+    scaled = [x * by_row(weights, x) if want else None for x, want in some]
+    return over_rows(scaled, own)
+
+
+def over_rows(parts: Sequence[Tensor | None], own: int) -> list[Tensor | None]:
+    """Parts ``[B, ...]`` in the shapes of potentials: shared ones added up."""
+    return [
+        x if i < own or x is None else x.sum(0) for i, x in enumerate(parts)
+    ]
+
+
+def counted(
+    engine: Engine, weights: Tensor, used: Tensor, wanted: Sequence[bool]
+) -> list[Tensor | None]:
+    """``Engine.count`` by steps of PyTorch, differentiable in the weights."""
+    potentials, own = engine.potentials, engine.own
+    shapes = [x.shape[1:] if i < own else x.shape for i, x in enumerate(potentials)]
+    sizes = [shape.numel() for shape in shapes]
+    entries = engine.entries(used)
+    # what is used of none goes to one entry before all others
+    total = weights.new_zeros(len(entries), 1 + sum(sizes))
+    spread = weights[..., None].expand(entries.shape).flatten(1)
+    total = total.scatter_add(1, entries.flatten(1).long() + 1, spread)[:, 1:]
+    B = len(total)
+    parts = [
+        x.reshape(B, *shape).to(like.dtype) if want else None
+        for x, shape, like, want in zip(
+            total.split(sizes, 1), shapes, potentials, wanted, strict=True
+        )
+    ]
+    return over_rows(parts, own)

@@ -1,0 +1,111 @@
+"""Questions under ``torch.func``: its gradients, forward derivatives and ``vmap``."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from torch.utils._pytree import tree_map
+
+
+class Transformed(torch.autograd.Function):
+    """A question, called with its arguments, at one level of transforms.
+
+    Each transform calls its own rule, which calls the level below, until the op gets
+    tensors that no transform has wrapped.
+    """
+
+    @staticmethod
+    def forward(question: Any, *inputs: Any) -> Any:
+        return question.op(*inputs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        question, *given = inputs
+        ctx.question, ctx.given = question, len(given)
+        if question.gradient is None:
+            ctx.outputs = len(output) if isinstance(output, tuple) else 1
+            return
+        question.save(ctx, tuple(given), output)
+        ctx.save_for_forward(*(ctx.to_save or ()))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        if ctx.question.gradient is None:
+            return (None,) * (1 + ctx.given)
+        return None, *ctx.question.gradient(ctx, *grads)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        if ctx.question.gradient is None:
+            return (None,) * ctx.outputs
+        return ctx.question.tangent(ctx, *tangents[1:])
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], question: Any, *inputs: Any
+    ) -> tuple[Any, Any]:
+        """One call for a larger batch, or one each where inputs are of all rows."""
+        size, dims = info.batch_size, in_dims[1:]
+        if not size:
+            return of_none(partial(Transformed.apply, question), dims, inputs)
+        mapped = [dim is not None for dim in dims]
+        axes = [
+            x.dim() - m if isinstance(x, Tensor) else 0
+            for x, m in zip(inputs, mapped, strict=True)
+        ]
+        by_row = question.by_row(axes)
+        pairs = zip(mapped, by_row, strict=True)
+        if any(m and not row for m, row in pairs):
+            return one_by_one(partial(Transformed.apply, question), size, dims, inputs)
+        tensors = [
+            fold(x, dim, size) if row and isinstance(x, Tensor) else x
+            for x, dim, row in zip(inputs, dims, by_row, strict=True)
+        ]
+        many = question.repeated(size)
+        found = Transformed.apply(many, *question.fold(tensors, size))
+        if isinstance(found, tuple):
+            return tuple(unfold(x, size) for x in found), (0,) * len(found)
+        return unfold(found, size), 0
+
+
+def fold(x: Tensor, dim: int | None, size: int) -> Tensor:
+    """``[B, ...]`` of each of ``size`` calls as ``[size B, ...]``."""
+    stacked = x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
+    return stacked.reshape(size * stacked.shape[1], *stacked.shape[2:])
+
+
+def unfold(x: Tensor, size: int) -> Tensor:
+    """The way back: of each call, ``[size, B, ...]``."""
+    return x.reshape(size, len(x) // size, *x.shape[1:])
+
+
+def of_none(
+    ask: Callable[..., Any], dims: tuple[Any, ...], inputs: tuple[Any, ...]
+) -> tuple[Any, Any]:
+    """Result of ``vmap`` over no calls: shapes and dtypes are those of one of zeros."""
+    one = tuple(
+        x if dim is None else pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, 1))
+        for x, dim in zip(inputs, dims, strict=True)
+    )
+    found, places = one_by_one(ask, 1, dims, one)
+    return tree_map(lambda x: x[:0], found), places
+
+
+def one_by_one(
+    ask: Callable[..., Any], size: int, dims: tuple[Any, ...], inputs: tuple[Any, ...]
+) -> tuple[Any, Any]:
+    """Result of ``vmap`` from ``size`` calls of ``ask``."""
+    found = []
+    for place in range(size):
+        alone = (
+            x if dim is None else x.select(dim, place)
+            for x, dim in zip(inputs, dims, strict=True)
+        )
+        found.append(ask(*alone))
+    if isinstance(found[0], tuple):
+        outputs = zip(*found, strict=True)
+        return tuple(torch.stack(x) for x in outputs), (0,) * len(found[0])
+    return torch.stack(found), 0

@@ -1,0 +1,246 @@
+"""The ways that lead from a question to its answer and its gradient.
+
+Plain tensors go straight to the kernels of an engine, through ``EagerGradient`` where a
+gradient is wanted. ``torch.compile`` and everything else that traces see one op,
+``smoothsp::ask``. The transforms of ``torch.func`` and forward derivatives go through
+``Transformed``. The rules for derivatives, in ``rules``, are the same for all.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+
+from smoothsp.oracles._questions.engine import Engine
+from smoothsp.oracles._questions.registration import (
+    is_eager,
+    is_eager_tensor,
+    is_transformed,
+)
+from smoothsp.oracles._questions.transforms import Transformed
+
+NO_TRANSFORMS = (
+    "torch.func: expected no transform inside torch.compile(fullgraph=True); call "
+    "torch.compile(loss, fullgraph=True) and torch.autograd.grad, or torch.func.grad "
+    "without torch.compile"
+)
+
+Self = TypeVar("Self", bound="Question")
+
+
+class Question:
+    """A question to an engine, about tensors that have an entry for each row.
+
+    A subclass defines ``answer`` and ``shapes``, and ``gradient`` and ``tangent`` if
+    the answer has a derivative.
+
+    Parameters
+    ----------
+    engine
+        What answers.
+    about
+        Further tensors ``[B, ...]``.
+    """
+
+    # Arguments besides tensors, which a compiled graph keeps.
+    options: tuple[int, ...] = ()
+    has_gradient: ClassVar[bool] = True
+    # Questions by name, for compiled graphs.
+    every: ClassVar[dict[str, type["Question"]]] = {}
+
+    def __init__(self, engine: Engine, *about: Tensor) -> None:
+        self.engine, self.about = engine, about
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        Question.every[cls.__name__] = cls
+
+    def answer(self) -> Any:
+        """The answer of the engine: a tensor ``[B, ...]``, or a tuple of them."""
+        raise NotImplementedError
+
+    def shapes(self) -> Any:
+        """Empty tensors of the shapes of the answer."""
+        raise NotImplementedError
+
+    def save(self, ctx: Any, tensors: tuple[Tensor, ...], output: Any) -> None:
+        """Keep in ``ctx`` what ``gradient`` and ``tangent`` need.
+
+        ``tensors`` are potentials, perhaps ``engine.outputs``, and ``about``.
+        """
+        ctx.save_for_backward(*self._of_engine(tensors))
+
+    def gradient(self, ctx: Any, *grads: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Gradients of the potentials, and of ``about``, from those of the answer."""
+        raise NotImplementedError
+
+    def tangent(self, ctx: Any, *tangents: Any) -> Any:
+        """Tangents of the answer from those of the potentials and of ``about``."""
+        raise NotImplementedError
+
+    # What follows ---------------------------------------------------------------
+
+    def ask(self) -> Any:
+        """The answer; gradients reach the potentials."""
+        engine, about = self.engine, self.about
+        if engine.direct and is_eager() and self._are_direct(about):
+            potentials = engine.potentials
+            if not (self.has_gradient and wants_gradient((*potentials, *about))):
+                return self.answer()
+            return EagerGradient.apply(self, *potentials, *about)
+        tensors = (*engine.potentials, *engine.outputs, *about)
+        if not is_transformed():
+            return self.in_graph(*tensors)
+        if torch.compiler.is_compiling():
+            # without fullgraph=True, Dynamo calls this function again, not compiling
+            raise TypeError(NO_TRANSFORMS)
+        return Transformed.apply(self, *tensors)
+
+    def _are_direct(self, about: tuple[Tensor, ...]) -> bool:
+        return not about or all(is_eager_tensor(x, x.device.type) for x in about)
+
+    def begin(self, ctx: Any, tensors: tuple[Tensor, ...]) -> Any:
+        """The answer, and in ``ctx`` what its gradient takes."""
+        output = self.answer()
+        self.save(ctx, tensors, output)
+        return output
+
+    def _of_engine(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tensors[: len(tensors) - len(self.about)]
+
+    def of(self: Self, tensors: Sequence[Tensor]) -> Self:
+        """The same question about other tensors."""
+        other = copy.copy(self)
+        n = len(tensors) - len(self.about)
+        other.engine, other.about = self.engine.of(tensors[:n]), tuple(tensors[n:])
+        return other
+
+    def op(self, *tensors: Tensor) -> Any:
+        """The answer for tensors that no transform has wrapped."""
+        if torch.compiler.is_compiling() or is_in_torch_dispatch_mode():
+            return self.in_graph(*tensors)
+        return self.of(tensors).answer()
+
+    def repeated(self: Self, size: int) -> Self:
+        """The question of batches so many times as large, one after the other."""
+        other = copy.copy(self)
+        other.engine = self.engine.repeated(size)
+        return other
+
+    def by_row(self, count: int) -> list[bool]:
+        """Whether each of the tensors has an entry for each row."""
+        first, last = self.engine.own, len(self.engine.potentials)
+        return [not first <= i < last for i in range(count)]
+
+    def in_graph(self, *tensors: Tensor) -> Any:
+        """The answer as a node of a graph."""
+        engine = self.engine
+        sizes = [len(engine.options), *engine.options, len(self.about), *self.options]
+        found = ask(type(self).__name__, engine.name, sizes, list(tensors))
+        return found[0] if self.single else tuple(found)
+
+    # Whether the answer is one tensor.
+    single: ClassVar[bool] = True
+
+    @classmethod
+    def with_options(
+        cls, engine: Engine, about: Sequence[Tensor], options: Sequence[int]
+    ) -> "Question":
+        """The question that a graph kept."""
+        return cls(engine, *about)
+
+
+class EagerGradient(torch.autograd.Function):
+    """Autograd function of a question about plain tensors."""
+
+    # Not setup_context, for which PyTorch inspects the signature at every call.
+    @staticmethod
+    def forward(ctx: Any, question: Any, *tensors: Any) -> Any:
+        ctx.question = question
+        return question.begin(ctx, tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        potentials, about = ctx.question.gradient(ctx, *grads)
+        return None, *potentials, *about
+
+
+def wants_gradient(tensors: Sequence[Tensor]) -> bool:
+    """Whether a gradient is wanted of any of them."""
+    if not torch.is_grad_enabled():
+        return False
+    for x in tensors:
+        if x.requires_grad:
+            return True
+    return False
+
+
+def wanted(ctx: Any, count: int) -> Sequence[bool]:
+    """Whether each of the potentials, which come first, needs a gradient."""
+    needs = ctx.needs_input_grad
+    # the op has them in one list
+    if isinstance(needs[-1], list | tuple):
+        return needs[-1][:count]
+    found: Sequence[bool] = needs[1 : 1 + count]
+    return found
+
+
+# What makes the engine of a graph: ``build(options, tensors)``, by name.
+ENGINES: dict[str, Callable[[Sequence[int], Sequence[Tensor]], Engine]] = {}
+
+
+def _question(
+    name: str, engine: str, sizes: Sequence[int], tensors: Sequence[Tensor]
+) -> Question:
+    """The question that a node of a graph stands for."""
+    many = sizes[0]
+    options, (rest, *others) = sizes[1 : 1 + many], sizes[1 + many :]
+    count = len(tensors) - rest
+    found = ENGINES[engine](options, tensors[:count])
+    return Question.every[name].with_options(found, tensors[count:], others)
+
+
+def _answer(
+    name: str, engine: str, sizes: Sequence[int], tensors: Sequence[Tensor]
+) -> list[Tensor]:
+    found = _question(name, engine, sizes, tensors).answer()
+    listed = list(found) if isinstance(found, tuple) else [found]
+    given = {x.data_ptr() for x in tensors if x.numel()}
+    # an answer may not share the memory of an input
+    return [x.clone() if x.numel() and x.data_ptr() in given else x for x in listed]
+
+
+def _shapes(
+    name: str, engine: str, sizes: Sequence[int], tensors: Sequence[Tensor]
+) -> list[Tensor]:
+    found = _question(name, engine, sizes, tensors).shapes()
+    return list(found) if isinstance(found, tuple) else [found]
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    *_, tensors = inputs
+    question = ctx.question = _question(*inputs)
+    ctx.count = len(tensors)
+    question.save(ctx, tuple(tensors), output[0] if question.single else tuple(output))
+
+
+def _gradient(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
+    question = ctx.question
+    if not question.has_gradient:
+        return None, None, None, [None] * ctx.count
+    potentials, about = question.gradient(ctx, *grads)
+    rest = ctx.count - len(potentials) - len(about)
+    return None, None, None, [*potentials, *[None] * rest, *about]
+
+
+ask = torch.library.custom_op(
+    "smoothsp::ask",
+    _answer,
+    mutates_args=(),
+    schema="(str question, str engine, SymInt[] sizes, Tensor[] tensors) -> Tensor[]",
+)
+ask.register_fake(_shapes)
+ask.register_autograd(_gradient, setup_context=_save)
