@@ -10,7 +10,7 @@ from torch import Tensor
 
 from smoothsp._kernels.searches import arborescence, camerini
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions import checks, rules
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.divergences import Divergences
 from smoothsp.oracles._questions.exact import Exact
@@ -18,7 +18,7 @@ from smoothsp.oracles._questions.log_sums import log_sum, shares
 from smoothsp.oracles._questions.rounding import at_most_zero
 from smoothsp.oracles._searches.distinct_trees import distinct_trees
 from smoothsp.oracles._searches.structure import SearchStructure
-from smoothsp.oracles._searches.tree_sums import Chances, LogPartition, Samples
+from smoothsp.oracles._searches.tree_engine import TreeEngine
 
 
 class SpanningTree(SearchStructure, Divergences):
@@ -235,8 +235,15 @@ class SpanningTree(SearchStructure, Divergences):
 
         Its gradient is the marginals. Differentiable twice.
         """
-        found = LogPartition(self._single).call(self.arcs, self._lengths)
-        return found.to(self.arcs.dtype)
+        return self._log_partition(self.arcs).to(self.arcs.dtype)
+
+    def _engine(self, arcs: Tensor) -> TreeEngine:
+        """What answers for such arcs on the same sentences."""
+        return TreeEngine(arcs, self._lengths, self._single)
+
+    def _log_partition(self, arcs: Tensor) -> Tensor:
+        """Log-partition of such arcs, in float64."""
+        return rules.log_partition(self._engine(arcs), torch.float64).value
 
     def _relative(self) -> Tensor:
         """Arcs in float64, -inf where none reads, less the best head of each word.
@@ -254,7 +261,7 @@ class SpanningTree(SearchStructure, Divergences):
     def marginals(self, name: str = "arcs") -> Float[Tensor, "batch head modifier"]:
         """Probability of each arc. Differentiable once."""
         _check_name(name)
-        return Chances(self._single).call(self.arcs, self._lengths)
+        return rules.marginals(self._engine(self.arcs))[0]
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Log-probability of y: ``score(y) - log_partition()``, at most 0.
@@ -264,7 +271,7 @@ class SpanningTree(SearchStructure, Divergences):
         arcs = self._relative()
         many, several = self._proved(y)
         scores = self._like({"arcs": arcs})._sum(self._used(many))
-        total = LogPartition(self._single).call(arcs, self._lengths)
+        total = self._log_partition(arcs)
         chances = at_most_zero(scores - total[:, None]).to(self.arcs.dtype)
         return chances if several else chances.squeeze(1)
 
@@ -274,26 +281,25 @@ class SpanningTree(SearchStructure, Divergences):
         Equal to ``restrict(allowed).log_partition() - log_partition()``.
         """
         self.restrict(allowed)
-        arcs, question = self._relative(), LogPartition(self._single)
-        some = question.call(arcs.masked_fill(~allowed, -torch.inf), self._lengths)
-        chances = some - question.call(arcs, self._lengths)
+        arcs = self._relative()
+        some = self._log_partition(arcs.masked_fill(~allowed, -torch.inf))
+        chances = some - self._log_partition(arcs)
         return at_most_zero(chances).to(self.arcs.dtype)
 
     def _exact_log_partition(self) -> Exact:
         # the best heads of all words, and what is relative to these
         arcs = torch.where(self._reads("arcs"), self.arcs.detach().double(), -torch.inf)
         tops = arcs.amax(1) if arcs.numel() else arcs.new_zeros(len(arcs), 0)
-        relative = self._relative().detach()
-        found = LogPartition(self._single).call(relative, self._lengths)
+        found = self._log_partition(self._relative().detach())
         return self._around(self.log_partition(), tops, found)
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
         arcs = self._relative()
-        chances = Chances(self._single).call(arcs, self._lengths)
+        chances = rules.marginals(self._engine(arcs))[0]
         barred = arcs.detach() == -torch.inf
         mean = (chances * arcs.masked_fill(barred, 0)).sum((1, 2))
-        value = LogPartition(self._single).call(arcs, self._lengths) - mean
+        value = self._log_partition(arcs) - mean
         return value.clamp(min=0).to(self.arcs.dtype)
 
     def sample(
@@ -318,7 +324,7 @@ class SpanningTree(SearchStructure, Divergences):
             return self._distinct(arcs.detach()[..., None], n, generator)[..., 0]
         size, device = (B, n), self.arcs.device
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
-        return Samples(self._single).call(self.arcs.detach(), self._lengths, seeds)
+        return rules.sample(self._engine(self.arcs), seeds)
 
     def _distinct(
         self, arcs: Tensor, n: int, generator: torch.Generator | None
@@ -338,8 +344,7 @@ class SpanningTree(SearchStructure, Divergences):
         """Logarithm of the number of outputs that are not forbidden."""
         arcs = self.arcs.detach()
         flat = torch.where(arcs > -torch.inf, 0.0, -torch.inf).to(arcs.dtype)
-        found = LogPartition(self._single).call(flat, self._lengths)
-        return found.to(self.arcs.dtype)
+        return self._log_partition(flat).to(self.arcs.dtype)
 
 
 def _check_name(name: str) -> None:

@@ -10,17 +10,17 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp.oracles._questions import checks, exact, numbers
+from smoothsp.oracles._questions import checks, exact, numbers, rules
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.of_rows import OfRows, wants_gradient
+from smoothsp.oracles._questions.question import wants_gradient
 from smoothsp.oracles._questions.read_only import ReadOnly
 from smoothsp.oracles._questions.registration import (
     is_eager,
     is_eager_tensor,
-    is_transformed,
 )
 from smoothsp.oracles._questions.rounding import scaled
+from smoothsp.oracles._searches.engine import Outputs, SearchEngine
 
 Self = TypeVar("Self", bound="SearchStructure")
 
@@ -123,10 +123,7 @@ class SearchStructure(ReadOnly):
 
     def _ask(self, k: int | None) -> tuple[Tensor, Tensor]:
         """Best outputs ``(batch, *shape)``, or the k best, and which of them exist."""
-        if not is_transformed():
-            return self._answer(k)
-        rest = (getattr(self, name) for name in self.row_attributes)
-        found: tuple[Tensor, Tensor] = Found(self, k).call(*self._own.values(), *rest)
+        found: tuple[Tensor, Tensor] = Outputs(SearchEngine(self), k).ask()
         return found
 
     def _answer(self, k: int | None) -> tuple[Tensor, Tensor]:
@@ -264,13 +261,9 @@ class SearchStructure(ReadOnly):
         """Scores ``(batch, k)`` in float64 of what are outputs."""
         if not is_eager_tensor(y) or not self._is_eager_tensor():
             return self._sum(self._used(y))
-        total = self._totals(array(y))
-        if total is None:
+        if type(self)._totals is SearchStructure._totals:
             return self._sum(self._used(y))
-        value = torch.from_numpy(total)
-        if self._wants_gradient():
-            value = Scored.apply(self._used(y), value, *self._own.values())
-        return value
+        return rules.score(SearchEngine(self), y, torch.float64).value
 
     def _sum(self, used: Tensor) -> Tensor:
         """Sums ``(batch, k)`` of entries ``(batch, k, U)``, in float64."""
@@ -451,38 +444,6 @@ class SearchStructure(ReadOnly):
         values = values - (values.detach() - least)
         found = self._exactly(values, ys).filled(~valid, -torch.inf)
         return found, torch.where(some, ys, -1), valid
-
-
-class Found(OfRows):
-    """The best outputs, or the k best, and which exist; no gradient reaches them."""
-
-    def __init__(self, structure: SearchStructure, k: int | None) -> None:
-        self.structure, self.k = structure, k
-
-    def op(self, *tensors: Tensor) -> tuple[Tensor, Tensor]:
-        return self.structure._of_rows(tensors)._answer(self.k)
-
-
-class Scored(torch.autograd.Function):
-    """Scores ``[B, k]`` that are known, as sums of the entries that outputs use."""
-
-    @staticmethod
-    def forward(ctx: Any, used: Tensor, value: Tensor, *potentials: Tensor) -> Tensor:
-        ctx.sizes = [(x.shape, x.dtype) for x in potentials]
-        ctx.save_for_backward(used)
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        (used,) = ctx.saved_tensors
-        sizes = [shape[1:].numel() for shape, _ in ctx.sizes]
-        # what is used of none goes to one entry more
-        places = torch.where(used < 0, sum(sizes), used).flatten(1)
-        each = grads[0].unsqueeze(2).expand(used.shape).flatten(1)
-        flat = each.new_zeros(len(used), sum(sizes) + 1).scatter_add(1, places, each)
-        parts = flat[:, :-1].split(sizes, 1)
-        pairs = zip(parts, ctx.sizes, strict=True)
-        return None, None, *(x.reshape(size).to(dtype) for x, (size, dtype) in pairs)
 
 
 def _joined(potentials: tuple[Tensor, ...]) -> Tensor:

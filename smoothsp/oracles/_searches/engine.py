@@ -1,0 +1,57 @@
+"""Questions to a search: which outputs are best, and what they score."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from smoothsp.oracles._questions.arrays import array
+from smoothsp.oracles._questions.engine import Engine
+from smoothsp.oracles._questions.question import Question
+
+
+class SearchEngine(Engine):
+    """A structure that searches: its potentials, and attributes of its rows."""
+
+    name = "search"
+
+    def __init__(self, structure: Any) -> None:
+        self.structure = structure
+        self.potentials = tuple(structure._own.values())
+        self.own = len(self.potentials)
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:  # type: ignore[override]
+        structure = self.structure
+        return tuple(getattr(structure, name) for name in structure.row_attributes)
+
+    def of(self, tensors: Sequence[Tensor]) -> "SearchEngine":
+        own, others = tensors[: self.own], tensors[self.own :] or self.outputs
+        return SearchEngine(self.structure._of_rows((*own, *others)))
+
+    def score(self, used: Tensor, dtype: torch.dtype) -> tuple[Tensor, None]:
+        """Scores of outputs ``used`` ``[B, k, ...]``, added up by a kernel."""
+        return torch.from_numpy(self.structure._totals(array(used))).to(dtype), None
+
+    def entries(self, used: Tensor) -> Tensor:
+        found: Tensor = self.structure._used(used)
+        return found
+
+
+class Outputs(Question):
+    """The best outputs ``[B, ...]``, or the k best ``[B, k, ...]``, and which exist.
+
+    No gradient reaches them.
+    """
+
+    single = False
+    has_gradient = False
+
+    def __init__(self, engine: SearchEngine, k: int | None) -> None:
+        super().__init__(engine)
+        self.k = k
+
+    def answer(self) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = self.engine.structure._answer(self.k)  # type: ignore[attr-defined]
+        return found
