@@ -1,26 +1,18 @@
 """First-order chains over label sequences."""
 
-from typing import cast
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from smoothsp.oracles._chain import (
-    edges,
-    forward_backward,
-    scores,
-    totals,
-    viterbi,
-)
-from smoothsp.oracles._chain.buffers import NAMES, ChainBuffers, Potentials, own
+from smoothsp.oracles._chain import totals, viterbi
+from smoothsp.oracles._chain.buffers import NAMES, Potentials, own
 from smoothsp.oracles._chain.checks import chain_buffers, looked_at
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._chain.engine import ChainEngine, StepsOfChain
+from smoothsp.oracles._questions import checks, rules
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.parts import widened
 from smoothsp.oracles._questions.read_only import ReadOnly, put
 from smoothsp.oracles._questions.registration import is_eager
-from smoothsp.oracles._questions.rounding import at_most_zero
 from smoothsp.oracles.protocols import Summed
 from smoothsp.oracles.semi_markov import SemiMarkov
 
@@ -76,7 +68,7 @@ class Chain(ReadOnly, Summed):
     tensor([1.9176])
     """
 
-    _buffers: ChainBuffers
+    _buffers: ChainEngine
 
     def __init__(
         self,
@@ -97,7 +89,7 @@ class Chain(ReadOnly, Summed):
         self._record_versions(potentials)
         put(self, "_buffers", looked_at(buffers))
 
-    def _of(self, buffers: ChainBuffers) -> "Chain":
+    def _of(self, buffers: ChainEngine) -> "Chain":
         """The chain of other buffers, trusted to be sound."""
         chain = object.__new__(type(self))
         chain.__dict__.update(self.__dict__, _buffers=buffers)
@@ -117,7 +109,7 @@ class Chain(ReadOnly, Summed):
     ) -> "Chain":
         """Other potentials on the same positions, trusted to be sound."""
         potentials = (emissions, transitions, start, end)
-        return self._of(ChainBuffers(potentials, self._buffers.positions))
+        return self._of(ChainEngine(potentials, self._buffers.positions))
 
     def _seen(self, blame: str) -> "Chain":
         """The chain after its values were looked at; ``blame`` names what made them."""
@@ -186,14 +178,15 @@ class Chain(ReadOnly, Summed):
         ValueError
             If a label at a real position is not in ``[0, state)``.
         """
-        return self._score(y).to(self.emissions.dtype)
+        dtype = self._buffers.dtype
+        return self._scored(y, dtype).value.to(dtype)
 
-    def _score(self, y: Tensor) -> Tensor:
-        """Score in float64."""
+    def _scored(self, y: Tensor, dtype: torch.dtype, two: bool = False) -> Exact:
+        """Score as ``rules.score`` has it."""
         y = checks.labels(y, self.emissions)
         paths = y if y.dim() == 3 else y[:, None]
-        value: Tensor = scores.score.call(self._buffers, paths)
-        return value if y.dim() == 3 else value.squeeze(1)
+        found = rules.score(self._buffers, paths, dtype, two)
+        return found if y.dim() == 3 else found.squeeze(1)
 
     def hamming(self, y: Tensor) -> Float[Tensor, "batch time state"]:
         """Cost 1 for every state that differs from y at a real position, else 0."""
@@ -244,7 +237,7 @@ class Chain(ReadOnly, Summed):
         emissions, transitions, start, end = self._buffers.potentials
         moves = transitions if transitions.dim() == 2 else transitions[rows]
         potentials = (emissions[rows], moves, start, end)
-        return self._of(ChainBuffers(potentials, self._buffers.positions.select(rows)))
+        return self._of(ChainEngine(potentials, self._buffers.positions.select(rows)))
 
     def restrict(self, allowed: Bool[Tensor, "batch time state"]) -> "Chain":
         """The chain in which only states that are True in ``allowed`` may be used.
@@ -286,7 +279,7 @@ class Chain(ReadOnly, Summed):
             return torch.where(ahead < 0, ahead - ahead.detach(), ahead)
 
         buffers = self._buffers
-        return totals.violation.call(buffers, y, weight, by_rows, cost_scale)
+        return totals.violation(buffers, y, weight, by_rows, cost_scale)
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch time"]]:
         """Highest score, and labels that attain it: the max oracle.
@@ -304,8 +297,9 @@ class Chain(ReadOnly, Summed):
         O(batch time state^2). Source: Pillutla et al., "A Smoother Way to Train
         Structured Prediction Models", algorithm 1.
         """
-        found: tuple[Tensor, Tensor] = viterbi.decode.call(self._buffers)
-        return found
+        dtype = self._buffers.dtype
+        found, y = rules.best(self._buffers, None, dtype)
+        return found.value.to(dtype), y
 
     def decode_topk(
         self, k: int
@@ -330,18 +324,10 @@ class Chain(ReadOnly, Summed):
         """
         B, T, _ = self.emissions.shape
         k = checks.count("k", k, B * T)
-        buffers = self._buffers
-        if buffers.plain and is_eager():
-            ys, valid, values = viterbi.k_best_of(buffers, k)
-            if not buffers.wants_gradient():
-                return values, ys, valid
-            if valid.numpy().all():
-                return self.score(ys), ys, valid
-        else:
-            ys, valid = viterbi.decode_topk.call(buffers, k)
-        existing = torch.where(valid[..., None], ys, ys[:, :1])
-        values = self.score(existing).masked_fill(~valid, -torch.inf)
-        return values, ys, valid
+        dtype = self._buffers.dtype
+        found, ys = rules.best(self._buffers, k, dtype)
+        values = found.value.to(dtype)
+        return values, ys, values > -torch.inf
 
     def log_partition(self) -> Float[Tensor, " batch"]:
         """Logarithm of the sum of exp(score) over all outputs: the exp oracle.
@@ -354,21 +340,11 @@ class Chain(ReadOnly, Summed):
         Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
         algorithms 3 and 9.
         """
-        return forward_backward.log_partition.call(self._buffers)
-
-    def _log_partition(self) -> Tensor:
-        """Log-partition in float64."""
-        value: Tensor = forward_backward.sums.call(self._buffers, True)[0]
-        return value
+        dtype = self._buffers.dtype
+        return rules.log_partition(self._buffers, dtype).value.to(dtype)
 
     def _exact_score(self, y: Tensor) -> Exact:
-        value = self._score(y)
-        parts = _in_two(value)
-        if self._buffers.plain:
-            paths = y if y.dim() == 3 else y[:, None]
-            parts = scores.parts_of(self._buffers, paths)
-            parts = parts if y.dim() == 3 else parts.squeeze(1)
-        return Exact(value.to(self.emissions.dtype), parts)
+        return self._scored(y, self._buffers.dtype, two=True)
 
     def _exact_decode(self) -> tuple[Exact, Tensor]:
         value, y = self.decode()
@@ -380,23 +356,14 @@ class Chain(ReadOnly, Summed):
         existing = torch.where(valid[..., None], ys, ys[:, :1])
         with torch.no_grad():
             found = self._exact_score(existing)
-        parts = cast(Tensor, found.parts)
-        nothing = _in_two(values.double())
-        return Exact(values, torch.where(valid[..., None], parts, nothing)), ys, valid
+        return Exact(values, found.filled(~valid, -torch.inf).parts), ys, valid
 
     def _exact_log_partition(self) -> Exact:
-        if not self._buffers.plain:
-            wide = self._log_partition()
-            return Exact(wide.to(self.emissions.dtype), _in_two(wide))
-        parts = torch.empty(len(self.emissions), 2, dtype=torch.float64, device="cpu")
-        return Exact(
-            forward_backward.log_partition_in_two.call(self._buffers, parts), parts
-        )
+        return rules.log_partition(self._buffers, self._buffers.dtype, two=True)
 
     def marginals(self) -> Float[Tensor, "batch time state"]:
         """Probability of each state at each position, differentiable; 0 if masked."""
-        nodes: Tensor = forward_backward.sums.call(self._buffers, False)[1]
-        return nodes
+        return rules.marginals(self._buffers)[0]
 
     def edge_marginals(self) -> Float[Tensor, "batch step state state"]:
         """Joint probability of two neighbours, ``(batch, time - 1, state, state)``.
@@ -405,8 +372,8 @@ class Chain(ReadOnly, Summed):
         and state j at t. It is 0 where t is masked or the first real position. O(batch
         time state^2) memory.
         """
-        found: Tensor = edges.edge_marginals.call(self._buffers)
-        return found
+        chain = self._buffers
+        return rules.marginals(StepsOfChain(chain) if chain.shared else chain)[1]
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Log-probability of the labels y: ``score(y) - log_partition()``, at most 0.
@@ -414,14 +381,9 @@ class Chain(ReadOnly, Summed):
         The difference is taken in float64 and rounded once. For N positions and
         potentials up to M, its error is about N M 2^-52: 1e-6 for 10 potentials of 1e9.
         """
-        y = checks.labels(y, self.emissions)
-        if is_eager():
-            log_z = self._exact_log_partition()
-            log_z = log_z if y.dim() == 2 else log_z.unsqueeze(1)
-            return self._exact_score(y).less(log_z, sign=-1)
-        wide = self._log_partition()
-        chances = self._score(y) - (wide if y.dim() == 2 else wide[:, None])
-        return at_most_zero(chances).to(self.emissions.dtype)
+        scores, log_z = self._exact_score(y), self._exact_log_partition()
+        log_z = log_z if scores.value.dim() == 1 else log_z.unsqueeze(1)
+        return scores.less(log_z, sign=-1).to(self._buffers.dtype)
 
     def log_prob_within(
         self, allowed: Bool[Tensor, "batch time state"]
@@ -430,12 +392,9 @@ class Chain(ReadOnly, Summed):
 
         Equal to ``restrict(allowed).log_partition() - log_partition()``.
         """
-        some = self.restrict(allowed)
-        if is_eager():
-            log_z = self._exact_log_partition()
-            return some._exact_log_partition().less(log_z, sign=-1)
-        chances = some._log_partition() - self._log_partition()
-        return at_most_zero(chances).to(self.emissions.dtype)
+        some = self.restrict(allowed)._exact_log_partition()
+        found = some.less(self._exact_log_partition(), sign=-1)
+        return found.to(self.emissions.dtype)
 
     def log_likelihood(
         self, y: Tensor, weight: Tensor | float = 1.0
@@ -456,12 +415,11 @@ class Chain(ReadOnly, Summed):
         def by_rows(potentials: Potentials, y: Tensor) -> Tensor:
             return self._like(*potentials).log_prob(y)
 
-        return totals.log_likelihood.call(self._buffers, y, weight, by_rows)
+        return totals.log_likelihood(self._buffers, y, weight, by_rows)
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
-        value: Tensor = forward_backward.entropy.call(self._buffers)
-        return value
+        return rules.entropy(self._buffers)
 
     def _segments(self) -> SemiMarkov:
         """Semi-Markov chain of one-position segments, for methods without kernels."""
@@ -526,8 +484,7 @@ class Chain(ReadOnly, Summed):
         uniforms = torch.rand(
             B, n, T, generator=generator, dtype=torch.float64, device=device
         )
-        draws: Tensor = viterbi.sample.call(self._buffers, uniforms)
-        return draws
+        return rules.sample(self._buffers, uniforms)
 
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""
@@ -537,8 +494,3 @@ class Chain(ReadOnly, Summed):
         )
         return self._like(emissions, transitions, start, end).log_partition()
 
-
-def _in_two(wide: Tensor) -> Tensor:
-    """Numbers of float64 as sums of two, ``[..., 2]``."""
-    wide = wide.detach()
-    return torch.stack((wide, torch.zeros_like(wide)), -1)

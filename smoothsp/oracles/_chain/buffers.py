@@ -1,13 +1,12 @@
 """A batch of chains as questions take it: proven once, when it is made.
 
-Ops take ``(emissions, transitions, start, end, steps, lengths)``: ``[B, T, S]``,
+Questions take ``(emissions, transitions, start, end, steps, lengths)``: ``[B, T, S]``,
 ``[S, S]`` or ``[B, T - 1, S, S]``, ``[S]``, ``[S]``, ``[B, T]``, ``[B]``.
 ``steps[b, :lengths[b]]`` are the real positions of row b in order. None for both: all
 positions are real.
 """
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -18,11 +17,7 @@ from smoothsp._kernels.chain.cpu import validation
 from smoothsp.oracles._chain.addresses import VECTORS
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.positions import Positions
-from smoothsp.oracles._questions.registration import (
-    Op,
-    is_dense_cpu,
-    is_eager,
-)
+from smoothsp.oracles._questions.registration import is_dense_cpu, is_eager
 
 Potentials = tuple[Tensor, Tensor, Tensor, Tensor]
 # What new tensors are made like: cheaper than torch.empty with a dtype and a device.
@@ -68,8 +63,10 @@ class ChainBuffers:
     ----------
     plain
         Whether questions may read memory, as long as nothing traces.
-    sizes, dtype
-        Of plain buffers: batch, time and state, and the dtype of the potentials.
+    dtype
+        Of the potentials.
+    sizes
+        Of plain buffers: batch, time and state.
     addresses
         Sizes and addresses of plain buffers, as ``_kernels.chain.cpu.fused``
         takes them where rows share the transitions.
@@ -90,7 +87,7 @@ class ChainBuffers:
         self._arrays: tuple[Any, ...] | None = None
         self._views: tuple[Tensor, ...] | None = None
         emissions, transitions, start, end = potentials
-        self.shared = transitions.dim() == 2
+        self.shared, self.dtype = transitions.dim() == 2, emissions.dtype
         if not plain:
             plain = is_eager() and all(is_dense_cpu(x) for x in potentials)
         self.plain = plain
@@ -118,8 +115,8 @@ class ChainBuffers:
             places = emissions.data_ptr(), transitions.data_ptr(), *ends_at
         if 0 in places:
             _refuse_lost(potentials, places)
-        self.sizes, self.dtype = sizes, dtype = emissions.shape, emissions.dtype
-        self.addresses = (*sizes, *places, *positions.addresses(), VECTORS[dtype])
+        self.sizes = sizes = emissions.shape
+        self.addresses = (*sizes, *places, *positions.addresses(), VECTORS[self.dtype])
 
     @classmethod
     def of_inputs(
@@ -130,8 +127,8 @@ class ChainBuffers:
         end: Tensor,
         steps: Tensor | None,
         lengths: Tensor | None,
-    ) -> "ChainBuffers":
-        """ChainBuffers of the arguments of an op on the CPU, with checked positions."""
+    ) -> Any:
+        """Those of dense CPU tensors, with checked positions."""
         B, T, _ = emissions.shape
         if steps is not None:
             steps = steps.contiguous()
@@ -145,7 +142,8 @@ class ChainBuffers:
     def __reduce__(self) -> tuple[Any, ...]:
         emissions, transitions, *ends = self.potentials
         known = (None if hasattr(x, "of_all_chains") else x for x in ends)
-        return _rebuilt, (emissions, transitions, *known, self.positions)
+        kept = emissions, transitions, *known, self.positions
+        return _rebuilt, (type(self), *kept)
 
     @property
     def inputs(self) -> tuple[Any, ...]:
@@ -219,6 +217,7 @@ class ChainBuffers:
 
 
 def _rebuilt(
+    kind: type["ChainBuffers"],
     emissions: Tensor,
     transitions: Tensor,
     start: Tensor | None,
@@ -228,7 +227,7 @@ def _rebuilt(
     """Buffers that were copied or saved: their memory lies elsewhere."""
     zeros = absent(emissions.shape[2], emissions.dtype)
     ends = zeros if start is None else start, zeros if end is None else end
-    return ChainBuffers((emissions, transitions, *ends), positions)
+    return kind((emissions, transitions, *ends), positions)
 
 
 def _contiguous(potentials: Potentials) -> tuple[Tensor, ...]:
@@ -270,37 +269,3 @@ def prove_within(steps: Tensor, lengths: Tensor, T: int) -> None:
             f"lengths: expected values from 0 to {T}, the time axis of emissions, got "
             f"{int(lengths[row])} at row {row}"
         )
-
-
-CHAIN = (
-    "Tensor emissions, Tensor transitions, Tensor start, Tensor end, Tensor? steps, "
-    "Tensor? lengths"
-)
-
-
-def chain_question(
-    name: str,
-    rest: str,
-    returns: str,
-    *,
-    of_buffers: Callable[..., Any],
-    rest_by_row: tuple[bool, ...] = (),
-    **ways: Any,
-) -> Op:
-    """The question ``smoothsp::chain_name``, of a chain and the arguments ``rest``."""
-
-    def function(*inputs: Any) -> Any:
-        return of_buffers(ChainBuffers.of_inputs(*inputs[:6]), *inputs[6:])
-
-    def by_row(axes: list[int]) -> list[bool]:
-        return [True, axes[1] == 4, False, False, True, True, *rest_by_row]
-
-    schema = f"({CHAIN}{', ' if rest else ''}{rest}) -> {returns}"
-    return Op(
-        f"chain_{name}",
-        schema,
-        function=function,
-        of_buffers=of_buffers,
-        by_row=by_row,
-        **ways,
-    )

@@ -8,6 +8,7 @@ from torch import Tensor
 from smoothsp._kernels.chain.cpu import validation
 from smoothsp.oracles._chain import on_device
 from smoothsp.oracles._chain.buffers import ChainBuffers, Potentials, absent
+from smoothsp.oracles._chain.engine import ChainEngine
 from smoothsp.oracles._questions import checks, numbers
 from smoothsp.oracles._questions.positions import Positions
 from smoothsp.oracles._questions.registration import (
@@ -27,7 +28,7 @@ def chain_buffers(
     end: object | None,
     lengths: object | None,
     mask: object | None,
-) -> ChainBuffers:
+) -> ChainEngine:
     """Potentials of fitting types and shapes, and the real positions of a chain.
 
     Absent ends are zero; all positions are real without lengths and mask.
@@ -41,7 +42,7 @@ def chain_buffers(
         positions = Positions(B, T, potentials[0].device)
     else:
         positions = _positions_of(potentials[0], lengths, mask)
-    return ChainBuffers(potentials, positions, found is not None)
+    return ChainEngine(potentials, positions, found is not None)
 
 
 def _fitting(
@@ -119,7 +120,7 @@ def _positions_of(
     return Positions(B, T, device, lengths=lengths)
 
 
-def looked_at(chain: ChainBuffers, name: str = "") -> ChainBuffers:
+def looked_at(chain: ChainEngine, name: str = "") -> ChainEngine:
     """The chain, sound, with -inf for what forbids.
 
     Costs one read of the potentials. ``name`` is what to blame for a fault if not the
@@ -160,7 +161,7 @@ def looked_at(chain: ChainBuffers, name: str = "") -> ChainBuffers:
     if found & in_end:
         end = numbers.masked(end)
     masked = emissions, transitions, start, end
-    return ChainBuffers(masked, chain.positions, chain.plain)
+    return ChainEngine(masked, chain.positions, chain.plain)
 
 
 def _look(chain: ChainBuffers) -> tuple[int, Any]:

@@ -1,6 +1,6 @@
 """Sparse mixtures of the outputs of chains, whole searches in compiled code."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -9,7 +9,8 @@ from torch import Tensor
 from smoothsp._kernels.searches import chain_mixtures
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._chain.buffers import ChainBuffers
-from smoothsp.oracles._chain.scores import counted
+from smoothsp.oracles._chain.engine import ChainEngine
+from smoothsp.oracles._questions import rules
 
 # Slots for outputs at first; where a row needs more, four times as many.
 _SLOTS = 64
@@ -63,7 +64,7 @@ def products_of(outputs: Tensor) -> Tensor:
     return torch.from_numpy(counts)
 
 
-def shares_of(chain: ChainBuffers, weights: Tensor, outputs: Tensor) -> Tensor:
+def shares_of(chain: ChainEngine, weights: Tensor, outputs: Tensor) -> Tensor:
     """Share ``[B, T, S]`` of mixtures that has each label. Differentiable."""
-    given = outputs, chain.positions.steps, chain.positions.lengths
-    return counted(weights, *given, chain.sizes[2], chain.shared)[0]
+    found = rules.count(chain, outputs, weights, (True, False, False, False))
+    return cast(Tensor, found[0])

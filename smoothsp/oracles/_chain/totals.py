@@ -6,7 +6,7 @@ call for each piece, on several threads.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,79 +16,85 @@ from smoothsp._kernels.threads.ranges import run_all
 from smoothsp.oracles._chain.addresses import piece, rows_of_piece, way_of_sums
 from smoothsp.oracles._chain.buffers import EMPTY, ChainBuffers, Potentials
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.registration import (
-    EagerGradient,
-    is_dense_cpu,
-    is_eager,
-)
+from smoothsp.oracles._questions.question import EagerGradient, wanted
+from smoothsp.oracles._questions.registration import is_dense_cpu, is_eager
 from smoothsp.oracles._questions.rounding import weighed
 
 ByRows = Callable[[Potentials, Tensor], Tensor]
 
 
 class Total:
-    """A weighted sum over rows, as ``EagerGradient`` takes a question.
+    """A weighted sum over the rows of ``y`` ``[B, T]``, asked like a question.
 
     Parameters
     ----------
-    call
+    kernel
         Of ``fused``: fills the sum and its gradients.
+    options
+        Its further arguments.
+    chain
+        The chain.
+    y
+        Labels.
+    weight
+        ``[B]``, or a number for all rows.
+    by_rows
+        ``by_rows(potentials, y)`` ``[B]`` answers too, by differentiable questions: for
+        second derivatives, and where one call cannot.
     """
 
-    def __init__(self, call: Callable[..., int]) -> None:
-        self.kernel = call
-
-    def call(
+    def __init__(
         self,
+        kernel: Callable[..., int],
+        options: tuple[float, ...],
         chain: ChainBuffers,
         y: Tensor,
         weight: Tensor | float,
         by_rows: ByRows,
-        *options: float,
-    ) -> Tensor:
-        """The sum over the rows of ``y`` ``[B, T]``.
+    ) -> None:
+        self.kernel, self.options, self.by_rows = kernel, options, by_rows
+        self.chain, self.y, self.weight = chain, y, weight
 
-        ``by_rows(potentials, y)`` ``[B]`` answers too, by differentiable questions: for
-        second derivatives, and where one call cannot.
-        """
+    def ask(self) -> Tensor:
+        """The sum; gradients reach the potentials."""
+        chain, y, weight = self.chain, self.y, self.weight
         potentials = chain.potentials
         emissions = potentials[0]
         plain = chain.plain and chain.shared and is_eager()
         B, T, _ = chain.sizes if plain else emissions.shape
         fits = plain and is_dense_cpu(y) and y.dtype == torch.int64
         if not (fits and y.shape == (B, T)):
-            y = checks.labels(y, emissions)
+            y = self.y = checks.labels(y, emissions)
             checks.shape("y", y, (B, T), "(batch, time)")
         if isinstance(weight, Tensor):
             if weight.dim():
                 weight = checks.row_weights("weight", weight, B, emissions.device)
-            weight = weight.to(emissions.dtype)
+            weight = self.weight = weight.to(emissions.dtype)
             plain = plain and weight.dim() == 1 and not weight.requires_grad
         if plain:
-            found = self._fill(chain, y, weight, options)
-            if found is not None:
+            self.found = self._fill()
+            if self.found is not None:
                 if not chain.wants_gradient():
-                    return found[0]
-                given = (y, weight, by_rows, found)
-                known: Tensor = EagerGradient.apply(self, chain, *potentials, *given)
-                return known
-        return weighed(by_rows(potentials, y), weight).sum()
+                    return self.found[0]
+                total: Tensor = EagerGradient.apply(self, *potentials)
+                return total
+        return weighed(self.by_rows(potentials, y), weight).sum()
 
-    def begin(self, ctx: Any, chain: ChainBuffers, inputs: tuple[Any, ...]) -> Tensor:
+    def begin(self, ctx: Any, potentials: tuple[Tensor, ...]) -> Tensor:
         """The sum, found before; keeps its gradients, and what finds them again."""
-        *potentials, y, weight, ctx.by_rows, (total, ctx.gradients) = inputs
-        ctx.weight = weight
-        weights = weight if isinstance(weight, Tensor) else None
-        ctx.save_for_backward(*potentials, y, weights)
-        return total  # type: ignore[no-any-return]
+        total, ctx.gradients = cast(tuple[Tensor, list[Tensor]], self.found)
+        self.found = None
+        weights = self.weight if isinstance(self.weight, Tensor) else None
+        ctx.save_for_backward(*potentials, self.y, weights)
+        return total
 
-    def gradient(self, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def gradient(self, ctx: Any, grad: Tensor) -> tuple[list[Tensor | None], tuple[()]]:
         """The gradients of the potentials.
 
         The first backward pass gets those that are there; for another one, and for
         higher derivatives, they are found again by differentiable questions.
         """
-        wanted, rest = ctx.needs_input_grad[2:6], (None,) * 4
+        some = wanted(ctx, 4)
         higher = torch.is_grad_enabled()
         if ctx.gradients is not None and not higher:
             known = ctx.gradients
@@ -99,41 +105,33 @@ class Total:
                         x.mul_(grad)
             else:
                 known = [x * grad for x in known]
-            if all(wanted):
-                return *known, *rest
-            pairs = zip(known, wanted, strict=True)
-            return *(x if want else None for x, want in pairs), *rest
+            pairs = zip(known, some, strict=True)
+            return [x if want else None for x, want in pairs], ()
         # asked for here, they must not have been changed in the meantime
         *potentials, y, weights = ctx.saved_tensors
         if not higher:
             potentials = [x.detach() for x in potentials]
-            for x, want in zip(potentials, wanted, strict=True):
+            for x, want in zip(potentials, some, strict=True):
                 x.requires_grad_(want)
-        weight = ctx.weight if weights is None else weights
+        weight = self.weight if weights is None else weights
         with torch.enable_grad():
-            value = weighed(ctx.by_rows(tuple(potentials), y), weight).sum()
-        pairs = zip(potentials, wanted, strict=True)
+            value = weighed(self.by_rows(tuple(potentials), y), weight).sum()
+        pairs = zip(potentials, some, strict=True)
         inputs = [x for x, want in pairs if want]
         found = iter(torch.autograd.grad(value, inputs, grad, create_graph=higher))
-        return *(next(found) if want else None for want in wanted), *rest
+        return [next(found) if want else None for want in some], ()
 
-    def _fill(
-        self,
-        chain: ChainBuffers,
-        y: Tensor,
-        weight: Tensor | float,
-        options: tuple[float, ...],
-    ) -> tuple[Tensor, list[Tensor]] | None:
+    def _fill(self) -> tuple[Tensor, list[Tensor]] | None:
         """The sum and its gradients; None if a row is not safe in this dtype."""
-        B, T, S = chain.sizes
-        y = y.contiguous()
+        (B, T, S), weight = self.chain.sizes, self.weight
+        y = self.y.contiguous()
         if isinstance(weight, Tensor):
             weights, number = weight.contiguous(), 0.0
         else:
             weights, number = None, float(weight)
-        rows = rows_of_piece(B, T, S)
-        ask = _by_pieces if rows < B else _whole
-        code, total, gradients = ask(self.kernel, chain, y, number, weights, options)
+        ask = _by_pieces if rows_of_piece(B, T, S) < B else _whole
+        given = self.chain, y, number, weights, self.options
+        code, total, gradients = ask(self.kernel, *given)
         if code == fused.UNSAFE:
             return None
         if code != fused.DONE:
@@ -211,5 +209,19 @@ def _log_likelihood(where: tuple[Any, ...], *given: Any) -> int:
     return code
 
 
-log_likelihood = Total(_log_likelihood)
-violation = Total(fused.violation)
+def log_likelihood(
+    chain: ChainBuffers, y: Tensor, weight: Tensor | float, by_rows: ByRows
+) -> Tensor:
+    """Sum of weighted log-probabilities, as ``Total`` has it."""
+    return Total(_log_likelihood, (), chain, y, weight, by_rows).ask()
+
+
+def violation(
+    chain: ChainBuffers,
+    y: Tensor,
+    weight: Tensor | float,
+    by_rows: ByRows,
+    cost_scale: float,
+) -> Tensor:
+    """Sum of weighted violations of the margin, as ``Total`` has it."""
+    return Total(fused.violation, (cost_scale,), chain, y, weight, by_rows).ask()

@@ -1,7 +1,4 @@
-"""Maximisers and samples of a chain.
-
-The arguments of a chain are those of ``_chain.buffers``.
-"""
+"""Maximisers and samples of a chain on the CPU."""
 
 from functools import partial
 from typing import Any
@@ -17,10 +14,8 @@ from smoothsp._kernels.chain.cpu import (
 )
 from smoothsp._kernels.chain.cpu.viterbi_over_states import ROWS
 from smoothsp._kernels.threads.ranges import WORK_PER_THREAD, run_all, run_rows
-from smoothsp.oracles._chain import on_device
 from smoothsp.oracles._chain.addresses import piece, rows_of_answers
-from smoothsp.oracles._chain.buffers import ChainBuffers, chain_question
-from smoothsp.oracles._chain.scores import counted, score_along
+from smoothsp.oracles._chain.buffers import ChainBuffers
 from smoothsp.oracles._questions.arrays import array
 
 
@@ -73,38 +68,6 @@ def best_of(
     return value, labels
 
 
-def _fake_best(emissions: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
-    B, T, _ = emissions.shape
-    new = emissions.new_empty
-    return new((B,)), new((B, T), dtype=torch.int64)
-
-
-# Danskin: the gradient of a maximum is that of the score at a maximiser
-def _save_best(ctx: Any, inputs: tuple[Tensor, ...], output: Any) -> None:
-    emissions, transitions, _, _, steps, lengths = inputs
-    ctx.save_for_backward(steps, lengths, output[1])
-    ctx.set_materialize_grads(False)
-    ctx.S = emissions.shape[2]
-    ctx.shared = transitions.dim() == 2
-    ctx.dtype = emissions.dtype
-
-
-def _best_gradient(ctx: Any, grad: Tensor | None, _: None) -> tuple[Any, ...]:
-    if grad is None:
-        return (None,) * 6
-    steps, lengths, labels = ctx.saved_tensors
-    paths = labels[:, None]
-    found = counted(grad[:, None], paths, steps, lengths, ctx.S, ctx.shared)
-    return *found, None, None
-
-
-def _best_tangent(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, None]:
-    steps, lengths, labels = ctx.saved_tensors
-    paths = labels[:, None]
-    moved = score_along(tangents, paths, steps, lengths, ctx.S, ctx.shared)
-    return moved.squeeze(1).to(ctx.dtype), None
-
-
 def k_best_of(chain: ChainBuffers, k: int) -> tuple[Tensor, Tensor, Tensor]:
     """The k best outputs ``[B, k, T]``, which of them exist, and scores ``[B, k]``."""
     B, T, _ = chain.sizes
@@ -122,56 +85,10 @@ def k_best_of(chain: ChainBuffers, k: int) -> tuple[Tensor, Tensor, Tensor]:
     return labels, valid, torch.from_numpy(scores).to(chain.dtype)
 
 
-def _k_best_of(chain: ChainBuffers, k: int) -> tuple[Tensor, Tensor]:
-    return k_best_of(chain, k)[:2]
-
-
-def _fake_k_best(*inputs: Any) -> tuple[Tensor, Tensor]:
-    emissions, k = inputs[0], inputs[-1]
-    B, T, _ = emissions.shape
-    new = emissions.new_empty
-    return new((B, k, T), dtype=torch.int64), new((B, k), dtype=torch.bool)
-
-
-def _samples_of(chain: ChainBuffers, uniforms: Tensor) -> Tensor:
+def samples_of(chain: ChainBuffers, uniforms: Tensor) -> Tensor:
     """Draws ``[B, n, T]`` made from ``uniforms`` of that shape."""
     labels = chain.new(*uniforms.shape, dtype=torch.int64)
     work = 2 * chain.inner_steps + 2 * uniforms.numel() * chain.sizes[2]
     arrays = (uniforms.contiguous().numpy(), labels.numpy())
     run_rows(laws.sample, chain.sizes[0], work, chain.in_float64.arrays, *arrays)
     return labels
-
-
-def _fake_samples(*inputs: Tensor) -> Tensor:
-    return torch.empty_like(inputs[-1], dtype=torch.int64)
-
-
-decode = chain_question(
-    "decode",
-    "",
-    "(Tensor, Tensor)",
-    of_buffers=best_of,
-    cuda=on_device.decode,
-    fake=_fake_best,
-    save=_save_best,
-    gradient=_best_gradient,
-    tangent=_best_tangent,
-)
-decode_topk = chain_question(
-    "topk",
-    "SymInt k",
-    "(Tensor, Tensor)",
-    of_buffers=_k_best_of,
-    cuda=on_device.decode_topk,
-    fake=_fake_k_best,
-    rest_by_row=(False,),
-)
-sample = chain_question(
-    "sample",
-    "Tensor uniforms",
-    "Tensor",
-    of_buffers=_samples_of,
-    cuda=on_device.sample,
-    fake=_fake_samples,
-    rest_by_row=(True,),
-)

@@ -1,5 +1,6 @@
 """Parts of a chain times weights: the last step of a gradient, compiled."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -8,7 +9,6 @@ from torch import Tensor
 from smoothsp._kernels.chain.cpu import fused
 from smoothsp._kernels.chain.cpu import vjp as vjp_cpu
 from smoothsp._kernels.threads.ranges import WORK_PER_THREAD, run_rows
-from smoothsp.oracles._chain.addresses import VECTORS
 from smoothsp.oracles._questions.arrays import array
 
 # Into how many ranges the gradient is cut, for threads.
@@ -19,35 +19,36 @@ Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
 Kept = tuple[Tensor, Tensor, tuple[Any, ...], tuple[int, int, int, int]]
 
 
-def vjp(weights: Tensor, parts: tuple[Tensor, ...], shared: bool) -> Gradients:
-    """Weights ``[B]`` times the parts of their rows, added up to potentials' shapes.
+def vjp(weights: Tensor, parts: tuple[Tensor, ...]) -> Gradients:
+    """Weights ``[B]`` times the parts of their rows, for transitions of each step.
 
     In one compiled pass and without a derivative; parts are contiguous.
     """
-    nodes = parts[0]
+    nodes, edges, heads, _ = parts
     weights = weights.to(nodes.dtype).resolve_neg()
-    out = _empty_gradients(parts, shared)
-    if not shared:
-        return _run(vjp_cpu.vjp, parts, shared, out, array(weights))
-    sizes = (*nodes.shape, VECTORS[nodes.dtype])
-    places = (tuple(x.data_ptr() for x in four) for four in (parts, out))
-    given = (sizes, weights.data_ptr(), weights.stride(0), *places)
-    run_rows(fused.vjp, PIECES, _work(parts), PIECES, *given)
+    ends = nodes.new_empty(2, heads.shape[1])
+    out = torch.empty_like(nodes), torch.empty_like(edges), ends[0], ends[1]
+    arrays = tuple(array(x) for x in parts)
+    first, moves, start, end = (x.numpy() for x in out)
+    flat = first, moves.reshape(-1), start, end
+    work = (nodes.numel() + edges.numel()) // 2
+    given = PIECES, array(weights), arrays, False, flat
+    run_rows(vjp_cpu.vjp, PIECES, work, *given)
     return out
 
 
 def vjp_in_place(
-    weights: Tensor, kept: Kept, wanted: tuple[bool, ...]
-) -> tuple[Tensor | None, ...]:
+    weights: Tensor, kept: Kept, wanted: Sequence[bool]
+) -> list[Tensor | None]:
     """``vjp`` for shared transitions; the nodes become a gradient themselves.
 
-    None for a gradient that is not wanted, as the last four of ``wanted`` say.
+    None for a gradient that is not wanted.
     """
     nodes, others, sizes, places = kept
     B, T, S, _ = sizes
     if weights.dtype != others.dtype:
         weights = weights.to(others.dtype)
-    _, _, first, second, third, fourth = wanted
+    first, second, third, fourth = wanted
     moves = start = end = None
     moves_at = start_at = end_at = 0
     if second:
@@ -67,26 +68,4 @@ def vjp_in_place(
         fused.vjp(0, PIECES, PIECES, *given)
     else:
         run_rows(fused.vjp, PIECES, work, PIECES, *given)
-    return nodes if first else None, moves, start, end
-
-
-def _empty_gradients(parts: tuple[Tensor, ...], shared: bool) -> Gradients:
-    nodes, edges, heads, _ = parts
-    S = heads.shape[1]
-    new = nodes.new_empty
-    moves = new((S, S)) if shared else torch.empty_like(edges)
-    return torch.empty_like(nodes), moves, new(S), new(S)
-
-
-def _work(parts: tuple[Tensor, ...]) -> int:
-    return (parts[0].numel() + parts[1].numel()) // 2
-
-
-def _run(
-    kernel: Any, parts: tuple[Tensor, ...], shared: bool, out: Gradients, *inputs: Any
-) -> Gradients:
-    nodes, moves, start, end = (x.numpy() for x in out)
-    given = (PIECES, *inputs, tuple(array(x) for x in parts), shared)
-    flat = nodes, moves.reshape(-1), start, end
-    run_rows(kernel, PIECES, _work(parts), *given, flat)
-    return out
+    return [nodes if first else None, moves, start, end]

@@ -97,7 +97,7 @@ class CircuitEngine(Engine):
         return labels, new((*rows, topology.most), dtype=torch.int32)
 
     def score(
-        self, used: Tensor, dtype: torch.dtype
+        self, used: Tensor, dtype: torch.dtype, two: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         found: tuple[Tensor, Tensor] = self.loops.total(self.leaves, used, dtype)
         return found

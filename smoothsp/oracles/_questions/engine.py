@@ -98,9 +98,9 @@ class Engine:
         raise NotImplementedError
 
     def score(
-        self, used: Tensor, dtype: torch.dtype
+        self, used: Tensor, dtype: torch.dtype, two: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Scores ``[B, k]`` of outputs, and the same as two numbers, where known."""
+        """Scores ``[B, k]`` of outputs; with ``two``, second, as two numbers."""
         raise NotImplementedError
 
     def count(

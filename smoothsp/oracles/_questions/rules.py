@@ -66,14 +66,16 @@ def best(
     return Exact(values, question.two_numbers), labels
 
 
-def score(engine: Engine, used: Tensor, dtype: torch.dtype) -> Exact:
+def score(
+    engine: Engine, used: Tensor, dtype: torch.dtype, two: bool = False
+) -> Exact:
     """Scores ``[B, k]`` of outputs, as ``Engine.score`` has them.
 
     Of the dtype, or of float64 while something traces.
     """
     if not (engine.direct and is_eager()):
         dtype = FLOAT64
-    question = Score(engine, used, dtype)
+    question = Score(engine, used, dtype, two)
     return Exact(question.ask(), question.two_numbers)
 
 
@@ -326,9 +328,11 @@ class Score(Question):
 
     two_numbers: Tensor | None = None
 
-    def __init__(self, engine: Engine, used: Tensor, dtype: torch.dtype) -> None:
+    def __init__(
+        self, engine: Engine, used: Tensor, dtype: torch.dtype, two: bool = False
+    ) -> None:
         super().__init__(engine, used)
-        self.dtype = dtype
+        self.dtype, self.two = dtype, two
 
     @classmethod
     def with_options(
@@ -337,7 +341,9 @@ class Score(Question):
         return cls(engine, about[0], FLOAT64)
 
     def answer(self) -> Tensor:
-        value, self.two_numbers = self.engine.score(self.about[0], self.dtype)
+        value, self.two_numbers = self.engine.score(
+            self.about[0], self.dtype, self.two
+        )
         return value
 
     def shapes(self) -> Tensor:
@@ -390,8 +396,9 @@ def count(
     """
     weights = weights.to(engine.potentials[0].dtype)
     kind = weights.device.type
+    again = torch.is_grad_enabled() and weights.requires_grad
     if (
-        not torch.is_grad_enabled()
+        not again
         and engine.direct
         and is_eager_tensor(weights, kind)
         and is_eager_tensor(used, kind)

@@ -30,7 +30,9 @@ class SearchEngine(Engine):
         own, others = tensors[: self.own], tensors[self.own :] or self.outputs
         return SearchEngine(self.structure._of_rows((*own, *others)))
 
-    def score(self, used: Tensor, dtype: torch.dtype) -> tuple[Tensor, None]:
+    def score(
+        self, used: Tensor, dtype: torch.dtype, two: bool = False
+    ) -> tuple[Tensor, None]:
         """Scores of outputs ``used`` ``[B, k, ...]``, added up by a kernel."""
         return torch.from_numpy(self.structure._totals(array(used))).to(dtype), None
 

@@ -1,0 +1,223 @@
+"""Answers about a chain, of the kernels of the device where its potentials are."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from smoothsp.oracles._chain import forward_backward, on_device, scores, viterbi
+from smoothsp.oracles._chain.buffers import ChainBuffers
+from smoothsp.oracles._chain.vjp import vjp, vjp_in_place
+from smoothsp.oracles._questions.engine import Engine, weighed
+from smoothsp.oracles._questions.exact import as_two
+from smoothsp.oracles._questions.positions import Positions
+from smoothsp.oracles._questions.question import ENGINES
+from smoothsp.oracles._questions.registration import (
+    is_dense_cpu,
+    is_eager,
+    is_eager_tensor,
+)
+
+
+class ChainEngine(ChainBuffers, Engine):
+    """Emissions, transitions, start and end, and the real positions.
+
+    Outputs are labels ``[B, k, T]``, -1 throughout for none.
+    """
+
+    __slots__ = ()
+    name = "chain"
+
+    @property
+    def own(self) -> int:  # type: ignore[override]
+        return 1 if self.shared else 2
+
+    @property
+    def direct(self) -> bool:  # type: ignore[override]
+        return self.plain or is_eager_tensor(self.potentials[0], "cuda")
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:  # type: ignore[override]
+        return self.positions.steps, self.positions.lengths
+
+    def of(self, tensors: Sequence[Tensor]) -> "ChainEngine":
+        emissions, transitions, start, end, *places = tensors
+        potentials = emissions, transitions, start, end
+        if places:
+            return chain_of(tensors)
+        B, T, _ = emissions.shape
+        positions = self.positions
+        if (positions.batch, positions.time) != (B, T):
+            positions = Positions(B, T, emissions.device, *positions.explicit())
+        return ChainEngine(potentials, positions)
+
+    @property
+    def _on_device(self) -> bool:
+        return not self.plain and self.potentials[0].is_cuda
+
+    @property
+    def _proven(self) -> ChainBuffers:
+        """The chain on the CPU, whose memory kernels may read."""
+        return self if self.plain else ChainBuffers.of_inputs(*self.inputs)
+
+    def sums(
+        self, wanted: Sequence[bool], dtype: torch.dtype, two: bool = False
+    ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
+        if self._on_device:
+            value, nodes, edges, *ends = on_device.log_partition(*self.inputs, True)
+            edges = edges.squeeze(1) if self.shared else edges
+            parts = as_two(value) if two else None
+            return value.to(dtype), parts, [nodes, edges, *ends]
+        parts = self._two_numbers() if two else None
+        wide = dtype == torch.float64
+        value, *marginals = forward_backward.sums_of(self._proven, wide, parts)
+        return value, parts, marginals
+
+    def _two_numbers(self) -> Tensor:
+        B = len(self.potentials[0])
+        return torch.empty(B, 2, dtype=torch.float64, device="cpu")
+
+    def log_partition(
+        self, wanted: Sequence[bool], dtype: torch.dtype, two: bool = False
+    ) -> tuple[Tensor, Tensor | None, Any]:
+        if not (self.plain and self.shared and dtype == self.dtype):
+            return self.sums(wanted, dtype, two)
+        parts = self._two_numbers() if two else None
+        value, kept = forward_backward.sums_at_once(self, parts)
+        return value, parts, kept
+
+    def weigh(
+        self, weights: Tensor, marginals: Any, wanted: Sequence[bool]
+    ) -> list[Tensor | None]:
+        if isinstance(marginals, tuple):
+            return vjp_in_place(weights, marginals, wanted)
+        if self._on_device:
+            nodes, edges, *ends = marginals
+            edges = edges.unsqueeze(1) if self.shared else edges
+            given = weights, (nodes, edges, *ends), self.shared
+            return list(on_device.vjp(*given))
+        if self.shared:
+            return weighed(weights, marginals, self.own, wanted)
+        return list(vjp(weights, tuple(marginals)))
+
+    def covariance(self, along: Sequence[Tensor]) -> list[Tensor]:
+        if not self._on_device:
+            return list(forward_backward.covariance_of(self._proven, *along))
+        nodes, edges, *ends = along
+        edges = edges.unsqueeze(1) if self.shared else edges
+        nodes, edges, *ends = on_device.covariance(*self.inputs, nodes, edges, *ends)
+        return [nodes, edges.squeeze(1) if self.shared else edges, *ends]
+
+    def entropy(self) -> Tensor:
+        if self._on_device:
+            return on_device.entropy(*self.inputs)
+        return forward_backward.entropy_of(self._proven)
+
+    def best(
+        self, k: int | None, dtype: torch.dtype, precise: bool = False
+    ) -> tuple[Tensor, None, Tensor, None]:
+        if k is None:
+            if self._on_device:
+                value, labels = on_device.decode(*self.inputs)
+            else:
+                value, labels = viterbi.best_of(self._proven)
+            return value.to(dtype), None, labels, None
+        if not self._on_device:
+            labels, _, values = viterbi.k_best_of(self._proven, k)
+            return values.to(dtype), None, labels, None
+        labels, valid = on_device.decode_topk(*self.inputs, k)
+        existing = torch.where(valid[..., None], labels, labels[:, :1])
+        values = on_device.score(*self.inputs, existing, trusted=True)
+        return values.masked_fill(~valid, -torch.inf).to(dtype), None, labels, None
+
+    def outputs_like(self, k: int | None) -> tuple[Tensor, ...]:
+        B, T, _ = self.potentials[0].shape
+        rows = (B,) if k is None else (B, k)
+        return (self.potentials[0].new_empty((*rows, T), dtype=torch.int64),)
+
+    def score(
+        self, used: Tensor, dtype: torch.dtype, two: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        if self._on_device:
+            value = on_device.score(*self.inputs, used)
+            return value.to(dtype), as_two(value) if two else None
+        value, parts = scores.score_of(self._proven, used, two)
+        return value.to(dtype), parts
+
+    def count(
+        self, weights: Tensor, used: Tensor, wanted: Sequence[bool]
+    ) -> list[Tensor | None]:
+        if used.shape[1] > 1:
+            none = (used < 0).all(2)
+            used = torch.where(none[..., None], used[:, :1], used)
+            weights = weights.masked_fill(none, 0)
+        if not self._on_device:
+            return list(scores.count_of(self._proven, weights, used))
+        S = self.potentials[0].shape[2]
+        places = self.inputs[4:]
+        found = on_device.count(weights, used, *places, S, self.shared, 1)
+        nodes, edges, start, end = found
+        return [nodes, edges[0] if self.shared else edges, start[0], end[0]]
+
+    def entries(self, used: Tensor) -> Tensor:
+        steps, lengths = self.outputs
+        _, T, S = self.potentials[0].shape
+        labels = used.gather(2, steps[:, None].expand(used.shape))
+        at = torch.arange(T, device=used.device)
+        real = (at < lengths[:, None])[:, None] & (labels >= 0)
+        labels = labels.clamp(0, S - 1)
+        nodes = (steps[:, None] * S + labels).masked_fill(~real, -1)
+        moves = T * S + labels[..., :-1] * S + labels[..., 1:]
+        if not self.shared:
+            moves = moves + (steps[:, None, 1:] - 1) * S * S
+        moves = moves.masked_fill(~real[..., 1:], -1)
+        ends = sum(x[0].numel() if i < self.own else x.numel() for i, x in enumerate(self.potentials[:2]))
+        last = (lengths - 1).clamp(min=0)[:, None, None].expand(*used.shape[:2], 1)
+        heads, tails = labels[..., :1] + ends, labels.gather(2, last) + ends + S
+        both = torch.cat([heads, tails], 2).masked_fill(~real[..., :1], -1)
+        return torch.cat([nodes, moves, both], 2)
+
+    def sample(self, numbers: Tensor) -> Tensor:
+        if self._on_device:
+            return on_device.sample(*self.inputs, numbers)
+        return viterbi.samples_of(self._proven, numbers)
+
+
+class StepsOfChain(Engine):
+    """A chain with shared transitions, as one with transitions of each step.
+
+    Its sums are those of the chain, with the marginals of each step.
+    """
+
+    name = "chain"
+    own = 2
+
+    def __init__(self, chain: ChainEngine) -> None:
+        emissions, transitions, *ends = chain.potentials
+        B, T, _ = emissions.shape
+        moves = transitions.expand(B, max(T - 1, 0), *transitions.shape)
+        self.chain, self.potentials = chain, (emissions, moves, *ends)
+        self.outputs, self.direct = chain.outputs, chain.plain
+
+    def of(self, tensors: Sequence[Tensor]) -> ChainEngine:
+        return self.chain.of(tensors)
+
+    def sums(
+        self, wanted: Sequence[bool], dtype: torch.dtype, two: bool = False
+    ) -> tuple[Tensor, None, list[Tensor]]:
+        value, nodes, edges, *ends = forward_backward.sums_of_steps(self.chain)
+        return value.to(dtype), None, [nodes, edges, *ends]
+
+
+def chain_of(tensors: Sequence[Tensor]) -> ChainEngine:
+    """The chain of potentials, ``steps`` and ``lengths``; plain ones are checked."""
+    emissions, transitions, start, end, steps, lengths = tensors
+    if is_eager() and all(is_dense_cpu(x) for x in tensors):
+        return ChainEngine.of_inputs(*tensors)
+    B, T, _ = emissions.shape
+    positions = Positions(B, T, emissions.device, steps, lengths)
+    return ChainEngine((emissions, transitions, start, end), positions)
+
+
+ENGINES["chain"] = lambda options, tensors: chain_of(tensors)
