@@ -179,14 +179,14 @@ class Chain(ReadOnly, Summed):
             If a label at a real position is not in ``[0, state)``.
         """
         dtype = self._buffers.dtype
-        return self._scored(y, dtype).value.to(dtype)
+        return self._scored(y, dtype).rounded(dtype)
 
     def _scored(self, y: Tensor, dtype: torch.dtype, two: bool = False) -> Exact:
         """Score as ``rules.score`` has it."""
         y = checks.labels(y, self.emissions)
-        paths = y if y.dim() == 3 else y[:, None]
-        found = rules.score(self._buffers, paths, dtype, two)
-        return found if y.dim() == 3 else found.squeeze(1)
+        if y.dim() == 3:
+            return rules.score(self._buffers, y, dtype, two)
+        return rules.score(self._buffers, y.unsqueeze(1), dtype, two).squeeze(1)
 
     def hamming(self, y: Tensor) -> Float[Tensor, "batch time state"]:
         """Cost 1 for every state that differs from y at a real position, else 0."""
@@ -299,7 +299,7 @@ class Chain(ReadOnly, Summed):
         """
         dtype = self._buffers.dtype
         found, y = rules.best(self._buffers, None, dtype)
-        return found.value.to(dtype), y
+        return found.rounded(dtype), y
 
     def decode_topk(
         self, k: int
@@ -326,7 +326,7 @@ class Chain(ReadOnly, Summed):
         k = checks.count("k", k, B * T)
         dtype = self._buffers.dtype
         found, ys = rules.best(self._buffers, k, dtype)
-        values = found.value.to(dtype)
+        values = found.rounded(dtype)
         return values, ys, values > -torch.inf
 
     def log_partition(self) -> Float[Tensor, " batch"]:
@@ -341,7 +341,7 @@ class Chain(ReadOnly, Summed):
         algorithms 3 and 9.
         """
         dtype = self._buffers.dtype
-        return rules.log_partition(self._buffers, dtype).value.to(dtype)
+        return rules.log_partition(self._buffers, dtype).rounded(dtype)
 
     def _exact_score(self, y: Tensor) -> Exact:
         return self._scored(y, self._buffers.dtype, two=True)

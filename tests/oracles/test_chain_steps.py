@@ -7,7 +7,8 @@ import torch
 from torch.testing import assert_close
 
 from smoothsp.oracles import Chain
-from smoothsp.oracles._chain import by_steps, forward_backward
+from smoothsp.oracles._chain import by_steps
+from smoothsp.oracles._questions import rules
 
 # PyTorch's own, once, when forward derivatives are first taken
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script.:FutureWarning")
@@ -199,7 +200,9 @@ def test_covariances_are_those_of_log_space(shape, scale):
         sizes = ((B, T, S), (B, Q, S, S), (B, S), (B, S))
         v = [torch.randn(size, generator=generator, dtype=F64) for size in sizes]
         expected = by_steps.covariance(inputs(chain), *v)
-        found = forward_backward.covariance(*record.inputs, *v)
+        v[1], *_ = v[1].unbind(1) if record.shared else v[1:2]
+        nodes, edges, *ends = rules.covariance(record, v)
+        found = nodes, edges[:, None] if record.shared else edges, *ends
         for ours, theirs in zip(found, expected, strict=True):
             assert_close(ours, theirs, rtol=0, atol=1e-11)
 

@@ -1,72 +1,74 @@
-"""The registered ops, one by one, as torch.library checks them."""
+"""The op that stands for all questions in a graph, as torch.library checks it."""
 
 import itertools
 
 import pytest
 import torch
 
-from smoothsp.oracles import Chain
+from smoothsp.oracles import SpanningTree
+from smoothsp.oracles._questions import rules
+from smoothsp.oracles._questions.question import Question, ask
 from tests.instances.chains import Y, random_case
+from tests.instances.drawn import structure
 from tests.sweeps import thinned
 
-CHAIN_OPS = {
-    "chain_score",
-    "chain_count",
-    "chain_decode",
-    "chain_topk",
-    "chain_sample",
-    "chain_log_partition",
-    "chain_covariance",
-    "chain_entropy",
-    "chain_edges",
-}
+F64 = torch.float64
+QUESTIONS = ("Sums", "Covariance", "Entropy", "Best", "Score", "Samples", "two best")
 
 
-def arguments(name: str, per_edge: bool) -> tuple[object, ...]:
-    """What an op takes; potentials ask for a gradient where the op has one."""
-    case = random_case(per_edge)
-    with_gradient = {
-        "chain_score",
-        "chain_decode",
-        "chain_log_partition",
-        "chain_entropy",
-        "chain_edges",
-    }
-    case = case.leaves() if name in with_gradient else case
-    B, T, S = case.emissions.shape
-    steps = torch.sort(~case.mask, dim=1, stable=True).indices
-    lengths = case.mask.sum(1)
-    chain = (case.emissions, case.transitions, case.start, case.end, steps, lengths)
-    labels = torch.where(case.mask, Y, 0)[:, None].repeat(1, 2, 1)
+def question(engine, name: str, used: torch.Tensor) -> Question:
+    """A question to an engine, about random numbers where it is about any."""
     generator = torch.Generator().manual_seed(0)
-    shapes = [(B, T, S), (B, T - 1 if per_edge else 1, S, S), (B, S), (B, S)]
-    weights = [torch.randn(s, generator=generator).double() for s in shapes]
-    rest = {
-        "chain_score": (labels,),
-        "chain_topk": (3,),
-        "chain_sample": (torch.rand(B, 2, T, generator=generator).double(),),
-        "chain_covariance": tuple(weights),
-        "chain_log_partition": (False,),
-    }
-    if name == "chain_count":
-        amounts = torch.randn(B, 2, generator=generator).double().requires_grad_()
-        return amounts, labels, steps, lengths, S, not per_edge, 1
-    return (*chain, *rest.get(name, ()))
+    if name == "Covariance":
+        along = [torch.zeros_like(x) for x in rules.marginals(engine)]
+        return rules.Covariance(engine, *along)
+    if name == "Samples":
+        B, _, *rest = used.shape
+        uniforms = torch.rand(B, 2, *rest, generator=generator, dtype=F64)
+        return rules.Samples(engine, uniforms)
+    return {
+        "Sums": lambda: rules.Sums(engine),
+        "Entropy": lambda: rules.Entropy(engine),
+        "Best": lambda: rules.Best(engine, None, F64),
+        "two best": lambda: rules.Best(engine, 2, F64),
+        "Score": lambda: rules.Score(engine, used, F64),
+    }[name]()
+
+
+def check(asked: Question) -> None:
+    engine = asked.engine
+    potentials = [x.detach() for x in engine.potentials]
+    if not isinstance(asked, rules.Covariance):
+        potentials = [x.requires_grad_() for x in potentials]
+    tensors = *potentials, *engine.outputs, *asked.about
+    torch.library.opcheck(ask._opoverload, asked.node(*tensors))
 
 
 # opcheck itself looks at the gradient of tensors that are no leaves
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor that is not a leaf"
+)
+
+
 @pytest.mark.parametrize(
     ("name", "per_edge"),
-    thinned(itertools.product(sorted(CHAIN_OPS), [False, True]), 6, 1),
+    thinned(itertools.product(QUESTIONS, [False, True]), 6, 1),
 )
-def test_the_op_keeps_the_promises_of_its_registration(name, per_edge):
-    op = getattr(torch.ops.smoothsp, name).default
-    torch.library.opcheck(op, arguments(name, per_edge))
+def test_a_chain_keeps_the_promises_of_the_registration(name, per_edge):
+    case = random_case(per_edge)
+    used = torch.where(case.mask, Y, 0)[:, None].repeat(1, 2, 1)
+    check(question(structure(case)._buffers, name, used))
 
 
-def test_every_registered_op_is_checked():
-    assert Chain is not None
+@pytest.mark.parametrize("name", ["Sums", "Covariance"])
+def test_trees_keep_the_promises_of_the_registration(name):
+    arcs = torch.randn(2, 4, 4, generator=torch.Generator().manual_seed(0))
+    trees = SpanningTree(arcs.double(), lengths=torch.tensor([3, 1]))
+    used = trees.decode()[1][:, None]
+    check(question(trees._engine(trees.arcs), name, used))
+
+
+def test_one_op_is_registered():
     names = torch._C._dispatch_get_all_op_names()
     registered = {n.split("::")[1] for n in names if n.startswith("smoothsp::")}
-    assert registered == CHAIN_OPS
+    assert registered == {"ask"}

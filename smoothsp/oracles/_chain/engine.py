@@ -10,7 +10,7 @@ from smoothsp.oracles._chain import forward_backward, on_device, scores, viterbi
 from smoothsp.oracles._chain.buffers import ChainBuffers
 from smoothsp.oracles._chain.vjp import vjp, vjp_in_place
 from smoothsp.oracles._questions.engine import Engine, weighed
-from smoothsp.oracles._questions.exact import as_two
+from smoothsp.oracles._questions.exact import as_two, in_dtype
 from smoothsp.oracles._questions.positions import Positions
 from smoothsp.oracles._questions.question import ENGINES
 from smoothsp.oracles._questions.registration import (
@@ -52,26 +52,27 @@ class ChainEngine(ChainBuffers, Engine):
             positions = Positions(B, T, emissions.device, *positions.explicit())
         return ChainEngine(potentials, positions)
 
-    @property
-    def _on_device(self) -> bool:
-        return not self.plain and self.potentials[0].is_cuda
-
-    @property
-    def _proven(self) -> ChainBuffers:
-        """The chain on the CPU, whose memory kernels may read."""
-        return self if self.plain else ChainBuffers.of_inputs(*self.inputs)
+    def _here(self) -> ChainBuffers | None:
+        """The chain, whose memory kernels of the CPU may read; None on a device."""
+        if self.plain:
+            return self
+        if self.potentials[0].is_cuda:
+            return None
+        found: ChainBuffers = ChainBuffers.of_inputs(*self.inputs)
+        return found
 
     def sums(
         self, wanted: Sequence[bool], dtype: torch.dtype, two: bool = False
     ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
-        if self._on_device:
+        chain = self._here()
+        if chain is None:
             value, nodes, edges, *ends = on_device.log_partition(*self.inputs, True)
             edges = edges.squeeze(1) if self.shared else edges
             parts = as_two(value) if two else None
             return value.to(dtype), parts, [nodes, edges, *ends]
         parts = self._two_numbers() if two else None
         wide = dtype == torch.float64
-        value, *marginals = forward_backward.sums_of(self._proven, wide, parts)
+        value, *marginals = forward_backward.sums_of(chain, wide, parts)
         return value, parts, marginals
 
     def _two_numbers(self) -> Tensor:
@@ -92,7 +93,7 @@ class ChainEngine(ChainBuffers, Engine):
     ) -> list[Tensor | None]:
         if isinstance(marginals, tuple):
             return vjp_in_place(weights, marginals, wanted)
-        if self._on_device:
+        if weights.is_cuda:
             nodes, edges, *ends = marginals
             edges = edges.unsqueeze(1) if self.shared else edges
             given = weights, (nodes, edges, *ends), self.shared
@@ -102,30 +103,33 @@ class ChainEngine(ChainBuffers, Engine):
         return list(vjp(weights, tuple(marginals)))
 
     def covariance(self, along: Sequence[Tensor]) -> list[Tensor]:
-        if not self._on_device:
-            return list(forward_backward.covariance_of(self._proven, *along))
+        chain = self._here()
+        if chain is not None:
+            return list(forward_backward.covariance_of(chain, *along))
         nodes, edges, *ends = along
         edges = edges.unsqueeze(1) if self.shared else edges
         nodes, edges, *ends = on_device.covariance(*self.inputs, nodes, edges, *ends)
         return [nodes, edges.squeeze(1) if self.shared else edges, *ends]
 
     def entropy(self) -> Tensor:
-        if self._on_device:
+        chain = self._here()
+        if chain is None:
             return on_device.entropy(*self.inputs)
-        return forward_backward.entropy_of(self._proven)
+        return forward_backward.entropy_of(chain)
 
     def best(
         self, k: int | None, dtype: torch.dtype, precise: bool = False
     ) -> tuple[Tensor, None, Tensor, None]:
+        chain = self._here()
         if k is None:
-            if self._on_device:
+            if chain is None:
                 value, labels = on_device.decode(*self.inputs)
             else:
-                value, labels = viterbi.best_of(self._proven)
-            return value.to(dtype), None, labels, None
-        if not self._on_device:
-            labels, _, values = viterbi.k_best_of(self._proven, k)
-            return values.to(dtype), None, labels, None
+                value, labels = viterbi.best_of(chain)
+            return in_dtype(value, dtype), None, labels, None
+        if chain is not None:
+            labels, _, values = viterbi.k_best_of(chain, k)
+            return in_dtype(values, dtype), None, labels, None
         labels, valid = on_device.decode_topk(*self.inputs, k)
         existing = torch.where(valid[..., None], labels, labels[:, :1])
         values = on_device.score(*self.inputs, existing, trusted=True)
@@ -139,11 +143,12 @@ class ChainEngine(ChainBuffers, Engine):
     def score(
         self, used: Tensor, dtype: torch.dtype, two: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        if self._on_device:
+        chain = self._here()
+        if chain is None:
             value = on_device.score(*self.inputs, used)
             return value.to(dtype), as_two(value) if two else None
-        value, parts = scores.score_of(self._proven, used, two)
-        return value.to(dtype), parts
+        value, parts = scores.score_of(chain, used, two)
+        return in_dtype(value, dtype), parts
 
     def count(
         self, weights: Tensor, used: Tensor, wanted: Sequence[bool]
@@ -152,8 +157,9 @@ class ChainEngine(ChainBuffers, Engine):
             none = (used < 0).all(2)
             used = torch.where(none[..., None], used[:, :1], used)
             weights = weights.masked_fill(none, 0)
-        if not self._on_device:
-            return list(scores.count_of(self._proven, weights, used))
+        chain = self._here()
+        if chain is not None:
+            return list(scores.count_of(chain, weights, used))
         S = self.potentials[0].shape[2]
         places = self.inputs[4:]
         found = on_device.count(weights, used, *places, S, self.shared, 1)
@@ -179,9 +185,10 @@ class ChainEngine(ChainBuffers, Engine):
         return torch.cat([nodes, moves, both], 2)
 
     def sample(self, numbers: Tensor) -> Tensor:
-        if self._on_device:
+        chain = self._here()
+        if chain is None:
             return on_device.sample(*self.inputs, numbers)
-        return viterbi.samples_of(self._proven, numbers)
+        return viterbi.samples_of(chain, numbers)
 
 
 class StepsOfChain(Engine):

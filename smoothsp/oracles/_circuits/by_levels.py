@@ -32,12 +32,11 @@ def choose(
     dtype: torch.dtype,
     precise: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Values ``[B, 1]``, as two numbers, labels and parts of the best."""
+    """Values ``[B]``, as two numbers, labels and parts of the best."""
     joined = leaves.joined().detach()
     given = joined.double() if precise else joined, query.topology, query.roots
     value, labels, parts = levels.best(*given)
-    exact = as_two(value)[:, None]
-    return value.to(dtype)[:, None], exact, labels[:, None], parts[:, None]
+    return value.to(dtype), as_two(value), labels, parts
 
 
 def tangent(

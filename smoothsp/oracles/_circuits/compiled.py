@@ -184,19 +184,21 @@ def choose(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Values ``[B, K]``, labels ``[B, K, N]`` and parts ``[B, K, U]`` of the best.
 
-    One for each row, or the k best in float64: so they are sorted, rounded or not. The
-    values as numbers of a dtype and, second, as two of float64, ``[B, K, 2]``.
+    Without k ``[B]``, ``[B, N]`` and ``[B, U]``. The k best are found in float64: so
+    they are sorted, rounded or not. The values as numbers of a dtype and, second, as
+    two of float64, ``[B, K, 2]``.
     ``precise``: in float64, too, where float32 might take another output for the best,
     by more than a difference of scores may be wrong.
     """
     B, K, own = query.size, k or 1, leaves.own[0].dtype
     N, U = query.topology.labels, query.topology.most
-    exact = EMPTY[torch.float64].new_empty(B, K, 2)
-    labels = EMPTY[torch.int64].new_empty(B, K, N)
-    parts = EMPTY[torch.int32].new_empty(B, K, U)
+    shape = (B,) if k is None else (B, K)
+    exact = EMPTY[torch.float64].new_empty(*shape, 2)
+    labels = EMPTY[torch.int64].new_empty(*shape, N)
+    parts = EMPTY[torch.int32].new_empty(*shape, U)
     # of k the kernel writes values in float32 alone
     written = own == dtype and (k is None or own == torch.float32)
-    value = EMPTY[own].new_empty(B, K if written else 0)
+    value = EMPTY[own].new_empty(shape if written else 0)
     value_at = value.data_ptr() if written else 0
     places = exact.data_ptr(), value_at, labels.data_ptr(), parts.data_ptr()
     if k is None:

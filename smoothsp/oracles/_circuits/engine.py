@@ -79,9 +79,10 @@ class CircuitEngine(Engine):
         self, k: int | None, dtype: torch.dtype, precise: bool = False
     ) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
         if k is None:
-            found = self.loops.choose(self.leaves, self.query, None, dtype, precise)
-            value, exact, labels, parts = (x.squeeze(1) for x in found)
-            return value, exact, labels, parts
+            best: tuple[Tensor, Tensor, Tensor, Tensor] = self.loops.choose(
+                self.leaves, self.query, None, dtype, precise
+            )
+            return best
         device = self.potentials[0].device
         leaves = self.leaves.map(lambda x: x.cpu())
         found = compiled.choose(leaves, self.query, k, dtype)

@@ -94,7 +94,7 @@ def choose(
     dtype: torch.dtype,
     precise: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Values ``[B, 1]``, labels ``[B, 1, N]`` and parts ``[B, 1, U]`` of the best.
+    """Values ``[B]``, labels ``[B, N]`` and parts ``[B, U]`` of the best.
 
     The values also, second, as two numbers; ``precise``: found in float64.
     """
@@ -117,8 +117,7 @@ def _choose(
     parts = own.new_full((B, topology.most), -1, dtype=torch.int32)
     rows = placed(topology, own.device), query.lanes(own.device)
     kernels.best(own, shared, *rows, value, labels, parts)
-    exact = as_two(value)[:, None]
-    return value.to(dtype)[:, None], exact, labels[:, None], parts[:, None]
+    return value.to(dtype), as_two(value), labels, parts
 
 
 def _joined(leaves: Leaves) -> tuple[Tensor, Tensor]:

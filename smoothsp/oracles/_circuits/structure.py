@@ -315,7 +315,7 @@ class CircuitStructure(ReadOnly, Divergences):
             If y is not an output of the structure. Entries without a label may hold any
             value.
         """
-        return self._rounded(self._exact_score(y).value)
+        return self._exact_score(y).rounded(self._main.dtype)
 
     def _exact_score(self, y: Tensor) -> Exact:
         used = self._proved(y)[1]
@@ -448,7 +448,7 @@ class CircuitStructure(ReadOnly, Divergences):
             ``(batch, *shape)`` int64, -1 where nothing is labelled.
         """
         values, y = self._best(precise=False)
-        return self._rounded(values.value), y
+        return values.rounded(self._main.dtype), y
 
     def _exact_decode(self) -> tuple[Exact, Tensor]:
         return self._best(precise=True)
@@ -457,12 +457,6 @@ class CircuitStructure(ReadOnly, Divergences):
         """Values and outputs of the best; ``precise`` as of ``Engine.best``."""
         values, labels = rules.best(self._engine, None, self._main.dtype, precise)
         return values, self.outputs_of(labels.unsqueeze(1)).squeeze(1)
-
-    def _rounded(self, value: Tensor) -> Tensor:
-        """A value in the dtype of the potentials."""
-        # ``to`` takes 6 us of a decode even where there is nothing to convert
-        dtype = self._main.dtype
-        return value if value.dtype == dtype else value.to(dtype)
 
     def decode_topk(
         self, k: int
@@ -486,7 +480,7 @@ class CircuitStructure(ReadOnly, Divergences):
         """
         k = checks.count("k", k, self._numbers)
         values, ys, valid = self._exact_decode_topk(k)
-        return self._rounded(values.value), ys, valid
+        return values.rounded(self._main.dtype), ys, valid
 
     def _exact_decode_topk(self, k: int) -> tuple[Exact, Tensor, Tensor]:
         values, labels = rules.best(self._engine, k, self._main.dtype)
@@ -553,7 +547,7 @@ class CircuitStructure(ReadOnly, Divergences):
 
         Its gradient is the marginals. Differentiable twice.
         """
-        return self._rounded(self._exact_log_partition().value)
+        return self._exact_log_partition().rounded(self._main.dtype)
 
     def _exact_log_partition(self) -> Exact:
         return rules.log_partition(self._engine, self._main.dtype)

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from smoothsp.oracles._questions.engine import Engine
 from smoothsp.oracles._questions.registration import (
+    is_dense_cpu,
     is_eager,
     is_eager_tensor,
     is_transformed,
@@ -45,9 +46,13 @@ class Question:
         Further tensors ``[B, ...]``.
     """
 
+    # Of a value: float64 while something traces, so that differences keep digits.
+    dtype: torch.dtype
     # Arguments besides tensors, which a compiled graph keeps.
     options: tuple[int, ...] = ()
     has_gradient: ClassVar[bool] = True
+    # Whether the answer is one tensor.
+    single: ClassVar[bool] = True
     # Questions by name, for compiled graphs.
     every: ClassVar[dict[str, type["Question"]]] = {}
 
@@ -86,11 +91,9 @@ class Question:
     def ask(self) -> Any:
         """The answer; gradients reach the potentials."""
         engine, about = self.engine, self.about
-        if engine.direct and is_eager() and self._are_direct(about):
-            potentials = engine.potentials
-            if not (self.has_gradient and wants_gradient((*potentials, *about))):
-                return self.answer()
-            return EagerGradient.apply(self, *potentials, *about)
+        if engine.direct and is_eager() and (not about or are_plain(about)):
+            return self.ask_directly()
+        self.dtype = torch.float64
         tensors = (*engine.potentials, *engine.outputs, *about)
         if not is_transformed():
             return self.in_graph(*tensors)
@@ -99,8 +102,14 @@ class Question:
             raise TypeError(NO_TRANSFORMS)
         return Transformed.apply(self, *tensors)
 
-    def _are_direct(self, about: tuple[Tensor, ...]) -> bool:
-        return not about or all(is_eager_tensor(x, x.device.type) for x in about)
+    def ask_directly(self) -> Any:
+        """The answer where nothing traces."""
+        tensors = self.engine.potentials
+        if self.about:
+            tensors = (*tensors, *self.about)
+        if self.has_gradient and wants_gradient(tensors):
+            return EagerGradient.apply(self, *tensors)
+        return self.answer()
 
     def begin(self, ctx: Any, tensors: tuple[Tensor, ...]) -> Any:
         """The answer, and in ``ctx`` what its gradient takes."""
@@ -137,13 +146,14 @@ class Question:
 
     def in_graph(self, *tensors: Tensor) -> Any:
         """The answer as a node of a graph."""
-        engine = self.engine
-        sizes = [len(engine.options), *engine.options, len(self.about), *self.options]
-        found = ask(type(self).__name__, engine.name, sizes, list(tensors))
+        found = ask(*self.node(*tensors))
         return found[0] if self.single else tuple(found)
 
-    # Whether the answer is one tensor.
-    single: ClassVar[bool] = True
+    def node(self, *tensors: Tensor) -> tuple[str, str, list[int], list[Tensor]]:
+        """Arguments of the op that stands for the question in a graph."""
+        engine = self.engine
+        sizes = [len(engine.options), *engine.options, len(self.about), *self.options]
+        return type(self).__name__, engine.name, sizes, list(tensors)
 
     @classmethod
     def with_options(
@@ -166,6 +176,14 @@ class EagerGradient(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         potentials, about = ctx.question.gradient(ctx, *grads)
         return None, *potentials, *about
+
+
+def are_plain(tensors: Sequence[Tensor]) -> bool:
+    """Whether kernels of their devices may read the tensors; nothing traces."""
+    for x in tensors:
+        if not (is_dense_cpu(x) or is_eager_tensor(x, "cuda")):
+            return False
+    return True
 
 
 def wants_gradient(tensors: Sequence[Tensor]) -> bool:

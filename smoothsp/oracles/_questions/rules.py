@@ -39,7 +39,7 @@ def log_partition(
     """
     if engine.direct and is_eager():
         question = LogPartition(engine, dtype, two)
-        return Exact(question.ask(), question.two_numbers)
+        return Exact(question.ask_directly(), question.two_numbers)
     return Exact(Sums(engine).ask()[0])
 
 
@@ -59,8 +59,6 @@ def best(
 
     Of the dtype, or of float64 while something traces.
     """
-    if not (engine.direct and is_eager()):
-        dtype = FLOAT64
     question = Best(engine, k, dtype, precise)
     values, labels, *_ = question.ask()
     return Exact(values, question.two_numbers), labels
@@ -73,8 +71,6 @@ def score(
 
     Of the dtype, or of float64 while something traces.
     """
-    if not (engine.direct and is_eager()):
-        dtype = FLOAT64
     question = Score(engine, used, dtype, two)
     return Exact(question.ask(), question.two_numbers)
 
@@ -128,20 +124,41 @@ class LogPartition(Question):
             return self.engine.weigh(grad, known, some), ()
         engine = self.engine.of(tensors)
         if again:
-            found = marginals(engine)
+            sums = Sums(engine)
+            # kept in one block they are found again
+            sums.known = known if isinstance(known, list) and all(some) else None
+            found = sums.ask()[1:]
         else:
-            found = tuple(engine.sums(some, FLOAT64)[2])
+            found = tuple(engine.sums(some, self.dtype)[2])
         return weighed(grad, found, engine.own, some), ()
 
 
 class Sums(Question):
-    """The log-partition ``[B]`` in float64, and the marginals of all potentials."""
+    """The log-partition ``[B]``, and the marginals of all potentials.
+
+    ``known`` are the marginals, where they are.
+    """
 
     single = False
+    known: Sequence[Tensor] | None = None
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self.dtype = engine.potentials[0].dtype
+
+    @classmethod
+    def with_options(
+        cls, engine: Engine, about: Sequence[Tensor], options: Sequence[int]
+    ) -> "Sums":
+        question = cls(engine)
+        question.dtype = FLOAT64
+        return question
 
     def answer(self) -> tuple[Tensor, ...]:
+        if self.known is not None:
+            return self.known[0].new_empty(len(self.known[0])), *self.known
         every = (True,) * len(self.engine.potentials)
-        value, _, found = self.engine.sums(every, FLOAT64)
+        value, _, found = self.engine.sums(every, self.dtype)
         return value, *found
 
     def shapes(self) -> tuple[Tensor, ...]:
@@ -179,7 +196,7 @@ class Sums(Question):
     def tangent(self, ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, ...]:
         engine, chances = self._saved(ctx)
         along = _of_rows(tangents, chances, engine.own)
-        return _inner(chances, along), *covariance(engine, along)
+        return _inner(chances, along).to(self.dtype), *covariance(engine, along)
 
 
 class Covariance(Question):

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.engine import Engine
+from smoothsp.oracles._questions.exact import in_dtype
 from smoothsp.oracles._questions.question import Question
 
 
@@ -34,7 +35,8 @@ class SearchEngine(Engine):
         self, used: Tensor, dtype: torch.dtype, two: bool = False
     ) -> tuple[Tensor, None]:
         """Scores of outputs ``used`` ``[B, k, ...]``, added up by a kernel."""
-        return torch.from_numpy(self.structure._totals(array(used))).to(dtype), None
+        value = torch.from_numpy(self.structure._totals(array(used)))
+        return in_dtype(value, dtype), None
 
     def entries(self, used: Tensor) -> Tensor:
         found: Tensor = self.structure._used(used)

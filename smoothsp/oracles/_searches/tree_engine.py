@@ -15,6 +15,7 @@ from smoothsp._kernels.searches import tree_moves, tree_samples, tree_sums
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.engine import Engine
+from smoothsp.oracles._questions.exact import in_dtype
 from smoothsp.oracles._questions.question import ENGINES
 
 
@@ -47,7 +48,7 @@ class TreeEngine(Engine):
         self, wanted: Sequence[bool], dtype: torch.dtype, two: bool = False
     ) -> tuple[Tensor, None, list[Tensor]]:
         value, chances = _sums(self.arcs, self.lengths, self.single, any(wanted))
-        return value.to(dtype), None, [chances]
+        return in_dtype(value, dtype), None, [chances]
 
     def covariance(self, along: Sequence[Tensor]) -> list[Tensor]:
         given, way = array(self.arcs.cpu()), array(along[0].cpu())
