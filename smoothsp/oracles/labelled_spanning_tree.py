@@ -10,7 +10,7 @@ from torch import Tensor
 
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.divergences import Divergences
+from smoothsp.oracles._questions.distribution import Distribution
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.log_sums import entropies, log_sum, shares
 from smoothsp.oracles._questions.rounding import at_most_zero
@@ -18,7 +18,7 @@ from smoothsp.oracles._searches.structure import SearchStructure
 from smoothsp.oracles.spanning_tree import SpanningTree
 
 
-class LabelledSpanningTree(SearchStructure, Divergences):
+class LabelledSpanningTree(SearchStructure, Distribution):
     r"""A batch of sentences whose words form a tree of heads, each arc with a label.
 
     ``SpanningTree`` returns this class for arcs with labels. Given the tree, labels are

@@ -12,7 +12,7 @@ from smoothsp._kernels.searches import arborescence, camerini
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.divergences import Divergences
+from smoothsp.oracles._questions.distribution import Distribution
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.log_sums import log_sum, shares
 from smoothsp.oracles._questions.rounding import at_most_zero
@@ -21,7 +21,7 @@ from smoothsp.oracles._searches.structure import SearchStructure
 from smoothsp.oracles._searches.tree_sums import Chances, LogPartition, Samples
 
 
-class SpanningTree(SearchStructure, Divergences):
+class SpanningTree(SearchStructure, Distribution):
     r"""A batch of sentences whose words form a tree of heads; arcs may cross.
 
     Every word has one head: another word, or the root 0. The score of a tree is the sum

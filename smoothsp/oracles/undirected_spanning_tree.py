@@ -12,7 +12,7 @@ from smoothsp._kernels.searches import kruskal
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array, constant
-from smoothsp.oracles._questions.divergences import Divergences
+from smoothsp.oracles._questions.distribution import Distribution
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.rounding import at_most_zero
 from smoothsp.oracles._searches.chosen_edges import ChosenEdges, edges_and_index
@@ -20,7 +20,7 @@ from smoothsp.oracles.labelled_spanning_tree import LabelledSpanningTree
 from smoothsp.oracles.spanning_tree import SpanningTree
 
 
-class UndirectedSpanningTree(ChosenEdges, Divergences):
+class UndirectedSpanningTree(ChosenEdges, Distribution):
     r"""A batch of undirected graphs; the outputs are their spanning trees.
 
     .. math:: s(y) = \sum_e y_e \, \mathrm{edges}[e], \quad
