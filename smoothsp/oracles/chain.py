@@ -1,5 +1,6 @@
 """First-order chains over label sequences."""
 
+from collections.abc import Callable
 from typing import cast
 
 import torch
@@ -19,6 +20,7 @@ from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.distribution import Distribution
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.parts import widened
+from smoothsp.oracles._questions.positions import Positions
 from smoothsp.oracles._questions.read_only import put
 from smoothsp.oracles._questions.registration import is_eager
 from smoothsp.oracles._questions.structure import Named
@@ -101,36 +103,35 @@ class Chain(Distribution, Summed):
     # Buffers hold potentials together with positions, and prove where both lie.
 
     @property
-    def _own(self) -> Named:  # type: ignore[override]
-        emissions, transitions, _, _ = self._buffers.potentials
-        if transitions.dim() == 2:
-            return {"emissions": emissions}
-        return {"emissions": emissions, "transitions": transitions}
-
-    @property
-    def _common(self) -> Named:  # type: ignore[override]
-        _, transitions, start, end = self._buffers.potentials
-        if transitions.dim() == 2:
-            return {"transitions": transitions, "start": start, "end": end}
-        return {"start": start, "end": end}
-
-    @property
     def _main(self) -> Tensor:  # type: ignore[override]
         return self._buffers.potentials[0]
 
-    def _like(
-        self, own: Named, common: Named | None = None, rows: Tensor | None = None
-    ) -> "Chain":
-        named = {**own, **(self._common if common is None else common)}
-        emissions, transitions, start, end = (named[name] for name in NAMES)
-        return self._of((emissions, transitions, start, end), rows)
+    _main_name = "emissions"
 
-    def _of(self, potentials: Potentials, rows: Tensor | None = None) -> "Chain":
-        """Other potentials, trusted to be sound, of the same rows or of those given."""
-        positions = self._buffers.positions
-        positions = positions if rows is None else positions.select(rows)
+    def _with_main(self, main: Tensor) -> "Chain":
+        _, transitions, start, end = self._buffers.potentials
+        return self._of((main, transitions, start, end))
+
+    def _mapped(self, change: Callable[[Tensor], Tensor]) -> "Chain":
+        emissions, transitions, start, end = self._buffers.potentials
+        shared = change(emissions), change(transitions)
+        return self._of((*shared, change(start), change(end)))
+
+    def _picked(self, rows: Tensor) -> "Chain":
+        emissions, transitions, start, end = self._buffers.potentials
+        moves = transitions if transitions.dim() == 2 else transitions[rows]
+        positions = self._buffers.positions.select(rows)
+        return self._of((emissions[rows], moves, start, end), positions)
+
+    def _by_name(self) -> Named:
+        return dict(zip(NAMES, self._buffers.potentials, strict=True))
+
+    def _of(
+        self, potentials: Potentials, positions: Positions | None = None
+    ) -> "Chain":
+        """Other potentials, trusted to be sound; on the same positions if absent."""
         chain = object.__new__(type(self))
-        buffers = ChainBuffers(potentials, positions)
+        buffers = ChainBuffers(potentials, positions or self._buffers.positions)
         chain.__dict__.update(self.__dict__, _buffers=buffers)
         return chain
 
@@ -464,11 +465,8 @@ class Chain(Distribution, Summed):
 
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""
-        given = (x.detach() for x in self._buffers.potentials)
-        emissions, transitions, start, end = (
-            torch.where(x > -torch.inf, 0.0, x) for x in given
-        )
-        return self._of((emissions, transitions, start, end)).log_partition()
+        flat = self._mapped(lambda x: torch.where(x.detach() > -torch.inf, 0.0, x))
+        return flat.log_partition()
 
 
 def _in_two(wide: Tensor) -> Tensor:

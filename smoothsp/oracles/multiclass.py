@@ -9,7 +9,7 @@ from smoothsp.oracles._questions.distribution import Distribution
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.log_sums import entropies, log_sum
 from smoothsp.oracles._questions.registration import is_eager
-from smoothsp.oracles._questions.structure import Named
+from smoothsp.oracles._questions.structure import NONE, Named
 
 
 class Multiclass(Distribution):
@@ -47,6 +47,7 @@ class Multiclass(Distribution):
     scores: Tensor
     mask: Tensor
     row_attributes = ("mask",)
+    _masked = False
 
     def __init__(self, scores: Tensor, mask: Tensor | None = None) -> None:
         scores = checks.potentials("scores", scores)
@@ -58,18 +59,19 @@ class Multiclass(Distribution):
             )
         if mask is None:
             self.mask = torch.ones_like(scores, dtype=torch.bool)
-            # no graph that two backward passes would share
-            super()._hold({"scores": scores})
         else:
+            self._masked = True
             words, size = "(batch, candidate)", tuple(scores.shape)
             mask = checks.bool_mask("mask", mask, size, words, scores.device)
             self.mask = mask.clone()
-            self._hold({"scores": scores})
+        self._hold({"scores": scores})
         self._require_valid("scores")
 
-    def _hold(self, own: Named, common: Named | None = None) -> None:
+    def _hold(self, own: Named, common: Named = NONE) -> None:
         # entries without a candidate are never read
-        super()._hold({"scores": torch.where(self.mask, own["scores"], -torch.inf)})
+        if self._masked:
+            own = {"scores": torch.where(self.mask, own["scores"], -torch.inf)}
+        super()._hold(own)
 
     def _infeasible_row(self) -> int:
         stuck = self.scores.amax(1) == -torch.inf

@@ -1,6 +1,6 @@
 """Dependency trees over sentences, arcs crossing or not."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,16 +12,14 @@ from smoothsp._kernels.searches import arborescence, camerini
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.distribution import Distribution
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.log_sums import log_sum, shares
-from smoothsp.oracles._questions.rounding import at_most_zero
 from smoothsp.oracles._searches.distinct_trees import distinct_trees
-from smoothsp.oracles._searches.structure import SearchStructure
 from smoothsp.oracles._searches.tree_sums import Chances, LogPartition, Samples
+from smoothsp.oracles._searches.trees import Trees
 
 
-class SpanningTree(SearchStructure, Distribution):
+class SpanningTree(Trees):
     r"""A batch of sentences whose words form a tree of heads; arcs may cross.
 
     Every word has one head: another word, or the root 0. The score of a tree is the sum
@@ -85,13 +83,13 @@ class SpanningTree(SearchStructure, Distribution):
     arcs: Tensor
     row_attributes = ("_lengths",)
     output_description = "heads of words that form a tree"
+    # the class for arcs with labels, which sets it: its sums are over trees without
+    _labelled: ClassVar[type[Any]]
 
     def __new__(cls, arcs: Any = None, **options: Any) -> Any:
         """The structure, or that of arcs with labels."""
         if isinstance(arcs, Tensor) and arcs.dim() == 4:
-            from smoothsp.oracles.labelled_spanning_tree import LabelledSpanningTree
-
-            return LabelledSpanningTree(arcs, **options)
+            return cls._labelled(arcs, **options)
         return super().__new__(cls)
 
     def __init__(
@@ -205,7 +203,7 @@ class SpanningTree(SearchStructure, Distribution):
 
         Not differentiable. O(n^4): one search for each arc.
         """
-        _check_name(name)
+        self._named(name)
         arcs, lengths = self.arcs.detach().cpu().double(), self._lengths.tolist()
         found = torch.full_like(arcs, -torch.inf)
         for b, size in enumerate(lengths):
@@ -235,8 +233,10 @@ class SpanningTree(SearchStructure, Distribution):
 
         Its gradient is the marginals. Differentiable twice.
         """
-        found = LogPartition(self._single).call(self.arcs, self._lengths)
-        return found.to(self.arcs.dtype)
+        return self._rounded(self._log_partition(self.arcs))
+
+    def _log_partition(self, arcs: Tensor) -> Tensor:
+        return LogPartition(self._single).call(arcs, self._lengths)
 
     def _relative(self) -> Tensor:
         """Arcs in float64, -inf where none reads, less the best head of each word.
@@ -253,38 +253,15 @@ class SpanningTree(SearchStructure, Distribution):
 
     def marginals(self, name: str = "arcs") -> Float[Tensor, "batch head modifier"]:
         """Probability of each arc. Differentiable once."""
-        _check_name(name)
+        self._named(name)
         return Chances(self._single).call(self.arcs, self._lengths)
-
-    def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
-        """Log-probability of y: ``score(y) - log_partition()``, at most 0.
-
-        The difference is computed before rounding.
-        """
-        arcs = self._relative()
-        many, several = self._proved(y)
-        scores = self._like({"arcs": arcs})._sum(self._used(many))
-        total = LogPartition(self._single).call(arcs, self._lengths)
-        chances = at_most_zero(scores - total[:, None]).to(self.arcs.dtype)
-        return chances if several else chances.squeeze(1)
-
-    def log_prob_within(self, allowed: Tensor) -> Float[Tensor, " batch"]:
-        """Log-probability that a tree uses only ``allowed`` arcs, at most 0.
-
-        Equal to ``restrict(allowed).log_partition() - log_partition()``.
-        """
-        self.restrict(allowed)
-        arcs, question = self._relative(), LogPartition(self._single)
-        some = question.call(arcs.masked_fill(~allowed, -torch.inf), self._lengths)
-        chances = some - question.call(arcs, self._lengths)
-        return at_most_zero(chances).to(self.arcs.dtype)
 
     def _exact_log_partition(self) -> Exact:
         # the best heads of all words, and what is relative to these
         arcs = torch.where(self._reads("arcs"), self.arcs.detach().double(), -torch.inf)
         tops = arcs.amax(1) if arcs.numel() else arcs.new_zeros(len(arcs), 0)
         relative = self._relative().detach()
-        found = LogPartition(self._single).call(relative, self._lengths)
+        found = self._log_partition(relative)
         return self._around(self.log_partition(), tops, found)
 
     def entropy(self) -> Float[Tensor, " batch"]:
@@ -293,7 +270,7 @@ class SpanningTree(SearchStructure, Distribution):
         chances = Chances(self._single).call(arcs, self._lengths)
         barred = arcs.detach() == -torch.inf
         mean = (chances * arcs.masked_fill(barred, 0)).sum((1, 2))
-        value = LogPartition(self._single).call(arcs, self._lengths) - mean
+        value = self._log_partition(arcs) - mean
         return value.clamp(min=0).to(self.arcs.dtype)
 
     def sample(
@@ -338,10 +315,4 @@ class SpanningTree(SearchStructure, Distribution):
         """Logarithm of the number of outputs that are not forbidden."""
         arcs = self.arcs.detach()
         flat = torch.where(arcs > -torch.inf, 0.0, -torch.inf).to(arcs.dtype)
-        found = LogPartition(self._single).call(flat, self._lengths)
-        return found.to(self.arcs.dtype)
-
-
-def _check_name(name: str) -> None:
-    if name != "arcs":
-        raise ValueError(f"name: expected one of ['arcs'], got {name!r}")
+        return self._rounded(self._log_partition(flat))

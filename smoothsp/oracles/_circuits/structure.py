@@ -23,7 +23,7 @@ from smoothsp.oracles._questions.registration import (
     is_dense_cpu,
     is_eager_tensor,
 )
-from smoothsp.oracles._questions.structure import Named
+from smoothsp.oracles._questions.structure import NONE, Named
 
 Parts = Tensor | tuple[Tensor, ...]
 Self = TypeVar("Self", bound="CircuitStructure")
@@ -156,17 +156,14 @@ class CircuitStructure(Distribution):
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_proven": None}
 
-    def _hold(self, own: Named, common: Named | None = None) -> None:
+    def _hold(self, own: Named, common: Named = NONE) -> None:
         super()._hold(own, common)
         self.__dict__["_proven"] = None
 
-    def _like(
-        self: Self, own: Named, common: Named | None = None, rows: Tensor | None = None
-    ) -> Self:
-        other = super()._like(own, common, rows)
-        if rows is not None:
-            other._lengths = self.lengths[rows]
-            other._query = self._query.select(rows.cpu())
+    def _picked(self: Self, rows: Tensor) -> Self:
+        other = super()._picked(rows)
+        other._lengths = self.lengths[rows]
+        other._query = self._query.select(rows.cpu())
         return other
 
     def leaves(self) -> tuple[Parts, Parts]:
@@ -532,13 +529,6 @@ class CircuitStructure(Distribution):
         name = self._named(name)
         found = questions.marginals(self._leaves(), self._query)
         return self._of_leaves(found, name).to(self._main.dtype)
-
-    def _named(self, name: str | None) -> str:
-        """The name of potentials, of the first if there is none."""
-        names = [*self._own, *self._common]
-        if name is not None and name not in names:
-            raise ValueError(f"name: expected one of {names}, got {name!r}")
-        return names[0] if name is None else name
 
     def _outputs_like(self: Self, other: Self) -> bool:
         ours, theirs = self._query, other._query

@@ -27,6 +27,13 @@ class Distribution(Structure):
     def _exact_log_partition(self) -> Exact:
         raise NotImplementedError
 
+    def _named(self, name: str | None) -> str:
+        """The name of potentials, of the first if there is none."""
+        names = [*self._by_name()]
+        if name is not None and name not in names:
+            raise ValueError(f"name: expected one of {names}, got {name!r}")
+        return names[0] if name is None else name
+
     def _marginals(self) -> Named:
         """Marginals ``(batch, ...)`` of all potentials, by name."""
         structure: Any = self

@@ -1,5 +1,6 @@
 """The base of all structures: potentials by name, and what follows from them."""
 
+from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
 import torch
@@ -12,6 +13,8 @@ from smoothsp.oracles._questions.registration import is_eager
 from smoothsp.oracles._questions.rounding import scaled
 
 Named = dict[str, Tensor]
+NONE: Named = {}
+_NOTHING = torch.empty(0, device="cpu")
 AnyPotentials = TypeVar("AnyPotentials", bound="Potentials")
 Self = TypeVar("Self", bound="Structure")
 
@@ -65,33 +68,39 @@ class Potentials(ReadOnly):
 
     # What follows ---------------------------------------------------------------
 
-    def _hold(self, own: Named, common: Named | None = None) -> None:
-        """Set the potentials; the common ones stay if absent."""
-        if common is None:
-            common = self.__dict__.get("_common", {})
+    def _hold(self, own: Named, common: Named = NONE) -> None:
+        """Set the potentials."""
+        held = self.__dict__
+        held.update(own)
+        held.update(common)
+        held["_own"], held["_common"] = own, common
         # a cost is added to the first
-        main = next(iter(own.values()))
-        self.__dict__.update(own, **common, _own=own, _common=common, _main=main)
+        held["_main"] = next(iter(own.values()))
 
-    def _like(
-        self: AnyPotentials,
-        own: Named,
-        common: Named | None = None,
-        rows: Tensor | None = None,
-    ) -> AnyPotentials:
-        """Other potentials, trusted to be sound, of these rows or of those given."""
+    def _like(self: AnyPotentials, own: Named, common: Named = NONE) -> AnyPotentials:
+        """Other potentials of the same rows, trusted to be sound."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
-        if rows is not None:
-            for name in self.row_attributes:
-                if (value := getattr(self, name)) is not None:
-                    other.__dict__[name] = value[rows]
         other._hold(own, common)
         return other
 
-    def _potentials(self) -> Named:
+    def _picked(self: AnyPotentials, rows: Tensor) -> AnyPotentials:
+        """Potentials and attributes of these rows."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        for name in self.row_attributes:
+            if (value := getattr(self, name)) is not None:
+                other.__dict__[name] = value[rows]
+        other._hold({name: x[rows] for name, x in self._own.items()}, self._common)
+        return other
+
+    def _by_name(self) -> Named:
         """All potentials by name, those of rows ``(batch, ...)`` first."""
         return {**self._own, **self._common}
+
+    def _potentials(self) -> Named:
+        """All potentials by name, unless one was changed in place."""
+        return self._by_name()
 
     def _rounded(self, value: Tensor) -> Tensor:
         """A value in the dtype of the potentials."""
@@ -100,15 +109,14 @@ class Potentials(ReadOnly):
         return value if value.dtype == dtype else value.to(dtype)
 
     def __repr__(self) -> str:
-        sizes = {**self._own, **self._common}
-        words = (f"{name}={tuple(x.shape)}" for name, x in sizes.items())
+        words = (f"{name}={tuple(x.shape)}" for name, x in self._by_name().items())
         kind = type(self).__name__
         return f"{kind}({', '.join(words)}, dtype={self._main.dtype})"
 
     def select(self: AnyPotentials, rows: Tensor) -> AnyPotentials:
         """The structure of the given rows: bool ``(batch,)``, or int64 indices."""
-        rows = checks.rows(rows, len(self._main), self._main.device)
-        return self._like({name: x[rows] for name, x in self._own.items()}, None, rows)
+        main = self._main
+        return self._picked(checks.rows(rows, len(main), main.device))
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch label"]:
         """Number of times y uses each label, ``(batch, label)``."""
@@ -142,17 +150,15 @@ class Potentials(ReadOnly):
         """Require scores, as above; return whether a row may lack an output."""
         if not is_eager():
             return False
-        barred = not self._possible
-        own, common = self._own, self._common
-        new = {}
-        for name, x in (*own.items(), *common.items()):
+        barred, new = not self._possible, {}
+        for name, x in (*self._own.items(), *self._common.items()):
             if only is not None and name != only:
                 continue
             found = numbers.look(x)
             if not found:
                 continue
             if found & numbers.WRONG:
-                self._refuse_wrong(name, x, name if blame in own else blame)
+                self._refuse_wrong(name, x, name if blame in self._own else blame)
                 # no output reads the others
                 new[name] = torch.where(numbers.wrong(x), -torch.inf, numbers.masked(x))
             elif found & numbers.LOW:
@@ -162,6 +168,7 @@ class Potentials(ReadOnly):
                 if newly & numbers.FORBIDDEN or found & numbers.LOW:
                     barred = self._may_lack_outputs(name)
         if new:
+            own, common = self._own, self._common
             self._hold(
                 {name: new.get(name, x) for name, x in own.items()},
                 {name: new.get(name, x) for name, x in common.items()},
@@ -192,28 +199,39 @@ class Potentials(ReadOnly):
 class Structure(Potentials):
     """A structure whose scores are sums of potentials."""
 
+    @property
+    def _main_name(self) -> str:
+        return next(iter(self._own))
+
+    def _with_main(self: Self, main: Tensor) -> Self:
+        """Other first potentials."""
+        return self._like({**self._own, self._main_name: main}, self._common)
+
+    def _mapped(self: Self, change: Callable[[Tensor], Tensor]) -> Self:
+        """A function of each of the potentials."""
+        own = {name: change(x) for name, x in self._own.items()}
+        common = self._common and {n: change(x) for n, x in self._common.items()}
+        return self._like(own, common)
+
     def augment(self: Self, cost: Tensor) -> Self:
         """The structure with ``cost`` added to its first potentials.
 
         Its ``decode`` is loss-augmented decoding.
         """
-        name, main = next(iter(self._own.items()))
+        main, name = self._main, self._main_name
         cost = checks.potentials("cost", cost).to(main.dtype)
         checks.same_device("cost", cost, main.device)
         checks.shape("cost", cost, tuple(main.shape), f"the shape of {name}")
-        other = self._like({**self._own, name: main + cost})
+        other = self._with_main(main + cost)
         other._require_valid("cost", name, cost)
         return other
 
     def scale(self: Self, factor: float) -> Self:
         """The structure with every potential multiplied by ``factor > 0``."""
         factor = checks.positive("factor", factor)
-        other = self._like(
-            {name: scaled(x, factor) for name, x in self._own.items()},
-            {name: scaled(x, factor) for name, x in self._common.items()},
-        )
+        other = self._mapped(lambda x: scaled(x, factor))
         if factor > 1:
-            other._require_valid("factor", changed=self._main.new_empty(0))
+            other._require_valid("factor", changed=_NOTHING)
         return other
 
     def restrict(self: Self, allowed: Tensor) -> Self:
@@ -222,16 +240,13 @@ class Structure(Potentials):
         ``allowed`` is bool, of the shape of the first potentials. Train on partially
         labelled outputs with the ``log_partition`` of this structure.
         """
-        name, main = next(iter(self._own.items()))
+        main, name = self._main, self._main_name
         words, size = f"the shape of {name}", tuple(main.shape)
         allowed = checks.bool_mask("allowed", allowed, size, words, main.device)
-        other = self._like({**self._own, name: main.masked_fill(~allowed, -torch.inf)})
+        other = self._with_main(main.masked_fill(~allowed, -torch.inf))
         other._require_valid("allowed", name)
         return other
 
     def _wide(self: Self) -> Self:
         """Structure in float64."""
-        return self._like(
-            {name: x.double() for name, x in self._own.items()},
-            {name: x.double() for name, x in self._common.items()},
-        )
+        return self._mapped(Tensor.double)

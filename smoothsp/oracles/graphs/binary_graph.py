@@ -15,7 +15,6 @@ from smoothsp.oracles._partition import bmmf
 from smoothsp.oracles._questions import checks, numbers
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.registration import is_eager
-from smoothsp.oracles._questions.structure import Named
 from smoothsp.oracles._searches.structure import SearchStructure
 
 Floats = NDArray[np.float64]
@@ -189,12 +188,10 @@ class BinaryGraph(SearchStructure):
     def _size(self) -> int:
         return self.nodes.shape[1:-1].numel()
 
-    def _like(
-        self, own: Named, common: Named | None = None, rows: Tensor | None = None
-    ) -> "BinaryGraph":
-        other = super()._like(own, common, rows)
+    def _picked(self, rows: Tensor) -> "BinaryGraph":
+        other = super()._picked(rows)
         # kernels read graphs as arrays
-        if rows is not None and self._own_edges:
+        if self._own_edges:
             other._graph = tuple(x[array(rows.cpu())] for x in self._graph)
         return other
 
