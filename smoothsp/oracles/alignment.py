@@ -194,7 +194,7 @@ class Alignment(CircuitStructure):
 
     def label_counts(self, y: Int[Tensor, "batch N1 M1"]) -> Float[Tensor, "batch 3"]:
         """Number of matched items of y, then unmatched ones of each sequence."""
-        moves = self._single(y)
+        moves = self._labels_of_one(y)
         items = ((0, 2), (1, 1), (2, 1))
         counts = [many * (moves == move).sum(1) for move, many in items]
         return torch.stack(counts, 1).to(self.match.dtype)

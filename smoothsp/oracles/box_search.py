@@ -71,6 +71,7 @@ class BoxSearch(SearchStructure):
     _gold: Tensor
     _weight: Tensor
     row_attributes = ("_gold", "_weight")
+    _num_labels = 1
     # a cost is that of a box, by what it has in common with the true one
     _cost_adds = False
     output_description = (
@@ -94,10 +95,9 @@ class BoxSearch(SearchStructure):
         """``(batch,)``: 1 for each image, since a box is one label."""
         return torch.ones_like(self._gold[:, 0])
 
-    def label_counts(self, y: Tensor) -> Float[Tensor, "batch 1"]:
-        """``(batch, 1)``: 1 for each image, since there is one kind of box."""
-        self._alone(y)
-        return self.cells.new_ones((len(self.cells), 1))
+    def _labels(self, y: Tensor) -> Tensor:
+        # one kind of box
+        return torch.zeros_like(y[..., :1])
 
     def _exist(self, y: Tensor) -> Tensor:
         H, W = self.cells.shape[1:]

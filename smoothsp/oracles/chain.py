@@ -1,5 +1,7 @@
 """First-order chains over label sequences."""
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -9,15 +11,18 @@ from smoothsp.oracles._chain.buffers import NAMES, Potentials, own
 from smoothsp.oracles._chain.checks import chain_buffers, looked_at
 from smoothsp.oracles._chain.engine import ChainEngine, StepsOfChain
 from smoothsp.oracles._questions import checks, rules
+from smoothsp.oracles._questions.distribution import Distribution
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.parts import widened
-from smoothsp.oracles._questions.read_only import ReadOnly, put
+from smoothsp.oracles._questions.positions import Positions
+from smoothsp.oracles._questions.read_only import put
 from smoothsp.oracles._questions.registration import is_eager
+from smoothsp.oracles._questions.structure import Named
 from smoothsp.oracles.protocols import Summed
 from smoothsp.oracles.semi_markov import SemiMarkov
 
 
-class Chain(ReadOnly, Summed):
+class Chain(Distribution, Summed):
     """A batch of chains: potentials, and exact inference on them.
 
     The score of labels y is the sum, over the real positions in order, of ``start[y_1]
@@ -89,31 +94,46 @@ class Chain(ReadOnly, Summed):
         self._record_versions(potentials)
         put(self, "_buffers", looked_at(buffers))
 
-    def _of(self, buffers: ChainEngine) -> "Chain":
-        """The chain of other buffers, trusted to be sound."""
+    # Buffers hold potentials together with positions, and prove where both lie.
+
+    @property
+    def _main(self) -> Tensor:  # type: ignore[override]
+        return self._buffers.potentials[0]
+
+    _main_name = "emissions"
+
+    def _with_main(self, main: Tensor) -> "Chain":
+        _, transitions, start, end = self._buffers.potentials
+        return self._of((main, transitions, start, end))
+
+    def _mapped(self, change: Callable[[Tensor], Tensor]) -> "Chain":
+        emissions, transitions, start, end = self._buffers.potentials
+        shared = change(emissions), change(transitions)
+        return self._of((*shared, change(start), change(end)))
+
+    def _picked(self, rows: Tensor) -> "Chain":
+        emissions, transitions, start, end = self._buffers.potentials
+        moves = transitions if transitions.dim() == 2 else transitions[rows]
+        positions = self._buffers.positions.select(rows)
+        return self._of((emissions[rows], moves, start, end), positions)
+
+    def _by_name(self) -> Named:
+        return dict(zip(NAMES, self._buffers.potentials, strict=True))
+
+    def _of(
+        self, potentials: Potentials, positions: Positions | None = None
+    ) -> "Chain":
+        """Other potentials, trusted to be sound; on the same positions if absent."""
         chain = object.__new__(type(self))
+        buffers = ChainEngine(potentials, positions or self._buffers.positions)
         chain.__dict__.update(self.__dict__, _buffers=buffers)
         return chain
 
-    def _potentials(self) -> dict[str, Tensor]:
-        return dict(zip(NAMES, self._buffers.potentials, strict=True))
-
-    def _wide(self) -> "Chain":
-        """Structure in float64."""
-        emissions, transitions, start, end = self._buffers.potentials
-        shared = emissions.double(), transitions.double()
-        return self._like(*shared, start.double(), end.double())
-
-    def _like(
-        self, emissions: Tensor, transitions: Tensor, start: Tensor, end: Tensor
-    ) -> "Chain":
-        """Other potentials on the same positions, trusted to be sound."""
-        potentials = (emissions, transitions, start, end)
-        return self._of(ChainEngine(potentials, self._buffers.positions))
-
-    def _seen(self, blame: str) -> "Chain":
-        """The chain after its values were looked at; ``blame`` names what made them."""
-        return self._of(looked_at(self._buffers, blame))
+    def _require_valid(
+        self, blame: str, only: str | None = None, changed: Tensor | None = None
+    ) -> None:
+        # one kernel looks at all numbers
+        put(self, "_buffers", looked_at(self._buffers, blame))
 
     @property
     def emissions(self) -> Float[Tensor, "batch time state"]:
@@ -134,10 +154,6 @@ class Chain(ReadOnly, Summed):
     def end(self) -> Float[Tensor, " state"]:
         """Scores of the last state; zeros if none were given."""
         return own(self._buffers.potentials[3])
-
-    def __repr__(self) -> str:
-        B, T, S = self.emissions.shape
-        return f"Chain(batch={B}, time={T}, state={S}, dtype={self.emissions.dtype})"
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
@@ -194,62 +210,19 @@ class Chain(ReadOnly, Summed):
         cost = mask[..., None].to(self.emissions.dtype).expand_as(self.emissions)
         return cost.scatter(2, label[..., None], 0)
 
-    def label_counts(self, y: Tensor) -> Float[Tensor, "batch state"]:
-        """Number of real positions at which y uses each state."""
+    def _labels_of_one(self, y: Tensor) -> Tensor:
         label, mask = self._real_labels(y)
-        B, _, S = self.emissions.shape
-        counts = self.emissions.new_zeros(B, S)
-        return counts.scatter_add(1, label, mask.to(counts.dtype))
+        return label.masked_fill(~mask, -1)
+
+    @property
+    def _num_labels(self) -> int:
+        return self.emissions.shape[2]
 
     def _real_labels(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Labels with 0 at masked positions, and the mask."""
         S = self.emissions.shape[2]
         mask = self.mask
         return checks.real_labels(y, mask, S), mask
-
-    def augment(self, cost: Tensor) -> "Chain":
-        """The chain with ``cost`` ``(batch, time, state)`` added to the emissions.
-
-        Its ``decode`` is loss-augmented decoding.
-        """
-        cost = checks.potentials("cost", cost).to(self.emissions.dtype)
-        checks.same_device("cost", cost, self.emissions.device)
-        B, T, S = self.emissions.shape
-        checks.shape("cost", cost, (B, T, S), "(batch, time, state)")
-        chain = self._like(self.emissions + cost, *self._buffers.potentials[1:])
-        return chain._seen("cost")
-
-    def scale(self, factor: float) -> "Chain":
-        """The chain with every potential multiplied by ``factor > 0``."""
-        factor = checks.positive("factor", factor)
-        # in float64 where float32 would make NaN of 0 or of -inf
-        wide = not 1e-30 < factor < 1e30
-        emissions, transitions, start, end = (
-            (x.double() * factor).to(x.dtype) if wide else x * factor
-            for x in self._buffers.potentials
-        )
-        chain = self._like(emissions, transitions, start, end)
-        return chain if factor <= 1 else chain._seen("factor")
-
-    def select(self, rows: Tensor) -> "Chain":
-        """The chain of the given rows: bool ``(batch,)``, or int64 indices."""
-        rows = checks.rows(rows, len(self.emissions), self.emissions.device)
-        emissions, transitions, start, end = self._buffers.potentials
-        moves = transitions if transitions.dim() == 2 else transitions[rows]
-        potentials = (emissions[rows], moves, start, end)
-        return self._of(ChainEngine(potentials, self._buffers.positions.select(rows)))
-
-    def restrict(self, allowed: Bool[Tensor, "batch time state"]) -> "Chain":
-        """The chain in which only states that are True in ``allowed`` may be used.
-
-        Use it for partially labelled sequences. Entries at masked positions are never
-        read.
-        """
-        size = tuple(self.emissions.shape)
-        words, device = "(batch, time, state)", self.emissions.device
-        allowed = checks.bool_mask("allowed", allowed, size, words, device)
-        kept = self.emissions.masked_fill(~allowed, -torch.inf)
-        return self._like(kept, *self._buffers.potentials[1:])._seen("allowed")
 
     def violation(
         self, y: Tensor, weight: Tensor | float = 1.0, cost_scale: float = 1.0
@@ -263,7 +236,7 @@ class Chain(ReadOnly, Summed):
         cost_scale = checks.at_least_zero("cost_scale", cost_scale)
 
         def by_rows(potentials: Potentials, y: Tensor) -> Tensor:
-            chain = self._like(*potentials)
+            chain = self._of(potentials)
             buffers = chain._buffers
             if not (buffers.plain and is_eager()):
                 wide, _ = widened(chain)
@@ -375,27 +348,6 @@ class Chain(ReadOnly, Summed):
         chain = self._buffers
         return rules.marginals(StepsOfChain(chain) if chain.shared else chain)[1]
 
-    def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
-        """Log-probability of the labels y: ``score(y) - log_partition()``, at most 0.
-
-        The difference is taken in float64 and rounded once. For N positions and
-        potentials up to M, its error is about N M 2^-52: 1e-6 for 10 potentials of 1e9.
-        """
-        scores, log_z = self._exact_score(y), self._exact_log_partition()
-        log_z = log_z if scores.value.dim() == 1 else log_z.unsqueeze(1)
-        return scores.less(log_z, sign=-1).to(self._buffers.dtype)
-
-    def log_prob_within(
-        self, allowed: Bool[Tensor, "batch time state"]
-    ) -> Float[Tensor, " batch"]:
-        """Log-probability that all labels are ``allowed``, at most 0.
-
-        Equal to ``restrict(allowed).log_partition() - log_partition()``.
-        """
-        some = self.restrict(allowed)._exact_log_partition()
-        found = some.less(self._exact_log_partition(), sign=-1)
-        return found.to(self.emissions.dtype)
-
     def log_likelihood(
         self, y: Tensor, weight: Tensor | float = 1.0
     ) -> Float[Tensor, ""]:
@@ -413,7 +365,7 @@ class Chain(ReadOnly, Summed):
         """
 
         def by_rows(potentials: Potentials, y: Tensor) -> Tensor:
-            return self._like(*potentials).log_prob(y)
+            return self._of(potentials).log_prob(y)
 
         return totals.log_likelihood(self._buffers, y, weight, by_rows)
 
@@ -438,28 +390,11 @@ class Chain(ReadOnly, Summed):
         """
         return self._segments().max_marginals()[:, :, 0]
 
-    def cross_entropy(self, other: "Chain") -> Float[Tensor, " batch"]:
-        r"""Cross-entropy ``-sum p(y) log q(y)`` of ``other``, q, under this one, p.
+    def _marginals(self) -> Named:
+        return dict(zip(NAMES, rules.marginals(self._buffers), strict=True))
 
-        In nats; inf where q forbids labels that p allows. ``other`` is a chain of the
-        same shapes and real positions. Differentiable once, in the potentials of both.
-        """
-        return self._segments().cross_entropy(self._comparable(other))
-
-    def kl(self, other: "Chain") -> Float[Tensor, " batch"]:
-        """Relative entropy ``sum p(y) log (p(y) / q(y))`` in nats.
-
-        Arguments and errors as for ``cross_entropy``.
-        """
-        return self._segments().kl(self._comparable(other))
-
-    def _comparable(self, other: object) -> SemiMarkov:
-        if not isinstance(other, Chain):
-            raise TypeError(f"other: expected a Chain, got a {type(other).__name__}")
-        if self.emissions.shape != other.emissions.shape:
-            sizes = (tuple(x.emissions.shape) for x in (self, other))
-            raise ValueError("other: expected emissions {}, got {}".format(*sizes))
-        return other._segments()
+    def _outputs_like(self, other: "Chain") -> bool:
+        return self.mask.equal(other.mask)
 
     def sample(
         self,
@@ -488,9 +423,5 @@ class Chain(ReadOnly, Summed):
 
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""
-        given = (x.detach() for x in self._buffers.potentials)
-        emissions, transitions, start, end = (
-            torch.where(x > -torch.inf, 0.0, x) for x in given
-        )
-        return self._like(emissions, transitions, start, end).log_partition()
-
+        flat = self._mapped(lambda x: torch.where(x.detach() > -torch.inf, 0.0, x))
+        return flat.log_partition()

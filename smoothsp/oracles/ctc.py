@@ -185,7 +185,7 @@ class CTC(CircuitStructure):
     def _frames(self, y: Tensor) -> Tensor:
         y = checks.integers("y", y, self.log_probs.device)
         checks.shape("y", y, tuple(self.log_probs.shape[:2]), "(batch, time)")
-        self._single(y)
+        self._labels_of_one(y)
         return y
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch class_"]:

@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothsp._kernels.threads.ranges import run_all
-from smoothsp.oracles._questions import checks, numbers
+from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.read_only import ReadOnly, put
 from smoothsp.oracles._questions.registration import is_eager
-from smoothsp.oracles._questions.rounding import scaled
+from smoothsp.oracles._questions.structure import Structure
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -23,7 +22,7 @@ Ints = NDArray[np.int64]
 _TOLERANCE = 1e-6
 
 
-class IntegerProgram(ReadOnly):
+class IntegerProgram(Structure):
     r"""A batch of linear integer programmes.
 
     .. math:: s(y) = \langle \mathrm{scores}, y \rangle, \quad
@@ -102,6 +101,7 @@ class IntegerProgram(ReadOnly):
 
     scores: Tensor
     time_limit: float | None
+    row_attributes = ("_which",)
 
     def __init__(
         self,
@@ -132,23 +132,12 @@ class IntegerProgram(ReadOnly):
         if time_limit is not None:
             time_limit = checks.positive("time_limit", time_limit)
         self.time_limit = time_limit
-        self.scores = scores
-        self._look("scores")
+        self._hold({"scores": scores})
+        self._require_valid("scores")
 
-    def _look(self, blame: str) -> None:
-        found = numbers.look(self.scores)
-        if found & numbers.WRONG:
-            row, i = numbers.wrong(self.scores).nonzero()[0].tolist()
-            value = self.scores[row, i].item()
-            raise ValueError(numbers.refusal(blame, value, f"row {row}, variable {i}"))
-        if found & numbers.LOW:
-            put(self, "scores", numbers.masked(self.scores))
-
-    def _like(self, scores: Tensor, which: Tensor, blame: str) -> "IntegerProgram":
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__, scores=scores, _which=which)
-        other._look(blame)
-        return other
+    def _may_lack_outputs(self, name: str) -> bool:
+        # only the solver finds out
+        return False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -164,11 +153,6 @@ class IntegerProgram(ReadOnly):
     def output_shapes(self) -> Int[Tensor, "batch 1"]:
         """``(batch, 1)``: ``lengths``, with an axis for the one axis of an output."""
         return self.lengths[:, None]
-
-    def __repr__(self) -> str:
-        shape, dtype = tuple(self.scores.shape), self.scores.dtype
-        rows = max((len(p.low) for p in self._programs), default=0)
-        return f"IntegerProgram(scores={shape}, constraints={rows}, dtype={dtype})"
 
     # Outputs --------------------------------------------------------------------
 
@@ -230,41 +214,6 @@ class IntegerProgram(ReadOnly):
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch N"]:
         """Units of each variable: y, with 0 where it is negative."""
         return self._proved(y)[0][:, 0].clamp(min=0).to(self.scores.dtype)
-
-    def augment(self, cost: Tensor) -> "IntegerProgram":
-        """The programme with ``cost (batch, N)`` added to the scores."""
-        cost = checks.potentials("cost", cost).to(self.scores.dtype)
-        checks.same_device("cost", cost, self.scores.device)
-        checks.shape("cost", cost, tuple(self.scores.shape), "the shape of scores")
-        return self._like(self.scores + cost, self._which, "cost")
-
-    def _potentials(self) -> dict[str, Tensor]:
-        return {"scores": self.scores}
-
-    def _wide(self) -> "IntegerProgram":
-        """Structure in float64."""
-        return self._like(self.scores.double(), self._which, "scores")
-
-    def scale(self, factor: float) -> "IntegerProgram":
-        """The programme with every score multiplied by ``factor > 0``."""
-        factor = checks.positive("factor", factor)
-        return self._like(scaled(self.scores, factor), self._which, "factor")
-
-    def select(self, rows: Tensor) -> "IntegerProgram":
-        """The programmes of the given rows: bool ``(batch,)``, or int64 indices."""
-        rows = checks.rows(rows, len(self.scores), self.scores.device)
-        return self._like(self.scores[rows], self._which[rows], "scores")
-
-    def restrict(self, allowed: Tensor) -> "IntegerProgram":
-        """The programme with variables fixed at 0 where ``allowed`` is False.
-
-        ``allowed`` is bool ``(batch, N)``.
-        """
-        shape, device = tuple(self.scores.shape), self.scores.device
-        words = "the shape of scores"
-        allowed = checks.bool_mask("allowed", allowed, shape, words, device)
-        scores = self.scores.masked_fill(~allowed, -torch.inf)
-        return self._like(scores, self._which, "allowed")
 
     # Maxima ---------------------------------------------------------------------
 

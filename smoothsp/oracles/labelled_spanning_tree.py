@@ -10,15 +10,13 @@ from torch import Tensor
 
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.divergences import Divergences
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.log_sums import entropies, log_sum, shares
-from smoothsp.oracles._questions.rounding import at_most_zero
-from smoothsp.oracles._searches.structure import SearchStructure
+from smoothsp.oracles._searches.trees import Trees
 from smoothsp.oracles.spanning_tree import SpanningTree
 
 
-class LabelledSpanningTree(SearchStructure, Divergences):
+class LabelledSpanningTree(Trees):
     r"""A batch of sentences whose words form a tree of heads, each arc with a label.
 
     ``SpanningTree`` returns this class for arcs with labels. Given the tree, labels are
@@ -185,11 +183,14 @@ class LabelledSpanningTree(SearchStructure, Divergences):
         Its gradient is the marginals. Differentiable twice.
         """
         # the best of each word is added last: sums of large scores would round chances
-        found = self._trees(log_sum(self._relative())).log_partition()
-        return (found + self._tops().sum(1)).to(self.arcs.dtype)
+        found = self._log_partition(self._relative())
+        return self._rounded(found + self._tops().sum(1))
+
+    def _log_partition(self, arcs: Tensor) -> Tensor:
+        return self._trees(log_sum(arcs)).log_partition()
 
     def _exact_log_partition(self) -> Exact:
-        found = self._trees(log_sum(self._relative().detach())).log_partition()
+        found = self._log_partition(self._relative().detach())
         return self._around(self.log_partition(), self._tops(), found)
 
     def marginals(self, name: str = "arcs") -> Float[Tensor, "batch h m label"]:
@@ -197,29 +198,6 @@ class LabelledSpanningTree(SearchStructure, Divergences):
         arcs = self._relative()
         chances = self._trees(log_sum(arcs)).marginals(name)
         return (chances[..., None] * shares(arcs)).to(self.arcs.dtype)
-
-    def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
-        """Log-probability of y: ``score(y) - log_partition()``, at most 0.
-
-        The difference is computed before rounding.
-        """
-        arcs = self._relative()
-        many, several = self._proved(y)
-        scores = self._like({"arcs": arcs})._sum(self._used(many))
-        total = self._trees(log_sum(arcs)).log_partition()
-        chances = at_most_zero(scores - total[:, None]).to(self.arcs.dtype)
-        return chances if several else chances.squeeze(1)
-
-    def log_prob_within(self, allowed: Tensor) -> Float[Tensor, " batch"]:
-        """Log-probability that a tree uses only ``allowed`` arcs, at most 0.
-
-        Equal to ``restrict(allowed).log_partition() - log_partition()``.
-        """
-        self.restrict(allowed)
-        arcs = self._relative()
-        some = self._trees(log_sum(arcs.masked_fill(~allowed, -torch.inf)))
-        chances = some.log_partition() - self._trees(log_sum(arcs)).log_partition()
-        return at_most_zero(chances).to(self.arcs.dtype)
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of trees and labels together, in nats. Differentiable once."""
@@ -264,6 +242,9 @@ class LabelledSpanningTree(SearchStructure, Divergences):
 
     def _outputs_like(self, other: "LabelledSpanningTree") -> bool:
         return self._single == other._single and self._lengths.equal(other._lengths)
+
+
+SpanningTree._labelled = LabelledSpanningTree
 
 
 def _at_heads(numbers: NDArray[Any], heads: NDArray[np.int64]) -> NDArray[Any]:

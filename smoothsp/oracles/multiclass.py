@@ -4,16 +4,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from smoothsp.oracles._questions import checks, exact, numbers
-from smoothsp.oracles._questions.divergences import Divergences
+from smoothsp.oracles._questions import checks, exact
+from smoothsp.oracles._questions.distribution import Distribution
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.log_sums import entropies, log_sum
-from smoothsp.oracles._questions.read_only import ReadOnly
 from smoothsp.oracles._questions.registration import is_eager
-from smoothsp.oracles._questions.rounding import scaled
+from smoothsp.oracles._questions.structure import NONE, Named
 
 
-class Multiclass(ReadOnly, Divergences):
+class Multiclass(Distribution):
     """A batch of choices among scored candidates: classes, boxes, answers.
 
     Parameters
@@ -47,6 +46,8 @@ class Multiclass(ReadOnly, Divergences):
 
     scores: Tensor
     mask: Tensor
+    row_attributes = ("mask",)
+    _masked = False
 
     def __init__(self, scores: Tensor, mask: Tensor | None = None) -> None:
         scores = checks.potentials("scores", scores)
@@ -57,52 +58,26 @@ class Multiclass(ReadOnly, Divergences):
                 f"{tuple(scores.shape)}; for rows without candidates pass a mask"
             )
         if mask is None:
-            # no graph that two backward passes would share
-            self.scores, mask = scores, torch.ones_like(scores, dtype=torch.bool)
+            self.mask = torch.ones_like(scores, dtype=torch.bool)
         else:
-            words = "(batch, candidate)"
-            mask = checks.bool_mask(
-                "mask", mask, tuple(scores.shape), words, scores.device
-            ).clone()
-            self.scores = torch.where(mask, scores, -torch.inf)
-        self.mask = mask
-        self._look("scores")
+            self._masked = True
+            words, size = "(batch, candidate)", tuple(scores.shape)
+            mask = checks.bool_mask("mask", mask, size, words, scores.device)
+            self.mask = mask.clone()
+        self._hold({"scores": scores})
+        self._require_valid("scores")
 
-    def _look(self, blame: str) -> None:
-        """Look at the numbers: see that they are scores, and an output for every row.
+    def _hold(self, own: Named, common: Named = NONE) -> None:
+        # entries without a candidate are never read
+        if self._masked:
+            own = {"scores": torch.where(self.mask, own["scores"], -torch.inf)}
+        super()._hold(own)
 
-        What forbids becomes -inf.
-        """
-        if not checks.values_are_there() or not self.scores.numel():
-            return
-        found = numbers.look(self.scores)
-        if found & numbers.WRONG:
-            row, candidate = numbers.wrong(self.scores).nonzero()[0].tolist()
-            where = f"row {row}, candidate {candidate}"
-            value = self.scores[row, candidate].item()
-            raise ValueError(numbers.refusal(blame, value, where))
-        if found & numbers.LOW:
-            self.__dict__["scores"] = numbers.masked(self.scores)
-        if found & numbers.FORBIDDEN:
-            stuck = self.scores.amax(1) == -torch.inf
-            if bool(stuck.any()):
-                stuck = stuck & self.mask.any(1)
-            if bool(stuck.any()):
-                raise ValueError(
-                    f"{blame}: row {int(stuck.int().argmax())} has no feasible output: "
-                    "every candidate is forbidden (-inf); allow at least one"
-                )
-
-    def _like(self, scores: Tensor, mask: Tensor) -> "Multiclass":
-        """Other scores, trusted to be sound."""
-        other = object.__new__(type(self))
-        vars(other).update(vars(self))
-        vars(other).update(scores=torch.where(mask, scores, -torch.inf), mask=mask)
-        return other
-
-    def __repr__(self) -> str:
-        B, M = self.scores.shape
-        return f"Multiclass(batch={B}, candidate={M}, dtype={self.scores.dtype})"
+    def _infeasible_row(self) -> int:
+        stuck = self.scores.amax(1) == -torch.inf
+        if bool(stuck.any()):
+            stuck = stuck & self.mask.any(1)
+        return int(stuck.int().argmax()) if bool(stuck.any()) else -1
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
@@ -140,49 +115,19 @@ class Multiclass(ReadOnly, Divergences):
 
     def hamming(self, y: Tensor) -> Float[Tensor, "batch candidate"]:
         """Cost 1 for every real candidate but y, else 0."""
+        label = self._labels_of_one(y)
+        cost = self.mask.to(self.scores.dtype)
+        # a row without candidates costs nothing anyway
+        return cost.scatter(1, label.clamp(min=0), 0) if cost.shape[1] else cost
+
+    def _labels_of_one(self, y: Tensor) -> Tensor:
         label = self._candidates(y)
         checks.shape("y", label, (len(self.mask),), "(batch,)")
-        cost = self.mask.to(self.scores.dtype)
-        if not cost.shape[1]:
-            return cost
-        some = self.mask.any(1, keepdim=True)
-        return cost.scatter(1, label[:, None].masked_fill(~some, 0), 0)
+        return label.masked_fill(~self.mask.any(1), -1)[:, None]
 
-    def label_counts(self, y: Tensor) -> Float[Tensor, "batch candidate"]:
-        """Indicator of y: 1 for the candidate y, else 0."""
-        return self.mask.to(self.scores.dtype) - self.hamming(y)
-
-    def augment(self, cost: Tensor) -> "Multiclass":
-        """The structure with ``cost`` ``(batch, candidate)`` added to the scores."""
-        cost = checks.potentials("cost", cost).to(self.scores.dtype)
-        checks.same_device("cost", cost, self.scores.device)
-        words = "(batch, candidate)"
-        checks.shape("cost", cost, tuple(self.scores.shape), words)
-        other = self._like(self.scores + cost, self.mask)
-        other._look("cost")
-        return other
-
-    def scale(self, factor: float) -> "Multiclass":
-        """The structure with every score multiplied by ``factor > 0``."""
-        factor = checks.positive("factor", factor)
-        other = self._like(scaled(self.scores, factor), self.mask)
-        if factor > 1:
-            other._look("factor")
-        return other
-
-    def select(self, rows: Tensor) -> "Multiclass":
-        """The structure of the given rows: bool ``(batch,)``, or int64 indices."""
-        rows = checks.rows(rows, len(self.mask), self.mask.device)
-        return self._like(self.scores[rows], self.mask[rows])
-
-    def restrict(self, allowed: Bool[Tensor, "batch candidate"]) -> "Multiclass":
-        """The structure in which only candidates True in ``allowed`` may be chosen."""
-        size, device = tuple(self.scores.shape), self.scores.device
-        words = "(batch, candidate)"
-        allowed = checks.bool_mask("allowed", allowed, size, words, device)
-        other = self._like(self.scores.masked_fill(~allowed, -torch.inf), self.mask)
-        other._look("allowed")
-        return other
+    @property
+    def _num_labels(self) -> int:
+        return self.scores.shape[1]
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, " batch"]]:
         """Highest score, and a candidate that attains it; -1 where there is none."""
@@ -239,7 +184,7 @@ class Multiclass(ReadOnly, Divergences):
         y = self._candidates(y)
         columns = y if y.dim() == 2 else y[:, None]
         some = self.mask.any(1, keepdim=True)
-        # log_softmax is at most 0 to the last bit, the difference is not
+        # in one pass, at most 0 to the last bit
         chances = self._filled.log_softmax(1)
         columns = columns.masked_fill(~some, 0)
         picked = chances.gather(1, columns).masked_fill(~some, 0)
@@ -266,17 +211,6 @@ class Multiclass(ReadOnly, Divergences):
         parts = torch.stack([top.double(), rest.double()], -1)
         return Exact(self.log_partition(), parts * self.mask.any(1, keepdim=True))
 
-    def log_prob_within(
-        self, allowed: Bool[Tensor, "batch candidate"]
-    ) -> Float[Tensor, " batch"]:
-        """Log-probability that the candidate is ``allowed``: at most 0.
-
-        Equal to ``restrict(allowed).log_partition() - log_partition()``.
-        """
-        some = self.restrict(allowed)._exact_log_partition()
-        chances = some.less(self._exact_log_partition(), sign=-1)
-        return chances.to(self.scores.dtype)
-
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the choice, in nats."""
         return entropies(self._filled) * self.mask.any(1)
@@ -284,15 +218,6 @@ class Multiclass(ReadOnly, Divergences):
     def max_marginals(self) -> Float[Tensor, "batch candidate"]:
         """The scores, -inf where there is no candidate. Not differentiable."""
         return self.scores.detach().clone()
-
-    def _potentials(self) -> dict[str, Tensor]:
-        return {"scores": self.scores}
-
-    def _wide(self) -> "Multiclass":
-        return self._like(self.scores.double(), self.mask)
-
-    def _outputs_like(self, other: "Multiclass") -> bool:
-        return self.mask.equal(other.mask)
 
     def sample(
         self,

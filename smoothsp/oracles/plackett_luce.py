@@ -4,14 +4,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from smoothsp.oracles._questions import checks, numbers
-from smoothsp.oracles._questions.read_only import ReadOnly, put
+from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.structure import Potentials
 
 # In place of -inf: nothing beside any score, and without NaN in derivatives.
 _NOTHING = -1e30
 
 
-class PlackettLuce(ReadOnly):
+class PlackettLuce(Potentials):
     r"""A batch of distributions over rankings, by choice among remaining items.
 
     .. math:: p(y) = \prod_t \frac{\exp \mathrm{scores}[y_t]}
@@ -76,16 +76,12 @@ class PlackettLuce(ReadOnly):
         N = scores.shape[1]
         most = N if places is None else checks.positive_int("places", places)
         self.places = min(most, N)
-        self.scores = scores
-        if not checks.values_are_there():
-            return
-        found = numbers.look(scores)
-        if found & numbers.WRONG:
-            row, i = numbers.wrong(scores).nonzero()[0].tolist()
-            value = scores[row, i].item()
-            raise ValueError(numbers.refusal("scores", value, f"row {row}, item {i}"))
-        if found & numbers.LOW:
-            put(self, "scores", numbers.masked(scores))
+        self._hold({"scores": scores})
+        self._require_valid("scores")
+
+    def _may_lack_outputs(self, name: str) -> bool:
+        # without items the empty ranking is left
+        return False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -107,23 +103,17 @@ class PlackettLuce(ReadOnly):
         """``(batch, 1)``: ``lengths``, with an axis for the one axis of an output."""
         return self.lengths[:, None]
 
-    def __repr__(self) -> str:
-        shape, dtype = tuple(self.scores.shape), self.scores.dtype
-        return f"PlackettLuce(scores={shape}, places={self.places}, dtype={dtype})"
+    def _labels_of_one(self, y: Tensor) -> Tensor:
+        many, several = self._several(y)
+        if several:
+            raise ValueError(
+                f"y: expected one output per row, (batch, T), got {tuple(y.shape)}"
+            )
+        return many[:, 0]
 
-    def select(self, rows: Tensor) -> "PlackettLuce":
-        """The distributions of the given rows: bool ``(batch,)``, or int64 indices."""
-        rows = checks.rows(rows, len(self.scores), self.scores.device)
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__, scores=self.scores[rows])
-        return other
-
-    def label_counts(self, y: Tensor) -> Float[Tensor, "batch N"]:
-        """Indicator of ranked items: 1 for items in y, else 0."""
-        many, _ = self._several(y)
-        counts = self.scores.new_zeros(len(many), self.scores.shape[1] + 1)
-        ones = counts.new_ones(many[:, 0].shape)
-        return counts.scatter(1, many[:, 0] + 1, ones)[:, 1:]
+    @property
+    def _num_labels(self) -> int:
+        return self.scores.shape[1]
 
     # Probabilities --------------------------------------------------------------
 

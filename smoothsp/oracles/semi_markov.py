@@ -178,7 +178,7 @@ class SemiMarkov(MaskedSequences):
         self, y: Int[Tensor, "batch time"]
     ) -> Float[Tensor, "batch time duration state"]:
         """Cost of each segment: the number of positions that differ from y."""
-        labels = self._single(y)
+        labels = self._labels_of_one(y)
         _, T, D, S = self.segments.shape
         state = torch.where(labels >= 0, labels % S, -1)
         wrong_start = state[:, :, None] != torch.arange(S, device=y.device)
@@ -194,7 +194,7 @@ class SemiMarkov(MaskedSequences):
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch state"]:
         """Number of segments of each state in y."""
-        labels, S = self._single(y), self.segments.shape[3]
+        labels, S = self._labels_of_one(y), self.segments.shape[3]
         state = torch.where(labels >= 0, labels % S, S)
         counts = self.segments.new_zeros(len(labels), S + 1)
         ones = counts.new_ones(state.shape)

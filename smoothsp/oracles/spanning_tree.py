@@ -1,6 +1,6 @@
 """Dependency trees over sentences, arcs crossing or not."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,16 +12,14 @@ from smoothsp._kernels.searches import arborescence, camerini
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions import checks, rules
 from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.divergences import Divergences
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.log_sums import log_sum, shares
-from smoothsp.oracles._questions.rounding import at_most_zero
 from smoothsp.oracles._searches.distinct_trees import distinct_trees
-from smoothsp.oracles._searches.structure import SearchStructure
 from smoothsp.oracles._searches.tree_engine import TreeEngine
+from smoothsp.oracles._searches.trees import Trees
 
 
-class SpanningTree(SearchStructure, Divergences):
+class SpanningTree(Trees):
     r"""A batch of sentences whose words form a tree of heads; arcs may cross.
 
     Every word has one head: another word, or the root 0. The score of a tree is the sum
@@ -85,13 +83,13 @@ class SpanningTree(SearchStructure, Divergences):
     arcs: Tensor
     row_attributes = ("_lengths",)
     output_description = "heads of words that form a tree"
+    # the class for arcs with labels, which sets it: its sums are over trees without
+    _labelled: ClassVar[type[Any]]
 
     def __new__(cls, arcs: Any = None, **options: Any) -> Any:
         """The structure, or that of arcs with labels."""
         if isinstance(arcs, Tensor) and arcs.dim() == 4:
-            from smoothsp.oracles.labelled_spanning_tree import LabelledSpanningTree
-
-            return LabelledSpanningTree(arcs, **options)
+            return cls._labelled(arcs, **options)
         return super().__new__(cls)
 
     def __init__(
@@ -205,7 +203,7 @@ class SpanningTree(SearchStructure, Divergences):
 
         Not differentiable. O(n^4): one search for each arc.
         """
-        _check_name(name)
+        self._named(name)
         arcs, lengths = self.arcs.detach().cpu().double(), self._lengths.tolist()
         found = torch.full_like(arcs, -torch.inf)
         for b, size in enumerate(lengths):
@@ -235,14 +233,13 @@ class SpanningTree(SearchStructure, Divergences):
 
         Its gradient is the marginals. Differentiable twice.
         """
-        return self._log_partition(self.arcs).to(self.arcs.dtype)
+        return self._rounded(self._log_partition(self.arcs))
 
     def _engine(self, arcs: Tensor) -> TreeEngine:
         """What answers for such arcs on the same sentences."""
         return TreeEngine(arcs, self._lengths, self._single)
 
     def _log_partition(self, arcs: Tensor) -> Tensor:
-        """Log-partition of such arcs, in float64."""
         return rules.log_partition(self._engine(arcs), torch.float64).value
 
     def _relative(self) -> Tensor:
@@ -260,31 +257,8 @@ class SpanningTree(SearchStructure, Divergences):
 
     def marginals(self, name: str = "arcs") -> Float[Tensor, "batch head modifier"]:
         """Probability of each arc. Differentiable once."""
-        _check_name(name)
+        self._named(name)
         return rules.marginals(self._engine(self.arcs))[0]
-
-    def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
-        """Log-probability of y: ``score(y) - log_partition()``, at most 0.
-
-        The difference is computed before rounding.
-        """
-        arcs = self._relative()
-        many, several = self._proved(y)
-        scores = self._like({"arcs": arcs})._sum(self._used(many))
-        total = self._log_partition(arcs)
-        chances = at_most_zero(scores - total[:, None]).to(self.arcs.dtype)
-        return chances if several else chances.squeeze(1)
-
-    def log_prob_within(self, allowed: Tensor) -> Float[Tensor, " batch"]:
-        """Log-probability that a tree uses only ``allowed`` arcs, at most 0.
-
-        Equal to ``restrict(allowed).log_partition() - log_partition()``.
-        """
-        self.restrict(allowed)
-        arcs = self._relative()
-        some = self._log_partition(arcs.masked_fill(~allowed, -torch.inf))
-        chances = some - self._log_partition(arcs)
-        return at_most_zero(chances).to(self.arcs.dtype)
 
     def _exact_log_partition(self) -> Exact:
         # the best heads of all words, and what is relative to these
@@ -344,9 +318,4 @@ class SpanningTree(SearchStructure, Divergences):
         """Logarithm of the number of outputs that are not forbidden."""
         arcs = self.arcs.detach()
         flat = torch.where(arcs > -torch.inf, 0.0, -torch.inf).to(arcs.dtype)
-        return self._log_partition(flat).to(self.arcs.dtype)
-
-
-def _check_name(name: str) -> None:
-    if name != "arcs":
-        raise ValueError(f"name: expected one of ['arcs'], got {name!r}")
+        return self._rounded(self._log_partition(flat))

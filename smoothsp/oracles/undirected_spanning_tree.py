@@ -12,15 +12,14 @@ from smoothsp._kernels.searches import kruskal
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array, constant
-from smoothsp.oracles._questions.divergences import Divergences
 from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.rounding import at_most_zero
 from smoothsp.oracles._searches.chosen_edges import ChosenEdges, edges_and_index
+from smoothsp.oracles._searches.trees import Trees
 from smoothsp.oracles.labelled_spanning_tree import LabelledSpanningTree
 from smoothsp.oracles.spanning_tree import SpanningTree
 
 
-class UndirectedSpanningTree(ChosenEdges, Divergences):
+class UndirectedSpanningTree(ChosenEdges, Trees):
     r"""A batch of undirected graphs; the outputs are their spanning trees.
 
     .. math:: s(y) = \sum_e y_e \, \mathrm{edges}[e], \quad
@@ -147,7 +146,7 @@ class UndirectedSpanningTree(ChosenEdges, Divergences):
 
     def max_marginals(self, name: str = "edges") -> Float[Tensor, "batch E"]:
         """Highest score of a tree that has each edge; -inf if there is none."""
-        _check_name(name)
+        self._named(name)
         found = self._rooted(self.edges.detach()).max_marginals()
         return self._of_arcs(found, -torch.inf, "amax")
 
@@ -156,7 +155,10 @@ class UndirectedSpanningTree(ChosenEdges, Divergences):
 
         Its gradient is the marginals. Differentiable twice.
         """
-        return self._rooted(self.edges).log_partition()
+        return self._log_partition(self.edges)
+
+    def _log_partition(self, edges: Tensor) -> Tensor:
+        return self._rooted(edges).log_partition()
 
     def _exact_log_partition(self) -> Exact:
         edges = torch.where(self._real, self.edges.detach().double(), -torch.inf)
@@ -164,22 +166,13 @@ class UndirectedSpanningTree(ChosenEdges, Divergences):
         at = torch.arange(1, self._most_nodes, device=edges.device)
         top = edges.amax(1, keepdim=True) if edges.numel() else edges.sum(1, True)
         tops = torch.where(at < self._nodes[:, None], top, 0.0)
-        found = self._rooted(self._relative().detach()).log_partition()
+        found = self._log_partition(self._relative().detach())
         return self._around(self.log_partition(), tops, found)
 
     def marginals(self, name: str = "edges") -> Float[Tensor, "batch E"]:
         """Probability of each edge. Differentiable once."""
-        _check_name(name)
+        self._named(name)
         return self._of_arcs(self._rooted(self.edges).marginals(), 0.0, "sum")
-
-    def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
-        """Log-probability of y: ``score(y) - log_partition()``, at most 0."""
-        many, several = self._proved(y)
-        edges = self._relative()
-        scores = self._like({"edges": edges})._sum(self._used(many))
-        chances = scores - self._rooted(edges).log_partition()[:, None]
-        found = at_most_zero(chances).to(self.edges.dtype)
-        return found if several else found.squeeze(1)
 
     def _relative(self) -> Tensor:
         """Edges in float64 less the best of each row: all trees have as many."""
@@ -188,17 +181,6 @@ class UndirectedSpanningTree(ChosenEdges, Divergences):
             return edges
         top = edges.detach().amax(1, keepdim=True)
         return edges - top.masked_fill(top == -torch.inf, 0)
-
-    def log_prob_within(self, allowed: Tensor) -> Float[Tensor, " batch"]:
-        """Log-probability that a tree uses only ``allowed`` edges: at most 0.
-
-        Equal to ``restrict(allowed).log_partition() - log_partition()``.
-        """
-        self.restrict(allowed)
-        edges = self._relative()
-        some = self._rooted(edges.masked_fill(~allowed, -torch.inf)).log_partition()
-        chances = some - self._rooted(edges).log_partition()
-        return at_most_zero(chances).to(self.edges.dtype)
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
@@ -229,9 +211,6 @@ class UndirectedSpanningTree(ChosenEdges, Divergences):
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""
         return self._rooted(self.edges).log_count()
-
-    def _outputs_like(self, other: "UndirectedSpanningTree") -> bool:
-        return self.index.equal(other.index)
 
 
 def _best_trees(
@@ -285,8 +264,3 @@ def _laid_out(
     start, end = ends[row, edge].T
     table[row, start, end, number] = table[row, end, start, number] = edge
     return nodes, table
-
-
-def _check_name(name: str) -> None:
-    if name != "edges":
-        raise ValueError(f"name: expected one of ['edges'], got {name!r}")

@@ -191,7 +191,7 @@ FAULTS = {
         "more = _log_exponential(state) - log_p",
     ),
     "relative entropy without its normalisers": (
-        "oracles/_questions/divergences",
+        "oracles/_questions/distribution",
         "total = q.log_partition() - p.log_partition() - _expected(p, change)",
         "total = -_expected(p, change)",
     ),

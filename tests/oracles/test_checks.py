@@ -78,7 +78,7 @@ VALUES = {
     ),
     "nan_score": (
         lambda: Multiclass(put(SCORES, 1, 2, NAN)),
-        r"scores: .*got nan at row 1, candidate 2",
+        r"scores: .*got nan at row 1, entry \[2\]",
     ),
     "infeasible_scores": (
         lambda: Multiclass(put(SCORES, 1, slice(None), -INF)),
@@ -163,7 +163,7 @@ SHAPES = {
     ),
     "candidate_cost": (
         lambda: Multiclass(SCORES).augment(E),
-        r"cost: expected \(batch, candidate\) = \(2, 4\), got \(2, 3, 4\)",
+        r"cost: expected the shape of scores = \(2, 4\), got \(2, 3, 4\)",
     ),
 }
 

@@ -203,7 +203,9 @@ def test_a_derivative_that_is_not_there_is_refused_in_every_mode(question, outer
     def slope(x: torch.Tensor) -> torch.Tensor:
         return grad(weighed(question))(x, *given[1:]).square().sum()
 
-    with pytest.raises(RuntimeError, match="log_partition: expected at most two derivatives"):
+    with pytest.raises(
+        RuntimeError, match="log_partition: expected at most two derivatives"
+    ):
         outer(slope)(given[0])
 
 

@@ -1,7 +1,5 @@
 """Scores of given outputs of a chain, and the parts that these use, on the CPU."""
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -11,7 +11,6 @@ from smoothsp.oracles._circuits import compiled
 from smoothsp.oracles._circuits.loops import loops_for
 from smoothsp.oracles._circuits.query import Leaves, Query
 from smoothsp.oracles._questions.engine import Engine, weighed
-from smoothsp.oracles._questions.question import ENGINES
 from smoothsp.oracles._questions.rules import finite
 
 

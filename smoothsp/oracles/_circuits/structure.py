@@ -1,6 +1,5 @@
 """Structures that are circuits: exact inference, shared by all of them."""
 
-import copy
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
@@ -9,27 +8,30 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from smoothsp.oracles._circuits import compiled
 from smoothsp.oracles._circuits.engine import CircuitEngine
 from smoothsp.oracles._circuits.query import Leaves, Query
 from smoothsp.oracles._circuits.topology import Topology
 from smoothsp.oracles._circuits.validation import (
-    check_outputs,
+    find_missing,
     labels_read,
     parts_read,
-    validate,
 )
 from smoothsp.oracles._questions import checks, rules
-from smoothsp.oracles._questions.divergences import Divergences
+from smoothsp.oracles._questions.distribution import Distribution
 from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.read_only import ReadOnly
-from smoothsp.oracles._questions.registration import is_eager, is_eager_tensor
-from smoothsp.oracles._questions.rounding import scaled
+from smoothsp.oracles._questions.registration import (
+    is_dense_cpu,
+    is_eager,
+    is_eager_tensor,
+)
+from smoothsp.oracles._questions.structure import NONE, Named
 
 Parts = Tensor | tuple[Tensor, ...]
 Self = TypeVar("Self", bound="CircuitStructure")
 
 
-class CircuitStructure(ReadOnly, Divergences):
+class CircuitStructure(Distribution):
     """A batch of potentials of a dynamic programme, and exact inference on it.
 
     In a subclass, call this constructor last: first set the attributes that your
@@ -105,15 +107,10 @@ class CircuitStructure(ReadOnly, Divergences):
     (tensor([3.]), tensor([[1, 0]]))
     """
 
-    row_attributes: ClassVar[tuple[str, ...]] = ()
     ragged_axes: ClassVar[int] = 1
-    output_description: ClassVar[str] = "an output of the structure"
 
     shape: tuple[int, ...]
     _lengths: Tensor | int
-    _own: dict[str, Tensor]
-    _common: dict[str, Tensor]
-    _main: Tensor
     _query: Query
     # Outputs that were last shown to exist, as ``_proved`` keeps them.
     _proven: tuple[Tensor, Tensor, Tensor] | None = None
@@ -156,21 +153,19 @@ class CircuitStructure(ReadOnly, Divergences):
         self.__dict__.update(_query=query, _lengths=lengths, shape=shape)
         if not trusted and kind.leaves is CircuitStructure.leaves:
             self._leaves()
-        validate(self, next(iter(self._own)))
+        self._require_valid(next(iter(self._own)))
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_proven": None}
 
-    def _hold(self, own: dict[str, Tensor], shared: dict[str, Tensor]) -> None:
-        # the potentials that a cost is added to
-        main = next(iter(own.values()))
-        given = {"_own": own, "_common": shared, "_main": main, "_proven": None}
-        self.__dict__.update(own, **shared, **given)
+    def _hold(self, own: Named, common: Named = NONE) -> None:
+        super()._hold(own, common)
+        self.__dict__["_proven"] = None
 
-    def _like(self: Self, own: dict[str, Tensor], shared: dict[str, Tensor]) -> Self:
-        """Other potentials of the same rows, trusted to be sound."""
-        other = copy.copy(self)
-        other._hold(own, shared)
+    def _picked(self: Self, rows: Tensor) -> Self:
+        other = super()._picked(rows)
+        other._lengths = self.lengths[rows]
+        other._query = self._query.select(rows.cpu())
         return other
 
     def leaves(self) -> tuple[Parts, Parts]:
@@ -300,12 +295,6 @@ class CircuitStructure(ReadOnly, Divergences):
         found[:, : self.ragged_axes] = self.lengths[:, None]
         return found
 
-    def __repr__(self) -> str:
-        sizes = {**self._own, **self._common}
-        words = (f"{name}={tuple(x.shape)}" for name, x in sizes.items())
-        name = type(self).__name__
-        return f"{name}({', '.join(words)}, dtype={self._main.dtype})"
-
     def score(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Score of the outputs y, ``(batch, *shape)`` or ``(batch, k, *shape)``.
 
@@ -315,7 +304,7 @@ class CircuitStructure(ReadOnly, Divergences):
             If y is not an output of the structure. Entries without a label may hold any
             value.
         """
-        return self._exact_score(y).rounded(self._main.dtype)
+        return self._rounded(self._exact_score(y).value)
 
     def _exact_score(self, y: Tensor) -> Exact:
         used = self._proved(y)[1]
@@ -332,7 +321,12 @@ class CircuitStructure(ReadOnly, Divergences):
             return known[1], known[2]
         labels = self._several(y)
         used = self.leaves_used(labels)
-        check_outputs(self, y, used)
+        missing = find_missing(self._query, used)
+        if missing is not None:
+            b, k = missing
+            row = (y[b, k] if y.dim() > 1 + len(self.shape) else y[b]).tolist()
+            words = self.output_description
+            raise ValueError(f"y: expected {words}, got {row} at row {b}")
         # no graph may keep tensors of inference mode
         if is_eager_tensor(y) and not used.is_inference():
             self._proven = y.clone(), labels, used
@@ -353,7 +347,7 @@ class CircuitStructure(ReadOnly, Divergences):
         real = labels_read(self._query).to(labels.device)
         return torch.where(real[:, None], labels, -1)
 
-    def _single(self, y: Tensor) -> Tensor:
+    def _labels_of_one(self, y: Tensor) -> Tensor:
         """Labels ``(batch, N)`` of one output a row, -1 where a row has none."""
         labels = self._proved(y)[0]
         if y.dim() != 1 + len(self.shape):
@@ -369,7 +363,7 @@ class CircuitStructure(ReadOnly, Divergences):
         It has the shape of the first potentials. The cost of an output is its number of
         wrong labels. y holds one output per row.
         """
-        labels = self._single(y)
+        labels = self._labels_of_one(y)
         if not labels.shape[1]:
             return torch.zeros_like(self._main)
         size = self._main.shape[1:].numel()
@@ -379,63 +373,33 @@ class CircuitStructure(ReadOnly, Divergences):
         cost = cost & parts_read(self._query)[:, :size].to(y.device)
         return cost.to(self._main.dtype).reshape(self._main.shape)
 
-    def label_counts(self, y: Tensor) -> Float[Tensor, "batch label"]:
-        """Number of times y uses each label, ``(batch, label)``."""
-        labels = self._single(y)
-        most = self._query.topology.leaf_of.shape[1]
-        counts = self._main.new_zeros(len(labels), most + 1)
-        ones = counts.new_ones(labels.shape)
-        return counts.scatter_add(1, labels.clamp(-1, most - 1) + 1, ones)[:, 1:]
+    @property
+    def _num_labels(self) -> int:
+        return self._query.topology.leaf_of.shape[1]
 
-    def augment(self: Self, cost: Tensor) -> Self:
-        """The structure with ``cost`` added to its first potentials.
+    @property
+    def _possible(self) -> bool:
+        return self._query.possible
 
-        Its ``decode`` is loss-augmented decoding.
-        """
-        name, main = next(iter(self._own.items()))
-        cost = checks.potentials("cost", cost).to(main.dtype)
-        checks.same_device("cost", cost, main.device)
-        checks.shape("cost", cost, tuple(main.shape), f"the shape of {name}")
-        other = self._like({**self._own, name: main + cost}, self._common)
-        validate(other, "cost", only=name, changed=cost)
-        return other
+    def _may_lack_outputs(self, name: str) -> bool:
+        return self.may_be_infeasible(name)
 
-    def scale(self: Self, factor: float) -> Self:
-        """The structure with every potential multiplied by ``factor > 0``."""
-        factor = checks.positive("factor", factor)
-        other = self._like(
-            {name: scaled(x, factor) for name, x in self._own.items()},
-            {name: scaled(x, factor) for name, x in self._common.items()},
-        )
-        if factor > 1:
-            validate(other, "factor", changed=self._main.new_empty(0))
-        return other
+    def _infeasible_row(self) -> int:
+        leaves = self._leaves()
+        if not is_dense_cpu(leaves.own[0]):
+            leaves = leaves.map(lambda x: x.detach().cpu())
+        return compiled.impossible(leaves, self._query)
 
-    def select(self: Self, rows: Tensor) -> Self:
-        """The structure of the given rows: bool ``(batch,)``, or int64 indices."""
-        rows = checks.rows(rows, len(self._main), self._main.device)
-        other = self._like({n: x[rows] for n, x in self._own.items()}, self._common)
-        other._lengths = self.lengths[rows]
-        other._query = self._query.select(rows.cpu())
-        for name in self.row_attributes:
-            if (value := getattr(self, name)) is not None:
-                vars(other)[name] = value[rows]
-        return other
-
-    def restrict(self: Self, allowed: Tensor) -> Self:
-        """The structure in which only parts that are True in ``allowed`` may be used.
-
-        ``allowed`` is bool, of the shape of the first potentials. Train on partially
-        labelled outputs with the ``log_partition`` of this structure.
-        """
-        name, main = next(iter(self._own.items()))
-        words = f"the shape of {name}"
-        size = tuple(main.shape)
-        allowed = checks.bool_mask("allowed", allowed, size, words, main.device)
-        kept = main.masked_fill(~allowed, -torch.inf)
-        other = self._like({**self._own, name: kept}, self._common)
-        validate(other, "allowed", only=name)
-        return other
+    def _reads(self, name: str) -> Tensor:
+        x = self._potentials()[name]
+        read = parts_read(self._query).to(x.device)
+        if name in self._own:
+            reads = compiled.split(read.expand(len(x), -1).double(), self._leaves())
+            return self._of_leaves(reads, name) > 0
+        before = list(self._common).index(name)
+        first = self._query.edges.own
+        first += sum(other.numel() for other in [*self._common.values()][:before])
+        return read[:, first : first + x.numel()].any(0).reshape(x.shape)
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch ..."]]:
         """Highest score, and an output that attains it: the max oracle.
@@ -448,7 +412,7 @@ class CircuitStructure(ReadOnly, Divergences):
             ``(batch, *shape)`` int64, -1 where nothing is labelled.
         """
         values, y = self._best(precise=False)
-        return values.rounded(self._main.dtype), y
+        return self._rounded(values.value), y
 
     def _exact_decode(self) -> tuple[Exact, Tensor]:
         return self._best(precise=True)
@@ -480,7 +444,7 @@ class CircuitStructure(ReadOnly, Divergences):
         """
         k = checks.count("k", k, self._numbers)
         values, ys, valid = self._exact_decode_topk(k)
-        return values.rounded(self._main.dtype), ys, valid
+        return self._rounded(values.value), ys, valid
 
     def _exact_decode_topk(self, k: int) -> tuple[Exact, Tensor, Tensor]:
         values, labels = rules.best(self._engine, k, self._main.dtype)
@@ -547,7 +511,7 @@ class CircuitStructure(ReadOnly, Divergences):
 
         Its gradient is the marginals. Differentiable twice.
         """
-        return self._exact_log_partition().rounded(self._main.dtype)
+        return self._rounded(self._exact_log_partition().value)
 
     def _exact_log_partition(self) -> Exact:
         return rules.log_partition(self._engine, self._main.dtype)
@@ -570,33 +534,10 @@ class CircuitStructure(ReadOnly, Divergences):
         found = list(rules.marginals(self._engine))
         return self._of_leaves(found, name).to(self._main.dtype)
 
-    def _named(self, name: str | None) -> str:
-        """The name of potentials, of the first if there is none."""
-        names = [*self._own, *self._common]
-        if name is not None and name not in names:
-            raise ValueError(f"name: expected one of {names}, got {name!r}")
-        return names[0] if name is None else name
-
-    def _potentials(self) -> dict[str, Tensor]:
-        return {**self._own, **self._common}
-
-    def _wide(self: Self) -> Self:
-        return self._like(
-            {name: x.double() for name, x in self._own.items()},
-            {name: x.double() for name, x in self._common.items()},
-        )
-
     def _outputs_like(self: Self, other: Self) -> bool:
         ours, theirs = self._query, other._query
-        if ours.topology is not theirs.topology or not ours.roots.equal(theirs.roots):
-            return False
-        pairs = (
-            (getattr(x, name) for x in (self, other)) for name in self.row_attributes
-        )
-        return all(
-            one is two or (one is not None and two is not None and one.equal(two))
-            for one, two in pairs
-        )
+        same = ours.topology is theirs.topology and ours.roots.equal(theirs.roots)
+        return same and super()._outputs_like(other)
 
     def _of_leaves(
         self, numbers: list[Tensor], name: str, most: bool = False
@@ -622,25 +563,6 @@ class CircuitStructure(ReadOnly, Divergences):
         sums = chances.new_full((len(chances), many + 1), -torch.inf if most else 0)
         sums = sums.scatter_reduce(1, entry, chances, "amax" if most else "sum")
         return sums[:, 1:].reshape(len(chances), *size)
-
-    def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
-        """Log-probability of y: ``score(y) - log_partition()``, at most 0.
-
-        The difference is computed before rounding.
-        """
-        scores, total = self._exact_score(y), self._exact_log_partition()
-        if scores.value.dim() > 1:
-            total = total.unsqueeze(1)
-        return scores.less(total, sign=-1).to(self._main.dtype)
-
-    def log_prob_within(self, allowed: Tensor) -> Float[Tensor, " batch"]:
-        """Log-probability that an output uses only ``allowed`` parts: at most 0.
-
-        Equal to ``restrict(allowed).log_partition() - log_partition()``.
-        """
-        some = self.restrict(allowed)._exact_log_partition()
-        chances = some.less(self._exact_log_partition(), sign=-1)
-        return chances.to(self._main.dtype)
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""

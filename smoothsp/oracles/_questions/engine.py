@@ -140,9 +140,7 @@ def weighed(
 
 def over_rows(parts: Sequence[Tensor | None], own: int) -> list[Tensor | None]:
     """Parts ``[B, ...]`` in the shapes of potentials: shared ones added up."""
-    return [
-        x if i < own or x is None else x.sum(0) for i, x in enumerate(parts)
-    ]
+    return [x if i < own or x is None else x.sum(0) for i, x in enumerate(parts)]
 
 
 def counted(

@@ -29,9 +29,7 @@ from smoothsp.oracles._questions.registration import is_eager, is_eager_tensor
 FLOAT64 = torch.float64
 
 
-def log_partition(
-    engine: Engine, dtype: torch.dtype, two: bool = False
-) -> Exact:
+def log_partition(engine: Engine, dtype: torch.dtype, two: bool = False) -> Exact:
     """Logarithm of the sum over all outputs ``[B]``; differentiable twice.
 
     Of the dtype, or of float64 while something traces. With ``two`` as two numbers,
@@ -64,9 +62,7 @@ def best(
     return Exact(values, question.two_numbers), labels
 
 
-def score(
-    engine: Engine, used: Tensor, dtype: torch.dtype, two: bool = False
-) -> Exact:
+def score(engine: Engine, used: Tensor, dtype: torch.dtype, two: bool = False) -> Exact:
     """Scores ``[B, k]`` of outputs, as ``Engine.score`` has them.
 
     Of the dtype, or of float64 while something traces.
@@ -210,9 +206,7 @@ class Covariance(Question):
     def shapes(self) -> tuple[Tensor, ...]:
         return tuple(_rows_like(self.engine))
 
-    def gradient(
-        self, ctx: Any, *grads: Tensor
-    ) -> tuple[Sequence[Any], Sequence[Any]]:
+    def gradient(self, ctx: Any, *grads: Tensor) -> tuple[Sequence[Any], Sequence[Any]]:
         m = len(grads)
         if any(wanted(ctx, m)):
             _refuse_third_derivatives()
@@ -358,9 +352,7 @@ class Score(Question):
         return cls(engine, about[0], FLOAT64)
 
     def answer(self) -> Tensor:
-        value, self.two_numbers = self.engine.score(
-            self.about[0], self.dtype, self.two
-        )
+        value, self.two_numbers = self.engine.score(self.about[0], self.dtype, self.two)
         return value
 
     def shapes(self) -> Tensor:
@@ -380,9 +372,7 @@ class Score(Question):
         used, *tensors = ctx.saved_tensors
         return self.engine.of(tensors) if tensors else self.engine, used
 
-    def gradient(
-        self, ctx: Any, grad: Tensor
-    ) -> tuple[Sequence[Any], tuple[None]]:
+    def gradient(self, ctx: Any, grad: Tensor) -> tuple[Sequence[Any], tuple[None]]:
         some = wanted(ctx, len(self.engine.potentials))
         return count(*self._saved(ctx), grad, some), (None,)
 

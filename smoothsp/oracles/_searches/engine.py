@@ -1,7 +1,7 @@
 """Questions to a search: which outputs are best, and what they score."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor

@@ -1,8 +1,7 @@
 """Structures decoded by a search: the parts that all of them share."""
 
-import copy
 import math
-from typing import Any, ClassVar, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -10,22 +9,21 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp.oracles._questions import checks, exact, numbers, rules
+from smoothsp.oracles._questions import checks, exact, rules
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.question import wants_gradient
-from smoothsp.oracles._questions.read_only import ReadOnly
 from smoothsp.oracles._questions.registration import (
     is_eager,
     is_eager_tensor,
 )
-from smoothsp.oracles._questions.rounding import scaled
+from smoothsp.oracles._questions.structure import Structure
 from smoothsp.oracles._searches.engine import Outputs, SearchEngine
 
 Self = TypeVar("Self", bound="SearchStructure")
 
 
-class SearchStructure(ReadOnly):
+class SearchStructure(Structure):
     """A batch of potentials, and exact maximisation by a search over outputs.
 
     A subclass calls this constructor at the end of its own. It defines which entries of
@@ -46,36 +44,15 @@ class SearchStructure(ReadOnly):
         Shape of an output of one row. Decoded outputs are -1 where nothing is labelled.
     """
 
-    # Attributes with an entry for each row, besides the potentials.
-    row_attributes: ClassVar[tuple[str, ...]] = ()
-    # What an output is, for messages.
-    output_description: ClassVar[str] = "an output of the structure"
-
     shape: tuple[int, ...]
-    _own: dict[str, Tensor]
 
     def __init__(self, potentials: dict[str, Tensor], shape: tuple[int, ...]) -> None:
         self.shape = shape
         self._hold(potentials)
         self._record_versions(potentials)
-        blame = next(iter(potentials))
-        if self._look(blame):
-            self._require_outputs(blame)
-
-    def _hold(self, own: dict[str, Tensor]) -> None:
-        self.__dict__.update(own, _own=own)
-
-    def _like(self: Self, own: dict[str, Tensor]) -> Self:
-        """Other potentials of the same rows, trusted to be sound."""
-        other = copy.copy(self)
-        other._hold(own)
-        return other
+        self._require_valid(next(iter(potentials)))
 
     # What a structure says ------------------------------------------------------
-
-    def _reads(self, name: str) -> Tensor | None:
-        """Bool: True for entries that some output may use; None for all."""
-        return None
 
     def _used(self, y: Tensor) -> Tensor:
         """Entries that outputs ``(batch, k, *shape)`` use.
@@ -92,10 +69,6 @@ class SearchStructure(ReadOnly):
     def _labels(self, y: Tensor) -> Tensor:
         """Labels ``(batch, k, N)`` of outputs ``(batch, k, *shape)``, -1 for none."""
         return y.flatten(2)
-
-    @property
-    def _num_labels(self) -> int:
-        raise NotImplementedError
 
     def _best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Best outputs ``(batch, *shape)``, and whether a row has any."""
@@ -142,18 +115,6 @@ class SearchStructure(ReadOnly):
             vars(other)[name] = x
         return other
 
-    def _potentials(self) -> dict[str, Tensor]:
-        return self._own
-
-    def _wide(self: Self) -> Self:
-        """Structure in float64."""
-        return self._like({name: x.double() for name, x in self._own.items()})
-
-    @property
-    def _main(self) -> Tensor:
-        """The potentials that a cost is added to."""
-        return next(iter(self._own.values()))
-
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
         """``(batch,)``: the number of labels of an output."""
@@ -167,11 +128,6 @@ class SearchStructure(ReadOnly):
         shape = torch.tensor(self.shape, device=self._main.device)
         return shape.repeat(len(self._main), 1)
 
-    def __repr__(self) -> str:
-        words = (f"{name}={tuple(x.shape)}" for name, x in self._own.items())
-        kind = type(self).__name__
-        return f"{kind}({', '.join(words)}, dtype={self._main.dtype})"
-
     def _array(self, name: str) -> NDArray[np.float64]:
         """Such potentials in float64 on the CPU, -inf where nothing reads."""
         x, read = self._own[name].detach().cpu().double(), self._reads(name)
@@ -180,47 +136,9 @@ class SearchStructure(ReadOnly):
         found: NDArray[np.float64] = array(x)
         return found
 
-    def _look(
-        self, blame: str, only: str | None = None, changed: Tensor | None = None
-    ) -> bool:
-        """Look at the numbers: see that they are scores. What forbids becomes -inf.
-
-        Arguments as ``_circuits.validation.validate`` has them. Returns whether a row
-        may lack an output.
-        """
-        if not checks.values_are_there():
-            return False
-        barred = False
-        for name, x in tuple(self._own.items()):
-            if only is not None and name != only:
-                continue
-            found = numbers.look(x)
-            if found & numbers.WRONG:
-                self._refuse_wrong(name, name if blame in self._own else blame)
-            if found & numbers.LOW:
-                x = numbers.masked(x)
-                self._hold({**self._own, name: x})
-            if found & numbers.FORBIDDEN and not barred:
-                new = found if changed is None else numbers.look(changed)
-                barred = bool((new & numbers.FORBIDDEN) or (found & numbers.LOW))
-        return barred
-
-    def _require_outputs(self, blame: str) -> None:
-        """An output for every row."""
+    def _infeasible_row(self) -> int:
         found = self._have_outputs()
-        if not found.all():
-            raise ValueError(
-                f"{blame}: row {int(found.argmin())} has no feasible output: all use a "
-                "forbidden part (-inf), or none has this size; allow at least one"
-            )
-
-    def _refuse_wrong(self, name: str, blame: str) -> None:
-        x, read = self._own[name].detach(), self._reads(name)
-        wrong = numbers.wrong(x) if read is None else numbers.wrong(x) & read
-        if bool(wrong.any()):
-            place = wrong.nonzero()[0].tolist()
-            where = f"row {place[0]}, entry {place[1:]}"
-            raise ValueError(numbers.refusal(blame, x[tuple(place)].item(), where))
+        return -1 if found.all() else int(found.argmin())
 
     def _several(self, y: Tensor) -> tuple[Tensor, bool]:
         """Outputs as int64 ``(batch, k, *shape)``, and whether k was there."""
@@ -332,53 +250,8 @@ class SearchStructure(ReadOnly):
         padded = torch.nn.functional.pad(cost, (0, 1)).scatter(1, inside[:, 0], 0.0)
         return padded[:, :size].reshape(self._main.shape)
 
-    def label_counts(self, y: Tensor) -> Float[Tensor, "batch label"]:
-        """Number of times y uses each label, ``(batch, label)``."""
-        labels = self._labels(self._alone(y))[:, 0]
-        most = self._num_labels
-        counts = self._main.new_zeros(len(labels), most + 1)
-        ones = counts.new_ones(labels.shape)
-        return counts.scatter_add(1, labels.clamp(-1, most - 1) + 1, ones)[:, 1:]
-
-    def augment(self: Self, cost: Tensor) -> Self:
-        """The structure with ``cost`` added to its first potentials."""
-        name, main = next(iter(self._own.items()))
-        cost = checks.potentials("cost", cost).to(main.dtype)
-        checks.same_device("cost", cost, main.device)
-        checks.shape("cost", cost, tuple(main.shape), f"the shape of {name}")
-        other = self._like({**self._own, name: main + cost})
-        if other._look("cost", name, changed=cost):
-            other._require_outputs("cost")
-        return other
-
-    def scale(self: Self, factor: float) -> Self:
-        """The structure with every potential multiplied by ``factor > 0``."""
-        factor = checks.positive("factor", factor)
-        other = self._like({name: scaled(x, factor) for name, x in self._own.items()})
-        if factor > 1 and other._look("factor", changed=self._main.new_empty(0)):
-            other._require_outputs("factor")
-        return other
-
-    def select(self: Self, rows: Tensor) -> Self:
-        """The structure of the given rows: bool ``(batch,)``, or int64 indices."""
-        rows = checks.rows(rows, len(self._main), self._main.device)
-        other = self._like({name: x[rows] for name, x in self._own.items()})
-        for name in self.row_attributes:
-            vars(other)[name] = getattr(self, name)[rows]
-        return other
-
-    def restrict(self: Self, allowed: Tensor) -> Self:
-        """The structure in which only parts that are True in ``allowed`` may be used.
-
-        ``allowed`` is bool, of the shape of the first potentials.
-        """
-        name, main = next(iter(self._own.items()))
-        words, size = f"the shape of {name}", tuple(main.shape)
-        allowed = checks.bool_mask("allowed", allowed, size, words, main.device)
-        other = self._like({**self._own, name: main.masked_fill(~allowed, -torch.inf)})
-        if other._look("allowed", name):
-            other._require_outputs("allowed")
-        return other
+    def _labels_of_one(self, y: Tensor) -> Tensor:
+        return self._labels(self._alone(y))[:, 0]
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch ..."]]:
         """Highest score, and an output that attains it: the max oracle.
@@ -391,7 +264,7 @@ class SearchStructure(ReadOnly):
             ``(batch, *shape)`` int64, -1 where nothing is labelled.
         """
         value, y = self._decode()
-        return value.to(self._main.dtype), y
+        return self._rounded(value), y
 
     def _exact_decode(self) -> tuple[Exact, Tensor]:
         value, y = self._decode()

@@ -14,6 +14,7 @@ from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._partition import bmmf
 from smoothsp.oracles._questions import checks, numbers
 from smoothsp.oracles._questions.arrays import array
+from smoothsp.oracles._questions.registration import is_eager
 from smoothsp.oracles._searches.structure import SearchStructure
 
 Floats = NDArray[np.float64]
@@ -121,10 +122,8 @@ class BinaryGraph(SearchStructure):
         self.shape = tuple(nodes.shape[1:-1])
         self._hold({"nodes": nodes, "edges": edges})
         self._record_versions(self._own)
-        if not checks.values_are_there():
-            return
         barred = self._look("nodes")
-        if binary_cut.repelling(self._tables()[1]):
+        if is_eager() and binary_cut.repelling(self._tables()[1]):
             _require_submodular(self._full())
         if barred:
             self._require_outputs("nodes")
@@ -189,9 +188,9 @@ class BinaryGraph(SearchStructure):
     def _size(self) -> int:
         return self.nodes.shape[1:-1].numel()
 
-    def select(self, rows: Tensor) -> "BinaryGraph":
-        """The structure of the given rows: bool ``(batch,)``, or int64 indices."""
-        other = super().select(rows)
+    def _picked(self, rows: Tensor) -> "BinaryGraph":
+        other = super()._picked(rows)
+        # kernels read graphs as arrays
         if self._own_edges:
             other._graph = tuple(x[array(rows.cpu())] for x in self._graph)
         return other

@@ -1,4 +1,4 @@
-"""Cross-entropy and relative entropy of two structures over the same outputs."""
+"""The base of structures that are distributions: probabilities and divergences."""
 
 from typing import Any, TypeVar
 
@@ -6,26 +6,66 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-Self = TypeVar("Self", bound="Divergences")
+from smoothsp.oracles._questions.exact import Exact, at_zero
+from smoothsp.oracles._questions.structure import Named, Structure
+
+Self = TypeVar("Self", bound="Distribution")
 
 
-class Divergences:
-    """Mixin for structures with ``marginals(name)`` and ``log_partition()``.
+class Distribution(Structure):
+    """A structure that sums over its outputs, so that they have probabilities.
 
     Scores are linear in potentials, so expected scores are marginals times potentials.
     """
 
-    def _potentials(self) -> dict[str, Tensor]:
-        """All potentials by name, those of rows ``(batch, ...)`` first."""
+    def _exact_score(self, y: Tensor) -> Exact:
         raise NotImplementedError
 
-    def _wide(self: Self) -> Self:
-        """Potentials in float64."""
+    def log_partition(self) -> Float[Tensor, " batch"]:
         raise NotImplementedError
+
+    def _exact_log_partition(self) -> Exact:
+        raise NotImplementedError
+
+    def _named(self, name: str | None) -> str:
+        """The name of potentials, of the first if there is none."""
+        names = [*self._by_name()]
+        if name is not None and name not in names:
+            raise ValueError(f"name: expected one of {names}, got {name!r}")
+        return names[0] if name is None else name
+
+    def _marginals(self) -> Named:
+        """Marginals ``(batch, ...)`` of all potentials, by name."""
+        structure: Any = self
+        return {name: structure.marginals(name) for name in self._potentials()}
 
     def _outputs_like(self: Self, other: Self) -> bool:
         """Whether both have the same outputs, if they have the same shapes."""
-        raise NotImplementedError
+        pairs = (
+            (getattr(x, name) for x in (self, other)) for name in self.row_attributes
+        )
+        return all(
+            one is two or (one is not None and two is not None and one.equal(two))
+            for one, two in pairs
+        )
+
+    def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
+        """Log-probability of y: ``score(y) - log_partition()``, at most 0.
+
+        The difference is computed before rounding.
+        """
+        scores, total = self._exact_score(y), self._exact_log_partition()
+        if scores.value.dim() > 1:
+            total = total.unsqueeze(1)
+        return self._rounded(scores.less(total, sign=-1))
+
+    def log_prob_within(self, allowed: Tensor) -> Float[Tensor, " batch"]:
+        """Log-probability that an output uses only ``allowed`` parts: at most 0.
+
+        Equal to ``restrict(allowed).log_partition() - log_partition()``.
+        """
+        some = self.restrict(allowed)._exact_log_partition()
+        return self._rounded(some.less(self._exact_log_partition(), sign=-1))
 
     def cross_entropy(self: Self, other: Self) -> Float[Tensor, " batch"]:
         r"""Cross-entropy of ``other`` under this distribution, in nats.
@@ -53,11 +93,9 @@ class Divergences:
             If its potentials have other shapes, or it has other outputs.
         """
         _check_comparable(self, other)
-        p, q = _wide(self), _wide(other)
+        p, q = self._wide(), other._wide()
         scores = q._potentials()
-        total = q.log_partition() - _expected(p, scores)
-        found: Tensor = total.to(next(iter(self._potentials().values())).dtype)
-        return found
+        return self._rounded(q.log_partition() - _expected(p, scores))
 
     def kl(self: Self, other: Self) -> Float[Tensor, " batch"]:
         r"""Relative entropy of this distribution to that of ``other``, in nats.
@@ -75,7 +113,7 @@ class Divergences:
             Differentiable once, in the potentials of both.
         """
         _check_comparable(self, other)
-        p, q = _wide(self), _wide(other)
+        p, q = self._wide(), other._wide()
         scores = q._potentials()
         change = {
             name: torch.where(scores[name].isneginf() & x.isneginf(), 0, scores[name])
@@ -83,19 +121,15 @@ class Divergences:
             for name, x in p._potentials().items()
         }
         total = q.log_partition() - p.log_partition() - _expected(p, change)
-        found: Tensor = torch.where(total < 0, total - total.detach(), total)
-        return found.to(next(iter(self._potentials().values())).dtype)
+        return self._rounded(at_zero(total, 1))
 
 
-def _wide(structure: Divergences) -> Any:
-    return structure._wide()
-
-
-def _expected(p: Any, scores: dict[str, Tensor]) -> Tensor:
+def _expected(p: Distribution, scores: dict[str, Tensor]) -> Tensor:
     """Mean of scores of parts under p, ``(batch,)``; -inf if one may be."""
     found, barred = [], []
+    marginals = p._marginals()
     for name, x in scores.items():
-        chances = p.marginals(name)
+        chances = marginals[name]
         never = x.isneginf()
         barred.append(_by_row(never & (chances > 0)).any(1))
         # what no output reads may be anything
@@ -110,7 +144,7 @@ def _by_row(x: Tensor) -> Tensor:
     return x[..., None].flatten(1)
 
 
-def _check_comparable(p: Divergences, q: object) -> None:
+def _check_comparable(p: Distribution, q: object) -> None:
     if type(q) is not type(p):
         kinds = type(p).__name__, type(q).__name__
         raise TypeError(f"other: expected a {kinds[0]}, got a {kinds[1]}")
