@@ -178,10 +178,7 @@ class ChainEngine(ChainBuffers, Engine):
         if not self.shared:
             moves = moves + (steps[:, None, 1:] - 1) * S * S
         moves = moves.masked_fill(~real[..., 1:], -1)
-        ends = sum(
-            x[0].numel() if i < self.own else x.numel()
-            for i, x in enumerate(self.potentials[:2])
-        )
+        ends = T * S + (S * S if self.shared else max(T - 1, 0) * S * S)
         last = (lengths - 1).clamp(min=0)[:, None, None].expand(*used.shape[:2], 1)
         heads, tails = labels[..., :1] + ends, labels.gather(2, last) + ends + S
         both = torch.cat([heads, tails], 2).masked_fill(~real[..., :1], -1)
