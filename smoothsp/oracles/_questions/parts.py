@@ -66,10 +66,9 @@ def _is_coarse(x: Tensor) -> bool:
 
 def first_potentials(structure: Any) -> Tensor:
     """The potentials that a cost is added to, of the structures of this library."""
-    for name in ("_main", "emissions", "scores"):
-        found = getattr(structure, name, None)
-        if isinstance(found, Tensor):
-            return found
+    found = getattr(structure, "_main", None)
+    if isinstance(found, Tensor):
+        return found
     raise TypeError(
         "structure: expected one of smoothsp.oracles, or one that inherits from "
         f"CircuitStructure, got {type(structure).__name__}"

@@ -12,19 +12,12 @@ from smoothsp.oracles._questions.checks import NO_TORCHSCRIPT, values_are_there
 # Sets an attribute without a look at its name, where microseconds count.
 put = object.__setattr__
 
-# Methods that read the values of potentials.
+# Methods that read the values of potentials; those left out call one of these.
 _QUESTIONS = (
     *("score", "decode", "decode_topk", "log_partition", "marginals", "edge_marginals"),
-    *("log_prob", "log_prob_within", "entropy", "sample", "max_marginals", "bound"),
-    *("log_count", "augment", "scale", "select", "restrict", "_wide", "_potentials"),
-    *(
-        "_segments",
-        "cross_entropy",
-        "kl",
-        "violation",
-        "log_likelihood",
-        "_exact_log_partition",
-    ),
+    *("log_prob", "entropy", "sample", "max_marginals", "bound", "log_count"),
+    *("augment", "scale", "select", "restrict", "_wide", "_potentials"),
+    *("violation", "log_likelihood", "_exact_log_partition"),
     *("_exact_score", "_exact_decode", "_exact_decode_topk"),
 )
 
