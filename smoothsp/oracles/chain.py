@@ -101,6 +101,7 @@ class Chain(Distribution, Summed):
         return self._buffers.potentials[0]
 
     _main_name = "emissions"
+    _has_finer_ops = True
 
     def _with_main(self, main: Tensor) -> "Chain":
         _, transitions, start, end = self._buffers.potentials

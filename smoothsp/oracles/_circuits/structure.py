@@ -141,6 +141,9 @@ class CircuitStructure(Distribution):
             potentials, shared = _checked(potentials, shared)
         self._hold(dict(potentials), dict(shared))
         self._record_versions({**potentials, **shared})
+        if torch.compiler.is_compiling():
+            self.__dict__.update(_topology=topology, _lengths=lengths, shape=shape)
+            return
         B, device = len(self._main), self._main.device
         if not trusted and isinstance(lengths, Tensor):
             lengths = checks.integers("lengths", lengths, device)

@@ -1,5 +1,6 @@
 """Topologies of circuits, built once for each structure and size."""
 
+import operator
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -168,6 +169,27 @@ def _check_size(size: object, end: int) -> None:
         )
 
 
+class Sizes:
+    """A topology in a graph of ``torch.compile``, which is built when the graph runs."""
+
+    def __init__(self, build: Builder, sizes: tuple[Any, ...]) -> None:
+        self.build, self.sizes = build, sizes
+
+    def root(self, *size: Any) -> int:
+        return 0
+
+    @property
+    def values(self) -> int:
+        """How many values a label has."""
+        sizes = [operator.index(x) if type(x) is int else x for x in self.sizes]
+        return _values(self.build, *sizes)
+
+
+@torch._dynamo.assume_constant_result
+def _values(build: Builder, *sizes: Hashable) -> int:
+    return topology(build, *sizes).leaf_of.shape[1]
+
+
 def topology(build: Builder, *sizes: Hashable) -> Topology:
     """Return ``build(*sizes)``, cached; the oldest entries are evicted first.
 
@@ -178,6 +200,8 @@ def topology(build: Builder, *sizes: Hashable) -> Topology:
     sizes
         What the topology depends on.
     """
+    if torch.compiler.is_compiling():
+        return Sizes(build, sizes)  # type: ignore[return-value]
     key = (build, *sizes)
     with _lock:
         found = _built.get(key)

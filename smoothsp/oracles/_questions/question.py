@@ -12,7 +12,6 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from smoothsp.oracles._questions.engine import Engine
 from smoothsp.oracles._questions.registration import (
@@ -20,6 +19,7 @@ from smoothsp.oracles._questions.registration import (
     is_eager,
     is_eager_tensor,
     is_transformed,
+    modes,
 )
 from smoothsp.oracles._questions.transforms import Transformed
 
@@ -129,7 +129,7 @@ class Question:
 
     def op(self, *tensors: Tensor) -> Any:
         """The answer for tensors that no transform has wrapped."""
-        if torch.compiler.is_compiling() or is_in_torch_dispatch_mode():
+        if torch.compiler.is_compiling() or modes():
             return self.in_graph(*tensors)
         return self.of(tensors).answer()
 

@@ -3,10 +3,11 @@
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 PLAIN = (Tensor, torch.nn.Parameter)
 _is_compiling = torch.compiler.is_compiling
+# not is_in_torch_dispatch_mode, which is true of ops that a mode has called, too
+modes = torch._C._len_torch_dispatch_stack
 _functorch_is_active = torch._C._are_functorch_transforms_active
 _keys = torch._C._dispatch_keys  # no public way tells as much
 with torch.inference_mode():
@@ -20,7 +21,7 @@ def is_eager() -> bool:
     # every question asks this several times: one flat function
     return not (
         _is_compiling()
-        or is_in_torch_dispatch_mode()
+        or modes()
         or _functorch_is_active()
         or forward_ad._current_level >= 0
     )

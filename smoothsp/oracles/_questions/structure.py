@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from smoothsp.oracles._questions import checks, numbers
+from smoothsp.oracles._questions import checks, in_graphs, numbers
 from smoothsp.oracles._questions.read_only import ReadOnly
 from smoothsp.oracles._questions.registration import is_eager
 from smoothsp.oracles._questions.rounding import scaled
@@ -30,6 +30,17 @@ class Potentials(ReadOnly):
     output_description
         What an output is, for messages.
     """
+
+    # Whether questions are taken into graphs of torch.compile by ops of their own.
+    _has_finer_ops: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "__init__" in vars(cls) and not cls._has_finer_ops:
+            setattr(cls, "__init__", in_graphs.recorded(vars(cls)["__init__"]))  # noqa: B010
+        for name in in_graphs.NAMES:
+            if name in vars(cls):
+                setattr(cls, name, in_graphs.asked(vars(cls)[name], name))
 
     row_attributes: ClassVar[tuple[str, ...]] = ()
     output_description: ClassVar[str] = "an output of the structure"
