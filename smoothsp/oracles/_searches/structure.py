@@ -13,6 +13,7 @@ from smoothsp.oracles._questions import checks, exact
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.of_rows import OfRows, wants_gradient
+from smoothsp.oracles._questions.read_only import put
 from smoothsp.oracles._questions.registration import (
     is_eager,
     is_eager_tensor,
@@ -47,7 +48,7 @@ class SearchStructure(Structure):
     shape: tuple[int, ...]
 
     def __init__(self, potentials: dict[str, Tensor], shape: tuple[int, ...]) -> None:
-        self.shape = shape
+        put(self, "shape", shape)
         self._hold(potentials)
         self._record_versions(potentials)
         self._require_valid(next(iter(potentials)))
