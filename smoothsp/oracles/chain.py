@@ -211,13 +211,13 @@ class Chain(Distribution, Summed):
         cost = mask[..., None].to(self.emissions.dtype).expand_as(self.emissions)
         return cost.scatter(2, label[..., None], 0)
 
-    def _labels_of_one(self, y: Tensor) -> Tensor:
+    def label_counts(self, y: Tensor) -> Float[Tensor, "batch state"]:
+        """Number of real positions at which y uses each state."""
+        # half the time of labels that are -1 where masked
         label, mask = self._real_labels(y)
-        return label.masked_fill(~mask, -1)
-
-    @property
-    def _num_labels(self) -> int:
-        return self.emissions.shape[2]
+        B, _, S = self.emissions.shape
+        counts = self.emissions.new_zeros(B, S)
+        return counts.scatter_add(1, label, mask.to(counts.dtype))
 
     def _real_labels(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Labels with 0 at masked positions, and the mask."""

@@ -8,8 +8,8 @@ from smoothsp.oracles._questions import checks, exact
 from smoothsp.oracles._questions.distribution import Distribution
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.log_sums import entropies, log_sum
+from smoothsp.oracles._questions.read_only import put
 from smoothsp.oracles._questions.registration import is_eager
-from smoothsp.oracles._questions.structure import NONE, Named
 
 
 class Multiclass(Distribution):
@@ -58,20 +58,22 @@ class Multiclass(Distribution):
                 f"{tuple(scores.shape)}; for rows without candidates pass a mask"
             )
         if mask is None:
-            self.mask = torch.ones_like(scores, dtype=torch.bool)
+            mask = torch.ones_like(scores, dtype=torch.bool)
         else:
-            self._masked = True
+            put(self, "_masked", True)
             words, size = "(batch, candidate)", tuple(scores.shape)
             mask = checks.bool_mask("mask", mask, size, words, scores.device)
-            self.mask = mask.clone()
+            mask = mask.clone()
+            scores = torch.where(mask, scores, -torch.inf)
+        put(self, "mask", mask)
         self._hold({"scores": scores})
         self._require_valid("scores")
 
-    def _hold(self, own: Named, common: Named = NONE) -> None:
-        # entries without a candidate are never read
+    def _with_main(self, main: Tensor) -> "Multiclass":
+        # costs where no candidate is are never read
         if self._masked:
-            own = {"scores": torch.where(self.mask, own["scores"], -torch.inf)}
-        super()._hold(own)
+            main = torch.where(self.mask, main, -torch.inf)
+        return super()._with_main(main)
 
     def _infeasible_row(self) -> int:
         stuck = self.scores.amax(1) == -torch.inf

@@ -332,8 +332,11 @@ def _gradient(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
         given = name, number, options, tensors, rows, potentials, about
         for i, slope in zip(some, ask_slope(*given, grad, some), strict=True):
             slopes[i] = slope
-    nothing: list[Any] = [[None] * len(x) for x in (tensors, rows)]
-    return None, None, None, *nothing, slopes, [None] * ctx.counts[3], None, None
+    nothing = ([None] * many for many in (*ctx.counts[:2], ctx.counts[3]))
+    made_of, picked, others = nothing
+    # PyTorch takes an empty list for one of tensors
+    of_options = None if ctx.asked[2] else []
+    return None, None, of_options, made_of, picked, slopes, others, None, None
 
 
 def _slope(

@@ -47,7 +47,7 @@ class SearchStructure(Structure):
     shape: tuple[int, ...]
 
     def __init__(self, potentials: dict[str, Tensor], shape: tuple[int, ...]) -> None:
-        self.shape = shape
+        put(self, "shape", shape)
         self._hold(potentials)
         self._record_versions(potentials)
         self._require_valid(next(iter(potentials)))
