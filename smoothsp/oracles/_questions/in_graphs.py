@@ -15,6 +15,11 @@ import torch
 from torch import Tensor
 
 is_compiling = torch.compiler.is_compiling
+# What PyTorch includes and excludes in calls outside of all ops.
+_OUTSIDE = (
+    torch._C._dispatch_tls_local_include_set(),
+    torch._C._dispatch_tls_local_exclude_set(),
+)
 # Of an answer: the dtype of the potentials, int64 or bool.
 _FLOAT, _INT, _BOOL = range(3)
 Sizes = list[int]
@@ -187,6 +192,7 @@ _QUESTIONS: dict[str, Callable[..., Any]] = {
     **{name: _of_parts(name) for name in ("marginals", "max_marginals")},
 }
 NAMES = tuple(_QUESTIONS)
+_NO_GRADIENT = ("hamming", "label_counts", "sample", "max_marginals", "log_count")
 
 
 def _rows(structure: Any) -> Sizes:
@@ -202,6 +208,9 @@ def _ask(
 ) -> list[Tensor]:
     recipe = structure._recipe
     rows = [] if recipe.rows is None else [recipe.rows]
+    potentials = structure._by_name().values()
+    if name in _NO_GRADIENT:
+        potentials = [x.detach() for x in potentials]
     shapes: Sizes = []
     for _, shape in answer:
         shapes = [*shapes, len(shape), *shape]
@@ -211,7 +220,7 @@ def _ask(
         options,
         list(recipe.tensors),
         rows,
-        list(structure._by_name().values()),
+        list(potentials),
         about,
         shapes,
         [kind for kind, _ in answer],
@@ -351,7 +360,8 @@ def _slope(
     some: Sizes,
 ) -> list[Tensor]:
     """Gradients of some of the potentials."""
-    with torch.enable_grad():
+    # PyTorch calls an op with autograd switched off
+    with torch._C._ForceDispatchKeyGuard(*_OUTSIDE), torch.enable_grad():
         free = [x.detach().requires_grad_(i in some) for i, x in enumerate(potentials)]
         structure = _structure(number, tensors, rows, free)
         value = _call(structure, name, options, about)

@@ -13,6 +13,7 @@ from smoothsp.oracles._questions import checks, exact, rules
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.question import wants_gradient
+from smoothsp.oracles._questions.read_only import put
 from smoothsp.oracles._questions.registration import (
     is_eager,
     is_eager_tensor,
