@@ -114,17 +114,6 @@ class Twins:
             kernel = functools.partial(kernels("scan").forward_backward, chunk=chunk)
             self.close(self.run(of_marginals(kernel), fill=fill), expected)
 
-    def vjp(self) -> None:
-        _, *parts = self.sums()
-        weights = self.randn(len(parts[0]))
-        wide = [torch.einsum("b,b...->b...", weights.to(WIDE), p) for p in parts]
-        moves = wide[1].sum((0, 1)) if self.shared else wide[1]
-        expected = [wide[0], moves, wide[2].sum(0), wide[3].sum(0)]
-        expected = [x.to(weights.dtype) for x in expected]
-        fill = [torch.full_like(x, math.nan) for x in expected]
-        kernel, given = of_marginals(kernels("vjp").vjp), (weights, tuple(parts))
-        self.close(self.call(kernel, *given, self.shared, fill=fill), expected)
-
     def viterbi(self) -> None:
         B, T, _ = self.sizes
         fill = [torch.full((B, T), OLD_LABEL)]
@@ -167,29 +156,6 @@ class Twins:
         expected = OPS.chain_entropy(*self.wide).to(self.chain[0].dtype)
         fill = [torch.full_like(expected, math.nan)]
         self.close(self.run(kernels("samples").entropy, fill=fill), [expected])
-
-    def score(self) -> None:
-        for k in (1, 3):
-            y = self.labels(k)
-            expected = OPS.chain_score(*self.chain, y)
-            fill = [torch.full_like(expected, math.nan), torch.full((len(y),), -9)]
-            found, fault = self.run(kernels("scores").score, y, fill=fill)
-            assert torch.equal(found, expected)
-            assert (fault == -1).all()
-
-    def count(self) -> None:
-        B, T, S = self.sizes
-        steps, lengths = self.chain[4:]
-        for k in (1, 3):
-            y, weights = self.labels(k), self.randn(B, k)
-            expected = OPS.chain_count(weights, y, steps, lengths, S, self.shared, 1)
-            edges = (1, 1, S, S) if self.shared else (B, max(T - 1, 0), S, S)
-            sums = [torch.zeros(x, dtype=WIDE) for x in (edges, (S,), (S,))]
-            fill = [weights.new_zeros(B, T, S), *sums]
-            kernel, given = kernels("scores").count, (weights, y, steps, lengths)
-            found = self.call(kernel, *given, self.shared, fill=fill)
-            pairs = zip(found, expected, strict=True)
-            self.close([x.to(e.dtype).view_as(e) for x, e in pairs], expected)
 
     def covariance(self) -> None:
         weights = [self.randn(*x.shape) for x in self.sums()[1:]]
@@ -252,12 +218,9 @@ UGLY = [
 KERNELS = (
     "forward_backward",
     "scan",
-    "vjp",
     "viterbi",
     "viterbi_topk",
     "sample",
     "entropy",
-    "score",
-    "count",
     "covariance",
 )

@@ -7,7 +7,8 @@ import torch
 from torch.testing import assert_close
 
 from smoothsp.oracles import Chain
-from smoothsp.oracles._chain import by_steps, forward_backward
+from smoothsp.oracles._chain import forward_backward
+from tests.truth import chain_in_log_space
 
 # PyTorch's own, once, when forward derivatives are first taken
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script.:FutureWarning")
@@ -162,7 +163,7 @@ def test_entropies_and_edges_are_those_of_log_space(shape, scale, dtype):
         assert_close(entropy, expected, rtol=tolerance, atol=torch.finfo(F32).tiny)
     edges = chain.edge_marginals()
     assert edges.dtype == dtype
-    expected = by_steps.log_partition(given)[2]
+    expected = chain_in_log_space.log_partition(given)[2]
     assert_close(edges.double(), expected, rtol=0, atol=10 * rtol)
     assert_close(apart.edge_marginals(), expected, rtol=0, atol=1e-9)
 
@@ -198,7 +199,7 @@ def test_covariances_are_those_of_log_space(shape, scale):
         Q = 1 if record.shared else max(T - 1, 0)
         sizes = ((B, T, S), (B, Q, S, S), (B, S), (B, S))
         v = [torch.randn(size, generator=generator, dtype=F64) for size in sizes]
-        expected = by_steps.covariance(inputs(chain), *v)
+        expected = chain_in_log_space.covariance(inputs(chain), *v)
         found = forward_backward.covariance(*record.inputs, *v)
         for ours, theirs in zip(found, expected, strict=True):
             assert_close(ours, theirs, rtol=0, atol=1e-11)

@@ -164,6 +164,42 @@ def test_sizes_that_fill_no_block(name, B, T, S, per_edge, dtype):
 
 
 @any_transitions
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_scores_are_added_in_the_order_of_time(per_edge, deterministic):
+    case = large_case(3, 300, 4, per_edge=per_edge, scale=1e3)
+    torch.use_deterministic_algorithms(deterministic)
+    try:
+        for rows in (1, 3):
+            few = case.map(lambda x, n=rows: x[:n] if x.dim() > 2 else x)
+            few = few.replace(lengths=case.lengths[:rows])
+            compare("score", Twins.of(few, WIDE, torch.Generator().manual_seed(0)))
+    finally:
+        torch.use_deterministic_algorithms(True)
+
+
+@any_transitions
+def test_counts_of_groups_of_rows_are_those_of_the_cpu(per_edge):
+    generator = torch.Generator().manual_seed(0)
+    rows = Twins.of(ugly_case(5, 4, 3, per_edge), WIDE, generator)
+    for groups in (3, 7):
+        size = (rows.labels(2), *rows.chain[4:], 3, rows.shared, groups)
+        given = (rows.randn(5, 2), *size)
+        found, expected = ask("count", *given), OPS.chain_count(*given)
+        torch.testing.assert_close(found, tuple(expected), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_labels_out_of_range_are_not_counted(shared):
+    y = torch.tensor([[[0, -1, 3, 1, 2]]])
+    positions = torch.arange(5)[None], torch.tensor([5])
+    given = (torch.ones(1, 1), y, *positions, 3, shared, 1)
+    nodes, edges, start, end = ask("count", *given)
+    assert nodes[0].nonzero().tolist() == [[0, 0], [3, 1], [4, 2]]
+    assert edges.nonzero().tolist() == [[0, 1, 2] if shared else [0, 3, 1, 2]]
+    assert (start.tolist(), end.tolist()) == ([[1, 0, 0]], [[0, 0, 1]])
+
+
+@any_transitions
 def test_marginals_may_lie_in_any_order_in_memory(per_edge):
     generator = torch.Generator().manual_seed(0)
     twins = Twins.of(ugly_case(3, 5, 4, per_edge), WIDE, generator)
@@ -231,16 +267,19 @@ def test_time_in_parallel_is_for_few_long_rows_with_few_states():
 
 
 def test_a_label_out_of_range_is_refused_in_the_words_of_the_cpu(monkeypatch):
-    twins = Twins.of(random_case(False), WIDE, torch.Generator().manual_seed(0))
-    y = twins.labels(1)
-    y[1, 0, 3] = 3
-    with pytest.raises(ValueError, match=r"got 3 at row 1, step 3") as expected:
+    case = ChainCase(torch.zeros(3, 4, 2).double(), torch.zeros(2, 2).double())
+    case = case.replace(mask=torch.tensor([[1, 1, 0, 1], [0, 1, 1, 1], [1] * 4]).bool())
+    twins = Twins.of(case, WIDE, torch.Generator())
+    y = torch.zeros(3, 2, 4, dtype=torch.int64)
+    y[0, 0, 2] = 5  # where nothing is real
+    y[1, 1, 2:] = 2
+    with pytest.raises(ValueError, match=r"got \[0, 2\] at row 1, step 2") as expected:
         OPS.chain_score(*twins.chain, y)
     with pytest.raises(ValueError, match="y:") as found:
         ask("score", *twins.chain, y)
     assert str(found.value) == str(expected.value)
     # no flag is read while a graph is captured
-    monkeypatch.setattr(on_device, "_capturing", lambda near: True)
+    monkeypatch.setattr(on_device, "is_capturing", lambda near: True)
     ask("score", *twins.chain, y)
 
 
@@ -266,5 +305,5 @@ def test_numbers_are_judged_as_on_the_cpu(number, per_edge, monkeypatch):
         fault = validation.INFEASIBLE if number < 0 else validation.REFUSED
         assert look(tuple(chain)) & fault
     # nothing waits while a graph is captured
-    monkeypatch.setattr(on_device, "_capturing", lambda near: True)
+    monkeypatch.setattr(on_device, "is_capturing", lambda near: True)
     assert on_device.look(*chain) == 0

@@ -183,7 +183,7 @@ class LogPartition(OfCircuit):
         in_place = not again and is_eager_tensor(grad)
         found: list[Tensor | None] = []
         for i, (x, want) in enumerate(zip(known, some, strict=True)):
-            # loops of a device, and those by levels, answer with views of one array
+            # loops of a device answer with views of one array
             here = in_place and x.is_contiguous()
             if not want:
                 found.append(None)
