@@ -46,7 +46,7 @@ questions: dict[str, _Question] = {}
 
 
 def tried(op: str, kernels: int = 1) -> Callable[[Function], Function]:
-    """Wrap a function that calls kernels, with the arguments of the op ``chain_op``.
+    """Wrap a function that calls kernels, with the arguments of an op of chains.
 
     Each variant that Triton compiles, for a dtype, a power of two of states, and
     transitions that are shared or not, is tried on a chain of that kind. If one fails
