@@ -180,7 +180,7 @@ def test_scores_are_added_in_the_order_of_time(per_edge, deterministic):
 @any_transitions
 def test_counts_of_groups_of_rows_are_those_of_the_cpu(per_edge):
     generator = torch.Generator().manual_seed(0)
-    rows = Twins.of(ugly_case(5, 4, 3, per_edge), WIDE, generator)
+    rows = Twins.of(ugly_case(5, 7, 3, per_edge), WIDE, generator)
     for groups in (3, 7):
         size = (rows.labels(2), *rows.chain[4:], 3, rows.shared, groups)
         given = (rows.randn(5, 2), *size)
