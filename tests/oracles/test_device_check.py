@@ -163,6 +163,8 @@ def test_a_terminal_reads_how_many_kernels_are_compiled(watched, monkeypatch):
 
 
 @pytest.mark.long
+# the interpreter computes with masked lanes, too, and warns of their numbers
+@pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
 @pytest.mark.parametrize(
     ("file", "ask"), [("max_product", choose), ("inside_outside", sums)]
 )
@@ -170,8 +172,6 @@ def test_a_wrong_kernel_of_circuits_is_replaced(file, ask, watched, monkeypatch)
     module = importlib.import_module(f"smoothsp._kernels.circuits.cuda.{file}")
     leaves, asked = small(semi_markov, NARROW)
     with warnings.catch_warnings():
-        # the interpreter computes with masked lanes, too, and warns of their numbers
-        warnings.simplefilter("ignore", RuntimeWarning)
         warnings.simplefilter("error", UserWarning)
         expected = ask(leaves, asked)
     assert len(list(watched.iterdir())) == 1
