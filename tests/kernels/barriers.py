@@ -57,7 +57,6 @@ RUNS: dict[str, tuple[Callable[[], None], ...]] = {
     "marginals": (SUMS,),
     "samples": (chains(("sample", 33, False), ("entropy", 33, False)),),
     "scan_chunks": (chains(("scan", 33, False)),),
-    "scores": (chains(("score", 3, False)), our_kernels.barriers),
     "viterbi": (chains(("viterbi", 130, False), ("viterbi_topk", 33, False)),),
     "inside_outside": (dynamic_programmes,),
     "max_product": (dynamic_programmes,),

@@ -94,24 +94,13 @@ def chain_calls(S: int, shared: bool, dtype: torch.dtype) -> Iterator[tuple[Any,
     labels, valid = new(B, K, T, dtype=torch.int64), new(B, K, dtype=torch.bool)
     chain = (new(B, T, S), new(*edges), new(S), new(S), steps, lengths, shared)
     parts = (new(B, T, S), new(B, 1 if shared else T - 1, S, S), new(B, S), new(B, S))
-    wide = (new(B, K, dtype=WIDE), new(*edges, dtype=WIDE), new(S, dtype=WIDE))
     yield "forward_backward", "forward_backward", (chain, new(B, dtype=WIDE), parts)
     if S <= 64 and scan_multiplies(dtype):
         yield "scan", "forward_backward", (chain, new(B, dtype=WIDE), parts)
-    moves = new(S, S) if shared else parts[1]
-    out = (parts[0], moves, new(S), new(S))
-    yield "vjp", "vjp", (new(B), parts, shared, out)
     yield "viterbi", "viterbi", (chain, labels[:, 0])
     yield "viterbi", "viterbi_topk", (chain, labels, valid)
     yield "samples", "sample", (chain, new(B, K, T, dtype=WIDE), labels)
     yield "samples", "entropy", (chain, new(B))
-    yield "scores", "score", (chain, labels, wide[0], lengths)
-    rest = (steps, lengths, shared)
-    yield (
-        "scores",
-        "count",
-        (new(B, K), labels, *rest, parts[0], *wide[1:], wide[2]),
-    )
     yield "covariance", "covariance", (chain, parts, parts)
 
 

@@ -28,4 +28,4 @@ def test_a_first_training_compiles_few_kernels():
     found = run(*command, env={"TRITON_INTERPRET": "0"}).stdout.splitlines()
     kernels = {line.split()[0] for line in found}
     # each once, for batches of all sizes
-    assert len(kernels) == len(found) == 9, "\n".join(found)
+    assert len(kernels) == len(found) == 6, "\n".join(found)

@@ -13,9 +13,9 @@ from smoothsp._kernels.chain.cpu import (
     laws,
 )
 from smoothsp._kernels.vectors.lanes import lanes_pay
-from smoothsp.oracles._chain import by_steps
 from tests.instances.drawn import forbid_some, generators, structure, values
 from tests.sweeps import thinned
+from tests.truth import chain_in_log_space
 from tests.truth.chain_cases import ChainCase
 
 # Rows enough for several groups of lanes, the last one partly idle.
@@ -120,7 +120,9 @@ def test_laws_are_those_of_plain_pytorch(case, per_edge):
     _, found = run("laws", built._buffers.arrays, np.float64)
     positions = built._buffers.positions
     chain = (*built._buffers.potentials, positions.steps, positions.lengths)
-    for ours, theirs in zip(found, by_steps.log_partition(chain), strict=True):
+    for ours, theirs in zip(
+        found, chain_in_log_space.log_partition(chain), strict=True
+    ):
         assert_close(torch.from_numpy(ours), theirs, rtol=1e-12, atol=1e-10)
 
 

@@ -27,13 +27,9 @@ def chain(B: int, T: int, S: int) -> tuple[Tensor, ...]:
 
 
 def train(B: int, T: int) -> None:
-    """A likelihood and its gradients, a hinge and its gradients, and predictions."""
+    """Likelihoods with gradients, and predictions."""
     asked = chain(B, T, TAGS)
-    y, rows = torch.zeros(B, 1, T, dtype=torch.int64), torch.ones(B)
-    _, *parts = on_device.log_partition(*asked, False)
-    on_device.score(*asked, y, trusted=True)
-    on_device.vjp(rows, tuple(parts), True)
-    on_device.count(rows[:, None], y, *asked[4:], TAGS, True, 1)
+    on_device.log_partition(*asked, False)
     on_device.decode(*asked)
     on_device.decode_topk(*asked, 3)
     segments = SemiMarkov(torch.zeros(B, T, 2, 3), torch.zeros(3, 3))
@@ -71,7 +67,7 @@ def main() -> None:
         if hasattr(module, "launch"):
             module.launch = warm
     # nothing was computed: no flag is read
-    circuits._capturing = lambda near: True
+    circuits.is_capturing = lambda near: True
     for batch in BATCHES:
         train(*batch)
     for name, key in sorted(seen):

@@ -7,8 +7,8 @@ import torch
 from torch.testing import assert_close
 
 from smoothsp.oracles import Chain
-from smoothsp.oracles._chain import by_steps
 from smoothsp.oracles._questions import rules
+from tests.truth import chain_in_log_space
 
 # PyTorch's own, once, when forward derivatives are first taken
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script.:FutureWarning")
@@ -163,7 +163,7 @@ def test_entropies_and_edges_are_those_of_log_space(shape, scale, dtype):
         assert_close(entropy, expected, rtol=tolerance, atol=torch.finfo(F32).tiny)
     edges = chain.edge_marginals()
     assert edges.dtype == dtype
-    expected = by_steps.log_partition(given)[2]
+    expected = chain_in_log_space.log_partition(given)[2]
     assert_close(edges.double(), expected, rtol=0, atol=10 * rtol)
     assert_close(apart.edge_marginals(), expected, rtol=0, atol=1e-9)
 
@@ -199,7 +199,7 @@ def test_covariances_are_those_of_log_space(shape, scale):
         Q = 1 if record.shared else max(T - 1, 0)
         sizes = ((B, T, S), (B, Q, S, S), (B, S), (B, S))
         v = [torch.randn(size, generator=generator, dtype=F64) for size in sizes]
-        expected = by_steps.covariance(inputs(chain), *v)
+        expected = chain_in_log_space.covariance(inputs(chain), *v)
         v[1], *_ = v[1].unbind(1) if record.shared else v[1:2]
         nodes, edges, *ends = rules.covariance(record, v)
         found = nodes, edges[:, None] if record.shared else edges, *ends

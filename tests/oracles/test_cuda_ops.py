@@ -17,7 +17,6 @@ from tests.instances.chains import large_case, random_case
 from tests.instances.drawn import chains, fill_padding, generators
 from tests.kernels.twins import (
     DEVICE,
-    OPS,
     UGLY,
     WIDE,
     Twins,
@@ -29,7 +28,8 @@ from tests.sweeps import drawn_from, thinned
 from tests.truth.chain_cases import ChainCase
 
 from smoothsp._kernels.chain.cpu import validation  # isort: skip
-from smoothsp.oracles._chain import checks, on_device  # isort: skip
+from smoothsp.oracles._chain import checks, on_device, scores  # isort: skip
+from smoothsp.oracles._chain.trials import answer_on_cpu  # isort: skip
 from smoothsp.oracles._chain.buffers import ChainBuffers  # isort: skip
 
 NAMES = (
@@ -92,13 +92,13 @@ def compare(name: str, twins: Twins) -> None:
     if name == "vjp":
         compare_weighed(twins)
         return
-    op = getattr(OPS, {"decode_topk": "chain_topk"}.get(name, f"chain_{name}"))
     for more in further_inputs(name, twins):
         found = ask(name, *twins.chain, *more)
         if name in EXACT:
-            expected = op(*twins.chain, *more)
+            expected = expected_of(name, *twins.chain, *more)
         else:
-            expected = narrowed(op(*twins.wide, *widened(more)), found)
+            wide = expected_of(name, *twins.wide, *widened(more))
+            expected = narrowed(wide, found)
         if name == "decode_topk":
             (found, valid), (expected, exist) = found, expected
             assert torch.equal(valid, exist)
@@ -110,6 +110,13 @@ def compare(name: str, twins: Twins) -> None:
             torch.testing.assert_close(found, expected, **twins.tolerance)
 
 
+def expected_of(name: str, *inputs: object) -> object:
+    """Return the CPU's answer."""
+    if name != "score":
+        return answer_on_cpu(name, *inputs)
+    return scores.score_of(ChainBuffers.of_inputs(*inputs[:6]), inputs[6], False)[0]
+
+
 def narrowed(expected, found):
     """What the CPU answers in float64, in the dtypes that were found."""
     if isinstance(found, Tensor):
@@ -119,16 +126,11 @@ def narrowed(expected, found):
 
 def compare_counts(twins: Twins) -> None:
     B, _, S = twins.sizes
+    chain = ChainBuffers.of_inputs(*twins.chain)
     for k in (1, 3):
-        given = (
-            twins.randn(B, k),
-            twins.labels(k),
-            *twins.chain[4:],
-            S,
-            twins.shared,
-            1,
-        )
-        found, expected = ask("count", *given), OPS.chain_count(*given)
+        weights, labels = twins.randn(B, k), twins.labels(k)
+        found = ask("count", weights, labels, *twins.chain[4:], S, twins.shared)
+        expected = scores.count_of(chain, weights, labels)
         torch.testing.assert_close(found, tuple(expected), **twins.tolerance)
 
 
@@ -140,7 +142,7 @@ def compare_weighed(twins: Twins) -> None:
     found = [x.cpu() for x in on_device.vjp(there[0], there[1:], twins.shared)]
     expected = [torch.einsum("b,b...->b...", weights, x.to(WIDE)) for x in parts]
     if twins.shared:
-        expected[1] = expected[1].sum((0, 1))
+        expected[1] = expected[1].sum(0)
     expected[2:] = expected[2].sum(0), expected[3].sum(0)
     twins.close(found, [x.to(parts[0].dtype) for x in expected])
 
@@ -161,6 +163,31 @@ def test_the_device_answers_as_the_cpu(case, dtype, generator):
 def test_sizes_that_fill_no_block(name, B, T, S, per_edge, dtype):
     generator = torch.Generator().manual_seed(0)
     compare(name, Twins.of(ugly_case(B, T, S, per_edge), dtype, generator))
+
+
+@any_transitions
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_scores_are_added_in_the_order_of_time(per_edge, deterministic):
+    case = large_case(3, 300, 4, per_edge=per_edge, scale=1e3)
+    torch.use_deterministic_algorithms(deterministic)
+    try:
+        for rows in (1, 3):
+            few = case.map(lambda x, n=rows: x[:n] if x.dim() > 2 else x)
+            few = few.replace(lengths=case.lengths[:rows])
+            compare("score", Twins.of(few, WIDE, torch.Generator().manual_seed(0)))
+    finally:
+        torch.use_deterministic_algorithms(True)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_labels_out_of_range_are_not_counted(shared):
+    y = torch.tensor([[[0, -1, 3, 1, 2]]])
+    positions = torch.arange(5)[None], torch.tensor([5])
+    given = (torch.ones(1, 1), y, *positions, 3, shared)
+    nodes, edges, start, end = ask("count", *given)
+    assert nodes[0].nonzero().tolist() == [[0, 0], [3, 1], [4, 2]]
+    assert edges.nonzero().tolist() == [[1, 2] if shared else [0, 3, 1, 2]]
+    assert (start.tolist(), end.tolist()) == ([1, 0, 0], [0, 0, 1])
 
 
 @any_transitions
@@ -231,16 +258,19 @@ def test_time_in_parallel_is_for_few_long_rows_with_few_states():
 
 
 def test_a_label_out_of_range_is_refused_in_the_words_of_the_cpu(monkeypatch):
-    twins = Twins.of(random_case(False), WIDE, torch.Generator().manual_seed(0))
-    y = twins.labels(1)
-    y[1, 0, 3] = 3
-    with pytest.raises(ValueError, match=r"got 3 at row 1, step 3") as expected:
-        OPS.chain_score(*twins.chain, y)
+    case = ChainCase(torch.zeros(3, 4, 2).double(), torch.zeros(2, 2).double())
+    case = case.replace(mask=torch.tensor([[1, 1, 0, 1], [0, 1, 1, 1], [1] * 4]).bool())
+    twins = Twins.of(case, WIDE, torch.Generator())
+    y = torch.zeros(3, 2, 4, dtype=torch.int64)
+    y[0, 0, 2] = 5  # where nothing is real
+    y[1, 1, 2:] = 2
+    with pytest.raises(ValueError, match=r"got \[0, 2\] at row 1, step 2") as expected:
+        expected_of("score", *twins.chain, y)
     with pytest.raises(ValueError, match="y:") as found:
         ask("score", *twins.chain, y)
     assert str(found.value) == str(expected.value)
     # no flag is read while a graph is captured
-    monkeypatch.setattr(on_device, "_capturing", lambda near: True)
+    monkeypatch.setattr(on_device, "is_capturing", lambda near: True)
     ask("score", *twins.chain, y)
 
 
@@ -266,5 +296,5 @@ def test_numbers_are_judged_as_on_the_cpu(number, per_edge, monkeypatch):
         fault = validation.INFEASIBLE if number < 0 else validation.REFUSED
         assert look(tuple(chain)) & fault
     # nothing waits while a graph is captured
-    monkeypatch.setattr(on_device, "_capturing", lambda near: True)
+    monkeypatch.setattr(on_device, "is_capturing", lambda near: True)
     assert on_device.look(*chain) == 0

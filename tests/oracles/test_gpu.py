@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from smoothsp.oracles import Chain
+from smoothsp.oracles._questions import device_check
 from tests.instances.chains import (
     QUESTIONS,
     Y,
@@ -213,6 +214,17 @@ def test_a_graph_may_be_captured_and_replayed():
     expected, expected_labels = ask()
     torch.testing.assert_close(value, expected)
     assert torch.equal(labels, expected_labels)
+
+
+def test_kernels_that_failed_are_replaced_by_the_cpu(monkeypatch):
+    monkeypatch.setattr(device_check, "_failed", True)
+    case = random_case(False)
+    for question in QUESTIONS:
+        same(case, lambda c, q=question: answer(q, structure(c), Y))
+    built = structure(there(case))
+    graph = torch.cuda.graph(torch.cuda.CUDAGraph())
+    with pytest.raises(RuntimeError, match="call it outside of the graph"), graph:
+        built.log_partition()
 
 
 def test_a_compiled_function_takes_tensors_on_the_device():

@@ -94,22 +94,14 @@ def near_the_bound() -> None:
 
 
 def barriers() -> None:
-    """Where threads of one warp, or of two, touch one number with a barrier between.
+    """Where threads of two warps touch one number with a barrier between.
 
-    A row with one position, a late one: other threads wrote zeros there. Rows of one
-    program end at different steps, and add to the score of one end.
+    A row with one position, a late one: other threads wrote zeros there.
     """
-    from smoothsp._kernels.chain.cuda import scores
-
     edges = torch.linspace(-1, 1, 4 * 20 * 20, dtype=WIDE).view(1, 4, 20, 20)
     late = torch.arange(5)[None] == 4
     emissions = torch.linspace(-1, 1, 100, dtype=WIDE).view(1, 5, 20)
     hold(ChainCase(emissions, edges, mask=late), WIDE, "covariance")
-    ends = torch.arange(5) < torch.tensor([5, 3, 1])[:, None]
-    zeros = torch.zeros(3, 5, 1, dtype=WIDE), torch.zeros(3, 4, 1, 1, dtype=WIDE)
-    groups, scores.GROUPS = scores.GROUPS, 1
-    hold(ChainCase(*zeros, mask=ends), NARROW, "count")
-    scores.GROUPS = groups
 
 
 def circuits(builders: tuple, dtypes: list[torch.dtype]) -> None:

@@ -66,10 +66,8 @@ class ChainEngine(ChainBuffers, Engine):
     ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
         chain = self._here()
         if chain is None:
-            value, nodes, edges, *ends = on_device.log_partition(*self.inputs, True)
-            edges = edges.squeeze(1) if self.shared else edges
-            parts = as_two(value) if two else None
-            return value.to(dtype), parts, [nodes, edges, *ends]
+            value, *parts = on_device.log_partition(*self.inputs, True)
+            return value.to(dtype), as_two(value) if two else None, parts
         parts = self._two_numbers() if two else None
         wide = dtype == torch.float64
         value, *marginals = forward_backward.sums_of(chain, wide, parts)
@@ -94,10 +92,7 @@ class ChainEngine(ChainBuffers, Engine):
         if isinstance(marginals, tuple):
             return vjp_in_place(weights, marginals, wanted)
         if weights.is_cuda:
-            nodes, edges, *ends = marginals
-            edges = edges.unsqueeze(1) if self.shared else edges
-            given = weights, (nodes, edges, *ends), self.shared
-            return list(on_device.vjp(*given))
+            return list(on_device.vjp(weights, tuple(marginals), self.shared))
         if self.shared:
             return weighed(weights, marginals, self.own, wanted)
         return list(vjp(weights, tuple(marginals)))
@@ -106,10 +101,7 @@ class ChainEngine(ChainBuffers, Engine):
         chain = self._here()
         if chain is not None:
             return list(forward_backward.covariance_of(chain, *along))
-        nodes, edges, *ends = along
-        edges = edges.unsqueeze(1) if self.shared else edges
-        nodes, edges, *ends = on_device.covariance(*self.inputs, nodes, edges, *ends)
-        return [nodes, edges.squeeze(1) if self.shared else edges, *ends]
+        return list(on_device.covariance(*self.inputs, *along))
 
     def entropy(self) -> Tensor:
         chain = self._here()
@@ -132,7 +124,7 @@ class ChainEngine(ChainBuffers, Engine):
             return in_dtype(values, dtype), None, labels, None
         labels, valid = on_device.decode_topk(*self.inputs, k)
         existing = torch.where(valid[..., None], labels, labels[:, :1])
-        values = on_device.score(*self.inputs, existing, trusted=True)
+        values = on_device.score(*self.inputs, existing)
         return values.masked_fill(~valid, -torch.inf).to(dtype), None, labels, None
 
     def outputs_like(self, k: int | None) -> tuple[Tensor, ...]:
@@ -160,11 +152,8 @@ class ChainEngine(ChainBuffers, Engine):
         chain = self._here()
         if chain is not None:
             return list(scores.count_of(chain, weights, used))
-        S = self.potentials[0].shape[2]
-        places = self.inputs[4:]
-        found = on_device.count(weights, used, *places, S, self.shared, 1)
-        nodes, edges, start, end = found
-        return [nodes, edges[0] if self.shared else edges, start[0], end[0]]
+        S, places = self.potentials[0].shape[2], self.outputs
+        return list(on_device.count(weights, used, *places, S, self.shared))
 
     def entries(self, used: Tensor) -> Tensor:
         steps, lengths = self.outputs

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from smoothsp.oracles._circuits import by_levels, compiled, on_device
+from smoothsp.oracles._circuits import compiled, on_device
 from smoothsp.oracles._circuits.query import Leaves
 
 # Modules of the same functions, by the type of the device that they run on.
@@ -10,5 +10,5 @@ LOOPS: dict[str, Any] = {"cpu": compiled, "cuda": on_device}
 
 
 def loops_for(leaves: Leaves) -> Any:
-    """The module; where a device has none, plain torch."""
-    return LOOPS.get(leaves.own[0].device.type, by_levels)
+    """Return the module."""
+    return LOOPS[leaves.own[0].device.type]

@@ -1,10 +1,11 @@
 """Answers to questions about a circuit, computed on the CUDA device of its leaves.
 
 The functions are those of ``compiled``, with its arguments and answers. Log-partition,
-marginals and maximum are Triton kernels, one launch each way; second derivatives are
-answered by ``levels``. Triton is imported at the first question. Each kernel is tried
-on a small circuit before its first use; ``by_levels`` replaces both in a process where
-one gave a wrong answer.
+marginals and maximum are Triton kernels, one launch each way. Triton is imported at the
+first question. Each kernel is tried on a small circuit before its first use. In a
+process where one gave a wrong answer ``compiled`` replaces them, on copies on the CPU,
+as it does for second derivatives, and for rows whose scores are too large for
+exponents.
 """
 
 from collections.abc import Sequence
@@ -14,16 +15,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp.oracles._circuits import by_levels, compiled, levels
-from smoothsp.oracles._circuits.by_levels import tangent, total
+from smoothsp.oracles._circuits import compiled
 from smoothsp.oracles._circuits.circuit import Circuit, Items
 from smoothsp.oracles._circuits.query import Leaves, Query
 from smoothsp.oracles._circuits.schedule import placed
 from smoothsp.oracles._circuits.topology import topology
-from smoothsp.oracles._questions.device_check import Trial, hold, sound
+from smoothsp.oracles._questions.device_check import (
+    Trial,
+    hold,
+    is_capturing,
+    on_cpu,
+    sound,
+)
 from smoothsp.oracles._questions.exact import as_two
-
-__all__ = ["choose", "sums", "tangent", "total"]
 
 
 def sums(
@@ -32,12 +36,16 @@ def sums(
     """Log-partition ``[B]``, the same as two numbers, and the marginals ``[B, ...]``.
 
     Waits for the device to read one flag: are scores too large for exponents? Such rows
-    are done again in log space. While a CUDA graph is captured it is not read; the
-    answer for such rows then means nothing.
+    are done again on the CPU. While a CUDA graph is captured it is not read; the answer
+    for such rows then means nothing.
     """
-    if not _sound(leaves.own[0], "sums"):
-        return by_levels.sums(leaves, query, wanted, dtype)
-    return _sums(leaves, query, wanted, dtype)
+    near = leaves.own[0]
+    if _sound(near, "sums"):
+        return _sums(leaves, query, wanted, dtype)
+    found: tuple[Tensor, Tensor, list[Tensor]] = on_cpu(
+        near, compiled.sums, leaves, query, wanted, dtype
+    )
+    return found
 
 
 def _sound(near: Tensor, question: str) -> bool:
@@ -66,25 +74,29 @@ def _sums(
     chances = own.new_empty((B, own.shape[1] + len(shared)) if outwards else (0, 0))
     rows = placed(query.topology, own.device), query.lanes(own.device)
     kernels.sums(own, shared, *rows, outwards, value, far, chances)
-    if not _capturing(own) and bool(far.any()):
+    if not is_capturing(own) and bool(far.any()):
         most = numbers.FURTHEST.value
         again = compiled.truly_far(leaves, query, far.cpu().numpy(), most)
         if len(again):
-            _do_in_log_space(leaves, query, again.to(own.device), value, chances)
+            _do_on_cpu(leaves, query, again, value, chances)
     none = own.new_empty(0)
     found = compiled.split(chances, leaves) if outwards else [none] * len(wanted)
     marginals = [x if some else none for x, some in zip(found, wanted, strict=True)]
     return value.to(dtype), as_two(value), marginals
 
 
-def _do_in_log_space(
+def _do_on_cpu(
     leaves: Leaves, query: Query, rows: Tensor, value: Tensor, chances: Tensor
 ) -> None:
-    scores = compiled.pick(leaves, rows).joined().detach().double()
-    again = levels.sums(scores, query.topology, query.roots[rows.cpu()])
-    value[rows] = again[0]
+    """Fill rows, given on the CPU, of values and marginals."""
+    here = rows.to(value.device)
+    given = compiled.pick(leaves, here).map(lambda x: x.double()), query.select(rows)
+    wanted = [chances.numel() > 0] * len(leaves.every)
+    again, _, parts = on_cpu(value, compiled.sums, *given, wanted, value.dtype)
+    value[here] = again
     if chances.numel():
-        chances[rows] = again[1].to(chances.dtype)
+        found = torch.cat([x.flatten(1) for x in parts], 1)
+        chances[here] = found.to(chances.dtype)
 
 
 def choose(
@@ -100,9 +112,13 @@ def choose(
     """
     if precise:
         leaves = leaves.map(lambda x: x.double())
-    if not _sound(leaves.own[0], "maximum"):
-        return by_levels.choose(leaves, query, k, dtype)
-    return _choose(leaves, query, dtype)
+    near = leaves.own[0]
+    if _sound(near, "maximum"):
+        return _choose(leaves, query, dtype)
+    found: tuple[Tensor, Tensor, Tensor, Tensor] = on_cpu(
+        near, compiled.choose, leaves, query, k, dtype
+    )
+    return found
 
 
 def _choose(
@@ -120,17 +136,35 @@ def _choose(
     return value.to(dtype), as_two(value), labels, parts
 
 
+def tangent(
+    leaves: Leaves, query: Query, along: Leaves, wanted: Sequence[bool]
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Log-partition, mean of ``along`` ``[B]``, and how marginals ``[B, ...]`` move.
+
+    In float64, computed on the CPU; ``along`` are directions, those of shared leaves as
+    they are or ``[B, ...]``.
+    """
+    found: tuple[Tensor, Tensor, list[Tensor]] = on_cpu(
+        leaves.own[0], compiled.tangent, leaves, query, along, wanted
+    )
+    return found
+
+
+def total(leaves: Leaves, used: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Sums ``[B, K]`` of the leaves ``used`` ``[B, K, U]``, -1 none; as two numbers."""
+    flat = used.flatten(1).long()
+    picked = leaves.joined().detach().gather(1, flat.clamp(min=0))
+    picked = picked.masked_fill(flat < 0, 0).reshape(used.shape)
+    value = picked.sum(2, dtype=torch.float64)
+    return value.to(dtype), as_two(value)
+
+
 def _joined(leaves: Leaves) -> tuple[Tensor, Tensor]:
     """Scores ``[B, P]`` of the rows, and ``[Q]`` of all rows, contiguous."""
     own = [x.detach().flatten(1) for x in leaves.own]
     common = [x.detach().flatten() for x in leaves.shared]
     shared = torch.cat(common) if common else own[0].new_empty(0)
     return (own[0] if len(own) == 1 else torch.cat(own, 1)).contiguous(), shared
-
-
-def _capturing(near: Tensor) -> bool:
-    """Whether a CUDA graph is being captured, when nothing may be read."""
-    return near.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def _chains(T: int, S: int) -> tuple[Circuit, Items]:
@@ -165,7 +199,7 @@ def _try(dtype: torch.dtype, device: torch.device) -> None:
     """Raise if sums of a small circuit are not those of the CPU."""
     leaves, query = _example(dtype)
     given = query, [True, True], torch.float64
-    value, _, marginals = by_levels.sums(leaves.map(lambda x: x.double()), *given)
+    value, _, marginals = compiled.sums(leaves.map(lambda x: x.double()), *given)
     found = _sums(leaves.map(lambda x: x.to(device)), *given)
     hold((found[0], *found[2]), (value, *(x.to(dtype) for x in marginals)), dtype)
 
@@ -173,7 +207,7 @@ def _try(dtype: torch.dtype, device: torch.device) -> None:
 def _try_choice(dtype: torch.dtype, device: torch.device) -> None:
     """Raise if the best outputs of a small circuit are not those of the CPU."""
     leaves, query = _example(dtype)
-    value, _, labels, parts = by_levels.choose(leaves, query, None, dtype)
+    value, _, labels, parts = compiled.choose(leaves, query, None, dtype)
     found = _choose(leaves.map(lambda x: x.to(device)), query, dtype)
     used, expected = (x.sort().values for x in (found[3], parts))
     hold((found[0], found[2], used), (value, labels, expected), dtype)

@@ -170,7 +170,7 @@ def _check_size(size: object, end: int) -> None:
 
 
 class Sizes:
-    """A topology in a graph of ``torch.compile``, which is built when the graph runs."""
+    """A topology in a graph of ``torch.compile``, built when the graph runs."""
 
     def __init__(self, build: Builder, sizes: tuple[Any, ...]) -> None:
         self.build, self.sizes = build, sizes

@@ -3,8 +3,8 @@
 Before kernels answer a question for the first time, they answer it for a small batch
 that has a known answer. The questions of a training step are tried together. Trials
 that passed are remembered on disk, per model of the device, driver, version of Triton,
-and sources of the kernels. After a trial that fails, the process computes in plain
-PyTorch on the device. ``SMOOTHSP_CHECK_DEVICE=0`` turns trials off.
+and sources of the kernels. After a trial that fails, the process computes on copies on
+the CPU. ``SMOOTHSP_CHECK_DEVICE=0`` turns trials off.
 """
 
 import contextlib
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 import smoothsp._kernels
 from smoothsp._kernels.compilation.launch import triton_version
@@ -51,6 +52,31 @@ def is_tried(near: Tensor) -> bool:
     return near.is_cuda and os.environ.get(OFF) != "0"
 
 
+def is_capturing(near: Tensor) -> bool:
+    """Return whether a CUDA graph is being captured, when nothing may be read."""
+    return near.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def on_cpu(near: Tensor, answer: Callable[..., Any], *inputs: Any) -> Any:
+    """Return the answer to copies of tensors on the CPU, copied to the device of one.
+
+    Tensors of inputs and answer may be nested in tuples and lists.
+
+    Raises
+    ------
+    RuntimeError
+        While a CUDA graph is captured.
+    """
+    if is_capturing(near):
+        why = ", since a GPU kernel failed its check" if _failed else ""
+        raise RuntimeError(
+            "torch.cuda.graph: expected computations on the device alone, got one that "
+            f"runs on the CPU{why}; call it outside of the graph"
+        )
+    given = tree_map_only(Tensor, lambda x: x.detach().cpu(), inputs)
+    return tree_map_only(Tensor, lambda x: x.to(near.device), answer(*given))
+
+
 def sound(near: Tensor, question: str, trials: Callable[[], Iterable[Trial]]) -> bool:
     """Return whether kernels may answer a question on the device of ``near``.
 
@@ -66,7 +92,7 @@ def sound(near: Tensor, question: str, trials: Callable[[], Iterable[Trial]]) ->
     key = device_key(near.device)
     if question in _known(key):
         return True
-    if near.is_cuda and torch.cuda.is_current_stream_capturing():
+    if is_capturing(near):
         return True
     with _lock:
         new = [] if _failed else [x for x in trials() if x.question not in _known(key)]
@@ -114,9 +140,9 @@ def _warn(question: str, device: torch.device, error: Exception) -> None:
     what = " ".join(f"{type(error).__name__}: {error}".split())
     warnings.warn(
         f"smoothsp: the GPU kernels of {question} failed their check on {device} "
-        f"({what[:600]}). This process computes in plain PyTorch on the device from "
-        f"now on: results are correct, but slower. Set {OFF}=0 to use the "
-        "kernels without the check",
+        f"({what[:600]}). This process computes on the CPU from now on, on copies: "
+        f"results are correct, but slower. Set {OFF}=0 to use the kernels without the "
+        "check",
         stacklevel=2,
     )
 
