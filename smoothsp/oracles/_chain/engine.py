@@ -20,7 +20,7 @@ from smoothsp.oracles._questions.registration import (
 )
 
 
-class ChainEngine(ChainBuffers, Engine):
+class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
     """Emissions, transitions, start and end, and the real positions.
 
     Outputs are labels ``[B, k, T]``, -1 throughout for none.
@@ -66,8 +66,8 @@ class ChainEngine(ChainBuffers, Engine):
     ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
         chain = self._here()
         if chain is None:
-            value, *parts = on_device.log_partition(*self.inputs, True)
-            return value.to(dtype), as_two(value) if two else None, parts
+            value, *found = on_device.log_partition(*self.inputs, True)
+            return value.to(dtype), as_two(value) if two else None, found
         parts = self._two_numbers() if two else None
         wide = dtype == torch.float64
         value, *marginals = forward_backward.sums_of(chain, wide, parts)
@@ -152,8 +152,8 @@ class ChainEngine(ChainBuffers, Engine):
         chain = self._here()
         if chain is not None:
             return list(scores.count_of(chain, weights, used))
-        S, places = self.potentials[0].shape[2], self.outputs
-        return list(on_device.count(weights, used, *places, S, self.shared))
+        S, (steps, lengths) = self.potentials[0].shape[2], self.outputs
+        return list(on_device.count(weights, used, steps, lengths, S, self.shared))
 
     def entries(self, used: Tensor) -> Tensor:
         steps, lengths = self.outputs
@@ -196,7 +196,7 @@ class StepsOfChain(Engine):
         self.chain, self.potentials = chain, (emissions, moves, *ends)
         self.outputs, self.direct = chain.outputs, chain.plain
 
-    def of(self, tensors: Sequence[Tensor]) -> ChainEngine:
+    def of(self, tensors: Sequence[Tensor]) -> Engine:  # type: ignore[override]
         return self.chain.of(tensors)
 
     def sums(
@@ -210,10 +210,11 @@ def chain_of(tensors: Sequence[Tensor]) -> ChainEngine:
     """The chain of potentials, ``steps`` and ``lengths``; plain ones are checked."""
     emissions, transitions, start, end, steps, lengths = tensors
     if is_eager() and all(is_dense_cpu(x) for x in tensors):
-        return ChainEngine.of_inputs(*tensors)
+        found: ChainEngine = ChainEngine.of_inputs(*tensors)
+        return found
     B, T, _ = emissions.shape
     positions = Positions(B, T, emissions.device, steps, lengths)
     return ChainEngine((emissions, transitions, start, end), positions)
 
 
-ENGINES["chain"] = lambda options, tensors: chain_of(tensors)
+ENGINES["chain"] = chain_of

@@ -7,17 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smoothsp.oracles._circuits import compiled
-from smoothsp.oracles._circuits.loops import loops_for
+from smoothsp.oracles._circuits import compiled, on_device
 from smoothsp.oracles._circuits.query import Leaves, Query
 from smoothsp.oracles._questions.engine import Engine, weighed
 from smoothsp.oracles._questions.rules import finite
 
+# Modules of the same functions, by the type of the device that they run on.
+LOOPS: dict[str, Any] = {"cpu": compiled, "cuda": on_device}
+
 
 class CircuitEngine(Engine):
     """Leaves, as potentials, and which item of a circuit answers for which row."""
-
-    name = "circuit"
 
     def __init__(self, leaves: Leaves, query: Query) -> None:
         self.leaves, self.query = leaves, query
@@ -25,7 +25,8 @@ class CircuitEngine(Engine):
 
     @property
     def loops(self) -> Any:
-        return loops_for(self.leaves)
+        """The functions for the device of the leaves."""
+        return LOOPS[self.potentials[0].device.type]
 
     def of(self, tensors: Sequence[Tensor]) -> "CircuitEngine":
         n, m = self.own, len(self.potentials)

@@ -27,16 +27,15 @@ class Engine:
         Further tensors ``[B, ...]``, which tell the outputs of each row: lengths.
     direct
         Whether kernels may read the tensors, as long as nothing traces.
-    name, options
-        What a compiled graph keeps of an engine besides its tensors.
+    name
+        Of the class, where questions may be nodes of a graph: ``question.ENGINES``.
     """
 
     potentials: tuple[Tensor, ...]
     own: int
     outputs: tuple[Tensor, ...] = ()
     direct: bool = True
-    name: str
-    options: tuple[int, ...] = ()
+    name: str | None = None
 
     def of(self: Self, tensors: Sequence[Tensor]) -> Self:
         """The engine of other potentials, perhaps followed by other ``outputs``."""
@@ -156,10 +155,9 @@ def counted(
     spread = weights[..., None].expand(entries.shape).flatten(1)
     total = total.scatter_add(1, entries.flatten(1).long() + 1, spread)[:, 1:]
     B = len(total)
+    split = torch.split(total, sizes, 1)
     parts = [
         x.reshape(B, *shape).to(like.dtype) if want else None
-        for x, shape, like, want in zip(
-            total.split(sizes, 1), shapes, potentials, wanted, strict=True
-        )
+        for x, shape, like, want in zip(split, shapes, potentials, wanted, strict=True)
     ]
     return over_rows(parts, own)

@@ -151,9 +151,18 @@ class Question:
 
     def node(self, *tensors: Tensor) -> tuple[str, str, list[int], list[Tensor]]:
         """Arguments of the op that stands for the question in a graph."""
-        engine = self.engine
-        sizes = [len(engine.options), *engine.options, len(self.about), *self.options]
-        return type(self).__name__, engine.name, sizes, list(tensors)
+        name = self.engine.name
+        if name is None:
+            raise TypeError(
+                "potentials: expected tensors with values, or a call inside torch"
+                ".compile, got tensors that something else traces"
+            )
+        return (
+            type(self).__name__,
+            name,
+            [len(self.about), *self.options],
+            list(tensors),
+        )
 
     @classmethod
     def with_options(
@@ -207,19 +216,18 @@ def wanted(ctx: Any, count: int) -> Sequence[bool]:
     return found
 
 
-# What makes the engine of a graph: ``build(options, tensors)``, by name.
-ENGINES: dict[str, Callable[[Sequence[int], Sequence[Tensor]], Engine]] = {}
+# What makes the engine of a graph of its tensors, by name.
+ENGINES: dict[str, Callable[[Sequence[Tensor]], Engine]] = {}
 
 
 def _question(
     name: str, engine: str, sizes: Sequence[int], tensors: Sequence[Tensor]
 ) -> Question:
     """The question that a node of a graph stands for."""
-    many = sizes[0]
-    options, (rest, *others) = sizes[1 : 1 + many], sizes[1 + many :]
-    count = len(tensors) - rest
-    found = ENGINES[engine](options, tensors[:count])
-    return Question.every[name].with_options(found, tensors[count:], others)
+    about, *options = sizes
+    count = len(tensors) - about
+    found = ENGINES[engine](tensors[:count])
+    return Question.every[name].with_options(found, tensors[count:], options)
 
 
 def _answer(

@@ -15,8 +15,6 @@ from smoothsp.oracles._questions.question import Question
 class SearchEngine(Engine):
     """A structure that searches: its potentials, and attributes of its rows."""
 
-    name = "search"
-
     def __init__(self, structure: Any) -> None:
         self.structure = structure
         self.potentials = tuple(structure._own.values())

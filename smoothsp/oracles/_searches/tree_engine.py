@@ -16,7 +16,6 @@ from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.engine import Engine
 from smoothsp.oracles._questions.exact import in_dtype
-from smoothsp.oracles._questions.question import ENGINES
 
 
 class TreeEngine(Engine):
@@ -32,13 +31,11 @@ class TreeEngine(Engine):
         Whether exactly one word has the root for its head.
     """
 
-    name = "trees"
     own = 1
 
     def __init__(self, arcs: Tensor, lengths: Tensor, single: bool) -> None:
         self.potentials, self.outputs = (arcs,), (lengths,)
         self.arcs, self.lengths, self.single = arcs, lengths, single
-        self.options = (int(single),)
 
     def of(self, tensors: Sequence[Tensor]) -> "TreeEngine":
         lengths = tensors[1] if len(tensors) > 1 else self.lengths
@@ -70,11 +67,6 @@ class TreeEngine(Engine):
         B, size = self.arcs.shape[:2]
         rows = (B,) if k is None else (B, k)
         return (self.arcs.new_empty((*rows, size - 1), dtype=torch.int64),)
-
-
-ENGINES["trees"] = lambda options, tensors: TreeEngine(
-    tensors[0], tensors[1], bool(options[0])
-)
 
 
 def _sums(

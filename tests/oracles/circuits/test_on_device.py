@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from smoothsp.oracles import SemiMarkov
 from smoothsp.oracles._circuits import compiled, on_device
-from smoothsp.oracles._circuits.loops import LOOPS
+from smoothsp.oracles._circuits.engine import LOOPS
 from smoothsp.oracles._questions import device_check
 from tests.on_device import DEVICE, needs_gpu
 from tests.sweeps import thinned
