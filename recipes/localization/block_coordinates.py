@@ -83,6 +83,9 @@ class BlockCoordinates:
         arrays = {name: x.numpy() for name, x in state["arrays"].items()}
         words = {name: np.array(x) for name, x in state["words"].items()}
         # the solver checks the rest
-        if state["passes"] != int(arrays.get("passes", -1)) + 1:
-            raise ValueError(f"passes: got {state['passes']!r} of another epoch")
-        self.passes, self.kept = state["passes"], {**arrays, **words} or None
+        solved = int(arrays.get("passes", 0))
+        if state["passes"] != solved:
+            raise ValueError(
+                f"passes: expected {solved}, as in the arrays, got {state['passes']!r}"
+            )
+        self.passes, self.kept = solved, {**arrays, **words} or None

@@ -76,7 +76,7 @@ def require_history(place: str, history: Any, needed: Sequence[str]) -> None:
             raise _error(where, kind_of(row))
         for name, found in _same_names(history[0], row):
             raise _error(f"{where}{name}", found)
-        if row.get("epoch", number + 1) != number + 1:
+        if not _equal(row.get("epoch", number + 1), number + 1):
             raise _error(f"{where}['epoch']", shown(row["epoch"]))
         for name in needed:
             if not is_number(row.get(name)):
@@ -164,16 +164,17 @@ def _optimizer_faults(
             yield place, kind_of(group)
             return
         for name, value in mine.items():
-            same = group[name] == value if not is_number(value) else None
+            given = group[name]
             if isinstance(value, tuple):
                 # betas
-                given = group[name]
-                same = isinstance(given, tuple | list) and len(given) == len(value)
-                same = same and all(is_number(x) and 0 <= x < 1 for x in given)
-            elif same is None:
-                same = is_number(group[name]) and group[name] >= 0
-            if same is not True:
-                yield f"{place}[{name!r}]", shown(group[name])
+                fits = isinstance(given, tuple | list) and len(given) == len(value)
+                fits = fits and all(is_number(x) and 0 <= x < 1 for x in given)
+            elif is_number(value):
+                fits = is_number(given) and given >= 0
+            else:
+                fits = _equal(given, value)
+            if not fits:
+                yield f"{place}[{name!r}]", shown(given)
     params = [p for group in optimizer.param_groups for p in group["params"]]
     kind = type(optimizer).__name__
     names = _KEPT[kind]
@@ -195,6 +196,15 @@ def _optimizer_faults(
             # kernels run over the memory of a parameter
             if name != "step" and value.stride() != like.stride():
                 yield f"state[{number}][{name!r}]", f"strides {value.stride()}"
+
+
+def _equal(found: Any, own: Any) -> bool:
+    """Whether values of the same type are equal; lists item by item."""
+    if type(found) is not type(own):
+        return False
+    if isinstance(own, list):
+        return len(found) == len(own) and all(map(_equal, found, own))
+    return bool(found == own)
 
 
 def _same_names(own: Mapping[str, Any], state: Any) -> Iterator[Fault]:

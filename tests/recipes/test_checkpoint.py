@@ -285,7 +285,7 @@ def shell(body, redirections="", **env):
                 "print('a'); open('/dev/null/x')",
                 ">&-",
                 1,
-                "error: [Errno 20] Not a direc",
+                "error: /dev/null/x: expected to open it, got Not a directory",
             ),
             ("print('a\\n' * 9**6)", "| head -1", 0, ""),
             ("print('a\\n' * 9**6); sys.exit(0)", "| head -1", 0, ""),

@@ -47,15 +47,15 @@ def test_numbers_and_figures_are_written(trained, data):
         assert (config.out / name).read_bytes().startswith(b"\x89PNG")
     with Image.open(config.out / "sheet.png") as sheet:
         pixels = np.asarray(sheet.convert("RGB")).astype(int)
-    # three invented images in the top row, with a green and an orange box each
-    rows, columns = len(pixels) // 3, len(pixels[0]) // 4
-    for panel in range(3):
-        shown = pixels[:rows, panel * columns : (panel + 1) * columns]
-        for colours in ((figures.TRUE,), (figures.HIT, figures.MISS)):
-            assert sum(drawn(shown, colour) for colour in colours) > 50
+    # three invented images beside each other, with two boxes each, hits first
+    height, width = len(pixels), len(pixels[0]) // 3
     hits = round(result["test_corloc"] * 3)
-    wrong = drawn(pixels, figures.MISS) > 50
-    assert wrong == (hits < 3)
+    for panel in range(3):
+        # without title and legend, which have the colours, too
+        shown = pixels[height // 4 : 3 * height // 4, panel * width :][:, :width]
+        assert drawn(shown, figures.TRUE) > 50
+        assert (drawn(shown, figures.HIT) > 50) == (panel < hits)
+        assert (drawn(shown, figures.MISS) > 50) == (panel >= hits)
     for part in ("val", "test"):
         limit = result[f"{part}_best_candidate"]
         assert 0 <= result[f"{part}_ap"] <= result[f"{part}_corloc"] <= limit

@@ -201,6 +201,16 @@ def test_a_resumed_run_equals_an_uninterrupted_one(method, data, build, tmp_path
             assert torch.equal(resumed.state()[state][name], value), name
 
 
+def test_passes_of_another_epoch_are_named(build):
+    run = build("bcfw")
+    run.round()
+    state = run.optimizer.state_dict()
+    run.optimizer.load_state_dict(state)
+    message = "passes: expected 1, as in the arrays, got 2"
+    with pytest.raises(ValueError, match=message):
+        run.optimizer.load_state_dict(state | {"passes": 2})
+
+
 def test_the_weights_that_validate_best_are_reported(
     data, build, tmp_path, undrawn, monkeypatch
 ):
