@@ -356,7 +356,7 @@ def _over(structure: Any, cost: Tensor | None, mu: float) -> tuple[Any, Any] | N
     if mu * LIMIT < 1 or _would_forbid(structure, mu):
         return None
     try:
-        scaled = structure.scale(1 / mu)
+        scaled = structure if mu == 1 else structure.scale(1 / mu)
         return scaled, scaled if cost is None else scaled.augment(cost / mu)
     except ValueError as error:
         if not str(error).startswith(("factor:", "cost:")):

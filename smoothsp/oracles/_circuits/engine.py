@@ -21,7 +21,8 @@ class CircuitEngine(Engine):
 
     def __init__(self, leaves: Leaves, query: Query) -> None:
         self.leaves, self.query = leaves, query
-        self.potentials, self.own = leaves.every, len(leaves.own)
+        self.potentials = (*leaves.own, *leaves.shared)
+        self.own = len(leaves.own)
 
     @property
     def loops(self) -> Any:
@@ -49,13 +50,13 @@ class CircuitEngine(Engine):
     def weigh(
         self, weights: Tensor, marginals: Any, wanted: Sequence[bool]
     ) -> list[Tensor | None]:
-        # loops of a device answer with views of one array
-        if not all(x.is_cpu and x.is_contiguous() for x in marginals):
-            return weighed(weights, marginals, self.own, wanted)
         found: list[Tensor | None] = []
         for i, (x, want) in enumerate(zip(marginals, wanted, strict=True)):
             if not want:
                 found.append(None)
+            elif not (x.is_cpu and x.is_contiguous()):
+                # loops of a device answer with views of one array
+                return weighed(weights, marginals, self.own, wanted)
             elif i < self.own:
                 found.append(compiled.scale_in_place(weights, x))
             else:

@@ -114,6 +114,8 @@ class CircuitStructure(Distribution):
     _query: Query
     # Outputs that were last shown to exist, as ``_proved`` keeps them.
     _proven: tuple[Tensor, Tensor, Tensor] | None = None
+    # Whether the potentials are known to be as many leaves as the circuit has.
+    _fits = False
 
     def __init__(
         self,
@@ -154,21 +156,19 @@ class CircuitStructure(Distribution):
             checks.shape("roots", roots, (B,), "(batch,)")
             query = Query(topology, roots)
         self.__dict__.update(_query=query, _lengths=lengths, shape=shape)
-        if not trusted and kind.leaves is CircuitStructure.leaves:
-            self._leaves()
+        if kind.leaves is CircuitStructure.leaves:
+            if not trusted:
+                self._leaves()
+            self.__dict__["_fits"] = True
         self._require_valid(next(iter(self._own)))
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_proven": None}
 
-    def _hold(self, own: Named, common: Named = NONE) -> None:
-        super()._hold(own, common)
-        self.__dict__["_proven"] = None
-
     def _picked(self: Self, rows: Tensor) -> Self:
         other = super()._picked(rows)
-        other._lengths = self.lengths[rows]
-        other._query = self._query.select(rows.cpu())
+        query, lengths = self._query.select(rows.cpu()), self.lengths[rows]
+        other.__dict__.update(_query=query, _lengths=lengths, _proven=None)
         return other
 
     def leaves(self) -> tuple[Parts, Parts]:
@@ -194,6 +194,8 @@ class CircuitStructure(Distribution):
             (own,) if isinstance(own, Tensor) else tuple(own),
             (shared,) if isinstance(shared, Tensor) else tuple(shared),
         )
+        if self._fits:
+            return found
         # kernels read as many numbers as the circuit has leaves
         edges = self._query.topology.edges
         sizes = (
@@ -288,7 +290,8 @@ class CircuitStructure(Distribution):
         """``(batch,)``: the number of labels of an output."""
         if isinstance(self._lengths, int):
             size = (len(self._main),)
-            self._lengths = torch.full(size, self._lengths, device=self._main.device)
+            device = self._main.device
+            self.__dict__["_lengths"] = torch.full(size, self._lengths, device=device)
         return self._lengths.clone()
 
     @property
@@ -332,7 +335,7 @@ class CircuitStructure(Distribution):
             raise ValueError(f"y: expected {words}, got {row} at row {b}")
         # no graph may keep tensors of inference mode
         if is_eager_tensor(y) and not used.is_inference():
-            self._proven = y.clone(), labels, used
+            self.__dict__["_proven"] = y.clone(), labels, used
         return labels, used
 
     def _several(self, y: Tensor) -> Tensor:
@@ -370,8 +373,8 @@ class CircuitStructure(Distribution):
         if not labels.shape[1]:
             return torch.zeros_like(self._main)
         size = self._main.shape[1:].numel()
-        tables = self._query.topology.labels_of
-        at, value = (x[1 : 1 + size].to(y.device) for x in tables)
+        at, value = self._query.topology.labels_of
+        at, value = at[1 : 1 + size].to(y.device), value[1 : 1 + size].to(y.device)
         cost = (labels[:, at.clamp(min=0)] != value) & (at >= 0)
         cost = cost & parts_read(self._query)[:, :size].to(y.device)
         return cost.to(self._main.dtype).reshape(self._main.shape)

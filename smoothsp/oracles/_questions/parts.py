@@ -52,16 +52,13 @@ def widened(structure: Any) -> tuple[Any, bool]:
     """The structure in float64 where float32 is coarse, and whether it is."""
     if not hasattr(structure, "_wide") or not is_eager():
         return structure, False
-    coarse = any(_is_coarse(x.detach()) for x in structure._potentials().values())
-    return (structure._wide() if coarse else structure), coarse
-
-
-def _is_coarse(x: Tensor) -> bool:
-    if x.dtype != torch.float32:
-        return False
-    size = x.abs()
-    # larger numbers forbid, or are not read
-    return bool(((size > COARSE) & (size < LIMIT)).any())
+    for x in structure._potentials().values():
+        if x.dtype == torch.float32:
+            size = x.detach().abs()
+            # larger numbers forbid, or are not read
+            if bool(((size > COARSE) & (size < LIMIT)).any()):
+                return structure._wide(), True
+    return structure, False
 
 
 def first_potentials(structure: Any) -> Tensor:

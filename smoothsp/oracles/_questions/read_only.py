@@ -43,8 +43,10 @@ class ReadOnly:
     def _record_versions(self, potentials: Mapping[str, Tensor]) -> None:
         """Record which values the structure is made of; none while something traces."""
         if values_are_there():
+            found = []
             with suppress(RuntimeError):  # tensors of inference mode have no version
-                found = [(name, x, x._version) for name, x in potentials.items()]
+                for name, x in potentials.items():
+                    found.append((name, x, x._version))
                 put(self, "_versions", found)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -36,10 +36,17 @@ def is_transformed() -> bool:
 
 def is_eager_tensor(tensor: Tensor, device: str = "cpu") -> bool:
     """Whether this is an ordinary tensor on such a device, that nothing traces."""
-    if type(tensor) not in PLAIN or not is_eager():
+    # is_eager() and is_dense_cpu() in one function
+    if (
+        type(tensor) not in PLAIN
+        or _is_compiling()
+        or modes()
+        or _functorch_is_active()
+        or forward_ad._current_level >= 0
+    ):
         return False
     if device == "cpu":
-        return is_dense_cpu(tensor)
+        return _keys(tensor).raw_repr() in ORDINARY
     return (
         tensor.device.type == device
         # what torch.autograd.grad(is_grads_batched=True) hands on

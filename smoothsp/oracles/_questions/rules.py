@@ -92,7 +92,7 @@ class LogPartition(Question):
     two_numbers: Tensor | None = None
 
     def __init__(self, engine: Engine, dtype: torch.dtype, two: bool) -> None:
-        super().__init__(engine)
+        self.engine, self.about = engine, ()
         self.dtype, self.two = dtype, two
 
     def answer(self) -> Tensor:
@@ -342,7 +342,7 @@ class Score(Question):
     def __init__(
         self, engine: Engine, used: Tensor, dtype: torch.dtype, two: bool = False
     ) -> None:
-        super().__init__(engine, used)
+        self.engine, self.about = engine, (used,)
         self.dtype, self.two = dtype, two
 
     @classmethod

@@ -49,6 +49,7 @@ class Potentials(ReadOnly):
     _own: Named
     _common: Named
     _main: Tensor
+    _main_name: str
 
     # What a structure says ------------------------------------------------------
 
@@ -86,7 +87,7 @@ class Potentials(ReadOnly):
         held.update(common)
         held["_own"], held["_common"] = own, common
         # a cost is added to the first
-        held["_main"] = next(iter(own.values()))
+        held["_main_name"], held["_main"] = next(iter(own.items()))
 
     def _like(self: AnyPotentials, own: Named, common: Named = NONE) -> AnyPotentials:
         """Other potentials of the same rows, trusted to be sound."""
@@ -209,10 +210,6 @@ class Potentials(ReadOnly):
 
 class Structure(Potentials):
     """A structure whose scores are sums of potentials."""
-
-    @property
-    def _main_name(self) -> str:
-        return next(iter(self._own))
 
     def _with_main(self: Self, main: Tensor) -> Self:
         """Other first potentials."""
