@@ -236,7 +236,7 @@ class SpanningTree(Trees):
         return self._rounded(self._log_partition(self.arcs))
 
     def _engine(self, arcs: Tensor) -> TreeEngine:
-        """What answers for such arcs on the same sentences."""
+        """Engine for such arcs on the same sentences."""
         return TreeEngine(arcs, self._lengths, self._single)
 
     def _log_partition(self, arcs: Tensor) -> Tensor:

@@ -128,7 +128,7 @@ class ChainBuffers:
         steps: Tensor | None,
         lengths: Tensor | None,
     ) -> Any:
-        """Those of dense CPU tensors, with checked positions."""
+        """Buffers of dense CPU tensors, with checked positions."""
         B, T, _ = emissions.shape
         if steps is not None:
             steps = steps.contiguous()

@@ -213,7 +213,7 @@ class CircuitStructure(Distribution):
 
     @property
     def _engine(self) -> CircuitEngine:
-        """What answers questions about the leaves."""
+        """Engine that answers questions about the leaves."""
         return CircuitEngine(self._leaves(), self._query)
 
     def may_be_infeasible(self, name: str) -> bool:
@@ -292,7 +292,8 @@ class CircuitStructure(Distribution):
             size = (len(self._main),)
             device = self._main.device
             self.__dict__["_lengths"] = torch.full(size, self._lengths, device=device)
-        return self._lengths.clone()
+        lengths: Tensor = self.__dict__["_lengths"]
+        return lengths.clone()
 
     @property
     def output_shapes(self) -> Int[Tensor, "batch axis"]:

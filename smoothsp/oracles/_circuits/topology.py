@@ -180,7 +180,7 @@ class Sizes:
 
     @property
     def values(self) -> int:
-        """How many values a label has."""
+        """Number of values that a label has."""
         sizes = [operator.index(x) if type(x) is int else x for x in self.sizes]
         return _values(self.build, *sizes)
 

@@ -121,7 +121,7 @@ class Question:
         return tensors[: len(tensors) - len(self.about)]
 
     def of(self: Self, tensors: Sequence[Tensor]) -> Self:
-        """The same question about other tensors."""
+        """Return the same question about other tensors."""
         other = copy.copy(self)
         n = len(tensors) - len(self.about)
         other.engine, other.about = self.engine.of(tensors[:n]), tuple(tensors[n:])
