@@ -299,9 +299,8 @@ class Chain(Distribution, Summed):
         B, T, _ = self.emissions.shape
         k = checks.count("k", k, B * T)
         dtype = self._buffers.dtype
-        found, ys = rules.best(self._buffers, k, dtype)
-        values = found.rounded(dtype)
-        return values, ys, values > -torch.inf
+        found, ys, valid = rules.k_best(self._buffers, k, dtype)
+        return found.rounded(dtype), ys, valid
 
     def log_partition(self) -> Float[Tensor, " batch"]:
         """Logarithm of the sum of exp(score) over all outputs: the exp oracle.

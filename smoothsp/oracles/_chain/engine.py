@@ -9,7 +9,7 @@ from torch import Tensor
 from smoothsp.oracles._chain import forward_backward, on_device, scores, viterbi
 from smoothsp.oracles._chain.buffers import ChainBuffers
 from smoothsp.oracles._chain.vjp import vjp, vjp_in_place
-from smoothsp.oracles._questions.engine import Engine, weighed
+from smoothsp.oracles._questions.engine import Chosen, Engine, weighed
 from smoothsp.oracles._questions.exact import as_two, in_dtype
 from smoothsp.oracles._questions.positions import Positions
 from smoothsp.oracles._questions.question import ENGINES
@@ -62,12 +62,13 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
         return found
 
     def sums(
-        self, wanted: Sequence[bool], dtype: torch.dtype, two: bool = False
+        self, wanted: Sequence[bool], dtype: torch.dtype | None, two: bool = False
     ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
         chain = self._here()
         if chain is None:
             value, *found = on_device.log_partition(*self.inputs, True)
-            return value.to(dtype), as_two(value) if two else None, found
+            rounded = in_dtype(value, dtype or self.dtype)
+            return rounded, as_two(value) if two else None, found
         parts = self._two_numbers() if two else None
         wide = dtype == torch.float64
         value, *marginals = forward_backward.sums_of(chain, wide, parts)
@@ -109,23 +110,22 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
             return on_device.entropy(*self.inputs)
         return forward_backward.entropy_of(chain)
 
-    def best(
-        self, k: int | None, dtype: torch.dtype, precise: bool = False
-    ) -> tuple[Tensor, None, Tensor, None]:
+    def best(self, k: int | None, dtype: torch.dtype, precise: bool = False) -> Chosen:
         chain = self._here()
         if k is None:
             if chain is None:
                 value, labels = on_device.decode(*self.inputs)
             else:
                 value, labels = viterbi.best_of(chain)
-            return in_dtype(value, dtype), None, labels, None
+            return Chosen(in_dtype(value, dtype), labels)
         if chain is not None:
-            labels, _, values = viterbi.k_best_of(chain, k)
-            return in_dtype(values, dtype), None, labels, None
-        labels, valid = on_device.decode_topk(*self.inputs, k)
-        existing = torch.where(valid[..., None], labels, labels[:, :1])
-        values = on_device.score(*self.inputs, existing)
-        return values.masked_fill(~valid, -torch.inf).to(dtype), None, labels, None
+            labels, exist, values = viterbi.k_best_of(chain, k)
+        else:
+            labels, exist = on_device.decode_topk(*self.inputs, k)
+            existing = torch.where(exist[..., None], labels, labels[:, :1])
+            values = on_device.score(*self.inputs, existing)
+            values = values.masked_fill(~exist, -torch.inf)
+        return Chosen(in_dtype(values, dtype), labels, exist=exist)
 
     def outputs_like(self, k: int | None) -> tuple[Tensor, ...]:
         B, T, _ = self.potentials[0].shape
@@ -200,10 +200,10 @@ class StepsOfChain(Engine):
         return self.chain.of(tensors)
 
     def sums(
-        self, wanted: Sequence[bool], dtype: torch.dtype, two: bool = False
+        self, wanted: Sequence[bool], dtype: torch.dtype | None, two: bool = False
     ) -> tuple[Tensor, None, list[Tensor]]:
         value, nodes, edges, *ends = forward_backward.sums_of_steps(self.chain)
-        return value.to(dtype), None, [nodes, edges, *ends]
+        return in_dtype(value, dtype or value.dtype), None, [nodes, edges, *ends]
 
 
 def chain_of(tensors: Sequence[Tensor]) -> ChainEngine:

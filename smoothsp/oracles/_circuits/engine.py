@@ -9,7 +9,7 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import compiled, on_device
 from smoothsp.oracles._circuits.query import Leaves, Query
-from smoothsp.oracles._questions.engine import Engine, weighed
+from smoothsp.oracles._questions.engine import Chosen, Engine, weighed
 from smoothsp.oracles._questions.rules import finite
 
 # Modules of the same functions, by the type of the device that they run on.
@@ -40,10 +40,10 @@ class CircuitEngine(Engine):
         return other
 
     def sums(
-        self, wanted: Sequence[bool], dtype: torch.dtype, two: bool = False
+        self, wanted: Sequence[bool], dtype: torch.dtype | None, two: bool = False
     ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
         found: tuple[Tensor, Tensor, list[Tensor]] = self.loops.sums(
-            self.leaves, self.query, wanted, dtype
+            self.leaves, self.query, wanted, dtype or self.potentials[0].dtype
         )
         return found
 
@@ -76,21 +76,19 @@ class CircuitEngine(Engine):
         found: Tensor = value - means
         return found.clamp(min=0).to(self.potentials[0].dtype)
 
-    def best(
-        self, k: int | None, dtype: torch.dtype, precise: bool = False
-    ) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+    def best(self, k: int | None, dtype: torch.dtype, precise: bool = False) -> Chosen:
         if k is None:
-            best: tuple[Tensor, Tensor, Tensor, Tensor] = self.loops.choose(
-                self.leaves, self.query, None, dtype, precise
-            )
-            return best
+            given = self.leaves, self.query, None, dtype, precise
+            value, two, labels, parts = self.loops.choose(*given)
+            return Chosen(value, labels, parts, two)
         device = self.potentials[0].device
         leaves = self.leaves.map(lambda x: x.cpu())
-        found = compiled.choose(leaves, self.query, k, dtype)
-        if device.type == "cpu":
-            return found
-        value, exact, labels, parts = (x.to(device) for x in found)
-        return value, exact, labels, parts
+        value, two, labels, parts = compiled.choose(leaves, self.query, k, dtype)
+        if device.type != "cpu":
+            value, two, labels, parts = (
+                x.to(device) for x in (value, two, labels, parts)
+            )
+        return Chosen(value, labels, parts, two)
 
     def outputs_like(self, k: int | None) -> tuple[Tensor, ...]:
         topology, new = self.query.topology, self.potentials[0].new_empty

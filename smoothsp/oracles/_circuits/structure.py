@@ -25,7 +25,6 @@ from smoothsp.oracles._questions.registration import (
     is_eager,
     is_eager_tensor,
 )
-from smoothsp.oracles._questions.structure import NONE, Named
 
 Parts = Tensor | tuple[Tensor, ...]
 Self = TypeVar("Self", bound="CircuitStructure")
@@ -454,8 +453,7 @@ class CircuitStructure(Distribution):
         return self._rounded(values.value), ys, valid
 
     def _exact_decode_topk(self, k: int) -> tuple[Exact, Tensor, Tensor]:
-        values, labels = rules.best(self._engine, k, self._main.dtype)
-        valid = values.value > -torch.inf
+        values, labels, valid = rules.k_best(self._engine, k, self._main.dtype)
         ys = self.outputs_of(labels)
         if is_eager_tensor(valid) and bool(valid.all()):
             return values, ys, valid

@@ -1,13 +1,36 @@
 """Engines: sums and maxima over the outputs of a batch, without gradients."""
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 Self = TypeVar("Self", bound="Engine")
 Sums = tuple[Tensor, Tensor | None, Any]
+
+
+class Chosen(NamedTuple):
+    """Best outputs: one of each row, or k.
+
+    Attributes
+    ----------
+    values, labels
+        ``[B]`` and ``[B, ...]``. Of k ``[B, k]`` and ``[B, k, ...]``: -inf and -1 where
+        there are fewer.
+    used
+        What ``Engine.score`` takes for these outputs, if not their labels.
+    two_numbers
+        The values as two numbers, where known.
+    exist
+        Which of k there are, where known.
+    """
+
+    values: Tensor
+    labels: Tensor
+    used: Tensor | None = None
+    two_numbers: Tensor | None = None
+    exist: Tensor | None = None
 
 
 class Engine:
@@ -46,12 +69,12 @@ class Engine:
         return self
 
     def sums(
-        self, wanted: Sequence[bool], dtype: torch.dtype, two: bool = False
+        self, wanted: Sequence[bool], dtype: torch.dtype | None, two: bool = False
     ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
         """Log-partition ``[B]``, and marginals ``[B, ...]`` of wanted potentials.
 
-        The log-partition in the dtype; with ``two``, second, as two numbers of float64,
-        ``[B, 2]``.
+        The log-partition in the dtype, if it is given; with ``two``, second, as two
+        numbers of float64, ``[B, 2]``.
         """
         raise NotImplementedError
 
@@ -78,15 +101,8 @@ class Engine:
         """Entropy ``[B]`` of the outputs."""
         raise NotImplementedError
 
-    def best(
-        self, k: int | None, dtype: torch.dtype, precise: bool = False
-    ) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
-        """Values ``[B]`` and labels ``[B, ...]`` of the best, or of the k best.
-
-        Of k ``[B, k]`` and ``[B, k, ...]``: -inf and -1 where there are fewer. Second
-        the values as two numbers, where known, and last what ``score`` takes for these
-        outputs, None for their labels. ``precise``: in float64, where that may matter.
-        """
+    def best(self, k: int | None, dtype: torch.dtype, precise: bool = False) -> Chosen:
+        """The best outputs, or the k best; in float64, if ``precise`` may matter."""
         raise NotImplementedError
 
     def outputs_like(self, k: int | None) -> tuple[Tensor, ...]:

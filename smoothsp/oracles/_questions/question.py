@@ -47,7 +47,7 @@ class Question:
     """
 
     # Of a value: float64 while something traces, so that differences keep digits.
-    dtype: torch.dtype
+    dtype: Any
     # Arguments besides tensors, which a compiled graph keeps.
     options: tuple[int, ...] = ()
     has_gradient: ClassVar[bool] = True

@@ -22,8 +22,8 @@ from smoothsp.oracles._questions.engine import (
     over_rows,
     weighed,
 )
-from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.question import Question, wanted
+from smoothsp.oracles._questions.exact import Exact, in_dtype
+from smoothsp.oracles._questions.question import Question, are_plain, wanted
 from smoothsp.oracles._questions.registration import is_eager, is_eager_tensor
 
 FLOAT64 = torch.float64
@@ -58,8 +58,18 @@ def best(
     Of the dtype, or of float64 while something traces.
     """
     question = Best(engine, k, dtype, precise)
-    values, labels, *_ = question.ask()
-    return Exact(values, question.two_numbers), labels
+    found = question.ask()
+    return Exact(found[0], question.two_numbers), found[1]
+
+
+def k_best(engine: Engine, k: int, dtype: torch.dtype) -> tuple[Exact, Tensor, Tensor]:
+    """Return ``best``, and which of the k outputs there are ``[B, k]``."""
+    question = Best(engine, k, dtype)
+    found = question.ask()
+    values, exist = found[0], question.exist
+    if exist is None:
+        exist = values > -torch.inf
+    return Exact(values, question.two_numbers), found[1], exist
 
 
 def score(engine: Engine, used: Tensor, dtype: torch.dtype, two: bool = False) -> Exact:
@@ -140,7 +150,8 @@ class Sums(Question):
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self.dtype = engine.potentials[0].dtype
+        # where nothing traces only the marginals are asked for
+        self.dtype = None
 
     @classmethod
     def with_options(
@@ -269,11 +280,12 @@ class Best(Question):
 
     single = False
     two_numbers: Tensor | None = None
+    exist: Tensor | None = None
 
     def __init__(
         self, engine: Engine, k: int | None, dtype: torch.dtype, precise: bool = False
     ) -> None:
-        super().__init__(engine)
+        self.engine, self.about = engine, ()
         self.k, self.dtype, self.precise = k, dtype, precise
 
     @property
@@ -287,7 +299,7 @@ class Best(Question):
         return cls(engine, options[0] or None, FLOAT64)
 
     def answer(self) -> tuple[Tensor, ...]:
-        values, self.two_numbers, labels, used = self.engine.best(
+        values, labels, used, self.two_numbers, self.exist = self.engine.best(
             self.k, self.dtype, self.precise
         )
         return (values, labels) if used is None else (values, labels, used)
@@ -401,11 +413,13 @@ def count(
 
     Differentiable in the weights.
     """
-    weights = weights.to(engine.potentials[0].dtype)
+    weights = in_dtype(weights, engine.potentials[0].dtype)
     kind = weights.device.type
-    again = torch.is_grad_enabled() and weights.requires_grad
+    once = not torch.is_grad_enabled() or (
+        not weights.requires_grad and are_plain(engine.potentials)
+    )
     if (
-        not again
+        once
         and engine.direct
         and is_eager_tensor(weights, kind)
         and is_eager_tensor(used, kind)

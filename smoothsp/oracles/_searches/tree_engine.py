@@ -42,10 +42,10 @@ class TreeEngine(Engine):
         return TreeEngine(tensors[0], lengths, self.single)
 
     def sums(
-        self, wanted: Sequence[bool], dtype: torch.dtype, two: bool = False
+        self, wanted: Sequence[bool], dtype: torch.dtype | None, two: bool = False
     ) -> tuple[Tensor, None, list[Tensor]]:
         value, chances = _sums(self.arcs, self.lengths, self.single, any(wanted))
-        return in_dtype(value, dtype), None, [chances]
+        return in_dtype(value, dtype or value.dtype), None, [chances]
 
     def covariance(self, along: Sequence[Tensor]) -> list[Tensor]:
         given, way = array(self.arcs.cpu()), array(along[0].cpu())
