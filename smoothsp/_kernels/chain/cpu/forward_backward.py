@@ -1,0 +1,570 @@
+r"""The scaled recursion of a chain with shared transitions.
+
+With ``w_t(j)`` the exponential of potential j at step t, the largest taken out, and
+``E = exp(transitions - top)``,
+
+    forward    a_t(j) = sum_i a_{t-1}(i) E(i, j) / c_{t-1} w_t(j),   a_0 = w_0
+    backward   b_{t-1}(i) = sum_j E(i, j) u_t(j) / c_{t-1},          u_t = w_t b_t
+    nodes      a_t(s) b_t(s) / z_t
+    edges      E(i, j) sum_t a_{t-1}(i) u_t(j) / (c_{t-1} z_{t-1})
+    value      sum_{t<N} max_t + (N - 1) top + max_end + sum_{t<N-1} log c_t + log z
+
+with c_t the sum of a_t and z_t the sum of ``a_t b_t``, which is 1 but for rounding
+since the end scores are divided by it at the last step: by z, the sum of
+``a_{N-1}(j) exp(end(j) - max_end)``, which is called c_{N-1} below. max_t is the
+largest potential of step t, with start in step 0. No step waits for a sum over the
+states of the same step: the next one divides by it.
+
+A number below the smallest normal one, ``tiny``, may be lost. No ``w``, E or a exceeds
+1, so the sum of b_t is at least 1. Of all outputs' chances, those lost at step t are at
+most ``S tiny sum_j u_t(j) / c_{t-1}`` for the products with E and ``6 tiny sum_j
+b_t(j)`` for the other numbers of the forward recursion, ``(3 S + 4) tiny sum_j b_t(j)``
+for the backward one. While 16 S tiny times
+
+    reach = sum over t and j of b_t(j) + u_t(j) / c_{t-1}
+
+stays below eps, all losses together are below one rounding error. A row that breaks
+this bound stays pending, for a wider dtype or for log space; so does a row that is
+impossible, where 0 / 0 is NaN.
+
+A block of rows goes through time together, in units that share what is read of E. Steps
+of a unit are ``[T, P]``, in vectors of V numbers:
+
+    in lanes      one unit of V rows, each in a lane of its own; P = S V
+    over states   up to four units, each a row; P is S up to whole vectors, w = 0 past S
+
+The arithmetic is the same but for sums and maxima over states, which cross the lanes of
+a vector over states, and for idle lanes: past the length of its row 1 / c of a lane is
+0. With few states much of a vector over states is padding. With a row per lane, a
+number of E is loaded once for V rows. Rows are sorted by length, so few lanes are idle.
+The bits of a row do not depend on the rows beside it. Edges are summed over time after
+both passes, tile by tile, with the sums in registers.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from smoothsp._kernels.chain.cpu.records import Chain, Marginals
+from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays, exact_sums, lanes, state_products
+from smoothsp._kernels.vectors.exponentials import exponentials, transposed
+from smoothsp._kernels.vectors.lane_rows import gather, scatter, scatter_whole, turn
+from smoothsp._kernels.vectors.long_sums import BLOCK
+from smoothsp._kernels.vectors.simd import (
+    aligned,
+    fma,
+    get,
+    larger,
+    load,
+    part,
+    put,
+    span,
+    splat,
+    splat_at,
+    store,
+    where_below,
+)
+from smoothsp._kernels.vectors.simd_exp import exp, exponent, mantissa
+from smoothsp._kernels.vectors.simd_parts import load_some, max_of, store_some, sum_of
+from smoothsp._kernels.vectors.state_products import ROWS, Matrix
+
+# What is found of a unit, a vector each: the sum of what was taken out, in three
+# numbers; exponents and mantissas of the product of 1 / c; the reach.
+TAKEN, EXPONENT, MANTISSA, REACH, FOUND = 0, 3, 4, 5, 6
+
+
+class Scratch(NamedTuple):
+    """What a block of rows needs, and the exponentials of what rows share: spans."""
+
+    T: Any
+    P: Any
+    zeros: Any  # [V]
+    move: Any  # [S, S] in lanes, [S, P] over states: E
+    back: Any  # its transpose
+    head: Any  # [P], start
+    tail: Any  # [P], exponentials of end
+    ends: Any  # [V], lengths of lanes
+    weights: Any  # [units, T, P], e, then w, then u
+    alphas: Any  # [units, T, P], a, then a / (c z)
+    now: Any  # [units, P]
+    inverses: Any  # 1 / c: [T, V] in lanes, [units, T] over states
+    nodes: Any  # [T, P] in lanes
+    total: Any  # edges, or sums of them over many steps
+    lost: Any  # what rounding took from these
+    found: Any  # [units, FOUND, V]
+
+
+@kernel(loops=False)
+def forward_backward(
+    first,
+    last,
+    chain,
+    order,
+    zeros,
+    ceiling,
+    pending,
+    value,
+    out,
+    in_lanes,
+    over_states,
+):
+    """Fill the rows of blocks ``first`` to ``last``; clear ``pending`` where safe.
+
+    ``zeros`` has V entries of the dtype to compute in, ``order`` lists the wanted rows,
+    a block of V or of four after the other, in a block the longest first; ceiling is
+    ``eps / (S^2 T tiny)``. Outputs as in ``chain.cpu.laws.sums``. Of ``in_lanes`` and
+    ``over_states`` one is a number and the other None: numba leaves out what is done
+    only if that is not None.
+    """
+    chain, out = Chain(*chain), Marginals(*out)
+    steps, lengths = chain.steps, chain.lengths
+    nodes, edges, heads, tails = out
+    T, S = chain.emissions.shape[1], chain.emissions.shape[2]
+    V = len(zeros)
+    size, unit, count = V, 1, 1
+    if over_states is not None:
+        size, unit, count = ROWS, FOUND * V, V
+    way = (in_lanes, over_states)
+    sizes = _sizes(T, S, V, over_states)
+    room = arrays.empty(_numbers(sizes, V), zeros.dtype)
+    row = arrays.empty(T * S, chain.emissions.dtype)
+    kept = _scratch(room, T, zeros, sizes)
+    top, last_top = _take_exponentials(chain, kept, sizes[2], *way)
+    for block in range(first, last):
+        rows = order[block * size : (block + 1) * size]
+        # spans do not keep the array: used here, it lasts until the last block
+        kept = _scratch(room, T, zeros, sizes)
+        _weigh(rows, chain, kept, row, *way)
+        _forward(rows, chain, kept, *way)
+        _backward(rows, chain, kept, nodes, *way)
+        for x in range(len(rows)):
+            b, f = rows[x], x * unit
+            own = lengths[b]
+            if own == 0:
+                pending[b] = False
+                value[b, 0] = value[b, 1] = 0
+            elif 16 * get(kept.found, f + REACH * V) <= ceiling * T * S:
+                pending[b] = False
+                taken, rest = exact_sums.add(
+                    np.float64(get(kept.found, f)),
+                    np.float64(get(kept.found, f + 2 * V)),
+                    np.float64(get(kept.found, f + V)),
+                )
+                scale = _log_product(kept.found, f, V, count)
+                value[b, 0], value[b, 1] = total_of(
+                    taken, rest, own, top, last_top, -scale
+                )
+        _store(rows, steps, lengths, pending, kept, row, nodes, edges, *way)
+        for x in range(len(rows)):
+            b = rows[x]
+            own = lengths[b]
+            if own == 0:
+                edges[b] = 0
+                heads[b] = 0
+                tails[b] = 0
+                continue
+            for s in range(S):
+                heads[b, s] = nodes[b, steps[b, 0], s]
+                tails[b, s] = nodes[b, steps[b, own - 1], s]
+
+
+@subroutine(loops=False)
+def _sizes(T, S, V, over_states):
+    """Units, P, and how many numbers the parts of the scratch hold: whole vectors."""
+    alone = T <= BLOCK + 1
+    if over_states is not None:
+        P = -(-S // V) * V
+        # whole fours of rows of a matrix
+        matrix = -(-S // 4) * 4 * P
+        total = 0 if alone else matrix
+        inverses = (-(-ROWS * T // V) + 1) * V
+        return ROWS, P, matrix, ROWS * T * P, inverses, 0, total, total
+    # room for a vector past the matrix, and for a square of vectors past the lanes
+    P, matrix = S * V, (-(-S * S // V) + 1) * V
+    steps, total = T * P + V * V, S * P + V * V
+    return 1, P, matrix, steps, T * V, steps, total, 0 if alone else S * P
+
+
+@subroutine(loops=False)
+def _numbers(sizes, V):
+    """How many numbers all parts hold, and a vector to begin at a cache line."""
+    units, P, matrix, steps, inverses, nodes, total, lost = sizes
+    shared, unit = 2 * matrix + 2 * (P + V) + V, FOUND * V + P
+    return shared + units * unit + 2 * steps + inverses + nodes + total + lost + V
+
+
+@subroutine(loops=False)
+def _scratch(room, T, zeros, sizes):
+    """Cut the parts out of one array."""
+    units, P, matrix, steps, inverses, nodes, total, lost = sizes
+    V = len(zeros)
+    row, numbers = P + V, aligned(room)
+    o = 2 * matrix + 2 * row
+    p = o + V + units * (FOUND * V + P)
+    q = p + 2 * steps + inverses
+    return Scratch(
+        T,
+        P,
+        zeros,
+        part(numbers, 0, matrix),
+        part(numbers, matrix, matrix),
+        part(numbers, 2 * matrix, row),
+        part(numbers, 2 * matrix + row, row),
+        part(numbers, o, V),
+        part(numbers, p, steps),
+        part(numbers, p + steps, steps),
+        part(numbers, o + V, units * P),
+        part(numbers, p + 2 * steps, inverses),
+        part(numbers, q, nodes),
+        part(numbers, q + nodes, total),
+        part(numbers, q + nodes + total, lost),
+        part(numbers, o + V + units * P, units * FOUND * V),
+    )
+
+
+@subroutine(loops=False)
+def _take_exponentials(chain, kept, matrix, in_lanes, over_states):
+    """Fill E, its transpose, start and exponentials of end; return the largest scores.
+
+    In lanes, each number of start and end fills a vector. Both matrices have ``matrix``
+    numbers.
+    """
+    S, zeros, V = len(chain.end), kept.zeros, len(kept.zeros)
+    zero, head, tail, P = splat(zeros[0]), kept.head, kept.tail, S
+    if over_states is not None:
+        P = kept.P
+        for e in range(0, matrix, V):
+            store(kept.move, e, zero)
+            store(kept.back, e, zero)
+        for j in range(0, P, V):
+            store(head, j, load_some(span(chain.start), j, S - j, zero))
+    top = exponentials(span(chain.transitions), 0, S * S, S, zeros, P, kept.move)
+    last_top = exponentials(span(chain.end), 0, S, S, zeros, P, tail)
+    transposed(kept.move, S, P, kept.back)
+    if in_lanes is not None:
+        for s in range(S - 1, -1, -1):
+            store(head, s * V, splat(zeros.dtype.type(chain.start[s])))
+            store(tail, s * V, splat_at(tail, s))
+    return top, last_top
+
+
+@subroutine(forceinline=True)
+def _max(v, over_states):
+    """The largest over the states of a vector; in lanes they are other vectors."""
+    if over_states is not None:
+        v = splat(max_of(v))
+    return v
+
+
+@subroutine(forceinline=True)
+def _inverse(inverses, i, V, over_states):
+    """1 / c, the i-th of all steps."""
+    if over_states is not None:
+        return splat_at(inverses, i)
+    return load(inverses, i * V)
+
+
+@subroutine(forceinline=True)
+def _times(x, n, S, units, matrix, kept, in_lanes, over_states):
+    """Fill ``now`` with step n of x times a matrix."""
+    P, V, zero = kept.P, len(kept.zeros), splat(kept.zeros[0])
+    if over_states is not None:
+        square = Matrix(aligned(matrix), S, P, V, zero)
+        state_products.products(x, n * P, kept.T * P, units, square, kept.now)
+    if in_lanes is not None:
+        lanes.product(x, n * P, span(matrix), S, kept.now, 0, zero, V)
+
+
+@subroutine(loops=False)
+def total_of(peaks, rest, N, top, last_top, log_rest):
+    """The log-partition of N steps as two numbers: what was taken out, and the rest."""
+    total, rest = exact_sums.add(peaks, rest, last_top)
+    if N > 1:
+        # the product of N and half the digits of top is exact
+        high = np.float64(np.float32(top))
+        total, rest = exact_sums.add(total, rest, (N - 1) * high)
+        total, rest = exact_sums.add(total, rest, (N - 1) * (top - high))
+    total, rest = exact_sums.add(total, rest, log_rest)
+    return exact_sums.settle(total, rest)
+
+
+@subroutine(forceinline=True)
+def two_sum(a, b):
+    """The sum of vectors, and what rounding took from it."""
+    x = a + b
+    part = x - a
+    return x, (a - (x - part)) + (b - part)
+
+
+@subroutine(forceinline=True)
+def two_sum_or_none(a, b, least, zero):
+    """As ``two_sum``; rounding took 0 from -inf."""
+    x, lost = two_sum(a, b)
+    return x, where_below(least, x, lost, zero)
+
+
+@subroutine
+def _weigh(rows, chain, kept, row, in_lanes, over_states):
+    """Fill weights with w, and find the sums of what was taken out."""
+    T, S = chain.emissions.shape[1], chain.emissions.shape[2]
+    steps, lengths = chain.steps, chain.lengths
+    P, zeros, V = kept.P, kept.zeros, len(kept.zeros)
+    given, head, found = span(chain.emissions), kept.head, kept.found
+    weights, now = kept.weights, kept.now
+    least, zero = splat(zeros.dtype.type(-np.inf)), splat(zeros[0])
+    units = len(rows)
+    if in_lanes is not None:
+        units = 1
+        N = lengths[rows[0]]
+        gather(chain.emissions, steps, lengths, rows, N, row, zeros, kept.weights)
+        for x in range(V):
+            end = lengths[rows[x]] if x < len(rows) else 0
+            put(kept.ends, x, zeros.dtype.type(end))
+    for u in range(units):
+        taken = more = most = zero
+        for n in range(lengths[rows[u]]):
+            o = (u * T + n) * P
+            if over_states is not None:
+                e = (rows[u] * T + steps[rows[u], n]) * S
+                for j in range(0, P, V):
+                    store(weights, o + j, load_some(given, e + j, S - j, least))
+            if n == 0:
+                # the largest is taken out before what rounding took is added
+                peak = least
+                for j in range(0, P, V):
+                    x = load(weights, o + j)
+                    x, lost = two_sum_or_none(x, load(head, j), least, zero)
+                    store(weights, o + j, x)
+                    store(now, j, lost)
+                    peak = larger(x, peak)
+                taken = _max(peak, over_states)
+                for j in range(0, P, V):
+                    x = load(weights, o + j) - taken + load(now, j)
+                    store(weights, o + j, x)
+            peak = load(weights, o)
+            for j in range(V, P, V):
+                peak = larger(load(weights, o + j), peak)
+            peak = _max(peak, over_states)
+            # in three numbers: a digit of a large sum may be one of a difference
+            taken, lost = two_sum(taken, peak)
+            more, lost = two_sum(more, lost)
+            most = most + lost
+            for j in range(0, P, V):
+                store(weights, o + j, exp(load(weights, o + j) - peak))
+        f = u * FOUND * V
+        store(found, f + TAKEN * V, taken)
+        store(found, f + (TAKEN + 1) * V, more)
+        store(found, f + (TAKEN + 2) * V, most)
+        store(found, f + REACH * V, zero)
+
+
+@subroutine
+def _forward(rows, chain, kept, in_lanes, over_states):
+    """Fill alphas with a, and inverses with 1 / c, 0 in idle lanes.
+
+    Time is the outer loop: the product takes all units that reach a step.
+    """
+    S, lengths = chain.emissions.shape[2], chain.lengths
+    T, P, zeros, V = kept.T, kept.P, kept.zeros, len(kept.zeros)
+    unit = zeros.dtype.type(1)
+    zero, one = splat(zeros[0]), splat(unit)
+    weights, alphas = kept.weights, kept.alphas
+    now, inverses = kept.now, kept.inverses
+    ends = load(kept.ends, 0)
+    units = len(rows)
+    if in_lanes is not None:
+        units = 1
+    for n in range(lengths[rows[0]]):
+        if over_states is not None:
+            while lengths[rows[units - 1]] <= n:
+                units -= 1
+        if n > 0:
+            _times(alphas, n - 1, S, units, kept.move, kept, in_lanes, over_states)
+        for u in range(units):
+            i = u * T + n
+            c = zero
+            for j in range(0, P, V):
+                a = load(weights, i * P + j)
+                if n > 0:
+                    inverse = _inverse(inverses, i - 1, V, over_states)
+                    a = load(now, u * P + j) * inverse * a
+                store(alphas, i * P + j, a)
+                c = c + a
+            if over_states is not None:
+                put(inverses, i, unit / sum_of(c))
+            if in_lanes is not None:
+                # without this, numbers of an idle lane would leave the range
+                here = splat(zeros.dtype.type(n))
+                store(inverses, i * V, where_below(here, ends, one / c, zero))
+
+
+@subroutine
+def _backward(rows, chain, kept, nodes, in_lanes, over_states):
+    """Fill nodes, weights with u and alphas with ``a / (c z)``; find the reach.
+
+    From the last step of the longest row.
+    """
+    S, lengths, steps = chain.emissions.shape[2], chain.lengths, chain.steps
+    T, P, zeros, V = kept.T, kept.P, kept.zeros, len(kept.zeros)
+    unit = zeros.dtype.type(1)
+    zero, one = splat(zeros[0]), splat(unit)
+    weights, alphas = kept.weights, kept.alphas
+    now, inverses = kept.now, kept.inverses
+    found, block, out = kept.found, kept.nodes, span(nodes)
+    ends = load(kept.ends, 0)
+    if over_states is not None:
+        for b in rows:
+            if lengths[b] < T:
+                nodes[b] = 0
+    begun = units = np.int64(0)
+    for n in range(lengths[rows[0]] - 1, -1, -1):
+        if begun > 0:
+            _times(weights, n + 1, S, begun, kept.back, kept, in_lanes, over_states)
+        fresh = begun
+        while begun < len(rows) and lengths[rows[begun]] > n:
+            begun += 1
+        units = begun
+        if in_lanes is not None:
+            units = np.int64(1)
+            fresh = np.int64(fresh == begun)
+        for u in range(fresh, units):
+            _begin(n, u, kept, in_lanes, over_states)
+        for u in range(units):
+            i = u * T + n
+            o, f = i * P, (u * FOUND + REACH) * V
+            inverse = _inverse(inverses, i, V, over_states)
+            before = zero
+            if n > 0:
+                before = _inverse(inverses, i - 1, V, over_states)
+            reach = z = zero
+            for j in range(0, P, V):
+                b = load(now, u * P + j) * inverse
+                pull = load(weights, o + j) * b
+                store(now, u * P + j, b)
+                store(weights, o + j, pull)
+                z = fma(load(alphas, o + j), b, z)
+                reach = fma(pull, before, reach) + b
+            store(found, f, load(found, f) + reach)
+            share = zero
+            if over_states is not None:
+                share = splat(unit / sum_of(z))
+            if in_lanes is not None:
+                share = where_below(splat(zeros.dtype.type(n)), ends, one / z, zero)
+            e = (rows[u] * T + steps[rows[u], n]) * S
+            for j in range(0, P, V):
+                a = load(alphas, o + j) * share
+                node = a * load(now, u * P + j)
+                if over_states is not None:
+                    store_some(out, e + j, S - j, node)
+                if in_lanes is not None:
+                    store(block, o + j, node)
+                store(alphas, o + j, a * inverse)
+    for u in range(len(rows)):
+        if over_states is not None:
+            _multiply(u, lengths[rows[u]], kept, in_lanes, over_states)
+            f = (u * FOUND + REACH) * V
+            put(found, f, sum_of(load(found, f)))
+    if in_lanes is not None:
+        _multiply(0, lengths[rows[0]], kept, in_lanes, over_states)
+
+
+@subroutine(forceinline=True)
+def _begin(n, u, kept, in_lanes, over_states):
+    """Fill ``now`` of rows that end with step n with the end scores; and 1 / z."""
+    P, zeros, V = kept.P, kept.zeros, len(kept.zeros)
+    unit = zeros.dtype.type(1)
+    zero, one = splat(zeros[0]), splat(unit)
+    ends, tail = load(kept.ends, 0), kept.tail
+    here, after = splat(zeros.dtype.type(n)), splat(zeros.dtype.type(n + 1))
+    alphas, now = kept.alphas, kept.now
+    inverses = kept.inverses
+    i = u * kept.T + n
+    z = zero
+    for j in range(0, P, V):
+        b = load(tail, j)
+        if in_lanes is not None:
+            # rows that go on beyond n have begun
+            b = where_below(after, ends, load(now, j), b)
+        store(now, u * P + j, b)
+        z = fma(load(alphas, i * P + j), b, z)
+    if over_states is not None:
+        put(inverses, i, unit / sum_of(z))
+    if in_lanes is not None:
+        inverse = where_below(after, ends, load(inverses, i * V), one / z)
+        store(inverses, i * V, where_below(here, ends, inverse, zero))
+
+
+@subroutine
+def _multiply(u, N, kept, in_lanes, over_states):
+    """Find the product of N inverses of a unit as exponents and mantissas.
+
+    So it stays in range, and no step needs a logarithm. Over states, a lane takes
+    every V-th step.
+    """
+    T, zeros, V = kept.T, kept.zeros, len(kept.zeros)
+    zero, one = splat(zeros[0]), splat(zeros.dtype.type(1))
+    inverses, found = kept.inverses, kept.found
+    exponents, mantissas, stride = zero, one, 1
+    if over_states is not None:
+        stride = V
+    for n in range(0, N, stride):
+        x = one
+        if over_states is not None:
+            x = load_some(inverses, u * T + n, N - n, one)
+        if in_lanes is not None:
+            x = load(inverses, n * V)
+            x = where_below(zero, x, x, one)
+        mantissas = mantissas * x
+        exponents = exponents + exponent(mantissas)
+        mantissas = mantissa(mantissas)
+    f = u * FOUND * V
+    store(found, f + EXPONENT * V, exponents)
+    store(found, f + MANTISSA * V, mantissas)
+
+
+@subroutine(loops=False)
+def _log_product(found, f, V, count):
+    """The log of the product of the inverses, from ``count`` lanes of a unit."""
+    exponents, product = 0.0, 1.0
+    for x in range(f, f + count):
+        exponents += get(found, x + EXPONENT * V)
+        product *= np.float64(get(found, x + MANTISSA * V))
+    return math.log(product) + exponents * math.log(2.0)
+
+
+@subroutine(loops=False)
+def _store(
+    rows, steps, lengths, pending, kept, row, nodes, edges, in_lanes, over_states
+):
+    """Fill the edges of rows that are not pending, and their nodes from lanes.
+
+    ``E(i, j) sum_t a_{t-1}(i) u_t(j)`` in a pass of its own: a tile of sums stays in
+    registers over many steps.
+    """
+    S, T, P, zeros = nodes.shape[2], kept.T, kept.P, kept.zeros
+    V, zero = len(zeros), splat(zeros[0])
+    shares, pulls = kept.alphas, kept.weights
+    total, lost = kept.total, kept.lost
+    if over_states is not None:
+        move = Matrix(kept.move, S, P, V, zero)
+        for u in range(len(rows)):
+            b = rows[u]
+            if pending[b]:
+                continue
+            if lengths[b] < 2:
+                edges[b] = 0
+                continue
+            state_products.outer_sums(
+                shares, pulls, u * T * P, lengths[b], move, (total, lost),
+                span(edges), b * S * S,
+            )  # fmt: skip
+    if in_lanes is not None:
+        N, move = lengths[rows[0]], kept.move
+        lanes.outer_sums(shares, pulls, N, S, zero, V, move, total, lost)
+        turn(N * S, zeros, kept.nodes)
+        turn(S * S, zeros, kept.total)
+        scatter(steps, lengths, rows, pending, row, zeros, kept.nodes, nodes)
+        scatter_whole(S * S, rows, pending, zeros, kept.total, edges)
