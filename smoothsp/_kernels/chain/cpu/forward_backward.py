@@ -90,7 +90,7 @@ class Scratch(NamedTuple):
     weights: Any  # [units, T, P], e, then w, then u
     alphas: Any  # [units, T, P], a, then a / (c z)
     now: Any  # [units, P]
-    inverses: Any  # 1 / c: [T, V] in lanes, [units, T] over states
+    inverses: Any  # [units, T, V], 1 / c
     nodes: Any  # [T, P] in lanes
     total: Any  # edges, or sums of them over many steps
     lost: Any  # what rounding took from these
@@ -124,12 +124,12 @@ def forward_backward(
     nodes, edges, heads, tails = out
     T, S = chain.emissions.shape[1], chain.emissions.shape[2]
     V = len(zeros)
-    size, unit, count = V, 1, 1
+    size, unit = V, 1
     if over_states is not None:
-        size, unit, count = ROWS, FOUND * V, V
+        size, unit = ROWS, FOUND * V
     way = (in_lanes, over_states)
     sizes = _sizes(T, S, V, over_states)
-    room = arrays.empty(_numbers(sizes, V), zeros.dtype)
+    room = arrays.empty(sizes[7], zeros.dtype)
     row = arrays.empty(T * S, chain.emissions.dtype)
     kept = _scratch(room, T, zeros, sizes)
     top, last_top = _take_exponentials(chain, kept, sizes[2], *way)
@@ -137,8 +137,7 @@ def forward_backward(
         rows = order[block * size : (block + 1) * size]
         # spans do not keep the array: used here, it lasts until the last block
         kept = _scratch(room, T, zeros, sizes)
-        _weigh(rows, chain, kept, row, *way)
-        _forward(rows, chain, kept, *way)
+        _forward(rows, chain, kept, row, *way)
         _backward(rows, chain, kept, nodes, *way)
         for x in range(len(rows)):
             b, f = rows[x], x * unit
@@ -153,7 +152,8 @@ def forward_backward(
                     np.float64(get(kept.found, f + 2 * V)),
                     np.float64(get(kept.found, f + V)),
                 )
-                scale = _log_product(kept.found, f, V, count)
+                scale = math.log(np.float64(get(kept.found, f + MANTISSA * V)))
+                scale += get(kept.found, f + EXPONENT * V) * math.log(2.0)
                 value[b, 0], value[b, 1] = total_of(
                     taken, rest, own, top, last_top, -scale
                 )
@@ -173,38 +173,35 @@ def forward_backward(
 
 @subroutine(loops=False)
 def _sizes(T, S, V, over_states):
-    """Units, P, and how many numbers the parts of the scratch hold: whole vectors."""
+    """Units, P, how many numbers the parts of the scratch hold, and all together.
+
+    Parts are whole vectors. In lanes a matrix is followed by room for a vector, and
+    steps by room for a square of vectors.
+    """
     alone = T <= BLOCK + 1
-    if over_states is not None:
-        P = -(-S // V) * V
-        # whole fours of rows of a matrix
-        matrix = -(-S // 4) * 4 * P
-        total = 0 if alone else matrix
-        inverses = (-(-ROWS * T // V) + 1) * V
-        return ROWS, P, matrix, ROWS * T * P, inverses, 0, total, total
-    # room for a vector past the matrix, and for a square of vectors past the lanes
-    P, matrix = S * V, (-(-S * S // V) + 1) * V
+    units, P, matrix = 1, S * V, (-(-S * S // V) + 1) * V
     steps, total = T * P + V * V, S * P + V * V
-    return 1, P, matrix, steps, T * V, steps, total, 0 if alone else S * P
-
-
-@subroutine(loops=False)
-def _numbers(sizes, V):
-    """How many numbers all parts hold, and a vector to begin at a cache line."""
-    units, P, matrix, steps, inverses, nodes, total, lost = sizes
-    shared, unit = 2 * matrix + 2 * (P + V) + V, FOUND * V + P
-    return shared + units * unit + 2 * steps + inverses + nodes + total + lost + V
+    nodes, lost = steps, 0 if alone else S * P
+    if over_states is not None:
+        # whole fours of rows of a matrix
+        units, P = ROWS, -(-S // V) * V
+        matrix, steps, nodes = -(-S // 4) * 4 * P, ROWS * T * P, 0
+        total = lost = 0 if alone else matrix
+    each = units * (P + (T + FOUND) * V)
+    # a vector more, to begin at a cache line
+    every = 2 * (matrix + P + V + steps) + each + nodes + total + lost + 2 * V
+    return units, P, matrix, steps, nodes, total, lost, every
 
 
 @subroutine(loops=False)
 def _scratch(room, T, zeros, sizes):
-    """Cut the parts out of one array."""
-    units, P, matrix, steps, inverses, nodes, total, lost = sizes
+    """Cut the parts out of one array, whole vectors each."""
+    units, P, matrix, steps, nodes, total, lost, _ = sizes
     V = len(zeros)
     row, numbers = P + V, aligned(room)
-    o = 2 * matrix + 2 * row
-    p = o + V + units * (FOUND * V + P)
-    q = p + 2 * steps + inverses
+    o = 2 * matrix + 2 * row + V
+    p = o + units * (P + (T + FOUND) * V)
+    q = p + 2 * steps
     return Scratch(
         T,
         P,
@@ -213,15 +210,15 @@ def _scratch(room, T, zeros, sizes):
         part(numbers, matrix, matrix),
         part(numbers, 2 * matrix, row),
         part(numbers, 2 * matrix + row, row),
-        part(numbers, o, V),
+        part(numbers, o - V, V),
         part(numbers, p, steps),
         part(numbers, p + steps, steps),
-        part(numbers, o + V, units * P),
-        part(numbers, p + 2 * steps, inverses),
+        part(numbers, o, units * P),
+        part(numbers, o + units * P, units * T * V),
         part(numbers, q, nodes),
         part(numbers, q + nodes, total),
         part(numbers, q + nodes + total, lost),
-        part(numbers, o + V + units * P, units * FOUND * V),
+        part(numbers, o + units * (P + T * V), units * FOUND * V),
     )
 
 
@@ -249,33 +246,6 @@ def _take_exponentials(chain, kept, matrix, in_lanes, over_states):
             store(head, s * V, splat(zeros.dtype.type(chain.start[s])))
             store(tail, s * V, splat_at(tail, s))
     return top, last_top
-
-
-@subroutine(forceinline=True)
-def _max(v, over_states):
-    """The largest over the states of a vector; in lanes they are other vectors."""
-    if over_states is not None:
-        v = splat(max_of(v))
-    return v
-
-
-@subroutine(forceinline=True)
-def _inverse(inverses, i, V, over_states):
-    """1 / c, the i-th of all steps."""
-    if over_states is not None:
-        return splat_at(inverses, i)
-    return load(inverses, i * V)
-
-
-@subroutine(forceinline=True)
-def _times(x, n, S, units, matrix, kept, in_lanes, over_states):
-    """Fill ``now`` with step n of x times a matrix."""
-    P, V, zero = kept.P, len(kept.zeros), splat(kept.zeros[0])
-    if over_states is not None:
-        square = Matrix(aligned(matrix), S, P, V, zero)
-        state_products.products(x, n * P, kept.T * P, units, square, kept.now)
-    if in_lanes is not None:
-        lanes.product(x, n * P, span(matrix), S, kept.now, 0, zero, V)
 
 
 @subroutine(loops=False)
@@ -306,15 +276,20 @@ def two_sum_or_none(a, b, least, zero):
     return x, where_below(least, x, lost, zero)
 
 
-@subroutine
-def _weigh(rows, chain, kept, row, in_lanes, over_states):
-    """Fill weights with w, and find the sums of what was taken out."""
+@subroutine(loops=False)
+def _forward(rows, chain, kept, row, in_lanes, over_states):
+    """Fill weights with w, alphas with a, and inverses with 1 / c, 0 in idle lanes.
+
+    And find the sums of what was taken out of w. After that time is the outer loop: the
+    product takes all units that reach a step.
+    """
     T, S = chain.emissions.shape[1], chain.emissions.shape[2]
     steps, lengths = chain.steps, chain.lengths
     P, zeros, V = kept.P, kept.zeros, len(kept.zeros)
     given, head, found = span(chain.emissions), kept.head, kept.found
-    weights, now = kept.weights, kept.now
-    least, zero = splat(zeros.dtype.type(-np.inf)), splat(zeros[0])
+    weights, alphas, now, inverses = kept.weights, kept.alphas, kept.now, kept.inverses
+    unit, least = zeros.dtype.type(1), splat(zeros.dtype.type(-np.inf))
+    zero, one = splat(zeros[0]), splat(unit)
     units = len(rows)
     if in_lanes is not None:
         units = 1
@@ -340,14 +315,17 @@ def _weigh(rows, chain, kept, row, in_lanes, over_states):
                     store(weights, o + j, x)
                     store(now, j, lost)
                     peak = larger(x, peak)
-                taken = _max(peak, over_states)
+                if over_states is not None:
+                    peak = splat(max_of(peak))
+                taken = peak
                 for j in range(0, P, V):
                     x = load(weights, o + j) - taken + load(now, j)
                     store(weights, o + j, x)
             peak = load(weights, o)
             for j in range(V, P, V):
                 peak = larger(load(weights, o + j), peak)
-            peak = _max(peak, over_states)
+            if over_states is not None:
+                peak = splat(max_of(peak))
             # in three numbers: a digit of a large sum may be one of a difference
             taken, lost = two_sum(taken, peak)
             more, lost = two_sum(more, lost)
@@ -359,49 +337,35 @@ def _weigh(rows, chain, kept, row, in_lanes, over_states):
         store(found, f + (TAKEN + 1) * V, more)
         store(found, f + (TAKEN + 2) * V, most)
         store(found, f + REACH * V, zero)
-
-
-@subroutine
-def _forward(rows, chain, kept, in_lanes, over_states):
-    """Fill alphas with a, and inverses with 1 / c, 0 in idle lanes.
-
-    Time is the outer loop: the product takes all units that reach a step.
-    """
-    S, lengths = chain.emissions.shape[2], chain.lengths
-    T, P, zeros, V = kept.T, kept.P, kept.zeros, len(kept.zeros)
-    unit = zeros.dtype.type(1)
-    zero, one = splat(zeros[0]), splat(unit)
-    weights, alphas = kept.weights, kept.alphas
-    now, inverses = kept.now, kept.inverses
     ends = load(kept.ends, 0)
-    units = len(rows)
-    if in_lanes is not None:
-        units = 1
     for n in range(lengths[rows[0]]):
         if over_states is not None:
             while lengths[rows[units - 1]] <= n:
                 units -= 1
-        if n > 0:
-            _times(alphas, n - 1, S, units, kept.move, kept, in_lanes, over_states)
+        if n > 0 and over_states is not None:
+            move = Matrix(kept.move, S, P, V, zero)
+            state_products.products(alphas, (n - 1) * P, T * P, units, move, now)
+        if n > 0 and in_lanes is not None:
+            lanes.product(alphas, (n - 1) * P, kept.move, S, now, 0, zero, V)
         for u in range(units):
             i = u * T + n
             c = zero
             for j in range(0, P, V):
                 a = load(weights, i * P + j)
                 if n > 0:
-                    inverse = _inverse(inverses, i - 1, V, over_states)
+                    inverse = load(inverses, (i - 1) * V)
                     a = load(now, u * P + j) * inverse * a
                 store(alphas, i * P + j, a)
                 c = c + a
             if over_states is not None:
-                put(inverses, i, unit / sum_of(c))
+                store(inverses, i * V, splat(unit / sum_of(c)))
             if in_lanes is not None:
                 # without this, numbers of an idle lane would leave the range
                 here = splat(zeros.dtype.type(n))
                 store(inverses, i * V, where_below(here, ends, one / c, zero))
 
 
-@subroutine
+@subroutine(loops=False)
 def _backward(rows, chain, kept, nodes, in_lanes, over_states):
     """Fill nodes, weights with u and alphas with ``a / (c z)``; find the reach.
 
@@ -413,7 +377,7 @@ def _backward(rows, chain, kept, nodes, in_lanes, over_states):
     zero, one = splat(zeros[0]), splat(unit)
     weights, alphas = kept.weights, kept.alphas
     now, inverses = kept.now, kept.inverses
-    found, block, out = kept.found, kept.nodes, span(nodes)
+    found, block, tail, out = kept.found, kept.nodes, kept.tail, span(nodes)
     ends = load(kept.ends, 0)
     if over_states is not None:
         for b in rows:
@@ -421,8 +385,12 @@ def _backward(rows, chain, kept, nodes, in_lanes, over_states):
                 nodes[b] = 0
     begun = units = np.int64(0)
     for n in range(lengths[rows[0]] - 1, -1, -1):
-        if begun > 0:
-            _times(weights, n + 1, S, begun, kept.back, kept, in_lanes, over_states)
+        if begun > 0 and over_states is not None:
+            back = Matrix(kept.back, S, P, V, zero)
+            state_products.products(weights, (n + 1) * P, T * P, begun, back, now)
+        if begun > 0 and in_lanes is not None:
+            lanes.product(weights, (n + 1) * P, kept.back, S, now, 0, zero, V)
+        here, after = splat(zeros.dtype.type(n)), splat(zeros.dtype.type(n + 1))
         fresh = begun
         while begun < len(rows) and lengths[rows[begun]] > n:
             begun += 1
@@ -431,14 +399,25 @@ def _backward(rows, chain, kept, nodes, in_lanes, over_states):
             units = np.int64(1)
             fresh = np.int64(fresh == begun)
         for u in range(fresh, units):
-            _begin(n, u, kept, in_lanes, over_states)
+            # rows begin where they end, with the end scores
+            i = u * T + n
+            z = zero
+            for j in range(0, P, V):
+                b = load(tail, j)
+                if in_lanes is not None:
+                    b = where_below(after, ends, load(now, j), b)
+                store(now, u * P + j, b)
+                z = fma(load(alphas, i * P + j), b, z)
+            if over_states is not None:
+                store(inverses, i * V, splat(unit / sum_of(z)))
+            if in_lanes is not None:
+                inverse = where_below(after, ends, load(inverses, i * V), one / z)
+                store(inverses, i * V, where_below(here, ends, inverse, zero))
         for u in range(units):
             i = u * T + n
             o, f = i * P, (u * FOUND + REACH) * V
-            inverse = _inverse(inverses, i, V, over_states)
-            before = zero
-            if n > 0:
-                before = _inverse(inverses, i - 1, V, over_states)
+            inverse = load(inverses, i * V)
+            before = load(inverses, (i - 1) * V) if n > 0 else zero
             reach = z = zero
             for j in range(0, P, V):
                 b = load(now, u * P + j) * inverse
@@ -452,7 +431,7 @@ def _backward(rows, chain, kept, nodes, in_lanes, over_states):
             if over_states is not None:
                 share = splat(unit / sum_of(z))
             if in_lanes is not None:
-                share = where_below(splat(zeros.dtype.type(n)), ends, one / z, zero)
+                share = where_below(here, ends, one / z, zero)
             e = (rows[u] * T + steps[rows[u], n]) * S
             for j in range(0, P, V):
                 a = load(alphas, o + j) * share
@@ -462,77 +441,24 @@ def _backward(rows, chain, kept, nodes, in_lanes, over_states):
                 if in_lanes is not None:
                     store(block, o + j, node)
                 store(alphas, o + j, a * inverse)
-    for u in range(len(rows)):
-        if over_states is not None:
-            _multiply(u, lengths[rows[u]], kept, in_lanes, over_states)
-            f = (u * FOUND + REACH) * V
-            put(found, f, sum_of(load(found, f)))
+    units = len(rows)
     if in_lanes is not None:
-        _multiply(0, lengths[rows[0]], kept, in_lanes, over_states)
-
-
-@subroutine(forceinline=True)
-def _begin(n, u, kept, in_lanes, over_states):
-    """Fill ``now`` of rows that end with step n with the end scores; and 1 / z."""
-    P, zeros, V = kept.P, kept.zeros, len(kept.zeros)
-    unit = zeros.dtype.type(1)
-    zero, one = splat(zeros[0]), splat(unit)
-    ends, tail = load(kept.ends, 0), kept.tail
-    here, after = splat(zeros.dtype.type(n)), splat(zeros.dtype.type(n + 1))
-    alphas, now = kept.alphas, kept.now
-    inverses = kept.inverses
-    i = u * kept.T + n
-    z = zero
-    for j in range(0, P, V):
-        b = load(tail, j)
-        if in_lanes is not None:
-            # rows that go on beyond n have begun
-            b = where_below(after, ends, load(now, j), b)
-        store(now, u * P + j, b)
-        z = fma(load(alphas, i * P + j), b, z)
-    if over_states is not None:
-        put(inverses, i, unit / sum_of(z))
-    if in_lanes is not None:
-        inverse = where_below(after, ends, load(inverses, i * V), one / z)
-        store(inverses, i * V, where_below(here, ends, inverse, zero))
-
-
-@subroutine
-def _multiply(u, N, kept, in_lanes, over_states):
-    """Find the product of N inverses of a unit as exponents and mantissas.
-
-    So it stays in range, and no step needs a logarithm. Over states, a lane takes
-    every V-th step.
-    """
-    T, zeros, V = kept.T, kept.zeros, len(kept.zeros)
-    zero, one = splat(zeros[0]), splat(zeros.dtype.type(1))
-    inverses, found = kept.inverses, kept.found
-    exponents, mantissas, stride = zero, one, 1
-    if over_states is not None:
-        stride = V
-    for n in range(0, N, stride):
-        x = one
+        units = 1
+    for u in range(units):
+        # the product of all 1 / c as exponents and mantissas: so it stays in range
+        exponents, mantissas = zero, one
+        for n in range(lengths[rows[u]]):
+            inverse = load(inverses, (u * T + n) * V)
+            if in_lanes is not None:
+                inverse = where_below(zero, inverse, inverse, one)
+            mantissas = mantissas * inverse
+            exponents = exponents + exponent(mantissas)
+            mantissas = mantissa(mantissas)
+        f = u * FOUND * V
+        store(found, f + EXPONENT * V, exponents)
+        store(found, f + MANTISSA * V, mantissas)
         if over_states is not None:
-            x = load_some(inverses, u * T + n, N - n, one)
-        if in_lanes is not None:
-            x = load(inverses, n * V)
-            x = where_below(zero, x, x, one)
-        mantissas = mantissas * x
-        exponents = exponents + exponent(mantissas)
-        mantissas = mantissa(mantissas)
-    f = u * FOUND * V
-    store(found, f + EXPONENT * V, exponents)
-    store(found, f + MANTISSA * V, mantissas)
-
-
-@subroutine(loops=False)
-def _log_product(found, f, V, count):
-    """The log of the product of the inverses, from ``count`` lanes of a unit."""
-    exponents, product = 0.0, 1.0
-    for x in range(f, f + count):
-        exponents += get(found, x + EXPONENT * V)
-        product *= np.float64(get(found, x + MANTISSA * V))
-    return math.log(product) + exponents * math.log(2.0)
+            put(found, f + REACH * V, sum_of(load(found, f + REACH * V)))
 
 
 @subroutine(loops=False)
