@@ -302,28 +302,30 @@ def _forward(rows, chain, kept, row, in_lanes, over_states):
             end = lengths[rows[x]] if x < len(rows) else 0
             put(kept.ends, x, zeros.dtype.type(end))
     for u in range(units):
-        taken = more = most = zero
-        for n in range(lengths[rows[u]]):
-            o = (u * T + n) * P
-            if over_states is not None:
+        own, o = lengths[rows[u]], u * T * P
+        if over_states is not None:
+            for n in range(own):
                 e = (rows[u] * T + steps[rows[u], n]) * S
                 for j in range(0, P, V):
-                    store(weights, o + j, load_some(given, e + j, S - j, least))
-            if n == 0:
-                # the largest is taken out before what rounding took is added
-                peak = least
-                for j in range(0, P, V):
-                    x = load(weights, o + j)
-                    x, lost = two_sum_or_none(x, load(head, j), least, zero)
-                    store(weights, o + j, x)
-                    store(now, j, lost)
-                    peak = larger(x, peak)
-                if over_states is not None:
-                    peak = splat(max_of(peak))
-                taken = peak
-                for j in range(0, P, V):
-                    x = load(weights, o + j) - taken + load(now, j)
-                    store(weights, o + j, x)
+                    x = load_some(given, e + j, S - j, least)
+                    store(weights, o + n * P + j, x)
+        taken = more = most = zero
+        if own > 0:
+            # the largest is taken out before what rounding took is added
+            taken = least
+            for j in range(0, P, V):
+                x = load(weights, o + j)
+                x, lost = two_sum_or_none(x, load(head, j), least, zero)
+                store(weights, o + j, x)
+                store(now, u * P + j, lost)
+                taken = larger(x, taken)
+            if over_states is not None:
+                taken = splat(max_of(taken))
+            for j in range(0, P, V):
+                x = load(weights, o + j) - taken + load(now, u * P + j)
+                store(weights, o + j, x)
+                store(now, u * P + j, one)
+        for o in range(u * T * P, (u * T + own) * P, P):
             peak = load(weights, o)
             for j in range(V, P, V):
                 peak = larger(load(weights, o + j), peak)
@@ -352,12 +354,10 @@ def _forward(rows, chain, kept, row, in_lanes, over_states):
             lanes.product(alphas, (n - 1) * P, kept.move, S, now, 0, zero, V)
         for u in range(units):
             i = u * T + n
+            inverse = load(inverses, (i - 1) * V) if n > 0 else one
             c = zero
             for j in range(0, P, V):
-                a = load(weights, i * P + j)
-                if n > 0:
-                    inverse = load(inverses, (i - 1) * V)
-                    a = load(now, u * P + j) * inverse * a
+                a = load(now, u * P + j) * inverse * load(weights, i * P + j)
                 store(alphas, i * P + j, a)
                 c = c + a
             if over_states is not None:
