@@ -50,12 +50,14 @@ SUMS = chains(
     ("forward_backward", 130, False),
     ("forward_backward", 130, True),
 )
+COVARIANCE = chains(("covariance", 33, False))
+DRAWS = chains(("sample", 33, False), ("entropy", 33, False))
 RUNS: dict[str, tuple[Callable[[], None], ...]] = {
-    "covariance": (chains(("covariance", 33, False)), our_kernels.barriers),
+    "covariance": (COVARIANCE, our_kernels.barriers),
     "forward_backward": (SUMS, in_log_space),
-    "forward_backward_in_log_space": (in_log_space,),
-    "marginals": (SUMS,),
-    "samples": (chains(("sample", 33, False), ("entropy", 33, False)),),
+    "log_space": (in_log_space, COVARIANCE, DRAWS, our_kernels.barriers),
+    "scaled_recursion": (SUMS,),
+    "samples": (DRAWS,),
     "scan_chunks": (chains(("scan", 33, False)),),
     "viterbi": (chains(("viterbi", 130, False), ("viterbi_topk", 33, False)),),
     "inside_outside": (dynamic_programmes,),

@@ -7,11 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from smoothsp._kernels.chain.cpu import (
-    forward_backward_in_lanes,
-    forward_backward_over_states,
-    laws,
-)
+from smoothsp._kernels.chain.cpu import laws
+from smoothsp._kernels.chain.cpu.forward_backward import forward_backward
 from smoothsp._kernels.vectors.lanes import lanes_pay
 from tests.instances.drawn import forbid_some, generators, structure, values
 from tests.sweeps import thinned
@@ -67,14 +64,10 @@ def run(kernel: str, chain: tuple, dtype: type) -> tuple[np.ndarray, list]:
     order = np.argsort(-chain[5], kind="stable")
     zeros = np.zeros(64 // np.dtype(dtype).itemsize, dtype)
     options = (order, zeros, 1 / floor, pending)
-    if kernel == "lanes":
-        groups = -(-B // len(zeros))
-        forward_backward_in_lanes.forward_backward(
-            0, groups, chain, *options, out[0], tuple(out[1:])
-        )
-    elif kernel == "states":
-        forward_backward_over_states.forward_backward(
-            0, -(-B // 4), chain, *options, out[0], tuple(out[1:])
+    if kernel in ("lanes", "states"):
+        way, rows = ((1, None), len(zeros)) if kernel == "lanes" else ((None, 1), 4)
+        forward_backward(
+            0, -(-B // rows), chain, *options, out[0], tuple(out[1:]), *way
         )
     else:
         chain = (*(x.astype(np.float64) for x in chain[:4]), *chain[4:])

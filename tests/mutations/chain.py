@@ -42,14 +42,14 @@ _OF_KERNELS = {
         "row[n * S + s] = emissions[b, n, s]",
     ),
     "lanes without end": (
-        "chain/cpu/forward_backward_in_lanes",
-        "taken, rest, own, top, last_top,",
-        "taken, rest, own, top, 0.0,",
+        "chain/cpu/forward_backward",
+        "b = where_below(after, ends, load(now, j), b)",
+        "b = where_below(after, ends, load(now, j), one)",
     ),
     "lanes that begin too late": (
-        "chain/cpu/forward_backward_in_lanes",
-        "inverse = where_below(here, ends, inverse, zero)",
-        "inverse = where_below(after, ends, inverse, zero)",
+        "chain/cpu/forward_backward",
+        "store(inverses, i * V, where_below(here, ends, inverse, zero))",
+        "store(inverses, i * V, where_below(after, ends, inverse, zero))",
     ),
     "tile of another column": (
         "vectors/lanes",
@@ -57,12 +57,12 @@ _OF_KERNELS = {
         "d = fma(v, splat_at(matrix, e + 2), d)",
     ),
     "states without the mask": (
-        "chain/cpu/forward_backward_over_states",
-        "e = (b * T + steps[b, n]) * S",
-        "e = (b * T + n) * S",
+        "chain/cpu/forward_backward",
+        "e = (rows[u] * T + steps[rows[u], n]) * S",
+        "e = (rows[u] * T + n) * S",
     ),
     "states without end": (
-        "chain/cpu/forward_backward_over_states",
+        "chain/cpu/forward_backward",
         "b = load(tail, j)",
         "b = load(tail, 0)",
     ),

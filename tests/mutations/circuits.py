@@ -157,7 +157,7 @@ FAULTS = {
     ),
     "marginals that do not move": (
         KERNELS + "tangent",
-        "v = fma(q, move, p * (load(d, a) + load(d, b) - mean))",
+        "v = q * fma(g, load(d, a) + load(d, b) - mean, move)",
         "v = q * move",
     ),
     "the third best forgotten": (

@@ -1,4 +1,8 @@
-"""The sums of ``linear.sums_of_one`` in logarithms: slow, and never out of range."""
+"""The sums of ``linear.sums_of_one`` in logarithms: slow, and never out of range.
+
+They stand beside ``chain.cpu.laws``, which would add seconds of compilation to the
+first fit of every solver.
+"""
 
 import math
 

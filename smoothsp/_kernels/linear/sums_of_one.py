@@ -10,6 +10,9 @@ temperature mu,
 The largest U of a position and the largest A are taken out first. What underflows in
 a_t may count later, when all others become small: if any product of successive c_t is
 below 1e-283, everything is computed again with logarithms.
+
+It stands beside ``chain.cpu.forward_backward`` because a solver changes A after each
+sequence: no rows share its exponentials, and every solver compiles the recursion.
 """
 
 import math

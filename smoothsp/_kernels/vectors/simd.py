@@ -84,6 +84,20 @@ def _span(align):
 span, aligned = _span(1), _span(64)
 
 
+@intrinsic
+def part(typing, array, first, count):
+    """A span of ``count`` numbers of an array or a span, from ``first`` on."""
+    kind = Span(array.dtype)
+
+    def code(context, builder, signature, args):
+        found = cgutils.create_struct_proxy(kind)(context, builder)
+        found.data = address(context, builder, signature.args[0], *args)
+        found.nitems = args[2]
+        return found._getvalue()
+
+    return kind(array, types.intp, types.intp), code
+
+
 def address(context, builder, kind, value, offset, lanes):
     """LLVM code for the place of ``lanes`` numbers from ``offset`` on."""
     memory = _memory(context, builder, kind, value)
@@ -255,6 +269,10 @@ if config.DISABLE_JIT:
         return array.reshape(-1)
 
     aligned = span
+
+    def part(array, first, count):
+        """``count`` numbers of an array, from ``first`` on."""
+        return array[first : first + count]
 
     def load(array, offset):
         """The lanes at ``offset`` and after."""

@@ -20,10 +20,7 @@ that is used for is compiled.
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu import (
-    forward_backward_in_lanes,
-    forward_backward_over_states,
-)
+from smoothsp._kernels.chain.cpu.forward_backward import forward_backward
 from smoothsp._kernels.chain.cpu.hinge import hinge, hinge_gradient
 from smoothsp._kernels.chain.cpu.records import (
     Addresses,
@@ -194,16 +191,13 @@ def _sums(chain, zeros, log_z, marginals, in_lanes, over_states):
     pending = arrays.empty(B, np.bool_)
     for b in range(B):
         pending[b] = True
+    blocks = -(-B // len(zeros))
     if over_states is not None:
-        groups = -(-B // ROWS)
-        forward_backward_over_states.forward_backward(
-            0, groups, chain, order, zeros, ceiling, pending, log_z, marginals
-        )
-    if in_lanes is not None:
-        groups = -(-B // len(zeros))
-        forward_backward_in_lanes.forward_backward(
-            0, groups, chain, order, zeros, ceiling, pending, log_z, marginals
-        )
+        blocks = -(-B // ROWS)
+    way = (in_lanes, over_states)
+    forward_backward(
+        0, blocks, chain, order, zeros, ceiling, pending, log_z, marginals, *way
+    )
     restore(control)
     return pending
 
@@ -212,7 +206,7 @@ def _sums(chain, zeros, log_z, marginals, in_lanes, over_states):
 def sums(where, in_lanes, over_states, wide, value, parts, marginals):
     """Fill the log-partition ``value[B]`` and the marginals.
 
-    As ``forward_backward_in_lanes``. The value is float64 if ``wide``, else of the
+    As ``forward_backward``. The value is float64 if ``wide``, else of the
     dtype of the potentials; ``parts[B, 2]`` is the same as a sum of two float64
     numbers, unless the address is 0. Returns how many rows are not safe in this dtype;
     their value is NaN.

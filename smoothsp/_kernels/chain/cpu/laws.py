@@ -19,6 +19,9 @@ Logarithms of a stand beside it. A column of P with ``c_n(j) < LEAST`` may have 
 part of its sum, and is computed from those logarithms, in log space. So rows of any
 range are right, and ordinary ones cost no exponential for a move. Vectors go over the
 states j. Rows of scratch are P numbers long: S, up to whole vectors.
+
+The pass stands beside ``chain.cpu.forward_backward`` for rows of any range, transitions
+of each step, and questions about ``P_n(i | j)``.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 A block holds ``BLOCK`` states, the power of two from S up; what lies beyond S is masked
 with the zero of the semiring. Scores between states are read in tiles: ``ROWS`` states
-to come from, ``BLOCK`` to go to. Names of blocks begin with ``b_``; comments behind
+to come from, ``BLOCK`` to go to. Names of blocks begin with b_; comments behind
 them give their shapes. The threads of a program split each block among them. A barrier
 stands where a thread reads numbers that others wrote to memory, or overwrites numbers
 that others may still read.

@@ -1,9 +1,9 @@
 """Sum-product on chains: scaled forward-backward, in log space where that is not safe.
 
-The formulas stand above ``_forward_backward_kernel``. One program computes a row, with
-the loop over time inside: forward, backward with the nodes, and then the edges if they
-are summed over time. The moves between few states stay in registers; those between more
-are read in tiles at every step.
+The formulas are those of ``chain.cuda.scaled_recursion``. One program computes a row,
+with the loop over time inside: forward, backward with the nodes, and then the edges if
+they are summed over time. The moves between few states stay in registers; those between
+more are read in tiles at every step.
 
 A row is safe where every c_t and z_t is at least ``S^2 T tiny / eps``: ``S^2`` products
 that lose ``tiny`` each are then ``eps / T`` of the sum. The program of a row that is
@@ -15,24 +15,20 @@ import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
 from smoothsp._kernels.chain.cuda.blocks import (
-    all_moves,
     block_of,
-    edge_scores,
     fill,
     finite,
-    largest,
-    log_scaled,
     registers_of,
     rows_of,
-    scaled,
     states_if,
-    tile_moves,
     warps_of,
 )
-from smoothsp._kernels.chain.cuda.forward_backward_in_log_space import (
-    forward_backward_row,
+from smoothsp._kernels.chain.cuda.log_space import forward_backward_row
+from smoothsp._kernels.chain.cuda.scaled_recursion import (
+    backward_row,
+    forward_row,
+    sum_edges,
 )
-from smoothsp._kernels.chain.cuda.marginals import backward_row, sum_edges
 from smoothsp._kernels.compilation.launch import launch
 
 # Up to so many bytes, the moves between all states stay in registers.
@@ -92,11 +88,6 @@ def forward_backward(chain, value, marginals):
     )
 
 
-# E = exp(s - max s);  w_t(j) = exp(e_t(j) - max e_t)
-# a_t(j) = w_t(j) sum_i a_{t-1}(i) E(i, j) / c_t
-# b_{t-1}(i) = sum_j E(i, j) w_t(j) b_t(j) / r_t
-# edges a_{t-1}(i) E(i, j) w_t(j) b_t(j) / z_t
-# c_t and z_t make sums 1, r_t the largest b_{t-1}
 # value sum_t log c_t + log z_N, and the maxima that were subtracted
 @triton.jit(do_not_specialize=["T"])
 def _forward_backward_kernel(
@@ -141,10 +132,24 @@ def _forward_backward_kernel(
         if not SHARED:
             fill(edges + b * (T - 1) * S * S, (T - 1) * S * S, 0.0, 1024)
 
-    b_alpha, log_scale, safe = _forward(
-        b, N, emissions, transitions, start, steps, moves, shared_top, floor,
+    t = tl.load(steps + b * T, mask=N > 0, other=0)
+    b_e = tl.load(
+        emissions + (b * T + t) * S + o,
+        mask=states_if(N > 0, S, BLOCK),
+        other=float("-inf"),
+    )  # [BLOCK]
+    b_e += tl.load(start + o, mask=m, other=float("-inf"))
+    first_peak = finite(tl.max(b_e, 0))
+    b_alpha = tl.exp(b_e - first_peak)
+    c = tl.sum(b_alpha, 0)
+    first_safe = c >= floor
+    c = tl.where(first_safe, c, 1.0)
+    b_alpha, log_scale, safe = forward_row(
+        b, N, b_alpha / c, emissions, transitions, steps, moves, shared_top, floor,
         alphas, pulls, T, S, SHARED, RESIDENT, BLOCK, ROWS,
     )  # fmt: skip
+    safe = safe & first_safe
+    log_scale += first_peak.to(tl.float64) + tl.log(c.to(tl.float64))
     b_end = tl.load(end + o, mask=m, other=float("-inf"))
     peak = finite(tl.max(b_end, 0))
     b_beta = tl.exp(b_end - peak)  # [BLOCK]
@@ -179,97 +184,3 @@ def _forward_backward_kernel(
             wide, wide + T * S, wide + 2 * T * S,
             value, nodes, edges, heads, tails, T, S, SHARED, BLOCK, (ROWS + 1) // 2,
         )  # fmt: skip
-
-
-@triton.jit
-def _forward(
-    b,
-    N,
-    emissions,
-    transitions,
-    start,
-    steps,
-    moves,
-    shared_top,
-    floor,
-    alphas,
-    weights,
-    T,
-    S,
-    SHARED: tl.constexpr,
-    RESIDENT: tl.constexpr,
-    BLOCK: tl.constexpr,
-    ROWS: tl.constexpr,
-):
-    """Fill alphas[N, S] and weights[1:N, S].
-
-    Returns the last alpha, the log of what scaled them, and whether all are safe. The
-    position of a step is loaded two steps ahead and its scores one step ahead, so that
-    no load waits for arithmetic.
-    """
-    dtype = emissions.dtype.element_ty
-    o = tl.arange(0, BLOCK)
-    m = o < S
-    row = emissions + b * T * S
-    steps += b * T
-    t = tl.load(steps, mask=N > 0, other=0)
-    b_e = tl.load(
-        row + t * S + o, mask=states_if(N > 0, S, BLOCK), other=float("-inf")
-    )  # [BLOCK]
-    b_e += tl.load(start + o, mask=m, other=float("-inf"))
-    t = tl.load(steps + 1, mask=N > 1, other=0)
-    b_next = tl.load(
-        row + t * S + o, mask=states_if(N > 1, S, BLOCK), other=float("-inf")
-    )
-    t_next = tl.load(steps + 2, mask=N > 2, other=0)
-    if SHARED:
-        if RESIDENT:
-            b_move, top = all_moves(transitions, S, BLOCK)  # [BLOCK, BLOCK]
-        else:
-            top = tl.load(shared_top)
-    peak = finite(tl.max(b_e, 0))
-    b_alpha = tl.exp(b_e - peak)
-    c = tl.sum(b_alpha, 0)
-    safe = c >= floor
-    c = tl.where(safe, c, 1.0)
-    b_alpha = b_alpha / c
-    tl.store(alphas + o, b_alpha, mask=states_if(N > 0, S, BLOCK))
-    log_scale = peak.to(tl.float64)
-    one = tl.full([], 1.0, tl.float64)
-    m_c, e_c = scaled(one, tl.full([], 0, tl.int64), c)
-    for n in range(1, N):
-        b_e = b_next
-        b_next = tl.load(
-            row + t_next * S + o,
-            mask=states_if(n + 1 < N, S, BLOCK),
-            other=float("-inf"),
-        )
-        scores = edge_scores(transitions, b, t, T, S, SHARED)
-        t = t_next
-        t_next = tl.load(steps + n + 2, mask=n + 2 < N, other=0)
-        if RESIDENT:
-            if not SHARED:
-                b_move, top = all_moves(scores, S, BLOCK)
-            b_into = tl.sum(b_alpha[:, None] * b_move, 0)
-        else:
-            if not SHARED:
-                top = largest(scores, S, BLOCK, ROWS)
-            tl.debug_barrier()
-            b_into = tl.zeros([BLOCK], dtype)
-            for first in range(0, S, ROWS):
-                i = first + tl.arange(0, ROWS)
-                b_a = tl.load(alphas + (n - 1) * S + i, mask=i < S, other=0.0)
-                b_tile = tile_moves(scores, moves, top, i, S, SHARED, BLOCK)
-                b_into += tl.sum(b_a[:, None] * b_tile, 0)
-        peak = finite(tl.max(b_e, 0))
-        b_weight = tl.exp(b_e - peak)
-        b_into *= b_weight
-        c = tl.sum(b_into, 0)
-        safe = safe & (c >= floor)
-        c = tl.where(c >= floor, c, 1.0)
-        b_alpha = b_into / c
-        tl.store(alphas + n * S + o, b_alpha, mask=m)
-        tl.store(weights + n * S + o, b_weight, mask=m)
-        log_scale += peak.to(tl.float64) + top.to(tl.float64)
-        m_c, e_c = scaled(m_c, e_c, c)
-    return b_alpha, log_scale + log_scaled(m_c, e_c), safe

@@ -1,7 +1,8 @@
 """Samples of a chain, and its entropy: in log space and float64.
 
-One program computes a row, with the loop over time inside. Samples of a row share its
-forward messages; several go backward together, as rows of one block.
+Messages and entropies of states are those of ``chain.cuda.log_space``. One program
+computes a row, with the loop over time inside. Samples of a row share its forward
+messages; several go backward together, as rows of one block.
 """
 
 import torch
@@ -13,13 +14,12 @@ from smoothsp._kernels.chain.cuda.blocks import (
     edge_scores,
     fill,
     finite,
-    load_tile,
-    log_push,
     registers_of,
     rows_of,
     states_if,
     warps_of,
 )
+from smoothsp._kernels.chain.cuda.log_space import ENTROPY, NOTHING, forward_row
 from smoothsp._kernels.compilation.launch import launch
 
 
@@ -92,9 +92,8 @@ def entropy(chain, value):
     )
 
 
-# a_t(j) = e_t(j) + log sum_i exp(a_{t-1}(i) + s(i, j)), less its largest; then from the
-# end P(y_t = i) ~ exp(a_t(i) + s(i, y_{t+1})), and the first i whose cumulative sum
-# exceeds u
+# from the end P(y_t = i) ~ exp(a_t(i) + s(i, y_{t+1})), and the first i whose
+# cumulative sum exceeds u
 @triton.jit(do_not_specialize=["T", "K"])
 def _sample_kernel(
     emissions,
@@ -120,27 +119,17 @@ def _sample_kernel(
     N = tl.load(lengths + b)
     o = tl.arange(0, BLOCK)
     m = o < S
-    emissions += b * T * S
-    steps += b * T
+    row = steps + b * T
     uniforms += b * K * T
     labels += b * K * T
     alphas += b * T * S
     if N < T:
         fill(labels, K * T, -1, 128)
 
-    t = tl.load(steps, mask=N > 0, other=0)
-    real = states_if(N > 0, S, BLOCK)
-    b_x = tl.load(start + o, mask=m, other=float("-inf")).to(tl.float64)  # [BLOCK]
-    b_x += tl.load(emissions + t * S + o, mask=real, other=float("-inf"))
-    tl.store(alphas + o, b_x - finite(tl.max(b_x, 0)), mask=real)
-    for n in range(1, N):
-        t = tl.load(steps + n)
-        scores = edge_scores(transitions, b, t, T, S, SHARED)
-        tl.debug_barrier()
-        b_x = log_push(alphas + (n - 1) * S, scores, S, BLOCK, ROWS)
-        b_x += tl.load(emissions + t * S + o, mask=m, other=float("-inf"))
-        tl.store(alphas + n * S + o, b_x - finite(tl.max(b_x, 0)), mask=m)
-
+    forward_row(
+        b, N, emissions, transitions, start, steps, emissions, transitions, start,
+        alphas, alphas, T, S, NOTHING, SHARED, BLOCK, ROWS,
+    )  # fmt: skip
     b_end = tl.load(end + o, mask=m, other=float("-inf")).to(tl.float64)
     tl.debug_barrier()
     for first in range(0, K, DRAWS):
@@ -148,7 +137,7 @@ def _sample_kernel(
         m_k = k < K
         b_move = tl.zeros([DRAWS, BLOCK], tl.float64) + b_end[None, :]
         for n in range(N - 1, -1, -1):
-            t = tl.load(steps + n)
+            t = tl.load(row + n)
             b_x = tl.load(alphas + n * S + o, mask=m, other=float("-inf"))
             b_law = b_x[None, :] + b_move
             b_law = tl.exp(b_law - finite(tl.max(b_law, 1))[:, None])
@@ -169,9 +158,7 @@ def _sample_kernel(
             ).to(tl.float64)
 
 
-# H_t(j) = sum_i P(i | j) (H_{t-1}(i) - log P(i | j)), with P(i | j) ~ w_i and
-# w_i = exp(x_i - max x), x_i = a_{t-1}(i) + s(i, j); computed as
-# sum_i P(i | j) (H_{t-1}(i) - (x_i - max x)) + log sum_i w_i
+# the last state and the end are one step more, into a state that all enter
 @triton.jit(do_not_specialize=["T"])
 def _entropy_kernel(
     emissions,
@@ -193,43 +180,11 @@ def _entropy_kernel(
     N = tl.load(lengths + b)
     o = tl.arange(0, BLOCK)
     m = o < S
-    emissions += b * T * S
-    steps += b * T
     room += b * 4 * S
-    t = tl.load(steps, mask=N > 0, other=0)
-    real = states_if(N > 0, S, BLOCK)
-    b_alpha = tl.load(start + o, mask=m, other=float("-inf")).to(tl.float64)  # [BLOCK]
-    b_alpha += tl.load(emissions + t * S + o, mask=real, other=float("-inf"))
-    b_h = tl.zeros([BLOCK], tl.float64)
-    for n in range(1, N):
-        t = tl.load(steps + n)
-        scores = edge_scores(transitions, b, t, T, S, SHARED)
-        # two halves in turn, so that no thread overwrites what another still reads
-        half = room + n % 2 * 2 * S
-        tl.store(half + o, b_alpha - finite(tl.max(b_alpha, 0)), mask=m)
-        tl.store(half + S + o, b_h, mask=m)
-        tl.debug_barrier()
-        b_peak = tl.full([BLOCK], float("-inf"), tl.float64)
-        for first in range(0, S, ROWS):
-            i = first + tl.arange(0, ROWS)
-            b_from = tl.load(half + i, mask=i < S, other=float("-inf"))
-            b_x = b_from[:, None] + load_tile(scores, i, S, BLOCK)  # [ROWS, BLOCK]
-            b_peak = tl.maximum(b_peak, tl.max(b_x, 0))
-        b_shift = finite(b_peak)
-        b_total = tl.zeros([BLOCK], tl.float64)
-        b_h = tl.zeros([BLOCK], tl.float64)
-        for first in range(0, S, ROWS):
-            i = first + tl.arange(0, ROWS)
-            b_from = tl.load(half + i, mask=i < S, other=float("-inf"))
-            b_from_h = tl.load(half + S + i, mask=i < S, other=0.0)
-            b_x = b_from[:, None] + load_tile(scores, i, S, BLOCK) - b_shift[None, :]
-            b_weight = tl.exp(b_x)
-            b_total += tl.sum(b_weight, 0)
-            b_h += tl.sum(b_weight * (b_from_h[:, None] - finite(b_x)), 0)
-        b_total = tl.where(b_peak > float("-inf"), b_total, 1.0)
-        b_h = b_h / b_total + tl.log(b_total)
-        b_alpha = b_peak + tl.log(b_total)
-        b_alpha += tl.load(emissions + t * S + o, mask=m, other=float("-inf"))
+    b_alpha, b_h, _ = forward_row(
+        b, N, emissions, transitions, start, steps, emissions, transitions, start,
+        room, room + 2 * S, T, S, ENTROPY, SHARED, BLOCK, ROWS,
+    )  # fmt: skip
     b_x = b_alpha + tl.load(end + o, mask=m, other=float("-inf"))
     peak = tl.max(b_x, 0)
     b_x -= finite(peak)

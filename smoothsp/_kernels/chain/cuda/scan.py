@@ -1,7 +1,7 @@
 """Sum-product on long chains: chunks of time at once, joined by their products.
 
 Matrix products are associative, so those of chunks of L steps are computed at the same
-time. With E, w, a and b of ``chain.cuda.forward_backward``, in four launches:
+time. With E, w, a and b of ``chain.cuda.scaled_recursion``, in four launches:
 
     products      P_c = prod_n E_n diag(w_n) of each chunk c
     meetings      a_{c+1} ~ a_c P_c forward, then b_c ~ P_c b_{c+1} backward
@@ -24,9 +24,7 @@ from smoothsp._kernels.chain.cuda.blocks import (
     rows_of,
     warps_of,
 )
-from smoothsp._kernels.chain.cuda.forward_backward_in_log_space import (
-    forward_backward_row,
-)
+from smoothsp._kernels.chain.cuda.log_space import forward_backward_row
 from smoothsp._kernels.chain.cuda.scan_chunks import chunks_kernel
 from smoothsp._kernels.chain.cuda.scan_products import meetings_kernel, products_kernel
 from smoothsp._kernels.compilation.launch import launch

@@ -1,11 +1,9 @@
 """Sum-product inside chunks of time, all chunks at once: the scaled recursion.
 
-It is that of ``chain.cuda.forward_backward``; a chunk starts forward and backward from
-the messages that ``chain.cuda.scan_products`` computes for its two ends:
+It is ``chain.cuda.scaled_recursion``; a chunk starts forward and backward from the
+messages that ``chain.cuda.scan_products`` computes for its two ends, and has
 
-    forward    a_t(j) = w_t(j) sum_i a_{t-1}(i) E(i, j) / c_t,   so that a_t sums to 1
     parts      sum_t (log c_t + max e_t + max s); the last chunk adds max end + log z
-    backward   as in ``chain.cuda.marginals``
 
 Each forward message sums to 1, so all ``parts`` add up to the log-partition. A backward
 message between chunks has any scale: nodes and edges are divided by their z.
@@ -16,15 +14,12 @@ program computes a chunk, with E in registers.
 import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
-from smoothsp._kernels.chain.cuda.blocks import (
-    all_moves,
-    edge_scores,
-    finite,
-    log_scaled,
-    scaled,
-    states_if,
+from smoothsp._kernels.chain.cuda.blocks import finite, states_if
+from smoothsp._kernels.chain.cuda.scaled_recursion import (
+    backward_row,
+    forward_row,
+    sum_edges,
 )
-from smoothsp._kernels.chain.cuda.marginals import backward_row, sum_edges
 
 
 @triton.jit(do_not_specialize=["T", "L", "chunks"])
@@ -77,9 +72,10 @@ def chunks_kernel(
     alphas = room + (b * (2 * T + 1) * S) * (64 // dtype.primitive_bitwidth) + first * S
     weights = alphas + T * S
 
-    b_alpha, log_scale, safe = _forward(
-        b, count, tl.load(begins + p * S + o, mask=some, other=0.0), emissions,
-        transitions, steps + first, floor, alphas, weights, T, S, SHARED, BLOCK,
+    b_alpha, log_scale, safe = forward_row(
+        b, count + 1, tl.load(begins + p * S + o, mask=some, other=0.0), emissions,
+        transitions, steps + first, transitions, transitions, floor, alphas, weights, T,
+        S, SHARED, True, BLOCK, ROWS,
     )  # fmt: skip
     b_beta = tl.load(ends + p * S + o, mask=some, other=0.0)  # [BLOCK]
     b_node = b_alpha * b_beta
@@ -111,62 +107,3 @@ def chunks_kernel(
             p, positions, transitions, transitions, transitions, alphas, weights,
             counts, S, True, BLOCK, ROWS,
         )  # fmt: skip
-
-
-@triton.jit
-def _forward(
-    b,
-    count,
-    b_alpha,
-    emissions,
-    transitions,
-    steps,
-    floor,
-    alphas,
-    weights,
-    T,
-    S,
-    SHARED: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Fill alphas[count, S] and weights[1:count + 1, S] from the first message on.
-
-    Returns the last message, the log of what scaled them, and whether all are safe. The
-    last message is not stored: its place belongs to the next chunk.
-    """
-    o = tl.arange(0, BLOCK)
-    row = emissions + b * T * S
-    steps += b * T
-    tl.store(alphas + o, b_alpha, mask=states_if(count > 0, S, BLOCK))
-    t = tl.load(steps + 1, mask=count > 0, other=0)
-    b_next = tl.load(
-        row + t * S + o, mask=states_if(count > 0, S, BLOCK), other=float("-inf")
-    )  # [BLOCK]
-    t_next = tl.load(steps + 2, mask=count > 1, other=0)
-    if SHARED:
-        b_move, top = all_moves(transitions, S, BLOCK)  # [BLOCK, BLOCK]
-    safe = count >= 0
-    log_scale = tl.full([], 0.0, tl.float64)
-    # the product of all c
-    m_c, e_c = tl.full([], 1.0, tl.float64), tl.full([], 0, tl.int64)
-    for n in range(1, count + 1):
-        b_e = b_next
-        more = states_if(n < count, S, BLOCK)
-        b_next = tl.load(row + t_next * S + o, mask=more, other=float("-inf"))
-        if not SHARED:
-            scores = edge_scores(transitions, b, t, T, S, SHARED)
-            b_move, top = all_moves(scores, S, BLOCK)
-        t = t_next
-        t_next = tl.load(steps + n + 2, mask=n + 2 <= count, other=0)
-        peak = finite(tl.max(b_e, 0))
-        b_weight = tl.exp(b_e - peak)
-        b_into = tl.sum(b_alpha[:, None] * b_move, 0) * b_weight
-        c = tl.sum(b_into, 0)
-        safe = safe & (c >= floor)
-        c = tl.where(c >= floor, c, 1.0)
-        b_alpha = b_into / c
-        tl.store(alphas + n * S + o, b_alpha, mask=more)
-        tl.store(weights + n * S + o, b_weight, mask=o < S)
-        log_scale += peak.to(tl.float64) + top.to(tl.float64)
-        m_c, e_c = scaled(m_c, e_c, c)
-    return b_alpha, log_scale + log_scaled(m_c, e_c), safe

@@ -2,7 +2,7 @@
 
 Chunk c of a row holds the steps ``c L + 1`` to ``(c + 1) L``, and its product takes the
 forward message at ``c L`` to that at ``(c + 1) L``. With E, w of
-``chain.cuda.forward_backward``
+``chain.cuda.scaled_recursion``
 
     product     P_c = prod_n E_n diag(w_n), row i of it exp(l(i)) p(i, .),  sum_j p = 1
     forward     a_{c+1}(j) ~ sum_i a_c(i) exp(l(i)) p(i, j),                a sums to 1

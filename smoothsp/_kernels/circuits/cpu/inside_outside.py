@@ -11,6 +11,9 @@ factors, once mu(i) is complete.
 z is a number ``m 2^e``, as in ``numbers``: no sum overflows or underflows, and no
 product costs an exponential. m, e and mu are ``[items, L]``, a row of the batch in each
 lane, so that sums over products stay within a lane.
+
+The recursion stands beside those of chains because its products are data: it serves
+every other dynamic programme, at an exponent for each number.
 """
 
 import numpy as np

@@ -5,16 +5,15 @@ sweep inwards and one outwards give ``Cov(parts, d)``, which is the Hessian of t
 log-partition times d. With ``q = z(a) z(b) / z(i)``, a product's share of its item i,
 
     d(i)    = sum over products (a, b) of i of q (d(a) + d(b))      in order
-    mu(a)  += mu(i) q                                               in reverse
-    mu'(a) += mu'(i) q + mu(i) q (d(a) + d(b) - d(i))
+    mu'(a) += mu'(i) q + mu(i) q (d(a) + d(b) - d(i))               in reverse
 
-and b gets the same terms as a. Marginals are computed again beside their derivatives,
-since both need q. The five arrays m, e, d, mu and mu' are ``[items, L]``, as in
-``inside_outside``.
+and b gets the same terms as a. z and mu are those of ``inside_outside``. The five
+arrays m, e, d, mu and mu' are ``[items, L]``. If an item has one product, q is 1.
 """
 
 import numpy as np
 
+from smoothsp._kernels.circuits.cpu.inside_outside import outside
 from smoothsp._kernels.circuits.cpu.lanes import (
     bounds,
     clear,
@@ -55,7 +54,7 @@ def tangent(first, last, circuit, rows, scores, along, room, outwards, means):
     B = len(rows.roots)
     L = 64 // room.itemsize
     one = one_of(room)
-    m, d, mu, to = room[0], room[2], room[3], room[4]
+    m, e, d, mu, to = room[0], room[1], room[2], room[3], room[4]
     lanes = rows.order[first:last]
     low, high = bounds(circuit, rows.roots, lanes)
     gather(along, B, lanes, d, one, L)
@@ -70,6 +69,7 @@ def tangent(first, last, circuit, rows, scores, along, room, outwards, means):
         if outwards and m[at] > 0:
             mu[at] = 1
     if outwards:
+        outside(m, e, mu, circuit, low, high, one, L)
         _moves(room, circuit, low, high, one, L)
         scatter(to, scores, B, lanes, L)
 
@@ -83,10 +83,15 @@ def _means(room, circuit, low, high, one, L):
     start, none = constant(one, origin(L)), constant(one, lowest(L))
     for h in range(low, high):
         out = np.intp(heads[h]) * L
+        first, last = starts[h], starts[h + 1]
+        if last - first == 1 and runs[first, 0] == 1:
+            a, b = np.intp(runs[first, 1]) * L, np.intp(runs[first, 3]) * L
+            store(d, out, load(d, a) + load(d, b))
+            continue
         total, mean = load(m, out), zero
         shift = start + where_below(zero, total, zero - load(e, out), none)
         share = where_below(zero, total, one / larger(total, one), zero)
-        for r in range(starts[h], starts[h + 1]):
+        for r in range(first, last):
             a, step_a = factor(runs, r, 1, L)
             b, step_b = factor(runs, r, 3, L)
             for _ in range(runs[r, 0]):
@@ -100,7 +105,7 @@ def _means(room, circuit, low, high, one, L):
 
 @subroutine
 def _moves(room, circuit, low, high, one, L):
-    """Fill marginals and their derivatives: ``p = mu q``, ``p' = mu' q + p (d' - d)``.
+    """Fill derivatives of marginals: ``mu' q + mu q (d' - d)`` from each product.
 
     q is a product's share of its item, d' the direction along it, d the item's mean.
     """
@@ -115,21 +120,24 @@ def _moves(room, circuit, low, high, one, L):
         g, move = load(mu, out), load(to, out)
         if not differ(g, zero):
             continue
+        first, last = starts[h], starts[h + 1]
+        if last - first == 1 and runs[first, 0] == 1:
+            a, b = np.intp(runs[first, 1]) * L, np.intp(runs[first, 3]) * L
+            store(to, a, load(to, a) + move)
+            store(to, b, load(to, b) + move)
+            continue
         total, mean = load(m, out), load(d, out)
         shift = start + where_below(zero, total, zero - load(e, out), none)
         share = where_below(faint, g, one / larger(total, one), zero)
-        for r in range(starts[h], starts[h + 1]):
+        for r in range(first, last):
             a, step_a = factor(runs, r, 1, L)
             b, step_b = factor(runs, r, 3, L)
             for _ in range(runs[r, 0]):
                 k = (load(e, a) + load(e, b)) + shift
                 q = load(m, a) * load(m, b) * share * power2(k)
-                p = q * g
-                v = fma(q, move, p * (load(d, a) + load(d, b) - mean))
+                v = q * fma(g, load(d, a) + load(d, b) - mean, move)
                 # an item may be both factors: read after the write
-                store(mu, a, load(mu, a) + p)
                 store(to, a, load(to, a) + v)
-                store(mu, b, load(mu, b) + p)
                 store(to, b, load(to, b) + v)
                 a += step_a
                 b += step_b

@@ -7,7 +7,7 @@ level. An item is computed where it is written: upwards from its products, downw
 from the definitions that use it. So no two threads write to one place, and a row's bits
 depend neither on other rows nor on the order of threads.
 
-Names of blocks begin with ``b_``; comments behind them give their shapes.
+Names of blocks begin with b_; comments behind them give their shapes.
 """
 
 import triton  # noqa: TID253

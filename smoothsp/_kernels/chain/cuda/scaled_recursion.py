@@ -1,6 +1,10 @@
-"""Sum-product on chains: the backward half of the scaled recursion.
+"""Sum-product on chains: the scaled recursion of a row, or of a chunk of its time.
 
-With E, w and a of ``chain.cuda.forward_backward``, for t from the last step on
+With ``E = exp(s - max s)`` and ``w_t(j) = exp(e_t(j) - max e_t)``, forward
+
+    a_t(j)           = w_t(j) sum_i a_{t-1}(i) E(i, j) / c_t,   c_t so that a sums to 1
+
+and then, for t from the last step on,
 
     b_{t-1}(i)       = sum_j E(i, j) w_t(j) b_t(j)
     nodes_{t-1}(i)   = a_{t-1}(i) b_{t-1}(i) / z_t,   z_t = sum_i a_{t-1}(i) b_{t-1}(i)
@@ -9,6 +13,10 @@ With E, w and a of ``chain.cuda.forward_backward``, for t from the last step on
 and b_{t-1} is then divided by its largest entry. Edges of each step are written at that
 step. Edges summed over time are E times a sum of outer products, which ``sum_edges``
 computes in a second pass: a tile of sums then stays in registers for all steps.
+
+It stands beside that of the CPU since one program of many threads computes a row, and
+beside that in log space since exponentials of moves, which it takes once, are most of
+the time.
 """
 
 import triton  # noqa: TID253
@@ -17,14 +25,98 @@ import triton.language as tl  # noqa: TID253
 from smoothsp._kernels.chain.cuda.blocks import (
     all_moves,
     edge_scores,
+    finite,
     largest,
+    log_scaled,
     row_edges,
+    scaled,
     states_if,
     tile_moves,
 )
 
 # Steps after which sums of edges are added to those in float64.
 FLUSH_STEPS = tl.constexpr(64)
+
+
+@triton.jit
+def forward_row(
+    b,
+    N,
+    b_alpha,
+    emissions,
+    transitions,
+    steps,
+    moves,
+    shared_top,
+    floor,
+    alphas,
+    weights,
+    T,
+    S,
+    SHARED: tl.constexpr,
+    RESIDENT: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Fill alphas[N - 1, S] and weights[1:N, S] from the first alpha on.
+
+    Returns the last alpha, which is not stored, the log of what scaled them, and
+    whether all are safe. The position of a step is loaded two steps ahead and its
+    scores one step ahead, so that no load waits for arithmetic.
+    """
+    dtype = emissions.dtype.element_ty
+    o = tl.arange(0, BLOCK)
+    m = o < S
+    row = emissions + b * T * S
+    steps += b * T
+    tl.store(alphas + o, b_alpha, mask=states_if(N > 1, S, BLOCK))
+    t = tl.load(steps + 1, mask=N > 1, other=0)
+    b_next = tl.load(
+        row + t * S + o, mask=states_if(N > 1, S, BLOCK), other=float("-inf")
+    )  # [BLOCK]
+    t_next = tl.load(steps + 2, mask=N > 2, other=0)
+    if SHARED:
+        if RESIDENT:
+            b_move, top = all_moves(transitions, S, BLOCK)  # [BLOCK, BLOCK]
+        else:
+            top = tl.load(shared_top)
+    safe = N >= 0
+    log_scale = tl.full([], 0.0, tl.float64)
+    # the product of all c
+    m_c, e_c = tl.full([], 1.0, tl.float64), tl.full([], 0, tl.int64)
+    for n in range(1, N):
+        b_e = b_next
+        more = states_if(n + 1 < N, S, BLOCK)
+        b_next = tl.load(row + t_next * S + o, mask=more, other=float("-inf"))
+        scores = edge_scores(transitions, b, t, T, S, SHARED)
+        t = t_next
+        t_next = tl.load(steps + n + 2, mask=n + 2 < N, other=0)
+        if RESIDENT:
+            if not SHARED:
+                b_move, top = all_moves(scores, S, BLOCK)
+            b_into = tl.sum(b_alpha[:, None] * b_move, 0)
+        else:
+            if not SHARED:
+                top = largest(scores, S, BLOCK, ROWS)
+            tl.debug_barrier()
+            b_into = tl.zeros([BLOCK], dtype)
+            for first in range(0, S, ROWS):
+                i = first + tl.arange(0, ROWS)
+                b_a = tl.load(alphas + (n - 1) * S + i, mask=i < S, other=0.0)
+                b_tile = tile_moves(scores, moves, top, i, S, SHARED, BLOCK)
+                b_into += tl.sum(b_a[:, None] * b_tile, 0)
+        peak = finite(tl.max(b_e, 0))
+        b_weight = tl.exp(b_e - peak)
+        b_into *= b_weight
+        c = tl.sum(b_into, 0)
+        safe = safe & (c >= floor)
+        c = tl.where(c >= floor, c, 1.0)
+        b_alpha = b_into / c
+        tl.store(alphas + n * S + o, b_alpha, mask=more)
+        tl.store(weights + n * S + o, b_weight, mask=m)
+        log_scale += peak.to(tl.float64) + top.to(tl.float64)
+        m_c, e_c = scaled(m_c, e_c, c)
+    return b_alpha, log_scale + log_scaled(m_c, e_c), safe
 
 
 @triton.jit

@@ -1,0 +1,327 @@
+"""Sum-product on chains in log space and float64, whatever the range of the scores.
+
+Forward, with a mean that the recursion carries along, if one is wanted,
+
+    a_t(j)        = e_t(j) + log sum_i exp(a_{t-1}(i) + s(i, j)), less its own log sum
+    past_t(j)     = v_t(j) + sum_i P(i | j) (past_{t-1}(i) + v(i, j))
+    H_t(j)        = sum_i P(i | j) (H_{t-1}(i) - log P(i | j))
+
+with ``P(i | j) ~ exp(a_{t-1}(i) + s(i, j))``; and then, for t from the last step on,
+
+    b_{t-1}(i)    = log sum_j exp(s(i, j) + e_t(j) + b_t(j)), less its largest
+    nodes_t(j)    = exp(a_t(j) + b_t(j) - z_t),                        z_t so that
+    edges_t(i, j) = exp(a_{t-1}(i) + s(i, j) + e_t(j) + b_t(j) - z_t)  they sum to 1
+
+of which covariances with V, the sum of weights v over the parts that y uses, are
+
+    future_t(i)   = sum_j P(j | i) (v(i, j) + v_{t+1}(j) + future_{t+1}(j))
+    Cov(i, j)     = P(i, j) (past_{t-1}(i) + v(i, j) + v_t(j) + future_t(j) - E[V])
+    Cov(j)        = P(j) (past_t(j) + future_t(j) - E[V])
+
+Edges come last, a tile of moves at a time, so that sums over time stay in registers.
+
+It stands beside the scaled recursion for rows that this cannot do, and for what no
+training asks at every step: entropies, samples, second derivatives.
+"""
+
+import triton  # noqa: TID253
+import triton.language as tl  # noqa: TID253
+
+from smoothsp._kernels.chain.cuda.blocks import (
+    edge_scores,
+    finite,
+    load_tile,
+    log_pull,
+    log_push,
+    log_total,
+    row_edges,
+    states_if,
+)
+
+# What a forward pass carries beside the messages.
+NOTHING, PAST, ENTROPY = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
+
+
+@triton.jit
+def forward_row(
+    b,
+    N,
+    emissions,
+    transitions,
+    start,
+    steps,
+    v_nodes,
+    v_edges,
+    v_heads,
+    alphas,
+    means,
+    T,
+    S,
+    CARRIES: tl.constexpr,
+    SHARED: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Fill alphas[N, S] and, if it carries something, means[N, S]: past or H.
+
+    Of entropies two steps are kept in turn, in [2, S]. Past has the weights v. Returns
+    the last message, its mean, and the log of what scaled the messages.
+    """
+    o = tl.arange(0, BLOCK)
+    m = o < S
+    real = states_if(N > 0, S, BLOCK)
+    emissions += b * T * S
+    v_nodes += b * T * S
+    steps += b * T
+    t = tl.load(steps, mask=N > 0, other=0)
+    b_alpha = tl.load(start + o, mask=m, other=float("-inf")).to(tl.float64)  # [BLOCK]
+    b_alpha += tl.load(emissions + t * S + o, mask=real, other=float("-inf"))
+    log_scale = log_total(b_alpha)
+    b_alpha -= finite(log_scale)
+    b_mean = tl.zeros([BLOCK], tl.float64)
+    if CARRIES == PAST:
+        b_mean += tl.load(v_heads + b * S + o, mask=real, other=0.0)
+        b_mean += tl.load(v_nodes + t * S + o, mask=real, other=0.0)
+    tl.store(alphas + o, b_alpha, mask=real)
+    if CARRIES != NOTHING:
+        tl.store(means + o, b_mean, mask=real)
+    for n in range(1, N):
+        t = tl.load(steps + n)
+        scores = edge_scores(transitions, b, t, T, S, SHARED)
+        v = row_edges(v_edges, b, t, T, S, SHARED)
+        before, now = (n - 1) * S, n * S
+        if CARRIES == ENTROPY:
+            # in turn, so that no thread overwrites what another still reads
+            before, now = (n - 1) % 2 * S, n % 2 * S
+        tl.debug_barrier()
+        if CARRIES == NOTHING:
+            b_alpha = log_push(alphas + before, scores, S, BLOCK, ROWS)
+        else:
+            b_alpha, b_mean = _push(
+                alphas + before, means + before, scores, v, S, CARRIES, BLOCK, ROWS
+            )
+        b_alpha += tl.load(emissions + t * S + o, mask=m, other=float("-inf"))
+        norm = log_total(b_alpha)
+        log_scale += norm
+        b_alpha -= finite(norm)
+        tl.store(alphas + now + o, b_alpha, mask=m)
+        if CARRIES == PAST:
+            b_mean += tl.load(v_nodes + t * S + o, mask=m, other=0.0)
+        if CARRIES != NOTHING:
+            tl.store(means + now + o, b_mean, mask=m)
+    return b_alpha, b_mean, log_scale
+
+
+@triton.jit
+def _push(
+    alpha,
+    mean,
+    scores,
+    v,
+    S,
+    CARRIES: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Return ``log sum_i exp(alpha(i) + scores(i, j))``, and a mean: both [BLOCK].
+
+    That of ``past(i) + v(i, j)`` or of ``H(i) - log P(i | j)`` under P. The largest is
+    found in a pass of its own: both sums are scaled by it.
+    """
+    j = tl.arange(0, BLOCK)
+    b_peak = tl.full([BLOCK], float("-inf"), tl.float64)
+    for first in range(0, S, ROWS):
+        i = first + tl.arange(0, ROWS)
+        b_from = tl.load(alpha + i, mask=i < S, other=float("-inf"))
+        b_x = b_from[:, None] + load_tile(scores, i, S, BLOCK)  # [ROWS, BLOCK]
+        b_peak = tl.maximum(b_peak, tl.max(b_x, 0))
+    b_shift = finite(b_peak)
+    b_total = tl.zeros([BLOCK], tl.float64)
+    b_sum = tl.zeros([BLOCK], tl.float64)
+    for first in range(0, S, ROWS):
+        i = first + tl.arange(0, ROWS)
+        b_from = tl.load(alpha + i, mask=i < S, other=float("-inf"))
+        b_mean = tl.load(mean + i, mask=i < S, other=0.0)
+        b_x = b_from[:, None] + load_tile(scores, i, S, BLOCK) - b_shift[None, :]
+        b_weight = tl.exp(b_x)
+        b_total += tl.sum(b_weight, 0)
+        if CARRIES == PAST:
+            inside = (i[:, None] < S) & (j[None, :] < S)
+            b_v = tl.load(v + i[:, None] * S + j[None, :], mask=inside, other=0.0)
+            b_sum += tl.sum(b_weight * (b_mean[:, None] + b_v), 0)
+        else:
+            # log P is x less the log of the total, which is added once
+            b_sum += tl.sum(b_weight * (b_mean[:, None] - finite(b_x)), 0)
+    b_total = tl.where(b_peak > float("-inf"), b_total, 1.0)
+    b_mean = b_sum / b_total
+    if CARRIES == ENTROPY:
+        b_mean += tl.log(b_total)
+    return b_peak + tl.log(b_total), b_mean
+
+
+@triton.jit
+def forward_backward_row(
+    b,
+    N,
+    emissions,
+    transitions,
+    start,
+    end,
+    steps,
+    alphas,
+    pulls,
+    grown,
+    value,
+    nodes,
+    edges,
+    heads,
+    tails,
+    T,
+    S,
+    SHARED: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Fill row b, of N > 0 positions, in float64.
+
+    A row without a feasible output gets -inf and zero marginals. Scratch, in float64:
+    alphas[T, S], pulls[T, S] and grown[S].
+    """
+    b_alpha, b_mean, log_scale = forward_row(
+        b, N, emissions, transitions, start, steps, emissions, transitions, start,
+        alphas, alphas, T, S, NOTHING, SHARED, BLOCK, ROWS,
+    )  # fmt: skip
+    log_z = backward_row(
+        b, N, b_alpha, b_mean, emissions, transitions, end, steps,
+        emissions, transitions, end, alphas, alphas, pulls, pulls, grown,
+        nodes, edges, heads, tails, T, S, False, SHARED, BLOCK, ROWS,
+    )  # fmt: skip
+    tl.store(value + b, log_scale + log_z)
+
+
+@triton.jit
+def backward_row(
+    b,
+    N,
+    b_alpha,
+    b_past,
+    emissions,
+    transitions,
+    end,
+    steps,
+    v_nodes,
+    v_edges,
+    v_tails,
+    alphas,
+    pasts,
+    pulls,
+    gains,
+    spare,
+    nodes,
+    edges,
+    heads,
+    tails,
+    T,
+    S,
+    COVARIANCE: tl.constexpr,
+    SHARED: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Fill the marginals, or their covariances with V, from a forward pass.
+
+    Scratch: pulls[N, S], gains[N, S] and spare[2, S]; without covariances gains are not
+    needed, and spare is [1, S]. Returns the log of the sum of the last messages.
+    """
+    o = tl.arange(0, BLOCK)
+    m = o < S
+    real = states_if(N > 0, S, BLOCK)
+    emissions += b * T * S
+    nodes += b * T * S
+    v_nodes += b * T * S
+    steps += b * T
+    b_beta = tl.load(end + o, mask=m, other=float("-inf")).to(tl.float64)  # [BLOCK]
+    log_z = log_total(b_alpha + b_beta)
+    b_part = tl.exp(b_alpha + b_beta - finite(log_z))
+    if COVARIANCE:
+        b_future = tl.load(v_tails + b * S + o, mask=real, other=0.0).to(tl.float64)
+        mean = tl.sum(b_part * (b_past + b_future), 0)
+        b_part *= b_past + b_future - mean
+    t = tl.load(steps + N - 1, mask=N > 0, other=0)
+    tl.store(nodes + t * S + o, b_part, mask=real)
+    tl.store(tails + b * S + o, b_part, mask=m)
+    for n in range(N - 1, 0, -1):
+        t = tl.load(steps + n)
+        scores = edge_scores(transitions, b, t, T, S, SHARED)
+        b_pull = b_beta + tl.load(emissions + t * S + o, mask=m, other=float("-inf"))
+        if COVARIANCE:
+            b_gain = b_future + tl.load(v_nodes + t * S + o, mask=m, other=0.0)
+        tl.debug_barrier()
+        if COVARIANCE:
+            v = row_edges(v_edges, b, t, T, S, SHARED)
+            _pull(scores, v, b_pull, b_gain, spare, S, BLOCK, ROWS)
+        else:
+            log_pull(scores, b_pull, spare, S, BLOCK, ROWS)
+        tl.debug_barrier()
+        b_beta = tl.load(spare + o, mask=m, other=float("-inf"))
+        b_x = b_beta + tl.load(alphas + (n - 1) * S + o, mask=m, other=float("-inf"))
+        z = finite(log_total(b_x))
+        b_part = tl.exp(b_x - z)
+        tl.store(pulls + n * S + o, b_pull - z, mask=m)
+        if COVARIANCE:
+            b_future = tl.load(spare + S + o, mask=m, other=0.0)
+            b_past = tl.load(pasts + (n - 1) * S + o, mask=m, other=0.0)
+            b_part *= b_past + b_future - mean
+            tl.store(gains + n * S + o, b_gain - mean, mask=m)
+        before = tl.load(steps + n - 1)
+        tl.store(nodes + before * S + o, b_part, mask=m)
+        b_beta -= finite(tl.max(b_beta, 0))
+    tl.store(heads + b * S + o, b_part, mask=m)
+
+    tl.debug_barrier()
+    for first in range(0, S, ROWS):
+        i = first + tl.arange(0, ROWS)
+        cells = i[:, None] * S + o[None, :]
+        inside = (i[:, None] < S) & m[None, :]
+        b_sum = tl.zeros([ROWS, BLOCK], tl.float64)
+        for n in range(1, N):
+            t = tl.load(steps + n)
+            scores = edge_scores(transitions, b, t, T, S, SHARED)
+            b_from = tl.load(alphas + (n - 1) * S + i, mask=i < S, other=float("-inf"))
+            b_to = tl.load(pulls + n * S + o, mask=m, other=float("-inf"))
+            b_edge = load_tile(scores, i, S, BLOCK) + b_from[:, None] + b_to[None, :]
+            b_edge = tl.exp(b_edge)
+            if COVARIANCE:
+                b_from = tl.load(pasts + (n - 1) * S + i, mask=i < S, other=0.0)
+                b_to = tl.load(gains + n * S + o, mask=m, other=0.0)
+                v = row_edges(v_edges, b, t, T, S, SHARED)
+                b_v = tl.load(v + cells, mask=inside, other=0.0)
+                b_edge *= b_from[:, None] + b_v + b_to[None, :]
+            if SHARED:
+                b_sum += b_edge
+            else:
+                into = row_edges(edges, b, t, T, S, SHARED)
+                tl.store(into + cells, b_edge, mask=inside)
+        if SHARED:
+            tl.store(edges + b * S * S + cells, b_sum, mask=inside)
+    return log_z
+
+
+@triton.jit
+def _pull(scores, v, b_pull, b_gain, out, S, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+    """Write ``log sum_j exp(scores(i, j) + pull(j))``, and a mean, to out[2, S].
+
+    The mean is that of ``v(i, j) + gain(j)`` under the distribution of j given i.
+    """
+    j = tl.arange(0, BLOCK)
+    for first in range(0, S, ROWS):
+        i = first + tl.arange(0, ROWS)
+        inside = (i[:, None] < S) & (j[None, :] < S)
+        b_v = tl.load(v + i[:, None] * S + j[None, :], mask=inside, other=0.0)
+        b_x = load_tile(scores, i, S, BLOCK) + b_pull[None, :]  # [ROWS, BLOCK]
+        b_peak = tl.max(b_x, 1)
+        b_weight = tl.exp(b_x - finite(b_peak)[:, None])
+        b_total = tl.where(b_peak > float("-inf"), tl.sum(b_weight, 1), 1.0)
+        b_mean = tl.sum(b_weight * (b_v + b_gain[None, :]), 1) / b_total
+        tl.store(out + i, b_peak + tl.log(b_total), mask=i < S)
+        tl.store(out + S + i, b_mean, mask=i < S)
