@@ -16,6 +16,7 @@ from tests.truth.circuits.cases import draw
 
 KERNELS = "_kernels/circuits/cpu/"
 ENGINE = "oracles/_circuits/"
+RULES = "oracles/_questions/rules"
 # name: (file, line, what stands there instead); the line occurs at least once
 FAULTS = {
     "none": ("oracles/graphs/tree", "", ""),
@@ -197,19 +198,19 @@ FAULTS = {
     ),
     # derivatives
     "no factor of the row": (
-        ENGINE + "questions",
-        "found.append(compiled.scale_in_place(grad, x))",
+        ENGINE + "engine",
+        "found.append(compiled.scale_in_place(weights, x))",
         "found.append(x)",
     ),
     "shared scores of rows that weigh alike": (
-        ENGINE + "questions",
-        "found.append(compiled.add_weighted(grad, x))",
+        ENGINE + "engine",
+        "found.append(compiled.add_weighted(weights, x))",
         "found.append(x.sum(0))",
     ),
     "entropy with the wrong sign": (
-        ENGINE + "questions",
-        "moved = [x * by_row(-grad, x) for x in self._slope(ctx)]",
-        "moved = [x * by_row(grad, x) for x in self._slope(ctx)]",
+        RULES,
+        "return weighed(-grad, self._slope(ctx), self.engine.own, some), ()",
+        "return weighed(grad, self._slope(ctx), self.engine.own, some), ()",
     ),
 }
 KINDS = (
