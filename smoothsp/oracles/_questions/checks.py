@@ -255,7 +255,7 @@ def row_integers(
 ) -> list[int]:
     """``value`` as an integer of at least 0 for each row, of one or of ``(batch,)``.
 
-    Zeros while ``torch.compile`` traces.
+    None while ``torch.compile`` traces.
     """
     if isinstance(value, bool) or not isinstance(value, int | Tensor):
         raise TypeError(
@@ -264,8 +264,9 @@ def row_integers(
     if isinstance(value, Tensor):
         value = integers(name, value, device)
         shape(name, value, (batch,), "(batch,)")
-        if torch.compiler.is_compiling():
-            return [0] * batch
+    if torch.compiler.is_compiling():
+        return []
+    if isinstance(value, Tensor):
         found: list[int] = listed(value)
     else:
         found = [value] * batch

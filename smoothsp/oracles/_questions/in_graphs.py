@@ -147,10 +147,11 @@ def recorded(make: Callable[..., None]) -> Callable[..., None]:
     return __init__
 
 
-def asked(question: Any, name: str) -> Any:
+def asked(question: Any) -> Any:
     """Wrap a method or property: in a graph it is an op."""
     if isinstance(question, property):
-        return property(asked(question.fget, name), doc=question.__doc__)
+        return property(asked(question.fget))
+    name = question.__name__
 
     @functools.wraps(question)
     def ask(self: Any, *args: Any, **options: Any) -> Any:
@@ -165,14 +166,43 @@ def called(
     structure: Any,
     function: Callable[..., Any],
     args: Sequence[Any],
-    answer: Sequence[Answer],
-) -> list[Tensor]:
-    """``function(structure, *args)`` as an op, for what needs values.
+    *answers: Callable[[Any], Answer],
+    constant: bool = False,
+) -> Any:
+    """Result of ``function(structure, *args)``, which needs values: in a graph an op.
 
-    The first tensor of the answer has a gradient, in the potentials.
+    Parameters
+    ----------
+    structure, function, args
+        The function returns a tensor or a tuple of tensors, of which the first has a
+        gradient in the potentials.
+    answers
+        Functions of the structure to the dtype and shape of each tensor.
+    constant
+        Whether no tensor has a gradient.
     """
-    call = recipe(function, args, {})
-    return _ask(structure, _FUNCTION, [call.number], call.tensors, answer)
+    if not is_compiling() or not hasattr(structure, "_in_graph"):
+        return function(structure, *args)
+    call = recipe(function, args)
+    name = _CONSTANT if constant else _FUNCTION
+    expected = [answer(structure) for answer in answers]
+    found = _ask(structure, name, [call.number], call.tensors, expected)
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def parts_like(structure: Any) -> Answer:
+    """An answer of the shape of a cost."""
+    return FLOAT, list(structure._main.shape)
+
+
+def one_a_row(structure: Any) -> Answer:
+    """An answer of a number for each row."""
+    return FLOAT, _rows(structure)
+
+
+def flag_a_row(structure: Any) -> Answer:
+    """An answer of a bool for each row."""
+    return BOOL, _rows(structure)
 
 
 # Questions in a graph: the shapes of their answers ----------------------------------
@@ -256,7 +286,7 @@ def _sample(
     return _ask(structure, "sample", [n, int(replace)], [], answer)[0]
 
 
-_FUNCTION = "function"
+_FUNCTION, _CONSTANT = "function", "constant"
 _QUESTIONS: dict[str, Callable[..., Any]] = {
     "decode": _decode,
     "decode_topk": _decode_topk,
@@ -276,7 +306,7 @@ _QUESTIONS: dict[str, Callable[..., Any]] = {
 NAMES = tuple(_QUESTIONS)
 _NO_GRADIENT = (
     *("hamming", "label_counts", "lengths", "output_shapes", "sample"),
-    *("max_marginals", "log_count", "bound"),
+    *("max_marginals", "log_count", "bound", _CONSTANT),
 )
 
 
@@ -341,7 +371,7 @@ def _structure(
 
 
 def _call(structure: Any, name: str, options: Sizes, about: Sequence[Tensor]) -> Any:
-    if name == _FUNCTION:
+    if name in (_FUNCTION, _CONSTANT):
         return _called(options[0], about, structure)
     method = getattr(structure, name)
     if isinstance(method, Tensor):
@@ -367,7 +397,8 @@ def _answer(
     shapes: Sizes,
     kinds: Sizes,
 ) -> list[Tensor]:
-    with torch.no_grad():
+    # PyTorch calls an op with autograd switched off, for what is inside it, too
+    with torch._C._ForceDispatchKeyGuard(*_OUTSIDE), torch.no_grad():
         structure = _structure(number, tensors, rows, potentials)
         found = _call(structure, name, options, about)
     listed = list(found) if isinstance(found, tuple) else [found]
@@ -451,11 +482,11 @@ def _slope(
     some: Sizes,
 ) -> list[Tensor]:
     """Gradients of some of the potentials."""
-    # PyTorch calls an op with autograd switched off
     with torch._C._ForceDispatchKeyGuard(*_OUTSIDE), torch.enable_grad():
         free = [x.detach().requires_grad_(i in some) for i, x in enumerate(potentials)]
         structure = _structure(number, tensors, rows, free)
         value = _call(structure, name, options, about)
+        value = value[0] if isinstance(value, tuple) else value
         wanted = [free[i] for i in some]
         found = torch.autograd.grad(
             value, wanted, grad, allow_unused=True, materialize_grads=True

@@ -43,7 +43,7 @@ class Potentials(ReadOnly):
             setattr(cls, "__init__", in_graphs.recorded(vars(cls)["__init__"]))  # noqa: B010
         for name in in_graphs.NAMES:
             if name in vars(cls):
-                setattr(cls, name, in_graphs.asked(vars(cls)[name], name))
+                setattr(cls, name, in_graphs.asked(vars(cls)[name]))
 
     row_attributes: ClassVar[tuple[str, ...]] = ()
     output_description: ClassVar[str] = "an output of the structure"
@@ -148,6 +148,7 @@ class Potentials(ReadOnly):
         main = self._main
         return self._picked(checks.rows(rows, len(main), main.device))
 
+    @in_graphs.asked
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch label"]:
         """Number of times y uses each label, ``(batch, label)``."""
         labels, most = self._labels_of_one(y), self._num_labels

@@ -169,7 +169,7 @@ class BinaryGraph(SearchStructure):
         found = object.__new__(cls)
         edges = torch.cat(flat, 1)
         if is_compiling():
-            vars(found)["_recipe"] = in_graphs.recipe(cls.grid, (nodes, down, right))
+            vars(found)["_recipe"] = in_graphs.recipe(_grid, (cls, nodes, down, right))
             found._build(nodes, edges, ())
             return found
         try:
@@ -344,6 +344,10 @@ class BinaryGraph(SearchStructure):
         best = np.where(found[:, None], best, -np.inf)[..., None]
         other = np.arange(2) != labels[..., None]
         return np.where(other, best - lost[..., None], best)
+
+
+def _grid(kind: type[BinaryGraph], *args: Any) -> BinaryGraph:
+    return kind.grid(*args)
 
 
 def _lay_out(edges: Ints, nodes: int) -> Graph:
