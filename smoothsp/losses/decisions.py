@@ -14,9 +14,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from smoothsp.losses.module import Loss
-from smoothsp.losses.perturbed import Noise, check_noise, check_seed, draw_noise
+from smoothsp.losses.perturbed import (
+    Noise,
+    check_noise,
+    check_seed,
+    draw_noise,
+    seed_in_graph,
+    seeded,
+)
 from smoothsp.oracles import Structure
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions import checks, in_graphs
 from smoothsp.oracles._questions.parts import (
     first_potentials,
     parts_of,
@@ -70,12 +77,8 @@ class Interpolation(Loss):
 
     def forward(self, structure: Structure) -> Float[Tensor, "batch ..."]:
         """Return the parts of the best outputs, of the shape of a cost."""
-        return _decide(structure, self._gradient)
-
-    def _gradient(self, structure: Structure, parts: Tensor, grad: Tensor) -> Tensor:
-        moved = widened(structure)[0].augment(-self.strength * grad)
-        found = parts_of(moved, moved.decode()[1]).to(parts.dtype)
-        return (parts - found) / self.strength
+        given = (self.strength,)
+        return _in_graph(structure, _interpolated, given)
 
     def extra_repr(self) -> str:
         """Return the arguments that ``print`` shows."""
@@ -108,7 +111,7 @@ class NegativeIdentity(Loss):
 
     def forward(self, structure: Structure) -> Float[Tensor, "batch ..."]:
         """Return the parts of the best outputs, of the shape of a cost."""
-        return _decide(structure, lambda structure, parts, grad: grad)
+        return _in_graph(structure, _identity, ())
 
 
 class ImplicitMLE(Loss):
@@ -175,23 +178,8 @@ class ImplicitMLE(Loss):
 
     def forward(self, structure: Structure) -> Float[Tensor, "batch ..."]:
         """Return the mean of the parts of the best outputs, of the shape of a cost."""
-        scores = first_potentials(structure)
-        generator = None
-        if self.seed is not None:
-            generator = torch.Generator(scores.device).manual_seed(self.seed)
-        noise, _ = draw_noise(scores, self.samples, self.noise, generator, self.kappa)
-        cost = self.sigma * noise.flatten(0, 1)
-
-        def mean(structure: Structure) -> Tensor:
-            wide, _ = widened(repeated(structure, self.samples))
-            parts = parts_of(wide, wide.augment(cost).decode()[1])
-            return parts.reshape(noise.shape).to(noise.dtype).mean(1)
-
-        def gradient(structure: Structure, parts: Tensor, grad: Tensor) -> Tensor:
-            moved = widened(structure)[0].augment(-self.strength * grad)
-            return (parts - mean(moved)) / self.strength
-
-        return _decide(structure, gradient, mean)
+        given = self.samples, self.strength, self.sigma, self.noise, self.kappa
+        return _in_graph(structure, _implicit, (seed_in_graph(self.seed), *given))
 
     def extra_repr(self) -> str:
         """Return the arguments that ``print`` shows."""
@@ -199,6 +187,51 @@ class ImplicitMLE(Loss):
             f"samples={self.samples}, strength={self.strength}, sigma={self.sigma}, "
             f"noise={self.noise!r}"
         )
+
+
+def _in_graph(
+    structure: Structure, layer: Callable[..., Tensor], given: tuple[Any, ...]
+) -> Tensor:
+    found: Tensor = in_graphs.called(structure, layer, given, in_graphs.parts_like)
+    return found
+
+
+def _interpolated(structure: Structure, strength: float) -> Tensor:
+    def gradient(structure: Structure, parts: Tensor, grad: Tensor) -> Tensor:
+        moved = widened(structure)[0].augment(-strength * grad)
+        found = parts_of(moved, moved.decode()[1]).to(parts.dtype)
+        return (parts - found) / strength
+
+    return _decide(structure, gradient)
+
+
+def _identity(structure: Structure) -> Tensor:
+    return _decide(structure, lambda structure, parts, grad: grad)
+
+
+def _implicit(
+    structure: Structure,
+    seed: int | Tensor | None,
+    samples: int,
+    strength: float,
+    sigma: float,
+    noise: Noise | Literal["sum_of_gamma"],
+    kappa: int,
+) -> Tensor:
+    scores = first_potentials(structure)
+    drawn, _ = draw_noise(scores, samples, noise, seeded(scores.device, seed), kappa)
+    cost = sigma * drawn.flatten(0, 1)
+
+    def mean(structure: Structure) -> Tensor:
+        wide, _ = widened(repeated(structure, samples))
+        parts = parts_of(wide, wide.augment(cost).decode()[1])
+        return parts.reshape(drawn.shape).to(drawn.dtype).mean(1)
+
+    def gradient(structure: Structure, parts: Tensor, grad: Tensor) -> Tensor:
+        moved = widened(structure)[0].augment(-strength * grad)
+        return (parts - mean(moved)) / strength
+
+    return _decide(structure, gradient, mean)
 
 
 def _decide(

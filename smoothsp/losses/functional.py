@@ -28,11 +28,15 @@ from smoothsp.oracles import (
     SumStructure,
     TopKStructure,
 )
-from smoothsp.oracles._questions import checks, exact
+from smoothsp.oracles._questions import checks, exact, in_graphs
 from smoothsp.oracles._questions.exact import Exact, at_zero
 from smoothsp.oracles._questions.numbers import LIMIT
 from smoothsp.oracles._questions.parts import widened
-from smoothsp.oracles._questions.registration import is_eager, is_eager_tensor
+from smoothsp.oracles._questions.registration import (
+    is_compiling,
+    is_eager,
+    is_eager_tensor,
+)
 
 Cost = Literal["hamming"] | Tensor | None
 
@@ -434,6 +438,11 @@ def _l2_until_exact(
             'smoothing: L2(mu, k="exact") needs values, which torch.func does not '
             "provide; pass a number for k"
         )
+    if is_compiling():
+        row = in_graphs.one_a_row
+        answers = row, row, in_graphs.flag_a_row
+        found = in_graphs.called(structure, _l2_of_rows, (mu, max_k), *answers)
+        return found[0], Exact(found[1]), found[2]
     k = min(2, max_k)
     value, top, done = _l2_over_best(structure, mu, k)
     while k < max_k and not bool(done.all()):
@@ -443,6 +452,11 @@ def _l2_until_exact(
         value = value.index_copy(0, rows, again)
         done = done.index_copy(0, rows, done_again)
     return value, top, done
+
+
+def _l2_of_rows(structure: Any, mu: float, max_k: int) -> tuple[Tensor, Tensor, Tensor]:
+    value, top, done = _l2_until_exact(structure, mu, max_k)
+    return value, top.value, done
 
 
 def check_smoothing(smoothing: Smoothing) -> Smoothing:

@@ -10,7 +10,7 @@ from smoothsp.losses.functional import gold_score
 from smoothsp.losses.module import Loss
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import Structure
-from smoothsp.oracles._questions import checks, exact
+from smoothsp.oracles._questions import checks, exact, in_graphs
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.parts import (
     first_potentials,
@@ -21,6 +21,7 @@ from smoothsp.oracles._questions.parts import (
     widened,
 )
 from smoothsp.oracles._questions.read_only import ReadOnly
+from smoothsp.oracles._questions.registration import is_compiling
 
 Noise = Literal["normal", "gumbel"]
 # The mean of a Gumbel variable.
@@ -266,25 +267,47 @@ class PerturbedLoss(Loss):
     ) -> Tensor:
         """Return the loss of gold outputs y, with optional weights ``(batch,)``."""
         every = row_weights(structure, y, weight, None, self.reduction)
-        generator = None
-        if self.seed is not None:
-            device = structure.lengths.device
-            generator = torch.Generator(device).manual_seed(self.seed)
-        gold = gold_score(widened(structure)[0], y)
-        perturbed = Perturbed(
-            structure,
-            self.samples,
-            self.sigma,
-            self.noise,
-            generator,
-            self.multiplicative,
-        )
-        losses = perturbed._above(gold)
+        seed = seed_in_graph(self.seed)
+        given = y, seed, self.samples, self.sigma, self.noise, self.multiplicative
+        losses = in_graphs.called(structure, _losses, given, in_graphs.one_a_row)
         return reduce(losses, every, self.reduction)
 
     def extra_repr(self) -> str:
         """Return the arguments that ``print`` shows."""
         return f"samples={self.samples}, sigma={self.sigma}, noise={self.noise!r}"
+
+
+def _losses(
+    structure: Structure,
+    y: Tensor,
+    seed: int | Tensor | None,
+    samples: int,
+    sigma: float,
+    noise: Noise,
+    multiplicative: bool,
+) -> Tensor:
+    gold = gold_score(widened(structure)[0], y)
+    device = structure.lengths.device
+    generator = seeded(device, seed)
+    perturbed = Perturbed(structure, samples, sigma, noise, generator, multiplicative)
+    return perturbed._above(gold)
+
+
+def seeded(device: torch.device, seed: int | Tensor | None) -> torch.Generator | None:
+    """A generator with this seed, or None for that of PyTorch."""
+    if seed is None:
+        return None
+    return torch.Generator(device).manual_seed(int(seed))
+
+
+def seed_in_graph(seed: int | None) -> int | Tensor | None:
+    """The seed, or in a graph one drawn in place of None.
+
+    There the noise is drawn again for a gradient.
+    """
+    if seed is None and is_compiling():
+        return torch.randint(2**63 - 1, (), device="cpu")
+    return seed
 
 
 def draw_noise(

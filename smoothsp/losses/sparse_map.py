@@ -6,7 +6,7 @@ from smoothsp.losses.functional import Cost, check_cost, gold_score, with_cost
 from smoothsp.losses.module import Loss
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import SparseMAP, Structure
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions import checks, in_graphs
 from smoothsp.oracles._questions.parts import parts_of, widened
 from smoothsp.oracles.sparse_map import check_settings
 
@@ -72,18 +72,30 @@ class SparseMAPLoss(Loss):
     ) -> Tensor:
         """Return the loss of gold outputs y, with optional weights ``(batch,)``."""
         every = row_weights(structure, y, weight, None, self.reduction)
-        structure, narrow = widened(structure)
-        gold = gold_score(structure, y)
-        squares = parts_of(structure, y).flatten(1).square().sum(1)
-        raised = with_cost(structure, y, self.cost, self.cost_scale)
-        sparse = SparseMAP(raised, strength=self.strength, max_outputs=self.max_outputs)
-        losses = sparse._above(gold) + sparse.strength / 2 * squares
-        # what rounding left below the bound 0; the gradient stays
-        if not isinstance(self.cost, Tensor):
-            losses = losses + (-losses.detach()).clamp(min=0)
-        losses = losses.float() if narrow else losses
+        given = y, self.strength, self.max_outputs, self.cost, self.cost_scale
+        losses = in_graphs.called(structure, _losses, given, in_graphs.one_a_row)
         return reduce(losses, every, self.reduction)
 
     def extra_repr(self) -> str:
         """Return the arguments that ``print`` shows."""
         return f"strength={self.strength}, reduction={self.reduction!r}"
+
+
+def _losses(
+    structure: Structure,
+    y: Tensor,
+    strength: float,
+    max_outputs: int,
+    cost: Cost,
+    cost_scale: float,
+) -> Tensor:
+    structure, narrow = widened(structure)
+    gold = gold_score(structure, y)
+    squares = parts_of(structure, y).flatten(1).square().sum(1)
+    raised = with_cost(structure, y, cost, cost_scale)
+    sparse = SparseMAP(raised, strength=strength, max_outputs=max_outputs)
+    losses = sparse._above(gold) + sparse.strength / 2 * squares
+    # what rounding left below the bound 0; the gradient stays
+    if not isinstance(cost, Tensor):
+        losses = losses + (-losses.detach()).clamp(min=0)
+    return losses.float() if narrow else losses

@@ -259,9 +259,9 @@ def _gap(name: str, value: Tensor | float | None, match: Tensor, *items: int) ->
     size = len(match), *items
     if value is None:
         return match.new_zeros(size)
-    if isinstance(value, bool | np.bool_):
+    if isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name}: expected a number or a tensor, got {value}")
-    if isinstance(value, np.integer | np.floating):
+    if isinstance(value, (np.integer, np.floating)):
         value = float(value)
     if isinstance(value, int | float):
         # an int may be larger than any float; NaN stays

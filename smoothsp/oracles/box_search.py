@@ -71,6 +71,7 @@ class BoxSearch(SearchStructure):
     _gold: Tensor
     _weight: Tensor
     row_attributes = ("_gold", "_weight")
+    _computed = row_attributes
     _num_labels = 1
     # a cost is that of a box, by what it has in common with the true one
     _cost_adds = False

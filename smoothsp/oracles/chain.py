@@ -1,6 +1,6 @@
 """First-order chains over label sequences."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,7 +16,7 @@ from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.parts import widened
 from smoothsp.oracles._questions.positions import Positions
 from smoothsp.oracles._questions.read_only import put
-from smoothsp.oracles._questions.registration import is_eager
+from smoothsp.oracles._questions.registration import is_compiling, is_eager
 from smoothsp.oracles._questions.structure import Named
 from smoothsp.oracles.protocols import Summed
 from smoothsp.oracles.semi_markov import SemiMarkov
@@ -101,7 +101,7 @@ class Chain(Distribution, Summed):
         return self._buffers.potentials[0]
 
     _main_name = "emissions"
-    _has_finer_ops = True
+    _is_traced = True
 
     def _with_main(self, main: Tensor) -> "Chain":
         _, transitions, start, end = self._buffers.potentials
@@ -116,7 +116,14 @@ class Chain(Distribution, Summed):
         emissions, transitions, start, end = self._buffers.potentials
         moves = transitions if transitions.dim() == 2 else transitions[rows]
         positions = self._buffers.positions.select(rows)
-        return self._of((emissions[rows], moves, start, end), positions)
+        picked = self._of((emissions[rows], moves, start, end), positions)
+        if is_compiling():
+            vars(picked)["_recipe"] = vars(self)["_recipe"].select(rows)
+        return picked
+
+    def _with(self, held: Sequence[Tensor]) -> "Chain":
+        emissions, transitions, start, end = held
+        return self._of((emissions, transitions, start, end))
 
     def _by_name(self) -> Named:
         return dict(zip(NAMES, self._buffers.potentials, strict=True))

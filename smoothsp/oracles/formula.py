@@ -14,10 +14,12 @@ from smoothsp.oracles._logic.clauses import compile_clauses
 from smoothsp.oracles._logic.compiled import read_nnf, read_sdd
 from smoothsp.oracles._logic.sentence import MOST_VARIABLES, Sentence
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.in_graphs import Argument
 from smoothsp.oracles._questions.read_only import ReadOnly
+from smoothsp.oracles._questions.registration import is_compiling
 
 
-class Formula(ReadOnly):
+class Formula(ReadOnly, Argument):
     """A propositional formula, compiled once for many batches of scores.
 
     Create one with ``from_clauses``, ``from_sdd`` or ``from_nnf``. Variables are
@@ -246,6 +248,7 @@ class Models(CircuitStructure):
     """
 
     scores: Tensor
+    _num_labels = 2
     output_description = "a model of the formula, 0 or 1 for each variable"
 
     def __init__(self, scores: Tensor, formula: Formula) -> None:
@@ -261,7 +264,7 @@ class Models(CircuitStructure):
         super().__init__(
             built,
             {"scores": scores},
-            roots=int(built.roots[0]),
+            roots=0 if is_compiling() else int(built.roots[0]),
             lengths=V,
             shape=(V,),
         )

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothsp._kernels.threads.ranges import run_all
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions import checks, in_graphs
 from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.registration import is_eager
+from smoothsp.oracles._questions.registration import is_compiling, is_eager
 from smoothsp.oracles._questions.structure import Structure
 
 Floats = NDArray[np.float64]
@@ -114,16 +114,25 @@ class IntegerProgram(Structure):
         time_limit: float | None = None,
     ) -> None:
         _highs()
-        if not is_eager():
+        if not (is_eager() or is_compiling()):
             raise TypeError(
-                "scores: IntegerProgram needs values, which torch.compile and "
-                "torch.func do not provide; call it outside of them"
+                "scores: IntegerProgram needs values, which torch.func does not "
+                "provide; call it outside"
             )
         scores = checks.potentials("scores", scores)
         self._record_versions({"scores": scores})
         if scores.dim() != 2:
             raise ValueError(f"scores: expected (batch, N), got {tuple(scores.shape)}")
         B, N = scores.shape
+        if is_compiling():
+            if not isinstance(integer, bool):
+                raise TypeError(
+                    "integer: expected True or False inside torch.compile, got "
+                    f"{type(integer).__name__}"
+                )
+            self._kind_of_output = in_graphs.INT if integer else in_graphs.FLOAT
+            self._hold({"scores": scores})
+            return
         rows = _constraint_rows(constraints, B, N)
         bounds = _pair("lower", "upper", lower, upper, B, N)
         self._integer = _integers(integer, N)

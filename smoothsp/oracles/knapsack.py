@@ -8,6 +8,7 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.registration import is_compiling
 
 # Elements times weights that a circuit may have: 80 bytes each while it is built.
 _MOST = 4_000_000
@@ -87,6 +88,10 @@ class Knapsack(CircuitStructure):
         size = (
             N if lengths is None else checks.row_lengths(lengths, B, N, scores.device)
         )
+        if is_compiling():
+            built = topology(_filled, (0,) * N, 0)
+            super().__init__(built, {"scores": scores}, roots=0, lengths=N, shape=(N,))
+            return
         unit = max(math.gcd(*each), 1)
         each = [weight // unit for weight in each]
         total = sum(each)

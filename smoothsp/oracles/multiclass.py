@@ -48,6 +48,7 @@ class Multiclass(Distribution):
     mask: Tensor
     row_attributes = ("mask",)
     _masked = False
+    _is_traced = True
 
     def __init__(self, scores: Tensor, mask: Tensor | None = None) -> None:
         scores = checks.potentials("scores", scores)

@@ -14,6 +14,7 @@ from smoothsp.oracles._partition import bmmf
 from smoothsp.oracles._questions import checks, exact, numbers
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.exact import Exact
+from smoothsp.oracles._questions.registration import is_compiling
 from smoothsp.oracles._searches.structure import SearchStructure
 
 Floats = NDArray[np.float64]
@@ -124,6 +125,9 @@ class PictorialStructure(SearchStructure):
                 "anchors: expected numbers below 2^40 (1.1e12) in size, got others"
             )
         self.anchors = _of_each_row("anchors", anchors, (B, P, 2))
+        if is_compiling():
+            super().__init__({"parts": parts, "deformation": deformation}, (P, 2))
+            return
         # of constants, also where a transform is under way
         with torch._C._DisableFuncTorch():
             parents = checks.integers("parents", parents, parts.device)

@@ -67,6 +67,7 @@ class PlackettLuce(Potentials):
 
     scores: Tensor
     places: int
+    _is_traced = True
 
     def __init__(self, scores: Tensor, places: int | None = None) -> None:
         scores = checks.potentials("scores", scores)

@@ -10,10 +10,11 @@ from smoothsp.oracles._circuits import Circuit, Items, topology
 from smoothsp.oracles._circuits.masked_sequences import MaskedSequences
 from smoothsp.oracles._logic.regular import Automaton, automaton
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.in_graphs import Argument
 from smoothsp.oracles._questions.read_only import ReadOnly
 
 
-class RegularLanguage(ReadOnly):
+class RegularLanguage(ReadOnly, Argument):
     """A regular language over labels, called on the scores of any batch of chains.
 
     Made by ``smoothsp.constraints.regular(labels, pattern)``.
@@ -162,6 +163,10 @@ class RegularChain(MaskedSequences):
             lengths=size,
             shape=(T,),
         )
+
+    @property
+    def _num_labels(self) -> int:
+        return self.emissions.shape[2]
 
     def leaves(self) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Emissions of real positions first, then transitions and ends."""

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.registration import is_compiling
 
 
 class Subset(CircuitStructure):
@@ -79,6 +80,10 @@ class Subset(CircuitStructure):
         most = N if at_most is None else at_most
         low = checks.row_integers("at_least", at_least, B, scores.device)
         high = checks.row_integers("at_most", most, B, scores.device)
+        if is_compiling():
+            built = topology(_counted, N, ())
+            super().__init__(built, {"scores": scores}, roots=0, lengths=N, shape=(N,))
+            return
         for b, n in enumerate(
             checks.listed(size) if isinstance(size, Tensor) else [size] * B
         ):

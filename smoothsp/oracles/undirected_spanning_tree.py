@@ -13,6 +13,7 @@ from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array, constant
 from smoothsp.oracles._questions.exact import Exact
+from smoothsp.oracles._questions.registration import is_compiling
 from smoothsp.oracles._searches.chosen_edges import ChosenEdges, edges_and_index
 from smoothsp.oracles._searches.trees import Trees
 from smoothsp.oracles.labelled_spanning_tree import LabelledSpanningTree
@@ -82,6 +83,9 @@ class UndirectedSpanningTree(ChosenEdges, Trees):
     def __init__(self, edges: Tensor, index: Tensor) -> None:
         edges, index = edges_and_index("edges", edges, index)
         B, E = edges.shape
+        if is_compiling():
+            super().__init__({"edges": edges}, (E,))
+            return
         given: NDArray[np.int64] = constant("index", index)
         rows = given.shape[0] if given.ndim == 3 else 1
         nodes, table = _laid_out(given.tobytes(), rows, E)

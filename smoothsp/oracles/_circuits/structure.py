@@ -11,7 +11,7 @@ from torch import Tensor
 from smoothsp.oracles._circuits import compiled
 from smoothsp.oracles._circuits.engine import CircuitEngine
 from smoothsp.oracles._circuits.query import Leaves, Query
-from smoothsp.oracles._circuits.topology import Topology
+from smoothsp.oracles._circuits.topology import Sizes, Topology
 from smoothsp.oracles._circuits.validation import (
     find_missing,
     labels_read,
@@ -21,6 +21,7 @@ from smoothsp.oracles._questions import checks, rules
 from smoothsp.oracles._questions.distribution import Distribution
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.registration import (
+    is_compiling,
     is_dense_cpu,
     is_eager,
     is_eager_tensor,
@@ -111,6 +112,8 @@ class CircuitStructure(Distribution):
     shape: tuple[int, ...]
     _lengths: Tensor | int
     _query: Query
+    # in place of the query in a graph of torch.compile
+    _topology: Sizes
     # Outputs that were last shown to exist, as ``_proved`` keeps them.
     _proven: tuple[Tensor, Tensor, Tensor] | None = None
     # Whether the potentials are known to be as many leaves as the circuit has.
@@ -142,8 +145,8 @@ class CircuitStructure(Distribution):
             potentials, shared = _checked(potentials, shared)
         self._hold(dict(potentials), dict(shared))
         self._record_versions({**potentials, **shared})
-        if torch.compiler.is_compiling():
-            self.__dict__.update(_topology=topology, _lengths=lengths, shape=shape)
+        if is_compiling():
+            self.__dict__.update(_topology=topology, shape=shape)
             return
         B, device = len(self._main), self._main.device
         if not trusted and isinstance(lengths, Tensor):
@@ -166,6 +169,8 @@ class CircuitStructure(Distribution):
 
     def _picked(self: Self, rows: Tensor) -> Self:
         other = super()._picked(rows)
+        if is_compiling():
+            return other
         query, lengths = self._query.select(rows.cpu()), self.lengths[rows]
         other.__dict__.update(_query=query, _lengths=lengths, _proven=None)
         return other
@@ -381,6 +386,8 @@ class CircuitStructure(Distribution):
 
     @property
     def _num_labels(self) -> int:
+        if is_compiling():
+            return self._topology.values
         return self._query.topology.leaf_of.shape[1]
 
     @property

@@ -187,7 +187,7 @@ class Sizes:
 
 @torch._dynamo.assume_constant_result
 def _values(build: Builder, *sizes: Hashable) -> int:
-    return topology(build, *sizes).leaf_of.shape[1]
+    return _cached(build, *sizes).leaf_of.shape[1]
 
 
 def topology(build: Builder, *sizes: Hashable) -> Topology:
@@ -202,6 +202,10 @@ def topology(build: Builder, *sizes: Hashable) -> Topology:
     """
     if torch.compiler.is_compiling():
         return Sizes(build, sizes)  # type: ignore[return-value]
+    return _cached(build, *sizes)
+
+
+def _cached(build: Builder, *sizes: Hashable) -> Topology:
     key = (build, *sizes)
     with _lock:
         found = _built.get(key)

@@ -253,7 +253,10 @@ def row_lengths(
 def row_integers(
     name: str, value: object, batch: int, device: torch.device
 ) -> list[int]:
-    """``value`` as an integer of at least 0 for each row, of one or of ``(batch,)``."""
+    """``value`` as an integer of at least 0 for each row, of one or of ``(batch,)``.
+
+    None while ``torch.compile`` traces.
+    """
     if isinstance(value, bool) or not isinstance(value, int | Tensor):
         raise TypeError(
             f"{name}: expected an int or a tensor (batch,), got {type(value).__name__}"
@@ -261,6 +264,9 @@ def row_integers(
     if isinstance(value, Tensor):
         value = integers(name, value, device)
         shape(name, value, (batch,), "(batch,)")
+    if torch.compiler.is_compiling():
+        return []
+    if isinstance(value, Tensor):
         found: list[int] = listed(value)
     else:
         found = [value] * batch

@@ -3,26 +3,34 @@
 A graph holds no structure. It keeps what a structure was made of: its class, its
 arguments, and its potentials. The op makes the structure again when the graph runs, and
 asks it; so all that is true of a structure holds in a graph, the checks of values too.
+While a graph is traced, constructors compute potentials and shapes only.
 Chains have finer ops, ``question.ask``.
 """
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-is_compiling = torch.compiler.is_compiling
+from smoothsp.oracles._questions.registration import is_compiling
+
 # What PyTorch includes and excludes in calls outside of all ops.
 _OUTSIDE = (
     torch._C._dispatch_tls_local_include_set(),
     torch._C._dispatch_tls_local_exclude_set(),
 )
-# Of an answer: the dtype of the potentials, int64 or bool.
-_FLOAT, _INT, _BOOL = range(3)
 Sizes = list[int]
+# Of an answer: the dtype of the potentials, int64 or bool, and its shape.
+FLOAT, INT, BOOL = range(3)
+Answer = tuple[int, Sizes]
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+# What a graph keeps of a structure --------------------------------------------------
 
 
 class Recipe(NamedTuple):
@@ -31,80 +39,173 @@ class Recipe(NamedTuple):
     Attributes
     ----------
     number
-        Of its class, and of arguments that are no tensors.
+        Of the call that made it, ``_calls``.
     tensors
-        The other arguments.
+        Those among the arguments.
     rows
-        Which of their rows the structure has, if not all.
+        Which rows of the result the structure has; all if empty.
     """
 
     number: int
     tensors: tuple[Tensor, ...]
-    rows: Tensor | None = None
+    rows: tuple[Tensor, ...] = ()
+
+    def select(self, rows: Tensor) -> "Recipe":
+        """The recipe of some of the rows."""
+        picked = self.rows[0][rows] if self.rows else rows
+        return Recipe(self.number, self.tensors, (picked,))
 
 
-# Classes and arguments by number: names, and values of what is no tensor.
-_TENSOR = "tensor"
-Layout = tuple[tuple[str, Any], ...]
-_recipes: list[tuple[type, int, Layout]] = []
+class Argument:
+    """An immutable argument of constructors that a graph keeps as an object."""
+
+    @torch._dynamo.assume_constant_result
+    def _number(self) -> int:
+        if not any(x is self for x in _objects):
+            _objects.append(self)
+        return next(i for i, x in enumerate(_objects) if x is self)
+
+
+# A function, how many of its arguments have no name, and all arguments by name. An
+# argument is the name of a kind, and a value of this kind.
+Kept = tuple[str, Any]
+Call = tuple[Callable[..., Any], int, tuple[tuple[str, Kept], ...]]
+# What numbers in graphs stand for.
+_calls: list[Call] = []
+_objects: list[Argument] = []
 
 
 @torch._dynamo.assume_constant_result
-def _number_of(kind: type, positional: int, layout: Layout) -> int:
-    """The number of a class with such arguments, the first ones without names."""
-    entry = kind, positional, layout
-    if entry not in _recipes:
-        _recipes.append(entry)
-    return _recipes.index(entry)
+def _number_of(
+    function: Callable[..., Any], unnamed: int, arguments: tuple[Any, ...]
+) -> int:
+    entry = function, unnamed, arguments
+    if entry not in _calls:
+        _calls.append(entry)
+    return _calls.index(entry)
+
+
+def recipe(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> Recipe:
+    """The recipe of what ``function(*args, **options)`` returns."""
+    tensors: list[Tensor] = []
+    arguments = []
+    for name, x in (*((str(i), x) for i, x in enumerate(args)), *options.items()):
+        arguments.append((name, _kept(x, tensors)))
+    return Recipe(_number_of(function, len(args), tuple(arguments)), tuple(tensors))
+
+
+def _kept(x: Any, tensors: list[Tensor]) -> Kept:
+    if isinstance(x, Tensor):
+        tensors.append(x.detach())
+        return "tensor", None
+    if isinstance(x, tuple | list):
+        return "tuple", tuple(_kept(y, tensors) for y in x)
+    if isinstance(x, Argument):
+        # Dynamo then takes the graph for this object only
+        id(x)
+        return "object", x._number()
+    if isinstance(x, bool) or not isinstance(x, int):
+        return "constant", x
+    # a size that a compiler leaves open is one number from here on
+    return "constant", operator.index(x)
+
+
+def _value(kept: Kept, given: Iterator[Tensor]) -> Any:
+    kind, x = kept
+    if kind == "tensor":
+        return next(given)
+    if kind == "tuple":
+        return tuple(_value(y, given) for y in x)
+    return _objects[x] if kind == "object" else x
+
+
+def _called(number: int, tensors: Sequence[Tensor], *first: Any) -> Any:
+    """Result of a call, with further first arguments."""
+    function, unnamed, arguments = _calls[number]
+    given = iter(tensors)
+    values = [(name, _value(kept, given)) for name, kept in arguments]
+    args = [x for _, x in values[:unnamed]]
+    return function(*first, *args, **dict(values[unnamed:]))
+
+
+# Constructors and questions ---------------------------------------------------------
 
 
 def recorded(make: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a constructor: in a graph the structure keeps what it is made of."""
+    """Wrap a constructor: in a graph the structure keeps its recipe."""
 
     @functools.wraps(make)
     def __init__(self: Any, *args: Any, **options: Any) -> None:
         if is_compiling() and "_recipe" not in self.__dict__:
-            self.__dict__["_recipe"] = _recipe(type(self), args, options)
+            self.__dict__["_recipe"] = recipe(type(self), args, options)
         make(self, *args, **options)
 
     return __init__
 
 
-def _recipe(kind: type, args: tuple[Any, ...], options: dict[str, Any]) -> Recipe:
-    layout, tensors = [], []
-    for name, x in (*((str(i), x) for i, x in enumerate(args)), *options.items()):
-        if isinstance(x, Tensor):
-            layout.append((name, _TENSOR))
-            tensors.append(x.detach())
-        else:
-            layout.append((name, _constant(x)))
-    return Recipe(_number_of(kind, len(args), tuple(layout)), tuple(tensors))
-
-
-def _constant(x: Any) -> Any:
-    """A value that a graph may keep."""
-    if isinstance(x, bool) or x is None:
-        return x
-    if isinstance(x, int):
-        return operator.index(x)
-    if isinstance(x, list | tuple):
-        return tuple(_constant(y) for y in x)
-    return x
-
-
-def asked(question: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Wrap a question: in a graph it is an op."""
+def asked(question: Any) -> Any:
+    """Wrap a method or property: in a graph it is an op."""
+    if isinstance(question, property):
+        return property(asked(question.fget))
+    name = question.__name__
 
     @functools.wraps(question)
     def ask(self: Any, *args: Any, **options: Any) -> Any:
-        if is_compiling() and not self._has_finer_ops:
+        if is_compiling() and not self._is_traced:
             return _QUESTIONS[name](self, *args, **options)
         return question(self, *args, **options)
 
     return ask
 
 
-# Questions in a graph: the shapes of their answers --------------------------------
+def called(
+    structure: Any,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    *answers: Callable[[Any], Answer],
+    constant: bool = False,
+) -> Any:
+    """Result of ``function(structure, *args)``, which needs values: in a graph an op.
+
+    Parameters
+    ----------
+    structure, function, args
+        The function returns a tensor or a tuple of tensors, of which the first has a
+        gradient in the potentials.
+    answers
+        Functions of the structure to the dtype and shape of each tensor.
+    constant
+        Whether no tensor has a gradient.
+    """
+    if not is_compiling() or not hasattr(structure, "_in_graph"):
+        return function(structure, *args)
+    call = recipe(function, args)
+    name = _CONSTANT if constant else _FUNCTION
+    expected = [answer(structure) for answer in answers]
+    found = _ask(structure, name, [call.number], call.tensors, expected)
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def parts_like(structure: Any) -> Answer:
+    """An answer of the shape of a cost."""
+    return FLOAT, list(structure._main.shape)
+
+
+def one_a_row(structure: Any) -> Answer:
+    """An answer of a number for each row."""
+    return FLOAT, _rows(structure)
+
+
+def flag_a_row(structure: Any) -> Answer:
+    """An answer of a bool for each row."""
+    return BOOL, _rows(structure)
+
+
+# Questions in a graph: the shapes of their answers ----------------------------------
 
 
 def _of_outputs(name: str) -> Callable[[Any, Tensor], Tensor]:
@@ -112,58 +213,65 @@ def _of_outputs(name: str) -> Callable[[Any, Tensor], Tensor]:
         rows = _rows(structure)
         many = y.dim() > 1 + len(structure.shape)
         shape = [*rows, y.shape[1]] if many else rows
-        return _ask(structure, name, [], [y], [(_FLOAT, shape)])[0]
+        return _ask(structure, name, [], [y], [(FLOAT, shape)])[0]
 
     return ask
 
 
 def _of_rows(name: str) -> Callable[..., Tensor]:
     def ask(structure: Any, *about: Tensor) -> Tensor:
-        answer = [(_FLOAT, _rows(structure))]
-        return _ask(structure, name, [], list(about), answer)[0]
+        return _ask(structure, name, [], about, [(FLOAT, _rows(structure))])[0]
 
     return ask
 
 
 def _decode(structure: Any) -> tuple[Tensor, Tensor]:
     rows = _rows(structure)
-    answer = [(_FLOAT, rows), (_INT, [*rows, *structure.shape])]
+    answer = [(FLOAT, rows), (structure._kind_of_output, [*rows, *structure.shape])]
     value, y = _ask(structure, "decode", [], [], answer)
     return value, y
 
 
 def _decode_topk(structure: Any, k: int) -> tuple[Tensor, Tensor, Tensor]:
     rows = [*_rows(structure), k]
-    outputs = [*rows, *structure.shape]
-    answer = [(_FLOAT, rows), (_INT, outputs), (_BOOL, rows)]
+    answer = [(FLOAT, rows), (INT, [*rows, *structure.shape]), (BOOL, rows)]
     values, ys, valid = _ask(structure, "decode_topk", [k], [], answer)
     return values, ys, valid
 
 
 def _of_parts(method: str) -> Callable[..., Tensor]:
     def ask(structure: Any, name: str | None = None) -> Tensor:
-        names = list(structure._by_name())
-        if name is None:
-            name = names[0]
-        if name not in names:
+        potentials = structure._by_name()
+        names = list(potentials)
+        if name is not None and name not in names:
             raise ValueError(f"name: expected one of {names}, got {name!r}")
-        x = structure._by_name()[name]
-        own = name in structure._own
-        shape = list(x.shape) if own else [*_rows(structure), *x.shape]
-        options = [names.index(name)]
-        return _ask(structure, method, options, [], [(_FLOAT, shape)])[0]
+        options = [] if name is None else [names.index(name)]
+        name = name or names[0]
+        shape = list(potentials[name].shape)
+        if name not in structure._own:
+            shape = [*_rows(structure), *shape]
+        return _ask(structure, method, options, [], [(FLOAT, shape)])[0]
 
     return ask
 
 
 def _hamming(structure: Any, y: Tensor) -> Tensor:
-    answer = [(_FLOAT, list(structure._main.shape))]
+    answer = [(FLOAT, list(structure._main.shape))]
     return _ask(structure, "hamming", [], [y], answer)[0]
 
 
 def _label_counts(structure: Any, y: Tensor) -> Tensor:
-    answer = [(_FLOAT, [*_rows(structure), structure._num_labels])]
+    answer = [(FLOAT, [*_rows(structure), structure._num_labels])]
     return _ask(structure, "label_counts", [], [y], answer)[0]
+
+
+def _lengths(structure: Any) -> Tensor:
+    return _ask(structure, "lengths", [], [], [(INT, _rows(structure))])[0]
+
+
+def _output_shapes(structure: Any) -> Tensor:
+    answer = [(INT, [*_rows(structure), len(structure.shape)])]
+    return _ask(structure, "output_shapes", [], [], answer)[0]
 
 
 def _sample(
@@ -174,25 +282,32 @@ def _sample(
             "generator: expected None inside torch.compile, where torch.manual_seed "
             "sets what is drawn"
         )
-    answer = [(_INT, [*_rows(structure), n, *structure.shape])]
+    answer = [(INT, [*_rows(structure), n, *structure.shape])]
     return _ask(structure, "sample", [n, int(replace)], [], answer)[0]
 
 
+_FUNCTION, _CONSTANT = "function", "constant"
 _QUESTIONS: dict[str, Callable[..., Any]] = {
     "decode": _decode,
     "decode_topk": _decode_topk,
     "hamming": _hamming,
     "label_counts": _label_counts,
+    "lengths": _lengths,
+    "output_shapes": _output_shapes,
     "sample": _sample,
     **{name: _of_outputs(name) for name in ("score", "log_prob")},
     **{
         name: _of_rows(name)
         for name in ("log_partition", "entropy", "log_count", "log_prob_within")
     },
+    "bound": _of_rows("bound"),
     **{name: _of_parts(name) for name in ("marginals", "max_marginals")},
 }
 NAMES = tuple(_QUESTIONS)
-_NO_GRADIENT = ("hamming", "label_counts", "sample", "max_marginals", "log_count")
+_NO_GRADIENT = (
+    *("hamming", "label_counts", "lengths", "output_shapes", "sample"),
+    *("max_marginals", "log_count", "bound", _CONSTANT),
+)
 
 
 def _rows(structure: Any) -> Sizes:
@@ -203,12 +318,16 @@ def _ask(
     structure: Any,
     name: str,
     options: Sizes,
-    about: list[Tensor],
-    answer: list[tuple[int, Sizes]],
+    about: Sequence[Tensor],
+    answer: Sequence[Answer],
 ) -> list[Tensor]:
-    recipe = structure._recipe
-    rows = [] if recipe.rows is None else [recipe.rows]
-    potentials = structure._by_name().values()
+    made_of = structure.__dict__.get("_recipe")
+    if made_of is None:
+        raise TypeError(
+            f"{type(structure).__name__}: expected a structure that is made inside the "
+            "compiled function, got one from outside; pass it potentials instead"
+        )
+    potentials = structure._in_graph()
     if name in _NO_GRADIENT:
         potentials = [x.detach() for x in potentials]
     shapes: Sizes = []
@@ -216,12 +335,12 @@ def _ask(
         shapes = [*shapes, len(shape), *shape]
     found: list[Tensor] = ask_structure(
         name,
-        recipe.number,
+        made_of.number,
         options,
-        list(recipe.tensors),
-        rows,
-        list(potentials),
-        about,
+        list(made_of.tensors),
+        list(made_of.rows),
+        potentials,
+        list(about),
         shapes,
         [kind for kind, _ in answer],
     )
@@ -238,30 +357,32 @@ def _structure(
     potentials: Sequence[Tensor],
 ) -> Any:
     """The structure that a graph stands for."""
-    kind, positional, layout = _recipes[number]
-    given = iter(tensors)
-    values = [(name, next(given) if x == _TENSOR else x) for name, x in layout]
-    args = [x for _, x in values[:positional]]
-    made = kind(*args, **dict(values[positional:]))
+    made = _called(number, tensors)
     if rows:
         made = made.select(rows[0])
-    own, common = made._own, made._common
-    named = dict(zip((*own, *common), potentials, strict=True))
-    if all(x.data_ptr() == named[n].data_ptr() for n, x in made._by_name().items()):
-        if not any(x.requires_grad for x in potentials):
-            return made
-        return made._like({n: named[n] for n in own}, {n: named[n] for n in common})
-    made = made._like({n: named[n] for n in own}, {n: named[n] for n in common})
-    made._require_valid(next(iter(own)))
+    held = made._in_graph()
+    if any(x.requires_grad for x in potentials) or any(
+        one.data_ptr() != two.data_ptr()
+        for one, two in zip(held, potentials, strict=True)
+    ):
+        made = made._with(potentials)
+        made._require_valid(next(iter(made._by_name())))
     return made
 
 
 def _call(structure: Any, name: str, options: Sizes, about: Sequence[Tensor]) -> Any:
+    if name in (_FUNCTION, _CONSTANT):
+        return _called(options[0], about, structure)
     method = getattr(structure, name)
+    if isinstance(method, Tensor):
+        return method
     if name in ("marginals", "max_marginals"):
-        return method(list(structure._by_name())[options[0]])
+        names = list(structure._by_name())
+        return method(*(names[i] for i in options))
     if name == "sample":
-        return method(options[0], replace=bool(options[1]))
+        # not all structures have an argument for it
+        distinct = {} if options[1] else {"replace": False}
+        return method(options[0], **distinct)
     return method(*options, *about)
 
 
@@ -276,7 +397,8 @@ def _answer(
     shapes: Sizes,
     kinds: Sizes,
 ) -> list[Tensor]:
-    with torch.no_grad():
+    # PyTorch calls an op with autograd switched off, for what is inside it, too
+    with torch._C._ForceDispatchKeyGuard(*_OUTSIDE), torch.no_grad():
         structure = _structure(number, tensors, rows, potentials)
         found = _call(structure, name, options, about)
     listed = list(found) if isinstance(found, tuple) else [found]
@@ -360,11 +482,11 @@ def _slope(
     some: Sizes,
 ) -> list[Tensor]:
     """Gradients of some of the potentials."""
-    # PyTorch calls an op with autograd switched off
     with torch._C._ForceDispatchKeyGuard(*_OUTSIDE), torch.enable_grad():
         free = [x.detach().requires_grad_(i in some) for i, x in enumerate(potentials)]
         structure = _structure(number, tensors, rows, free)
         value = _call(structure, name, options, about)
+        value = value[0] if isinstance(value, tuple) else value
         wanted = [free[i] for i in some]
         found = torch.autograd.grad(
             value, wanted, grad, allow_unused=True, materialize_grads=True

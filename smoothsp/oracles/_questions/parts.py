@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smoothsp.oracles._questions import exact
+from smoothsp.oracles._questions import exact, in_graphs
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.numbers import LIMIT
 from smoothsp.oracles._questions.registration import is_eager
@@ -21,7 +21,13 @@ def parts_of(structure: Any, y: Tensor) -> Tensor:
     when a cost is added to a part.
     """
     require_parts(structure)
+    found: Tensor = in_graphs.called(
+        structure, _parts_of, (y,), in_graphs.parts_like, constant=True
+    )
+    return found
 
+
+def _parts_of(structure: Any, y: Tensor) -> Tensor:
     def score(cost: Tensor) -> Tensor:
         total: Tensor = structure.augment(cost).score(y).sum()
         return total

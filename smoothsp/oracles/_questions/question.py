@@ -189,8 +189,7 @@ class EagerGradient(torch.autograd.Function):
 
 def are_plain(tensors: Sequence[Tensor]) -> bool:
     """Whether kernels of their devices may read the tensors; nothing traces."""
-    # not all(): a generator takes a microsecond
-    for x in tensors:  # noqa: SIM110
+    for x in tensors:  # noqa: SIM110 - a generator takes a microsecond
         if not (is_dense_cpu(x) or is_eager_tensor(x, "cuda")):
             return False
     return True
@@ -200,7 +199,7 @@ def wants_gradient(tensors: Sequence[Tensor]) -> bool:
     """Whether a gradient is wanted of any of them."""
     if not torch.is_grad_enabled():
         return False
-    for x in tensors:  # noqa: SIM110
+    for x in tensors:  # noqa: SIM110 - a generator takes a microsecond
         if x.requires_grad:
             return True
     return False

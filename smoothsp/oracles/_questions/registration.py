@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 PLAIN = (Tensor, torch.nn.Parameter)
-_is_compiling = torch.compiler.is_compiling
+is_compiling = torch.compiler.is_compiling
 # not is_in_torch_dispatch_mode, which is true of ops that a mode has called, too
 modes = torch._C._len_torch_dispatch_stack
 _functorch_is_active = torch._C._are_functorch_transforms_active
@@ -20,7 +20,7 @@ def is_eager() -> bool:
     """Whether functions are called for their answers, and no graph is made of them."""
     # every question asks this several times: one flat function
     return not (
-        _is_compiling()
+        is_compiling()
         or modes()
         or _functorch_is_active()
         or forward_ad._current_level >= 0

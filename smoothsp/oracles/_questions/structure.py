@@ -1,6 +1,6 @@
 """The base of all structures: potentials by name, and what follows from them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeVar
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from smoothsp.oracles._questions import checks, in_graphs, numbers
 from smoothsp.oracles._questions.read_only import ReadOnly
-from smoothsp.oracles._questions.registration import is_eager
+from smoothsp.oracles._questions.registration import is_compiling, is_eager
 from smoothsp.oracles._questions.rounding import scaled
 
 Named = dict[str, Tensor]
@@ -31,16 +31,19 @@ class Potentials(ReadOnly):
         What an output is, for messages.
     """
 
-    # Whether questions are taken into graphs of torch.compile by ops of their own.
-    _has_finer_ops: ClassVar[bool] = False
+    # Whether torch.compile traces questions, instead of taking each as one op.
+    _is_traced: ClassVar[bool] = False
+    # In graphs: attributes that methods set, and numbers of outputs.
+    _computed: ClassVar[tuple[str, ...]] = ()
+    _kind_of_output: int = in_graphs.INT
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if "__init__" in vars(cls) and not cls._has_finer_ops:
+        if "__init__" in vars(cls):
             setattr(cls, "__init__", in_graphs.recorded(vars(cls)["__init__"]))  # noqa: B010
         for name in in_graphs.NAMES:
             if name in vars(cls):
-                setattr(cls, name, in_graphs.asked(vars(cls)[name], name))
+                setattr(cls, name, in_graphs.asked(vars(cls)[name]))
 
     row_attributes: ClassVar[tuple[str, ...]] = ()
     output_description: ClassVar[str] = "an output of the structure"
@@ -96,12 +99,28 @@ class Potentials(ReadOnly):
         other._hold(own, common)
         return other
 
+    def _in_graph(self) -> list[Tensor]:
+        """What a graph of ``torch.compile`` holds of this structure."""
+        computed = [getattr(self, name) for name in self._computed]
+        return [*self._by_name().values(), *computed]
+
+    def _with(self: AnyPotentials, held: Sequence[Tensor]) -> AnyPotentials:
+        """The structure of which a graph holds such tensors."""
+        own, common = self._own, self._common
+        named = dict(zip((*own, *common, *self._computed), held, strict=True))
+        other = self._like({n: named[n] for n in own}, {n: named[n] for n in common})
+        other.__dict__.update({n: named[n] for n in self._computed})
+        return other
+
     def _picked(self: AnyPotentials, rows: Tensor) -> AnyPotentials:
         """Potentials and attributes of these rows."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
+        if is_compiling():
+            other.__dict__["_recipe"] = self.__dict__["_recipe"].select(rows)
         for name in self.row_attributes:
-            if (value := getattr(self, name)) is not None:
+            # graphs have only attributes that need no values
+            if (value := getattr(self, name, None)) is not None:
                 other.__dict__[name] = value[rows]
         other._hold({name: x[rows] for name, x in self._own.items()}, self._common)
         return other
@@ -130,6 +149,7 @@ class Potentials(ReadOnly):
         main = self._main
         return self._picked(checks.rows(rows, len(main), main.device))
 
+    @in_graphs.asked
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch label"]:
         """Number of times y uses each label, ``(batch, label)``."""
         labels, most = self._labels_of_one(y), self._num_labels

@@ -12,9 +12,9 @@ from torch import Tensor
 from smoothsp._kernels.searches import binary_cut, max_flow
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._partition import bmmf
-from smoothsp.oracles._questions import checks, numbers
+from smoothsp.oracles._questions import checks, in_graphs, numbers
 from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.registration import is_eager
+from smoothsp.oracles._questions.registration import is_compiling, is_eager
 from smoothsp.oracles._searches.structure import SearchStructure
 
 Floats = NDArray[np.float64]
@@ -99,6 +99,9 @@ class BinaryGraph(SearchStructure):
             raise ValueError(f"nodes: expected (batch, V, 2), got {tuple(nodes.shape)}")
         edges = checks.potentials("edges", edges)
         checks.like("edges", edges, "nodes", nodes)
+        if is_compiling():
+            self._build(nodes, edges, ())
+            return
         # of constants, also where a transform is under way
         with torch._C._DisableFuncTorch():
             pairs = array(checks.integers("index", index, nodes.device).cpu())
@@ -164,8 +167,13 @@ class BinaryGraph(SearchStructure):
         if flat[0].dim() != flat[1].dim():
             flat = [_both_ways(x) for x in flat]
         found = object.__new__(cls)
+        edges = torch.cat(flat, 1)
+        if is_compiling():
+            vars(found)["_recipe"] = in_graphs.recipe(_grid, (cls, nodes, down, right))
+            found._build(nodes, edges, ())
+            return found
         try:
-            found._build(nodes, torch.cat(flat, 1), _lay_out_grid(H, W))
+            found._build(nodes, edges, _lay_out_grid(H, W))
         except ValueError as error:
             # who calls this knows no edges: theirs are those down, then those right
             words = str(error).replace("edges:", "down, right:", 1)
@@ -336,6 +344,10 @@ class BinaryGraph(SearchStructure):
         best = np.where(found[:, None], best, -np.inf)[..., None]
         other = np.arange(2) != labels[..., None]
         return np.where(other, best - lost[..., None], best)
+
+
+def _grid(kind: type[BinaryGraph], *args: Any) -> BinaryGraph:
+    return kind.grid(*args)
 
 
 def _lay_out(edges: Ints, nodes: int) -> Graph:

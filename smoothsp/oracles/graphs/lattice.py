@@ -12,6 +12,7 @@ from torch import Tensor
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import constant
+from smoothsp.oracles._questions.registration import is_compiling
 
 
 class Lattice(CircuitStructure):
@@ -77,12 +78,16 @@ class Lattice(CircuitStructure):
             raise ValueError(f"arcs: expected (batch, E), got {tuple(arcs.shape)}")
         B, E = arcs.shape
         index = checks.integers("index", index, arcs.device)
-        given: NDArray[np.int64] = constant("index", index)
-        if given.shape not in ((E, 2), (B, E, 2)):
+        if tuple(index.shape) not in ((E, 2), (B, E, 2)):
             raise ValueError(
                 f"index: expected (E, 2) = ({E}, 2) or (batch, E, 2) = ({B}, {E}, 2), "
-                f"got {given.shape}"
+                f"got {tuple(index.shape)}"
             )
+        if is_compiling():
+            built = topology(_paths, E, ())
+            super().__init__(built, {"arcs": arcs}, roots=0, lengths=E, shape=(E,))
+            return
+        given: NDArray[np.int64] = constant("index", index)
         # half the bytes to compare
         narrow = given.clip(-2, 2**31 - 1).astype(np.int32)
         rows = len(given) if given.ndim == 3 else 1

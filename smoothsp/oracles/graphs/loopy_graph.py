@@ -9,6 +9,7 @@ from torch import Tensor
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, topology
 from smoothsp.oracles._circuits.circuit import Items
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.registration import is_compiling
 
 # Products that a circuit may have: 40 bytes each while it is built.
 _MOST = 4_000_000
@@ -89,7 +90,8 @@ class LoopyGraph(CircuitStructure):
         checks.like("edges", edges, "nodes", nodes)
         words = "(batch, E, S, S)"
         checks.shape("edges", edges, (B, len(index), S, S), words)
-        pairs = tuple((int(i), int(j)) for i, j in checks.listed(index))
+        listed = [] if is_compiling() else checks.listed(index)
+        pairs = tuple((int(i), int(j)) for i, j in listed)
         for e, (i, j) in enumerate(pairs):
             if not (0 <= i < V and 0 <= j < V and i != j):
                 raise ValueError(

@@ -12,6 +12,7 @@ from smoothsp._kernels.searches import shortest_paths
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array, constant
+from smoothsp.oracles._questions.registration import is_compiling
 from smoothsp.oracles._searches.chosen_edges import ChosenEdges, edges_and_index
 
 Floats = NDArray[np.float64]
@@ -94,6 +95,9 @@ class ShortestPath(ChosenEdges):
             checks.row_integers(name, x, B, arcs.device)
             for name, x in (("source", source), ("target", target))
         ]
+        if is_compiling():
+            super().__init__({"arcs": arcs}, (E,))
+            return
         given: Ints = constant("index", index)
         several = given.ndim == 3 or any(
             isinstance(x, Tensor) for x in (source, target)
@@ -127,7 +131,7 @@ class ShortestPath(ChosenEdges):
     ) -> bool:
         """Validate scores, and test whether a cycle may have a positive score."""
         barred = super()._look(blame, only, changed)
-        if barred or self._laid_out.ordered or not checks.values_are_there():
+        if barred or not checks.values_are_there() or self._laid_out.ordered:
             return barred
         return bool((self._main.detach() > 0).any())
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.registration import is_compiling
 
 
 class Tree(CircuitStructure):
@@ -111,7 +112,9 @@ class Tree(CircuitStructure):
             lengths = checks.row_lengths(lengths, B, V, nodes.device)
         trees: tuple[tuple[int, ...], ...]
         which: Tensor | int
-        if lengths is None and one:
+        if is_compiling():
+            trees, which = (), 0
+        elif lengths is None and one:
             trees, which = (tuple(checks.listed(parents)),), 0
             _check_tree(trees[0], 0)
         else:

@@ -37,7 +37,7 @@ class CircuitChain(CircuitStructure):
             built,
             {"emissions": emissions},
             {"transitions": transitions, "start": start, "end": end},
-            roots=built.roots[lengths],
+            roots=built.root(lengths),
             lengths=lengths,
             shape=(T,),
         )
