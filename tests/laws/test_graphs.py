@@ -1,11 +1,9 @@
 """Structures and losses inside ``torch.compile(fullgraph=True)``, over all of them."""
 
 import itertools
-import re
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounter
 from torch.testing import assert_close
 
 from smoothsp.losses import (
@@ -33,8 +31,6 @@ from smoothsp.oracles import (
     IntegerProgram,
     Multiclass,
     PlackettLuce,
-    SpanTree,
-    SparseMAP,
 )
 from tests.sweeps import thinned
 from tests.truth.circuits.cases import KINDS, SEARCHES, SUMMED, draw

@@ -39,7 +39,7 @@ def is_eager_tensor(tensor: Tensor, device: str = "cpu") -> bool:
     # is_eager() and is_dense_cpu() in one function
     if (
         type(tensor) not in PLAIN
-        or _is_compiling()
+        or is_compiling()
         or modes()
         or _functorch_is_active()
         or forward_ad._current_level >= 0
