@@ -97,6 +97,10 @@ class Chain(Distribution, Summed):
     # Buffers hold potentials together with positions, and prove where both lie.
 
     @property
+    def _engine(self) -> ChainEngine:
+        return self._buffers
+
+    @property
     def _main(self) -> Tensor:  # type: ignore[override]
         return self._buffers.potentials[0]
 

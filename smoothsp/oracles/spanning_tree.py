@@ -235,12 +235,13 @@ class SpanningTree(Trees):
         """
         return self._rounded(self._log_partition(self.arcs))
 
-    def _engine(self, arcs: Tensor) -> TreeEngine:
-        """Engine for such arcs on the same sentences."""
-        return TreeEngine(arcs, self._lengths, self._single)
+    @property
+    def _engine(self) -> TreeEngine:
+        return TreeEngine(self.arcs, self._lengths, self._single)
 
     def _log_partition(self, arcs: Tensor) -> Tensor:
-        return rules.log_partition(self._engine(arcs), torch.float64).value
+        engine = TreeEngine(arcs, self._lengths, self._single)
+        return rules.log_partition(engine, torch.float64).value
 
     def _relative(self) -> Tensor:
         """Arcs in float64, -inf where none reads, less the best head of each word.
@@ -258,7 +259,7 @@ class SpanningTree(Trees):
     def marginals(self, name: str = "arcs") -> Float[Tensor, "batch head modifier"]:
         """Probability of each arc. Differentiable once."""
         self._named(name)
-        return rules.marginals(self._engine(self.arcs))[0]
+        return rules.marginals(self._engine)[0]
 
     def _exact_log_partition(self) -> Exact:
         # the best heads of all words, and what is relative to these
@@ -270,7 +271,7 @@ class SpanningTree(Trees):
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
         arcs = self._relative()
-        chances = rules.marginals(self._engine(arcs))[0]
+        chances = rules.marginals(self._engine.of([arcs]))[0]
         barred = arcs.detach() == -torch.inf
         mean = (chances * arcs.masked_fill(barred, 0)).sum((1, 2))
         value = self._log_partition(arcs) - mean
@@ -298,7 +299,7 @@ class SpanningTree(Trees):
             return self._distinct(arcs.detach()[..., None], n, generator)[..., 0]
         size, device = (B, n), self.arcs.device
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
-        return rules.sample(self._engine(self.arcs), seeds)
+        return rules.sample(self._engine, seeds)
 
     def _distinct(
         self, arcs: Tensor, n: int, generator: torch.Generator | None

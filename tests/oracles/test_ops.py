@@ -39,7 +39,7 @@ def check(asked: Question) -> None:
     potentials = [x.detach() for x in engine.potentials]
     if not isinstance(asked, rules.Covariance):
         potentials = [x.requires_grad_() for x in potentials]
-    tensors = *potentials, *engine.outputs, *asked.about
+    tensors = *potentials, *engine.row_attributes, *asked.about
     torch.library.opcheck(ask._opoverload, asked.node(*tensors))
 
 

@@ -38,7 +38,7 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
         return self.plain or is_eager_tensor(self.potentials[0], "cuda")
 
     @property
-    def outputs(self) -> tuple[Tensor, ...]:  # type: ignore[override]
+    def row_attributes(self) -> tuple[Tensor, ...]:  # type: ignore[override]
         return self.positions.steps, self.positions.lengths
 
     def of(self, tensors: Sequence[Tensor]) -> "ChainEngine":
@@ -152,11 +152,11 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
         chain = self._here()
         if chain is not None:
             return list(scores.count_of(chain, weights, used))
-        S, (steps, lengths) = self.potentials[0].shape[2], self.outputs
+        S, (steps, lengths) = self.potentials[0].shape[2], self.row_attributes
         return list(on_device.count(weights, used, steps, lengths, S, self.shared))
 
     def entries(self, used: Tensor) -> Tensor:
-        steps, lengths = self.outputs
+        steps, lengths = self.row_attributes
         _, T, S = self.potentials[0].shape
         labels = used.gather(2, steps[:, None].expand(used.shape))
         at = torch.arange(T, device=used.device)
@@ -194,7 +194,7 @@ class StepsOfChain(Engine):
         B, T, _ = emissions.shape
         moves = transitions.expand(B, max(T - 1, 0), *transitions.shape)
         self.chain, self.potentials = chain, (emissions, moves, *ends)
-        self.outputs, self.direct = chain.outputs, chain.plain
+        self.row_attributes, self.direct = chain.row_attributes, chain.plain
 
     def of(self, tensors: Sequence[Tensor]) -> Engine:  # type: ignore[override]
         return self.chain.of(tensors)

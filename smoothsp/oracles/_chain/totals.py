@@ -16,7 +16,7 @@ from smoothsp._kernels.threads.ranges import run_all
 from smoothsp.oracles._chain.addresses import piece, rows_of_piece, way_of_sums
 from smoothsp.oracles._chain.buffers import EMPTY, ChainBuffers, Potentials
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.question import EagerGradient, wanted
+from smoothsp.oracles._questions.question import EagerGradient, needs_gradient
 from smoothsp.oracles._questions.registration import is_dense_cpu, is_eager
 from smoothsp.oracles._questions.rounding import weighed
 
@@ -94,7 +94,7 @@ class Total:
         The first backward pass gets those that are there; for another one, and for
         higher derivatives, they are found again by differentiable questions.
         """
-        some = wanted(ctx, 4)
+        some = needs_gradient(ctx, 4)
         higher = torch.is_grad_enabled()
         if ctx.gradients is not None and not higher:
             known = ctx.gradients

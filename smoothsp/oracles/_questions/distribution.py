@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from smoothsp.oracles._questions.engine import Engine
 from smoothsp.oracles._questions.exact import Exact, at_zero
 from smoothsp.oracles._questions.structure import Named, Structure
 
@@ -17,6 +18,11 @@ class Distribution(Structure):
 
     Scores are linear in potentials, so expected scores are marginals times potentials.
     """
+
+    @property
+    def _engine(self) -> Engine:
+        """Engine that answers for the structure, unless it asks another structure."""
+        raise NotImplementedError
 
     def _exact_score(self, y: Tensor) -> Exact:
         raise NotImplementedError

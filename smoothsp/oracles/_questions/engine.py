@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 Self = TypeVar("Self", bound="Engine")
-Sums = tuple[Tensor, Tensor | None, Any]
 
 
 class Chosen(NamedTuple):
@@ -36,8 +35,8 @@ class Chosen(NamedTuple):
 class Engine:
     """Potentials of a batch, and answers of kernels for them.
 
-    ``questions`` differentiates the answers: a kernel of an engine has no derivative.
-    Every question of every structure is put to these methods.
+    ``rules`` differentiates the answers: a kernel has no derivative. The potentials of
+    a circuit are its leaves, which a structure may compute from its own potentials.
 
     Attributes
     ----------
@@ -46,8 +45,8 @@ class Engine:
         all rows share, ``[...]``.
     own
         How many of them have an entry for each row.
-    outputs
-        Further tensors ``[B, ...]``, which tell the outputs of each row: lengths.
+    row_attributes
+        Further tensors ``[B, ...]``, which tell what outputs a row has: lengths.
     direct
         Whether kernels may read the tensors, as long as nothing traces.
     name
@@ -56,12 +55,12 @@ class Engine:
 
     potentials: tuple[Tensor, ...]
     own: int
-    outputs: tuple[Tensor, ...] = ()
+    row_attributes: tuple[Tensor, ...] = ()
     direct: bool = True
     name: str | None = None
 
     def of(self: Self, tensors: Sequence[Tensor]) -> Self:
-        """The engine of other potentials, perhaps followed by other ``outputs``."""
+        """The engine of other potentials, and perhaps other ``row_attributes``."""
         raise NotImplementedError
 
     def repeated(self: Self, times: int) -> Self:
@@ -80,7 +79,7 @@ class Engine:
 
     def log_partition(
         self, wanted: Sequence[bool], dtype: torch.dtype, two: bool = False
-    ) -> Sums:
+    ) -> tuple[Tensor, Tensor | None, Any]:
         """``sums``, of which ``weigh`` takes the last answer and may overwrite it."""
         return self.sums(wanted, dtype, two)
 

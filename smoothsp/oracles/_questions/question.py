@@ -36,7 +36,8 @@ class Question:
     """A question to an engine, about tensors that have an entry for each row.
 
     A subclass defines ``answer`` and ``shapes``, and ``gradient`` and ``tangent`` if
-    the answer has a derivative.
+    the answer has a derivative. Values are looked at in ``answer`` alone: it is the
+    only one that always gets tensors that have any.
 
     Parameters
     ----------
@@ -74,7 +75,7 @@ class Question:
     def save(self, ctx: Any, tensors: tuple[Tensor, ...], output: Any) -> None:
         """Keep in ``ctx`` what ``gradient`` and ``tangent`` need.
 
-        ``tensors`` are potentials, perhaps ``engine.outputs``, and ``about``.
+        ``tensors`` are potentials, perhaps ``engine.row_attributes``, and ``about``.
         """
         ctx.save_for_backward(*self._of_engine(tensors))
 
@@ -94,7 +95,7 @@ class Question:
         if engine.direct and is_eager() and (not about or are_plain(about)):
             return self.ask_directly()
         self.dtype = torch.float64
-        tensors = (*engine.potentials, *engine.outputs, *about)
+        tensors = (*engine.potentials, *engine.row_attributes, *about)
         if not is_transformed():
             return self.in_graph(*tensors)
         if torch.compiler.is_compiling():
@@ -205,7 +206,7 @@ def wants_gradient(tensors: Sequence[Tensor]) -> bool:
     return False
 
 
-def wanted(ctx: Any, count: int) -> Sequence[bool]:
+def needs_gradient(ctx: Any, count: int) -> Sequence[bool]:
     """Whether each of the potentials, which come first, needs a gradient."""
     needs = ctx.needs_input_grad
     # the op has them in one list

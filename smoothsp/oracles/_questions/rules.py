@@ -23,7 +23,7 @@ from smoothsp.oracles._questions.engine import (
     weighed,
 )
 from smoothsp.oracles._questions.exact import Exact, in_dtype
-from smoothsp.oracles._questions.question import Question, are_plain, wanted
+from smoothsp.oracles._questions.question import Question, are_plain, needs_gradient
 from smoothsp.oracles._questions.registration import is_eager, is_eager_tensor
 
 FLOAT64 = torch.float64
@@ -113,7 +113,7 @@ class LogPartition(Question):
         return value
 
     def begin(self, ctx: Any, tensors: tuple[Tensor, ...]) -> Tensor:
-        some = wanted(ctx, len(tensors))
+        some = needs_gradient(ctx, len(tensors))
         value, self.two_numbers, ctx.marginals = self.engine.log_partition(
             some, self.dtype, self.two
         )
@@ -124,7 +124,7 @@ class LogPartition(Question):
         # one step, so that no other thread gets them too
         known = vars(ctx).pop("marginals", None)
         tensors = ctx.saved_tensors
-        some = wanted(ctx, len(tensors))
+        some = needs_gradient(ctx, len(tensors))
         again = torch.is_grad_enabled()
         if known is not None and not again and is_eager_tensor(grad, grad.device.type):
             return self.engine.weigh(grad, known, some), ()
@@ -185,7 +185,7 @@ class Sums(Question):
         self, ctx: Any, grad: Tensor | None, *moves: Tensor | None
     ) -> tuple[Sequence[Any], tuple[()]]:
         engine, chances = self._saved(ctx)
-        some = wanted(ctx, len(chances))
+        some = needs_gradient(ctx, len(chances))
         first = second = None
         if grad is not None:
             first = weighed(grad, chances, engine.own, some)
@@ -219,7 +219,7 @@ class Covariance(Question):
 
     def gradient(self, ctx: Any, *grads: Tensor) -> tuple[Sequence[Any], Sequence[Any]]:
         m = len(grads)
-        if any(wanted(ctx, m)):
+        if any(needs_gradient(ctx, m)):
             _refuse_third_derivatives()
         moved = covariance(self.engine.of(ctx.saved_tensors), grads)
         return [None] * m, moved
@@ -256,7 +256,7 @@ class Entropy(Question):
         return first.new_empty((first.shape[0],))
 
     def gradient(self, ctx: Any, grad: Tensor) -> tuple[Sequence[Any], tuple[()]]:
-        some = wanted(ctx, len(self.engine.potentials))
+        some = needs_gradient(ctx, len(self.engine.potentials))
         return weighed(-grad, self._slope(ctx), self.engine.own, some), ()
 
     def tangent(self, ctx: Any, *tangents: Tensor | None) -> Tensor:
@@ -337,7 +337,7 @@ class Best(Question):
         if grad is None:
             return [None] * m, ()
         weights = grad.unsqueeze(1) if self.k is None else grad
-        return count(*self._saved(ctx), weights, wanted(ctx, m)), ()
+        return count(*self._saved(ctx), weights, needs_gradient(ctx, m)), ()
 
     def tangent(self, ctx: Any, *tangents: Tensor | None) -> Any:
         engine, used = self._saved(ctx)
@@ -385,7 +385,7 @@ class Score(Question):
         return self.engine.of(tensors) if tensors else self.engine, used
 
     def gradient(self, ctx: Any, grad: Tensor) -> tuple[Sequence[Any], tuple[None]]:
-        some = wanted(ctx, len(self.engine.potentials))
+        some = needs_gradient(ctx, len(self.engine.potentials))
         return count(*self._saved(ctx), grad, some), (None,)
 
     def tangent(self, ctx: Any, *tangents: Tensor | None) -> Tensor:

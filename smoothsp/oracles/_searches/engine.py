@@ -21,12 +21,12 @@ class SearchEngine(Engine):
         self.own = len(self.potentials)
 
     @property
-    def outputs(self) -> tuple[Tensor, ...]:  # type: ignore[override]
+    def row_attributes(self) -> tuple[Tensor, ...]:  # type: ignore[override]
         structure = self.structure
         return tuple(getattr(structure, name) for name in structure.row_attributes)
 
     def of(self, tensors: Sequence[Tensor]) -> "SearchEngine":
-        own, others = tensors[: self.own], tensors[self.own :] or self.outputs
+        own, others = tensors[: self.own], tensors[self.own :] or self.row_attributes
         return SearchEngine(self.structure._of_rows((*own, *others)))
 
     def score(

@@ -34,7 +34,7 @@ class TreeEngine(Engine):
     own = 1
 
     def __init__(self, arcs: Tensor, lengths: Tensor, single: bool) -> None:
-        self.potentials, self.outputs = (arcs,), (lengths,)
+        self.potentials, self.row_attributes = (arcs,), (lengths,)
         self.arcs, self.lengths, self.single = arcs, lengths, single
 
     def of(self, tensors: Sequence[Tensor]) -> "TreeEngine":
