@@ -2,7 +2,8 @@
 
 Along a direction d, the mean of an item moves with the covariance of its parts: one
 sweep inwards and one outwards give the covariance of parts with d, which is the Hessian
-of the log-partition times d. With ``q = z(a) z(b) / z(i)``, a product's share of its item i,
+of the log-partition times d. With ``q = z(a) z(b) / z(i)``, a product's share of its
+item i,
 
     d(i)    = sum over products (a, b) of i of q (d(a) + d(b))      in order
     mu'(a) += mu'(i) q + mu(i) q (d(a) + d(b) - d(i))               in reverse
