@@ -189,6 +189,10 @@ class CTC(CircuitStructure):
         self._labels_of_one(y)
         return y
 
+    @property
+    def _num_labels(self) -> int:
+        return self.log_probs.shape[2]
+
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch class_"]:
         """Number of frames that y assigns to each class."""
         y = self._frames(y)

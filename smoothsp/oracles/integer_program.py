@@ -220,6 +220,10 @@ class IntegerProgram(Structure):
         fine = low.to(self.scores.device)[self._which] >= 0
         return ((many[:, 0] == 0) & fine).to(self.scores.dtype)
 
+    @property
+    def _num_labels(self) -> int:
+        return self.scores.shape[1]
+
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch N"]:
         """Units of each variable: y, with 0 where it is negative."""
         return self._proved(y)[0][:, 0].clamp(min=0).to(self.scores.dtype)

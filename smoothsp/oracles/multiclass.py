@@ -165,6 +165,8 @@ class Multiclass(Distribution):
         empty = ~self.mask.any(1, keepdim=True) & first
         values = values[:, :k].masked_fill(empty, 0)
         valid = values > -torch.inf
+        # no gradient for what is not there
+        values = values.masked_fill(~valid, -torch.inf)
         return values, ys.masked_fill(~valid | empty, -1), valid
 
     def log_partition(self) -> Float[Tensor, " batch"]:

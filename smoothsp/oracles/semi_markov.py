@@ -192,6 +192,10 @@ class SemiMarkov(MaskedSequences):
         cost = torch.where(read[..., None], cost, 0).to(self.segments.dtype)
         return self._in_place(cost)
 
+    @property
+    def _num_labels(self) -> int:
+        return self.segments.shape[3]
+
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch state"]:
         """Number of segments of each state in y."""
         labels, S = self._labels_of_one(y), self.segments.shape[3]

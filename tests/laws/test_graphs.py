@@ -1,11 +1,14 @@
 """Structures and losses inside ``torch.compile(fullgraph=True)``, over all of them."""
 
-import itertools
+import re
 
 import pytest
 import torch
+from torch._dynamo.exc import Unsupported
+from torch._dynamo.testing import CompileCounter
 from torch.testing import assert_close
 
+from smoothsp.constraints import regular
 from smoothsp.losses import (
     L2,
     CRFLoss,
@@ -31,6 +34,8 @@ from smoothsp.oracles import (
     IntegerProgram,
     Multiclass,
     PlackettLuce,
+    SpanningTree,
+    SparseMAP,
 )
 from tests.sweeps import thinned
 from tests.truth.circuits.cases import KINDS, SEARCHES, SUMMED, draw
@@ -46,7 +51,7 @@ def fresh_graphs():
     torch._dynamo.reset()
 
 
-# Further structures: potentials, a function of them, outputs, shared potentials -----
+# Further structures -----------------------------------------------------------------
 
 
 def numbers(*shape):
@@ -54,48 +59,38 @@ def numbers(*shape):
     return torch.linspace(-2, 3, size, dtype=F64).sin().reshape(shape)
 
 
-A = torch.tensor([[1.0, 1.0, 1.0], [-1.0, 0.0, 1.0]])
+def programme(scores):
+    A = torch.tensor([[1.0, 1.0, 1.0], [-1.0, 0.0, 1.0]])
+    return IntegerProgram(scores, (A, -torch.inf, torch.tensor([2.0, 0.0])))
+
+
 FURTHER = {
     "Chain": (
+        Chain,
         {"emissions": numbers(2, 3, 3), "transitions": numbers(3, 3)},
-        lambda emissions, transitions: Chain(
-            emissions, transitions, lengths=emissions[:, 0, 0].long() * 0 + 2
-        ),
-        torch.tensor([[0, 2, -1], [1, 0, -1]]),
-        ("transitions",),
+        {"lengths": torch.tensor([3, 2])},
+        torch.tensor([[0, 2, 1], [1, 0, -1]]),
     ),
-    "Multiclass": (
-        {"scores": numbers(2, 4)},
-        lambda scores: Multiclass(scores),
-        torch.tensor([1, 3]),
-        (),
-    ),
+    "Multiclass": (Multiclass, {"scores": numbers(2, 4)}, {}, torch.tensor([1, 3])),
     "IntegerProgram": (
+        programme,
         {"scores": numbers(2, 3)},
-        lambda scores: IntegerProgram(
-            scores, (A, -torch.inf, torch.tensor([2.0, 0.0]))
-        ),
+        {},
         torch.tensor([[1, 0, 1], [0, 1, 0]]),
-        (),
-    ),
-    "PlackettLuce": (
-        {"scores": numbers(2, 4)},
-        lambda scores: PlackettLuce(scores, 2),
-        torch.tensor([[1, 3], [0, 2]]),
-        (),
     ),
 }
+SHARED = dict.fromkeys(FURTHER, ("transitions",))
 SUMS = (*KINDS, *SUMMED, "Chain", "Multiclass")
-EVERY = (*KINDS, *SEARCHES, "Chain", "Multiclass", "IntegerProgram")
+EVERY = (*KINDS, *SEARCHES, *FURTHER)
 
 
 def given(kind):
-    """Potentials, a function to the structure, outputs, names of shared potentials."""
+    """The constructor, potentials, options and outputs of a structure."""
     if kind in FURTHER:
         return FURTHER[kind]
     case = draw(kind, 0, forbid=False)
     y = torch.stack([outputs[-1] for outputs in case.outputs])
-    return case.potentials, lambda **x: case.structure(**x), y, case.shared
+    return case.build, case.potentials, case.options, y
 
 
 # Questions and losses: functions of a structure and of its outputs ------------------
@@ -210,43 +205,211 @@ ADDING |= {"interpolation", "identity", "implicit"}
 LISTING = {"the k best", "L2 hinge", "exact L2 hinge", "latent L2 hinge", "ranking"}
 LISTING |= {"risk", "risk of a function"}
 LACKING = {"box_search": ADDING, "IntegerProgram": LISTING | {"rows"}}
-CASES = [
-    (kind, what)
-    for kind, what in itertools.product(EVERY, WHAT)
-    if (what in NOTHING_SUMMED or kind in SUMS) and what not in LACKING.get(kind, ())
-]
 
 
-def run(kind, what, potentials, y, compiled=None):
-    """All tensors of an answer, and gradients of the potentials."""
-    make = given(kind)[1]
-    ask = WHAT[what]
+def answered(kind):
+    """Names of the questions that a structure answers."""
+    every = WHAT if kind in SUMS else NOTHING_SUMMED
+    return [name for name in every if name not in LACKING.get(kind, ())]
 
-    def step(potentials, y):
-        found = ask(make(**potentials), y)
-        return found if isinstance(found, tuple) else (found,)
 
+def step_of(kind, names):
+    """A function of potentials, options and outputs to one list of tensors."""
+    build = given(kind)[0]
+
+    def step(potentials, options, y):
+        found = []
+        for name in names:
+            answer = WHAT[name](build(**potentials, **options), y)
+            found += answer if isinstance(answer, tuple) else (answer,)
+        return found
+
+    return step
+
+
+def with_gradients(step, potentials, options, y):
+    """All tensors of the answers, and the gradients of their sum, weighted."""
     free = {name: x.clone().requires_grad_() for name, x in potentials.items()}
-    found = (step if compiled is None else compiled(step))(free, y)
+    found = step(free, options, y)
     moved = [x for x in found if x.requires_grad]
     weights = [torch.linspace(1, 2, x.numel()).reshape(x.shape).to(x) for x in moved]
-    if not moved:
-        return found
     slopes = torch.autograd.grad(
         moved, list(free.values()), weights, allow_unused=True, materialize_grads=True
     )
     return *found, *slopes
 
 
-@pytest.mark.parametrize(("kind", "what"), thinned(CASES, 97, 3))
-def test_what_is_compiled_is_what_is_computed(kind, what):
-    potentials, _, y, _ = given(kind)
-    expected = run(kind, what, potentials, y)
-
-    def compiled(step):
-        return torch.compile(step, fullgraph=True, backend="aot_eager")
-
-    found = run(kind, what, potentials, y, compiled)
-    assert len(found) == len(expected)
+def compare(kind, names, backend="aot_eager"):
+    _, *inputs = given(kind)
+    step = step_of(kind, names)
+    expected = with_gradients(step, *inputs)
+    compiled = torch.compile(step, fullgraph=True, backend=backend)
+    found = with_gradients(compiled, *inputs)
     for one, two in zip(found, expected, strict=True):
         assert_close(one, two)
+
+
+SHORT = [("span_tree", ["CRF"])]
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        *(pytest.param(*case, marks=pytest.mark.short) for case in SHORT),
+        *(pytest.param(x, answered(x), marks=pytest.mark.long) for x in EVERY),
+    ],
+)
+def test_what_is_compiled_is_what_is_computed(kind, names):
+    compare(kind, names)
+
+
+COMPILED = [
+    ("Chain", ["L2 hinge"]),
+    ("span_tree", ["CRF", "SparseMAP"]),
+    ("matching", ["hinge", "interpolation"]),
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "names"), COMPILED)
+def test_what_inductor_compiles_is_what_is_computed(kind, names):
+    compare(kind, names, "inductor")
+
+
+def repeated(tensors, times, shared=()):
+    """Rows several times, one batch below the other."""
+    return {
+        name: torch.cat([x] * times)
+        if isinstance(x, torch.Tensor) and name not in shared
+        else x
+        for name, x in tensors.items()
+    }
+
+
+@pytest.mark.parametrize("kind", thinned(EVERY, 48, 33))
+def test_one_graph_serves_every_batch_size(kind):
+    _, potentials, options, y = given(kind)
+    shared = SHARED.get(kind) or draw(kind, 0).shared
+    step, counter = step_of(kind, ["hinge"]), CompileCounter()
+    compiled = torch.compile(step, fullgraph=True, backend=counter)
+    for times in (1, 2, 3, 4):
+        batch = repeated(potentials, times, shared), repeated(options, times)
+        inputs = *batch, torch.cat([y] * times)
+        assert_close(compiled(*inputs), step(*inputs))
+    # of the first size, and of all others
+    assert counter.frame_count == 2
+
+
+@pytest.mark.long
+def test_draws_in_a_graph_are_outputs():
+    arcs = numbers(2, 3, 3)
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def step(arcs):
+        trees = SpanningTree(arcs)
+        ys, distinct = trees.sample(3), trees.sample(2, replace=False)
+        losses = (
+            MinimumRisk(3, over="samples")(trees, ys[:, 0]),
+            PerturbedLoss(4)(trees, ys[:, 0]),
+            ImplicitMLE(3)(trees).sum(),
+        )
+        return torch.stack(losses).sum(), trees.score(ys), trees.score(distinct)
+
+    arcs.requires_grad_()
+    loss, *scores = step(arcs)
+    assert all(x.isfinite().all() for x in scores)
+    (slope,) = torch.autograd.grad(loss, arcs)
+    assert slope.isfinite().all()
+    assert slope.any()
+
+
+@pytest.mark.long
+def test_rankings_compile():
+    scores = numbers(2, 4)
+
+    def step(scores):
+        rankings = PlackettLuce(scores, 2)
+        value, y = rankings.decode()
+        values, ys, valid = rankings.decode_topk(3)
+        loss = CRFLoss()(rankings, torch.tensor([[1, 3], [0, 2]]))
+        return loss + value.sum() + values.sum(), y, ys, valid
+
+    for one, two in zip(
+        torch.compile(step, fullgraph=True, backend="aot_eager")(scores),
+        step(scores),
+        strict=True,
+    ):
+        assert_close(one, two)
+
+
+def test_a_graph_belongs_to_the_objects_that_it_was_made_with():
+    languages = [regular(["A", "B"], pattern) for pattern in ("A* B", "B* A")]
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def best(emissions, language):
+        return language(emissions).decode()[1]
+
+    for language in (*languages, *languages):
+        emissions = torch.zeros(1, 3, 2)
+        assert_close(best(emissions, language), language(emissions).decode()[1])
+
+
+def put_at(place, number):
+    arcs = numbers(2, 3, 3)
+    arcs[place] = number
+    return arcs
+
+
+HEADS = torch.tensor([[0, 0], [0, 1]])
+FAULTS = {
+    "NaN": (put_at((1, 0, 1), torch.nan), HEADS),
+    "a row without an output": (put_at((1, slice(None), 2), -torch.inf), HEADS),
+    "heads of no tree": (numbers(2, 3, 3), torch.tensor([[0, 0], [2, 1]])),
+}
+
+
+@pytest.mark.parametrize("fault", thinned(FAULTS, 3))
+def test_errors_of_a_graph_are_those_of_eager_calls(fault):
+    arcs, y = FAULTS[fault]
+
+    def step(arcs, y):
+        return StructuralHinge()(SpanningTree(arcs), y)
+
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    compiled(numbers(2, 3, 3), HEADS)
+    with pytest.raises(ValueError, match="expected") as expected:
+        step(arcs, y)
+    with pytest.raises(ValueError, match=re.escape(str(expected.value))):
+        compiled(arcs, y)
+
+
+def test_structures_from_outside_a_graph_are_refused_with_the_remedy():
+    trees = SpanningTree(numbers(2, 3, 3))
+    words = (
+        "SpanningTree: expected a structure that is made inside the compiled function"
+    )
+    with pytest.raises(Unsupported, match=words):
+        torch.compile(trees.decode, fullgraph=True, backend="eager")()
+
+    def step(y):
+        return trees.score(y)
+
+    # without fullgraph=True it is asked between two graphs
+    assert_close(torch.compile(step, backend="eager")(HEADS), trees.score(HEADS))
+
+
+GENERATOR = torch.Generator()
+REFUSED = {
+    "generator: expected None": lambda arcs: SpanningTree(arcs).sample(1, GENERATOR),
+    "structure: SparseMAP needs values": lambda arcs: SparseMAP(SpanningTree(arcs)),
+    "integer: expected True or False": lambda arcs: IntegerProgram(
+        arcs[0], integer=torch.tensor([True, False, True])
+    ),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_a_graph_cannot_hold_is_refused_with_the_remedy(words):
+    ask = torch.compile(REFUSED[words], fullgraph=True, backend="eager")
+    with pytest.raises((Unsupported, TypeError), match=words):
+        ask(numbers(2, 3, 3))

@@ -5,7 +5,8 @@ import itertools
 import pytest
 import torch
 
-from smoothsp.oracles._questions import rules
+from smoothsp.oracles import SpanningTree
+from smoothsp.oracles._questions import in_graphs, rules
 from smoothsp.oracles._questions.question import Question, ask
 from tests.instances.chains import Y, random_case
 from tests.instances.drawn import structure
@@ -59,7 +60,30 @@ def test_a_chain_keeps_the_promises_of_the_registration(name, per_edge):
     check(question(structure(case)._buffers, name, used))
 
 
-def test_every_registered_op_is_checked():
+@pytest.mark.parametrize("name", ["log_partition", "decode", "decode_topk"])
+def test_questions_of_structures_keep_the_promises_of_the_registration(name):
+    arcs = torch.randn(2, 4, 4, generator=torch.Generator().manual_seed(0))
+    arcs = arcs.double().requires_grad_()
+    lengths = torch.tensor([3, 1])
+    made_of = in_graphs.recipe(SpanningTree, (arcs,), {"lengths": lengths})
+    k = [2] if name == "decode_topk" else []
+    row, outputs = [2, *k], [2, *k, 3]
+    shapes = {
+        "log_partition": [1, *row],
+        "decode": [1, *row, 2, *outputs],
+        "decode_topk": [2, *row, 3, *outputs, 2, *row],
+    }[name]
+    kinds = [in_graphs.FLOAT, in_graphs.INT, in_graphs.BOOL]
+    kinds = kinds[: {"log_partition": 1, "decode": 2, "decode_topk": 3}[name]]
+    given = name, made_of.number, k, list(made_of.tensors), [], [arcs], []
+    torch.library.opcheck(in_graphs.ask_structure._opoverload, (*given, shapes, kinds))
+    if name == "log_partition":
+        arcs.requires_grad_(False)
+        grad = torch.ones(2, dtype=F64)
+        torch.library.opcheck(in_graphs.ask_slope._opoverload, (*given, grad, [0]))
+
+
+def test_these_ops_are_registered():
     names = torch._C._dispatch_get_all_op_names()
     registered = {n.split("::")[1] for n in names if n.startswith("smoothsp::")}
     assert registered == {"ask", "ask_structure", "ask_slope"}

@@ -18,6 +18,7 @@ from smoothsp._kernels.circuits.layout.addresses import addresses
 from smoothsp._kernels.circuits.layout.edges import Edges
 from smoothsp.oracles._circuits.circuit import Circuit, Items, needed
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.in_graphs import at_compilation
 from smoothsp.oracles._questions.registration import is_dense_cpu
 
 Builder = Callable[..., tuple[Circuit, Items]]
@@ -133,7 +134,7 @@ class Topology:
     @cached_property
     def most(self) -> int:
         """The most leaves that an output uses."""
-        return max(0, int(self.edges.uses[self.roots.numpy()].max(initial=0)))
+        return max(0, int(self.edges.uses[self._roots].max(initial=0)))
 
     @cached_property
     def labels_of(self) -> tuple[Tensor, Tensor]:
@@ -182,10 +183,11 @@ class Sizes:
     def values(self) -> int:
         """Number of values that a label has."""
         sizes = [operator.index(x) if type(x) is int else x for x in self.sizes]
-        return _values(self.build, *sizes)
+        found: int = _values(self.build, *sizes)
+        return found
 
 
-@torch._dynamo.assume_constant_result
+@at_compilation
 def _values(build: Builder, *sizes: Hashable) -> int:
     return _cached(build, *sizes).leaf_of.shape[1]
 

@@ -167,8 +167,9 @@ def counted(
     entries = engine.entries(used)
     # what is used of none goes to one entry before all others
     total = weights.new_zeros(len(entries), 1 + sum(sizes))
-    spread = weights[..., None].expand(entries.shape).flatten(1)
-    total = total.scatter_add(1, entries.flatten(1).long() + 1, spread)[:, 1:]
+    places = entries.reshape(len(entries), -1).long() + 1
+    spread = weights.unsqueeze(2).expand(entries.shape).reshape(places.shape)
+    total = total.scatter_add(1, places, spread)[:, 1:]
     B = len(total)
     split = torch.split(total, sizes, 1)
     parts = [

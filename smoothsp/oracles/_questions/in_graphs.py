@@ -27,7 +27,14 @@ Sizes = list[int]
 # Of an answer: the dtype of the potentials, int64 or bool, and its shape.
 FLOAT, INT, BOOL = range(3)
 Answer = tuple[int, Sizes]
-Method = TypeVar("Method", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def at_compilation(function: Function) -> Function:
+    """Have the compiler call a function, and keep the result as a constant."""
+    # torch.compiler.assume_constant_result would import the whole compiler
+    vars(function)["_dynamo_marked_constant"] = True
+    return function
 
 
 # What a graph keeps of a structure --------------------------------------------------
@@ -59,7 +66,7 @@ class Recipe(NamedTuple):
 class Argument:
     """An immutable argument of constructors that a graph keeps as an object."""
 
-    @torch._dynamo.assume_constant_result
+    @at_compilation
     def _number(self) -> int:
         if not any(x is self for x in _objects):
             _objects.append(self)
@@ -75,7 +82,7 @@ _calls: list[Call] = []
 _objects: list[Argument] = []
 
 
-@torch._dynamo.assume_constant_result
+@at_compilation
 def _number_of(
     function: Callable[..., Any], unnamed: int, arguments: tuple[Any, ...]
 ) -> int:
@@ -466,7 +473,7 @@ def _gradient(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     nothing = ([None] * many for many in (*ctx.counts[:2], ctx.counts[3]))
     made_of, picked, others = nothing
     # PyTorch takes an empty list for one of tensors
-    of_options = None if ctx.asked[2] else []
+    of_options: list[None] | None = None if ctx.asked[2] else []
     return None, None, of_options, made_of, picked, slopes, others, None, None
 
 

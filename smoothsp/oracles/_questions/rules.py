@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.engine import (
     Engine,
     counted,
@@ -24,7 +25,11 @@ from smoothsp.oracles._questions.engine import (
 )
 from smoothsp.oracles._questions.exact import Exact, in_dtype
 from smoothsp.oracles._questions.question import Question, are_plain, needs_gradient
-from smoothsp.oracles._questions.registration import is_eager, is_eager_tensor
+from smoothsp.oracles._questions.registration import (
+    is_eager,
+    is_eager_tensor,
+)
+from smoothsp.oracles._questions.transforms import one_after_another
 
 FLOAT64 = torch.float64
 
@@ -228,12 +233,17 @@ class Covariance(Question):
         m = len(self.engine.potentials)
         if any(x is not None for x in tangents[:m]):
             _refuse_third_derivatives()
-        along = _of_rows(tangents[-m:], self.about, m)
-        return covariance(self.engine.of(ctx.saved_tensors), along)
+        engine = self.engine.of(ctx.saved_tensors)
+        along = _of_rows(tangents[-m:], _rows_like(engine), m)
+        return covariance(engine, along)
 
 
 def covariance(engine: Engine, along: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """``Cov(mu) along`` by potentials, ``[B, ...]``, as ``along`` is."""
+    if is_eager():
+        if any(torch._C._functorch.is_legacy_batchedtensor(x) for x in along):
+            return one_after_another(lambda *v: covariance(engine, v), along)
+        along = [checks.dense("gradient", x) for x in along]
     found: tuple[Tensor, ...] = Covariance(engine, *along).ask()
     return found
 
@@ -323,6 +333,7 @@ class Best(Question):
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(output[-1], *tensors)
+        ctx.no_tangents = (None,) * (len(output) - 1)
 
     def _saved(self, ctx: Any) -> tuple[Engine, Tensor]:
         """The engine, and what the outputs ``[B, k, ...]`` use."""
@@ -341,9 +352,17 @@ class Best(Question):
 
     def tangent(self, ctx: Any, *tangents: Tensor | None) -> Any:
         engine, used = self._saved(ctx)
-        moved = _score_along(engine, used, tangents, self.dtype)
-        none = (None,) * (len(self.engine.outputs_like(self.k)))
-        return moved.squeeze(1) if self.k is None else moved, *none
+        if self.k is None:
+            moved = _score_along(engine, used, tangents, self.dtype)
+        else:
+            # an output that is not there takes the place of the first, and stays
+            none = (used < 0).flatten(2).all(2)
+            used = torch.where(
+                none.reshape(*none.shape, *[1] * (used.dim() - 2)), used[:, :1], used
+            )
+            moved = _score_along(engine, used, tangents, self.dtype)
+            moved = moved.masked_fill(none, 0)
+        return moved.squeeze(1) if self.k is None else moved, *ctx.no_tangents
 
 
 class Score(Question):

@@ -1,6 +1,6 @@
 """Questions under ``torch.func``: its gradients, forward derivatives and ``vmap``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -105,3 +105,25 @@ def one_by_one(
         outputs = zip(*found, strict=True)
         return tuple(torch.stack(x) for x in outputs), (0,) * len(found[0])
     return torch.stack(found), 0
+
+
+def one_after_another(
+    ask: Callable[..., tuple[Tensor, ...]], inputs: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """Answers to batches of ``torch.autograd.grad(is_grads_batched=True)``, one by one.
+
+    PyTorch has wrapped the inputs, not by ``torch.func``, and cannot map ops with lists.
+    """
+    level = 1  # such calls are not nested
+    wrapped = [torch._C._functorch.is_legacy_batchedtensor(x) for x in inputs]
+    flat = [
+        torch._remove_batch_dim(x, level, 0, 0) if w else x
+        for x, w in zip(inputs, wrapped, strict=True)
+    ]
+    size = next(len(x) for x, w in zip(flat, wrapped, strict=True) if w)
+    found = [
+        ask(*(x[i] if w else x for x, w in zip(flat, wrapped, strict=True)))
+        for i in range(size)
+    ]
+    stacked = (torch.stack(x) for x in zip(*found, strict=True))
+    return tuple(torch._add_batch_dim(x, 0, level) for x in stacked)

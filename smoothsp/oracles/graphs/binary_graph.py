@@ -199,7 +199,7 @@ class BinaryGraph(SearchStructure):
     def _picked(self, rows: Tensor) -> "BinaryGraph":
         other = super()._picked(rows)
         # kernels read graphs as arrays
-        if self._own_edges:
+        if not is_compiling() and self._own_edges:
             other._graph = tuple(x[array(rows.cpu())] for x in self._graph)
         return other
 
