@@ -9,7 +9,7 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 from torch.testing import assert_close
 
 from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge
-from smoothsp.oracles import ProjectiveDependencies
+from smoothsp.oracles import Chain, ProjectiveDependencies, SpanningTree, SpanTree
 from tests.sweeps import thinned
 from tests.truth.circuits.cases import KINDS, SEARCHES, SUMMED, draw
 
@@ -194,3 +194,69 @@ def test_lengths_are_not_mapped():
         vmap(ask)(arcs, lengths)
     found = vmap(ask, in_dims=(0, None))(arcs, lengths[0])
     assert_close(found[1], ask(arcs[1], lengths[0]))
+
+
+def chain_of_two(x):
+    return Chain(x, torch.eye(2, dtype=x.dtype))
+
+
+@pytest.mark.parametrize("build", [chain_of_two, SpanTree])
+def test_the_maximum_has_derivatives_through_forward_mode(build):
+    generator = torch.Generator().manual_seed(0)
+    shape = (1, 3, 2) if build is chain_of_two else (1, 3, 3)
+    x = torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    def cubed(x):
+        return (build(x).decode()[0] ** 3).sum()
+
+    assert_close(hessian(cubed)(x), jacrev(jacrev(cubed))(x))
+    value, y = build(x).decode()
+    parts = 3 * value**2 * grad(lambda x: build(x).score(y).sum())(x)
+    assert_close(jacfwd(cubed)(x), parts)
+    several = jvp(lambda x: vmap(cubed)(torch.stack([x, x])), (x,), (x,))[1]
+    assert_close(several, (parts * x).sum().expand(2))
+
+
+def test_an_output_that_is_not_there_has_no_tangent():
+    x = torch.tensor([[[1.0, 0.0]]], dtype=torch.float64)
+    ask = lambda x: chain_of_two(x).decode_topk(3)[0]  # noqa: E731
+    values, moved = jvp(ask, (x,), (torch.ones_like(x),))
+    assert values.tolist() == [[1, 0, -torch.inf]]
+    assert moved.tolist() == [[1, 1, 0]]
+
+
+def test_the_first_question_of_a_circuit_may_be_one_of_the_k_best():
+    # of a size that no other test has
+    spans = torch.randn(1, 11, 11, generator=torch.Generator().manual_seed(0))
+    found = grad(lambda x: SpanTree(x).decode_topk(2)[0].sum())(spans)
+    assert found.sum() == 2 * 21
+
+
+@pytest.mark.parametrize(("kind", "question"), thinned(CASES, 9, 2))
+def test_batches_of_gradients_are_those_of_one_after_another(kind, question):
+    case = draw(kind, 0)
+    name, x = next(iter(case.potentials.items()))
+    free = x.clone().requires_grad_()
+    structure = case.structure(**{**case.potentials, name: free})
+    value = (QUESTIONS | SUMS)[question](structure, first_outputs(case))
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randn(2, *value.shape, generator=generator, dtype=value.dtype)
+    (found,) = torch.autograd.grad(
+        value, free, weights, is_grads_batched=True, retain_graph=True
+    )
+    each = [torch.autograd.grad(value, free, w, retain_graph=True)[0] for w in weights]
+    assert_close(found, torch.stack(each))
+
+
+def test_gradients_may_have_a_negative_bit():
+    generator = torch.Generator().manual_seed(0)
+    arcs = torch.randn(1, 3, 3, generator=generator, dtype=torch.float64)
+    arcs.requires_grad_()
+    chances = SpanningTree(arcs).marginals()
+    weights = torch.randn(1, 3, 3, generator=generator, dtype=torch.complex128)
+    weights = weights.conj().imag
+    found, expected = (
+        torch.autograd.grad(chances, arcs, x, retain_graph=True)
+        for x in (weights, weights.resolve_neg().clone())
+    )
+    assert_close(found, expected)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from smoothsp.oracles import Multiclass
 from smoothsp.oracles._questions import numbers
 from smoothsp.oracles._questions.numbers import FORBIDDEN, LIMIT, LOW, WRONG
 
@@ -59,3 +60,13 @@ def test_a_masked_number_is_minus_infinity_and_has_no_gradient(dtype):
     assert numbers.masked(turned).tolist() == [[0.0, 1.0], [low, 2.0]]
     (grad,) = torch.autograd.grad(found.exp().sum() + found[-1], x)
     assert grad.tolist() == [found[0].exp().item(), 0.0, 0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("barred", [-torch.inf, -1e30])
+def test_a_candidate_that_is_not_there_has_no_gradient(barred):
+    scores = torch.tensor([[1.0, barred]], dtype=torch.float64, requires_grad=True)
+    values, _, valid = Multiclass(scores).decode_topk(2)
+    assert valid.tolist() == [[True, False]]
+    total = values[valid].sum() + torch.where(valid, values**2, 0.0).sum()
+    (slope,) = torch.autograd.grad(total, scores)
+    assert slope.tolist() == [[3, 0]]

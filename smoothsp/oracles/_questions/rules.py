@@ -357,9 +357,8 @@ class Best(Question):
         else:
             # an output that is not there takes the place of the first, and stays
             none = (used < 0).flatten(2).all(2)
-            used = torch.where(
-                none.reshape(*none.shape, *[1] * (used.dim() - 2)), used[:, :1], used
-            )
+            each = none.reshape(*none.shape, *[1] * (used.dim() - 2))
+            used = torch.where(each, used[:, :1], used)
             moved = _score_along(engine, used, tangents, self.dtype)
             moved = moved.masked_fill(none, 0)
         return moved.squeeze(1) if self.k is None else moved, *ctx.no_tangents

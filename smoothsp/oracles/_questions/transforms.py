@@ -112,7 +112,7 @@ def one_after_another(
 ) -> tuple[Tensor, ...]:
     """Answers to batches of ``torch.autograd.grad(is_grads_batched=True)``, one by one.
 
-    PyTorch has wrapped the inputs, not by ``torch.func``, and cannot map ops with lists.
+    PyTorch has wrapped the inputs, though not by ``torch.func``.
     """
     level = 1  # such calls are not nested
     wrapped = [torch._C._functorch.is_legacy_batchedtensor(x) for x in inputs]
