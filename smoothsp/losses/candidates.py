@@ -13,7 +13,7 @@ from smoothsp.oracles import BoxSearch, Structure, TopKStructure
 from smoothsp.oracles._questions import checks, exact
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.parts import parts_of, repeated
-from smoothsp.oracles._questions.registration import is_eager_tensor
+from smoothsp.oracles._questions.tracing import is_eager_tensor
 
 # ``cost(outputs (batch, k, ...), y)`` gives ``(batch, k)``.
 ListCost = Literal["hamming"] | Tensor | Callable[[Tensor, Tensor], Tensor]

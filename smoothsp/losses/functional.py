@@ -32,7 +32,7 @@ from smoothsp.oracles._questions import checks, exact, in_graphs
 from smoothsp.oracles._questions.exact import Exact, at_zero
 from smoothsp.oracles._questions.numbers import LIMIT
 from smoothsp.oracles._questions.parts import widened
-from smoothsp.oracles._questions.registration import (
+from smoothsp.oracles._questions.tracing import (
     is_compiling,
     is_eager,
     is_eager_tensor,

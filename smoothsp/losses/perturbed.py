@@ -21,7 +21,7 @@ from smoothsp.oracles._questions.parts import (
     widened,
 )
 from smoothsp.oracles._questions.read_only import ReadOnly
-from smoothsp.oracles._questions.registration import is_compiling
+from smoothsp.oracles._questions.tracing import is_compiling
 
 Noise = Literal["normal", "gumbel"]
 # The mean of a Gumbel variable.

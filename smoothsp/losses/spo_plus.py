@@ -9,7 +9,7 @@ from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_we
 from smoothsp.oracles import Structure
 from smoothsp.oracles._questions import checks, exact
 from smoothsp.oracles._questions.parts import parts_of, widened
-from smoothsp.oracles._questions.registration import is_eager_tensor
+from smoothsp.oracles._questions.tracing import is_eager_tensor
 
 
 class SPOPlus(Loss):

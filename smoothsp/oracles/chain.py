@@ -16,8 +16,8 @@ from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.parts import widened
 from smoothsp.oracles._questions.positions import Positions
 from smoothsp.oracles._questions.read_only import put
-from smoothsp.oracles._questions.registration import is_compiling, is_eager
 from smoothsp.oracles._questions.structure import Named
+from smoothsp.oracles._questions.tracing import is_compiling, is_eager
 from smoothsp.oracles.protocols import Summed
 from smoothsp.oracles.semi_markov import SemiMarkov
 

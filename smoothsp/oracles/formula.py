@@ -16,7 +16,7 @@ from smoothsp.oracles._logic.sentence import MOST_VARIABLES, Sentence
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.in_graphs import Argument
 from smoothsp.oracles._questions.read_only import ReadOnly
-from smoothsp.oracles._questions.registration import is_compiling
+from smoothsp.oracles._questions.tracing import is_compiling
 
 
 class Formula(ReadOnly, Argument):

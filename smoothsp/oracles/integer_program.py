@@ -12,8 +12,8 @@ from torch import Tensor
 from smoothsp._kernels.threads.ranges import run_all
 from smoothsp.oracles._questions import checks, in_graphs
 from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.registration import is_compiling, is_eager
 from smoothsp.oracles._questions.structure import Structure
+from smoothsp.oracles._questions.tracing import is_compiling, is_eager
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -56,8 +56,8 @@ class IntegerProgram(Structure):
     ImportError
         Without highspy: ``pip install "smoothsp[integer-programs]"``.
     TypeError
-        For a wrong type, dtype or device, or under ``torch.compile`` or ``torch.func``:
-        the solver needs the values.
+        For a wrong type, dtype or device, or under ``torch.func``: the solver needs the
+        values. Under ``torch.compile`` for ``integer`` that is neither True nor False.
     ValueError
         For a wrong shape, NaN, bounds that exclude each other, or +inf in scores.
         Decoding also raises it for a row without an output, without a maximum, or

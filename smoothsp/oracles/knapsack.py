@@ -8,7 +8,7 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.registration import is_compiling
+from smoothsp.oracles._questions.tracing import is_compiling
 
 # Elements times weights that a circuit may have: 80 bytes each while it is built.
 _MOST = 4_000_000

@@ -9,7 +9,7 @@ from smoothsp.oracles._questions.distribution import Distribution
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.log_sums import entropies, log_sum
 from smoothsp.oracles._questions.read_only import put
-from smoothsp.oracles._questions.registration import is_eager
+from smoothsp.oracles._questions.tracing import is_eager
 
 
 class Multiclass(Distribution):

@@ -14,7 +14,7 @@ from smoothsp.oracles._partition import bmmf
 from smoothsp.oracles._questions import checks, exact, numbers
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.registration import is_compiling
+from smoothsp.oracles._questions.tracing import is_compiling
 from smoothsp.oracles._searches.structure import SearchStructure
 
 Floats = NDArray[np.float64]

@@ -14,7 +14,7 @@ from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.numbers import LIMIT
 from smoothsp.oracles._questions.parts import parts_of, require_parts, scores_of
 from smoothsp.oracles._questions.read_only import ReadOnly
-from smoothsp.oracles._questions.registration import is_eager
+from smoothsp.oracles._questions.tracing import is_eager
 from smoothsp.oracles.chain import Chain
 from smoothsp.oracles.protocols import Structure
 

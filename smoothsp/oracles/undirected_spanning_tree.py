@@ -13,7 +13,7 @@ from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array, constant
 from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.registration import is_compiling
+from smoothsp.oracles._questions.tracing import is_compiling
 from smoothsp.oracles._searches.chosen_edges import ChosenEdges, edges_and_index
 from smoothsp.oracles._searches.trees import Trees
 from smoothsp.oracles.labelled_spanning_tree import LabelledSpanningTree

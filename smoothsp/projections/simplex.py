@@ -15,7 +15,7 @@ from torch import Tensor
 from smoothsp._kernels.multiclass import projections
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.registration import is_eager_tensor
+from smoothsp.oracles._questions.tracing import is_eager_tensor
 from smoothsp.projections._arguments import bound, require, vectors
 
 

@@ -11,7 +11,7 @@ from smoothsp.oracles._chain.buffers import ChainBuffers, Potentials, absent
 from smoothsp.oracles._chain.engine import ChainEngine
 from smoothsp.oracles._questions import checks, numbers
 from smoothsp.oracles._questions.positions import Positions
-from smoothsp.oracles._questions.registration import (
+from smoothsp.oracles._questions.tracing import (
     are_dense_cpu,
     is_dense_cpu,
     is_eager,

@@ -13,7 +13,7 @@ from smoothsp.oracles._questions.engine import Chosen, Engine, weighed
 from smoothsp.oracles._questions.exact import as_two, in_dtype
 from smoothsp.oracles._questions.positions import Positions
 from smoothsp.oracles._questions.question import ENGINES
-from smoothsp.oracles._questions.registration import (
+from smoothsp.oracles._questions.tracing import (
     is_dense_cpu,
     is_eager,
     is_eager_tensor,

@@ -17,8 +17,8 @@ from smoothsp.oracles._chain.addresses import piece, rows_of_piece, way_of_sums
 from smoothsp.oracles._chain.buffers import EMPTY, ChainBuffers, Potentials
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.question import EagerGradient, needs_gradient
-from smoothsp.oracles._questions.registration import is_dense_cpu, is_eager
 from smoothsp.oracles._questions.rounding import weighed
+from smoothsp.oracles._questions.tracing import is_dense_cpu, is_eager
 
 ByRows = Callable[[Potentials, Tensor], Tensor]
 

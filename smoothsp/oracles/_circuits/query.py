@@ -12,7 +12,7 @@ from smoothsp._kernels.circuits.layout.addresses import addresses
 from smoothsp._kernels.circuits.layout.edges import Rows
 from smoothsp._kernels.circuits.layout.schedule import Lanes
 from smoothsp.oracles._circuits.topology import Topology
-from smoothsp.oracles._questions.registration import is_transformed
+from smoothsp.oracles._questions.tracing import is_transformed
 
 # Batches without ragged rows, by topology, root and number of rows.
 _alike: "OrderedDict[tuple[int, int, int], Query]" = OrderedDict()

@@ -20,7 +20,7 @@ from smoothsp.oracles._circuits.validation import (
 from smoothsp.oracles._questions import checks, rules
 from smoothsp.oracles._questions.distribution import Distribution
 from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.registration import (
+from smoothsp.oracles._questions.tracing import (
     is_compiling,
     is_dense_cpu,
     is_eager,

@@ -9,7 +9,7 @@ from smoothsp._kernels.circuits.cpu import validation
 from smoothsp.oracles._circuits import compiled
 from smoothsp.oracles._circuits.query import Query
 from smoothsp.oracles._circuits.topology import Topology
-from smoothsp.oracles._questions.registration import is_eager
+from smoothsp.oracles._questions.tracing import is_eager
 
 
 def parts_read(query: Query) -> Tensor:

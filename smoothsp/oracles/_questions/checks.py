@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from smoothsp._kernels.vectors.whole_arrays import copy_within
-from smoothsp.oracles._questions.registration import (
+from smoothsp.oracles._questions.tracing import (
     is_dense_cpu,
     is_eager,
     is_transformed,

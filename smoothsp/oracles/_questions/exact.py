@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from smoothsp._kernels.vectors.exact_sums import sum_rows
-from smoothsp.oracles._questions.registration import is_eager
+from smoothsp.oracles._questions.tracing import is_eager
 
 
 class Exact(NamedTuple):

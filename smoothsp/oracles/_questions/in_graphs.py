@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from smoothsp.oracles._questions.registration import is_compiling
+from smoothsp.oracles._questions.tracing import is_compiling
 
 # What PyTorch includes and excludes in calls outside of all ops.
 _OUTSIDE = (
@@ -41,7 +41,7 @@ def at_compilation(function: Function) -> Function:
 
 
 class Recipe(NamedTuple):
-    """What a structure was made of, in a graph.
+    """Class and arguments of a structure, in a graph.
 
     Attributes
     ----------

@@ -18,7 +18,7 @@ from smoothsp._kernels.vectors.extremes import (
     extremes,
     forbid,
 )
-from smoothsp.oracles._questions.registration import is_dense_cpu
+from smoothsp.oracles._questions.tracing import is_dense_cpu
 
 __all__ = [
     "FORBIDDEN",

@@ -8,7 +8,7 @@ from torch import Tensor
 from smoothsp.oracles._questions import exact, in_graphs
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.numbers import LIMIT
-from smoothsp.oracles._questions.registration import is_eager
+from smoothsp.oracles._questions.tracing import is_eager
 
 # Costs added to larger numbers of float32 would lose digits that losses show.
 COARSE = 64.0

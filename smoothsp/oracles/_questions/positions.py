@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from smoothsp._kernels.chain.cpu import fused
-from smoothsp.oracles._questions.registration import is_eager_tensor
+from smoothsp.oracles._questions.tracing import is_eager_tensor
 
 
 class Positions:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from smoothsp.oracles._questions.engine import Engine
-from smoothsp.oracles._questions.registration import (
+from smoothsp.oracles._questions.tracing import (
     is_dense_cpu,
     is_eager,
     is_eager_tensor,

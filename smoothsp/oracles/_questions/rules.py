@@ -25,7 +25,7 @@ from smoothsp.oracles._questions.engine import (
 )
 from smoothsp.oracles._questions.exact import Exact, in_dtype
 from smoothsp.oracles._questions.question import Question, are_plain, needs_gradient
-from smoothsp.oracles._questions.registration import (
+from smoothsp.oracles._questions.tracing import (
     is_eager,
     is_eager_tensor,
 )

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from smoothsp.oracles._questions import checks, in_graphs, numbers
 from smoothsp.oracles._questions.read_only import ReadOnly
-from smoothsp.oracles._questions.registration import is_compiling, is_eager
 from smoothsp.oracles._questions.rounding import scaled
+from smoothsp.oracles._questions.tracing import is_compiling, is_eager
 
 Named = dict[str, Tensor]
 NONE: Named = {}
@@ -100,7 +100,7 @@ class Potentials(ReadOnly):
         return other
 
     def _in_graph(self) -> list[Tensor]:
-        """What a graph of ``torch.compile`` holds of this structure."""
+        """Tensors that a graph of ``torch.compile`` holds of this structure."""
         computed = [getattr(self, name) for name in self._computed]
         return [*self._by_name().values(), *computed]
 

@@ -14,11 +14,11 @@ from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.question import wants_gradient
 from smoothsp.oracles._questions.read_only import put
-from smoothsp.oracles._questions.registration import (
+from smoothsp.oracles._questions.structure import Structure
+from smoothsp.oracles._questions.tracing import (
     is_eager,
     is_eager_tensor,
 )
-from smoothsp.oracles._questions.structure import Structure
 from smoothsp.oracles._searches.engine import Outputs, SearchEngine
 
 Self = TypeVar("Self", bound="SearchStructure")

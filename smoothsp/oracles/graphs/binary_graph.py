@@ -14,7 +14,7 @@ from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._partition import bmmf
 from smoothsp.oracles._questions import checks, in_graphs, numbers
 from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.registration import is_compiling, is_eager
+from smoothsp.oracles._questions.tracing import is_compiling, is_eager
 from smoothsp.oracles._searches.structure import SearchStructure
 
 Floats = NDArray[np.float64]

@@ -12,7 +12,7 @@ from smoothsp._kernels.searches import shortest_paths
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array, constant
-from smoothsp.oracles._questions.registration import is_compiling
+from smoothsp.oracles._questions.tracing import is_compiling
 from smoothsp.oracles._searches.chosen_edges import ChosenEdges, edges_and_index
 
 Floats = NDArray[np.float64]

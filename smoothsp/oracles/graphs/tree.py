@@ -10,7 +10,7 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.registration import is_compiling
+from smoothsp.oracles._questions.tracing import is_compiling
 
 
 class Tree(CircuitStructure):
