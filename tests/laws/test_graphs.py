@@ -30,6 +30,7 @@ from smoothsp.losses import (
     StructuredPerceptron,
 )
 from smoothsp.oracles import (
+    BinaryGraph,
     Chain,
     IntegerProgram,
     Multiclass,
@@ -413,3 +414,29 @@ def test_what_a_graph_cannot_hold_is_refused_with_the_remedy(words):
     ask = torch.compile(REFUSED[words], fullgraph=True, backend="eager")
     with pytest.raises((Unsupported, TypeError), match=words):
         ask(numbers(2, 3, 3))
+
+
+def test_gradients_of_one_row_do_not_share_memory():
+    index = torch.tensor([[0, 1], [1, 2]])
+    nodes = torch.zeros(1, 3, 2, requires_grad=True)
+    edges = torch.ones(1, 2, requires_grad=True)
+
+    def value(nodes, edges):
+        return BinaryGraph(nodes, edges, index).decode()[0].sum()
+
+    compiled = torch.compile(value, fullgraph=True, backend="aot_eager")
+    found = torch.autograd.grad(compiled(nodes, edges), (nodes, edges))
+    assert_close(found, torch.autograd.grad(value(nodes, edges), (nodes, edges)))
+
+
+def test_a_batch_without_rows_is_compiled_with_gradients():
+    emissions = torch.zeros(0, 5, 3, requires_grad=True)
+    moves = torch.zeros(3, 3, requires_grad=True)
+
+    def loss(emissions, moves):
+        y = torch.zeros(0, 5, dtype=torch.int64)
+        return StructuralHinge()(Chain(emissions, moves), y)
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    (slope,) = torch.autograd.grad(compiled(emissions, moves), moves)
+    assert not slope.any()

@@ -208,3 +208,13 @@ def test_what_is_no_number_is_refused_and_so_is_a_row_without_outputs(kind):
     allowed[1] = False
     with pytest.raises(ValueError, match="allowed: row 1 has no feasible output"):
         case.structure().restrict(allowed)
+
+
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_a_batch_without_rows_has_a_gradient(kind):
+    case = draw(kind, 0)
+    potentials = {n: x.clone().requires_grad_() for n, x in case.potentials.items()}
+    none = case.structure(**potentials).select(torch.zeros(len(case)).bool())
+    total = none.decode()[0].sum() + none.decode_topk(2)[0].sum()
+    total.backward()
+    assert not any(x.grad is not None and x.grad.any() for x in potentials.values())

@@ -167,10 +167,10 @@ def counted(
     entries = engine.entries(used)
     # what is used of none goes to one entry before all others
     total = weights.new_zeros(len(entries), 1 + sum(sizes))
-    places = entries.reshape(len(entries), -1).long() + 1
-    spread = weights.unsqueeze(2).expand(entries.shape).reshape(places.shape)
+    B, k, U = entries.shape
+    places = entries.reshape(B, k * U).long() + 1
+    spread = weights.unsqueeze(2).expand(B, k, U).reshape(B, k * U)
     total = total.scatter_add(1, places, spread)[:, 1:]
-    B = len(total)
     split = torch.split(total, sizes, 1)
     parts = [
         x.reshape(B, *shape).to(like.dtype) if want else None

@@ -408,14 +408,19 @@ def _answer(
     with torch._C._ForceDispatchKeyGuard(*_OUTSIDE), torch.no_grad():
         structure = _structure(number, tensors, rows, potentials)
         found = _call(structure, name, options, about)
-    listed = list(found) if isinstance(found, tuple) else [found]
-    every = (*tensors, *rows, *potentials, *about)
-    given = {x.untyped_storage().data_ptr() for x in every if x.numel()}
-    # an answer may not share the memory of an input
-    return [
-        x.clone() if x.untyped_storage().data_ptr() in given else x.contiguous()
-        for x in listed
-    ]
+    listed = found if isinstance(found, tuple) else (found,)
+    return _with_own_memory(listed, (*tensors, *rows, *potentials, *about))
+
+
+def _with_own_memory(found: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+    """Answers that share memory neither with what was given nor with each other."""
+    taken = {x.untyped_storage().data_ptr() for x in given if x.numel()}
+    own = []
+    for x in found:
+        place = x.untyped_storage().data_ptr()
+        own.append(x.clone() if place in taken else x.contiguous())
+        taken.add(place)
+    return own
 
 
 def _shapes(
@@ -498,7 +503,7 @@ def _slope(
         found = torch.autograd.grad(
             value, wanted, grad, allow_unused=True, materialize_grads=True
         )
-    return [x.contiguous() for x in found]
+    return _with_own_memory(found, (*tensors, *rows, *potentials, *about, grad))
 
 
 def _slope_shapes(*given: Any) -> list[Tensor]:

@@ -155,8 +155,8 @@ class Question:
         name = self.engine.name
         if name is None:
             raise TypeError(
-                "potentials: expected tensors with values, or a call inside torch"
-                ".compile, got tensors that something else traces"
+                "potentials: expected tensors with values, got some that something "
+                "traces; for torch.compile, make the structure inside the function"
             )
         return (
             type(self).__name__,
