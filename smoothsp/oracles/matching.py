@@ -12,6 +12,7 @@ from smoothsp._kernels.searches import assignment, murty
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array
+from smoothsp.oracles._questions.numbers import VECTORS
 from smoothsp.oracles._searches.structure import SearchStructure
 
 Floats = NDArray[np.float64]
@@ -126,18 +127,16 @@ class Matching(SearchStructure):
         return cost + (y < 0)[..., None].to(cost.dtype)
 
     def _have_outputs(self) -> Bools:
-        found = np.empty(len(self.scores), np.bool_)
-        assignment.exist(self._table(), self._partial, found)
+        scores = self._on_host()
+        given = scores.data_ptr(), tuple(scores.shape), VECTORS[scores.dtype]
+        found = np.empty(given[1][0], np.bool_)
+        assignment.exist(*given, self._partial, found)
         return found
-
-    def _table(self) -> NDArray[Any]:
-        """The scores as kernels read them."""
-        return array(self.scores)
 
     def _totals(self, y: Ints) -> Floats:
         values = np.empty(y.shape[:2])
         alone = self._sizes[1] if self._partial else -1
-        assignment.add_up(self._table(), alone, y, values)
+        assignment.add_up(array(self.scores), alone, y, values)
         return values
 
     def _squares(self, scores: Floats) -> Floats:
@@ -188,9 +187,25 @@ class Matching(SearchStructure):
         run_rows(assignment.best, M, work, squares, columns, u, v, found)
         return columns, u, v, found
 
+    def _search(self) -> tuple[Ints, NDArray[Any], Bools]:
+        """Best outputs, their scores, and which rows have any."""
+        scores = self._on_host()
+        B, P, C = shape = tuple(scores.shape)
+        columns, found = np.empty((B, P), np.int64), np.empty(B, np.bool_)
+        values = np.empty(B, VECTORS[scores.dtype].dtype)
+        N = P + C - 1 if self._partial else max(P, C)
+        given = scores.data_ptr(), shape, self._partial
+        work = B * N**2 * (10 + N // 4)
+        run_rows(assignment.decode, B, work, *given, columns, values, found)
+        return columns, values, found
+
     def _best(self) -> tuple[Ints, Bools]:
-        columns, _, _, found = self._assigned(self._squares(self._array("scores")))
-        return self._outputs(columns), found
+        columns, _, found = self._search()
+        return columns, found
+
+    def _best_and_total(self) -> tuple[Ints, NDArray[Any]]:
+        columns, values, _ = self._search()
+        return columns, values
 
     def _k_best(self, k: int) -> tuple[Ints, Bools]:
         squares = self._squares(self._array("scores"))

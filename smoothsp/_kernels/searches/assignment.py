@@ -12,18 +12,19 @@ import numpy as np
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.arrays import copy
+from smoothsp._kernels.vectors.arrays import at, copy
 
 
 @kernel
-def exist(scores, partial, found):
+def exist(address, shape, like, partial, found):
     """Fill found[B]: whether there is a matching of pairs above -inf.
 
-    Of scores[B, P, Q], or with ``partial`` [B, P, Q + 1], where the last column leaves
-    a row alone. The fewer look for the others, along alternating paths. O(P Q) unless
-    few pairs are allowed.
+    Of scores ``[B, P, Q]`` at an address, of the type of ``like``, or with ``partial``
+    ``[B, P, Q + 1]``, where the last column leaves a row alone. The fewer look for the
+    others, along alternating paths. O(P Q) unless few pairs are allowed.
     """
-    B, P, Q = scores.shape
+    B, P, Q = shape
+    scores = at(address, shape, like)
     Q -= 1 if partial else 0
     turned = P > Q and not partial
     seekers, others = (Q, P) if turned else (P, Q)
@@ -83,6 +84,44 @@ def add_up(scores, alone, labels, values):
                 if j >= 0:
                     total += scores[b, i, j]
             values[b, k] = total
+
+
+@kernel
+def decode(first, last, address, shape, partial, columns, values, found):
+    """Fill columns[B, P] of each row, -1 for none, the scores values[B], and found[B].
+
+    The scores ``[B, P, Q]``, or ``[B, P, Q + 1]`` with ``partial``, of the type of the
+    values, are at an address. Who is left meets padding of score 0. O(N^3).
+    """
+    B, P, C = shape
+    scores = at(address, shape, values)
+    Q = C - 1 if partial else C
+    turned = P > Q and not partial
+    N = P + Q if partial else max(P, Q)
+    cost = arrays.empty((N, N))
+    mate, rows = arrays.empty(N, np.int64), arrays.empty(N, np.int64)
+    ints, floats = arrays.empty((3, N), np.int64), arrays.empty((5, N))
+    for b in range(first, last):
+        cost[:] = 0.0
+        for i in range(P):
+            for j in range(Q):
+                score = np.float64(scores[b, i, j])
+                if turned:
+                    cost[j, i] = -score
+                else:
+                    cost[i, j] = -score
+            if partial:
+                cost[i, Q:] = np.inf
+                cost[i, Q + i] = -np.float64(scores[b, i, Q])
+        u, v = floats[0], floats[1]
+        found[b] = _assign(cost, mate, rows, u, v, ints, floats[2:])
+        total = 0.0
+        for i in range(P):
+            j = rows[i] if turned else mate[i]
+            columns[b, i] = j if 0 <= j < Q else -1
+            if columns[b, i] >= 0 or partial:
+                total += scores[b, i, j if 0 <= j < Q else Q]
+        values[b] = total
 
 
 @kernel

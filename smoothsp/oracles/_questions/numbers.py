@@ -24,6 +24,7 @@ __all__ = [
     "FORBIDDEN",
     "LIMIT",
     "LOW",
+    "VECTORS",
     "WRONG",
     "look",
     "look_at_all",
@@ -32,7 +33,8 @@ __all__ = [
     "wrong",
 ]
 
-_LIKE = {
+# One vector of a dtype, which tells compiled code the dtype.
+VECTORS = {
     dtype: torch.zeros(64 // dtype.itemsize, dtype=dtype, device="cpu").numpy()
     for dtype in (torch.float32, torch.float64)
 }
@@ -46,7 +48,7 @@ def look(x: Tensor) -> int:
     """
     if is_dense_cpu(x):
         x = x if x.is_contiguous() else x.contiguous()
-        found: int = extremes(x.data_ptr(), x.numel(), _LIKE[x.dtype])
+        found: int = extremes(x.data_ptr(), x.numel(), VECTORS[x.dtype])
         return found
     return look_at_all((x,))[0]
 
@@ -77,7 +79,7 @@ def masked(x: Tensor) -> Tensor:
         given = found = x.clone(memory_format=torch.contiguous_format)
     else:
         given, found = x, x.new_empty(x.shape)
-    forbid(given.data_ptr(), x.numel(), _LIKE[x.dtype], found.data_ptr())
+    forbid(given.data_ptr(), x.numel(), VECTORS[x.dtype], found.data_ptr())
     return found
 
 

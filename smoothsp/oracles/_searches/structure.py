@@ -1,7 +1,7 @@
 """Structures decoded by a search: the parts that all of them share."""
 
 import math
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -87,8 +87,11 @@ class SearchStructure(Structure):
         """Scores ``(batch, k)`` of outputs by a kernel, if the structure has one."""
         return None
 
-    def _best_and_total(self) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
-        """Best outputs, and their scores ``(batch,)`` if a kernel adds them up."""
+    def _best_and_total(self) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
+        """Best outputs, and their scores ``(batch,)`` if a kernel adds them up.
+
+        The scores in float64, or rounded to the dtype of the potentials.
+        """
         best, _ = self._best()
         total = self._totals(best[:, None])
         return best, None if total is None else total[:, 0]
@@ -128,6 +131,10 @@ class SearchStructure(Structure):
         """``(batch, axis)``: the shape of each output without its padding."""
         shape = torch.tensor(self.shape, device=self._main.device)
         return shape.repeat(len(self._main), 1)
+
+    def _on_host(self) -> Tensor:
+        """The first potentials, contiguous on the CPU."""
+        return self._main.cpu().resolve_neg().contiguous()
 
     def _array(self, name: str) -> NDArray[np.float64]:
         """Such potentials in float64 on the CPU, -inf where nothing reads."""
@@ -272,7 +279,7 @@ class SearchStructure(Structure):
         return self._exactly(value[:, None], y[:, None]).squeeze(1), y
 
     def _decode(self) -> tuple[Tensor, Tensor]:
-        """The highest score in float64, and its output."""
+        """The highest score, in float64 unless a search has rounded it, and y."""
         if self._is_eager_tensor() and not self._wants_gradient():
             best, total = self._best_and_total()
             if total is not None:
