@@ -1,17 +1,22 @@
 """Knapsacks: subsets of bounded weight."""
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.tracing import is_compiling
+from smoothsp.oracles.large_knapsack import LargeKnapsack
 
 # Elements times weights that a circuit may have: 80 bytes each while it is built.
 _MOST = 4_000_000
+# Memory that a thread takes for one row of a larger one.
+_BYTES = 2**30
 
 
 class Knapsack(CircuitStructure):
@@ -44,14 +49,18 @@ class Knapsack(CircuitStructure):
         For a wrong type, dtype or device.
     ValueError
         For a wrong shape, a negative weight or capacity, or NaN or +inf in an entry
-        that is read. Also for more than 4,000,000 elements times units of capacity.
-        Values are not checked while ``torch.compile`` traces.
+        that is read, or if a row would take over 1 GiB. Values are not checked while
+        ``torch.compile`` traces.
 
     Notes
     -----
     An output is ``(batch, N)``: 1 for chosen elements, 0 for others, -1 beyond the row.
     The Hamming cost counts chosen elements that are not in y. O(batch N capacity),
     where the capacity counts units of the greatest common divisor of the weights.
+
+    For more than 4,000,000 elements times units, the constructor returns a
+    ``LargeKnapsack``. It decodes with one bit for each element and unit, sums with two
+    passes over N that keep sqrt(N) rows, and lacks ``sample`` and second derivatives.
 
     Source: Martello and Toth, "Knapsack Problems" (1990), section 2.6, equation 2.29.
 
@@ -68,6 +77,21 @@ class Knapsack(CircuitStructure):
     scores: Tensor
     output_description = "0 or 1 for each element, of no more weight than the capacity"
 
+    def __new__(
+        cls,
+        scores: Any = None,
+        weights: Any = None,
+        capacity: Any = 0,
+        *,
+        lengths: Any = None,
+    ) -> Any:
+        """The structure, or one in memory of few rows of its chart."""
+        if _may_be_large(scores, capacity):
+            given = _checked(scores, weights, capacity, lengths)
+            if given.is_large:
+                return LargeKnapsack(*given.in_tensors())
+        return object.__new__(cls)
+
     def __init__(
         self,
         scores: Tensor,
@@ -76,33 +100,13 @@ class Knapsack(CircuitStructure):
         *,
         lengths: Tensor | None = None,
     ) -> None:
-        scores = checks.potentials("scores", scores)
-        if scores.dim() != 2:
-            raise ValueError(f"scores: expected (batch, N), got {tuple(scores.shape)}")
-        B, N = scores.shape
-        weights = checks.integers("weights", weights, scores.device)
-        checks.shape("weights", weights, (N,), "(N,)")
-        each = checks.row_integers("weights", weights, N, scores.device)
-        rows = B if isinstance(capacity, Tensor) else 1
-        most = checks.row_integers("capacity", capacity, rows, scores.device)
-        size = (
-            N if lengths is None else checks.row_lengths(lengths, B, N, scores.device)
-        )
+        scores, each, room, size = _checked(scores, weights, capacity, lengths)
+        N = scores.shape[1]
         if is_compiling():
             built = topology(_filled, (0,) * N, 0)
             super().__init__(built, {"scores": scores}, roots=0, lengths=N, shape=(N,))
             return
-        unit = max(math.gcd(*each), 1)
-        each = [weight // unit for weight in each]
-        total = sum(each)
-        room = [min(c // unit, total) for c in most]
         largest = max(room, default=0)
-        if N * (largest + 1) > _MOST:
-            raise ValueError(
-                f"capacity: expected at most {_MOST:,} elements times units of "
-                f"capacity, got {N} times {largest + 1:,}; measure weights in larger "
-                "units"
-            )
         built = topology(_filled, tuple(each), largest)
         held: int | Tensor = largest
         if len(set(room)) > 1:
@@ -118,6 +122,67 @@ class Knapsack(CircuitStructure):
     def leaves(self) -> tuple[Tensor, Tensor]:
         """Scores, and a leaf of score 0 for an element that is left out."""
         return self.scores, self.scores.new_zeros(self.shape)
+
+
+class _Given(NamedTuple):
+    """Checked arguments, weights and rooms in units."""
+
+    scores: Tensor
+    weights: list[int]
+    rooms: list[int]
+    lengths: int | Tensor
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a circuit would have too many items."""
+        units = 1 + max(self.rooms, default=0)
+        return len(self.weights) * units > _MOST
+
+    def in_tensors(self) -> tuple[Tensor, NDArray[np.int64], Tensor, Tensor]:
+        """Arguments of ``LargeKnapsack``."""
+        N, largest = len(self.weights), max(self.rooms)
+        # bits of all elements, and two rows for each row that is kept
+        most = _BYTES // (N // 8 + 16 * (2 + math.isqrt(N))) - 1
+        if largest > most:
+            raise ValueError(
+                f"capacity: expected at most {most:,} units for {N:,} elements, got "
+                f"{largest:,}; measure weights in larger units"
+            )
+        device = self.scores.device
+        rooms, size = torch.tensor(self.rooms, device=device), self.lengths
+        if isinstance(size, int):
+            size = torch.full_like(rooms, size)
+        return self.scores, np.array(self.weights, np.int64), rooms, size
+
+
+def _may_be_large(scores: Any, capacity: Any) -> bool:
+    """Whether a look at the weights has to tell."""
+    if is_compiling() or not isinstance(scores, Tensor) or scores.dim() != 2:
+        return False
+    known = isinstance(capacity, int)
+    return not known or scores.shape[1] * (capacity + 1) > _MOST
+
+
+def _checked(
+    scores: Tensor,
+    weights: Tensor,
+    capacity: int | Tensor,
+    lengths: Tensor | None,
+) -> _Given:
+    scores = checks.potentials("scores", scores)
+    if scores.dim() != 2:
+        raise ValueError(f"scores: expected (batch, N), got {tuple(scores.shape)}")
+    B, N = scores.shape
+    weights = checks.integers("weights", weights, scores.device)
+    checks.shape("weights", weights, (N,), "(N,)")
+    each = checks.row_integers("weights", weights, N, scores.device)
+    rows = B if isinstance(capacity, Tensor) else 1
+    most = checks.row_integers("capacity", capacity, rows, scores.device)
+    size = N if lengths is None else checks.row_lengths(lengths, B, N, scores.device)
+    unit = max(math.gcd(*each), 1)
+    each = [weight // unit for weight in each]
+    room = [min(c // unit, sum(each)) for c in most]
+    return _Given(scores, each, room if len(room) == B else room * B, size)
 
 
 def _filled(weights: tuple[int, ...], capacity: int) -> tuple[Circuit, Items]:

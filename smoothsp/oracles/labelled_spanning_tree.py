@@ -12,11 +12,11 @@ from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.log_sums import entropies, log_sum, shares
-from smoothsp.oracles._searches.trees import Trees
+from smoothsp.oracles._searches.trees import DependencyTrees
 from smoothsp.oracles.spanning_tree import SpanningTree
 
 
-class LabelledSpanningTree(Trees):
+class LabelledSpanningTree(DependencyTrees):
     r"""A batch of sentences whose words form a tree of heads, each arc with a label.
 
     ``SpanningTree`` returns this class for arcs with labels. Given the tree, labels are
@@ -67,13 +67,9 @@ class LabelledSpanningTree(Trees):
             )
         if not arcs.shape[3]:
             raise ValueError("arcs: expected at least one label, got none")
-        B, n = len(arcs), arcs.shape[1] - 1
-        if lengths is None:
-            self._lengths = torch.full((B,), n, device=arcs.device)
-        else:
-            self._lengths = checks.row_lengths(lengths, B, n, arcs.device)
+        self._set_lengths(arcs, lengths)
         self._single = checks.flag("single_root", single_root)
-        super().__init__({"arcs": arcs}, (n, 2))
+        super().__init__({"arcs": arcs}, (arcs.shape[1] - 1, 2))
 
     @classmethod
     def _of(
@@ -87,11 +83,6 @@ class LabelledSpanningTree(Trees):
         return found
 
     @property
-    def lengths(self) -> Int[Tensor, " batch"]:
-        """``(batch,)``: the words of each sentence."""
-        return self._lengths.clone()
-
-    @property
     def output_shapes(self) -> Int[Tensor, "batch 2"]:
         """``(batch, 2)``: the words of each sentence, and 2."""
         return torch.stack([self._lengths, torch.full_like(self._lengths, 2)], 1)
@@ -103,11 +94,6 @@ class LabelledSpanningTree(Trees):
     def _reads(self, name: str) -> Tensor:
         read = self._trees(self.arcs[..., 0])._reads("arcs")
         return read[..., None].expand(self.arcs.shape)
-
-    @property
-    def _real(self) -> Tensor:
-        at = torch.arange(self.shape[0], device=self.arcs.device)
-        return at < self._lengths[:, None]
 
     @property
     def _num_labels(self) -> int:

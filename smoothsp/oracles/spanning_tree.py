@@ -14,12 +14,13 @@ from smoothsp.oracles._questions import checks, rules
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.log_sums import log_sum, shares
+from smoothsp.oracles._questions.numbers import VECTORS
 from smoothsp.oracles._searches.distinct_trees import distinct_trees
 from smoothsp.oracles._searches.tree_engine import TreeEngine
-from smoothsp.oracles._searches.trees import Trees
+from smoothsp.oracles._searches.trees import DependencyTrees
 
 
-class SpanningTree(Trees):
+class SpanningTree(DependencyTrees):
     r"""A batch of sentences whose words form a tree of heads; arcs may cross.
 
     Every word has one head: another word, or the root 0. The score of a tree is the sum
@@ -90,7 +91,7 @@ class SpanningTree(Trees):
         """The structure, or that of arcs with labels."""
         if isinstance(arcs, Tensor) and arcs.dim() == 4:
             return cls._labelled(arcs, **options)
-        return super().__new__(cls)
+        return object.__new__(cls)
 
     def __init__(
         self,
@@ -105,13 +106,9 @@ class SpanningTree(Trees):
                 "arcs: expected (batch, n + 1, n + 1) or (batch, n + 1, n + 1, label), "
                 f"got {tuple(arcs.shape)}"
             )
-        B, n = len(arcs), arcs.shape[1] - 1
-        if lengths is None:
-            self._lengths = torch.full((B,), n, device=arcs.device)
-        else:
-            self._lengths = checks.row_lengths(lengths, B, n, arcs.device)
+        self._set_lengths(arcs, lengths)
         self._single = checks.flag("single_root", single_root)
-        super().__init__({"arcs": arcs}, (n,))
+        super().__init__({"arcs": arcs}, (arcs.shape[1] - 1,))
 
     @classmethod
     def _of(cls, arcs: Tensor, lengths: Tensor, single_root: bool) -> "SpanningTree":
@@ -123,11 +120,6 @@ class SpanningTree(Trees):
         return found
 
     @property
-    def lengths(self) -> Int[Tensor, " batch"]:
-        """``(batch,)``: the words of each sentence."""
-        return self._lengths.clone()
-
-    @property
     def output_shapes(self) -> Int[Tensor, "batch axis"]:
         """``(batch, 1)``: the words of each sentence."""
         return self._lengths[:, None].clone()
@@ -137,12 +129,6 @@ class SpanningTree(Trees):
         inside = at <= self._lengths[:, None]
         read = inside[:, :, None] & inside[:, None] & (at[:, None] != at) & (at > 0)
         return read
-
-    @property
-    def _real(self) -> Tensor:
-        """Return True for words of the sentence, ``(batch, n)``."""
-        at = torch.arange(self.shape[0], device=self.arcs.device)
-        return at < self._lengths[:, None]
 
     def _labels(self, y: Tensor) -> Tensor:
         return y.masked_fill(~self._real[:, None], -1)
@@ -171,31 +157,44 @@ class SpanningTree(Trees):
         return fine
 
     def _have_outputs(self) -> NDArray[np.bool_]:
-        found = np.empty(len(self.arcs), np.bool_)
-        arborescence.exist(*self._search(), found)
+        arcs, lengths = self._on_host(), self._lengths_on_host()
+        given = arcs.data_ptr(), tuple(arcs.shape), VECTORS[arcs.dtype]
+        found = np.empty(given[1][0], np.bool_)
+        place = 0 if lengths is None else lengths.data_ptr()
+        arborescence.exist(*given, place, self._single, found)
         return found
 
-    def _search(self) -> tuple[Any, ...]:
-        """Inputs of the search kernels: arcs, lengths and single root."""
-        return array(self.arcs.cpu()), self._lengths.cpu().numpy(), self._single
+    def _search(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.bool_]]:
+        """Best outputs, their scores, and which rows have any."""
+        arcs, lengths = self._on_host(), self._lengths_on_host()
+        B, m, _ = shape = tuple(arcs.shape)
+        heads, found = np.empty((B, m - 1), np.int64), np.empty(B, np.bool_)
+        values = np.empty(B, VECTORS[arcs.dtype].dtype)
+        place = 0 if lengths is None else lengths.data_ptr()
+        given = arcs.data_ptr(), shape, place, self._single
+        work = 8 * B * m**2
+        run_rows(arborescence.best, B, work, *given, heads, values, found)
+        return heads, values, found
 
     def _best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        B, m, _ = self.arcs.shape
-        heads, found = np.empty((B, m - 1), np.int64), np.empty(B, np.bool_)
-        arrays = *self._search(), heads, found
-        run_rows(arborescence.best, B, 8 * B * m**2, *arrays)
+        heads, _, found = self._search()
         return heads, found
+
+    def _best_and_total(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        heads, values, _ = self._search()
+        return heads, values
 
     def _k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         B, m, _ = self.arcs.shape
         heads, exist = np.empty((B, k, m - 1), np.int64), np.empty((B, k), np.bool_)
-        arrays = *self._search(), heads, exist
+        arcs, lengths = array(self.arcs.cpu()), array(self._lengths.cpu())
+        arrays = arcs, lengths, self._single, heads, exist
         run_rows(camerini.k_best, B, 30 * B * k * m**2, *arrays)
         return heads, exist
 
     def _totals(self, y: NDArray[np.int64]) -> NDArray[np.float64]:
         values = np.empty(y.shape[:2])
-        arborescence.add_up(self._search()[0], y, values)
+        arborescence.add_up(array(self.arcs.cpu()), y, values)
         return values
 
     def max_marginals(self, name: str = "arcs") -> Float[Tensor, "batch head modifier"]:
@@ -219,10 +218,9 @@ class SpanningTree(Trees):
             rows[every, head, word] = arcs[b, head, word]
             sizes = torch.full((len(head),), size, device="cpu")
             trees = SpanningTree._of(rows, sizes, self._single)
-            best, exist = trees._best()
-            total = torch.from_numpy(trees._totals(best[:, None])[:, 0])
-            none = torch.from_numpy(~exist)
-            found[b, head, word] = total.masked_fill(none, -torch.inf)
+            _, total, exist = trees._search()
+            values = np.where(exist, total, -np.inf)
+            found[b, head, word] = torch.from_numpy(values)
         return found.to(self.arcs)
 
     def _outputs_like(self, other: "SpanningTree") -> bool:

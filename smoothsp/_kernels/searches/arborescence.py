@@ -18,38 +18,51 @@ import numpy as np
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.vectors.arrays import at
 
 
 @kernel
-def best(first, last, arcs, lengths, single, heads, found):
-    """Fill heads[B, n] of a best tree, -1 past the length, and found[B]: if any exists.
+def best(first, last, address, shape, lengths, single, heads, values, found):
+    """Fill heads[B, n] of a best tree, -1 past the length, its score, and found[B].
 
-    With ``single`` exactly one word has the root for its head. O(n^2) a row: a path is
-    grown backwards from a word, along best arcs, until it meets a finished word or the
-    root; where it closes a cycle, the cycle becomes one node.
+    Arcs, of the type of values[B], and lengths are at addresses; at 0 there are none,
+    and rows are whole. -1 throughout where no tree is found. With ``single`` exactly
+    one word has the root for its head. O(n^2) a row: a path is grown backwards from a
+    word, along best arcs, until it meets a finished word or the root; where it closes a
+    cycle, the cycle becomes one node.
     """
-    n = arcs.shape[1] - 1
+    arcs = at(address, shape, values)
+    sizes = at(lengths, (shape[0],), np.int64)
+    n = shape[1] - 1
     value, enters, marks = scratch(n)
     for b in range(first, last):
-        m = lengths[b]
+        m = sizes[b] if lengths else n
         fill(arcs[b], m, value, enters)
         nodes = grow(value, enters, marks, m, single)
         found[b] = nodes >= 0
         expand(marks, m, nodes)
+        total = 0.0
         for v in range(n):
-            heads[b, v] = marks[1, v + 1] if found[b] and v < m else -1
+            some = found[b] and v < m
+            heads[b, v] = marks[1, v + 1] if some else -1
+            if some:
+                total += arcs[b, marks[1, v + 1], v + 1]
+        values[b] = total
 
 
 @kernel
-def exist(arcs, lengths, single, found):
+def exist(address, shape, like, lengths, single, found):
     """Fill found[B]: whether there is a tree of arcs above -inf.
 
     From the root, or with ``single`` from one of its words, all words are reached.
+    Arcs, of the type of ``like``, and lengths are at addresses, as of ``best``.
     """
-    n = arcs.shape[1] - 1
+    arcs = at(address, shape, like)
+    sizes = at(lengths, (shape[0],), np.int64)
+    n = shape[1] - 1
     reached, queue = arrays.empty(n + 1, np.int64), arrays.empty(n + 1, np.int64)
     for b in range(len(arcs)):
-        m = lengths[b]
+        m = sizes[b] if lengths else n
         reached[:] = -1
         found[b] = m == 0
         if not single:

@@ -93,7 +93,7 @@ def decode(first, last, address, shape, partial, columns, values, found):
     The scores ``[B, P, Q]``, or ``[B, P, Q + 1]`` with ``partial``, of the type of the
     values, are at an address. Who is left meets padding of score 0. O(N^3).
     """
-    B, P, C = shape
+    _, P, C = shape
     scores = at(address, shape, values)
     Q = C - 1 if partial else C
     turned = P > Q and not partial

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, NoReturn
 
 from torch import Tensor
@@ -44,9 +43,11 @@ class ReadOnly:
         """Record which values the structure is made of; none while something traces."""
         if values_are_there():
             found = []
-            with suppress(RuntimeError):  # tensors of inference mode have no version
+            try:
                 for name, x in potentials.items():
                     found.append((name, x, x._version))
+            except RuntimeError:
+                pass  # tensors of inference mode have no version
                 put(self, "_versions", found)
 
     def __getstate__(self) -> dict[str, Any]:

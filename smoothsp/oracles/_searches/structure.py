@@ -289,7 +289,10 @@ class SearchStructure(Structure):
 
     def _is_eager_tensor(self) -> bool:
         """Whether the values of all potentials are where kernels may read them."""
-        return all(is_eager_tensor(x) for x in self._own.values())
+        for x in self._own.values():  # noqa: SIM110 - a generator takes a microsecond
+            if not is_eager_tensor(x):
+                return False
+        return True
 
     def _wants_gradient(self) -> bool:
         """Whether scores have to be differentiated."""

@@ -1,9 +1,15 @@
 """Structures of spanning trees: probabilities of trees, and their parts."""
 
+from functools import cached_property
+
+import torch
+from jaxtyping import Int
 from torch import Tensor, inf
 
+from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.distribution import Distribution
 from smoothsp.oracles._questions.rounding import at_most_zero
+from smoothsp.oracles._questions.tracing import is_eager
 from smoothsp.oracles._searches.structure import SearchStructure
 
 
@@ -35,3 +41,44 @@ class Trees(SearchStructure, Distribution):
         parts = self._relative()
         some = self._log_partition(parts.masked_fill(~allowed, -inf))
         return self._rounded(at_most_zero(some - self._log_partition(parts)))
+
+
+class DependencyTrees(Trees):
+    """Trees of heads of words: of the first ``lengths[b]`` words of row b."""
+
+    arcs: Tensor
+
+    def _set_lengths(self, arcs: Tensor, lengths: Tensor | None) -> None:
+        """Keep the lengths that a user gives, or in graphs those of whole rows."""
+        if lengths is not None:
+            B, m = arcs.shape[:2]
+            self._lengths = checks.row_lengths(lengths, B, m - 1, arcs.device)
+        elif not is_eager():
+            self._lengths = _whole(arcs)
+
+    @cached_property
+    def _lengths(self) -> Tensor:
+        # saved for gradients, which tensors of inference mode cannot be
+        with torch.inference_mode(False):
+            return _whole(self.arcs)
+
+    def _lengths_on_host(self) -> Tensor | None:
+        """The lengths on the CPU; None if all rows are whole and nobody has asked."""
+        given = vars(self).get("_lengths")
+        return None if given is None else given.cpu().contiguous()
+
+    @property
+    def lengths(self) -> Int[Tensor, " batch"]:
+        """``(batch,)``: the words of each sentence."""
+        return self._lengths.clone()
+
+    @property
+    def _real(self) -> Tensor:
+        """Return True for words of the sentence, ``(batch, n)``."""
+        at = torch.arange(self.shape[0], device=self.arcs.device)
+        return at < self._lengths[:, None]
+
+
+def _whole(arcs: Tensor) -> Tensor:
+    B, m = arcs.shape[:2]
+    return torch.full((B,), m - 1, device=arcs.device)
