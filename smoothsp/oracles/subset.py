@@ -1,12 +1,23 @@
 """Subsets with a bounded number of elements."""
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from smoothsp._kernels.searches import selection
+from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
+from smoothsp.oracles._circuits.compiled import EMPTY, rounded
+from smoothsp.oracles._circuits.engine import CircuitEngine
+from smoothsp.oracles._circuits.query import Query
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.engine import Chosen
 from smoothsp.oracles._questions.tracing import is_compiling
+
+Pairs = tuple[tuple[int, int], ...]
 
 
 class Subset(CircuitStructure):
@@ -94,6 +105,7 @@ class Subset(CircuitStructure):
                 )
         bounds = [(a, min(b, N)) for a, b in zip(low, high, strict=True)]
         pairs = tuple(dict.fromkeys(bounds)) or ((0, N),)
+        self._pairs = pairs
         which: int | Tensor = 0
         if len(pairs) > 1:
             places = [pairs.index(pair) for pair in bounds]
@@ -107,9 +119,55 @@ class Subset(CircuitStructure):
             shape=(N,),
         )
 
+    @property
+    def _engine(self) -> CircuitEngine:
+        found = _SubsetEngine(self._leaves(), self._query)
+        found.pairs = self._pairs
+        return found
+
     def leaves(self) -> tuple[Tensor, Tensor]:
         """Scores, and a leaf of score 0 for an element that is left out."""
         return self.scores, self.scores.new_zeros(self.shape)
+
+
+class _SubsetEngine(CircuitEngine):
+    """Answers for subsets: of the best without a circuit."""
+
+    pairs: Pairs
+
+    def best(self, k: int | None, dtype: torch.dtype, precise: bool = False) -> Chosen:
+        """The largest scores; the k best by the circuit, as on a device."""
+        scores = self.potentials[0]
+        if k is not None or not scores.is_cpu:
+            return super().best(k, dtype, precise)
+        scores = scores.contiguous()
+        B, N = shape = tuple(scores.shape)
+        labels, used = EMPTY[torch.int64].new_empty(B, N), np.empty((B, N), np.int32)
+        values = EMPTY[scores.dtype].new_empty(B)
+        exact = EMPTY[torch.float64].new_empty(B, 2)
+        bounds = _bounds(self.query, self.pairs)
+        found = labels.numpy(), used, values.numpy(), exact.numpy()
+        run_rows(
+            selection.best, B, 10 * B * N, scores.data_ptr(), shape, bounds, *found
+        )
+        values = values if scores.dtype == dtype else rounded(exact, dtype)
+        return Chosen(values, labels, torch.from_numpy(used), exact)
+
+
+_known: "WeakKeyDictionary[Query, NDArray[np.int64]]" = WeakKeyDictionary()
+
+
+def _bounds(query: Query, pairs: Pairs) -> NDArray[np.int64]:
+    """Least and largest size, and length, of the rows of a query, ``[B, 3]``."""
+    found = _known.get(query)
+    if found is None:
+        roots = query.topology.roots.numpy()
+        place = np.zeros(roots.max() + 1, np.int64)
+        place[roots.reshape(-1)] = np.arange(roots.size)
+        pair, length = np.divmod(place[query.rows.roots], roots.shape[1])
+        sizes = np.array(pairs, np.int64)[pair]
+        found = _known[query] = np.concatenate([sizes, length[:, None]], 1)
+    return found
 
 
 def _counted(N: int, bounds: tuple[tuple[int, int], ...]) -> tuple[Circuit, Items]:

@@ -32,7 +32,9 @@ class CircuitEngine(Engine):
     def of(self, tensors: Sequence[Tensor]) -> "CircuitEngine":
         n, m = self.own, len(self.potentials)
         leaves = Leaves(tuple(tensors[:n]), tuple(tensors[n:m]))
-        return CircuitEngine(leaves, self.query)
+        other = copy.copy(self)
+        other.leaves, other.potentials = leaves, tuple(tensors[:m])
+        return other
 
     def repeated(self, times: int) -> "CircuitEngine":
         other = copy.copy(self)

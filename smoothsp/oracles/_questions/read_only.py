@@ -46,9 +46,9 @@ class ReadOnly:
             try:
                 for name, x in potentials.items():
                     found.append((name, x, x._version))
-            except RuntimeError:
-                pass  # tensors of inference mode have no version
-                put(self, "_versions", found)
+            except RuntimeError:  # tensors of inference mode have no version
+                return
+            put(self, "_versions", found)
 
     def __getstate__(self) -> dict[str, Any]:
         # tensors that are copied or loaded count from 0
