@@ -106,10 +106,8 @@ class BoxSearch(SearchStructure):
         rows = (top >= 0) & (top <= bottom) & (bottom < H)
         return rows & (left >= 0) & (left <= right) & (right < W)
 
-    def _have_outputs(self) -> NDArray[np.bool_]:
-        some = (self.cells.detach() > -torch.inf).flatten(1).any(1)
-        found: NDArray[np.bool_] = some.cpu().numpy()
-        return found
+    def _infeasible_row(self) -> int:
+        return numbers.barred_row(self.cells.flatten(1))
 
     def _exactly(self, value: Tensor, y: Tensor) -> Exact:
         return Exact(value.to(self._main.dtype), exact.as_two(value))

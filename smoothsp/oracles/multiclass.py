@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from smoothsp.oracles._questions import checks, exact
+from smoothsp.oracles._questions import checks, exact, numbers
 from smoothsp.oracles._questions.distribution import Distribution
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.log_sums import entropies, log_sum
@@ -77,9 +77,9 @@ class Multiclass(Distribution):
         return super()._with_main(main)
 
     def _infeasible_row(self) -> int:
-        stuck = self.scores.amax(1) == -torch.inf
-        if bool(stuck.any()):
-            stuck = stuck & self.mask.any(1)
+        if not self._masked:
+            return numbers.barred_row(self.scores)
+        stuck = (self.scores.amax(1) == -torch.inf) & self.mask.any(1)
         return int(stuck.int().argmax()) if bool(stuck.any()) else -1
 
     @property
@@ -134,8 +134,9 @@ class Multiclass(Distribution):
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, " batch"]]:
         """Highest score, and a candidate that attains it; -1 where there is none."""
-        y = self._filled.argmax(1)
-        value = self._filled.gather(1, y[:, None]).squeeze(1)
+        filled = self._filled
+        y = filled.argmax(1)
+        value = filled.gather(1, y[:, None]).squeeze(1)
         return value, y.masked_fill(~self.mask.any(1), -1)
 
     def decode_topk(

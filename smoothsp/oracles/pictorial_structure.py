@@ -281,10 +281,9 @@ class PictorialStructure(SearchStructure):
         found = np.stack([places // W, places % W], -1)
         return np.where(places[..., None] < 0, -1, found)
 
-    def _have_outputs(self) -> Bools:
-        some = (self.parts.detach() > -torch.inf).flatten(2).any(2).all(1)
-        found: Bools = some.cpu().numpy()
-        return found
+    def _infeasible_row(self) -> int:
+        part = numbers.barred_row(self.parts.flatten(0, 1).flatten(1))
+        return part if part < 0 else part // self.shape[0]
 
     def _best(self) -> tuple[Ints, Bools]:
         places, found = self._solve(*self._tables())

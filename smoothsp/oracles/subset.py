@@ -10,12 +10,14 @@ from torch import Tensor
 from smoothsp._kernels.searches import selection
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
-from smoothsp.oracles._circuits.compiled import EMPTY, rounded
+from smoothsp.oracles._circuits.compiled import EMPTY, VECTORS, rounded
 from smoothsp.oracles._circuits.engine import CircuitEngine
 from smoothsp.oracles._circuits.query import Query
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.engine import Chosen
-from smoothsp.oracles._questions.tracing import is_compiling
+from smoothsp.oracles._questions.exact import Exact
+from smoothsp.oracles._questions.question import wants_gradient
+from smoothsp.oracles._questions.tracing import is_compiling, is_eager_tensor
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -89,14 +91,16 @@ class Subset(CircuitStructure):
             N if lengths is None else checks.row_lengths(lengths, B, N, scores.device)
         )
         most = N if at_most is None else at_most
-        low = checks.row_integers("at_least", at_least, B, scores.device)
-        high = checks.row_integers("at_most", most, B, scores.device)
+        alike = not any(isinstance(x, Tensor) for x in (at_least, most, size))
+        rows = min(B, 1) if alike else B
+        low = checks.row_integers("at_least", at_least, rows, scores.device)
+        high = checks.row_integers("at_most", most, rows, scores.device)
         if is_compiling():
             built = topology(_counted, N, ())
             super().__init__(built, {"scores": scores}, roots=0, lengths=N, shape=(N,))
             return
         for b, n in enumerate(
-            checks.listed(size) if isinstance(size, Tensor) else [size] * B
+            checks.listed(size) if isinstance(size, Tensor) else [size] * rows
         ):
             if low[b] > min(high[b], n):
                 raise ValueError(
@@ -119,6 +123,12 @@ class Subset(CircuitStructure):
             shape=(N,),
         )
 
+    def _best(self, precise: bool) -> tuple[Exact, Tensor]:
+        if not is_eager_tensor(self.scores) or wants_gradient((self.scores,)):
+            return super()._best(precise)
+        values, exact, y = _largest(self.scores, self._query, self._pairs)
+        return Exact(values, exact), y
+
     @property
     def _engine(self) -> CircuitEngine:
         found = _SubsetEngine(self._leaves(), self._query)
@@ -140,18 +150,26 @@ class _SubsetEngine(CircuitEngine):
         scores = self.potentials[0]
         if k is not None or not scores.is_cpu:
             return super().best(k, dtype, precise)
-        scores = scores.contiguous()
-        B, N = shape = tuple(scores.shape)
-        labels, used = EMPTY[torch.int64].new_empty(B, N), np.empty((B, N), np.int32)
-        values = EMPTY[scores.dtype].new_empty(B)
-        exact = EMPTY[torch.float64].new_empty(B, 2)
-        bounds = _bounds(self.query, self.pairs)
-        found = labels.numpy(), used, values.numpy(), exact.numpy()
-        run_rows(
-            selection.best, B, 10 * B * N, scores.data_ptr(), shape, bounds, *found
-        )
+        used = EMPTY[torch.int32].new_empty(scores.shape)
+        values, exact, labels = _largest(scores, self.query, self.pairs, used)
         values = values if scores.dtype == dtype else rounded(exact, dtype)
-        return Chosen(values, labels, torch.from_numpy(used), exact)
+        return Chosen(values, labels, used, exact)
+
+
+def _largest(
+    scores: Tensor, query: Query, pairs: Pairs, used: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Values, as one number and as two, and labels of the best; fills ``used``."""
+    scores = scores.contiguous()
+    B, N = shape = tuple(scores.shape)
+    labels = EMPTY[torch.int64].new_empty(shape)
+    values = EMPTY[scores.dtype].new_empty(B)
+    exact = EMPTY[torch.float64].new_empty(B, 2)
+    given = scores.data_ptr(), shape, VECTORS[scores.dtype], _bounds(query, pairs)
+    chosen = 0 if used is None else used.data_ptr()
+    places = labels.data_ptr(), chosen, values.data_ptr(), exact.data_ptr()
+    run_rows(selection.best, B, 10 * B * N, *given, places)
+    return values, exact, labels
 
 
 _known: "WeakKeyDictionary[Query, NDArray[np.int64]]" = WeakKeyDictionary()

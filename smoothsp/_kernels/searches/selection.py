@@ -9,16 +9,19 @@ from smoothsp._kernels.vectors.arrays import at
 
 
 @kernel
-def best(first, last, address, shape, bounds, labels, used, values, exact):
-    """Fill the best subsets labels[B, N], -1 past the length, and their scores.
+def best(first, last, address, shape, like, bounds, places):
+    """Fill the best subsets ``[B, N]``, -1 past the length, and what they use.
 
-    Scores ``[B, N]``, of the type of values[B], are at an address; ``bounds[B]`` are
-    least and largest size, and length. ``used[B, N]`` are places of chosen elements,
-    -1 for others; exact[B, 2] are the scores as two numbers. O(N) on average.
+    Scores ``[B, N]``, of the type of ``like``, are at an address; ``bounds[B]`` are
+    least and largest size, and length. ``places`` are addresses of the subsets; of
+    int32 ``[B, N]`` for the elements that they use, -1 for none, or 0; of their scores
+    ``[B]``; and of these as two numbers ``[B, 2]``. O(N) on average.
     """
-    scores = at(address, shape, values)
-    N = shape[1]
-    room = arrays.empty(N, values.dtype)
+    B, N = shape
+    scores, values = at(address, shape, like), at(places[2], (B,), like)
+    labels, used = at(places[0], shape, np.int64), at(places[1], shape, np.int32)
+    exact = at(places[3], (B, 2), np.float64)
+    room = arrays.empty(N, like)
     for b in range(first, last):
         low, high, m = bounds[b]
         row = scores[b]
@@ -42,7 +45,8 @@ def best(first, last, address, shape, bounds, labels, used, values, exact):
                 some = True
                 equal -= 1
             labels[b, v] = some if v < m else -1
-            used[b, v] = v if some else -1
+            if places[1]:
+                used[b, v] = v if some else -1
             if some:
                 x = np.float64(row[v])
                 before = total

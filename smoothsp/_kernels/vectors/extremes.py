@@ -60,3 +60,16 @@ def forbid(given, size, like, out):
     least, nothing = like.dtype.type(-LIMIT), like.dtype.type(-np.inf)
     for i in range(size):
         found[i] = nothing if values[i] <= least else values[i]
+
+
+@kernel
+def forbidden_row(address, rows, size, like):
+    """The first row of ``size`` numbers of which none is above -inf; -1 if none is."""
+    values = at(address, (rows, size), like)
+    for row in range(rows):
+        i = 0
+        while i < size and not values[row, i] > -np.inf:
+            i += 1
+        if i == size:
+            return row
+    return -1

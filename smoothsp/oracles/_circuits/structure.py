@@ -158,9 +158,10 @@ class CircuitStructure(Distribution):
             checks.shape("roots", roots, (B,), "(batch,)")
             query = Query(topology, roots)
         self.__dict__.update(_query=query, _lengths=lengths, shape=shape)
-        if kind.leaves is CircuitStructure.leaves:
-            if not trusted:
-                self._leaves()
+        given = kind.leaves is CircuitStructure.leaves
+        if given and not trusted:
+            self._leaves()
+        if given or (trusted and kind.leaves.__module__.startswith("smoothsp.")):
             self.__dict__["_fits"] = True
         self._require_valid(next(iter(self._own)))
 

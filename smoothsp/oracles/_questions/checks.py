@@ -257,6 +257,8 @@ def row_integers(
 
     None while ``torch.compile`` traces.
     """
+    if type(value) is int and value >= 0 and not torch.compiler.is_compiling():
+        return [value] * batch
     if isinstance(value, bool) or not isinstance(value, int | Tensor):
         raise TypeError(
             f"{name}: expected an int or a tensor (batch,), got {type(value).__name__}"

@@ -17,6 +17,7 @@ from smoothsp._kernels.vectors.extremes import (
     WRONG,
     extremes,
     forbid,
+    forbidden_row,
 )
 from smoothsp.oracles._questions.tracing import is_dense_cpu
 
@@ -26,6 +27,7 @@ __all__ = [
     "LOW",
     "VECTORS",
     "WRONG",
+    "barred_row",
     "look",
     "look_at_all",
     "masked",
@@ -66,6 +68,13 @@ def look_at_all(tensors: Sequence[Tensor]) -> list[int]:
         sum(code * flag for code, flag in zip(codes, found[i : i + 3], strict=True))
         for i in range(0, len(found), 3)
     ]
+
+
+def barred_row(x: Tensor) -> int:
+    """The first of rows ``[rows, size]`` without a number above -inf; -1 if none is."""
+    x = x.detach().cpu().contiguous()
+    rows, size = x.shape
+    return int(forbidden_row(x.data_ptr(), rows, size, VECTORS[x.dtype]))
 
 
 def masked(x: Tensor) -> Tensor:

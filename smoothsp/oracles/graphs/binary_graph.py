@@ -278,12 +278,11 @@ class BinaryGraph(SearchStructure):
         labels, _, _, found = self._cut((nodes, edges), self._graph_of(rows))
         return labels, found
 
-    def _have_outputs(self) -> Bools:
+    def _infeasible_row(self) -> int:
         if numbers.look(self.edges) & numbers.FORBIDDEN:
-            return self._best()[1]
-        some = (self.nodes.detach() > -torch.inf).any(-1).flatten(1).all(1)
-        found: Bools = some.cpu().numpy()
-        return found
+            return super()._infeasible_row()
+        node = numbers.barred_row(self.nodes.reshape(-1, 2))
+        return node if node < 0 else node // self._size
 
     def _best(self) -> tuple[Ints, Bools]:
         labels, _, _, found = self._cut(self._tables(), self._graph)
