@@ -6,7 +6,8 @@ inputs of equal shape, or 20 us longer if a call takes less than 60 us.
 
     python benchmarks/cliffs.py
 
-Writes a CSV and prints the table. Every call includes the construction.
+Writes a CSV and the table of tables/cliffs.md, with the reason for each call that takes
+longer. Every call includes the construction.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from measuring import machine
 from report.results import shortened
+from report.tables import fill, markdown
 from smoothsp.losses import Entropy, StructuralHinge
 from smoothsp.oracles import (
     CTC,
@@ -41,6 +43,15 @@ ROWS, SECONDS = 32, 0.004
 MOST, SHORT, EXTRA = 1.3, 60e-6, 20e-6  # a call of less than SHORT may take EXTRA more
 ORDINARY, KEPT = "ordinary", "one label"
 Build = Callable[..., object]
+# Why a kind of input takes longer, by the beginning of the structure's name.
+SEARCH = "a search for rows without an output"
+REASONS = {
+    ("", "-inf"): SEARCH,
+    ("", KEPT): SEARCH,
+    ("", "lowest"): f"{SEARCH}, and a copy with -inf",
+    ("BinaryGraph", "ties"): "flow from one cell has to reach every other one",
+    ("Chain", "peaked"): "rows that leave the range of float32",
+}
 
 
 def drawn(*shape: int) -> Tensor:
@@ -162,22 +173,45 @@ def is_cliff(seconds: float, ordinary: float) -> bool:
     return seconds > MOST * ordinary and not short
 
 
+def reason(structure: str, like: str) -> str:
+    """Why such inputs take longer."""
+    for (begin, kind), words in REASONS.items():
+        if kind == like and structure.startswith(begin):
+            return words
+    return "unknown"
+
+
+def line(structure: str, question: str, least: dict[str, float]) -> list[str]:
+    """A row of the table."""
+    base = least[ORDINARY]
+    cells, why = [], []
+    for like, seconds in [*least.items()][1:]:
+        missed = is_cliff(seconds, base)
+        cells.append(f"{seconds / base:.2f}{' !' * missed}")
+        if missed:
+            why.append(f"{like}: {reason(structure, like)}")
+    return [structure, question, f"{1e6 * base:.0f}", *cells, "; ".join(why)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--only", default="", help="a part of a structure's name")
+    parser.add_argument(
+        "--only",
+        default="",
+        help="a part of a structure's name; then nothing is written",
+    )
     here = Path(__file__).parent
     parser.add_argument("--output", type=Path, default=here / "results/cliffs.csv")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    rows = []
+    rows, table = [], []
     for name, (build, potentials) in structures().items():
         if options.only not in name:
             continue
         given, rest = inputs(build, potentials), potentials[1:]
         if not rows:
-            print(f"| structure | question | us | {' | '.join([*given][1:])} |")
-            print("| --- " * (2 + len(given)) + "|")
+            table.append(["structure", "question", "us", *[*given][1:], "reason"])
         built = build(given[KEPT], *rest)
         _, y = built.decode()  # type: ignore[attr-defined]
         for question, ask in questions(built, y).items():
@@ -186,16 +220,15 @@ def main() -> None:
                 like: asked(build, x, rest, ask, slopes) for like, x in given.items()
             }
             least = turns(calls, options.rounds)
-            base = least[ORDINARY]
             row = {"structure": name, "question": question, **least}
             rows.append(shortened(row))
-            cells = [
-                f"{x / base:.2f}{' !' * is_cliff(x, base)}"
-                for x in [*least.values()][1:]
-            ]
-            words = [name, question, f"{1e6 * base:.0f}", *cells]
-            print(f"| {' | '.join(words)} |", flush=True)
+            table.append(line(name, question, least))
+            print(" | ".join(table[-1]), flush=True)
+    if options.only:
+        return
     where = machine.where_measured(0, "cpu")
+    what = f"{where['date']}, commit `{where['commit']}`, {where['machine']}."
+    fill(here / "tables/cliffs.md", {"table": f"{markdown(table)}\n\n{what}"})
     options.output.parent.mkdir(parents=True, exist_ok=True)
     with options.output.open("w", newline="") as file:
         writer = csv.DictWriter(file, [*rows[0], *where])

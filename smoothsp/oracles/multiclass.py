@@ -93,6 +93,8 @@ class Multiclass(Distribution):
 
         At least one column.
         """
+        if not self._masked:
+            return self.scores
         filled = self.scores.masked_fill(~self.mask.any(1, keepdim=True), 0)
         return filled if filled.shape[1] else torch.nn.functional.pad(filled, (0, 1))
 
@@ -137,7 +139,11 @@ class Multiclass(Distribution):
         filled = self._filled
         y = filled.argmax(1)
         value = filled.gather(1, y[:, None]).squeeze(1)
-        return value, y.masked_fill(~self.mask.any(1), -1)
+        return value, self._some(y)
+
+    def _some(self, y: Tensor) -> Tensor:
+        """The candidates ``(batch,)``, -1 for rows without any."""
+        return y.masked_fill(~self.mask.any(1), -1) if self._masked else y
 
     def decode_topk(
         self, k: int

@@ -91,7 +91,7 @@ def decode(first, last, address, shape, partial, columns, values, found):
     """Fill columns[B, P] of each row, -1 for none, the scores values[B], and found[B].
 
     The scores ``[B, P, Q]``, or ``[B, P, Q + 1]`` with ``partial``, of the type of the
-    values, are at an address. Who is left meets padding of score 0. O(N^3).
+    values, are at an address. Rows that are left meet padding of score 0. O(N^3).
     """
     _, P, C = shape
     scores = at(address, shape, values)

@@ -35,6 +35,8 @@ __all__ = [
     "wrong",
 ]
 
+# Numbers from which on PyTorch may use threads.
+GRAIN = 2**15
 # One vector of a dtype, which tells compiled code the dtype.
 VECTORS = {
     dtype: torch.zeros(64 // dtype.itemsize, dtype=dtype, device="cpu").numpy()
@@ -82,7 +84,9 @@ def masked(x: Tensor) -> Tensor:
 
     No output uses what forbids, so that its gradient is exactly 0.
     """
-    if not is_dense_cpu(x):
+    # below its grain, PyTorch starts no threads, which a forked child would wait for
+    small = x.numel() < GRAIN and not x.requires_grad
+    if small or not is_dense_cpu(x):
         return torch.threshold(x, -LIMIT, -torch.inf)
     if x.requires_grad or not x.is_contiguous():
         given = found = x.clone(memory_format=torch.contiguous_format)

@@ -39,6 +39,33 @@ def test_a_knapsack_of_weights_1_is_a_subset_and_units_change_nothing():
     assert_close(small.log_partition(), large.log_partition(), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_best_subset_has_the_largest_scores(ties):
+    scores = drawn(4, 60)
+    scores = scores.round() if ties else scores
+    scores[1, ::7] = -torch.inf
+    low, high = torch.tensor([0, 40, 3, 7]), torch.tensor([5, 60, 60, 7])
+    lengths = torch.tensor([60, 50, 60, 0])
+    low[3] = high[3] = 0
+    built = Subset(scores.requires_grad_(), low, high, lengths=lengths)
+    value, y = built.decode()
+    for b, n in enumerate(lengths.tolist()):
+        row = scores[b, :n].detach().sort(descending=True).values
+        sums = torch.nn.functional.pad(row.cumsum(0), (1, 0))
+        best = sums[low[b] : high[b] + 1].max()
+        assert_close(value[b], best)
+        assert low[b] <= (y[b] == 1).sum() <= high[b]
+        assert_close(scores[b].detach()[y[b] == 1].sum(), best)
+        assert (y[b] >= 0).sum() == n
+    (slope,) = torch.autograd.grad(value.sum(), scores)
+    assert_close(slope, (y == 1).double())
+    # without gradients, of some of the rows, and as the best of several
+    rows = torch.tensor([2, 0])
+    some = Subset(scores.detach(), low, high, lengths=lengths).select(rows)
+    assert_close(some.decode()[0], value[rows].detach())
+    assert_close(some.decode_topk(2)[0][:, 0], value[rows].detach())
+
+
 @pytest.mark.parametrize("size", [(0, 3), (2, 0), (2, 1)])
 def test_sizes_of_0_and_1(size):
     B, N = size
