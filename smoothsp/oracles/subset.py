@@ -91,23 +91,22 @@ class Subset(CircuitStructure):
             N if lengths is None else checks.row_lengths(lengths, B, N, scores.device)
         )
         most = N if at_most is None else at_most
-        alike = not any(isinstance(x, Tensor) for x in (at_least, most, size))
-        rows = min(B, 1) if alike else B
+        alike = isinstance(at_least, int) and isinstance(most, int)
+        rows = min(B, 1) if alike and lengths is None else B
         low = checks.row_integers("at_least", at_least, rows, scores.device)
         high = checks.row_integers("at_most", most, rows, scores.device)
         if is_compiling():
             built = topology(_counted, N, ())
             super().__init__(built, {"scores": scores}, roots=0, lengths=N, shape=(N,))
             return
-        for b, n in enumerate(
-            checks.listed(size) if isinstance(size, Tensor) else [size] * rows
-        ):
-            if low[b] > min(high[b], n):
+        bounds = [(a, min(b, N)) for a, b in zip(low, high, strict=True)]
+        sizes = checks.listed(size) if isinstance(size, Tensor) else [size] * rows
+        for b, n in enumerate(sizes):
+            if bounds[b][0] > min(bounds[b][1], n):
                 raise ValueError(
                     f"at_least: expected at most {min(high[b], n)}, the smaller of "
                     f"at_most and the number of elements, got {low[b]} at row {b}"
                 )
-        bounds = [(a, min(b, N)) for a, b in zip(low, high, strict=True)]
         pairs = tuple(dict.fromkeys(bounds)) or ((0, N),)
         self._pairs = pairs
         which: int | Tensor = 0
@@ -126,7 +125,11 @@ class Subset(CircuitStructure):
     def _best(self, precise: bool) -> tuple[Exact, Tensor]:
         if not is_eager_tensor(self.scores) or wants_gradient((self.scores,)):
             return super()._best(precise)
-        values, exact, y = _largest(self.scores, self._query, self._pairs)
+        given = self.scores, self._query, self._pairs
+        exact = None
+        if precise:
+            exact = EMPTY[torch.float64].new_empty(self.scores.shape[0], 2)
+        values, y = _largest(*given, None, exact)
         return Exact(values, exact), y
 
     @property
@@ -151,25 +154,29 @@ class _SubsetEngine(CircuitEngine):
         if k is not None or not scores.is_cpu:
             return super().best(k, dtype, precise)
         used = EMPTY[torch.int32].new_empty(scores.shape)
-        values, exact, labels = _largest(scores, self.query, self.pairs, used)
+        exact = EMPTY[torch.float64].new_empty(scores.shape[0], 2)
+        values, labels = _largest(scores, self.query, self.pairs, used, exact)
         values = values if scores.dtype == dtype else rounded(exact, dtype)
         return Chosen(values, labels, used, exact)
 
 
 def _largest(
-    scores: Tensor, query: Query, pairs: Pairs, used: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Values, as one number and as two, and labels of the best; fills ``used``."""
+    scores: Tensor,
+    query: Query,
+    pairs: Pairs,
+    used: Tensor | None,
+    exact: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Values and labels of the best; fills what they use, and values as two numbers."""
     scores = scores.contiguous()
     B, N = shape = tuple(scores.shape)
     labels = EMPTY[torch.int64].new_empty(shape)
     values = EMPTY[scores.dtype].new_empty(B)
-    exact = EMPTY[torch.float64].new_empty(B, 2)
     given = scores.data_ptr(), shape, VECTORS[scores.dtype], _bounds(query, pairs)
-    chosen = 0 if used is None else used.data_ptr()
-    places = labels.data_ptr(), chosen, values.data_ptr(), exact.data_ptr()
+    wanted = (0 if x is None else x.data_ptr() for x in (used, exact))
+    places = labels.data_ptr(), values.data_ptr(), *wanted
     run_rows(selection.best, B, 10 * B * N, *given, places)
-    return values, exact, labels
+    return values, labels
 
 
 _known: "WeakKeyDictionary[Query, NDArray[np.int64]]" = WeakKeyDictionary()

@@ -13,13 +13,14 @@ def best(first, last, address, shape, like, bounds, places):
     """Fill the best subsets ``[B, N]``, -1 past the length, and what they use.
 
     Scores ``[B, N]``, of the type of ``like``, are at an address; ``bounds[B]`` are
-    least and largest size, and length. ``places`` are addresses of the subsets; of
-    int32 ``[B, N]`` for the elements that they use, -1 for none, or 0; of their scores
-    ``[B]``; and of these as two numbers ``[B, 2]``. O(N) on average.
+    least and largest size, and length. ``places`` are addresses of the subsets, and of
+    their scores ``[B]``; of int32 ``[B, N]`` for the elements that they use, -1 for
+    none; and of the scores as two numbers ``[B, 2]``. The last two may be 0. O(N) on
+    average.
     """
     B, N = shape
-    scores, values = at(address, shape, like), at(places[2], (B,), like)
-    labels, used = at(places[0], shape, np.int64), at(places[1], shape, np.int32)
+    scores, values = at(address, shape, like), at(places[1], (B,), like)
+    labels, used = at(places[0], shape, np.int64), at(places[2], shape, np.int32)
     exact = at(places[3], (B, 2), np.float64)
     room = arrays.empty(N, like)
     for b in range(first, last):
@@ -45,7 +46,7 @@ def best(first, last, address, shape, like, bounds, places):
                 some = True
                 equal -= 1
             labels[b, v] = some if v < m else -1
-            if places[1]:
+            if places[2]:
                 used[b, v] = v if some else -1
             if some:
                 x = np.float64(row[v])
@@ -54,7 +55,8 @@ def best(first, last, address, shape, like, bounds, places):
                 part = total - before
                 rest += (before - (total - part)) + (x - part)
         values[b] = total + rest
-        exact[b, 0], exact[b, 1] = total, rest
+        if places[3]:
+            exact[b, 0], exact[b, 1] = total, rest
 
 
 @subroutine

@@ -131,24 +131,24 @@ class CircuitStructure(Distribution):
     ) -> None:
         shared = shared or {}
         kind = type(self)
-        for name in (*potentials, *shared):
-            if hasattr(kind, name) or name == "shape":
-                raise ValueError(
-                    f"potentials: {name!r} is a method or attribute of "
-                    f"{kind.__name__}; choose another name"
-                )
         # constructors of this package have checked what they pass
         trusted = kind.__init__ is not CircuitStructure.__init__ and (
             kind.__init__.__module__.startswith("smoothsp.")
         )
         if not trusted:
+            for name in (*potentials, *shared):
+                if hasattr(kind, name) or name == "shape":
+                    raise ValueError(
+                        f"potentials: {name!r} is a method or attribute of "
+                        f"{kind.__name__}; choose another name"
+                    )
             potentials, shared = _checked(potentials, shared)
         self._hold(dict(potentials), dict(shared))
-        self._record_versions({**potentials, **shared})
+        self._record_versions(self._by_name())
         if is_compiling():
             self.__dict__.update(_topology=topology, shape=shape)
             return
-        B, device = len(self._main), self._main.device
+        B, device = self._main.shape[0], self._main.device
         if not trusted and isinstance(lengths, Tensor):
             lengths = checks.integers("lengths", lengths, device)
             checks.shape("lengths", lengths, (B,), "(batch,)")
