@@ -229,9 +229,9 @@ def mixtures(strength: float) -> Iterator[Race]:
 
 def all_races() -> list[Race]:
     races: list[Race] = []
-    for n in (20, 40):
+    for n in (10, 20, 40):
         races += trees(n)
-    for n in (20, 100):
+    for n in (5, 20, 100):
         races += matchings(n)
     for size in (64, 256):
         races += images(size)

@@ -49,6 +49,30 @@ def subset(N: int, low: int, high: int, target: float) -> Race:
     )
 
 
+def best_subsets(N: int, low: int, high: int, target: float) -> Race:
+    """The best of ``low`` to ``high`` of N elements, and a sort of their scores."""
+    scores = drawn(ROWS, N)
+
+    def ours(dtype: torch.dtype) -> Call:
+        x = scores.to(dtype)
+        return values(lambda: oracles.Subset(x, low, high).decode()[0])
+
+    def plain(dtype: torch.dtype) -> Call:
+        x = scores.to(dtype)
+
+        def call() -> Tensor:
+            ranked, at = x.sort(1, descending=True)
+            keep = ranked[:, :high] > 0
+            keep[:, :low] = True
+            torch.zeros_like(at).scatter_(1, at[:, :high], keep.long())
+            return (ranked[:, :high] * keep).sum(1)
+
+        return values(call)
+
+    name = f"subset, {low} to {high} of {N}: decode"
+    return Race(name, target, ours, {"a sort in PyTorch": plain})
+
+
 def knapsacks(N: int, capacity: int, target: float) -> list[Race]:
     """The best knapsacks, and sums over all."""
     scores = drawn(ROWS, N)
@@ -413,6 +437,8 @@ def all_races() -> list[Race]:
     """In the order of the table."""
     return [
         subset(30, 3, 10, 15),
+        best_subsets(30, 3, 10, 1.2),
+        best_subsets(300, 3, 100, 1.2),
         *knapsacks(30, 100, 30),
         second_order(50, 9, 10),
         siblings(20, 20),

@@ -10,6 +10,7 @@ import structures
 
 SMALL = {
     "subset": lambda: structures.subset(5, 1, 3, 1),
+    "best subset": lambda: structures.best_subsets(5, 1, 3, 1),
     "best knapsack": lambda: structures.knapsacks(5, 20, 1)[0],
     "knapsack": lambda: structures.knapsacks(5, 20, 1)[1],
     "second order": lambda: structures.second_order(5, 3, 1),
