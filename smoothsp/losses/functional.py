@@ -15,12 +15,15 @@ and with a set of outputs, those of allowed parts, in place of y,
 Every gradient is the derivative of the value.
 """
 
-from typing import Any, Literal, cast
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from smoothsp.losses import one_node
+from smoothsp.losses.reduction import reduce
 from smoothsp.losses.smoothing import L2, Entropy, Smoothing
 from smoothsp.oracles import (
     PartialStructure,
@@ -39,6 +42,7 @@ from smoothsp.oracles._questions.tracing import (
 )
 
 Cost = Literal["hamming"] | Tensor | None
+Found = TypeVar("Found")
 
 
 def structural_hinge(
@@ -79,9 +83,7 @@ def structural_hinge(
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
     eq. (4), (11) and section 2.3.
     """
-    wide, narrow = widened(structure)
-    loss = _structural_hinge(wide, y, smoothing, cost, cost_scale)[0]
-    return loss.float() if narrow else loss
+    return hinge(structure, y, smoothing, cost, cost_scale)[0]
 
 
 def structural_hinge_l2(
@@ -97,18 +99,98 @@ def structural_hinge_l2(
     A row is exact if value and gradient equal those of smoothing over all outputs.
     Arguments as for ``structural_hinge``.
     """
+    loss, found = hinge(structure, y, smoothing, cost, cost_scale)
+    return loss, cast(Tensor, found)
+
+
+def hinge(
+    structure: Structure,
+    y: Tensor,
+    smoothing: Smoothing,
+    cost: Cost,
+    cost_scale: float,
+    weight: Tensor | float | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Losses ``[B]`` of ``structural_hinge``, or their weighted sum; exact rows of L2.
+
+    One node where an engine answers, else the formulas below.
+    """
     wide, narrow = widened(structure)
-    loss, found = _structural_hinge(wide, y, smoothing, cost, cost_scale)
-    return loss.float() if narrow else loss, cast(Tensor, found)
+
+    def again() -> Tensor:
+        loss = _hinge_by_questions(wide, y, smoothing, cost, cost_scale)[0]
+        loss = loss.float() if narrow else loss
+        return loss if weight is None else reduce(loss, weight, "sum")
+
+    if one_node.answers(structure, weight, cost):
+        found = _hinge_in_one(
+            structure, wide, y, smoothing, cost, cost_scale, weight, again
+        )
+        if found is not None:
+            return found
+    loss, exact_rows = _hinge_by_questions(wide, y, smoothing, cost, cost_scale)
+    loss = loss.float() if narrow else loss
+    loss = loss if weight is None else reduce(loss, weight, "sum")
+    return loss, exact_rows
 
 
-def _structural_hinge(
+def _hinge_in_one(
+    structure: Structure,
+    wide: Structure,
+    y: Tensor,
+    smoothing: Smoothing,
+    cost: Cost,
+    cost_scale: float,
+    weight: Tensor | float | None,
+    again: Callable[[], Tensor],
+) -> tuple[Tensor, Tensor | None] | None:
+    sign = 0 if isinstance(cost, Tensor) else 1
+    if isinstance(smoothing, Entropy):
+        mu = smoothing.mu
+        with torch.no_grad():
+            sums = one_node.summing(wide)
+            if sums is None:
+                return None
+            scaled = _over(sums, mu, lambda x: _charged(x, y, cost, cost_scale / mu))
+        if scaled is None:
+            return None
+        low, (high, used) = scaled
+        given = structure, low, high, used, mu, weight, again, sign
+        loss, highest = one_node.likelihood(*given)
+        _require_no_less(high, highest, sign)
+        return loss, None
+    check_smoothing(smoothing)
+    if smoothing is not None:
+        if smoothing.k == "exact":
+            return None
+        require_topk(structure)
+    with torch.no_grad():
+        charged, used = _charged(wide, y, cost, cost_scale)
+    own = structure, wide, charged, used, smoothing, sign, weight, again
+    loss, rows, highest = one_node.hinge(*own)
+    _require_no_less(charged, highest, sign)
+    return loss, None if smoothing is None else rows
+
+
+def _charged(
+    structure: Any, y: Tensor, cost: Cost, cost_scale: float
+) -> tuple[Any, Tensor]:
+    """The structure with costs, and what the gold outputs use."""
+    if isinstance(check_cost(cost), str):
+        scale = checks.at_least_zero("cost_scale", cost_scale)
+        found: tuple[Any, Tensor] | None = structure._charged_for(y, scale)
+        if found is not None:
+            return found
+    return with_cost(structure, y, cost, cost_scale), structure._gold(y)
+
+
+def _hinge_by_questions(
     structure: Structure, y: Tensor, smoothing: Smoothing, cost: Cost, cost_scale: float
 ) -> tuple[Tensor, Tensor | None]:
     sign = 0 if isinstance(cost, Tensor) else 1
     paid = part_costs(structure, y, cost, cost_scale)
     if isinstance(smoothing, Entropy):
-        scaled = _over(structure, paid, smoothing.mu)
+        scaled = _over(structure, smoothing.mu, _adding(paid, smoothing.mu))
         if scaled is not None:
             low, high = scaled
             total, gold = exact.log_partition(high), gold_score(low, y)
@@ -131,9 +213,26 @@ def crf_nll(structure: SumStructure, y: Tensor) -> Float[Tensor, " batch"]:
             "structure: the likelihood needs a structure that answers log_prob, "
             f"{type(structure).__name__} does not; StructuralHinge needs only decode"
         )
-    found = structure.log_prob(y)
-    _require_one_a_row(found, y)
-    return -found
+    return likelihood(structure, y)
+
+
+def likelihood(
+    structure: SumStructure, y: Tensor, weight: Tensor | float | None = None
+) -> Tensor:
+    """Losses ``[B]`` of ``crf_nll``, or their weighted sum."""
+
+    def by_questions() -> Tensor:
+        found = structure.log_prob(y)
+        _require_one_a_row(found, y)
+        return -found if weight is None else reduce(-found, weight, "sum")
+
+    if one_node.answers(structure, weight):
+        with torch.no_grad():
+            sums = one_node.summing(structure)
+        if sums is not None:
+            given = structure, sums, sums, sums._gold(y), 1.0, weight, by_questions
+            return one_node.likelihood(*given)[0]
+    return by_questions()
 
 
 def marginal_nll(
@@ -258,7 +357,7 @@ def _latent_hinge(
         cost = (~allowed).double()
     paid = part_costs(structure, allowed, cost, cost_scale)
     if isinstance(smoothing, Entropy):
-        scaled = _over(structure, paid, smoothing.mu)
+        scaled = _over(structure, smoothing.mu, _adding(paid, smoothing.mu))
         if scaled is not None:
             low, high = scaled
             inner = exact.log_partition(low.restrict(allowed))
@@ -350,8 +449,10 @@ def topk_is_exact(
     return ~valid[..., -1] | (mu <= reach)
 
 
-def _over(structure: Any, cost: Tensor | None, mu: float) -> tuple[Any, Any] | None:
-    """The structure with potentials over mu, and this with ``cost`` over mu added.
+def _over(
+    structure: Any, mu: float, charge: Callable[[Any], Found]
+) -> tuple[Any, Found] | None:
+    """The structure with potentials over mu, and ``charge`` of it.
 
     None where these leave the range of scores: smoothing then moves the maximum by less
     than a rounding.
@@ -361,11 +462,16 @@ def _over(structure: Any, cost: Tensor | None, mu: float) -> tuple[Any, Any] | N
         return None
     try:
         scaled = structure if mu == 1 else structure.scale(1 / mu)
-        return scaled, scaled if cost is None else scaled.augment(cost / mu)
+        return scaled, charge(scaled)
     except ValueError as error:
         if not str(error).startswith(("factor:", "cost:")):
             raise
         return None
+
+
+def _adding(cost: Tensor | None, mu: float) -> Callable[[Any], Any]:
+    """Adds ``cost / mu`` to a structure."""
+    return lambda x: x if cost is None else x.augment(cost / mu)
 
 
 def _would_forbid(structure: Any, mu: float) -> bool:
@@ -394,12 +500,19 @@ def _maximum(
 
 def _require_above(structure: Structure, best: Exact, gold: Exact, sign: int) -> None:
     """No maximum of a user's structure is below the true output; ours are tested."""
+    if is_eager_tensor(best.value):
+        both = best.value.detach(), gold.value.detach()
+        _require_no_less(structure, both, sign)
+
+
+def _require_no_less(
+    structure: Structure, both: tuple[Tensor, Tensor], sign: int
+) -> None:
+    """As ``_require_above``, of highest scores and those of true outputs."""
     kind = type(structure)
     if not sign or kind.__module__.startswith("smoothsp."):
         return
-    top, own = best.value.detach(), gold.value.detach()
-    if not is_eager_tensor(top):
-        return
+    top, own = both
     slack = 1e3 * torch.finfo(top.dtype).eps * (1 + top.abs() + own.abs())
     lost = top < own - slack
     if bool(lost.any()):

@@ -108,7 +108,8 @@ class StructuralHinge(Loss):
         """
         batch_cost = self.cost if cost is None else cost
         scale = self.cost_scale
-        self.exact = None
+        # set once: a module looks at what it is given
+        vars(self)["exact"] = None
         row_weight = row_weights(
             structure, y, weight, self.class_weight, self.reduction
         )
@@ -117,22 +118,11 @@ class StructuralHinge(Loss):
             summed = _summed(structure, self.reduction, "violation")
             if summed is not None:
                 return summed.violation(y, row_weight, scale if hamming else 0.0)
-        if isinstance(self.smoothing, L2):
-            losses, self.exact = functional.structural_hinge_l2(
-                functional.require_topk(structure),
-                y,
-                self.smoothing,
-                cost=batch_cost,
-                cost_scale=scale,
-            )
-        else:
-            losses = functional.structural_hinge(
-                structure,
-                y,
-                smoothing=self.smoothing,
-                cost=batch_cost,
-                cost_scale=scale,
-            )
+        given = structure, y, self.smoothing, batch_cost, scale
+        if self.reduction != "none":
+            total, vars(self)["exact"] = functional.hinge(*given, row_weight)
+            return total
+        losses, vars(self)["exact"] = functional.hinge(*given)
         return reduce(losses, row_weight, self.reduction)
 
     def extra_repr(self) -> str:
@@ -176,6 +166,8 @@ class CRFLoss(Loss):
         summed = _summed(structure, self.reduction, "log_likelihood")
         if summed is not None:
             return summed.log_likelihood(y, -row_weight)
+        if self.reduction != "none":
+            return functional.likelihood(structure, y, row_weight)
         return reduce(functional.crf_nll(structure, y), row_weight, self.reduction)
 
 
@@ -215,6 +207,8 @@ class StructuredPerceptron(Loss):
         summed = _summed(structure, self.reduction, "violation")
         if summed is not None:
             return summed.violation(y, row_weight, 0.0)
+        if self.reduction != "none":
+            return functional.hinge(structure, y, None, None, 1.0, row_weight)[0]
         return reduce(functional.perceptron(structure, y), row_weight, self.reduction)
 
 

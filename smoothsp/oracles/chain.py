@@ -101,6 +101,19 @@ class Chain(Distribution, Summed):
         return self._buffers
 
     @property
+    def _chooser(self) -> ChainEngine:
+        return self._buffers
+
+    @property
+    def _for_likelihoods(self) -> "Chain":
+        return self
+
+    def _gold(self, y: Tensor) -> Tensor:
+        y = checks.labels(y, self.emissions)
+        checks.shape("y", y, tuple(self.emissions.shape[:2]), "(batch, time)")
+        return y.unsqueeze(1)
+
+    @property
     def _main(self) -> Tensor:  # type: ignore[override]
         return self._buffers.potentials[0]
 

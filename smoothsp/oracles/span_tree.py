@@ -4,8 +4,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from smoothsp._kernels.circuits.cpu.spans import labels_of_trees
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.tracing import is_eager_tensor
 
 
 class SpanTree(CircuitStructure):
@@ -92,6 +94,12 @@ def counted_spans(y: Tensor, lengths: Tensor) -> Tensor:
 
     Of so many spans that make a tree, none is left over.
     """
+    if is_eager_tensor(y) and y.dtype == lengths.dtype == torch.int64:
+        y, lengths = y.contiguous(), lengths.contiguous()
+        labels = y.new_empty(y.shape)
+        places = y.data_ptr(), lengths.data_ptr(), labels.data_ptr()
+        labels_of_trees(tuple(y.shape[:3]), places)
+        return labels
     at = torch.arange(y.shape[3], device=y.device)
     read = (at[:, None] <= at) & (at < lengths[:, None, None])
     several = ((y >= 0) & read[:, None]).sum((2, 3))

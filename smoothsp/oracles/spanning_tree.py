@@ -237,6 +237,10 @@ class SpanningTree(DependencyTrees):
     def _engine(self) -> TreeEngine:
         return TreeEngine(self.arcs, self._lengths, self._single)
 
+    @property
+    def _for_likelihoods(self) -> "SpanningTree":
+        return self._with_main(self._relative())
+
     def _log_partition(self, arcs: Tensor) -> Tensor:
         engine = TreeEngine(arcs, self._lengths, self._single)
         return rules.log_partition(engine, torch.float64).value

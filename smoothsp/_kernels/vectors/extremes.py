@@ -16,38 +16,48 @@ from smoothsp._kernels.vectors.simd_compare import differ
 from smoothsp._kernels.vectors.simd_parts import load_some
 
 # -inf, or a finite number at or below -LIMIT; such a finite number; NaN, +inf, or a
-# finite number at or above LIMIT.
-FORBIDDEN, LOW, WRONG = 1, 2, 4
+# finite number at or above LIMIT; a score of magnitude above MOST_FINE.
+FORBIDDEN, LOW, WRONG, COARSE = 1, 2, 4, 8
 # Exact in every float type.
 LIMIT = 2.0**40
+# Costs added to larger scores of float32 would lose digits that losses show.
+MOST_FINE = 64.0
 
 
 @kernel
 def extremes(address, size, like):
     """What ``size`` numbers of the float type of ``like`` hold: a sum of codes.
 
-    One pass keeps the smallest number, and whether all are below ``LIMIT``. Only where
-    something is forbidden does a second one tell finite numbers from -inf.
+    One pass keeps the smallest and the largest number, and whether all are below
+    ``LIMIT``. Only where something is forbidden does a second one tell finite numbers
+    from -inf.
     """
     L = 64 // like.itemsize
     values = span(at(address, (size,), like))
     zero, one = splat(like.dtype.type(0)), splat(like.dtype.type(1))
     limit, nothing = splat(like.dtype.type(LIMIT)), splat(like.dtype.type(-np.inf))
-    wrong, least = zero, zero
+    fine = splat(like.dtype.type(MOST_FINE))
+    wrong, least, most = zero, zero, zero
     for i in range(0, size, L):
         # only the last load is masked: processors do not prefetch for masked loads
         v = load(values, i) if i + L <= size else load_some(values, i, size - i, zero)
         wrong = where_below(v, limit, wrong, one)  # comparisons with NaN are false
-        least = smaller(v, least)
+        least, most = smaller(v, least), larger(v, most)
     found = WRONG if differ(wrong, zero) else 0
     if not differ(where_below(zero - limit, least, zero, one), zero):
-        return found
-    low = zero
+        size = larger(most, zero - least)
+        return found + (
+            COARSE if differ(where_below(fine, size, one, zero), zero) else 0
+        )
+    low, coarse = zero, where_below(fine, most, one, zero)
     for i in range(0, size, L):
         v = load(values, i) if i + L <= size else load_some(values, i, size - i, zero)
         finite = where_below(nothing, v, one, zero)
         low = where_below(zero - limit, v, low, larger(finite, low))
-    return found + FORBIDDEN + (LOW if differ(low, zero) else 0)
+        scored = where_below(zero - limit, v, one, zero)
+        coarse = where_below(v, zero - fine, larger(scored, coarse), coarse)
+    found += LOW if differ(low, zero) else 0
+    return found + FORBIDDEN + (COARSE if differ(coarse, zero) else 0)
 
 
 @kernel

@@ -4,10 +4,9 @@ Around a small batch each function of PyTorch or numpy costs several times what 
 in a loop of its own, since its code is cold: so there are few, and the same ones.
 """
 
-import array
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,7 +28,8 @@ from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp._kernels.vectors.exact_sums import LN2
 from smoothsp._kernels.vectors.whole_arrays import add_rows, scale_rows
 from smoothsp.oracles._circuits.query import Leaves, Query
-from smoothsp.oracles._questions import arrays
+from smoothsp.oracles._questions import arrays, numbers
+from smoothsp.oracles._questions.tables import Table
 
 # Steps of the innermost loop that a product of a vector of rows costs, in sums and in
 # maxima; and what a leaf of an output costs to find.
@@ -51,30 +51,6 @@ FLOAT64 = np.dtype(np.float64)
 COARSE = 2.0**12
 
 
-class _Table:
-    """Arrays as kernels take them, which it keeps alive, and where answers go.
-
-    ``at`` is where the table lies, and how many arrays it has.
-    """
-
-    def __init__(
-        self, leaves: Leaves, targets: Sequence[Tensor | None] | None = None
-    ) -> None:
-        n = len(leaves.own)
-        B = max(leaves.own[0].shape[0], 1)
-        self.kept, numbers = [], array.array("q")
-        for i, x in enumerate((*leaves.own, *leaves.shared)):
-            if not x.is_contiguous():
-                x = x.contiguous()
-            self.kept.append(x)
-            target = None if targets is None else targets[i]
-            place = 0 if target is None else target.data_ptr()
-            size = x.numel()
-            numbers.extend((x.data_ptr(), size // B if i < n else size, i >= n, place))
-        self._numbers = numbers
-        self.at = numbers.buffer_info()[0], len(self.kept)
-
-
 def sums(
     leaves: Leaves, query: Query, wanted: Sequence[bool], dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
@@ -85,7 +61,7 @@ def sums(
     """
     own, B = leaves.own[0].dtype, query.size
     marginals = _outputs(leaves, B, wanted)
-    given, number = _Table(leaves, marginals), VECTORS[own].dtype
+    given, number = Table(*leaves, marginals), VECTORS[own].dtype
     new = EMPTY[torch.float64].new_empty
     exact, far = new(B, 2), new(B)
     value = EMPTY[own].new_empty(B if own == dtype else 0)
@@ -207,7 +183,7 @@ def choose(
     else:
         leaves, own = leaves.map(lambda x: x.double()), torch.float64
         kernel, arrays, sizes = k_best_cpu.k_best, 2, (K, N, U)
-    given, lanes, number = _Table(leaves), LANES[own], VECTORS[own].dtype
+    given, lanes, number = Table(*leaves), LANES[own], VECTORS[own].dtype
 
     def piece(first: int, last: int) -> None:
         scratch = room(query.edges, arrays, number)
@@ -223,13 +199,16 @@ def choose(
 
 def _is_coarse(exact: Tensor) -> bool:
     """Whether roundings in float32 of some score may matter."""
-    return bool(np.abs(exact.numpy()[..., 0]).max(initial=0) > COARSE)
+    # nearly all are smaller than what ``look`` calls coarse
+    if not numbers.look(exact) & numbers.COARSE:
+        return False
+    return bool(exact[..., 0].abs().amax() > COARSE)
 
 
 def samples(leaves: Leaves, query: Query, seeds: Tensor) -> Tensor:
     """Labels ``[B, n, N]`` of independent draws, from seeds ``[B, n]``."""
     B, n = seeds.shape
-    given = _Table(leaves.map(lambda x: x.double()))
+    given = Table(*leaves.map(lambda x: x.double()))
     labels = torch.empty((B, n, query.topology.labels), dtype=torch.int64, device="cpu")
     drawn = labels.numpy(), seeds.contiguous().numpy()
 
@@ -255,7 +234,7 @@ def distinct_samples(
     And which of them there are: -1 and False where a row has fewer outputs.
     """
     B = len(seeds)
-    given = _Table(leaves.map(lambda x: x.double()))
+    given = Table(*leaves.map(lambda x: x.double()))
     labels = torch.empty((B, n, query.topology.labels), dtype=torch.int64, device="cpu")
     exist = torch.empty((B, n), dtype=torch.bool, device="cpu")
     drawn = seeds.contiguous().numpy(), labels.numpy(), exist.numpy()
@@ -277,7 +256,7 @@ def max_marginals(leaves: Leaves, query: Query) -> list[Tensor]:
     """Highest scores of outputs that use the leaves, ``[B, ...]`` in float64."""
     wide, B = leaves.map(lambda x: x.detach().double()), query.size
     found = _outputs(wide, B, [True] * len((*leaves.own, *leaves.shared)))
-    given = _Table(wide, found)
+    given = Table(*wide, found)
 
     def piece(first: int, last: int) -> None:
         scratch = room(query.edges, 2, FLOAT64)
@@ -299,7 +278,7 @@ def tangent(
     B = len(query.roots)
     wide = leaves.map(lambda x: x.double())
     moved = _outputs(wide, B, wanted)
-    given, ways = _Table(wide, moved), _Table(along.map(lambda x: x.double()))
+    given, ways = Table(*wide, moved), Table(*along.map(lambda x: x.double()))
     exact, means, far = np.empty((B, 2)), np.empty(B), np.empty(B)
     outwards = any(wanted)
 
@@ -325,7 +304,7 @@ def total(leaves: Leaves, used: Tensor, dtype: torch.dtype) -> tuple[Tensor, Ten
 
     As numbers of a dtype, and as two of float64, ``[B, K, 2]``.
     """
-    given = _Table(leaves)
+    given = Table(*leaves)
     exact = torch.empty((*used.shape[:2], 2), dtype=torch.float64, device="cpu")
     vector = VECTORS[leaves.own[0].dtype]
     scores_cpu.total(given.at, used.contiguous().numpy(), vector, exact.numpy())
@@ -344,21 +323,74 @@ def count(
         for x, kind, some in zip(every, kinds, wanted, strict=True)
     ]
     given = arrays.array(weights), used.contiguous().numpy()
-    table = _Table(leaves, out)
+    table = Table(*leaves, out)
     scores_cpu.count(*given, table.at)
     return [None if x is None else x.to(weights.dtype) for x in out]
 
 
-def exist(query: Query, used: Tensor) -> Any:
-    """Whether outputs exist that use such leaves ``[B, K, U]``: bool ``[B, K]``."""
-    found = np.empty(used.shape[:2], np.bool_)
-    scores_cpu.exist(query.edges_at, query.rows.roots, used.contiguous().numpy(), found)
+class Proof(NamedTuple):
+    """Outputs as labels ``[B, K, N]``, -1 where a row has none, and as leaves.
+
+    Then ``b K + k`` of the first that does not exist, -1 if all do, and the first
+    potentials with costs.
+    """
+
+    labels: Tensor
+    used: Tensor
+    missing: int
+    charged: Tensor | None = None
+
+
+def prove(
+    labels: Tensor,
+    reads: tuple[Tensor, Tensor],
+    query: Query,
+    whole: bool,
+    main: Tensor | None = None,
+    scale: float = 1.0,
+) -> Proof:
+    """Look for the leaves that set such labels ``[B, K, N]``.
+
+    Parameters
+    ----------
+    reads
+        Leaves and labels that rows read.
+    whole
+        Whether these leaves are all that an output uses: then it is seen whether
+        outputs exist.
+    main
+        Leaves ``[B, ...]``, the first of the circuit, to which the Hamming cost of
+        labels ``[B, 1, N]`` is added, times the scale.
+    """
+    labels, (read, real) = labels.contiguous(), reads
+    leaf_of = query.topology.leaf_of
+    new, shape = EMPTY[torch.int64].new_empty, labels.shape
+    kept, used = new(shape), new(shape)
+    like, charged, W = EMPTY[torch.float64], None, 0
+    if main is not None:
+        main = main.contiguous()
+        like, W = EMPTY[main.dtype], main.shape[1:].numel()
+        charged = like.new_empty(main.shape)
+    arrays = labels, real, leaf_of, kept, used, read, main, charged
+    places = tuple(0 if x is None else x.data_ptr() for x in arrays)
+    sizes = shape[1], shape[2], leaf_of.shape[1], W, real.shape[0]
+    rows = query.edges_at, query.rows_at
+    whole = whole and kept.numel() > 0
+    vector = VECTORS[like.dtype]
+    first = scores_cpu.prove(*rows, sizes, places, whole, vector, float(scale))
+    return Proof(kept, used, first, charged)
+
+
+def first_missing(query: Query, used: Tensor) -> int:
+    """``b K + k`` of the first leaves ``[B, K, U]`` that make no output, or -1."""
+    given = query.edges_at, query.rows_at, used.contiguous().numpy()
+    found: int = scores_cpu.first_missing(*given)
     return found
 
 
 def impossible(leaves: Leaves, query: Query) -> int:
     """The first row whose outputs are all forbidden; -1 if there is none."""
-    given, vector = _Table(leaves), VECTORS[leaves.own[0].dtype]
+    given, vector = Table(*leaves), VECTORS[leaves.own[0].dtype]
     roots, table = query.rows.roots, given.at
     found: int = validation.impossible(query.edges_at, roots, table, vector)
     return found

@@ -58,6 +58,8 @@ class Query:
         self.edges, self.edges_at = topology.edges, topology.edges_at
         self.size = len(found)
         self._lanes: dict[torch.device, Lanes] = {}
+        # what rows of different roots read, once it is known
+        self.reads: tuple[Tensor, Tensor] | None = None
         self.possible = bool((topology.edges.uses[found] >= 0).all())
 
     @classmethod

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -13,9 +13,10 @@ from smoothsp.oracles._circuits.engine import CircuitEngine
 from smoothsp.oracles._circuits.query import Leaves, Query
 from smoothsp.oracles._circuits.topology import Sizes, Topology
 from smoothsp.oracles._circuits.validation import (
-    find_missing,
+    first_missing,
     labels_read,
     parts_read,
+    reads,
 )
 from smoothsp.oracles._questions import checks, rules
 from smoothsp.oracles._questions.distribution import Distribution
@@ -28,6 +29,7 @@ from smoothsp.oracles._questions.tracing import (
 )
 
 Parts = Tensor | tuple[Tensor, ...]
+_NOTHING = torch.empty(0, device="cpu")
 Self = TypeVar("Self", bound="CircuitStructure")
 
 
@@ -221,6 +223,22 @@ class CircuitStructure(Distribution):
         """Engine that answers questions about the leaves."""
         return CircuitEngine(self._leaves(), self._query)
 
+    @property
+    def _chooser(self) -> CircuitEngine:
+        return self._engine
+
+    @property
+    def _for_likelihoods(self: Self) -> Self:
+        return self
+
+    @property
+    def _leaves_are_computed(self) -> bool:
+        return type(self).leaves is not CircuitStructure.leaves
+
+    def _gold(self, y: Tensor) -> Tensor:
+        self._require_one(y, used := self._proved(y)[1])
+        return used
+
     def may_be_infeasible(self, name: str) -> bool:
         """Whether -inf among the potentials ``name`` may leave a row without an output.
 
@@ -328,24 +346,29 @@ class CircuitStructure(Distribution):
 
         The last ones are kept with a copy of y, since hinges ask for them twice.
         """
-        known = self._proven if is_eager_tensor(y) else None
+        plain = is_eager_tensor(y)
+        known = self._proven if plain else None
         if known is not None and y.dtype == known[0].dtype and y.equal(known[0]):
             return known[1], known[2]
-        labels = self._several(y)
-        used = self.leaves_used(labels)
-        missing = find_missing(self._query, used)
-        if missing is not None:
-            b, k = missing
-            row = (y[b, k] if y.dim() > 1 + len(self.shape) else y[b]).tolist()
-            words = self.output_description
-            raise ValueError(f"y: expected {words}, got {row} at row {b}")
+        proof = self._several(y)
+        self._require_exist(y, proof)
+        labels, used = proof.labels, proof.used
         # no graph may keep tensors of inference mode
-        if is_eager_tensor(y) and not used.is_inference():
+        if plain and not used.is_inference():
             self.__dict__["_proven"] = y.clone(), labels, used
         return labels, used
 
-    def _several(self, y: Tensor) -> Tensor:
-        """Labels ``(batch, k, N)`` of outputs, -1 where a row has none."""
+    def _require_exist(self, y: Tensor, proof: compiled.Proof) -> None:
+        if proof.missing >= 0:
+            b, k = divmod(proof.missing, proof.labels.shape[1])
+            row = (y[b, k] if y.dim() > 1 + len(self.shape) else y[b]).tolist()
+            words = self.output_description
+            raise ValueError(f"y: expected {words}, got {row} at row {b}")
+
+    def _several(
+        self, y: Tensor, main: Tensor | None = None, scale: float = 1.0
+    ) -> compiled.Proof:
+        """Labels and leaves of outputs; ``main`` and ``scale`` as of ``prove``."""
         y = checks.integers("y", y, self._main.device)
         B = len(self._main)
         outputs = y[:, None] if y.dim() == 1 + len(self.shape) else y
@@ -355,19 +378,32 @@ class CircuitStructure(Distribution):
             raise ValueError(
                 f"y: expected ({B}, {words}) or ({B}, k, {words}), got {tuple(y.shape)}"
             )
-        labels = self.labels_of(outputs)
-        real = labels_read(self._query).to(labels.device)
-        return torch.where(real[:, None], labels, -1)
+        labels, query = self.labels_of(outputs), self._query
+        whole = type(self).leaves_used is CircuitStructure.leaves_used
+        if is_eager_tensor(labels) and labels.dtype == torch.int64:
+            given = labels, reads(query), query, whole, main, scale
+            proof = compiled.prove(*given)
+            if whole:
+                return proof
+            used = self.leaves_used(proof.labels)
+        else:
+            real = labels_read(query).to(labels.device)
+            labels = torch.where(real[:, None], labels, -1)
+            used = self.leaves_used(labels)
+            proof = compiled.Proof(labels, used, -1)
+        return proof._replace(used=used, missing=first_missing(query, used))
 
     def _labels_of_one(self, y: Tensor) -> Tensor:
         """Labels ``(batch, N)`` of one output a row, -1 where a row has none."""
-        labels = self._proved(y)[0]
+        self._require_one(y, labels := self._proved(y)[0])
+        return labels[:, 0]
+
+    def _require_one(self, y: Tensor, proved: Tensor) -> None:
         if y.dim() != 1 + len(self.shape):
-            expected = len(labels), *self.shape
+            expected = len(proved), *self.shape
             raise ValueError(
                 f"y: expected one output per row, {expected}, got {tuple(y.shape)}"
             )
-        return labels[:, 0]
 
     def hamming(self, y: Tensor) -> Tensor:
         """Cost 1 for every part whose label differs from y's.
@@ -375,15 +411,38 @@ class CircuitStructure(Distribution):
         It has the shape of the first potentials. The cost of an output is its number of
         wrong labels. y holds one output per row.
         """
+        main = self._main
+        if is_eager_tensor(y) and is_dense_cpu(main):
+            zeros = main.new_zeros(main.shape)
+            return self._charge(y, zeros, 1.0)[0]
         labels = self._labels_of_one(y)
         if not labels.shape[1]:
-            return torch.zeros_like(self._main)
-        size = self._main.shape[1:].numel()
+            return torch.zeros_like(main)
+        size = main.shape[1:].numel()
         at, value = self._query.topology.labels_of
         at, value = at[1 : 1 + size].to(y.device), value[1 : 1 + size].to(y.device)
         cost = (labels[:, at.clamp(min=0)] != value) & (at >= 0)
         cost = cost & parts_read(self._query)[:, :size].to(y.device)
-        return cost.to(self._main.dtype).reshape(self._main.shape)
+        return cost.to(main.dtype).reshape(main.shape)
+
+    def _charge(self, y: Tensor, main: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+        """``main`` with ``scale`` times the Hamming cost of y, and what y uses."""
+        proof = self._several(y, main.detach(), scale)
+        self._require_exist(y, proof)
+        self._require_one(y, proof.labels)
+        return cast(Tensor, proof.charged), proof.used
+
+    def _charged_for(self: Self, y: Tensor, scale: float) -> tuple[Self, Tensor] | None:
+        # a class may have costs of its own
+        kind, base = type(self), CircuitStructure
+        if kind.hamming is not base.hamming or kind.augment is not base.augment:
+            return None
+        if not is_eager_tensor(y):
+            return None
+        main, used = self._charge(y, self._main, scale)
+        other = self._with_main(main)
+        other._require_valid("cost", self._main_name, _NOTHING)
+        return other, used
 
     @property
     def _num_labels(self) -> int:

@@ -14,17 +14,20 @@ from smoothsp.oracles._questions.tracing import is_eager
 
 def parts_read(query: Query) -> Tensor:
     """Whether a row may use a leaf at all: ``[B, P + Q]``, ``[1, P + Q]`` if alike."""
-    return _reads(query)[0]
+    return reads(query)[0]
 
 
 def labels_read(query: Query) -> Tensor:
     """Whether such a leaf sets a label, ``[B, N]``, or ``[1, N]`` if rows are alike."""
-    return _reads(query)[1]
+    return reads(query)[1]
 
 
-def _reads(query: Query) -> tuple[Tensor, Tensor]:
+def reads(query: Query) -> tuple[Tensor, Tensor]:
+    """``parts_read`` and ``labels_read``."""
     if not query.alike:
-        return _find_reads(query.topology, query.rows.roots)
+        if query.reads is None:
+            query.reads = _find_reads(query.topology, query.rows.roots)
+        return query.reads
     kept = query.topology.reads
     root = int(query.rows.roots[0]) if len(query.roots) else 0
     if root not in kept:
@@ -43,9 +46,8 @@ def _find_reads(topology: Topology, roots: NDArray[np.int64]) -> tuple[Tensor, T
         return reads, counts.index_add(1, positions + 1, reads.int())[:, 1:] > 0
 
 
-def find_missing(query: Query, used: Tensor) -> tuple[int, int] | None:
-    """Row and number of the first output whose leaves ``[B, K, U]`` make up none."""
+def first_missing(query: Query, used: Tensor) -> int:
+    """``b K + k`` of the first leaves ``[B, K, U]`` that make no output, or -1."""
     if not is_eager() or not used.numel():
-        return None
-    found = compiled.exist(query, used.cpu())
-    return None if found.all() else divmod(int(found.argmin()), found.shape[1])
+        return -1
+    return compiled.first_missing(query, used.cpu())

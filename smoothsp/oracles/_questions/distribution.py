@@ -24,6 +24,15 @@ class Distribution(Structure):
         """Engine that answers for the structure, unless it asks another structure."""
         raise NotImplementedError
 
+    @property
+    def _for_likelihoods(self) -> Any:
+        """A structure, of the same probabilities, whose ``_engine`` sums for losses.
+
+        Its potentials are the own ones, less numbers without a gradient. None: losses
+        ask ``log_prob``.
+        """
+        return None
+
     def _exact_score(self, y: Tensor) -> Exact:
         raise NotImplementedError
 

@@ -1,7 +1,7 @@
 """Engines: sums and maxima over the outputs of a batch, without gradients."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -125,6 +125,17 @@ class Engine:
         The adjoint of ``score``, in the shapes of the potentials.
         """
         return counted(self, weights, used, wanted)
+
+    def scores_of_best(self, used: Tensor, best: Chosen) -> Tensor:
+        """Scores ``[B, k, 2]`` of the best outputs, two numbers each, -inf for none."""
+        exist = best.exist
+        if exist is None or bool(exist.all()):
+            found = self.score(used, torch.float64, True)[1]
+            return cast(Tensor, found)
+        none = ~exist.reshape(*exist.shape, *[1] * (used.dim() - 2))
+        found = self.score(torch.where(none, used[:, :1], used), torch.float64, True)[1]
+        out = found.new_tensor([-torch.inf, 0.0])
+        return torch.where(exist.unsqueeze(2), found, out)
 
     def entries(self, used: Tensor) -> Tensor:
         """Entries ``[B, k, U]`` of the potentials that outputs use, -1 for none.

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from smoothsp._kernels.vectors.extremes import (
+    COARSE,
     FORBIDDEN,
     LIMIT,
     LOW,
+    MOST_FINE,
     WRONG,
     extremes,
     forbid,
@@ -22,6 +24,7 @@ from smoothsp._kernels.vectors.extremes import (
 from smoothsp.oracles._questions.tracing import is_dense_cpu
 
 __all__ = [
+    "COARSE",
     "FORBIDDEN",
     "LIMIT",
     "LOW",
@@ -48,7 +51,8 @@ def look(x: Tensor) -> int:
     """Kinds of numbers of a float32 or float64 tensor, as a sum of codes.
 
     ``FORBIDDEN``: -inf, or a finite number that means it; ``LOW``: such a finite
-    number, so that ``masked`` is needed; ``WRONG``: what is refused.
+    number, so that ``masked`` is needed; ``WRONG``: what is refused; ``COARSE``: a
+    score of magnitude above 64.
     """
     if is_dense_cpu(x):
         x = x if x.is_contiguous() else x.contiguous()
@@ -64,11 +68,12 @@ def look_at_all(tensors: Sequence[Tensor]) -> list[int]:
         x = x.detach()
         barred = x <= -LIMIT
         flags += [barred.any(), (barred & (x > -torch.inf)).any(), ~(x < LIMIT).all()]
+        flags.append(((x.abs() > MOST_FINE) & ~barred).any())
     found: list[int] = torch.stack(flags).int().tolist()
-    codes = FORBIDDEN, LOW, WRONG
+    codes = FORBIDDEN, LOW, WRONG, COARSE
     return [
-        sum(code * flag for code, flag in zip(codes, found[i : i + 3], strict=True))
-        for i in range(0, len(found), 3)
+        sum(code * flag for code, flag in zip(codes, found[i : i + 4], strict=True))
+        for i in range(0, len(found), 4)
     ]
 
 

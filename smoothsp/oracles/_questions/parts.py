@@ -7,11 +7,8 @@ from torch import Tensor
 
 from smoothsp.oracles._questions import exact, in_graphs
 from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.numbers import LIMIT
+from smoothsp.oracles._questions.numbers import COARSE, look
 from smoothsp.oracles._questions.tracing import is_eager
-
-# Costs added to larger numbers of float32 would lose digits that losses show.
-COARSE = 64.0
 
 
 def parts_of(structure: Any, y: Tensor) -> Tensor:
@@ -59,11 +56,8 @@ def widened(structure: Any) -> tuple[Any, bool]:
     if not hasattr(structure, "_wide") or not is_eager():
         return structure, False
     for x in structure._potentials().values():
-        if x.dtype == torch.float32:
-            size = x.detach().abs()
-            # larger numbers forbid, or are not read
-            if bool(((size > COARSE) & (size < LIMIT)).any()):
-                return structure._wide(), True
+        if x.dtype == torch.float32 and look(x) & COARSE:
+            return structure._wide(), True
     return structure, False
 
 

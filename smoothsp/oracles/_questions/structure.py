@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from smoothsp.oracles._questions import checks, in_graphs, numbers
+from smoothsp.oracles._questions.engine import Engine
 from smoothsp.oracles._questions.read_only import ReadOnly
 from smoothsp.oracles._questions.rounding import scaled
 from smoothsp.oracles._questions.tracing import is_compiling, is_eager
@@ -230,6 +231,23 @@ class Potentials(ReadOnly):
 
 class Structure(Potentials):
     """A structure whose scores are sums of potentials."""
+
+    @property
+    def _chooser(self) -> Engine | None:
+        """Engine that finds and scores outputs for losses, if there is one."""
+        return None
+
+    def _gold(self, y: Tensor) -> Tensor:
+        """What one output of each row uses ``[B, 1, U]``, as ``_chooser`` takes it."""
+        raise NotImplementedError
+
+    def _charged_for(self: Self, y: Tensor, scale: float) -> tuple[Self, Tensor] | None:
+        """The structure with ``scale`` times the Hamming cost of y, and ``_gold(y)``.
+
+        None where there is no faster way than ``augment(scale * hamming(y))``. Without
+        a graph.
+        """
+        return None
 
     def _with_main(self: Self, main: Tensor) -> Self:
         """Other first potentials."""

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.engine import Engine
-from smoothsp.oracles._questions.exact import in_dtype
+from smoothsp.oracles._questions.engine import Chosen, Engine
+from smoothsp.oracles._questions.exact import as_two, in_dtype, sums
 from smoothsp.oracles._questions.question import Question
 
 
@@ -29,12 +29,24 @@ class SearchEngine(Engine):
         own, others = tensors[: self.own], tensors[self.own :] or self.row_attributes
         return SearchEngine(self.structure._of_rows((*own, *others)))
 
+    def best(self, k: int | None, dtype: torch.dtype, precise: bool = False) -> Chosen:
+        y, exist = self.structure._answer(k)
+        value = y.new_empty(0, dtype=dtype)
+        return Chosen(value, y, exist=None if k is None else exist)
+
     def score(
         self, used: Tensor, dtype: torch.dtype, two: bool = False
-    ) -> tuple[Tensor, None]:
-        """Scores of outputs ``used`` ``[B, k, ...]``, added up by a kernel."""
-        value = torch.from_numpy(self.structure._totals(array(used)))
-        return in_dtype(value, dtype), None
+    ) -> tuple[Tensor, Any]:
+        """Scores of outputs ``used`` ``[B, k, ...]``, by a kernel if there is one."""
+        structure = self.structure
+        total = structure._totals(array(used))
+        narrow = self.potentials[0].dtype == torch.float32
+        if total is not None and (narrow or not two):
+            value = torch.from_numpy(total)
+            # of float32 sums in float64 are as good
+            return in_dtype(value, dtype), as_two(value) if two else None
+        parts = sums(structure._entries(structure._used(used)))
+        return parts.sum(2).to(dtype), parts
 
     def entries(self, used: Tensor) -> Tensor:
         found: Tensor = self.structure._used(used)

@@ -98,6 +98,17 @@ class SearchStructure(Structure):
 
     # What follows ---------------------------------------------------------------
 
+    @property
+    def _chooser(self) -> SearchEngine | None:
+        # what scores in its own way has no entries that are used
+        kind = type(self)
+        if kind._exactly is not SearchStructure._exactly:
+            return None
+        return SearchEngine(self)
+
+    def _gold(self, y: Tensor) -> Tensor:
+        return self._alone(y)
+
     def _ask(self, k: int | None) -> tuple[Tensor, Tensor]:
         """Best outputs ``(batch, *shape)``, or the k best, and which of them exist."""
         found: tuple[Tensor, Tensor] = Outputs(SearchEngine(self), k).ask()

@@ -13,7 +13,7 @@ from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import at
-from smoothsp._kernels.vectors.extremes import LIMIT, LOW, WRONG, extremes
+from smoothsp._kernels.vectors.extremes import COARSE, LIMIT, LOW, WRONG, extremes
 from smoothsp._kernels.vectors.simd import fma, get, load, span, splat, store
 
 # Bits that ``look`` returns. Of the emissions, the transitions, start and end: finite
@@ -67,7 +67,7 @@ def look(where, shared, stuck):
     item = zeros.itemsize
     nodes, moves = 0, extremes(where.transitions, square, zeros)
     heads, tails = extremes(where.start, S, zeros), extremes(where.end, S, zeros)
-    common = heads | tails | moves
+    common = (heads | tails | moves) & ~COARSE
     path, dead = arrays.empty(T, np.int64), arrays.zeros(T * S, np.bool_)
     fine = arrays.zeros(T + 1, np.bool_)
     fine[0] = True
@@ -90,6 +90,7 @@ def look(where, shared, stuck):
             step = extremes(where.transitions + first * item, S * S, zeros)
             own |= step
             moves |= step
+        own &= ~COARSE
         barred = own | common
         # without -inf of its own, how long a row is tells whether it has an output
         known = own == 0 and fine[N]

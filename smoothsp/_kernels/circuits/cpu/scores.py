@@ -12,12 +12,18 @@ import numpy as np
 
 from smoothsp._kernels.circuits.cpu.max_product import score_of
 from smoothsp._kernels.circuits.cpu.validation import WORD, needed, spread
-from smoothsp._kernels.circuits.layout.addresses import circuit_at, potentials_at
+from smoothsp._kernels.circuits.layout.addresses import (
+    circuit_at,
+    potentials_at,
+    rows_at,
+)
 from smoothsp._kernels.circuits.layout.edges import SHARED, TARGET, WIDTH
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import at
 from smoothsp._kernels.vectors.exact_sums import add, settle
+from smoothsp._kernels.vectors.smoothed_hinge import smoothed_hinge
 
 
 @kernel
@@ -47,37 +53,169 @@ def count(weights, used, table):
     float64.
     """
     table = potentials_at(table)
-    B, K, U = used.shape
-    wide = arrays.empty(0, np.float64)
+    B, K, _ = used.shape
     for b in range(B):
         for k in range(K):
-            weight = weights[b, k]
-            for u in range(U):
-                leaf = np.intp(used[b, k, u])
-                if leaf < 0:
-                    continue
-                for t in range(len(table)):
-                    width = table[t, WIDTH]
-                    if leaf < width:
-                        if table[t, TARGET] == 0:
-                            break
-                        if table[t, SHARED]:
-                            at(table[t, TARGET], (width,), wide)[leaf] += weight
-                        else:
-                            flat = at(table[t, TARGET], (B * width,), weights)
-                            flat[b * width + leaf] += weight
-                        break
-                    leaf -= width
+            _add(weights[b, k], used[b, k], b, B, table, weights)
+
+
+@subroutine
+def _add(weight, used, b, B, table, like):
+    """Add a weight to the targets of the leaves used[U] by row b."""
+    wide = arrays.empty(0, np.float64)
+    for u in range(len(used)):
+        leaf = np.intp(used[u])
+        if leaf < 0:
+            continue
+        for t in range(len(table)):
+            width = table[t, WIDTH]
+            if leaf < width:
+                if table[t, TARGET] == 0:
+                    break
+                if table[t, SHARED]:
+                    at(table[t, TARGET], (width,), wide)[leaf] += weight
+                else:
+                    flat = at(table[t, TARGET], (B * width,), like)
+                    flat[b * width + leaf] += weight
+                break
+            leaf -= width
 
 
 @kernel
-def exist(circuit, roots, used, answer):
-    """Fill answer[B, K]: whether used[B, K, U] leaves make the root of row b.
+def lead(scores, like, sizes, places, smoothing, weight, out):
+    """Fill value[B] with how far ``tops`` are ahead of the scores of outputs y.
+
+    ``smoothing`` are mu, K and ``never_negative`` of ``smoothed_hinge``, which fills
+    u[B, M + 1] and exact[B]. ``total[1]`` is the sum of the values, each times the
+    ``weight`` and weights[B]. ``first`` and ``own[B]`` are the first of tops and the
+    score.
+
+    Parameters
+    ----------
+    scores
+        A table of potentials of the float type of ``like``.
+    sizes
+        B, M and U: of rows, of tops, and of leaves that y uses.
+    places
+        Addresses of tops[B, M, 2], two numbers each, -inf for none, of the leaves
+        [B, U] of y, and of weights, 0 for ones.
+    out
+        Addresses of value and total, of the type of ``like``, u, exact, first and own.
+    """
+    scores = potentials_at(scores)
+    B, M, U = sizes
+    best, y = at(places[0], (B, M, 2), np.float64), at(places[1], (B, U), np.int64)
+    value, total = at(out[0], (B,), like), at(out[1], (1,), like)
+    u, exact = at(out[2], (B, M + 1), np.float64), at(out[3], (B,), np.bool_)
+    first, own = at(out[4], (B,), np.float64), at(out[5], (B,), np.float64)
+    mu, K, never_negative = smoothing
+    z, all_ = arrays.empty(M), 0.0
+    for b in range(B):
+        sum_ = rest = 0.0
+        for i in range(U):
+            if y[b, i] >= 0:
+                sum_, rest = add(sum_, rest, score_of(scores, B, b, y[b, i], like))
+        sum_, rest = settle(sum_, rest)
+        given = best[b], sum_, rest, mu, K, never_negative, z, u[b]
+        loss, exact[b] = smoothed_hinge(*given)
+        value[b] = loss
+        first[b], own[b] = best[b, 0, 0], sum_
+        factor = weight
+        if places[2] != 0:
+            factor *= at(places[2], (B,), np.float64)[b]
+        if factor != 0:
+            all_ += factor * loss
+    total[0] = all_
+
+
+@kernel
+def lead_gradient(table, like, kind, sizes, places, weight):
+    """Add ``sum_k u_k phi(y_k) - phi(y)`` of weighted rows to the targets of a table.
+
+    ``sizes`` are B, M, U, N and W; ``places`` the addresses of u[B, W], as ``lead``
+    fills it, of the leaves [B, M, U] of the outputs y_k, integers as in ``kind``, of
+    those of y, [B, N] of int64, and of weights[B], 0 for ones. Targets are of the float
+    type of ``like``, those of all rows of float64.
+    """
+    table = potentials_at(table)
+    B, M, U, N, W = sizes
+    u, y = at(places[0], (B, W), np.float64), at(places[2], (B, N), np.int64)
+    best = at(places[1], (B, M, U), kind)
+    for b in range(B):
+        own = weight
+        if places[3] != 0:
+            own *= at(places[3], (B,), np.float64)[b]
+        if own == 0:
+            continue
+        for k in range(M):
+            if u[b, k] != 0:
+                _add(own * u[b, k], best[b, k], b, B, table, like)
+        _add(-own, y[b], b, B, table, like)
+
+
+@kernel
+def prove(circuit, rows, sizes, places, whole, like, scale):
+    """Fill used[B, K, N] with the leaves that set labels[B, K, N] so, -1 for none.
+
+    ``kept`` are the labels, -1 where a row has none. Where main[B, W] has an address,
+    ``charged`` becomes main, of the float type of ``like``, and ``scale`` times the
+    Hamming cost of each leaf: 1 for a leaf that sets a label otherwise.
+
+    Parameters
+    ----------
+    sizes
+        K, N, V, W and how many rows ``real`` and ``read`` have: 1 if all are alike.
+    places
+        Addresses of labels, of real[B, N], whether a row has a label, of
+        leaf_of[N, V], the leaf of each value of a label, of kept and used, of
+        read[B, P], whether a row reads a leaf, of main and of charged.
+    whole
+        Whether the leaves are all that an output uses. Then the answer is
+        ``first_missing`` of them, else -1.
+    """
+    edges, roots = circuit_at(circuit), rows_at(rows).roots
+    B, (K, N, V, W, alone) = len(roots), sizes
+    labels, kept = (
+        at(places[0], (B, K, N), np.int64),
+        at(places[3], (B, K, N), np.int64),
+    )
+    real, leaf_of = at(places[1], (alone, N), np.bool_), at(places[2], (N, V), np.int64)
+    used = at(places[4], (B, K, N), np.int64)
+    for b in range(B):
+        row = 0 if alone == 1 else b
+        for k in range(K):
+            for i in range(N):
+                label = labels[b, k, i] if real[row, i] else -1
+                kept[b, k, i] = label
+                used[b, k, i] = leaf_of[i, label] if 0 <= label < V else -1
+    if places[6] != 0:
+        read = at(places[5], (alone, edges.own + edges.shared), np.bool_)
+        main, charged = at(places[6], (B, W), like), at(places[7], (B, W), like)
+        for b in range(B):
+            row = 0 if alone == 1 else b
+            for leaf in range(W):
+                i = edges.positions[1 + leaf]
+                wrong = i >= 0 and read[row, leaf]
+                if wrong and kept[b, 0, i] != edges.values[1 + leaf]:
+                    charged[b, leaf] = main[b, leaf] + scale
+                else:
+                    charged[b, leaf] = main[b, leaf]
+    return _first_missing(edges, roots, used) if whole else -1
+
+
+@kernel
+def first_missing(circuit, rows, used):
+    """``b K + k`` of the first output used[B, K, U] without a derivation, or -1."""
+    return _first_missing(circuit_at(circuit), rows_at(rows).roots, used)
+
+
+@subroutine
+def _first_missing(circuit, roots, used):
+    """As ``first_missing``: an output has a derivation if its leaves make the root.
 
     Bit i of ``words[item]`` says whether output i of the word has all leaves of some
     derivation of the item. An output with a leaf beyond the last does not exist.
     """
-    circuit = circuit_at(circuit)
     B, K, U = used.shape
     words = arrays.empty(circuit.items, np.uint64)
     for begin in range(0, B * K, WORD):
@@ -97,6 +235,8 @@ def exist(circuit, roots, used, answer):
                     words[1 + used[b, k, u]] |= bit
         spread(circuit, low, high, words)
         for i in range(size):
-            b, k = divmod(begin + i, K)
+            b = (begin + i) // K
             bit = np.uint64(1) << np.uint64(i)
-            answer[b, k] = words[roots[b]] & ~none & bit != 0
+            if words[roots[b]] & ~none & bit == 0:
+                return begin + i
+    return -1

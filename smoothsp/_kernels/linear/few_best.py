@@ -1,17 +1,6 @@
-r"""Squared-norm smoothing of the max over the K best labellings of one sequence.
+"""The K best labellings of one sequence, over which a maximum is smoothed.
 
-With z_1 >= ... >= z_K the best scores and k the largest number for which
-``sum_{i<k} (z_i - z_k) < mu``,
-
-    tau = (z_1 + ... + z_k - mu) / k ,   u_i = max(0, (z_i - tau) / mu)
-    h = sum_i u_i z_i + mu / 2 (1 - sum_i u_i^2)
-
-u is the projection of z / mu onto the simplex. ``few_best`` finds the K labellings: the
-best by Viterbi, the others by lazy enumeration over its prefix scores. ``project`` then
-walks down z until the next score would have no weight.
-
-Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
-propositions 3 and algorithm 6, with the 1/mu that the projection needs.
+The best by Viterbi, the others by lazy enumeration over its prefix scores.
 """
 
 from typing import NamedTuple
@@ -84,19 +73,3 @@ def few_best(T, S, P, weights, moves, U, M, y, r, space):
         r.z[k] = z
         count += 1
     return count
-
-
-@subroutine
-def project(mu, count, z, u):
-    """Fill u with the projection of ``z / mu``, z falling; return h."""
-    total, k = z[0], 1
-    while k < count and total - k * z[k] < mu:
-        total += z[k]
-        k += 1
-    tau = (total - mu) / k
-    h, squares = 0.0, 0.0
-    for i in range(count):
-        u[i] = max(0.0, (z[i] - tau) / mu) if i < k else 0.0
-        h += u[i] * z[i]
-        squares += u[i] * u[i]
-    return h + mu / 2 * (1 - squares)

@@ -1,0 +1,65 @@
+r"""The structural hinge over the K best outputs, smoothed by the squared l2 norm.
+
+With z_1 >= ... >= z_K the best scores and k the largest number for which
+``sum_{i<k} (z_i - z_k) < mu``,
+
+    tau = (z_1 + ... + z_k - mu) / k ,   u_i = max(0, (z_i - tau) / mu)
+    h = sum_i u_i z_i + mu / 2 (1 - sum_i u_i^2)
+
+u is the projection of z / mu onto the simplex. The loss is ``h - s(y)``. It equals that
+over all outputs if ``mu <= sum_{i <= K} (z_i - z_{K+1})``.
+
+Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
+proposition 3, algorithm 6, with the 1/mu that the projection needs, and eq. (12).
+"""
+
+import numpy as np
+
+from smoothsp._kernels.compilation.subroutine import subroutine
+
+
+@subroutine
+def project(mu, count, z, u):
+    """Fill u with the projection of ``z / mu``, z falling; return h."""
+    total, k = z[0], 1
+    while k < count and total - k * z[k] < mu:
+        total += z[k]
+        k += 1
+    tau = (total - mu) / k
+    h, squares = 0.0, 0.0
+    for i in range(count):
+        u[i] = max(0.0, (z[i] - tau) / mu) if i < k else 0.0
+        h += u[i] * z[i]
+        squares += u[i] * u[i]
+    return h + mu / 2 * (1 - squares)
+
+
+@subroutine
+def smoothed_hinge(best, own, rest, mu, K, never_negative, z, u):
+    """The loss of one row, and whether it equals that over all outputs.
+
+    Of the M best outputs ``best[M, 2]``, scores of two numbers each, best first, -inf
+    where there are fewer; ``own + rest`` is that of y. u[M + 1] becomes the derivative
+    by these scores, the last that by y's. The first K are smoothed over. Without
+    smoothing mu is 0. ``z[M]`` is scratch.
+    """
+    M, top, lost = len(best), best[0, 0], best[0, 1]
+    u[:] = 0.0
+    u[M] = -1.0
+    loss, exact = (top - own) + (lost - rest), True
+    if mu > 0:
+        count = 0
+        while count < M and best[count, 0] > -np.inf:
+            z[count] = (best[count, 0] - top) + (best[count, 1] - lost)
+            count += 1
+        loss += project(mu, min(count, K), z, u)
+        if count > K:
+            reach = 0.0
+            for i in range(K):
+                reach += z[i] - z[K]
+            exact = mu <= reach
+    else:
+        u[0] = 1.0
+    if never_negative and loss < 0:
+        loss = 0.0
+    return loss, exact

@@ -1,0 +1,183 @@
+"""Losses of the structures of this package, each one node of a graph.
+
+Where nothing traces, an engine answers what a loss asks, without a graph:
+
+    hinge       max_u <u, s> - mu / 2 (|u|^2 - 1) - s(y), with s the k best scores
+    likelihood  mu (log sum_{y'} exp((s(y') + c(y')) / mu) - s(y) / mu)
+
+Their derivatives by the potentials are known with them, phi(y) what an output uses:
+
+    hinge       sum_k u_k phi(y_k) - phi(y)
+    likelihood  P(part) - phi(y), of the chain or circuit with (s + c) / mu
+
+Everything else, and what is differentiated again, asks questions of ``functional``.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from smoothsp.losses.smoothing import L2
+from smoothsp.oracles import Structure
+from smoothsp.oracles._questions.exact import as_two, in_dtype
+from smoothsp.oracles._questions.known import Known
+from smoothsp.oracles._questions.leads import Lead, hinges, likelihoods
+from smoothsp.oracles._questions.question import wants_gradient
+from smoothsp.oracles._questions.rounding import weighed
+from smoothsp.oracles._questions.tracing import is_dense_cpu, is_eager
+
+# A class that overrides one of these has it called.
+_ASKED = {
+    *("decode", "decode_topk", "score", "log_prob", "log_partition"),
+    *("augment", "scale"),
+}
+
+
+def answers(structure: Any, *given: object) -> bool:
+    """Whether an engine may answer, and ``given`` are without a gradient."""
+    if not (is_eager() and getattr(structure, "_chooser", None) is not None):
+        return False
+    for x in (*structure._by_name().values(), *given):
+        if isinstance(x, Tensor) and not is_dense_cpu(x):
+            return False
+    for x in given:
+        if isinstance(x, Tensor) and x.requires_grad:
+            return False
+    for kind in type(structure).__mro__:
+        if kind.__module__.startswith("smoothsp."):
+            return True
+        if not _ASKED.isdisjoint(vars(kind)):
+            return False
+    return False
+
+
+def hinge(
+    structure: Any,
+    wide: Any,
+    charged: Any,
+    used: Tensor,
+    smoothing: L2 | None,
+    sign: int,
+    weight: Tensor | float | None,
+    again: Callable[[], Tensor],
+) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
+    """Hinges ``[B]``, or their weighted sum, and which rows are exact.
+
+    Then the highest scores and those of y, ``[B]`` each in float64.
+
+    Parameters
+    ----------
+    structure
+        Gets the gradient.
+    wide, charged
+        The structure, in float64 where that is needed, and this with costs.
+    used
+        What the gold outputs use, as ``_gold`` has it.
+    sign
+        1 if no loss is below 0 by its formula.
+    weight
+        Of the rows; None for all losses.
+    again
+        The same value by differentiable questions.
+    """
+    engine = wide._chooser
+    k, mu = (0, 0.0) if smoothing is None else (int(smoothing.k), smoothing.mu)
+    given = charged._chooser, engine, used, mu, k, sign > 0
+    lead = hinges(*given, 1.0 if weight is None else weight)
+    found = _known(structure, wide, lead, weight, again)
+    return found, lead.exact, lead.highest
+
+
+def likelihood(
+    structure: Any,
+    low: Any,
+    high: Any,
+    used: Tensor,
+    mu: float,
+    weight: Tensor | float | None,
+    again: Callable[[], Tensor],
+    sign: int = 1,
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """``mu (log_partition of high - score of y in low)`` ``[B]``, or its weighted sum.
+
+    Then both of these, ``[B]`` each in float64. ``low`` and ``high`` are the structure over
+    mu, without and with costs; arguments as those of ``hinge``.
+    """
+    some = [wants_gradient([x]) for x in structure._by_name().values()]
+    engine = high._engine
+    if _computes_leaves(low):
+        some = [any(some)] * len(engine.potentials)
+    factor = mu if weight is None else weight * mu
+    lead = likelihoods(engine, low._chooser, used, some, sign > 0, factor)
+    if mu != 1:
+        lead.value.mul_(mu)
+    return _known(structure, low, lead, weight, again), lead.highest
+
+
+def summing(structure: Any) -> Any:
+    """The structure whose engines score and sum for a likelihood, None for none."""
+    return getattr(structure, "_for_likelihoods", None)
+
+
+def _known(
+    structure: Any,
+    wide: Any,
+    lead: Lead,
+    weight: Tensor | float | None,
+    again: Callable[[], Tensor],
+) -> Tensor:
+    """The values of a lead, or their sum; gradients reach the structure's potentials."""
+
+    def slopes(grad: Tensor, wanted: Sequence[bool]) -> Sequence[Tensor | None]:
+        factors = grad if weight is None else grad.item() * weight
+        return _to_potentials(
+            structure, wide, wanted, lambda some: lead.derivative(factors, some)
+        )
+
+    value = lead.value if weight is None else lead.total
+    value = in_dtype(value, structure._main.dtype)
+    return Known(value, slopes, again).of(tuple(structure._by_name().values()))
+
+
+def _computes_leaves(structure: Any) -> bool:
+    """Whether potentials of its engine are computed from its own."""
+    return bool(getattr(structure, "_leaves_are_computed", False))
+
+
+def _to_potentials(
+    structure: Any,
+    wide: Any,
+    wanted: Sequence[bool],
+    slopes: Callable[[Sequence[bool]], list[Tensor | None]],
+) -> Sequence[Tensor | None]:
+    """Gradients by the potentials of a structure, from those by its engine's."""
+    given = tuple(structure._by_name().values())
+    if _computes_leaves(wide):
+        with torch.enable_grad():
+            named = {name: x.detach() for name, x in wide._by_name().items()}
+            asked = [
+                x.requires_grad_(want)
+                for x, want in zip(named.values(), wanted, strict=True)
+                if want
+            ]
+            own = {name: named[name] for name in wide._own}
+            common = {name: named[name] for name in wide._common}
+            leaves = wide._like(own, common)._leaves().every
+        found = slopes([True] * len(leaves))
+        pairs = [(x, g) for x, g in zip(leaves, found, strict=True) if x.requires_grad]
+        moved = iter(
+            torch.autograd.grad(
+                [x for x, _ in pairs], asked, [g for _, g in pairs], allow_unused=True
+            )
+            if pairs
+            else [None] * len(asked)
+        )
+        found = [next(moved) if want else None for want in wanted]
+    else:
+        found = slopes(wanted)
+    return [
+        None if g is None else g if g.dtype == x.dtype else g.to(x.dtype)
+        for g, x in zip(found, given, strict=True)
+    ]

@@ -1,0 +1,189 @@
+"""How far a maximum, or a log-partition, is ahead of given outputs, without a graph.
+
+    hinge       max_u <u, s> - mu / 2 (|u|^2 - 1) - s(y), with s the k best scores
+    likelihood  log Z - s(y)
+
+Derivatives, with phi(y) the parts that y uses:
+
+    hinge       sum_k u_k phi(y_k) - phi(y)
+    likelihood  P(part) - phi(y)
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from smoothsp._kernels.circuits.cpu import scores
+from smoothsp.oracles._questions.engine import Engine
+from smoothsp.oracles._questions.exact import as_two
+from smoothsp.oracles._questions.tables import Table
+
+# Zeros of a type, as kernels take it, and what new tensors are made by.
+_LIKE = {
+    dtype: torch.zeros(64 // dtype.itemsize, dtype=dtype, device="cpu").numpy()
+    for dtype in (torch.float32, torch.float64, torch.int32, torch.int64)
+}
+_NEW = {
+    dtype: torch.empty(0, dtype=dtype, device="cpu").new_empty
+    for dtype in (torch.float32, torch.float64, torch.bool)
+}
+
+
+class Lead:
+    """Leads of a batch over outputs y.
+
+    Parameters
+    ----------
+    engine
+        Of the potentials that score y.
+    used
+        What y uses ``[B, 1, U]``, as ``Engine.score`` takes it.
+    tops
+        What is ahead of y, in two numbers each: the best scores ``[B, M, 2]``, or
+        without k the best or the log-partition ``[B, 2]``.
+    never_negative
+        Whether no lead is below 0 by its formula.
+    weight
+        Of the rows in the total: a number, or ``[B]``.
+    mu, k
+        Strength of the smoothing over the k best; 0 for none.
+
+    Attributes
+    ----------
+    value, total
+        ``[B]``, and their weighted sum ``[]``.
+    exact
+        ``[B]``: whether smoothing over the k best equals that over all.
+    highest
+        ``[B]`` each: the first of ``tops``, and the score of y.
+    """
+
+    # What is ahead: leaves ``[B, M, U]`` or ``[B, U]`` of the best outputs, or
+    # marginals of an engine.
+    best: Tensor | None = None
+    summed: tuple[Engine, Any] | None = None
+
+    def __init__(
+        self,
+        engine: Engine,
+        used: Tensor,
+        tops: Tensor,
+        never_negative: bool,
+        weight: Tensor | float,
+        mu: float = 0.0,
+        k: int = 0,
+    ) -> None:
+        B, M = len(used), tops.shape[-2] if k else 1
+        self.engine, self.y = engine, engine.entries(used).contiguous()
+        dtype = engine.potentials[0].dtype
+        new, wide = _NEW[dtype], _NEW[torch.float64]
+        self.value, self.total, self.u = new(B), new(()), wide(B, M + 1)
+        self.exact, self.highest = _NEW[torch.bool](B), (wide(B), wide(B))
+        number, weights = _weights(weight)
+        table = Table(engine.potentials[: engine.own], engine.potentials[engine.own :])
+        places = tops.contiguous(), self.y, weights
+        out = self.value, self.total, self.u, self.exact, *self.highest
+        scores.lead(
+            table.at,
+            _LIKE[dtype],
+            (B, M, self.y.shape[2]),
+            _places(places),
+            (float(mu), max(k, 1), never_negative),
+            number,
+            _places(out),
+        )
+
+    def derivative(
+        self, weight: Tensor | float, wanted: Sequence[bool]
+    ) -> list[Tensor | None]:
+        """That of the leads, each times its weight, by the potentials of the engine.
+
+        Called once: the memory of marginals is used again.
+        """
+        engine, y, best = self.engine, self.y, self.best
+        own, dtype = engine.own, engine.potentials[0].dtype
+        number, weights = _weights(weight)
+        means: Sequence[Tensor | None] = [None] * len(wanted)
+        if self.summed is not None:
+            rows = weights
+            if rows is None:
+                rows = _NEW[dtype](len(y)).fill_(number)
+            means = self.summed[0].weigh(rows, self.summed[1], wanted)
+        targets: list[Tensor | None] = []
+        for i, (x, want) in enumerate(zip(engine.potentials, wanted, strict=True)):
+            mean = means[i]
+            if not want:
+                targets.append(None)
+            elif i < own and mean is not None and mean.is_contiguous():
+                targets.append(mean)
+            else:
+                kind = dtype if i < own else torch.float64
+                targets.append(_NEW[kind](x.shape).zero_())
+        table = Table(engine.potentials[:own], engine.potentials[own:], targets)
+        if best is None:
+            best = y[:, :0]
+        like = _LIKE[dtype], _LIKE[best.dtype]
+        places = self.u, best, y, weights
+        M = best.shape[1] if best.dim() == 3 else 1
+        sizes = len(best), M, best.shape[-1], y.shape[2], self.u.shape[1]
+        scores.lead_gradient(table.at, *like, sizes, _places(places), number)
+        return [
+            x if x is None or x is mean else x.to(dtype) if mean is None else x + mean
+            for x, mean in zip(targets, means, strict=True)
+        ]
+
+
+def hinges(
+    charged: Engine,
+    engine: Engine,
+    used: Tensor,
+    mu: float,
+    k: int,
+    never_negative: bool,
+    weight: Tensor | float,
+) -> Lead:
+    """The lead of the best outputs of ``charged``, which has costs, smoothed or not."""
+    best = charged.best(k + 1 if k else None, charged.potentials[0].dtype, True)
+    if best.used is not None:
+        chosen = best.used
+    else:
+        labels = best.labels if k else best.labels.unsqueeze(1)
+        chosen = charged.entries(labels)
+    tops = best.two_numbers
+    if tops is None:
+        tops = charged.scores_of_best(labels, best)
+    lead = Lead(engine, used, tops, never_negative, weight, mu, k)
+    lead.best = chosen.contiguous()
+    return lead
+
+
+def likelihoods(
+    summing: Engine,
+    engine: Engine,
+    used: Tensor,
+    wanted: Sequence[bool],
+    never_negative: bool,
+    weight: Tensor | float,
+) -> Lead:
+    """The lead of the log-partition of ``summing``, with marginals where wanted."""
+    dtype = summing.potentials[0].dtype
+    total, tops, marginals = summing.log_partition(wanted, dtype, True)
+    tops = as_two(total) if tops is None else tops
+    lead = Lead(engine, used, tops, never_negative, weight)
+    lead.summed = summing, marginals
+    return lead
+
+
+def _places(tensors: Sequence[Tensor | None]) -> tuple[int, ...]:
+    return tuple(0 if x is None else x.data_ptr() for x in tensors)
+
+
+def _weights(weight: Tensor | float) -> tuple[float, Tensor | None]:
+    """A number for all rows, and one for each row as kernels take them."""
+    if not isinstance(weight, Tensor):
+        return float(weight), None
+    if not weight.dim():
+        return weight.item(), None
+    return 1.0, weight.double().contiguous()
