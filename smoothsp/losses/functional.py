@@ -123,6 +123,12 @@ def hinge(
         return loss if weight is None else reduce(loss, weight, "sum")
 
     if one_node.answers(structure, weight, cost):
+        if weight is not None and not isinstance(cost, Tensor) and not narrow:
+            scale = 0.0 if check_cost(cost) is None else cost_scale
+            scale = checks.at_least_zero("cost_scale", scale)
+            at_once = one_node.of_chain(structure, y, smoothing, scale, weight, again)
+            if at_once is not None:
+                return at_once
         found = _hinge_in_one(
             structure, wide, y, smoothing, cost, cost_scale, weight, again
         )

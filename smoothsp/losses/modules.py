@@ -14,7 +14,7 @@ from smoothsp.losses.reduction import (
     reduce,
     row_weights,
 )
-from smoothsp.losses.smoothing import L2, Smoothing
+from smoothsp.losses.smoothing import Smoothing
 from smoothsp.oracles import Structure, Summed, SumStructure
 from smoothsp.oracles._questions import checks
 

@@ -19,15 +19,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smoothsp.losses.smoothing import L2
-from smoothsp.oracles import Structure
-from smoothsp.oracles._questions.exact import as_two, in_dtype
+from smoothsp.losses.smoothing import L2, Smoothing
+from smoothsp.oracles import Chain
+from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.exact import in_dtype
 from smoothsp.oracles._questions.known import Known
 from smoothsp.oracles._questions.leads import Lead, hinges, likelihoods
+from smoothsp.oracles._questions.parts import is_coarse
 from smoothsp.oracles._questions.question import wants_gradient
-from smoothsp.oracles._questions.rounding import weighed
 from smoothsp.oracles._questions.tracing import is_dense_cpu, is_eager
 
+# The least smoothing that leaves scores over it far below the largest score.
+FINEST = 2.0**-20
 # A class that overrides one of these has it called.
 _ASKED = {
     *("decode", "decode_topk", "score", "log_prob", "log_partition"),
@@ -51,6 +54,33 @@ def answers(structure: Any, *given: object) -> bool:
         if not _ASKED.isdisjoint(vars(kind)):
             return False
     return False
+
+
+def of_chain(
+    structure: Any,
+    y: Tensor,
+    smoothing: Smoothing,
+    cost_scale: float,
+    weight: Tensor | float,
+    again: Callable[[], Tensor],
+) -> tuple[Tensor, Tensor | None] | None:
+    """Weighted sum of smoothed hinges of a chain, and exact rows: one compiled call.
+
+    None for other structures, and where scores or costs are large.
+    """
+    if smoothing is None or not isinstance(structure, Chain):
+        return None
+    mu, k = smoothing.mu, 0
+    if not (FINEST < mu < 1 / FINEST and cost_scale < 1 / FINEST):
+        return None
+    if isinstance(smoothing, L2):
+        if smoothing.k == "exact":
+            return None
+        k = smoothing.k
+        checks.count("k", k + 1, y.numel())
+    elif is_coarse(structure):
+        return None
+    return structure._smoothed_violation(y, weight, cost_scale, mu, k, again)
 
 
 def hinge(
@@ -102,8 +132,8 @@ def likelihood(
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """``mu (log_partition of high - score of y in low)`` ``[B]``, or its weighted sum.
 
-    Then both of these, ``[B]`` each in float64. ``low`` and ``high`` are the structure over
-    mu, without and with costs; arguments as those of ``hinge``.
+    Then both of these, ``[B]`` each in float64. ``low`` and ``high`` are the structure
+    over mu, without and with costs; arguments as those of ``hinge``.
     """
     some = [wants_gradient([x]) for x in structure._by_name().values()]
     engine = high._engine
@@ -128,7 +158,7 @@ def _known(
     weight: Tensor | float | None,
     again: Callable[[], Tensor],
 ) -> Tensor:
-    """The values of a lead, or their sum; gradients reach the structure's potentials."""
+    """The values of a lead, or their sum; gradients reach the structure."""
 
     def slopes(grad: Tensor, wanted: Sequence[bool]) -> Sequence[Tensor | None]:
         factors = grad if weight is None else grad.item() * weight

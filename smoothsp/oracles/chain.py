@@ -6,18 +6,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from smoothsp.oracles._chain import totals, viterbi
+from smoothsp.oracles._chain import totals
 from smoothsp.oracles._chain.buffers import NAMES, Potentials, own
 from smoothsp.oracles._chain.checks import chain_buffers, looked_at
 from smoothsp.oracles._chain.engine import ChainEngine, StepsOfChain
-from smoothsp.oracles._questions import checks, rules
+from smoothsp.oracles._questions import checks, exact, rules
 from smoothsp.oracles._questions.distribution import Distribution
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.parts import widened
 from smoothsp.oracles._questions.positions import Positions
 from smoothsp.oracles._questions.read_only import put
+from smoothsp.oracles._questions.rounding import weighed
 from smoothsp.oracles._questions.structure import Named
-from smoothsp.oracles._questions.tracing import is_compiling, is_eager
+from smoothsp.oracles._questions.tracing import is_compiling
 from smoothsp.oracles.protocols import Summed
 from smoothsp.oracles.semi_markov import SemiMarkov
 
@@ -260,24 +261,33 @@ class Chain(Distribution, Summed):
         """
         cost_scale = checks.at_least_zero("cost_scale", cost_scale)
 
-        def by_rows(potentials: Potentials, y: Tensor) -> Tensor:
-            chain = self._of(potentials)
-            buffers = chain._buffers
-            if not (buffers.plain and is_eager()):
-                wide, _ = widened(chain)
-                augmented = wide.augment(chain.hamming(y) * cost_scale)
-                ahead: Tensor = augmented.decode()[0] - wide.score(y)
-                return ahead.to(chain.emissions.dtype)
-            gold, real = chain._real_labels(y)
-            found = viterbi.best_of(buffers, gold, cost_scale)[1]
-            wrong = ((found != gold) & real).sum(1).to(chain.emissions.dtype)
-            ahead = chain._exact_score(found).less(chain._exact_score(gold))
-            ahead = ahead + wrong * cost_scale
-            # below 0 only where rounding hid that gold is the best
-            return torch.where(ahead < 0, ahead - ahead.detach(), ahead)
+        def again() -> Tensor:
+            wide, _ = widened(self)
+            augmented = wide.augment(self.hamming(y) * cost_scale)
+            ahead = exact.best(augmented)[0].less(exact.score(wide, y), sign=1)
+            return _weighted_sum(ahead.to(self.emissions.dtype), weight)
 
-        buffers = self._buffers
-        return totals.violation(buffers, y, weight, by_rows, cost_scale)
+        return totals.violation(self._buffers, y, weight, again, cost_scale)
+
+    def _smoothed_violation(
+        self,
+        y: Tensor,
+        weight: Tensor | float,
+        cost_scale: float,
+        mu: float,
+        k: int,
+        again: Callable[[], Tensor],
+    ) -> tuple[Tensor, Tensor | None]:
+        """Sum of the violations smoothed by mu, over the k best or by entropy.
+
+        And which rows are exact. Of no score above 64.
+        """
+        given = self._buffers, y, weight, again
+        if k:
+            return totals.smoothed_violation(*given, cost_scale, mu, k)
+        less = -weight
+        found = totals.log_likelihood(*given[:2], less, again, cost_scale, mu)
+        return found, None
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch time"]]:
         """Highest score, and labels that attain it: the max oracle.
@@ -388,10 +398,10 @@ class Chain(Distribution, Summed):
             ``(batch,)``, or a number for all rows.
         """
 
-        def by_rows(potentials: Potentials, y: Tensor) -> Tensor:
-            return self._of(potentials).log_prob(y)
+        def again() -> Tensor:
+            return _weighted_sum(self.log_prob(y), weight)
 
-        return totals.log_likelihood(self._buffers, y, weight, by_rows)
+        return totals.log_likelihood(self._buffers, y, weight, again)
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
@@ -449,3 +459,9 @@ class Chain(Distribution, Summed):
         """Logarithm of the number of outputs that are not forbidden."""
         flat = self._mapped(lambda x: torch.where(x.detach() > -torch.inf, 0.0, x))
         return flat.log_partition()
+
+
+def _weighted_sum(values: Tensor, weight: Tensor | float) -> Tensor:
+    if isinstance(weight, Tensor):
+        weight = weight.to(values.dtype)
+    return weighed(values, weight).sum()

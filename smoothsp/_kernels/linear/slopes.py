@@ -21,13 +21,14 @@ from smoothsp._kernels.chain.cpu.viterbi_over_states import cache_lines
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.best_of_one import add_costs, best_labels
 from smoothsp._kernels.linear.examples import Scratch
-from smoothsp._kernels.linear.parts import add_to_rest, room_of_rest, sharing
 from smoothsp._kernels.linear.few_best import Ranking, few_best, ranking
+from smoothsp._kernels.linear.parts import add_to_rest, room_of_rest, sharing
 from smoothsp._kernels.linear.sparse_scores import V, labelling_score
 from smoothsp._kernels.linear.sums_of_one import sums
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import larger, load, splat, store
 from smoothsp._kernels.vectors.simd_parts import max_of, sum_of
+from smoothsp._kernels.vectors.smoothed_hinge import project
 
 MAX, ENTROPY, TOP_K = 0, 1, 2
 

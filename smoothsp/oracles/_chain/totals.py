@@ -4,9 +4,9 @@ Most calls in training are these. A small batch takes one compiled call, a large
 call for each piece, on several threads.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,131 +14,92 @@ from torch import Tensor
 from smoothsp._kernels.chain.cpu import fused
 from smoothsp._kernels.threads.ranges import run_all
 from smoothsp.oracles._chain.addresses import piece, rows_of_piece, way_of_sums
-from smoothsp.oracles._chain.buffers import EMPTY, ChainBuffers, Potentials
+from smoothsp.oracles._chain.buffers import EMPTY, ChainBuffers
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.question import EagerGradient, needs_gradient
-from smoothsp.oracles._questions.rounding import weighed
+from smoothsp.oracles._questions.known import Known
 from smoothsp.oracles._questions.tracing import is_dense_cpu, is_eager
 
-ByRows = Callable[[Potentials, Tensor], Tensor]
+Again = Callable[[], Tensor]
 
 
-class Total:
-    """A weighted sum over the rows of ``y`` ``[B, T]``, asked like a question.
+def total(
+    kernel: Callable[..., int],
+    options: tuple[Any, ...],
+    chain: ChainBuffers,
+    y: Tensor,
+    weight: Tensor | float,
+    again: Again,
+) -> Tensor:
+    """A weighted sum over the rows of ``y`` ``[B, T]``; gradients reach the potentials.
 
     Parameters
     ----------
     kernel
         Of ``fused``: fills the sum and its gradients.
     options
-        Its further arguments.
-    chain
-        The chain.
-    y
-        Labels.
+        Its further arguments. Of a tensor it gets the address, row by row.
     weight
         ``[B]``, or a number for all rows.
-    by_rows
-        ``by_rows(potentials, y)`` ``[B]`` answers too, by differentiable questions: for
-        second derivatives, and where one call cannot.
+    again
+        The same sum by differentiable questions: for second derivatives, and where one
+        call cannot.
     """
+    potentials = chain.potentials
+    emissions = potentials[0]
+    plain = chain.plain and chain.shared and is_eager()
+    B, T, _ = chain.sizes if plain else emissions.shape
+    fits = plain and is_dense_cpu(y) and y.dtype == torch.int64
+    if not (fits and y.shape == (B, T)):
+        y = checks.labels(y, emissions)
+        checks.shape("y", y, (B, T), "(batch, time)")
+    if isinstance(weight, Tensor):
+        if weight.dim():
+            weight = checks.row_weights("weight", weight, B, emissions.device)
+        weight = weight.to(emissions.dtype)
+        plain = plain and weight.dim() == 1 and not weight.requires_grad
+    found = _fill(kernel, options, chain, y, weight) if plain else None
+    if found is None:
+        return again()
+    value, gradients = found
 
-    def __init__(
-        self,
-        kernel: Callable[..., int],
-        options: tuple[float, ...],
-        chain: ChainBuffers,
-        y: Tensor,
-        weight: Tensor | float,
-        by_rows: ByRows,
-    ) -> None:
-        self.kernel, self.options, self.by_rows = kernel, options, by_rows
-        self.chain, self.y, self.weight = chain, y, weight
+    def slopes(grad: Tensor, wanted: Sequence[bool]) -> Sequence[Tensor | None]:
+        if grad.item() != 1:
+            for x in gradients:
+                x.mul_(grad)
+        pairs = zip(gradients, wanted, strict=True)
+        return [x if want else None for x, want in pairs]
 
-    def ask(self) -> Tensor:
-        """The sum; gradients reach the potentials."""
-        chain, y, weight = self.chain, self.y, self.weight
-        potentials = chain.potentials
-        emissions = potentials[0]
-        plain = chain.plain and chain.shared and is_eager()
-        B, T, _ = chain.sizes if plain else emissions.shape
-        fits = plain and is_dense_cpu(y) and y.dtype == torch.int64
-        if not (fits and y.shape == (B, T)):
-            y = self.y = checks.labels(y, emissions)
-            checks.shape("y", y, (B, T), "(batch, time)")
-        if isinstance(weight, Tensor):
-            if weight.dim():
-                weight = checks.row_weights("weight", weight, B, emissions.device)
-            weight = self.weight = weight.to(emissions.dtype)
-            plain = plain and weight.dim() == 1 and not weight.requires_grad
-        if plain:
-            self.found = self._fill()
-            if self.found is not None:
-                if not chain.wants_gradient():
-                    return self.found[0]
-                total: Tensor = EagerGradient.apply(self, *potentials)
-                return total
-        return weighed(self.by_rows(potentials, y), weight).sum()
+    return Known(value, slopes, again).of(potentials)
 
-    def begin(self, ctx: Any, potentials: tuple[Tensor, ...]) -> Tensor:
-        """The sum, found before; keeps its gradients, and what finds them again."""
-        total, ctx.gradients = cast(tuple[Tensor, list[Tensor]], self.found)
-        self.found = None
-        weights = self.weight if isinstance(self.weight, Tensor) else None
-        ctx.save_for_backward(*potentials, self.y, weights)
-        return total
 
-    def gradient(self, ctx: Any, grad: Tensor) -> tuple[list[Tensor | None], tuple[()]]:
-        """The gradients of the potentials.
+def _fill(
+    kernel: Callable[..., int],
+    options: tuple[Any, ...],
+    chain: ChainBuffers,
+    y: Tensor,
+    weight: Tensor | float,
+) -> tuple[Tensor, list[Tensor]] | None:
+    """The sum and its gradients; None if a row is not safe in this dtype."""
+    B, T, S = chain.sizes
+    y = y.contiguous()
+    if isinstance(weight, Tensor):
+        weights, number = weight.contiguous(), 0.0
+    else:
+        weights, number = None, float(weight)
+    ask = _by_pieces if rows_of_piece(B, T, S) < B else _whole
+    code, value, gradients = ask(kernel, chain, y, number, weights, options)
+    if code == fused.UNSAFE:
+        return None
+    if code != fused.DONE:
+        row, step = divmod(code, T)
+        message = checks.label_out_of_range(S, int(y[row, step]), row, step)
+        raise ValueError(message)
+    return value, gradients
 
-        The first backward pass gets those that are there; for another one, and for
-        higher derivatives, they are found again by differentiable questions.
-        """
-        some = needs_gradient(ctx, 4)
-        higher = torch.is_grad_enabled()
-        if ctx.gradients is not None and not higher:
-            known = ctx.gradients
-            if is_eager():
-                ctx.gradients = None
-                if grad.item() != 1:
-                    for x in known:
-                        x.mul_(grad)
-            else:
-                known = [x * grad for x in known]
-            pairs = zip(known, some, strict=True)
-            return [x if want else None for x, want in pairs], ()
-        # asked for here, they must not have been changed in the meantime
-        *potentials, y, weights = ctx.saved_tensors
-        if not higher:
-            potentials = [x.detach() for x in potentials]
-            for x, want in zip(potentials, some, strict=True):
-                x.requires_grad_(want)
-        weight = self.weight if weights is None else weights
-        with torch.enable_grad():
-            value = weighed(self.by_rows(tuple(potentials), y), weight).sum()
-        pairs = zip(potentials, some, strict=True)
-        inputs = [x for x, want in pairs if want]
-        found = iter(torch.autograd.grad(value, inputs, grad, create_graph=higher))
-        return [next(found) if want else None for want in some], ()
 
-    def _fill(self) -> tuple[Tensor, list[Tensor]] | None:
-        """The sum and its gradients; None if a row is not safe in this dtype."""
-        (B, T, S), weight = self.chain.sizes, self.weight
-        y = self.y.contiguous()
-        if isinstance(weight, Tensor):
-            weights, number = weight.contiguous(), 0.0
-        else:
-            weights, number = None, float(weight)
-        ask = _by_pieces if rows_of_piece(B, T, S) < B else _whole
-        given = self.chain, y, number, weights, self.options
-        code, total, gradients = ask(self.kernel, *given)
-        if code == fused.UNSAFE:
-            return None
-        if code != fused.DONE:
-            row, step = divmod(code, T)
-            message = checks.label_out_of_range(S, int(y[row, step]), row, step)
-            raise ValueError(message)
-        return total, gradients
+def _from(options: tuple[Any, ...], row: int) -> tuple[Any, ...]:
+    """Options as kernels take them: addresses of tensors, from a row on."""
+    return tuple(x[row:].data_ptr() if isinstance(x, Tensor) else x for x in options)
 
 
 def _whole(
@@ -147,7 +108,7 @@ def _whole(
     y: Tensor,
     number: float,
     weights: Tensor | None,
-    options: tuple[float, ...],
+    options: tuple[Any, ...],
 ) -> tuple[int, Tensor, list[Tensor]]:
     """The code that ``call`` returns, the sum, and its gradients."""
     (B, T, S), new = chain.sizes, EMPTY[chain.dtype].new_empty
@@ -158,7 +119,7 @@ def _whole(
         y.data_ptr(),
         number,
         0 if weights is None else weights.data_ptr(),
-        *options,
+        *_from(options, 0),
         (slopes.data_ptr(), moves.data_ptr(), start.data_ptr(), end.data_ptr()),
         total.data_ptr(),
     )
@@ -171,7 +132,7 @@ def _by_pieces(
     y: Tensor,
     number: float,
     weights: Tensor | None,
-    options: tuple[float, ...],
+    options: tuple[Any, ...],
 ) -> tuple[int, Tensor, list[Tensor]]:
     """Compute ``_whole`` by pieces, summed in float64 in order."""
     B, T, S = chain.sizes
@@ -188,7 +149,7 @@ def _by_pieces(
                 y[b:].data_ptr(),
                 number,
                 0 if weights is None else weights[b:].data_ptr(),
-                *options,
+                *_from(options, b),
                 (slopes[b:].data_ptr(), *(x[i:].data_ptr() for x in shared)),
                 totals[i:].data_ptr(),
             )
@@ -210,18 +171,39 @@ def _log_likelihood(where: tuple[Any, ...], *given: Any) -> int:
 
 
 def log_likelihood(
-    chain: ChainBuffers, y: Tensor, weight: Tensor | float, by_rows: ByRows
+    chain: ChainBuffers,
+    y: Tensor,
+    weight: Tensor | float,
+    again: Again,
+    cost: float = 0.0,
+    mu: float = 1.0,
 ) -> Tensor:
-    """Sum of weighted log-probabilities, as ``Total`` has it."""
-    return Total(_log_likelihood, (), chain, y, weight, by_rows).ask()
+    """Sum of weighted log-probabilities, as ``fused.log_likelihood`` has them."""
+    return total(_log_likelihood, (cost, mu), chain, y, weight, again)
 
 
 def violation(
     chain: ChainBuffers,
     y: Tensor,
     weight: Tensor | float,
-    by_rows: ByRows,
-    cost_scale: float,
+    again: Again,
+    cost: float,
 ) -> Tensor:
-    """Sum of weighted violations of the margin, as ``Total`` has it."""
-    return Total(fused.violation, (cost_scale,), chain, y, weight, by_rows).ask()
+    """Sum of weighted violations of the margin, as ``fused.violation`` has them."""
+    return total(fused.violation, (cost,), chain, y, weight, again)
+
+
+def smoothed_violation(
+    chain: ChainBuffers,
+    y: Tensor,
+    weight: Tensor | float,
+    again: Again,
+    cost: float,
+    mu: float,
+    k: int,
+) -> tuple[Tensor, Tensor]:
+    """The same smoothed over the k best, and which rows are exact."""
+    exact = EMPTY[torch.bool].new_empty(len(chain.potentials[0]))
+    options = exact, cost, mu, k
+    given = chain, y, weight, again
+    return total(fused.smoothed_violation, options, *given), exact

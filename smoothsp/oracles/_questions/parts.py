@@ -55,10 +55,18 @@ def widened(structure: Any) -> tuple[Any, bool]:
     """The structure in float64 where float32 is coarse, and whether it is."""
     if not hasattr(structure, "_wide") or not is_eager():
         return structure, False
-    for x in structure._potentials().values():
-        if x.dtype == torch.float32 and look(x) & COARSE:
-            return structure._wide(), True
+    values = structure._potentials().values()
+    if next(iter(values)).dtype == torch.float32 and is_coarse(structure):
+        return structure._wide(), True
     return structure, False
+
+
+def is_coarse(structure: Any) -> bool:
+    """Whether a score has a magnitude above 64."""
+    for x in structure._potentials().values():  # noqa: SIM110 - a generator takes long
+        if look(x) & COARSE:
+            return True
+    return False
 
 
 def first_potentials(structure: Any) -> Tensor:

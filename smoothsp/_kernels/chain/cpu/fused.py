@@ -6,8 +6,9 @@ of a row,
 
     decode, decode_topk   the best y, the K best y
     sums                  log Z = log sum_y exp(s(y)), and the marginals P(part)
-    log_likelihood        sum_b g_b (s(y) - log Z)
+    log_likelihood        sum_b g_b mu (s(y) / mu - log sum_y' exp((s(y') + c h) / mu))
     violation             sum_b g_b (max_y' [s(y') + c h(y', y)] - s(y))
+    smoothed_violation    the same with the K best, smoothed by ``smoothed_hinge``
 
 A loss fills its gradients in the same call. In ``log_likelihood`` the marginals of the
 nodes stand where the gradient of the emissions replaces them: they need no array.
@@ -24,6 +25,7 @@ from smoothsp._kernels.chain.cpu.forward_backward import forward_backward
 from smoothsp._kernels.chain.cpu.hinge import hinge, hinge_gradient
 from smoothsp._kernels.chain.cpu.records import (
     Addresses,
+    Chain,
     Marginals,
     Potentials,
     chain_at,
@@ -36,12 +38,15 @@ from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import at, copy
+from smoothsp._kernels.vectors.smoothed_hinge import smoothed_hinge
 from smoothsp._kernels.vectors.state_products import ROWS
 from smoothsp._kernels.vectors.subnormals import flush, restore
 from smoothsp._kernels.vectors.whole_arrays import scale_rows
 
 # What a call returns when it has done its work, and when a row needs another method.
 DONE, UNSAFE = -1, -2
+# Positions of which float64 sums of float32 scores up to 64 err by less than 1e-9.
+SHORT = 256
 # The relative error of a dtype, over its least normal number.
 _RANGE_32, _RANGE_64 = (
     float(x.eps) / float(x.tiny) for x in map(np.finfo, (np.float32, np.float64))
@@ -282,20 +287,60 @@ def _wanted(address, size, zeros):
     return at(address, (size if address != 0 else 0,), zeros)
 
 
+@subroutine(loops=False)
+def _out_of_range(chain, labels):
+    """``b T + t`` of the first label out of range, -1 if there is none."""
+    B, T, S = chain.emissions.shape
+    for b in range(B):
+        for n in range(chain.lengths[b]):
+            t = chain.steps[b, n]
+            if not 0 <= labels[b, t] < S:
+                return b * T + t
+    return -1
+
+
+@subroutine
+def _charged(chain, gold, cost, mu, zeros):
+    """The chain with ``cost`` added to emissions of other labels than gold, over mu."""
+    B, T, S = chain.emissions.shape
+    emissions = arrays.empty((B, T, S), zeros.dtype)
+    moves = arrays.empty((1, 1, S, S), zeros.dtype)
+    start, end = arrays.empty(S, zeros.dtype), arrays.empty(S, zeros.dtype)
+    share = 1 / mu
+    for b in range(B):
+        for n in range(chain.lengths[b]):
+            t = chain.steps[b, n]
+            for j in range(S):
+                emissions[b, t, j] = (chain.emissions[b, t, j] + cost) * share
+            j = gold[b, t]
+            emissions[b, t, j] = chain.emissions[b, t, j] * share
+    for i in range(S):
+        start[i], end[i] = chain.start[i] * share, chain.end[i] * share
+        for j in range(S):
+            moves[0, 0, i, j] = chain.transitions[0, 0, i, j] * share
+    return Chain(emissions, moves, start, end, chain.steps, chain.lengths, True)
+
+
 @kernel
 def log_likelihood(
-    where, labels, weight, weights, gradients, total, in_lanes, over_states
+    where, labels, weight, weights, cost, mu, gradients, total, in_lanes, over_states
 ):
     """Fill ``total``, the weighted sum of the log-probabilities of labels[B, T].
 
-    And its gradients. Rows weigh ``weight`` each, or weights[B] where that address is
-    not 0. Returns ``DONE``; ``UNSAFE`` if a row is not safe in this dtype; or
-    ``b T + t``, the place of a label out of range.
+    And its gradients. With the scores over mu, to which ``cost`` was added for each
+    other label, and mu times the sum. Rows weigh ``weight`` each, or weights[B] where
+    that address is not 0. Returns ``DONE``; ``UNSAFE`` if a row is not safe in this
+    dtype; or ``b T + t``, the place of a label out of range.
     """
     where = Addresses(*where)
     B, T, S, zeros = where.B, where.T, where.S, where.zeros
     chain = chain_at(where, True)
     paths = at(labels, (B, 1, T), np.int64)
+    if mu != 1 or cost != 0:
+        wrong = _out_of_range(chain, paths[:, 0])
+        if wrong >= 0:
+            return wrong
+        chain = _charged(chain, paths[:, 0], cost, mu, zeros)
     scores, lost = arrays.empty((B, 1)), arrays.empty((B, 1))
     fault = arrays.empty(B, np.int64)
     score(0, B, chain, paths, scores, lost, fault)
@@ -319,7 +364,7 @@ def log_likelihood(
         chance = (scores[b, 0] - log_z[b, 0]) + (lost[b, 0] - log_z[b, 1])
         log_p[b] = min(chance, 0.0)
     row_weights = _row_weights(weight, weights, where)
-    at(total, (1,), zeros)[0] = _weighted_sum(row_weights, log_p)
+    at(total, (1,), zeros)[0] = mu * _weighted_sum(row_weights, log_p)
     # g_b ([y uses part] - P(part)), in place of the marginals of the nodes
     minus = arrays.empty(B, zeros.dtype)
     for b in range(B):
@@ -363,4 +408,62 @@ def violation(where, labels, weight, weights, cost_scale, gradients, total):
     real = chain.steps, chain.lengths, True
     hinge_gradient(0, B, best, paths, *real, row_weights, found)
     _store_shared(found, gradients, where)
+    return DONE
+
+
+@kernel
+def smoothed_violation(
+    where, labels, weight, weights, exact, cost, mu, K, gradients, total
+):
+    """Fill ``total``, the weighted sum of smoothed margin violations of labels[B, T].
+
+    And its gradients, and bool exact[B], as ``smoothed_hinge`` has them for mu and K.
+    Arguments and result as ``violation``.
+    """
+    where = Addresses(*where)
+    B, T, zeros = where.B, where.T, where.zeros
+    chain = chain_at(where, True)
+    gold = at(labels, (B, T), np.int64)
+    wrong = _out_of_range(chain, gold)
+    if wrong >= 0:
+        return wrong
+    charged = _charged(chain, gold, cost, 1.0, zeros)
+    M = K + 1
+    best, found = arrays.empty((B, M, T), np.int64), arrays.empty((B, M), np.bool_)
+    values, lost = arrays.empty((B, M)), arrays.empty((B, M))
+    order = _longest_first(chain.lengths, T)
+    viterbi_topk(0, B, charged, order, best, found, values)
+    # what is not there takes the place of the best, without weight
+    for b in range(B):
+        for k in range(1, M):
+            if not found[b, k]:
+                best[b, k] = best[b, 0]
+    paths = gold.reshape(B, 1, T)
+    own, rest = arrays.empty((B, 1)), arrays.empty((B, 1))
+    fault = arrays.empty(B, np.int64)
+    score(0, B, chain, paths, own, rest, fault)
+    # what rounding took in float64 from few numbers of float32 is nothing to these
+    short = zeros.itemsize == 4 and T <= SHORT
+    if not short:
+        score(0, B, charged, best, values, lost, fault)
+    every, rows = at(exact, (B,), np.bool_), _row_weights(weight, weights, where)
+    tops, z, u = arrays.empty((M, 2)), arrays.empty(M), arrays.empty(M + 1)
+    shares, minus = arrays.empty((B, M), zeros.dtype), arrays.empty((B, 1), zeros.dtype)
+    losses = arrays.empty(B)
+    for b in range(B):
+        for k in range(M):
+            tops[k, 0] = values[b, k] if found[b, k] else -np.inf
+            tops[k, 1] = 0.0 if short else lost[b, k]
+        given = tops, own[b, 0], 0.0 if short else rest[b, 0], mu, K, True, z, u
+        losses[b], every[b] = smoothed_hinge(*given)
+        for k in range(M):
+            shares[b, k] = u[k] * rows[b]
+        minus[b, 0] = -rows[b]
+    at(total, (1,), zeros)[0] = _weighted_sum(rows, losses)
+    gradient = _empty_gradients(gradients, where)
+    gradient.emissions[:] = 0
+    real = chain.steps, chain.lengths, True
+    count(0, B, shares, best, *real, gradient)
+    count(0, B, minus, paths, *real, gradient)
+    _store_shared(gradient, gradients, where)
     return DONE

@@ -89,6 +89,8 @@ def count(first, last, weights, labels, steps, lengths, shared, out):
         N = lengths[b]
         for k in range(K):
             weight = weights[b, k]
+            if weight == 0:
+                continue
             i = 0
             for n in range(N):
                 t = steps[b, n]
