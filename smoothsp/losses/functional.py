@@ -26,6 +26,7 @@ from smoothsp.losses import one_node
 from smoothsp.losses.reduction import reduce
 from smoothsp.losses.smoothing import L2, Entropy, Smoothing
 from smoothsp.oracles import (
+    Multiclass,
     PartialStructure,
     Structure,
     SumStructure,
@@ -214,11 +215,6 @@ def perceptron(structure: Structure, y: Tensor) -> Float[Tensor, " batch"]:
 
 def crf_nll(structure: SumStructure, y: Tensor) -> Float[Tensor, " batch"]:
     """Negative log-likelihood, ``log sum exp s(y') - s(y)``."""
-    if not hasattr(structure, "log_prob"):
-        raise TypeError(
-            "structure: the likelihood needs a structure that answers log_prob, "
-            f"{type(structure).__name__} does not; StructuralHinge needs only decode"
-        )
     return likelihood(structure, y)
 
 
@@ -226,13 +222,19 @@ def likelihood(
     structure: SumStructure, y: Tensor, weight: Tensor | float | None = None
 ) -> Tensor:
     """Losses ``[B]`` of ``crf_nll``, or their weighted sum."""
+    if not hasattr(structure, "log_prob"):
+        raise TypeError(
+            "structure: the likelihood needs a structure that answers log_prob, "
+            f"{type(structure).__name__} does not; StructuralHinge needs only decode"
+        )
 
     def by_questions() -> Tensor:
         found = structure.log_prob(y)
         _require_one_a_row(found, y)
         return -found if weight is None else reduce(-found, weight, "sum")
 
-    if one_node.answers(structure, weight):
+    # a softmax is one function of PyTorch
+    if not isinstance(structure, Multiclass) and one_node.answers(structure, weight):
         with torch.no_grad():
             sums = one_node.summing(structure)
         if sums is not None:

@@ -42,7 +42,7 @@ def answers(structure: Any, *given: object) -> bool:
     """Whether an engine may answer, and ``given`` are without a gradient."""
     if not (is_eager() and getattr(structure, "_chooser", None) is not None):
         return False
-    for x in (*structure._by_name().values(), *given):
+    for x in (*structure._potentials().values(), *given):
         if isinstance(x, Tensor) and not is_dense_cpu(x):
             return False
     for x in given:

@@ -12,6 +12,7 @@ from smoothsp._kernels.searches import assignment, murty
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array
+from smoothsp.oracles._questions.leads import charged
 from smoothsp.oracles._questions.numbers import VECTORS
 from smoothsp.oracles._searches.structure import SearchStructure
 
@@ -125,6 +126,12 @@ class Matching(SearchStructure):
         if not self._turned:
             return cost
         return cost + (y < 0)[..., None].to(cost.dtype)
+
+    def _charged_for(self, y: Tensor, scale: float) -> tuple["Matching", Tensor] | None:
+        if self._turned or type(self).hamming is not Matching.hamming:
+            return None
+        main, alone = self._main, self._alone(y)
+        return self._with_costs(charged(main, None, self._used(alone), scale)), alone
 
     def _have_outputs(self) -> Bools:
         scores = self._on_host()

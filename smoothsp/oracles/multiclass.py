@@ -7,9 +7,11 @@ from torch import Tensor
 from smoothsp.oracles._questions import checks, exact, numbers
 from smoothsp.oracles._questions.distribution import Distribution
 from smoothsp.oracles._questions.exact import Exact
+from smoothsp.oracles._questions.leads import charged
 from smoothsp.oracles._questions.log_sums import entropies, log_sum
 from smoothsp.oracles._questions.read_only import put
 from smoothsp.oracles._questions.tracing import is_eager
+from smoothsp.oracles._searches.candidate_engine import CandidateEngine
 
 
 class Multiclass(Distribution):
@@ -75,6 +77,31 @@ class Multiclass(Distribution):
         if self._masked:
             main = torch.where(self.mask, main, -torch.inf)
         return super()._with_main(main)
+
+    @property
+    def _engine(self) -> CandidateEngine:
+        return CandidateEngine(self)
+
+    @property
+    def _chooser(self) -> CandidateEngine:
+        return self._engine
+
+    @property
+    def _for_likelihoods(self) -> "Multiclass":
+        return self
+
+    def _gold(self, y: Tensor) -> Tensor:
+        return self._labels_of_one(y)[:, None]
+
+    def _charged_for(
+        self, y: Tensor, scale: float
+    ) -> tuple["Multiclass", Tensor] | None:
+        kind, base = type(self), Multiclass
+        if kind.hamming is not base.hamming or kind.augment is not base.augment:
+            return None
+        used = self._gold(y)
+        read = self.mask if self._masked else None
+        return self._with_costs(charged(self.scores, read, used, scale)), used
 
     def _infeasible_row(self) -> int:
         if not self._masked:

@@ -29,7 +29,6 @@ from smoothsp.oracles._questions.tracing import (
 )
 
 Parts = Tensor | tuple[Tensor, ...]
-_NOTHING = torch.empty(0, device="cpu")
 Self = TypeVar("Self", bound="CircuitStructure")
 
 
@@ -440,9 +439,7 @@ class CircuitStructure(Distribution):
         if not is_eager_tensor(y):
             return None
         main, used = self._charge(y, self._main, scale)
-        other = self._with_main(main)
-        other._require_valid("cost", self._main_name, _NOTHING)
-        return other, used
+        return self._with_costs(main), used
 
     @property
     def _num_labels(self) -> int:

@@ -130,12 +130,11 @@ class Engine:
         """Scores ``[B, k, 2]`` of the best outputs, two numbers each, -inf for none."""
         exist = best.exist
         if exist is None or bool(exist.all()):
-            found = self.score(used, torch.float64, True)[1]
-            return cast(Tensor, found)
+            return cast(Tensor, self.score(used, torch.float64, True)[1])
         none = ~exist.reshape(*exist.shape, *[1] * (used.dim() - 2))
         found = self.score(torch.where(none, used[:, :1], used), torch.float64, True)[1]
-        out = found.new_tensor([-torch.inf, 0.0])
-        return torch.where(exist.unsqueeze(2), found, out)
+        two = cast(Tensor, found)
+        return torch.where(exist.unsqueeze(2), two, two.new_tensor([-torch.inf, 0.0]))
 
     def entries(self, used: Tensor) -> Tensor:
         """Entries ``[B, k, U]`` of the potentials that outputs use, -1 for none.

@@ -176,6 +176,20 @@ def likelihoods(
     return lead
 
 
+def charged(main: Tensor, read: Tensor | None, used: Tensor, scale: float) -> Tensor:
+    """``main`` ``[B, ...]`` and ``scale`` for each part that is read and not used.
+
+    ``used`` are entries ``[B, 1, U]`` of y.
+    """
+    main, used = main.detach().contiguous(), used.contiguous()
+    read = None if read is None else read.expand(main.shape).contiguous()
+    found = main.new_empty(main.shape)
+    sizes = len(main), main.shape[1:].numel(), used.shape[2]
+    places = _places((main, read, used, found))
+    scores.charge(sizes, places, _LIKE[main.dtype], float(scale))
+    return found
+
+
 def _places(tensors: Sequence[Tensor | None]) -> tuple[int, ...]:
     return tuple(0 if x is None else x.data_ptr() for x in tensors)
 

@@ -272,6 +272,12 @@ class Structure(Potentials):
         other._require_valid("cost", name, cost)
         return other
 
+    def _with_costs(self: Self, main: Tensor) -> Self:
+        """The structure with these first potentials, to which a cost was added."""
+        other = self._with_main(main)
+        other._require_valid("cost", self._main_name, _NOTHING)
+        return other
+
     def scale(self: Self, factor: float) -> Self:
         """The structure with every potential multiplied by ``factor > 0``."""
         factor = checks.positive("factor", factor)

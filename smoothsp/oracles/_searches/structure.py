@@ -12,6 +12,7 @@ from torch import Tensor
 from smoothsp.oracles._questions import checks, exact, rules
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.exact import Exact
+from smoothsp.oracles._questions.leads import charged
 from smoothsp.oracles._questions.question import wants_gradient
 from smoothsp.oracles._questions.read_only import put
 from smoothsp.oracles._questions.structure import Structure
@@ -108,6 +109,15 @@ class SearchStructure(Structure):
 
     def _gold(self, y: Tensor) -> Tensor:
         return self._alone(y)
+
+    def _charged_for(self: Self, y: Tensor, scale: float) -> tuple[Self, Tensor] | None:
+        # a class may have costs of its own
+        kind, base = type(self), SearchStructure
+        if kind.hamming is not base.hamming or kind.augment is not base.augment:
+            return None
+        main, alone = self._main, self._alone(y)
+        read = self._reads(self._main_name)
+        return self._with_costs(charged(main, read, self._used(alone), scale)), alone
 
     def _ask(self, k: int | None) -> tuple[Tensor, Tensor]:
         """Best outputs ``(batch, *shape)``, or the k best, and which of them exist."""

@@ -154,6 +154,30 @@ def lead_gradient(table, like, kind, sizes, places, weight):
 
 
 @kernel
+def charge(sizes, places, like, scale):
+    """Fill charged[B, W] with main and ``scale`` for each part that y does not use.
+
+    ``sizes`` are B, W and U; ``places`` the addresses of main, of read[B, W], which
+    parts count, 0 if all do, of the entries [B, U] that y uses, counted on beyond main,
+    -1 for none, and of charged.
+    """
+    B, W, U = sizes
+    main, charged = at(places[0], (B, W), like), at(places[3], (B, W), like)
+    y = at(places[2], (B, U), np.int64)
+    for b in range(B):
+        for i in range(W):
+            charged[b, i] = main[b, i] + scale
+        if places[1] != 0:
+            read = at(places[1] + b * W, (W,), np.bool_)
+            for i in range(W):
+                if not read[i]:
+                    charged[b, i] = main[b, i]
+        for u in range(U):
+            if 0 <= y[b, u] < W:
+                charged[b, y[b, u]] = main[b, y[b, u]]
+
+
+@kernel
 def prove(circuit, rows, sizes, places, whole, like, scale):
     """Fill used[B, K, N] with the leaves that set labels[B, K, N] so, -1 for none.
 
