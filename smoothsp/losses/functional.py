@@ -188,7 +188,7 @@ def _charged(
         found: tuple[Any, Tensor] | None = structure._charged_for(y, scale)
         if found is not None:
             return found
-    return with_cost(structure, y, cost, cost_scale), structure._gold(y)
+    return with_cost(structure, y, cost, cost_scale), structure._used_by_gold(y)
 
 
 def _hinge_by_questions(
@@ -238,7 +238,15 @@ def likelihood(
         with torch.no_grad():
             sums = one_node.summing(structure)
         if sums is not None:
-            given = structure, sums, sums, sums._gold(y), 1.0, weight, by_questions
+            given = (
+                structure,
+                sums,
+                sums,
+                sums._used_by_gold(y),
+                1.0,
+                weight,
+                by_questions,
+            )
             return one_node.likelihood(*given)[0]
     return by_questions()
 

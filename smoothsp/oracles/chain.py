@@ -109,7 +109,7 @@ class Chain(Distribution, Summed):
     def _for_likelihoods(self) -> "Chain":
         return self
 
-    def _gold(self, y: Tensor) -> Tensor:
+    def _used_by_gold(self, y: Tensor) -> Tensor:
         y = checks.labels(y, self.emissions)
         checks.shape("y", y, tuple(self.emissions.shape[:2]), "(batch, time)")
         return y.unsqueeze(1)
@@ -267,7 +267,8 @@ class Chain(Distribution, Summed):
             ahead = exact.best(augmented)[0].less(exact.score(wide, y), sign=1)
             return _weighted_sum(ahead.to(self.emissions.dtype), weight)
 
-        return totals.violation(self._buffers, y, weight, again, cost_scale)
+        found = totals.violation(self._buffers, y, weight, again, cost_scale)
+        return again() if found is None else found
 
     def _smoothed_violation(
         self,
@@ -277,17 +278,16 @@ class Chain(Distribution, Summed):
         mu: float,
         k: int,
         again: Callable[[], Tensor],
-    ) -> tuple[Tensor, Tensor | None]:
-        """Sum of the violations smoothed by mu, over the k best or by entropy.
+    ) -> tuple[Tensor, Tensor | None] | None:
+        """Sum of the violations smoothed by mu, over the k best or, k = 0, by entropy.
 
-        And which rows are exact. Of no score above 64.
+        And which rows are exact. Of scores up to 64. None where one call cannot.
         """
-        given = self._buffers, y, weight, again
+        given = self._buffers, y
         if k:
-            return totals.smoothed_violation(*given, cost_scale, mu, k)
-        less = -weight
-        found = totals.log_likelihood(*given[:2], less, again, cost_scale, mu)
-        return found, None
+            return totals.smoothed_violation(*given, weight, again, cost_scale, mu, k)
+        found = totals.log_likelihood(*given, -weight, again, cost_scale, mu)
+        return None if found is None else (found, None)
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch time"]]:
         """Highest score, and labels that attain it: the max oracle.
@@ -401,7 +401,8 @@ class Chain(Distribution, Summed):
         def again() -> Tensor:
             return _weighted_sum(self.log_prob(y), weight)
 
-        return totals.log_likelihood(self._buffers, y, weight, again)
+        found = totals.log_likelihood(self._buffers, y, weight, again)
+        return again() if found is None else found
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""

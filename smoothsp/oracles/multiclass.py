@@ -90,7 +90,7 @@ class Multiclass(Distribution):
     def _for_likelihoods(self) -> "Multiclass":
         return self
 
-    def _gold(self, y: Tensor) -> Tensor:
+    def _used_by_gold(self, y: Tensor) -> Tensor:
         return self._labels_of_one(y)[:, None]
 
     def _charged_for(
@@ -99,7 +99,7 @@ class Multiclass(Distribution):
         kind, base = type(self), Multiclass
         if kind.hamming is not base.hamming or kind.augment is not base.augment:
             return None
-        used = self._gold(y)
+        used = self._used_by_gold(y)
         read = self.mask if self._masked else None
         return self._with_costs(charged(self.scores, read, used, scale)), used
 

@@ -29,8 +29,10 @@ def total(
     y: Tensor,
     weight: Tensor | float,
     again: Again,
-) -> Tensor:
+) -> Tensor | None:
     """A weighted sum over the rows of ``y`` ``[B, T]``; gradients reach the potentials.
+
+    None where one call cannot.
 
     Parameters
     ----------
@@ -41,8 +43,7 @@ def total(
     weight
         ``[B]``, or a number for all rows.
     again
-        The same sum by differentiable questions: for second derivatives, and where one
-        call cannot.
+        The same sum by differentiable questions, for second derivatives.
     """
     potentials = chain.potentials
     emissions = potentials[0]
@@ -59,7 +60,7 @@ def total(
         plain = plain and weight.dim() == 1 and not weight.requires_grad
     found = _fill(kernel, options, chain, y, weight) if plain else None
     if found is None:
-        return again()
+        return None
     value, gradients = found
 
     def slopes(grad: Tensor, wanted: Sequence[bool]) -> Sequence[Tensor | None]:
@@ -177,18 +178,14 @@ def log_likelihood(
     again: Again,
     cost: float = 0.0,
     mu: float = 1.0,
-) -> Tensor:
+) -> Tensor | None:
     """Sum of weighted log-probabilities, as ``fused.log_likelihood`` has them."""
     return total(_log_likelihood, (cost, mu), chain, y, weight, again)
 
 
 def violation(
-    chain: ChainBuffers,
-    y: Tensor,
-    weight: Tensor | float,
-    again: Again,
-    cost: float,
-) -> Tensor:
+    chain: ChainBuffers, y: Tensor, weight: Tensor | float, again: Again, cost: float
+) -> Tensor | None:
     """Sum of weighted violations of the margin, as ``fused.violation`` has them."""
     return total(fused.violation, (cost,), chain, y, weight, again)
 
@@ -201,9 +198,9 @@ def smoothed_violation(
     cost: float,
     mu: float,
     k: int,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor] | None:
     """The same smoothed over the k best, and which rows are exact."""
     exact = EMPTY[torch.bool].new_empty(len(chain.potentials[0]))
     options = exact, cost, mu, k
-    given = chain, y, weight, again
-    return total(fused.smoothed_violation, options, *given), exact
+    found = total(fused.smoothed_violation, options, chain, y, weight, again)
+    return None if found is None else (found, exact)

@@ -234,7 +234,7 @@ class CircuitStructure(Distribution):
     def _leaves_are_computed(self) -> bool:
         return type(self).leaves is not CircuitStructure.leaves
 
-    def _gold(self, y: Tensor) -> Tensor:
+    def _used_by_gold(self, y: Tensor) -> Tensor:
         self._require_one(y, used := self._proved(y)[1])
         return used
 

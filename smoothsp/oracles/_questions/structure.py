@@ -237,12 +237,12 @@ class Structure(Potentials):
         """Engine that finds and scores outputs for losses, if there is one."""
         return None
 
-    def _gold(self, y: Tensor) -> Tensor:
+    def _used_by_gold(self, y: Tensor) -> Tensor:
         """What one output of each row uses ``[B, 1, U]``, as ``_chooser`` takes it."""
         raise NotImplementedError
 
     def _charged_for(self: Self, y: Tensor, scale: float) -> tuple[Self, Tensor] | None:
-        """The structure with ``scale`` times the Hamming cost of y, and ``_gold(y)``.
+        """The structure with ``scale`` times the Hamming cost of y, and ``_used_by_gold(y)``.
 
         None where there is no faster way than ``augment(scale * hamming(y))``. Without
         a graph.

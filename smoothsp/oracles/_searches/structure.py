@@ -107,7 +107,7 @@ class SearchStructure(Structure):
             return None
         return SearchEngine(self)
 
-    def _gold(self, y: Tensor) -> Tensor:
+    def _used_by_gold(self, y: Tensor) -> Tensor:
         return self._alone(y)
 
     def _charged_for(self: Self, y: Tensor, scale: float) -> tuple[Self, Tensor] | None:
@@ -117,7 +117,7 @@ class SearchStructure(Structure):
             return None
         main, alone = self._main, self._alone(y)
         read = self._reads(self._main_name)
-        return self._with_charged(charged(main, read, self._used(alone), scale)), alone
+        return self._with_costs(charged(main, read, self._used(alone), scale)), alone
 
     def _ask(self, k: int | None) -> tuple[Tensor, Tensor]:
         """Best outputs ``(batch, *shape)``, or the k best, and which of them exist."""
