@@ -209,7 +209,7 @@ class StructureProblem(StructureSums):
         return _Asked(chosen, leaves, structure, y)
 
     @property
-    def _used_by_gold(self) -> Outputs:
+    def _gold(self) -> Outputs:
         if self._outputs is None:
             raise ValueError(
                 "y: expected the gold outputs, got None; without them only decode(w) "

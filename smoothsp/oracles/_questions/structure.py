@@ -242,10 +242,10 @@ class Structure(Potentials):
         raise NotImplementedError
 
     def _charged_for(self: Self, y: Tensor, scale: float) -> tuple[Self, Tensor] | None:
-        """The structure with ``scale`` times the Hamming cost of y, and ``_used_by_gold(y)``.
+        """The structure with ``scale`` times the Hamming cost of y, and what y uses.
 
-        None where there is no faster way than ``augment(scale * hamming(y))``. Without
-        a graph.
+        As ``_used_by_gold`` has it, without a graph. None where there is no faster way
+        than ``augment(scale * hamming(y))``.
         """
         return None
 
