@@ -110,9 +110,9 @@ class Chain(Distribution, Summed):
         return self
 
     def _used_by_gold(self, y: Tensor) -> Tensor:
-        y = checks.labels(y, self.emissions)
-        checks.shape("y", y, tuple(self.emissions.shape[:2]), "(batch, time)")
-        return y.unsqueeze(1)
+        labels, _ = self._real_labels(y)
+        checks.shape("y", labels, tuple(self.emissions.shape[:2]), "(batch, time)")
+        return self._buffers.entries(labels.unsqueeze(1))
 
     @property
     def _main(self) -> Tensor:  # type: ignore[override]

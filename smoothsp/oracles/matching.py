@@ -12,8 +12,8 @@ from smoothsp._kernels.searches import assignment, murty
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.leads import charged
 from smoothsp.oracles._questions.numbers import VECTORS
+from smoothsp.oracles._questions.tracing import is_eager_tensor
 from smoothsp.oracles._searches.structure import SearchStructure
 
 Floats = NDArray[np.float64]
@@ -101,7 +101,19 @@ class Matching(SearchStructure):
     def _labels(self, y: Tensor) -> Tensor:
         return torch.where(y < 0, self._sizes[1], y) if self._partial else y
 
+    def _entries_of(self, y: Tensor) -> tuple[Tensor | None, int]:
+        if not is_eager_tensor(y):
+            return super()._entries_of(y)
+        y = y.contiguous()
+        used = y.new_empty(y.shape)
+        sizes = y.shape[0] * y.shape[1], *self.scores.shape[1:]
+        places = y.data_ptr(), used.data_ptr()
+        return used, assignment.pairs_used(sizes, places, self._partial)
+
     def _used(self, y: Tensor) -> Tensor:
+        used, _ = self._entries_of(y) if is_eager_tensor(y) else (None, 0)
+        if used is not None:
+            return used
         (_, P, C), Q = self.scores.shape, self._sizes[1]
         column = torch.where((y >= 0) & (y < Q), y, Q)
         entry = torch.arange(P, device=y.device) * C + column
@@ -130,8 +142,7 @@ class Matching(SearchStructure):
     def _charged_for(self, y: Tensor, scale: float) -> tuple["Matching", Tensor] | None:
         if self._turned or type(self).hamming is not Matching.hamming:
             return None
-        main, alone = self._main, self._alone(y)
-        return self._with_costs(charged(main, None, self._used(alone), scale)), alone
+        return self._with_hamming(self._used_by_gold(y), scale)
 
     def _have_outputs(self) -> Bools:
         scores = self._on_host()

@@ -15,6 +15,7 @@ from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.log_sums import log_sum, shares
 from smoothsp.oracles._questions.numbers import VECTORS
+from smoothsp.oracles._questions.tracing import is_eager_tensor
 from smoothsp.oracles._searches.distinct_trees import distinct_trees
 from smoothsp.oracles._searches.tree_engine import TreeEngine
 from smoothsp.oracles._searches.trees import DependencyTrees
@@ -137,7 +138,19 @@ class SpanningTree(DependencyTrees):
     def _num_labels(self) -> int:
         return self.shape[0] + 1
 
+    def _entries_of(self, y: Tensor) -> tuple[Tensor | None, int]:
+        if not is_eager_tensor(y):
+            return super()._entries_of(y)
+        y, lengths = y.contiguous(), self._lengths_on_host()
+        used = y.new_empty(y.shape)
+        at = 0 if lengths is None else lengths.data_ptr()
+        places = y.data_ptr(), used.data_ptr(), at
+        return used, arborescence.arcs_used(tuple(y.shape), places, self._single)
+
     def _used(self, y: Tensor) -> Tensor:
+        used, _ = self._entries_of(y) if is_eager_tensor(y) else (None, 0)
+        if used is not None:
+            return used
         n = self.shape[0]
         word = torch.arange(1, n + 1, device=y.device)
         entry = y.clamp(0, n) * (n + 1) + word

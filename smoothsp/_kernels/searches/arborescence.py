@@ -51,6 +51,45 @@ def best(first, last, address, shape, lengths, single, heads, values, found):
 
 
 @kernel
+def arcs_used(sizes, places, single):
+    """Fill used[B, K, n] with the entries of arcs that heads[B, K, n] use, -1 for none.
+
+    ``sizes`` are B, K and n, ``places`` the addresses of heads, of used and of lengths,
+    0 if rows are whole. Returns ``b K + k`` of the first heads that are no tree, -1 if
+    all are.
+    """
+    B, K, n = sizes
+    heads, used = at(places[0], (B, K, n), np.int64), at(places[1], (B, K, n), np.int64)
+    lengths = at(places[2], (B,), np.int64)
+    seen, missing = arrays.empty(n + 1, np.int64), -1
+    for b in range(B):
+        m = lengths[b] if places[2] != 0 else n
+        for k in range(K):
+            roots, fine = 0, True
+            for v in range(n):
+                head = heads[b, k, v]
+                used[b, k, v] = min(max(head, 0), n) * (n + 1) + v + 1 if v < m else -1
+                if v < m:
+                    fine &= 0 <= head <= m
+                    roots += head == 0
+            if single:
+                fine &= roots == min(m, 1)
+            # a walk up from each word, which ends at the root or at an earlier walk
+            seen[:] = 0
+            v = 1
+            while fine and v <= m:
+                u = v
+                while u != 0 and seen[u] == 0:
+                    seen[u] = v
+                    u = heads[b, k, u - 1]
+                fine = u == 0 or seen[u] < v
+                v += 1
+            if missing < 0 and not fine:
+                missing = b * K + k
+    return missing
+
+
+@kernel
 def exist(address, shape, like, lengths, single, found):
     """Fill found[B]: whether there is a tree of arcs above -inf.
 

@@ -71,6 +71,38 @@ def _find_mate(scores, start, turned, others, mate, before, queue):
 
 
 @kernel
+def pairs_used(sizes, places, partial):
+    """Fill used[R, P] with the entries of a row's scores that labels[R, P] use.
+
+    Of scores ``[P, C]``, -1 for none; with ``partial`` in the last column those of rows
+    without a column. ``sizes`` are R, P and C, ``places`` the addresses of both.
+    Returns the first r whose labels are no matching, -1 if all are.
+    """
+    R, P, C = sizes
+    labels, used = at(places[0], (R, P), np.int64), at(places[1], (R, P), np.int64)
+    Q = C - 1 if partial else C
+    taken, first = arrays.empty(Q, np.bool_), -1
+    for r in range(R):
+        taken[:] = False
+        alone, fine = 0, True
+        for i in range(P):
+            j = labels[r, i]
+            if 0 <= j < Q:
+                used[r, i] = i * C + j
+                fine &= not taken[j]
+                taken[j] = True
+            else:
+                used[r, i] = i * C + Q if partial else -1
+                fine &= j == -1
+                alone += 1
+        if not partial:
+            fine &= alone == max(P - Q, 0)
+        if first < 0 and not fine:
+            first = r
+    return first
+
+
+@kernel
 def add_up(scores, alone, labels, values):
     """Fill values[B, K] with the scores of labels[B, K, P].
 

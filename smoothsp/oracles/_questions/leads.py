@@ -39,7 +39,7 @@ class Lead:
     engine
         Of the potentials that score y.
     used
-        What y uses ``[B, 1, U]``, as ``Engine.score`` takes it.
+        Entries ``[B, 1, U]`` of the potentials that y uses.
     tops
         What is ahead of y, in two numbers each: the best scores ``[B, M, 2]``, or
         without k the best or the log-partition ``[B, 2]``.
@@ -76,7 +76,7 @@ class Lead:
         k: int = 0,
     ) -> None:
         B, M = len(used), tops.shape[-2] if k else 1
-        self.engine, self.y = engine, engine.entries(used).contiguous()
+        self.engine, self.y = engine, used.contiguous()
         dtype = engine.potentials[0].dtype
         new, wide = _NEW[dtype], _NEW[torch.float64]
         self.value, self.total, self.u = new(B), new(()), wide(B, M + 1)
@@ -179,7 +179,7 @@ def likelihoods(
 def charged(main: Tensor, read: Tensor | None, used: Tensor, scale: float) -> Tensor:
     """``main`` ``[B, ...]`` and ``scale`` for each part that is read and not used.
 
-    ``used`` are entries ``[B, 1, U]`` of y.
+    ``used`` are the entries ``[B, 1, U]`` of y.
     """
     main, used = main.detach().contiguous(), used.contiguous()
     read = None if read is None else read.expand(main.shape).contiguous()

@@ -238,7 +238,7 @@ class Structure(Potentials):
         return None
 
     def _used_by_gold(self, y: Tensor) -> Tensor:
-        """What one output of each row uses ``[B, 1, U]``, as ``_chooser`` takes it."""
+        """Entries ``[B, 1, U]`` of the potentials that one output of each row uses."""
         raise NotImplementedError
 
     def _charged_for(self: Self, y: Tensor, scale: float) -> tuple[Self, Tensor] | None:

@@ -108,16 +108,23 @@ class SearchStructure(Structure):
         return SearchEngine(self)
 
     def _used_by_gold(self, y: Tensor) -> Tensor:
-        return self._alone(y)
+        many, several = self._several(y)
+        used, first = self._entries_of(many)
+        if several or first >= 0:
+            self._alone(y)
+        return self._used(many) if used is None else used
 
     def _charged_for(self: Self, y: Tensor, scale: float) -> tuple[Self, Tensor] | None:
         # a class may have costs of its own
         kind, base = type(self), SearchStructure
         if kind.hamming is not base.hamming or kind.augment is not base.augment:
             return None
-        main, alone = self._main, self._alone(y)
-        read = self._reads(self._main_name)
-        return self._with_costs(charged(main, read, self._used(alone), scale)), alone
+        return self._with_hamming(self._used_by_gold(y), scale)
+
+    def _with_hamming(self: Self, used: Tensor, scale: float) -> tuple[Self, Tensor]:
+        """The structure with costs of parts that entries ``used`` lack, and these."""
+        main, read = self._main, self._reads(self._main_name)
+        return self._with_costs(charged(main, read, used, scale)), used
 
     def _ask(self, k: int | None) -> tuple[Tensor, Tensor]:
         """Best outputs ``(batch, *shape)``, or the k best, and which of them exist."""
@@ -186,14 +193,25 @@ class SearchStructure(Structure):
     def _proved(self, y: Tensor) -> tuple[Tensor, bool]:
         """``_several``, each of which has to be an output."""
         many, several = self._several(y)
-        real = self._exist(many)
-        if checks.values_are_there() and not bool(real.all()):
-            b, k = (~real).nonzero()[0].tolist()
+        _, first = self._entries_of(many)
+        if first >= 0:
+            b, k = divmod(first, many.shape[1])
             raise ValueError(
                 f"y: expected {self.output_description}, got {many[b, k].tolist()} at "
                 f"row {b}"
             )
         return many, several
+
+    def _entries_of(self, y: Tensor) -> tuple[Tensor | None, int]:
+        """``_used(y)``, if it is known, and ``b k + i`` of the first that is no output.
+
+        -1 if all are outputs.
+        """
+        real = self._exist(y)
+        if not checks.values_are_there() or bool(real.all()):
+            return None, -1
+        b, k = (~real).nonzero()[0].tolist()
+        return None, b * y.shape[1] + k
 
     def _alone(self, y: Tensor) -> Tensor:
         """``(batch, 1, *shape)``: one output a row."""
