@@ -14,6 +14,7 @@ from numba.core import caching, config
 
 from smoothsp._kernels.compilation import kernel as compilation
 from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.signed_files import SignedFiles, move_aside
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.whole_arrays import scale_rows
 from tests import sweeps
@@ -153,6 +154,7 @@ for found in walk_packages(_kernels.__path__, "smoothsp._kernels."):
     for one in vars(module).values():
         if not isinstance(one, _Kernel) or one.py_func.__module__ != found.name:
             continue
+        one._cache._find_folder()
         for key in one._cache._cache_file._load_index():
             if key == one._cache._index_key(key[0], one.targetctx.codegen()):
                 one.compile(key[0])
@@ -178,9 +180,9 @@ def compiling(monkeypatch, tmp_path):
 
 def test_kernels_work_where_no_folder_can_be_written_to(compiling, monkeypatch):
     monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+    compiled = compilation.kernel(double)
     with pytest.warns(UserWarning, match="Set NUMBA_CACHE_DIR to a folder that can"):
-        compiled = compilation.kernel(double)
-    hold(compiled)
+        hold(compiled)
 
 
 def test_kernels_work_where_the_disk_is_full(compiling, monkeypatch, tmp_path):
@@ -258,7 +260,7 @@ def test_a_damaged_file_is_moved_aside_compiled_again_and_reported_once(
 
 def files_of_a_kernel(folder):
     """The files of a kernel as one process has them, with one entry."""
-    files = compilation._SignedFiles(str(folder), "kernel", "sources")
+    files = SignedFiles(str(folder), "kernel", "sources")
     files.save("key", "code")
     return files
 
@@ -268,14 +270,14 @@ def test_a_sound_file_of_another_process_is_not_moved(tmp_path):
     data.write_bytes(b"damaged")
     damaged = data.stat()
     files_of_a_kernel(tmp_path)
-    compilation._move_aside(str(data), damaged)
+    move_aside(str(data), damaged)
     assert files.load("key") == "code"
 
 
 def test_several_processes_heal_one_file_at_once(tmp_path):
     def heal():
         for _ in range(20):
-            files = compilation._SignedFiles(str(tmp_path), "kernel", "sources")
+            files = SignedFiles(str(tmp_path), "kernel", "sources")
             if files.load("key") != "code":
                 files_of_a_kernel(tmp_path)
 

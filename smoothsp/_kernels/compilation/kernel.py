@@ -19,36 +19,36 @@ the files are
 
 The key is the signature, the target triple, name and features of the processor, a hash
 of the bytecode and of the closure of f, and whether bounds are checked. An index is
-valid for one version of numba and one hash of sources. ``_digest`` hashes m, this
+valid for one version of numba and one hash of sources. ``digest`` hashes m, this
 module, and the modules of ``smoothsp._kernels`` that they import, directly or not. An
 edit of any of these, even of a comment, invalidates the index. Each file begins with
 the SHA-256 of the rest.
 
-Where a kernel has to be compiled, the subroutines that it calls are kept and loaded,
+A kernel that is not there may be among those that come with the package: see
+``prebuilt``. Where a kernel has to be compiled, the subroutines that it calls are kept and loaded,
 too: another process does not compile them again for another kernel. Where nothing can
 be kept, each process compiles what it needs.
 """
 
-import functools
-import hashlib
-import importlib.util
-import io
-import os
-import pickle
-import re
+import gc
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from pickle import UnpicklingError
 from typing import Any
 
+import llvmlite.binding as llvm
 from numba import njit
 from numba.core import config, types
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.core.compiler import CompileResult
 from numba.core.registry import CPUDispatcher
 from numba.core.runtime import rtsys
 
+from smoothsp._kernels.compilation import prebuilt
 from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.compilation.signed_files import SignedFiles
+from smoothsp._kernels.compilation.sources import digest
 from smoothsp._kernels.compilation.subroutine import (
     SUBROUTINES,
     KeptSubroutines,
@@ -70,7 +70,7 @@ def kernel(
     if not config.DISABLE_JIT:
         compiled.__class__ = _Kernel
         compiled.called = subroutine(function, loops=loops, **options)
-        _keep(compiled, KernelCache)
+        compiled._cache = KernelCache(function)
     return compiled
 
 
@@ -86,8 +86,14 @@ class _Kernel(CPUDispatcher):  # type: ignore[misc]
     def compile(self, sig: Any) -> Any:
         # LLVM calls Python back with the machine code: what is raised there is lost,
         # Ctrl-C too, and numba fails over the code that it then does not have
-        with uninterrupted():
-            return super().compile(sig)
+        collects = gc.isenabled()
+        gc.disable()  # of all that is made meanwhile, it would find little garbage
+        try:
+            with uninterrupted():
+                return super().compile(sig)
+        finally:
+            if collects:
+                gc.enable()
 
 
 class SourcesCache(FunctionCache):
@@ -98,8 +104,8 @@ class SourcesCache(FunctionCache):
     def __init__(self, function: Callable[..., None]) -> None:
         super().__init__(function)
         base = f"{self._impl.filename_base}{self.suffix}.signed"
-        sources = _digest(function.__module__)
-        self._cache_file = _SignedFiles(self._cache_path, base, sources)
+        sources = digest(function.__module__)
+        self._cache_file = SignedFiles(self._cache_path, base, sources)
 
     def _index_key(self, signature: Any, codegen: Any) -> tuple[Any, ...]:
         checked = bool(config.BOUNDSCHECK)
@@ -117,32 +123,63 @@ class SubroutineCache(SourcesCache):
     suffix = ".subroutine"  # a kernel may be one, too
 
 
+class KeptKernels(CompileResultCacheImpl):
+    """What is written of a compiled kernel: no code that another could link."""
+
+    def reduce(self, cres: Any) -> Any:
+        (name, kind, (machine_code, _)), *rest = cres._reduce()
+        rest[5] = ""  # types as text
+        names = cres.library._get_module_for_linking().functions
+        defined = [one.name for one in names if not one.is_declaration]
+        stub = "".join(f'define void @"{one}"() {{ ret void }}\n' for one in defined)
+        bitcode = llvm.parse_assembly(stub).as_bitcode()
+        return ((name, kind, (machine_code, bitcode)), *rest)
+
+
 class KernelCache(SourcesCache):
-    """That of a kernel; what it calls is kept only if something must be compiled."""
+    """That of a kernel: the user's folder, then the kernels of the package.
+
+    Folders are sought at the first call. What a kernel calls is kept only if something
+    must be compiled.
+    """
+
+    _impl_class = KeptKernels
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self._py_func = function
+        self._enabled: bool | None = None  # numba's: whether there is a folder
+        digest(function.__module__)  # the sources as imported, maybe edited later
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         # numba would load all that it compiles with, too: most of a first call's time
         rtsys.initialize(target_context)
+        if self._enabled is None:
+            self._find_folder()
         with self._guard_against_spurious_io_errors():
             found = self._load_overload(sig, target_context)
         if found is None:
+            key = self._index_key(sig, target_context.codegen())
+            code = prebuilt.load(self._py_func, key)
+            if code is not None:
+                return CompileResult._rebuild(target_context, *code)
+            if not self._enabled:
+                _warn_that_nothing_is_kept("no folder can be written to")
             _keep_subroutines()
         return found
 
+    def _find_folder(self) -> None:
+        try:
+            super().__init__(self._py_func)
+        except RuntimeError:
+            self._enabled = False
+
 
 def _keep_subroutines() -> None:
-    """Give all of them a cache, once."""
+    """Give all of them a cache, once, if there is a folder."""
     while SUBROUTINES:
         one = SUBROUTINES.pop()
-        _keep(one, SubroutineCache)
-
-
-def _keep(compiled: Any, kind: type[SourcesCache]) -> None:
-    """Give a function a cache, if there is a folder for it."""
-    try:
-        compiled._cache = kind(compiled.py_func)
-    except RuntimeError:
-        _warn_that_nothing_is_kept("no folder can be written to")
+        with suppress(RuntimeError):
+            one._cache = SubroutineCache(one.py_func)
 
 
 def _warn_that_nothing_is_kept(why: str) -> None:
@@ -152,143 +189,3 @@ def _warn_that_nothing_is_kept(why: str) -> None:
         "what it needs. Set NUMBA_CACHE_DIR to a folder that can be written to",
         stacklevel=2,
     )
-
-
-# What reading a sound file raises that names what there is no more.
-_OUTDATED = (AttributeError, EOFError, ImportError, TypeError, UnpicklingError)
-_DIGEST = hashlib.sha256
-
-
-class _SignedFiles(IndexDataCacheFile):
-    """Files that begin with the hash of what follows, and say what they hold.
-
-    numba reads whatever a disk gives back: a flipped bit is an error in every process
-    from then on, or other machine code. Here a damaged file is moved aside, and what it
-    held is compiled again. numba also writes the index before the data, and two
-    processes may write at once: the index may name a file that holds another signature,
-    or code of older sources.
-    """
-
-    def save(self, key: Any, data: Any) -> None:
-        super().save(key, (self._source_stamp, key, data))
-
-    def load(self, key: Any) -> Any:
-        found = super().load(key)
-        if found is not None and found[:2] == (self._source_stamp, key):
-            return found[2]
-        return None
-
-    def _save_index(self, overloads: Any) -> None:
-        # the version for itself: what another numba wrote may not be readable
-        version = self._dump(self._version)
-        self._write(
-            self._index_path, version + self._dump((self._source_stamp, overloads))
-        )
-
-    def _load_index(self) -> Any:
-        content = io.BytesIO(self._read(self._index_path))
-        try:
-            if pickle.load(content) == self._version:
-                stamp, overloads = pickle.load(content)
-                if stamp == self._source_stamp:
-                    return overloads
-        except _OUTDATED:
-            pass
-        return {}
-
-    def _save_data(self, name: str, data: Any) -> None:
-        self._write(self._data_path(name), self._dump(data))
-
-    def _load_data(self, name: str) -> Any:
-        try:
-            return pickle.loads(self._read(self._data_path(name)))
-        except _OUTDATED:
-            return None
-
-    def _write(self, path: str, content: bytes) -> None:
-        with self._open_for_write(path) as file:
-            file.write(_DIGEST(content).digest() + content)
-
-    def _read(self, path: str) -> bytes:
-        """What was written; nothing if there is no such file, or a damaged one."""
-        try:
-            with open(path, "rb") as file:
-                digest, content = file.read(_DIGEST().digest_size), file.read()
-                read = os.fstat(file.fileno())
-        except OSError:
-            return b""
-        if digest == _DIGEST(content).digest():
-            return content
-        _move_aside(path, read)
-        return b""
-
-
-def _move_aside(path: str, damaged: os.stat_result) -> None:
-    """Give a damaged file another name, and say so: no later process will.
-
-    Unless another process was first, and maybe has written a sound one in its place.
-    """
-    try:
-        if not os.path.samestat(os.stat(path), damaged):
-            return
-        os.replace(path, f"{path}.damaged")
-        where = f"moved to {path}.damaged"
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        where = f"{path}, not moved: {error.strerror}"
-    warnings.warn(
-        f"smoothsp: a compiled kernel on disk is damaged ({where}): compiled again",
-        stacklevel=2,
-    )
-
-
-_PACKAGE = __name__.rpartition(".compilation.")[0]
-# ``from smoothsp._kernels.folder import one, other``, on one line or in parentheses
-_IMPORT = re.compile(
-    rf"^\s*from\s+({re.escape(_PACKAGE)}[\w.]*)\s+import\s+(\([^)]*\)|.*)", re.M
-)
-
-
-@functools.cache
-def _digest(module: str) -> str:
-    """Hash of a module of ``smoothsp/_kernels`` and of all it imports from there."""
-    digest = hashlib.sha256()
-    for name in sorted(_reached(module)):
-        digest.update(name.encode() + b"\0" + _source(name))
-    return digest.hexdigest()
-
-
-def _reached(module: str) -> set[str]:
-    """A module, and those that it imports, directly or not."""
-    found: set[str] = set()
-    waiting = [module, __name__]
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += _imported(name)
-    return found
-
-
-@functools.cache
-def _imported(module: str) -> list[str]:
-    """Modules, and names in modules, that a module imports from the package."""
-    found = []
-    for source, names in _IMPORT.findall(_source(module).decode()):
-        listed = re.findall(r"(\w+)(?:\s+as\s+\w+)?", names.split("#")[0])
-        found += [source, *(f"{source}.{name}" for name in listed)]
-    return [name for name in found if _source(name)]
-
-
-@functools.cache
-def _source(module: str) -> bytes:
-    """What the file of a module holds; nothing if there is no such module."""
-    try:
-        found = importlib.util.find_spec(module)
-    except (ModuleNotFoundError, ValueError):
-        return b""
-    if found is None or found.loader is None:
-        return b""
-    loader: Any = found.loader
-    return bytes(loader.get_data(found.origin))
