@@ -12,6 +12,7 @@ import shutil
 import sys
 import traceback
 import zipfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numba
@@ -48,16 +49,9 @@ def step(
 
     ``other``: what the other kernel finds, and the counts of what both call.
     """
-    sys.stdout.flush()
-    if child := os.fork():
-        assert os.waitpid(child, 0)[1] == 0, name
-        return
-    status = 1
-    try:
-        # files change within a second, which bytecode would not notice
-        sys.dont_write_bytecode = True
+
+    def call() -> list[float]:
         config.BOUNDSCHECK = int(checked)
-        sys.path.insert(0, str(package.parent))
         from smoothsp._kernels import probe_cpu
 
         probe = probe_cpu.other if other else probe_cpu.probe
@@ -68,7 +62,25 @@ def step(
             found.append(float(out[0]))
         stats = (probe_cpu.term if other else probe).stats
         counts = sum(stats.cache_misses.values()), sum(stats.cache_hits.values())
-        sys.stdout.write("\t".join(map(str, (name, *found, *counts))) + "\n")
+        return [*found, *counts]
+
+    print_from_child(name, package, call)
+
+
+def print_from_child(
+    name: str, package: Path, call: Callable[[], Iterable[object]]
+) -> None:
+    """Print a name and what a function finds in a child that imports a package."""
+    sys.stdout.flush()
+    if child := os.fork():
+        assert os.waitpid(child, 0)[1] == 0, name
+        return
+    status = 1
+    try:
+        # files change within a second, which bytecode would not notice
+        sys.dont_write_bytecode = True
+        sys.path.insert(0, str(package.parent))
+        sys.stdout.write("\t".join(map(str, (name, *call()))) + "\n")
         sys.stdout.flush()
         status = 0
     except Exception:

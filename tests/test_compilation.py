@@ -11,13 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from numba.core import caching, config
+from numba.core.codegen import get_host_cpu_features
 
 from smoothsp._kernels.compilation import kernel as compilation
+from smoothsp._kernels.compilation import prebuilt
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.signed_files import SignedFiles, move_aside
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.whole_arrays import scale_rows
 from tests import sweeps
+from tests.prebuilt_kernels import V3, V4
 from tests.programs import ROOT, run
 
 
@@ -141,7 +144,7 @@ from pkgutil import walk_packages
 import numpy as np
 
 from smoothsp import _kernels
-from smoothsp._kernels.compilation.kernel import _Kernel
+from smoothsp._kernels.compilation.kernel import Kernel
 from smoothsp._kernels.vectors.whole_arrays import scale_rows
 
 scale_rows(0, 0, 0, 0, 0, 0, np.empty(0))
@@ -152,7 +155,7 @@ for found in walk_packages(_kernels.__path__, "smoothsp._kernels."):
         continue
     module = import_module(found.name)
     for one in vars(module).values():
-        if not isinstance(one, _Kernel) or one.py_func.__module__ != found.name:
+        if not isinstance(one, Kernel) or one.py_func.__module__ != found.name:
             continue
         one._cache._find_folder()
         for key in one._cache._cache_file._load_index():
@@ -303,3 +306,102 @@ def test_a_damaged_file_in_a_folder_that_cannot_be_written_to_is_passed_over(tmp
             assert files.load("key") is None
     finally:
         tmp_path.chmod(0o700)
+
+
+@pytest.fixture
+def prebuilt_folder(compiling, monkeypatch, tmp_path):
+    """A kernel compiled here, kept as one of a level that this processor has."""
+    monkeypatch.setattr(prebuilt, "FOLDER", str(tmp_path / "prebuilt"))
+    monkeypatch.setattr(prebuilt, "levels", lambda _: ["x86-64-v3"])
+    compiled = compilation.kernel(double)
+    hold(compiled)
+    ((types, code),) = compiled.overloads.items()
+    key = compiled._cache._index_key(types, code.codegen)
+    of_level = (key[0], (key[1][0], "x86-64-v3", ""), *key[2:])
+    prebuilt.save(double, of_level, compiled._cache._impl.reduce(code))
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "empty"))
+
+
+def test_kernels_of_the_package_are_loaded_where_the_users_folder_has_none(
+    prebuilt_folder, monkeypatch, tmp_path
+):
+    compiled = compilation.kernel(double)
+    hold(compiled)
+    assert sum(compiled.stats.cache_hits.values()) == 1
+    assert not list((tmp_path / "empty").rglob("*.nbc"))
+    monkeypatch.setattr(prebuilt, "wanted", False)
+    compiled = compilation.kernel(double)
+    hold(compiled)
+    assert sum(compiled.stats.cache_misses.values()) == 1
+    assert list((tmp_path / "empty").rglob("*.nbc"))
+
+
+def test_kernels_of_the_package_need_no_folder(prebuilt_folder, monkeypatch):
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+    compiled = compilation.kernel(double)
+    hold(compiled)
+    assert sum(compiled.stats.cache_hits.values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("features", "levels"),
+    {
+        "+a,+avx512f": [],
+        ",".join(V3): ["x86-64-v3"],
+        ",".join([*V3[1:], "-avx"]): [],
+        ",".join([*V4, "+amx"]): ["x86-64-v4", "x86-64-v3"],
+        ",".join([*V4[:-1], "-avx512vl"]): ["x86-64-v3"],
+    }.items(),
+)
+def test_a_processor_has_the_levels_of_which_it_has_all_features(features, levels):
+    assert prebuilt.levels(features) == levels
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prebuilt")
+    env = {"NUMBA_DISABLE_JIT": "0", "NUMBA_BOUNDSCHECK": "0"}
+    done = run(sys.executable, "-m", "tests.prebuilt_kernels", folder, env=env)
+    lines = [line.split("\t") for line in done.stdout.splitlines()]
+    return {name: rest for name, *rest in lines}
+
+
+DAMAGED = "smoothsp: a compiled kernel on disk is damaged"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("step", "found"),
+    {
+        "script check": ["0"],
+        "this processor": ["0", "1.5"],
+        "v4": ["0", "nan"],
+        "v3": ["0", "nan"],
+        "without fma": ["1", "nan"],
+        "no features": ["1", "nan"],
+        "bounds checks": ["1", "nan"],
+        "another numba": ["1", "nan"],
+        "another Python": ["1", "nan"],
+        "its own": ["1", "1.5"],
+        "no folder": ["0", "1.5"],
+        "no folder, no features": [
+            "1",
+            "nan",
+            "smoothsp: compiled kernels cannot be kept",
+        ],
+        "damaged v4": ["0", "nan", DAMAGED],
+        "damaged": ["1", "nan", DAMAGED, DAMAGED],
+        "code of another level": ["0", "nan"],
+        "edited": ["1", "2.5"],
+        "healed": ["0", "nan"],
+    }.items(),
+)
+def test_kernels_of_the_package_are_loaded_where_they_are_right(steps, step, found):
+    if not prebuilt.levels(get_host_cpu_features()):
+        pytest.skip("needs a processor with AVX2")
+    assert steps[step] == found
+
+
+@pytest.mark.long
+def test_a_release_without_kernels_is_refused(steps):
+    assert steps["script check, none built"] == ["1"]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import smoothsp
-from smoothsp.compilation import Watch
+from smoothsp.compilation.watch import Watch, watch
 
 
 class Terminal(io.StringIO):
@@ -27,15 +27,13 @@ def test_what_was_compiled_beforehand_is_not_compiled_again():
     smoothsp.compile_kernels(("crf", "hinge"))
     assert smoothsp.compile_kernels(("crf", "hinge")) == 0
     # nor by what it was compiled for, in other sizes
-    from smoothsp import compilation
-
-    before = compilation._watch.count
+    before = watch.count
     head, x = smoothsp.LinearChain(7), torch.randn(9, 6, 7)
     tags = torch.zeros(9, 6, dtype=torch.int64)
     head(x, tags).backward()
     head(x, tags, loss="hinge").backward()
     head.decode(x, top_k=3)
-    assert compilation._watch.count == before
+    assert watch.count == before
 
 
 def test_a_terminal_is_told_while_a_kernel_is_compiled(monkeypatch):

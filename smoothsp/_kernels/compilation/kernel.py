@@ -24,10 +24,10 @@ module, and the modules of ``smoothsp._kernels`` that they import, directly or n
 edit of any of these, even of a comment, invalidates the index. Each file begins with
 the SHA-256 of the rest.
 
-A kernel that is not there may be among those that come with the package: see
-``prebuilt``. Where a kernel has to be compiled, the subroutines that it calls are kept and loaded,
-too: another process does not compile them again for another kernel. Where nothing can
-be kept, each process compiles what it needs.
+A kernel that is not there may have come with the package: see ``prebuilt``. If it must
+be compiled, the subroutines that it calls are kept and loaded, too: another process
+does not compile them again for another kernel. Where nothing can be kept, each process
+compiles what it needs.
 """
 
 import gc
@@ -68,13 +68,13 @@ def kernel(
         return partial(kernel, loops=loops, **options)
     compiled = njit(nogil=True, error_model="numpy", **options)(function)
     if not config.DISABLE_JIT:
-        compiled.__class__ = _Kernel
+        compiled.__class__ = Kernel
         compiled.called = subroutine(function, loops=loops, **options)
         compiled._cache = KernelCache(function)
     return compiled
 
 
-class _Kernel(CPUDispatcher):  # type: ignore[misc]
+class Kernel(CPUDispatcher):  # type: ignore[misc]
     """A kernel; others that call it hold code of ``called``, a subroutine."""
 
     called: Any
@@ -148,6 +148,7 @@ class KernelCache(SourcesCache):
     def __init__(self, function: Callable[..., None]) -> None:
         self._py_func = function
         self._enabled: bool | None = None  # numba's: whether there is a folder
+        self._cache_path = None
         digest(function.__module__)  # the sources as imported, maybe edited later
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -166,6 +167,11 @@ class KernelCache(SourcesCache):
                 _warn_that_nothing_is_kept("no folder can be written to")
             _keep_subroutines()
         return found
+
+    def save_prebuilt(self, sig: Any, cres: Any) -> None:
+        """Add code for a level of processors to the package."""
+        key = self._index_key(sig, cres.codegen)
+        prebuilt.save(self._py_func, key, KeptKernels.reduce(self, cres))
 
     def _find_folder(self) -> None:
         try:

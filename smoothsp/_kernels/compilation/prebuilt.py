@@ -37,7 +37,7 @@ wanted = True
 def load(function: Any, key: tuple[Any, ...]) -> Any:
     """Code of a function that this processor can run, or None."""
     signature, (triple, _, features), *rest = key
-    for level in _levels(features) if wanted else ():
+    for level in levels(features) if wanted else ():
         found = _files(function, level).load((signature, (triple, level, ""), *rest))
         if found is not None:
             return found
@@ -53,7 +53,7 @@ def save(function: Any, key: tuple[Any, ...], code: Any) -> None:
 
 
 @functools.cache
-def _levels(features: str) -> list[str]:
+def levels(features: str) -> list[str]:
     """Levels of which a processor has all features."""
     present = set(features.split(","))
     return [level for level, needed in LEVELS.items() if needed <= present]

@@ -1,0 +1,125 @@
+"""Compilation of kernels in advance.
+
+Kernels are compiled on first use, which takes seconds, and cached on disk for later
+processes. ``python -m smoothsp.compilation`` compiles those of the usual calls.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from smoothsp._kernels.compilation import prebuilt
+from smoothsp.compilation.watch import watch
+from smoothsp.layers import LinearChain, LossName
+from smoothsp.oracles import Multiclass, SpanTree
+
+__all__ = ["compile_kernels"]
+
+
+def compile_kernels(
+    losses: Iterable[LossName] = ("crf",),
+    dtypes: Iterable[torch.dtype] = (torch.float32,),
+    others: bool = False,
+    native: bool = False,
+) -> int:
+    """Compile the kernels for training and decoding with ``LinearChain``.
+
+    Use it in the build of a container, for example. Compiled kernels are stored in
+    ``NUMBA_CACHE_DIR``, or else beside the package. Later processes on the same kind of
+    processor load them.
+
+    Parameters
+    ----------
+    losses
+        Names of losses, as in ``LinearChain.loss``.
+    dtypes
+        Dtypes of emissions: float32, float64.
+    others
+        Also compile entropies and samples of chains, ``Multiclass`` and structures that
+        are circuits.
+    native
+        Also compile kernels that smoothsp was installed with, for exactly this
+        processor. Call it before any other function of smoothsp: kernels that the
+        process has loaded already remain as they are.
+
+    Returns
+    -------
+    int
+        Number of kernels compiled; 0 if all were cached.
+
+    Examples
+    --------
+    >>> import smoothsp
+    >>> compiled = smoothsp.compile_kernels(("crf",))
+    >>> smoothsp.compile_kernels(("crf",))
+    0
+    """
+    if isinstance(losses, str) or not isinstance(losses, Iterable):
+        raise TypeError(f"losses: expected a list of names, got {losses!r}")
+    if not isinstance(dtypes, Iterable):
+        raise TypeError(f"dtypes: expected a list of dtypes, got {dtypes!r}")
+    names, dtypes = list(losses), list(dtypes)
+    for dtype in dtypes:
+        if dtype not in (torch.float32, torch.float64):
+            raise TypeError(
+                f"dtypes: expected torch.float32 and torch.float64, got {dtype!r}"
+            )
+    before = watch.count
+    with _processors_own(native), torch.random.fork_rng([]), torch.enable_grad():
+        for dtype in dtypes:
+            _train(names, dtype)
+            _predict(dtype)
+            if others:
+                _ask_others(dtype)
+    return watch.count - before
+
+
+@contextmanager
+def _processors_own(native: bool) -> Iterator[None]:
+    """Compile kernels for exactly this processor, if ``native``."""
+    before, prebuilt.wanted = prebuilt.wanted, not native and prebuilt.wanted
+    try:
+        yield
+    finally:
+        prebuilt.wanted = before
+
+
+def _batches(dtype: torch.dtype) -> Iterator[tuple[LinearChain, Tensor, Tensor]]:
+    """Return a head, emissions and a mask of each kind of size."""
+    for batch, time in ((1, 3), (32, 20)):
+        mask = torch.ones(batch, time, dtype=torch.bool)
+        mask[-1, 1:] = False
+        emissions = torch.zeros(batch, time, 5, dtype=dtype, requires_grad=True)
+        yield LinearChain(5).to(dtype), emissions, mask
+
+
+def _train(losses: Iterable[LossName], dtype: torch.dtype) -> None:
+    """Run one training step with each loss."""
+    for head, emissions, mask in _batches(dtype):
+        tags = torch.zeros(mask.shape, dtype=torch.int64)
+        for name in losses:
+            torch.autograd.backward(head(emissions, tags, mask, name))
+
+
+def _predict(dtype: torch.dtype) -> None:
+    """Make one prediction of each kind."""
+    for head, emissions, mask in _batches(dtype):
+        head.decode(emissions, mask)
+        head.decode(emissions, mask, top_k=2)
+        head.marginals(emissions, mask)
+
+
+def _ask_others(dtype: torch.dtype) -> None:
+    """Ask chains, choices and trees the other usual questions."""
+    for head, emissions, mask in _batches(dtype):
+        chain = head.structure(emissions, mask)
+        torch.autograd.backward(chain.log_partition().sum() + chain.entropy().sum())
+        chain.sample(2)
+    for structure in (
+        Multiclass(torch.zeros(2, 3, dtype=dtype, requires_grad=True)),
+        SpanTree(torch.zeros(2, 3, 3, dtype=dtype, requires_grad=True)),
+    ):
+        structure.decode(), structure.decode_topk(2)
+        torch.autograd.backward(structure.log_partition().sum())
