@@ -8,7 +8,7 @@ RUN := $(VENV)/bin/python -m
 
 .PHONY: ner test lint docs
 
-ner: $(INSTALLED)  ## train the named-entity tagger; ARGS="--data DIR" for real data
+ner: $(VENV)/.compiled  ## train the named-entity tagger; ARGS="--data DIR" for real data
 	$(VENV)/bin/python recipes/conll_ner.py $(or $(ARGS),--overwrite)
 
 test: $(INSTALLED)  ## ARGS=--long runs the long sweeps too
@@ -27,6 +27,10 @@ docs: $(VENV)/.docs  ## the site, in site/: fails at a broken link; nothing is f
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) pip install -e ".[recipes,test,dev]"
+	touch $@
+
+$(VENV)/.compiled: $(INSTALLED)
+	$(RUN) smoothsp.compilation
 	touch $@
 
 $(VENV)/.docs: $(INSTALLED)

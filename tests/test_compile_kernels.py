@@ -3,12 +3,15 @@
 import io
 import sys
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 import torch
 
 import smoothsp
 from smoothsp.compilation.watch import Watch, watch
+from smoothsp.layers import LossName
+from tests.programs import run
 
 
 class Terminal(io.StringIO):
@@ -55,12 +58,29 @@ def test_a_terminal_is_told_while_a_kernel_is_compiled(monkeypatch):
     assert watch.count == 2
 
 
-def test_nothing_is_told_where_there_is_no_terminal(monkeypatch):
+def test_where_there_is_no_terminal_the_first_kernel_is_a_warning(monkeypatch, caplog):
     quiet, watch = io.StringIO(), Watch()
     monkeypatch.setattr(sys, "stderr", quiet)
-    watch.on_start(of("smoothsp._kernels.chain.cpu.viterbi"))
-    watch.on_end(of("smoothsp._kernels.chain.cpu.viterbi"))
+    caplog.set_level("INFO", "smoothsp")
+    for name in "one", "two":
+        watch.on_start(of("smoothsp._kernels.chain.cpu.viterbi", name))
+        watch.on_end(of("smoothsp._kernels.chain.cpu.viterbi", name))
+    said = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert [level for level, _ in said] == ["WARNING", "INFO", "INFO"]
+    assert "python -m smoothsp.compilation" in said[0][1]
+    assert said[2][1].startswith("compiled two in 0.")
     assert quiet.getvalue() == ""
+
+
+@pytest.mark.long
+def test_the_command_compiles_the_usual_calls_in_two_processes():
+    command = sys.executable, "-m", "smoothsp.compilation"
+    first = run(*command).stdout.splitlines()
+    assert {line.split(":")[1] for line in first[1:]} == {" training", " prediction"}
+    again = run(*command, "--native").stdout
+    assert "training: 0 functions" in again and "prediction: 0 functions" in again
+    losses = get_args(LossName)
+    assert smoothsp.compile_kernels(losses, others=True) == 0
 
 
 def test_a_loss_that_is_none_is_named():

@@ -67,18 +67,19 @@ def compile_kernels(
                 f"dtypes: expected torch.float32 and torch.float64, got {dtype!r}"
             )
     before = watch.count
-    with _processors_own(native), torch.random.fork_rng([]), torch.enable_grad():
+    with compiled_here(native), torch.random.fork_rng([]), torch.enable_grad():
         for dtype in dtypes:
-            _train(names, dtype)
-            _predict(dtype)
+            train(names, dtype)
+            predict(dtype)
             if others:
-                _ask_others(dtype)
+                ask_others(dtype)
+                ask_circuits(dtype)
     return watch.count - before
 
 
 @contextmanager
-def _processors_own(native: bool) -> Iterator[None]:
-    """Compile kernels for exactly this processor, if ``native``."""
+def compiled_here(native: bool) -> Iterator[None]:
+    """Look for no kernels of the package, if ``native``."""
     before, prebuilt.wanted = prebuilt.wanted, not native and prebuilt.wanted
     try:
         yield
@@ -95,7 +96,7 @@ def _batches(dtype: torch.dtype) -> Iterator[tuple[LinearChain, Tensor, Tensor]]
         yield LinearChain(5).to(dtype), emissions, mask
 
 
-def _train(losses: Iterable[LossName], dtype: torch.dtype) -> None:
+def train(losses: Iterable[LossName], dtype: torch.dtype) -> None:
     """Run one training step with each loss."""
     for head, emissions, mask in _batches(dtype):
         tags = torch.zeros(mask.shape, dtype=torch.int64)
@@ -103,7 +104,7 @@ def _train(losses: Iterable[LossName], dtype: torch.dtype) -> None:
             torch.autograd.backward(head(emissions, tags, mask, name))
 
 
-def _predict(dtype: torch.dtype) -> None:
+def predict(dtype: torch.dtype) -> None:
     """Make one prediction of each kind."""
     for head, emissions, mask in _batches(dtype):
         head.decode(emissions, mask)
@@ -111,12 +112,16 @@ def _predict(dtype: torch.dtype) -> None:
         head.marginals(emissions, mask)
 
 
-def _ask_others(dtype: torch.dtype) -> None:
-    """Ask chains, choices and trees the other usual questions."""
+def ask_others(dtype: torch.dtype) -> None:
+    """Ask chains the other usual questions."""
     for head, emissions, mask in _batches(dtype):
         chain = head.structure(emissions, mask)
         torch.autograd.backward(chain.log_partition().sum() + chain.entropy().sum())
         chain.sample(2)
+
+
+def ask_circuits(dtype: torch.dtype) -> None:
+    """Ask structures without kernels of their own the usual questions."""
     for structure in (
         Multiclass(torch.zeros(2, 3, dtype=dtype, requires_grad=True)),
         SpanTree(torch.zeros(2, 3, 3, dtype=dtype, requires_grad=True)),

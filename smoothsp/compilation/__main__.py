@@ -1,0 +1,54 @@
+"""Compile the kernels of the usual calls for this processor, in two processes."""
+
+import argparse
+import subprocess
+import sys
+import time
+from typing import get_args
+
+import torch
+
+from smoothsp.compilation import ask_circuits, ask_others, compiled_here, predict, train
+from smoothsp.compilation.watch import LOG, watch
+from smoothsp.layers import LossName
+
+PARTS = "training", "prediction"
+
+
+def main() -> int:
+    """Compile one part, or start a process for each and wait for both."""
+    parser = argparse.ArgumentParser("smoothsp.compilation", description=__doc__)
+    parser.add_argument("part", nargs="?", choices=PARTS, help="compile only this part")
+    parser.add_argument(
+        "--native",
+        action="store_true",
+        help="compile for exactly this processor what smoothsp was installed with",
+    )
+    chosen = parser.parse_args()
+    if chosen.part is not None:
+        _compile(chosen.part, chosen.native)
+        return 0
+    sys.stdout.write("smoothsp: compiling kernels, for about a minute\n")
+    sys.stdout.flush()
+    command = [sys.executable, "-m", "smoothsp.compilation"]
+    options = ["--native"] if chosen.native else []
+    started = [subprocess.Popen([*command, part, *options]) for part in PARTS]
+    return max(process.wait() for process in started)
+
+
+def _compile(part: str, native: bool) -> None:
+    LOG.setLevel("ERROR")  # its advice is to do this
+    began = time.monotonic()
+    with compiled_here(native), torch.enable_grad():
+        if part == "training":
+            train(get_args(LossName), torch.float32)
+            ask_circuits(torch.float32)
+        else:
+            predict(torch.float32)
+            ask_others(torch.float32)
+    seconds = time.monotonic() - began
+    sys.stdout.write(f"smoothsp: {part}: {watch.count} functions in {seconds:.0f} s\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
