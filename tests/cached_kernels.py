@@ -60,7 +60,7 @@ def step(
             out = np.zeros(1, dtype)
             probe(np.full(1, 0.5, dtype), out)
             found.append(float(out[0]))
-        stats = (probe_cpu.term if other else probe).stats
+        stats = (probe_cpu.term.dispatcher if other else probe).stats
         counts = sum(stats.cache_misses.values()), sum(stats.cache_hits.values())
         return [*found, *counts]
 

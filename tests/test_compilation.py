@@ -79,7 +79,7 @@ def test_a_kernel_that_a_kernel_calls_is_made_for_python_when_python_calls_it():
     doubled_and_shifted(x, 5, out)
     assert out[0] == 12
     assert not doubled.signatures
-    assert len(doubled.called.signatures) == 1
+    assert len(doubled.called.dispatcher.signatures) == 1
     doubled(x, out)
     assert out[0] == 6
     assert len(doubled.signatures) == 1
@@ -157,7 +157,7 @@ for found in walk_packages(_kernels.__path__, "smoothsp._kernels."):
     for one in vars(module).values():
         if not isinstance(one, Kernel) or one.py_func.__module__ != found.name:
             continue
-        one._cache._find_folder()
+        one._cache.find_folder()
         for key in one._cache._cache_file._load_index():
             if key == one._cache._index_key(key[0], one.targetctx.codegen()):
                 one.compile(key[0])
@@ -178,7 +178,6 @@ def test_all_that_is_kept_is_loaded_without_the_compiler():
 def compiling(monkeypatch, tmp_path):
     monkeypatch.setattr(config, "DISABLE_JIT", 0)
     monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(compilation, "SUBROUTINES", [])
 
 
 def test_kernels_work_where_no_folder_can_be_written_to(compiling, monkeypatch):

@@ -31,29 +31,26 @@ compiles what it needs.
 """
 
 import gc
-import warnings
+import inspect
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import llvmlite.binding as llvm
 from numba import njit
-from numba.core import config, types
-from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.core import config
+from numba.core.caching import CompileResultCacheImpl
 from numba.core.compiler import CompileResult
 from numba.core.registry import CPUDispatcher
 from numba.core.runtime import rtsys
 
 from smoothsp._kernels.compilation import prebuilt
-from smoothsp._kernels.compilation.interrupts import uninterrupted
-from smoothsp._kernels.compilation.signed_files import SignedFiles
-from smoothsp._kernels.compilation.sources import digest
-from smoothsp._kernels.compilation.subroutine import (
-    SUBROUTINES,
-    KeptSubroutines,
-    subroutine,
+from smoothsp._kernels.compilation.cache import (
+    SourcesCache,
+    warn_that_nothing_is_kept,
 )
+from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.compilation.subroutine import Subroutine, subroutine
 
 
 def kernel(
@@ -66,6 +63,7 @@ def kernel(
     """
     if function is None:
         return partial(kernel, loops=loops, **options)
+    function.__signature__ = inspect.signature(function)  # numba needs it twice
     compiled = njit(nogil=True, error_model="numpy", **options)(function)
     if not config.DISABLE_JIT:
         compiled.__class__ = Kernel
@@ -77,11 +75,11 @@ def kernel(
 class Kernel(CPUDispatcher):  # type: ignore[misc]
     """A kernel; others that call it hold code of ``called``, a subroutine."""
 
-    called: Any
+    called: Subroutine
 
     @property
     def _numba_type_(self) -> Any:
-        return types.Dispatcher(self.called)
+        return self.called._numba_type_
 
     def compile(self, sig: Any) -> Any:
         # LLVM calls Python back with the machine code: what is raised there is lost,
@@ -94,33 +92,6 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
         finally:
             if collects:
                 gc.enable()
-
-
-class SourcesCache(FunctionCache):
-    """numba's cache of a function, valid for one state of all kernels' sources."""
-
-    suffix = ""
-
-    def __init__(self, function: Callable[..., None]) -> None:
-        super().__init__(function)
-        base = f"{self._impl.filename_base}{self.suffix}.signed"
-        sources = digest(function.__module__)
-        self._cache_file = SignedFiles(self._cache_path, base, sources)
-
-    def _index_key(self, signature: Any, codegen: Any) -> tuple[Any, ...]:
-        checked = bool(config.BOUNDSCHECK)
-        return (*super()._index_key(signature, codegen), checked)
-
-    def save_overload(self, sig: Any, data: Any) -> None:
-        try:
-            super().save_overload(sig, data)
-        except OSError as error:
-            _warn_that_nothing_is_kept(error.strerror or str(error))
-
-
-class SubroutineCache(SourcesCache):
-    _impl_class = KeptSubroutines
-    suffix = ".subroutine"  # a kernel may be one, too
 
 
 class KeptKernels(CompileResultCacheImpl):
@@ -137,61 +108,28 @@ class KeptKernels(CompileResultCacheImpl):
 
 
 class KernelCache(SourcesCache):
-    """That of a kernel: the user's folder, then the kernels of the package.
-
-    Folders are sought at the first call. What a kernel calls is kept only if something
-    must be compiled.
-    """
+    """That of a kernel: the user's folder, then the kernels of the package."""
 
     _impl_class = KeptKernels
-
-    def __init__(self, function: Callable[..., None]) -> None:
-        self._py_func = function
-        self._enabled: bool | None = None  # numba's: whether there is a folder
-        self._cache_path = None
-        digest(function.__module__)  # the sources as imported, maybe edited later
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         # numba would load all that it compiles with, too: most of a first call's time
         rtsys.initialize(target_context)
         if self._enabled is None:
-            self._find_folder()
+            self.find_folder()
         with self._guard_against_spurious_io_errors():
             found = self._load_overload(sig, target_context)
-        if found is None:
-            key = self._index_key(sig, target_context.codegen())
-            code = prebuilt.load(self._py_func, key)
-            if code is not None:
-                return CompileResult._rebuild(target_context, *code)
-            if not self._enabled:
-                _warn_that_nothing_is_kept("no folder can be written to")
-            _keep_subroutines()
-        return found
+        if found is not None:
+            return found
+        key = self._index_key(sig, target_context.codegen())
+        code = prebuilt.load(self._py_func, key)
+        if code is not None:
+            return CompileResult._rebuild(target_context, *code)
+        if not self._enabled:
+            warn_that_nothing_is_kept("no folder can be written to")
+        return None
 
     def save_prebuilt(self, sig: Any, cres: Any) -> None:
         """Add code for a level of processors to the package."""
         key = self._index_key(sig, cres.codegen)
         prebuilt.save(self._py_func, key, KeptKernels.reduce(self, cres))
-
-    def _find_folder(self) -> None:
-        try:
-            super().__init__(self._py_func)
-        except RuntimeError:
-            self._enabled = False
-
-
-def _keep_subroutines() -> None:
-    """Give all of them a cache, once, if there is a folder."""
-    while SUBROUTINES:
-        one = SUBROUTINES.pop()
-        with suppress(RuntimeError):
-            one._cache = SubroutineCache(one.py_func)
-
-
-def _warn_that_nothing_is_kept(why: str) -> None:
-    # of the same words, so Python shows it once
-    warnings.warn(
-        f"smoothsp: compiled kernels cannot be kept ({why}), so each process compiles "
-        "what it needs. Set NUMBA_CACHE_DIR to a folder that can be written to",
-        stacklevel=2,
-    )

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import importlib.util
 import re
+from importlib.machinery import ModuleSpec
 
 PACKAGE = __name__.rpartition(".compilation.")[0]
 # ``from smoothsp._kernels.folder import one, other``, on one line or in parentheses
@@ -35,21 +36,28 @@ def _reached(module: str) -> set[str]:
 
 @functools.cache
 def _imported(module: str) -> list[str]:
-    """Modules, and names in modules, that a module imports from the package."""
+    """Modules, and modules of packages, that a module imports from the package."""
     found = []
     for source, names in _IMPORT.findall(_source(module).decode()):
-        listed = re.findall(r"(\w+)(?:\s+as\s+\w+)?", names.split("#")[0])
-        found += [source, *(f"{source}.{name}" for name in listed)]
+        found.append(source)
+        spec = _spec(source)
+        if spec is not None and spec.submodule_search_locations is not None:
+            listed = re.findall(r"(\w+)(?:\s+as\s+\w+)?", names.split("#")[0])
+            found += [f"{source}.{name}" for name in listed]
     return [name for name in found if _source(name)]
 
 
 @functools.cache
 def _source(module: str) -> bytes:
     """What the file of a module holds; nothing if there is no such module."""
+    spec = _spec(module)
+    if spec is None or spec.loader is None:
+        return b""
+    return bytes(spec.loader.get_data(spec.origin))
+
+
+def _spec(module: str) -> ModuleSpec | None:
     try:
-        found = importlib.util.find_spec(module)
+        return importlib.util.find_spec(module)
     except (ModuleNotFoundError, ValueError):
-        return b""
-    if found is None or found.loader is None:
-        return b""
-    return bytes(found.loader.get_data(found.origin))
+        return None

@@ -12,8 +12,8 @@ is kept as bitcode: see ``kernel`` for the place of the cache and its key.
 """
 
 import ctypes
+import functools
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -26,8 +26,7 @@ from numba.core.compiler_machinery import register_pass
 from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import NativeLowering
 
-# Those that have no cache yet.
-SUBROUTINES: list[Any] = []
+from smoothsp._kernels.compilation.cache import SourcesCache
 
 
 def subroutine(
@@ -44,21 +43,42 @@ def subroutine(
     optimising before the kernel is. ``options`` are those of numba.njit.
     """
     if function is None:
-        return partial(subroutine, machine_code=machine_code, loops=loops, **options)
+        return functools.partial(
+            subroutine, machine_code=machine_code, loops=loops, **options
+        )
     options["error_model"] = "numpy"
     if machine_code:
         options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     else:
         options["pipeline_class"] = _Compiler if loops else _CompilerOfGlue
-    compiled = njit(**options)(function)
-    if not config.DISABLE_JIT:
-        compiled.__class__ = Subroutine
-        if not machine_code:
-            SUBROUTINES.append(compiled)
-    return compiled
+    return function if config.DISABLE_JIT else Subroutine(function, options)
 
 
-class Subroutine(CPUDispatcher):  # type: ignore[misc]
+class Subroutine:
+    """A subroutine, of which numba makes its own object where a kernel is compiled."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        functools.update_wrapper(self, function)
+        self.py_func, self.options = function, options
+
+    @functools.cached_property
+    def dispatcher(self) -> Any:
+        """The subroutine for numba."""
+        compiled = njit(**self.options)(self.py_func)
+        compiled.__class__ = _Dispatcher
+        if "pipeline_class" in self.options:
+            compiled._cache = SubroutineCache(self.py_func)
+        return compiled
+
+    @property
+    def _numba_type_(self) -> Any:
+        return types.Dispatcher(self.dispatcher)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.dispatcher(*arguments)
+
+
+class _Dispatcher(CPUDispatcher):  # type: ignore[misc]
     """A subroutine compiled for the types of numbers, not anew for the number 0."""
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
@@ -186,3 +206,8 @@ class KeptSubroutines(CompileResultCacheImpl):  # type: ignore[misc]
             lifted=(),
             reload_init=reload_init,
         )
+
+
+class SubroutineCache(SourcesCache):
+    _impl_class = KeptSubroutines
+    suffix = ".subroutine"  # a kernel may be one, too

@@ -12,7 +12,6 @@ import numpy as np
 from numba import types
 from numba.core import cgutils, config
 from numba.extending import intrinsic
-from numba.np.arrayobj import _empty_nd_impl, make_array, populate_array
 
 from smoothsp._kernels.compilation.subroutine import subroutine
 
@@ -53,6 +52,8 @@ def at(typing, address, shape, dtype):
         strides = [cgutils.intp_t(item)]
         for size in reversed(sizes[1:]):
             strides.insert(0, builder.mul(strides[0], size))
+        from numba.np.arrayobj import make_array, populate_array
+
         found = make_array(kind)(context, builder)
         data = builder.inttoptr(args[0], number.as_pointer())
         populate_array(found, data, sizes, strides, item, None)
@@ -67,6 +68,8 @@ def _new(shape, dtype, clear):
 
     def code(context, builder, signature, args):
         sizes = _sizes(context, builder, signature.args[0], args[0])
+        from numba.np.arrayobj import _empty_nd_impl
+
         found = _empty_nd_impl(context, builder, kind, sizes)
         if clear:
             size = builder.mul(found.itemsize, found.nitems)

@@ -1,0 +1,59 @@
+"""The cache of a compiled function on disk."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from numba.core import config
+from numba.core.caching import FunctionCache
+
+from smoothsp._kernels.compilation.signed_files import SignedFiles
+from smoothsp._kernels.compilation.sources import digest
+
+
+class SourcesCache(FunctionCache):
+    """numba's cache of a function, valid for one state of all kernels' sources.
+
+    Its folder is sought when it is first used.
+    """
+
+    suffix = ""
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self._py_func = function
+        self._enabled: bool | None = None  # numba's: whether there is a folder
+        self._cache_path = None
+        self._sources = digest(function.__module__)  # as imported, maybe edited later
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        if self._enabled is None:
+            self.find_folder()
+        return super().load_overload(sig, target_context)
+
+    def find_folder(self) -> None:
+        try:
+            super().__init__(self._py_func)
+        except RuntimeError:
+            self._enabled = False
+            return
+        base = f"{self._impl.filename_base}{self.suffix}.signed"
+        self._cache_file = SignedFiles(self._cache_path, base, self._sources)
+
+    def _index_key(self, signature: Any, codegen: Any) -> tuple[Any, ...]:
+        checked = bool(config.BOUNDSCHECK)
+        return (*super()._index_key(signature, codegen), checked)
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            warn_that_nothing_is_kept(error.strerror or str(error))
+
+
+def warn_that_nothing_is_kept(why: str) -> None:
+    # of the same words, so Python shows it once
+    warnings.warn(
+        f"smoothsp: compiled kernels cannot be kept ({why}), so each process compiles "
+        "what it needs. Set NUMBA_CACHE_DIR to a folder that can be written to",
+        stacklevel=2,
+    )
