@@ -61,7 +61,8 @@ def copy(tmp_path_factory):
     (packages,) = (folder / ".venv/lib").glob("python*/site-packages")
     visible = [*site.getsitepackages(), str(ROOT)]
     (packages / "visible.pth").write_text("\n".join(visible) + "\n")
-    (folder / ".venv/.installed").touch()  # by make, with the extras
+    for stamp in ".installed", ".compiled":  # by make, with the extras and kernels
+        (folder / ".venv" / stamp).touch()
     write_corpus(folder, (60, 20, 20))
     (folder / "text.txt").write_text("Ada met Bob .\nBob lives in Paris .\n")
     return folder
