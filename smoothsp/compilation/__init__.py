@@ -88,12 +88,17 @@ def compiled_here(native: bool) -> Iterator[None]:
 
 
 def _batches(dtype: torch.dtype) -> Iterator[tuple[LinearChain, Tensor, Tensor]]:
-    """Return a head, emissions and a mask of each kind of size."""
-    for batch, time in ((1, 3), (32, 20)):
+    """Return a head, emissions and a mask of each kind."""
+    labels = "O", "B-A", "I-A"
+    for head, batch, time in (
+        (LinearChain(3), 1, 3),
+        (LinearChain(3), 32, 20),
+        (LinearChain(labels, labels), 2, 3),
+    ):
         mask = torch.ones(batch, time, dtype=torch.bool)
         mask[-1, 1:] = False
-        emissions = torch.zeros(batch, time, 5, dtype=dtype, requires_grad=True)
-        yield LinearChain(5).to(dtype), emissions, mask
+        emissions = torch.zeros(batch, time, 3, dtype=dtype, requires_grad=True)
+        yield head.to(dtype), emissions, mask
 
 
 def train(losses: Iterable[LossName], dtype: torch.dtype) -> None:
