@@ -15,6 +15,8 @@ VECTORS = {
     torch.float32: np.zeros(16, np.float32),
     torch.float64: np.zeros(8, np.float64),
 }
+# Arguments ``in_lanes, over_states`` of kernels: one is 1, the other None.
+Way = tuple[int | None, int | None]
 # Work of a piece in vector operations, over half a millisecond: well above a start.
 PIECE = 800_000
 # Pieces have whole groups of the rows that are computed together, over states twice as
@@ -58,9 +60,7 @@ def _work(B: int, T: int, S: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def way_of_one_call(
-    B: int, T: int, S: int, itemsize: int
-) -> tuple[int | None, int | None] | None:
+def way_of_one_call(B: int, T: int, S: int, itemsize: int) -> Way | None:
     """``way_of_sums`` of answers that are one piece, whatever the threads, or None."""
     work = _work(B, T, S) * itemsize // 4
     if rows_of_piece(B, T, S) < B or (S > STATES_OVER_LANES and work >= 2 * PIECE):
@@ -68,13 +68,13 @@ def way_of_one_call(
     return _way(B, S, 64 // itemsize)
 
 
-def way_of_sums(where: tuple[Any, ...]) -> tuple[int | None, int | None]:
+def way_of_sums(where: tuple[Any, ...]) -> Way:
     """``in_lanes, over_states`` of ``_kernels.chain.cpu.fused``."""
     return _way(where[0], where[2], len(where[9]))
 
 
 @lru_cache(maxsize=256)
-def _way(B: int, S: int, lanes: int) -> tuple[int | None, int | None]:
+def _way(B: int, S: int, lanes: int) -> Way:
     return (1, None) if lanes_pay(B, S, lanes) else (None, 1)
 
 

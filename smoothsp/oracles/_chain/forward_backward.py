@@ -1,6 +1,6 @@
 """Log-partition, marginals, their covariances and the entropy of a chain on the CPU."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import fused, laws
+from smoothsp._kernels.chain.cpu import entropy, fused, laws
 from smoothsp._kernels.threads.ranges import run_all, run_rows
 from smoothsp.oracles._chain.addresses import (
+    Way,
     piece,
     rows_of_answers,
     way_of_one_call,
@@ -80,30 +81,31 @@ def _fill(
     chain: ChainBuffers, wide: bool, value: int, pairs: int, places: tuple[int, ...]
 ) -> int:
     """Fill the outputs at these addresses; how many rows are not safe in the dtype."""
+    (_, T, S), item = chain.sizes, chain.addresses[-1].itemsize
+    one, two = 8 if wide else item, 16 if pairs else 0
+    sizes = [item * x for x in (T * S, S * S, S, S)]
+
+    def ask(where: tuple[Any, ...], way: Way, b: int) -> int:
+        out = tuple(x + b * size for x, size in zip(places, sizes, strict=True))
+        at = value + b * one, pairs + b * two
+        far: int = fused.sums(where, *way, wide, *at, out)
+        return far
+
+    return _in_pieces(chain, ask)
+
+
+def _in_pieces(
+    chain: ChainBuffers, ask: Callable[[tuple[Any, ...], Way, int], int]
+) -> int:
+    """Sum of ``ask(where, way, b)`` over pieces of the batch that begin at row b."""
     where, (B, T, S) = chain.addresses, chain.sizes
     item = where[-1].itemsize
     way = way_of_one_call(B, T, S, item)
     rows = B if way else rows_of_answers(B, T, S, item)
     if rows >= B:
-        way = way or way_of_sums(where)
-        far: int = fused.sums(where, *way, wide, value, pairs, places)
-        return far
-    one, two = 8 if wide else item, 16 if pairs else 0
-    sizes = [item * x for x in (T * S, S * S, S, S)]
+        return ask(where, way or way_of_sums(where), 0)
     some = {b: piece(where, b, rows) for b in range(0, B, rows)}
-    pieces = [
-        partial(
-            fused.sums,
-            rows_at,
-            *way_of_sums(rows_at),
-            wide,
-            value + b * one,
-            pairs + b * two,
-            tuple(x + b * size for x, size in zip(places, sizes, strict=True)),
-        )
-        for b, rows_at in some.items()
-    ]
-    return sum(run_all(pieces))
+    return sum(run_all([partial(ask, x, way_of_sums(x), b) for b, x in some.items()]))
 
 
 def _fill_by_laws(
@@ -129,17 +131,28 @@ def covariance_of(chain: ChainBuffers, *v: Tensor) -> tuple[Tensor, ...]:
         v = v[0], v[1].unsqueeze(1), *v[2:]
     found = [np.empty(x.shape) for x in v]
     weights = tuple(array(x.double()) for x in v)
-    arrays = (chain.in_float64.arrays, weights, tuple(found))
+    arrays = (np.arange(len(v[0])), chain.in_float64.arrays, weights, tuple(found))
     run_rows(laws.covariance, chain.sizes[0], 8 * chain.inner_steps, *arrays)
     nodes, edges, *ends = (torch.from_numpy(x).to(chain.dtype) for x in found)
     return nodes, edges.squeeze(1) if chain.shared else edges, *ends
 
 
 def entropy_of(chain: ChainBuffers) -> Tensor:
-    """Entropy ``[B]`` of each row's law, in nats."""
-    value = np.empty(chain.sizes[0])
-    arrays = (chain.in_float64.arrays, value)
-    run_rows(laws.entropy, len(value), 4 * chain.inner_steps, *arrays)
+    """Entropy ``[B]`` of each row's distribution, in nats."""
+    wide = chain.in_float64
+    value = np.full(chain.sizes[0], np.nan)
+    # of the digits that cancel, a result keeps all that its dtype has
+    least = 2.0**-24 if chain.dtype == torch.float32 else 2.0**-3
+    at = value.ctypes.data
+
+    def ask(where: tuple[Any, ...], way: Way, b: int) -> int:
+        far: int = entropy.entropy(where, *way, least, at + 8 * b)
+        return far
+
+    if not chain.shared or _in_pieces(wide, ask):
+        rows = np.isnan(value).nonzero()[0]
+        work = 4 * chain.inner_steps
+        run_rows(laws.entropy, len(rows), work, rows, wide.arrays, value)
     return torch.from_numpy(value).to(chain.dtype)
 
 

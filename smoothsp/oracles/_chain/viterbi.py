@@ -90,5 +90,6 @@ def samples_of(chain: ChainBuffers, uniforms: Tensor) -> Tensor:
     labels = chain.new(*uniforms.shape, dtype=torch.int64)
     work = 2 * chain.inner_steps + 2 * uniforms.numel() * chain.sizes[2]
     arrays = (uniforms.contiguous().numpy(), labels.numpy())
-    run_rows(laws.sample, chain.sizes[0], work, chain.in_float64.arrays, *arrays)
+    B = chain.sizes[0]
+    run_rows(laws.sample, B, work, np.arange(B), chain.in_float64.arrays, *arrays)
     return labels

@@ -49,7 +49,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu.records import Chain, Marginals
+from smoothsp._kernels.chain.cpu.records import Chain, Marginals, longest_first
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays, exact_sums, lanes, state_products
@@ -73,10 +73,15 @@ from smoothsp._kernels.vectors.simd import (
 from smoothsp._kernels.vectors.simd_exp import exp, exponent, mantissa
 from smoothsp._kernels.vectors.simd_parts import load_some, max_of, store_some, sum_of
 from smoothsp._kernels.vectors.state_products import ROWS, Matrix
+from smoothsp._kernels.vectors.subnormals import flush, restore
 
 # What is found of a unit, a vector each: the sum of what was taken out, in three
 # numbers; exponents and mantissas of the product of 1 / c; the reach.
 TAKEN, EXPONENT, MANTISSA, REACH, FOUND = 0, 3, 4, 5, 6
+# The relative error of a dtype, over its least normal number.
+_RANGE_32, _RANGE_64 = (
+    float(x.eps) / float(x.tiny) for x in map(np.finfo, (np.float32, np.float64))
+)
 
 
 class Scratch(NamedTuple):
@@ -98,6 +103,30 @@ class Scratch(NamedTuple):
     total: Any  # edges, or sums of them over many steps
     lost: Any  # what rounding took from these
     found: Any  # [units, FOUND, V]
+
+
+@subroutine(loops=False)
+def sums_in_range(chain, zeros, log_z, marginals, in_lanes, over_states):
+    """Fill log_z[B, 2] and the marginals; returns which rows[B] are pending.
+
+    Those are not safe in this dtype.
+    """
+    B, T, S = chain.emissions.shape
+    control = flush()
+    order = longest_first(chain.lengths, T)
+    ceiling = (_RANGE_32 if zeros.itemsize == 4 else _RANGE_64) / (max(T, 1) * S * S)
+    pending = arrays.empty(B, np.bool_)
+    for b in range(B):
+        pending[b] = True
+    blocks = -(-B // len(zeros))
+    if over_states is not None:
+        blocks = -(-B // ROWS)
+    way = (in_lanes, over_states)
+    forward_backward(
+        0, blocks, chain, order, zeros, ceiling, pending, log_z, marginals, *way
+    )
+    restore(control)
+    return pending
 
 
 @kernel(loops=False)

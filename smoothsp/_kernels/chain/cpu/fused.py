@@ -21,7 +21,7 @@ that is used for is compiled.
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu.forward_backward import forward_backward
+from smoothsp._kernels.chain.cpu.forward_backward import sums_in_range
 from smoothsp._kernels.chain.cpu.hinge import hinge, hinge_gradient
 from smoothsp._kernels.chain.cpu.records import (
     Addresses,
@@ -29,6 +29,7 @@ from smoothsp._kernels.chain.cpu.records import (
     Marginals,
     Potentials,
     chain_at,
+    longest_first,
 )
 from smoothsp._kernels.chain.cpu.scores import count, score
 from smoothsp._kernels.chain.cpu.viterbi import viterbi, viterbi_topk
@@ -39,36 +40,12 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import at, copy
 from smoothsp._kernels.vectors.smoothed_hinge import smoothed_hinge
-from smoothsp._kernels.vectors.state_products import ROWS
-from smoothsp._kernels.vectors.subnormals import flush, restore
 from smoothsp._kernels.vectors.whole_arrays import scale_rows
 
 # What a call returns when it has done its work, and when a row needs another method.
 DONE, UNSAFE = -1, -2
 # Positions of which float64 sums of float32 scores up to 64 err by less than 1e-9.
 SHORT = 256
-# The relative error of a dtype, over its least normal number.
-_RANGE_32, _RANGE_64 = (
-    float(x.eps) / float(x.tiny) for x in map(np.finfo, (np.float32, np.float64))
-)
-
-
-@subroutine
-def _longest_first(lengths, T):
-    """Rows by decreasing length, equal ones in order."""
-    first = arrays.empty(T + 2, np.int64)
-    for x in range(T + 2):
-        first[x] = 0
-    for n in lengths:
-        first[T - n + 1] += 1
-    for x in range(T + 1):
-        first[x + 1] += first[x]
-    order = arrays.empty(len(lengths), np.int64)
-    for b in range(len(lengths)):
-        x = T - lengths[b]
-        order[first[x]] = b
-        first[x] += 1
-    return order
 
 
 @subroutine(loops=False)
@@ -145,7 +122,7 @@ def decode(where, labels, value):
     where = Addresses(*where)
     B, T = where.B, where.T
     chain = chain_at(where, True)
-    order = _longest_first(chain.lengths, T)
+    order = longest_first(chain.lengths, T)
     found = at(labels, (B, T), np.int64)
     scores = arrays.empty(B)
     viterbi(0, B, chain, order, found, 0.0, found, scores)
@@ -158,7 +135,7 @@ def decode_topk(where, K, labels, valid, values):
     where = Addresses(*where)
     B, T = where.B, where.T
     chain = chain_at(where, True)
-    order = _longest_first(chain.lengths, T)
+    order = longest_first(chain.lengths, T)
     scores = arrays.empty((B, K))
     found, exist = at(labels, (B, K, T), np.int64), at(valid, (B, K), np.bool_)
     viterbi_topk(0, B, chain, order, found, exist, scores)
@@ -183,30 +160,6 @@ def score_of(where, K, labels, value, rest):
     return _place(fault, T)
 
 
-@subroutine(loops=False)
-def _sums(chain, zeros, log_z, marginals, in_lanes, over_states):
-    """Fill log_z[B, 2] and the marginals; returns which rows[B] are pending.
-
-    Those are not safe in this dtype.
-    """
-    B, T, S = chain.emissions.shape
-    control = flush()
-    order = _longest_first(chain.lengths, T)
-    ceiling = (_RANGE_32 if zeros.itemsize == 4 else _RANGE_64) / (max(T, 1) * S * S)
-    pending = arrays.empty(B, np.bool_)
-    for b in range(B):
-        pending[b] = True
-    blocks = -(-B // len(zeros))
-    if over_states is not None:
-        blocks = -(-B // ROWS)
-    way = (in_lanes, over_states)
-    forward_backward(
-        0, blocks, chain, order, zeros, ceiling, pending, log_z, marginals, *way
-    )
-    restore(control)
-    return pending
-
-
 @kernel
 def sums(where, in_lanes, over_states, wide, value, parts, marginals):
     """Fill the log-partition ``value[B]`` and the marginals.
@@ -222,7 +175,8 @@ def sums(where, in_lanes, over_states, wide, value, parts, marginals):
     if parts != 0:
         log_z = at(parts, (B, 2), np.float64)
     out = _marginals(marginals, where)
-    pending = _sums(chain_at(where, True), zeros, log_z, out, in_lanes, over_states)
+    way = in_lanes, over_states
+    pending = sums_in_range(chain_at(where, True), zeros, log_z, out, *way)
     far = 0
     for b in range(B):
         if pending[b]:
@@ -355,7 +309,7 @@ def log_likelihood(
         arrays.empty((B, S), zeros.dtype),
         arrays.empty((B, S), zeros.dtype),
     )
-    pending = _sums(chain, zeros, log_z, marginals, in_lanes, over_states)
+    pending = sums_in_range(chain, zeros, log_z, marginals, in_lanes, over_states)
     log_p = arrays.empty(B)
     for b in range(B):
         if pending[b]:
@@ -393,7 +347,7 @@ def violation(where, labels, weight, weights, cost_scale, gradients, total):
     B, T = where.B, where.T
     chain = chain_at(where, True)
     paths = at(labels, (B, T), np.int64)
-    order = _longest_first(chain.lengths, T)
+    order = longest_first(chain.lengths, T)
     best = arrays.empty((B, T), np.int64)
     excess = arrays.empty(B)
     fault = arrays.empty(B, np.int64)
@@ -431,7 +385,7 @@ def smoothed_violation(
     M = K + 1
     best, found = arrays.empty((B, M, T), np.int64), arrays.empty((B, M), np.bool_)
     values, lost = arrays.empty((B, M)), arrays.empty((B, M))
-    order = _longest_first(chain.lengths, T)
+    order = longest_first(chain.lengths, T)
     viterbi_topk(0, B, charged, order, best, found, values)
     # what is not there takes the place of the best, without weight
     for b in range(B):

@@ -97,15 +97,15 @@ def sums(first, last, rows, chain, value, out):
 
 
 @kernel
-def covariance(first, last, chain, weights, out):
+def covariance(first, last, rows, chain, weights, out):
     """Fill ``out`` with the covariances of the parts with V, a sum of ``weights``.
 
-    Both have the shapes of the marginals of ``sums``.
+    Of rows[first:last]. Both have the shapes of the marginals of ``sums``.
     """
     chain = Chain(*chain)
     kept = _room(chain)
     past = arrays.zeros(kept.alphas.shape)
-    for b in range(first, last):
+    for b in rows[first:last]:
         log_z, _ = _forward(b, chain, kept)
         if log_z > -np.inf:
             _look_back(b, chain, kept, weights, past)
@@ -113,8 +113,8 @@ def covariance(first, last, chain, weights, out):
 
 
 @kernel
-def entropy(first, last, chain, value):
-    """Fill value[B] with the entropy of each row, in nats.
+def entropy(first, last, rows, chain, value):
+    """Fill value[B] with the entropy of rows[first:last], in nats.
 
     The term of the likeliest state is `_likeliest_term`.
     """
@@ -124,7 +124,7 @@ def entropy(first, last, chain, value):
     found, before = arrays.zeros(P), arrays.zeros(P)
     if chain.shared:
         _fill_scores(0, kept.tops[0], chain, kept.edges)
-    for b in range(first, last):
+    for b in rows[first:last]:
         log_z, _ = _forward(b, chain, kept)
         N = chain.lengths[b]
         value[b] = 0
@@ -150,8 +150,10 @@ def entropy(first, last, chain, value):
 
 
 @kernel
-def sample(first, last, chain, uniforms, labels):
-    """Fill labels[B, K, T] with K independent samples each, -1 where nothing is real.
+def sample(first, last, rows, chain, uniforms, labels):
+    """Fill labels[B, K, T] with K independent samples each of rows[first:last].
+
+    They are -1 where nothing is real.
 
     From the last position backwards: states in order share [0, 1) by probability, and
     the one that has uniforms[b, k, t] is drawn.
@@ -161,7 +163,7 @@ def sample(first, last, chain, uniforms, labels):
     S, K = len(chain.start), labels.shape[1]
     reached = arrays.empty(S)
     states = arrays.zeros(K, np.int64)
-    for b in range(first, last):
+    for b in rows[first:last]:
         log_z, _ = _forward(b, chain, kept)
         labels[b] = -1
         if not log_z > -np.inf:

@@ -87,3 +87,21 @@ def chain_at(where, shared):
         lengths,
         shared,
     )
+
+
+@subroutine
+def longest_first(lengths, T):
+    """Rows by decreasing length, equal ones in order."""
+    first = arrays.empty(T + 2, np.int64)
+    for x in range(T + 2):
+        first[x] = 0
+    for n in lengths:
+        first[T - n + 1] += 1
+    for x in range(T + 1):
+        first[x + 1] += first[x]
+    order = arrays.empty(len(lengths), np.int64)
+    for b in range(len(lengths)):
+        x = T - lengths[b]
+        order[first[x]] = b
+        first[x] += 1
+    return order
