@@ -128,7 +128,7 @@ _OF_KERNELS = {
         "emissions[b, t, j] += 0",
     ),
     "rows in the wrong order": (
-        "chain/cpu/fused",
+        "chain/cpu/records",
         "first[T - n + 1] += 1",
         "first[T - n] += 1",
     ),

@@ -8,6 +8,7 @@ from hypothesis import given
 from torch.testing import assert_close
 
 from smoothsp._kernels.threads import ranges as threads_module
+from smoothsp.oracles import Chain
 from tests import sweeps
 from tests.instances.chains import (
     QUESTIONS,
@@ -99,6 +100,22 @@ def in_float32(case):
     largest = torch.cat([v.flatten() for v in finite] + [torch.ones(1)]).abs().max()
     close = {"rtol": 2e-7, "atol": 4 * torch.finfo(F32).eps * largest.item()}
     return single.leaves(), truth, close
+
+
+def test_rows_out_of_float32_are_summed_in_float64():
+    # a row in range, one that float64 holds, and one of log space
+    emissions = torch.tensor([[0.0, 1], [50, -50], [400, -400]])[:, None]
+    emissions = emissions * torch.tensor([1.0, -1, 1, -1])[:, None]
+    moves = torch.tensor([[0.0, -45], [-45, 0]])
+    given = [x.clone().requires_grad_() for x in (emissions, moves)]
+    wide = [x.detach().double().requires_grad_() for x in given]
+    laws = wide[0], wide[1].expand(3, 3, 2, 2)
+    found, expected = Chain(*given).log_partition(), Chain(*laws).log_partition()
+    assert_close(found, expected.float(), rtol=1e-7, atol=0)
+    found.sum().backward()
+    expected.sum().backward()
+    for x, y in zip(given, wide, strict=True):
+        assert_close(x.grad, y.grad.float(), rtol=2e-7, atol=1e-30)
 
 
 @pytest.mark.parametrize("scale", thinned([1.0, 1e6], 2, 1))

@@ -197,6 +197,13 @@ class ChainBuffers:
             (emissions, transitions, start, end), self.positions, plain=True
         )
 
+    def rows_in_float64(self, rows: Tensor) -> "ChainBuffers":
+        """Some rows of a chain with shared transitions, in float64."""
+        emissions, *others = self.views
+        transitions, start, end = (x.double() for x in others)
+        potentials = emissions[rows].double(), transitions, start, end
+        return ChainBuffers(potentials, self.positions.select(rows), plain=True)
+
     def wants_gradient(self) -> bool:
         """Whether an answer has to be differentiated."""
         if not torch.is_grad_enabled():

@@ -45,9 +45,9 @@ def sums_of(chain: ChainBuffers, wide: bool, parts: Tensor | None = None) -> Sum
     nodes, edges, heads, tails = (chain.new(*shape) for shape in shapes)
     out = (value, nodes, edges, heads, tails)
     if not chain.shared:
-        _fill_by_laws(chain, np.ones(B, np.bool_), out, parts)
+        _fill_by_laws(chain, np.arange(B), out, parts)
     elif _fill(chain, wide, value.data_ptr(), _at(parts), _places(out[1:])):
-        _fill_by_laws(chain, np.isnan(value.numpy()), out, parts)
+        _fill_pending(chain, value.isnan(), out, parts)
     return out
 
 
@@ -65,7 +65,7 @@ def sums_at_once(chain: ChainBuffers, parts: Tensor | None) -> tuple[Tensor, Kep
         edges, heads, tails = torch.split(others, [B * S * S, B * S, B * S])
         ends = heads.view(B, S), tails.view(B, S)
         out = (value, nodes, edges.view(B, S, S), *ends)
-        _fill_by_laws(chain, np.isnan(value.numpy()), out, parts)
+        _fill_pending(chain, value.isnan(), out, parts)
     return value, (nodes, others, (B, T, S, vector), places)
 
 
@@ -108,18 +108,34 @@ def _in_pieces(
     return sum(run_all([partial(ask, x, way_of_sums(x), b) for b, x in some.items()]))
 
 
-def _fill_by_laws(
-    chain: ChainBuffers, pending: Any, out: Sums, pairs: Tensor | None
+def _fill_pending(
+    chain: ChainBuffers, pending: Tensor, out: Sums, parts: Tensor | None
 ) -> None:
-    """Fill the pending rows, of any range."""
+    """Fill the rows ``pending`` ``[B]``, out of range: in float64, or else by laws."""
+    if chain.shared and chain.dtype == torch.float32:
+        rows = pending.nonzero().squeeze(1)
+        exact = torch.empty(len(rows), 2, dtype=torch.float64, device="cpu")
+        wide = sums_of(chain.rows_in_float64(rows), True, exact)
+        for x, found in zip(out, wide, strict=True):
+            x[rows] = found.to(x.dtype)
+        if parts is not None:
+            parts[rows] = exact
+        return
+    _fill_by_laws(chain, pending.numpy().nonzero()[0], out, parts)
+
+
+def _fill_by_laws(
+    chain: ChainBuffers, rows: Any, out: Sums, parts: Tensor | None
+) -> None:
+    """Fill rows of any range."""
     value, nodes, edges, *ends = (x.numpy() for x in out)
-    parts = nodes, edges[:, None] if chain.shared else edges, *ends
-    rows, exact = pending.nonzero()[0], np.empty((len(value), 2))
-    arrays = (rows, chain.in_float64.arrays, exact, parts)
+    marginals = nodes, edges[:, None] if chain.shared else edges, *ends
+    exact = np.empty((len(value), 2))
+    arrays = (rows, chain.in_float64.arrays, exact, marginals)
     run_rows(laws.sums, len(rows), 4 * chain.inner_steps, *arrays)
     value[rows] = exact[rows, 0]
-    if pairs is not None:
-        pairs.numpy()[rows] = exact[rows]
+    if parts is not None:
+        parts.numpy()[rows] = exact[rows]
 
 
 def covariance_of(chain: ChainBuffers, *v: Tensor) -> tuple[Tensor, ...]:
