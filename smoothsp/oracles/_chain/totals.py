@@ -80,7 +80,7 @@ def _fill(
     y: Tensor,
     weight: Tensor | float,
 ) -> tuple[Tensor, list[Tensor]] | None:
-    """The sum and its gradients; None if a row is not safe in this dtype."""
+    """The sum and its gradients; None if a row is not safe in float64 either."""
     B, T, S = chain.sizes
     y = y.contiguous()
     if isinstance(weight, Tensor):
@@ -90,7 +90,11 @@ def _fill(
     ask = _by_pieces if rows_of_piece(B, T, S) < B else _whole
     code, value, gradients = ask(kernel, chain, y, number, weights, options)
     if code == fused.UNSAFE:
-        return None
+        if chain.dtype == torch.float64:
+            return None
+        wide = weight.double() if isinstance(weight, Tensor) else weight
+        found = _fill(kernel, options, chain.in_float64, y, wide)
+        return found and (found[0].float(), [x.float() for x in found[1]])
     if code != fused.DONE:
         row, step = divmod(code, T)
         message = checks.label_out_of_range(S, int(y[row, step]), row, step)
