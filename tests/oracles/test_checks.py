@@ -236,6 +236,12 @@ def test_a_label_out_of_range_is_named_with_its_row_and_step(name, question):
         ask(getattr(Chain(E, T, mask=HOLE), question))
 
 
+def test_of_several_labels_out_of_range_that_of_the_first_row_is_named():
+    for chain in (Chain(E, T), Chain(E, EDGES)):
+        with pytest.raises(ValueError, match=r"y: .*got 7 at row 0, step 1"):
+            chain.score(put(put(Y, 0, 1, 7), 1, 2, 9))
+
+
 @pytest.mark.parametrize("question", ["score", "log_prob"])
 def test_a_label_out_of_range_in_a_list_of_outputs_is_named_too(question):
     ys = put(torch.zeros(2, 5, 3, dtype=torch.int64), 1, 3, 2, 9)

@@ -40,7 +40,7 @@ def _fill(
         fault = np.empty(B, np.int64)
         paths = array(labels)
         scores_cpu.score(0, B, chain.arrays, paths, value.numpy(), lost, fault)
-        row = int(fault.argmax()) if B else 0
+        row = int((fault >= 0).argmax()) if B else 0
         place = row * T + int(fault[row]) if B and fault[row] >= 0 else -1
     if place >= 0:
         row, step = divmod(place, T)
