@@ -183,3 +183,12 @@ def test_two_runs_on_a_gpu_give_the_same_bits():
     _, first = answers(case)
     _, second = answers(case)
     assert_close(first, second, rtol=0, atol=0)
+
+
+def test_marginals_that_are_views_are_weighed_once():
+    weights = torch.tensor([2.0, 3.0])
+    marginals = [torch.ones(2, 3), torch.ones(3, 2).t()]
+    engine = SemiMarkov(torch.zeros(2, 1, 1, 2))._engine
+    engine.own = 2
+    for found in engine.weigh(weights, marginals, (True, True)):
+        assert_close(found, weights[:, None].expand(2, 3))
