@@ -169,8 +169,8 @@ _OF_KERNELS = {
     ),
     "second order without future": (
         "chain/cpu/laws",
-        "gain[s] = weights[0][b, t, s] + future[s]",
-        "gain[s] = weights[0][b, t, s]",
+        "gain[s] = weights[0][b, t, s] - taken[n] + future[s]",
+        "gain[s] = weights[0][b, t, s] - taken[n]",
     ),
     "entropy of the unlikely only": (
         "chain/cpu/laws",

@@ -1,12 +1,13 @@
 """Addresses of a chain for compiled calls, whole or in pieces."""
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from smoothsp._kernels.threads.ranges import PIECES_PER_THREAD
+from smoothsp._kernels.threads.ranges import PIECES_PER_THREAD, run_all
 from smoothsp._kernels.vectors.lanes import lanes_pay
 from smoothsp._kernels.vectors.state_products import ROWS
 
@@ -93,3 +94,21 @@ def piece(where: tuple[Any, ...], first: int, rows: int) -> tuple[Any, ...]:
         lengths and lengths + 8 * first,
         zeros,
     )
+
+
+def in_pieces(
+    where: tuple[Any, ...],
+    call: Callable[[tuple[Any, ...], Way, int], int],
+    outputs: int = 1,
+) -> int:
+    """Sum of ``call(where, way, b)`` over pieces of a batch, which begin at row b.
+
+    ``outputs``: how many times the work of sums a row takes.
+    """
+    B, T, S, item = *where[:3], where[-1].itemsize
+    way = way_of_one_call(B, T * outputs, S, item)
+    rows = B if way else rows_of_answers(B, T * outputs, S, item)
+    if rows >= B:
+        return call(where, way or way_of_sums(where), 0)
+    some = {b: piece(where, b, rows) for b in range(0, B, rows)}
+    return sum(run_all([partial(call, x, way_of_sums(x), b) for b, x in some.items()]))

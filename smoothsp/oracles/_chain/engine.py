@@ -8,7 +8,7 @@ from torch import Tensor
 
 from smoothsp.oracles._chain import forward_backward, on_device, scores, viterbi
 from smoothsp.oracles._chain.buffers import ChainBuffers
-from smoothsp.oracles._chain.vjp import vjp, vjp_in_place
+from smoothsp.oracles._chain.vjp import marginals_in, vjp, vjp_in_place
 from smoothsp.oracles._questions.engine import Chosen, Engine, weighed
 from smoothsp.oracles._questions.exact import as_two, in_dtype
 from smoothsp.oracles._questions.positions import Positions
@@ -86,6 +86,13 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
         parts = self._two_numbers() if two else None
         value, kept = forward_backward.sums_at_once(self, parts)
         return value, parts, kept
+
+    def marginals_of(self, kept: Any) -> list[Tensor] | None:
+        if not isinstance(kept, tuple):
+            return super().marginals_of(kept)
+        # tensors of their own, as outputs of one question
+        nodes, *others = marginals_in(kept)
+        return [nodes, *(x.clone() for x in others)]
 
     def weigh(
         self, weights: Tensor, marginals: Any, wanted: Sequence[bool]

@@ -1,24 +1,21 @@
 """Log-partition, marginals, their covariances and the entropy of a chain on the CPU."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import entropy, fused, laws
-from smoothsp._kernels.threads.ranges import run_all, run_rows
+from smoothsp._kernels.chain.cpu import covariance, entropy, fused, laws
+from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp._kernels.vectors.lanes import lanes_pay
 from smoothsp.oracles._chain.addresses import (
     Way,
-    piece,
-    rows_of_answers,
-    way_of_one_call,
-    way_of_sums,
+    in_pieces,
 )
 from smoothsp.oracles._chain.buffers import EMPTY, ChainBuffers
-from smoothsp.oracles._chain.vjp import Kept
+from smoothsp.oracles._chain.vjp import Kept, marginals_in
 from smoothsp.oracles._questions.arrays import array
 
 Sums = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
@@ -61,12 +58,10 @@ def sums_at_once(chain: ChainBuffers, parts: Tensor | None) -> tuple[Tensor, Kep
     heads_at = edges_at + B * S * S * vector.itemsize
     tails_at = heads_at + B * S * vector.itemsize
     places = nodes.data_ptr(), edges_at, heads_at, tails_at
+    kept = nodes, others, (B, T, S, vector), places
     if _fill(chain, False, value.data_ptr(), _at(parts), places):
-        edges, heads, tails = torch.split(others, [B * S * S, B * S, B * S])
-        ends = heads.view(B, S), tails.view(B, S)
-        out = (value, nodes, edges.view(B, S, S), *ends)
-        _fill_pending(chain, value.isnan(), out, parts)
-    return value, (nodes, others, (B, T, S, vector), places)
+        _fill_pending(chain, value.isnan(), (value, *marginals_in(kept)), parts)
+    return value, kept
 
 
 def _at(parts: Tensor | None) -> int:
@@ -91,21 +86,7 @@ def _fill(
         far: int = fused.sums(where, *way, wide, *at, out)
         return far
 
-    return _in_pieces(chain, ask)
-
-
-def _in_pieces(
-    chain: ChainBuffers, ask: Callable[[tuple[Any, ...], Way, int], int]
-) -> int:
-    """Sum of ``ask(where, way, b)`` over pieces of the batch that begin at row b."""
-    where, (B, T, S) = chain.addresses, chain.sizes
-    item = where[-1].itemsize
-    way = way_of_one_call(B, T, S, item)
-    rows = B if way else rows_of_answers(B, T, S, item)
-    if rows >= B:
-        return ask(where, way or way_of_sums(where), 0)
-    some = {b: piece(where, b, rows) for b in range(0, B, rows)}
-    return sum(run_all([partial(ask, x, way_of_sums(x), b) for b, x in some.items()]))
+    return in_pieces(chain.addresses, ask)
 
 
 def _fill_pending(
@@ -128,8 +109,7 @@ def _fill_by_laws(
     chain: ChainBuffers, rows: Any, out: Sums, parts: Tensor | None
 ) -> None:
     """Fill rows of any range."""
-    value, nodes, edges, *ends = (x.numpy() for x in out)
-    marginals = nodes, edges[:, None] if chain.shared else edges, *ends
+    value, marginals = out[0].numpy(), _by_steps(out[1:], chain.shared)
     exact = np.empty((len(value), 2))
     arrays = (rows, chain.in_float64.arrays, exact, marginals)
     run_rows(laws.sums, len(rows), 4 * chain.inner_steps, *arrays)
@@ -138,19 +118,36 @@ def _fill_by_laws(
         parts.numpy()[rows] = exact[rows]
 
 
+def _by_steps(parts: Sequence[Tensor], shared: bool) -> tuple[Any, ...]:
+    """Arrays in the shapes of marginals; shared edges are those of one step."""
+    nodes, edges, *ends = (array(x) for x in parts)
+    return nodes, edges[:, None] if shared else edges, *ends
+
+
 def covariance_of(chain: ChainBuffers, *v: Tensor) -> tuple[Tensor, ...]:
     """Covariance of every part with the sum of weights v over an output's parts.
 
     The Hessian of the log-partition times v. Shapes as the marginals of ``sums_of``.
     """
-    if chain.shared:
-        v = v[0], v[1].unsqueeze(1), *v[2:]
-    found = [np.empty(x.shape) for x in v]
-    weights = tuple(array(x.double()) for x in v)
-    arrays = (np.arange(len(v[0])), chain.in_float64.arrays, weights, tuple(found))
-    run_rows(laws.covariance, chain.sizes[0], 8 * chain.inner_steps, *arrays)
-    nodes, edges, *ends = (torch.from_numpy(x).to(chain.dtype) for x in found)
-    return nodes, edges.squeeze(1) if chain.shared else edges, *ends
+    wide, (B, _, S) = chain.in_float64, chain.sizes
+    along = [x.double().contiguous() for x in v]
+    found = [torch.empty_like(x) for x in along]
+    places = [(x.data_ptr(), x.stride(0) * 8) for x in (*along, *found)]
+    pending = np.ones(B, np.bool_)
+    at = pending.ctypes.data
+
+    def ask(where: tuple[Any, ...], way: Way, b: int) -> int:
+        here = tuple(place + b * size for place, size in places)
+        far: int = covariance.covariance(where, here[:4], here[4:], at + b)
+        return far
+
+    few = chain.shared and lanes_pay(B, S, len(wide.addresses[-1]))
+    if not few or in_pieces(wide.addresses, ask, 3):
+        rows = pending.nonzero()[0]
+        weights, out = _by_steps(along, chain.shared), _by_steps(found, chain.shared)
+        arrays = (rows, wide.arrays, weights, out)
+        run_rows(laws.covariance, len(rows), 8 * chain.inner_steps, *arrays)
+    return tuple(x.to(chain.dtype) for x in found)
 
 
 def entropy_of(chain: ChainBuffers) -> Tensor:
@@ -165,7 +162,7 @@ def entropy_of(chain: ChainBuffers) -> Tensor:
         far: int = entropy.entropy(where, *way, least, at + 8 * b)
         return far
 
-    if not chain.shared or _in_pieces(wide, ask):
+    if not chain.shared or in_pieces(wide.addresses, ask):
         rows = np.isnan(value).nonzero()[0]
         work = 4 * chain.inner_steps
         run_rows(laws.entropy, len(rows), work, rows, wide.arrays, value)

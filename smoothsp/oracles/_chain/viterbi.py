@@ -10,11 +10,18 @@ from torch import Tensor
 from smoothsp._kernels.chain.cpu import (
     fused,
     laws,
+    samples,
     viterbi,
 )
 from smoothsp._kernels.chain.cpu.viterbi_over_states import ROWS
 from smoothsp._kernels.threads.ranges import WORK_PER_THREAD, run_all, run_rows
-from smoothsp.oracles._chain.addresses import piece, rows_of_answers
+from smoothsp.oracles._chain.addresses import (
+    STATES_OVER_LANES,
+    Way,
+    in_pieces,
+    piece,
+    rows_of_answers,
+)
 from smoothsp.oracles._chain.buffers import ChainBuffers
 from smoothsp.oracles._questions.arrays import array
 
@@ -87,9 +94,23 @@ def k_best_of(chain: ChainBuffers, k: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def samples_of(chain: ChainBuffers, uniforms: Tensor) -> Tensor:
     """Draws ``[B, n, T]`` made from ``uniforms`` of that shape."""
-    labels = chain.new(*uniforms.shape, dtype=torch.int64)
-    work = 2 * chain.inner_steps + 2 * uniforms.numel() * chain.sizes[2]
-    arrays = (uniforms.contiguous().numpy(), labels.numpy())
-    B = chain.sizes[0]
-    run_rows(laws.sample, B, work, np.arange(B), chain.in_float64.arrays, *arrays)
+    (B, n, T), S = uniforms.shape, chain.sizes[2]
+    labels, wide = chain.new(B, n, T, dtype=torch.int64), chain.in_float64
+    uniforms, pending = uniforms.contiguous(), np.ones(B, np.bool_)
+    places = uniforms.data_ptr(), labels.data_ptr(), pending.ctypes.data
+
+    def ask(where: tuple[Any, ...], way: Way, b: int) -> int:
+        numbers, found, left = places
+        here = numbers + 8 * b * n * T, found + 8 * b * n * T, left + b
+        far: int = samples.sample(where, *way, n, *here)
+        return far
+
+    # the forward pass of laws takes no longer than both passes over many states; a
+    # label of a sample takes a tenth of what all sums at its position take
+    few = chain.shared and S <= STATES_OVER_LANES
+    if not few or in_pieces(wide.addresses, ask, 1 + n // 10):
+        rows = pending.nonzero()[0]
+        arrays = (rows, wide.arrays, uniforms.numpy(), labels.numpy())
+        work = 2 * (chain.inner_steps + uniforms.numel() * S)
+        run_rows(laws.sample, len(rows), work, *arrays)
     return labels

@@ -19,6 +19,13 @@ Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
 Kept = tuple[Tensor, Tensor, tuple[Any, ...], tuple[int, int, int, int]]
 
 
+def marginals_in(kept: Kept) -> tuple[Tensor, ...]:
+    """Nodes, edges, heads and tails, the last three views of one tensor."""
+    nodes, others, (B, _, S, _), _ = kept
+    edges, heads, tails = torch.split(others, [B * S * S, B * S, B * S])
+    return nodes, edges.view(B, S, S), heads.view(B, S), tails.view(B, S)
+
+
 def vjp(weights: Tensor, parts: tuple[Tensor, ...]) -> Gradients:
     """Weights ``[B]`` times the parts of their rows, for transitions of each step.
 

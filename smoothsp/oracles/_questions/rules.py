@@ -136,8 +136,7 @@ class LogPartition(Question):
         engine = self.engine.of(tensors)
         if again:
             sums = Sums(engine)
-            # kept in one block they are found again
-            sums.known = known if isinstance(known, list) and all(some) else None
+            sums.known = engine.marginals_of(known) if all(some) else None
             found = sums.ask()[1:]
         else:
             found = tuple(engine.sums(some, self.dtype)[2])

@@ -79,7 +79,7 @@ from smoothsp._kernels.vectors.subnormals import flush, restore
 # numbers; exponents and mantissas of the product of 1 / c; the reach.
 TAKEN, EXPONENT, MANTISSA, REACH, FOUND = 0, 3, 4, 5, 6
 # The relative error of a dtype, over its least normal number.
-_RANGE_32, _RANGE_64 = (
+_RANGE_32, RANGE_64 = (
     float(x.eps) / float(x.tiny) for x in map(np.finfo, (np.float32, np.float64))
 )
 
@@ -114,7 +114,7 @@ def sums_in_range(chain, zeros, log_z, marginals, in_lanes, over_states):
     B, T, S = chain.emissions.shape
     control = flush()
     order = longest_first(chain.lengths, T)
-    ceiling = (_RANGE_32 if zeros.itemsize == 4 else _RANGE_64) / (max(T, 1) * S * S)
+    ceiling = (_RANGE_32 if zeros.itemsize == 4 else RANGE_64) / (max(T, 1) * S * S)
     pending = arrays.empty(B, np.bool_)
     for b in range(B):
         pending[b] = True
@@ -160,17 +160,17 @@ def forward_backward(
     if over_states is not None:
         size, unit = ROWS, FOUND * V
     way = (in_lanes, over_states)
-    sizes = _sizes(T, S, V, over_states)
+    sizes = sizes_of_scratch(len(order), T, S, V, over_states)
     room = arrays.empty(sizes[7], zeros.dtype)
     row = arrays.empty(T * S, chain.emissions.dtype)
-    kept = _scratch(room, T, zeros, sizes)
-    top, last_top = _take_exponentials(chain, kept, sizes[2], *way)
+    kept = cut_scratch(room, T, zeros, sizes)
+    top, last_top = take_exponentials(chain, kept, sizes[2], *way)
     for block in range(first, last):
         rows = order[block * size : (block + 1) * size]
         # spans do not keep the array: used here, it lasts until the last block
-        kept = _scratch(room, T, zeros, sizes)
-        _forward(rows, chain, kept, row, *way)
-        _backward(rows, chain, kept, nodes, *way)
+        kept = cut_scratch(room, T, zeros, sizes)
+        forward(rows, chain, kept, row, *way)
+        backward(rows, chain, kept, nodes, *way)
         for x in range(len(rows)):
             b, f = rows[x], x * unit
             own = lengths[b]
@@ -204,7 +204,7 @@ def forward_backward(
 
 
 @subroutine(loops=False)
-def _sizes(T, S, V, over_states):
+def sizes_of_scratch(rows, T, S, V, over_states):
     """Units, P, how many numbers the parts of the scratch hold, and all together.
 
     Parts are whole vectors. In lanes a matrix is followed by room for a vector, and
@@ -215,9 +215,9 @@ def _sizes(T, S, V, over_states):
     steps, total = T * P + V * V, S * P + V * V
     nodes, lost = steps, 0 if alone else S * P
     if over_states is not None:
-        # whole fours of rows of a matrix
-        units, P = ROWS, -(-S // V) * V
-        matrix, steps, nodes = -(-S // 4) * 4 * P, ROWS * T * P, 0
+        # products of three rows are those of four; whole fours of rows of a matrix
+        units, P = rows if rows < 3 else ROWS, -(-S // V) * V
+        matrix, steps, nodes = -(-S // 4) * 4 * P, units * T * P, 0
         total = lost = 0 if alone else matrix
     each = units * (P + (T + FOUND) * V)
     # a vector more, to begin at a cache line
@@ -226,7 +226,7 @@ def _sizes(T, S, V, over_states):
 
 
 @subroutine(loops=False)
-def _scratch(room, T, zeros, sizes):
+def cut_scratch(room, T, zeros, sizes):
     """Cut the parts out of one array, whole vectors each."""
     units, P, matrix, steps, nodes, total, lost, _ = sizes
     V = len(zeros)
@@ -255,7 +255,7 @@ def _scratch(room, T, zeros, sizes):
 
 
 @subroutine(loops=False)
-def _take_exponentials(chain, kept, matrix, in_lanes, over_states):
+def take_exponentials(chain, kept, matrix, in_lanes, over_states):
     """Fill E, its transpose, start and exponentials of end; return the largest scores.
 
     In lanes, each number of start and end fills a vector. Both matrices have ``matrix``
@@ -309,7 +309,7 @@ def two_sum_or_none(a, b, least, zero):
 
 
 @subroutine(loops=False)
-def _forward(rows, chain, kept, row, in_lanes, over_states):
+def forward(rows, chain, kept, row, in_lanes, over_states):
     """Fill weights with w, alphas with a, and inverses with 1 / c, 0 in idle lanes.
 
     And find the sums of what was taken out of w. After that time is the outer loop: the
@@ -398,7 +398,7 @@ def _forward(rows, chain, kept, row, in_lanes, over_states):
 
 
 @subroutine(loops=False)
-def _backward(rows, chain, kept, nodes, in_lanes, over_states):
+def backward(rows, chain, kept, nodes, in_lanes, over_states):
     """Fill nodes, weights with u and alphas with ``a / (c z)``; find the reach.
 
     From the last step of the longest row.

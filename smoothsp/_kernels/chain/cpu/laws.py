@@ -93,7 +93,7 @@ def sums(first, last, rows, chain, value, out):
     kept = _room(chain)
     for b in rows[first:last]:
         value[b, 0], value[b, 1] = _forward(b, chain, kept)
-        _backward(b, value[b, 0] > -np.inf, chain, kept, None, None, out)
+        _backward(b, value[b, 0] > -np.inf, chain, kept, None, None, None, out)
 
 
 @kernel
@@ -104,12 +104,12 @@ def covariance(first, last, rows, chain, weights, out):
     """
     chain = Chain(*chain)
     kept = _room(chain)
-    past = arrays.zeros(kept.alphas.shape)
+    past, taken = arrays.zeros(kept.alphas.shape), arrays.zeros(len(kept.tops))
     for b in rows[first:last]:
         log_z, _ = _forward(b, chain, kept)
         if log_z > -np.inf:
-            _look_back(b, chain, kept, weights, past)
-        _backward(b, log_z > -np.inf, chain, kept, weights, past, out)
+            _look_back(b, chain, kept, weights, past, taken)
+        _backward(b, log_z > -np.inf, chain, kept, weights, past, taken, out)
 
 
 @kernel
@@ -184,15 +184,24 @@ def sample(first, last, rows, chain, uniforms, labels):
                 for i in range(S):
                     total += kept.before[i] * conditionals[i, j]
                     reached[i] = total
-                target = uniforms[b, k, t] * total
-                j = 0
-                for i in range(S):
-                    j += np.int64(reached[i] <= target)
-                if j == S:  # by rounding: the last state of positive probability
-                    j = 0
-                    while reached[j] < total:
-                        j += 1
+                j = drawn(reached, uniforms[b, k, t] * total)
                 labels[b, k, t] = states[k] = j
+
+
+@subroutine
+def drawn(reached, target):
+    """The first state whose sum exceeds the target.
+
+    By rounding there may be none: then the last state of positive probability.
+    """
+    j, S = 0, len(reached)
+    for i in range(S):
+        j += np.int64(reached[i] <= target)
+    if j == S:
+        j = 0
+        while reached[j] < reached[S - 1]:
+            j += 1
+    return j
 
 
 @subroutine
@@ -498,8 +507,12 @@ def _edges_at(b, n, chain, edges):
 
 
 @subroutine
-def _look_back(b, chain, kept, weights, past):
-    """Fill past[T, P]."""
+def _look_back(b, chain, kept, weights, past, taken):
+    """Fill past[T, P], and taken[T]: the v of the likeliest state of each step.
+
+    That is taken out of the v of its step, which changes no covariance: so those of
+    nearly certain rows keep their digits.
+    """
     v_nodes, v_edges, v_heads, _ = weights
     T, S, P = v_nodes.shape[1], v_nodes.shape[2], past.shape[1]
     zero = splat(ZERO)
@@ -513,6 +526,13 @@ def _look_back(b, chain, kept, weights, past):
             at = _edges_at(b, n, chain, v_edges)
             matrix = _conditionals(b, n, chain, kept)
         conditionals = span(matrix)
+        likeliest = 0.0
+        for j in range(S):
+            if kept.alphas[n, j] > likeliest:
+                likeliest, taken[n] = (
+                    kept.alphas[n, j],
+                    v_nodes[b, chain.steps[b, n], j],
+                )
         for j in range(0, P, V):
             mean = zero
             for i in range(S if n > 0 else 0):
@@ -520,14 +540,14 @@ def _look_back(b, chain, kept, weights, past):
                 far = splat_at(sums, o - P + i) + v
                 p = splat_at(before, i) * load(conditionals, i * P + j)
                 mean = fma(p, far, mean)
-            here = load_some(nodes, e + j, S - j, zero)
+            here = load_some(nodes, e + j, S - j, zero) - splat(taken[n])
             if n == 0:
                 here = here + load_some(heads, b * S + j, S - j, zero)
             store(sums, o + j, fma(mean, load(shares, j), here))
 
 
 @subroutine
-def _backward(b, feasible, chain, kept, weights, past, out):
+def _backward(b, feasible, chain, kept, weights, past, taken, out):
     """Fill the marginals of a row, or their covariances with the weights.
 
     For an edge E[V | part] is ``past + v + gain``, where gain is the v of the state
@@ -560,7 +580,7 @@ def _backward(b, feasible, chain, kept, weights, past, out):
             part = distribution[s]
             if weights is not None:
                 part *= past[n, s] + future[s] - expected
-                gain[s] = weights[0][b, t, s] + future[s]
+                gain[s] = weights[0][b, t, s] - taken[n] + future[s]
             nodes[b, t, s] = part
             if n == 0:
                 heads[b, s] = part
