@@ -198,10 +198,12 @@ class ChainBuffers:
         )
 
     def rows_in_float64(self, rows: Tensor) -> "ChainBuffers":
-        """Some rows of a chain with shared transitions, in float64."""
-        emissions, *others = self.views
-        transitions, start, end = (x.double() for x in others)
-        potentials = emissions[rows].double(), transitions, start, end
+        """Some rows of plain buffers, in float64."""
+        emissions, transitions, start, end = self.views
+        moves = transitions if self.shared else transitions[rows]
+        some = (x.double() for x in (emissions[rows], moves, start, end))
+        first, second, third, fourth = some
+        potentials = first, second, third, fourth
         return ChainBuffers(potentials, self.positions.select(rows), plain=True)
 
     def wants_gradient(self) -> bool:

@@ -54,8 +54,10 @@ def _fitting(
     dtype = emissions.dtype
     if dtype not in checks.FLOATS or emissions.dim() != 3:
         return None
-    S = emissions.shape[2]
-    if S < 1 or transitions.dtype != dtype or transitions.shape != (S, S):
+    B, T, S = emissions.shape
+    if S < 1 or transitions.dtype != dtype:
+        return None
+    if transitions.shape not in ((S, S), (B, max(T - 1, 0), S, S)):
         return None
     if start is None and end is None:
         zeros = absent(S, dtype)

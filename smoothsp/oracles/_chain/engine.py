@@ -87,9 +87,9 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
         value, kept = forward_backward.sums_at_once(self, parts)
         return value, parts, kept
 
-    def marginals_of(self, kept: Any) -> list[Tensor] | None:
+    def marginals_of(self, kept: Any, wanted: Sequence[bool]) -> list[Tensor] | None:
         if not isinstance(kept, tuple):
-            return super().marginals_of(kept)
+            return super().marginals_of(kept, wanted)
         # tensors of their own, as outputs of one question
         nodes, *others = marginals_in(kept)
         return [nodes, *(x.clone() for x in others)]
@@ -103,7 +103,7 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
             return list(on_device.vjp(weights, tuple(marginals), self.shared))
         if self.shared:
             return weighed(weights, marginals, self.own, wanted)
-        return list(vjp(weights, tuple(marginals)))
+        return vjp(weights, marginals)
 
     def covariance(self, along: Sequence[Tensor]) -> list[Tensor]:
         chain = self._here()

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import covariance, entropy, fused, laws
+from smoothsp._kernels.chain.cpu import covariance, entropy, fused, laws, steps
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp._kernels.vectors.lanes import lanes_pay
 from smoothsp.oracles._chain.addresses import (
@@ -42,7 +42,7 @@ def sums_of(chain: ChainBuffers, wide: bool, parts: Tensor | None = None) -> Sum
     nodes, edges, heads, tails = (chain.new(*shape) for shape in shapes)
     out = (value, nodes, edges, heads, tails)
     if not chain.shared:
-        _fill_by_laws(chain, np.arange(B), out, parts)
+        _fill_steps(chain, out, parts)
     elif _fill(chain, wide, value.data_ptr(), _at(parts), _places(out[1:])):
         _fill_pending(chain, value.isnan(), out, parts)
     return out
@@ -60,7 +60,8 @@ def sums_at_once(chain: ChainBuffers, parts: Tensor | None) -> tuple[Tensor, Kep
     places = nodes.data_ptr(), edges_at, heads_at, tails_at
     kept = nodes, others, (B, T, S, vector), places
     if _fill(chain, False, value.data_ptr(), _at(parts), places):
-        _fill_pending(chain, value.isnan(), (value, *marginals_in(kept)), parts)
+        out = (value, *marginals_in(kept))
+        _fill_pending(chain, value.isnan(), out, parts)
     return value, kept
 
 
@@ -89,14 +90,28 @@ def _fill(
     return in_pieces(chain.addresses, ask)
 
 
+def _fill_steps(chain: ChainBuffers, out: Sums, parts: Tensor | None) -> None:
+    """Fill the outputs with edges of each step."""
+    B, pending = chain.sizes[0], np.ones(chain.sizes[0], np.bool_)
+    exact = np.empty((B, 2)) if parts is None else parts.numpy()
+    zeros, marginals = chain.addresses[-1], tuple(x.numpy() for x in out[1:])
+    arrays = (chain.arrays, zeros, pending, exact, marginals)
+    run_rows(steps.sums, B, chain.inner_steps // 2, *arrays)
+    out[0].numpy()[:] = exact[:, 0]
+    if pending.any():
+        _fill_pending(chain, torch.from_numpy(pending), out, parts)
+
+
 def _fill_pending(
     chain: ChainBuffers, pending: Tensor, out: Sums, parts: Tensor | None
 ) -> None:
     """Fill the rows ``pending`` ``[B]``, out of range: in float64, or else by laws."""
-    if chain.shared and chain.dtype == torch.float32:
+    if chain.dtype == torch.float32:
         rows = pending.nonzero().squeeze(1)
         exact = torch.empty(len(rows), 2, dtype=torch.float64, device="cpu")
-        wide = sums_of(chain.rows_in_float64(rows), True, exact)
+        some = chain.rows_in_float64(rows)
+        every = out[2].dim() == 4 and chain.shared
+        wide = sums_of_steps(some) if every else sums_of(some, True, exact)
         for x, found in zip(out, wide, strict=True):
             x[rows] = found.to(x.dtype)
         if parts is not None:
@@ -109,7 +124,7 @@ def _fill_by_laws(
     chain: ChainBuffers, rows: Any, out: Sums, parts: Tensor | None
 ) -> None:
     """Fill rows of any range."""
-    value, marginals = out[0].numpy(), _by_steps(out[1:], chain.shared)
+    value, marginals = out[0].numpy(), _by_steps(out[1:], out[2].dim() == 3)
     exact = np.empty((len(value), 2))
     arrays = (rows, chain.in_float64.arrays, exact, marginals)
     run_rows(laws.sums, len(rows), 4 * chain.inner_steps, *arrays)
@@ -171,11 +186,9 @@ def entropy_of(chain: ChainBuffers) -> Tensor:
 
 def sums_of_steps(chain: ChainBuffers) -> Sums:
     """``sums_of`` with edges ``[B, T - 1, S, S]``, though transitions are shared."""
-    B, T, S = chain.sizes
-    nodes, ends = chain.new(B, T, S), (chain.new(B, S), chain.new(B, S))
-    edges = chain.new(B, max(T - 1, 0), S, S)
-    out = tuple(x.numpy() for x in (nodes, edges, *ends))
-    exact = np.empty((B, 2))
-    arrays = (np.arange(B), chain.in_float64.arrays, exact, out)
-    run_rows(laws.sums, B, 4 * chain.inner_steps, *arrays)
-    return torch.from_numpy(exact[:, 0]), nodes, edges, *ends
+    B = chain.sizes[0]
+    shapes = _marginal_shapes(chain.sizes, False)
+    nodes, edges, heads, tails = (chain.new(*shape) for shape in shapes)
+    out = (chain.new(B, dtype=torch.float64), nodes, edges, heads, tails)
+    _fill_steps(chain, out, None)
+    return out

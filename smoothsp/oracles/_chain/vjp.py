@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from smoothsp._kernels.chain.cpu import fused
-from smoothsp._kernels.chain.cpu import vjp as vjp_cpu
 from smoothsp._kernels.threads.ranges import WORK_PER_THREAD, run_rows
-from smoothsp.oracles._questions.arrays import array
+from smoothsp._kernels.vectors.whole_arrays import add_rows, scale_rows
+from smoothsp.oracles._chain.addresses import VECTORS
 
 # Into how many ranges the gradient is cut, for threads.
 PIECES = 16
@@ -19,29 +19,30 @@ Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
 Kept = tuple[Tensor, Tensor, tuple[Any, ...], tuple[int, int, int, int]]
 
 
-def marginals_in(kept: Kept) -> tuple[Tensor, ...]:
+def marginals_in(kept: Kept) -> Gradients:
     """Nodes, edges, heads and tails, the last three views of one tensor."""
     nodes, others, (B, _, S, _), _ = kept
     edges, heads, tails = torch.split(others, [B * S * S, B * S, B * S])
     return nodes, edges.view(B, S, S), heads.view(B, S), tails.view(B, S)
 
 
-def vjp(weights: Tensor, parts: tuple[Tensor, ...]) -> Gradients:
+def vjp(weights: Tensor, parts: Sequence[Tensor]) -> list[Tensor | None]:
     """Weights ``[B]`` times the parts of their rows, for transitions of each step.
 
-    In one compiled pass and without a derivative; parts are contiguous.
+    Nodes and edges, contiguous, become gradients themselves.
     """
-    nodes, edges, heads, _ = parts
-    weights = weights.to(nodes.dtype).resolve_neg()
+    nodes, edges, heads, tails = parts
+    weights = weights.to(nodes.dtype)
+    given = weights.data_ptr(), weights.stride(0)
+    for x in (nodes, edges):
+        size = x.numel() // max(len(x), 1)
+        at = x.data_ptr(), VECTORS[x.dtype]
+        run_rows(scale_rows, len(x), x.numel() // 2, size, *given, *at)
     ends = nodes.new_empty(2, heads.shape[1])
-    out = torch.empty_like(nodes), torch.empty_like(edges), ends[0], ends[1]
-    arrays = tuple(array(x) for x in parts)
-    first, moves, start, end = (x.numpy() for x in out)
-    flat = first, moves.reshape(-1), start, end
-    work = (nodes.numel() + edges.numel()) // 2
-    given = PIECES, array(weights), arrays, False, flat
-    run_rows(vjp_cpu.vjp, PIECES, work, *given)
-    return out
+    for x, total in ((heads, ends[0]), (tails, ends[1])):
+        places = x.data_ptr(), total.data_ptr(), VECTORS[x.dtype]
+        add_rows(len(x), len(total), *given, *places)
+    return [nodes, edges, ends[0], ends[1]]
 
 
 def vjp_in_place(

@@ -83,10 +83,9 @@ class Engine:
         """``sums``, of which ``weigh`` takes the last answer and may overwrite it."""
         return self.sums(wanted, dtype, two)
 
-    def marginals_of(self, kept: Any) -> list[Tensor] | None:
-        """The marginals in the last answer of ``log_partition``; None if it is gone."""
-        found: list[Tensor] | None = kept
-        return found
+    def marginals_of(self, kept: Any, wanted: Sequence[bool]) -> list[Tensor] | None:
+        """All marginals in the last answer of ``log_partition``, None if not there."""
+        return kept if all(wanted) else None
 
     def weigh(
         self, weights: Tensor, marginals: Any, wanted: Sequence[bool]

@@ -136,7 +136,7 @@ class LogPartition(Question):
         engine = self.engine.of(tensors)
         if again:
             sums = Sums(engine)
-            sums.known = engine.marginals_of(known) if all(some) else None
+            sums.known = engine.marginals_of(known, some)
             found = sums.ask()[1:]
         else:
             found = tuple(engine.sums(some, self.dtype)[2])

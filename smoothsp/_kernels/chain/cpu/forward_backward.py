@@ -79,7 +79,7 @@ from smoothsp._kernels.vectors.subnormals import flush, restore
 # numbers; exponents and mantissas of the product of 1 / c; the reach.
 TAKEN, EXPONENT, MANTISSA, REACH, FOUND = 0, 3, 4, 5, 6
 # The relative error of a dtype, over its least normal number.
-_RANGE_32, RANGE_64 = (
+RANGE_32, RANGE_64 = (
     float(x.eps) / float(x.tiny) for x in map(np.finfo, (np.float32, np.float64))
 )
 
@@ -114,7 +114,7 @@ def sums_in_range(chain, zeros, log_z, marginals, in_lanes, over_states):
     B, T, S = chain.emissions.shape
     control = flush()
     order = longest_first(chain.lengths, T)
-    ceiling = (_RANGE_32 if zeros.itemsize == 4 else RANGE_64) / (max(T, 1) * S * S)
+    ceiling = (RANGE_32 if zeros.itemsize == 4 else RANGE_64) / (max(T, 1) * S * S)
     pending = arrays.empty(B, np.bool_)
     for b in range(B):
         pending[b] = True
