@@ -182,6 +182,51 @@ _OF_KERNELS = {
         "total = fma(p, splat_at(past, i), total)",
         "total = zero",
     ),
+    "entropy without transitions": (
+        "chain/cpu/entropy",
+        "z = _less(z, chain.transitions, edges, 0, b * S * S, S * S, zeros)",
+        "z = z",
+    ),
+    "walk back to the first state": (
+        "chain/cpu/samples",
+        "states[x * K + k] * height, 1",
+        "0, 1",
+    ),
+    "walk back along another row": (
+        "chain/cpu/samples",
+        "o = n * P + x * stride",
+        "o = n * P",
+    ),
+    "covariance without start": (
+        "chain/cpu/covariance",
+        "store(moved.nodes, j, load(moved.nodes, j) + load(moved.heads, j))",
+        "store(moved.nodes, j, load(moved.nodes, j))",
+    ),
+    "covariance without moves": (
+        "chain/cpu/covariance",
+        "total = fma(load(moved.edges, e), load(second, e), total)",
+        "total = fma(zero, zero, total)",
+    ),
+    "covariance without the past": (
+        "chain/cpu/covariance",
+        "where_below(zero, p, s * (past / p), zero)",
+        "zero",
+    ),
+    "edges of another step": (
+        "chain/cpu/steps",
+        "share, m = share * before, (n - 1) * _room(S * S, V)",
+        "share, m = share * before, 0",
+    ),
+    "steps without end": (
+        "chain/cpu/steps",
+        "z = fma(load(alphas, (N - 1) * P + j), tail, z)",
+        "z = fma(load(alphas, (N - 1) * P + j), splat(unit), z)",
+    ),
+    "steps without the mask": (
+        "chain/cpu/steps",
+        "e = (b * T + chain.steps[b, n]) * S",
+        "e = (b * T + n) * S",
+    ),
     "mixture that costs nothing": (
         "searches/chain_mixtures",
         "to[e] = given[e] - strength * shares[g, e]",
@@ -247,6 +292,15 @@ def check_laws() -> None:
     for case in cases():
         ours, truth = case.leaves(), case.leaves()
         built = Chain(*ours.potentials().values(), mask=case.mask)
+        moves = built.transitions.detach()
+        if moves.dim() == 2:
+            # by the kernel to which transitions of each step go
+            edges = moves.expand(len(case.mask), case.mask.shape[1] - 1, *moves.shape)
+            ends = built.start, built.end
+            apart = Chain(built.emissions, edges, *ends, mask=case.mask)
+            first = built.sample(5, torch.Generator().manual_seed(0))
+            second = apart.sample(5, torch.Generator().manual_seed(0))
+            assert torch.equal(first, second)
         value, y = built.decode()
         values, ys, valid = built.decode_topk(4)
         total = built.log_partition() + 2 * value + 3 * built.entropy()

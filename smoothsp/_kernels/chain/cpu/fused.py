@@ -232,7 +232,7 @@ def vjp(first, last, pieces, sizes, weights, stride, marginals, gradients):
         _wanted(start, S, zeros),
         _wanted(end, S, zeros),
     )
-    vjp_of_parts(first, last, pieces, row_weights, parts, True, out)
+    vjp_of_parts(first, last, pieces, row_weights, parts, out)
 
 
 @subroutine

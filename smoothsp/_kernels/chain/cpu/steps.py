@@ -179,10 +179,16 @@ def _forward(b, chain, kept):
         kept.inverses[n] = inverse
         if n < N - 1:
             if not LEAST < product * np.float64(scale) < MOST:
-                total, rest = exact_sums.add(total, rest, math.log(product))
+                total, rest = exact_sums.add(total, rest, _log(product))
                 product = 1.0
             product *= np.float64(scale)
-    return exact_sums.add(total, rest, math.log(product))
+    return exact_sums.add(total, rest, _log(product))
+
+
+@subroutine(forceinline=True)
+def _log(x):
+    """Logarithm of a sum; NaN for one that is lost, whose row is out of range."""
+    return math.log(x) if x > 0 else np.nan
 
 
 @subroutine
@@ -278,4 +284,4 @@ def _backward(b, chain, kept, nodes, edges):
                         store_some(edges, e + at, S - j, x * a)
                 put(now, i, sum_of(total))
             inverse = before
-    return reach, math.log(np.float64(last))
+    return reach, _log(np.float64(last))

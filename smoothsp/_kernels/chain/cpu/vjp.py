@@ -3,25 +3,24 @@
 With g the weight of a row, and parts the gradient of its number, marginals for example:
 
     emissions(b, t, s)  = g_b nodes(b, t, s)
-    transitions(i, j)   = sum_b g_b edges(b, i, j); not shared, g_b edges(b, t, i, j)
+    transitions(i, j)   = sum_b g_b edges(b, i, j)
     start(s), end(s)    = sum_b g_b heads(b, s), sum_b g_b tails(b, s)
 
 Outputs are cut into ``pieces``; a call fills pieces ``first`` to ``last``. A piece has
-its own rows of the emissions and its own cells of shared transitions, so no two pieces
+its own rows of the emissions and its own cells of the transitions, so no two pieces
 write to one number. Each sum over rows runs in one piece, in float64 and in the order
 of the rows: its bits do not depend on the number of pieces.
 """
 
 import numpy as np
 
-from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import copy
 
 
-@kernel
-def vjp(first, last, pieces, weights, parts, shared, out):
+@subroutine
+def vjp(first, last, pieces, weights, parts, out):
     """Fill the gradients of the potentials with ``weights[B]`` times the parts.
 
     ``parts`` are in the shapes of the marginals, outputs in those of the potentials;
@@ -33,13 +32,11 @@ def vjp(first, last, pieces, weights, parts, shared, out):
     rows = B * first // pieces, B * last // pieces
     weigh_rows(rows, weights, nodes.reshape(-1), emissions.reshape(-1))
     edges = edges.reshape(-1)
-    if shared and len(transitions) > 0:
+    if len(transitions) > 0:
         part = S * S * first // pieces, S * S * last // pieces
         total = arrays.zeros(part[1] - part[0])
         add_rows(part[0], S * S, weights, edges, total)
         copy(total, transitions[part[0] : part[1]])
-    elif not shared:
-        weigh_rows(rows, weights, edges, transitions)
     if first == 0:
         _weigh_ends(weights, heads, start)
         _weigh_ends(weights, tails, end)
