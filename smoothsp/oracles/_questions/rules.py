@@ -198,11 +198,12 @@ class Sums(Question):
                 torch.zeros_like(x) if v is None else v
                 for v, x in zip(moves, chances, strict=True)
             ]
-            second = over_rows(covariance(engine, along), engine.own)
+            pairs = zip(covariance(engine, along), some, strict=True)
+            second = over_rows([x if want else None for x, want in pairs], engine.own)
         if first is None or second is None:
             return first or second or [None] * len(chances), ()
-        pairs = zip(first, second, strict=True)
-        return [None if a is None or b is None else a + b for a, b in pairs], ()
+        both = zip(first, second, strict=True)
+        return [None if a is None or b is None else a + b for a, b in both], ()
 
     def tangent(self, ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, ...]:
         engine, chances = self._saved(ctx)

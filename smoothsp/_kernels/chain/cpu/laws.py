@@ -20,8 +20,8 @@ part of its sum, and is computed from those logarithms, in log space. So rows of
 range are right, and ordinary ones cost no exponential for a move. Vectors go over the
 states j. Rows of scratch are P numbers long: S, up to whole vectors.
 
-The pass stands beside ``chain.cpu.forward_backward`` and ``chain.cpu.steps`` for rows of
-any range, and for questions about ``P_n(i | j)``.
+The pass stands beside ``chain.cpu.forward_backward`` and ``chain.cpu.steps`` for rows
+of any range, and for questions about ``P_n(i | j)``.
 """
 
 import math
