@@ -13,6 +13,7 @@ from smoothsp._kernels.vectors.lanes import lanes_pay
 from smoothsp.oracles._chain.addresses import (
     Way,
     in_pieces,
+    way_of_one_call,
 )
 from smoothsp.oracles._chain.buffers import EMPTY, ChainBuffers
 from smoothsp.oracles._chain.vjp import Kept, marginals_in
@@ -77,7 +78,11 @@ def _fill(
     chain: ChainBuffers, wide: bool, value: int, pairs: int, places: tuple[int, ...]
 ) -> int:
     """Fill the outputs at these addresses; how many rows are not safe in the dtype."""
-    (_, T, S), item = chain.sizes, chain.addresses[-1].itemsize
+    where, (B, T, S) = chain.addresses, chain.sizes
+    item = where[-1].itemsize
+    if way := way_of_one_call(B, T, S, item):
+        pending: int = fused.sums(where, *way, wide, value, pairs, places)
+        return pending
     one, two = 8 if wide else item, 16 if pairs else 0
     sizes = [item * x for x in (T * S, S * S, S, S)]
 
@@ -87,7 +92,7 @@ def _fill(
         far: int = fused.sums(where, *way, wide, *at, out)
         return far
 
-    return in_pieces(chain.addresses, ask)
+    return in_pieces(where, ask)
 
 
 def _fill_steps(chain: ChainBuffers, out: Sums, parts: Tensor | None) -> None:

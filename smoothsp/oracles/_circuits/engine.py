@@ -53,9 +53,10 @@ class CircuitEngine(Engine):
         self, weights: Tensor, marginals: Any, wanted: Sequence[bool]
     ) -> list[Tensor | None]:
         pairs = list(zip(marginals, wanted, strict=True))
-        if not all(x.is_cpu and x.is_contiguous() for x, want in pairs if want):
-            # loops of a device answer with views of one array
-            return weighed(weights, marginals, self.own, wanted)
+        for x, want in pairs:
+            if want and not (x.is_cpu and x.is_contiguous()):
+                # loops of a device answer with views of one array
+                return weighed(weights, marginals, self.own, wanted)
         found: list[Tensor | None] = []
         for i, (x, want) in enumerate(pairs):
             if not want:
