@@ -9,7 +9,6 @@ from torch import Tensor
 
 from smoothsp._kernels.chain.cpu import covariance, entropy, fused, laws, steps
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp._kernels.vectors.lanes import lanes_pay
 from smoothsp.oracles._chain.addresses import (
     Way,
     in_pieces,
@@ -149,7 +148,7 @@ def covariance_of(chain: ChainBuffers, *v: Tensor) -> tuple[Tensor, ...]:
 
     The Hessian of the log-partition times v. Shapes as the marginals of ``sums_of``.
     """
-    wide, (B, _, S) = chain.in_float64, chain.sizes
+    wide, (B, T, S) = chain.in_float64, chain.sizes
     along = [x.double().contiguous() for x in v]
     found = [torch.empty_like(x) for x in along]
     places = [(x.data_ptr(), x.stride(0) * 8) for x in (*along, *found)]
@@ -161,8 +160,9 @@ def covariance_of(chain: ChainBuffers, *v: Tensor) -> tuple[Tensor, ...]:
         far: int = covariance.covariance(where, here[:4], here[4:], at + b)
         return far
 
-    few = chain.shared and lanes_pay(B, S, len(wide.addresses[-1]))
-    if not few or in_pieces(wide.addresses, ask, 3):
+    # measured: where lanes are full, or what they need fits the cache
+    pays = chain.shared and (len(wide.addresses[-1]) <= B or T * S <= 2000)
+    if not pays or in_pieces(wide.addresses, ask, 3):
         rows = pending.nonzero()[0]
         weights, out = _by_steps(along, chain.shared), _by_steps(found, chain.shared)
         arrays = (rows, wide.arrays, weights, out)
