@@ -87,23 +87,6 @@ def structural_hinge(
     return hinge(structure, y, smoothing, cost, cost_scale)[0]
 
 
-def structural_hinge_l2(
-    structure: TopKStructure,
-    y: Tensor,
-    smoothing: L2,
-    *,
-    cost: Cost = "hamming",
-    cost_scale: float = 1.0,
-) -> tuple[Float[Tensor, " batch"], Bool[Tensor, " batch"]]:
-    """Structural hinge smoothed over the k best outputs, and which rows are exact.
-
-    A row is exact if value and gradient equal those of smoothing over all outputs.
-    Arguments as for ``structural_hinge``.
-    """
-    loss, found = hinge(structure, y, smoothing, cost, cost_scale)
-    return loss, cast(Tensor, found)
-
-
 def hinge(
     structure: Structure,
     y: Tensor,
@@ -162,8 +145,8 @@ def _hinge_in_one(
         if scaled is None:
             return None
         low, (high, used) = scaled
-        given = structure, low, high, used, mu, weight, again, sign
-        loss, highest = one_node.likelihood(*given)
+        arguments = structure, low, high, used, mu, weight, again, sign > 0
+        loss, highest = one_node.negative_log_likelihood(*arguments)
         _require_no_less(high, highest, sign)
         return loss, None
     check_smoothing(smoothing)
@@ -173,8 +156,8 @@ def _hinge_in_one(
         require_topk(structure)
     with torch.no_grad():
         charged, used = _charged(wide, y, cost, cost_scale)
-    own = structure, wide, charged, used, smoothing, sign, weight, again
-    loss, rows, highest = one_node.hinge(*own)
+    given = structure, wide, charged, used, smoothing, sign > 0, weight, again
+    loss, rows, highest = one_node.hinge(*given)
     _require_no_less(charged, highest, sign)
     return loss, None if smoothing is None else rows
 
@@ -215,10 +198,10 @@ def perceptron(structure: Structure, y: Tensor) -> Float[Tensor, " batch"]:
 
 def crf_nll(structure: SumStructure, y: Tensor) -> Float[Tensor, " batch"]:
     """Negative log-likelihood, ``log sum exp s(y') - s(y)``."""
-    return likelihood(structure, y)
+    return crf_loss(structure, y)
 
 
-def likelihood(
+def crf_loss(
     structure: SumStructure, y: Tensor, weight: Tensor | float | None = None
 ) -> Tensor:
     """Losses ``[B]`` of ``crf_nll``, or their weighted sum."""
@@ -247,7 +230,7 @@ def likelihood(
                 weight,
                 by_questions,
             )
-            return one_node.likelihood(*given)[0]
+            return one_node.negative_log_likelihood(*given)[0]
     return by_questions()
 
 
@@ -524,7 +507,7 @@ def _require_above(structure: Structure, best: Exact, gold: Exact, sign: int) ->
 def _require_no_less(
     structure: Structure, both: tuple[Tensor, Tensor], sign: int
 ) -> None:
-    """As ``_require_above``, of highest scores and those of true outputs."""
+    """Require it of highest scores and those of true outputs ``[B]``."""
     kind = type(structure)
     if not sign or kind.__module__.startswith("smoothsp."):
         return

@@ -24,9 +24,13 @@ from smoothsp.oracles import Chain
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.exact import in_dtype
 from smoothsp.oracles._questions.known import Known
-from smoothsp.oracles._questions.leads import Lead, hinges, likelihoods
 from smoothsp.oracles._questions.parts import is_coarse
 from smoothsp.oracles._questions.question import wants_gradient
+from smoothsp.oracles._questions.row_losses import (
+    RowLosses,
+    hinges,
+    negative_log_likelihoods,
+)
 from smoothsp.oracles._questions.tracing import is_dense_cpu, is_eager
 
 # The least smoothing that leaves scores over it far below the largest score.
@@ -77,7 +81,7 @@ def of_chain(
         if smoothing.k == "exact":
             return None
         k = smoothing.k
-        checks.count("k", k + 1, y.numel())
+        checks.count("k", k + 1, structure.emissions.shape[:2].numel())
     elif is_coarse(structure):
         return None
     return structure._smoothed_violation(y, weight, cost_scale, mu, k, again)
@@ -89,7 +93,7 @@ def hinge(
     charged: Any,
     used: Tensor,
     smoothing: L2 | None,
-    sign: int,
+    never_negative: bool,
     weight: Tensor | float | None,
     again: Callable[[], Tensor],
 ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
@@ -105,8 +109,8 @@ def hinge(
         The structure, in float64 where that is needed, and this with costs.
     used
         What the gold outputs use, as ``_gold`` has it.
-    sign
-        1 if no loss is below 0 by its formula.
+    never_negative
+        Whether no loss is below 0 by its formula.
     weight
         Of the rows; None for all losses.
     again
@@ -114,13 +118,13 @@ def hinge(
     """
     engine = wide._chooser
     k, mu = (0, 0.0) if smoothing is None else (int(smoothing.k), smoothing.mu)
-    given = charged._chooser, engine, used, mu, k, sign > 0
-    lead = hinges(*given, 1.0 if weight is None else weight)
-    found = _known(structure, wide, lead, weight, again)
-    return found, lead.exact, lead.highest
+    given = charged._chooser, engine, used, mu, k, never_negative
+    losses = hinges(*given, 1.0 if weight is None else weight)
+    found = _known(structure, wide, losses, weight, again)
+    return found, losses.exact, losses.highest
 
 
-def likelihood(
+def negative_log_likelihood(
     structure: Any,
     low: Any,
     high: Any,
@@ -128,7 +132,7 @@ def likelihood(
     mu: float,
     weight: Tensor | float | None,
     again: Callable[[], Tensor],
-    sign: int = 1,
+    never_negative: bool = True,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """``mu (log_partition of high - score of y in low)`` ``[B]``, or its weighted sum.
 
@@ -140,10 +144,12 @@ def likelihood(
     if _computes_leaves(low):
         some = [any(some)] * len(engine.potentials)
     factor = mu if weight is None else weight * mu
-    lead = likelihoods(engine, low._chooser, used, some, sign > 0, factor)
+    losses = negative_log_likelihoods(
+        engine, low._chooser, used, some, never_negative, factor
+    )
     if mu != 1:
-        lead.value.mul_(mu)
-    return _known(structure, low, lead, weight, again), lead.highest
+        losses.value.mul_(mu)
+    return _known(structure, low, losses, weight, again), losses.highest
 
 
 def summing(structure: Any) -> Any:
@@ -154,19 +160,19 @@ def summing(structure: Any) -> Any:
 def _known(
     structure: Any,
     wide: Any,
-    lead: Lead,
+    losses: RowLosses,
     weight: Tensor | float | None,
     again: Callable[[], Tensor],
 ) -> Tensor:
-    """The values of a lead, or their sum; gradients reach the structure."""
+    """The values of losses, or their sum; gradients reach the structure."""
 
     def slopes(grad: Tensor, wanted: Sequence[bool]) -> Sequence[Tensor | None]:
         factors = grad if weight is None else grad.item() * weight
         return _to_potentials(
-            structure, wide, wanted, lambda some: lead.derivative(factors, some)
+            structure, wide, wanted, lambda some: losses.derivative(factors, some)
         )
 
-    value = lead.value if weight is None else lead.total
+    value = losses.value if weight is None else losses.total
     value = in_dtype(value, structure._main.dtype)
     return Known(value, slopes, again).of(tuple(structure._by_name().values()))
 

@@ -239,7 +239,8 @@ class KnapsackEngine(Engine):
         return self.weights, rooms, lengths
 
     def _work(self, rows: int) -> int:
-        return rows * len(self.weights) * (1 + int(self.row_attributes[0].max()))
+        most = int(self.row_attributes[0].max()) if rows else 0
+        return rows * len(self.weights) * (1 + most)
 
 
 def _tables(scores: Tensor) -> Floats:

@@ -7,9 +7,9 @@ from torch import Tensor
 from smoothsp.oracles._questions import checks, exact, numbers
 from smoothsp.oracles._questions.distribution import Distribution
 from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.leads import charged
 from smoothsp.oracles._questions.log_sums import entropies, log_sum
 from smoothsp.oracles._questions.read_only import put
+from smoothsp.oracles._questions.row_losses import charged
 from smoothsp.oracles._questions.tracing import is_eager
 from smoothsp.oracles._searches.candidate_engine import CandidateEngine
 

@@ -54,12 +54,12 @@ FAULTS = {
         "store(U, p + j, load(costs, c + j) + load(E, p + j))",
     ),
     "best of few from all": (
-        KERNELS + "smoothed_max",
+        "_kernels/vectors/smoothed_hinge",
         "while k < count and total - k * z[k] < mu:",
         "while k < count:",
     ),
     "strength forgotten": (
-        KERNELS + "smoothed_max",
+        "_kernels/vectors/smoothed_hinge",
         "return h + mu / 2 * (1 - squares)",
         "return h + (1 - squares) / 2",
     ),

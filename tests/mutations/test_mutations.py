@@ -11,6 +11,7 @@ PROGRAMS = (
     "circuits",  # topologies and the engine
     "circuits_on_device",  # kernels for GPUs
     "hinge",  # the binary dual
+    "losses",  # losses that are one node
     "linear",  # loops of linear chains, and the path
     "accelerated",  # projections and accelerated methods
     "planes",  # solvers of the whole set, and their problems

@@ -22,7 +22,7 @@ def best(first, last, address, shape, like, bounds, places):
     scores, values = at(address, shape, like), at(places[1], (B,), like)
     labels, used = at(places[0], shape, np.int64), at(places[2], shape, np.int32)
     exact = at(places[3], (B, 2), np.float64)
-    room = arrays.empty(N, like)
+    room = arrays.empty(N, like.dtype)
     for b in range(first, last):
         low, high, m = bounds[b]
         row = scores[b]

@@ -165,6 +165,8 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
     def entries(self, used: Tensor) -> Tensor:
         steps, lengths = self.row_attributes
         _, T, S = self.potentials[0].shape
+        if not T:
+            return used.new_empty((*used.shape[:2], 0))
         labels = used.gather(2, steps[:, None].expand(used.shape))
         at = torch.arange(T, device=used.device)
         real = (at < lengths[:, None])[:, None] & (labels >= 0)

@@ -379,8 +379,14 @@ class CircuitStructure(Distribution):
             )
         labels, query = self.labels_of(outputs), self._query
         whole = type(self).leaves_used is CircuitStructure.leaves_used
-        if is_eager_tensor(labels) and labels.dtype == torch.int64:
-            given = labels, reads(query), query, whole, main, scale
+        expected = *outputs.shape[:2], query.topology.labels
+        if labels.shape != expected:
+            raise ValueError(
+                f"labels_of: expected (batch, k, N) = {expected}, as many labels as the"
+                f" circuit of {type(self).__name__} has, got {tuple(labels.shape)}"
+            )
+        if is_eager_tensor(labels):
+            given = labels.long(), reads(query), query, whole, main, scale
             proof = compiled.prove(*given)
             if whole:
                 return proof
@@ -426,9 +432,10 @@ class CircuitStructure(Distribution):
 
     def _charge(self, y: Tensor, main: Tensor, scale: float) -> tuple[Tensor, Tensor]:
         """``main`` with ``scale`` times the Hamming cost of y, and what y uses."""
+        if isinstance(y, Tensor):
+            self._require_one(y, main)
         proof = self._several(y, main.detach(), scale)
         self._require_exist(y, proof)
-        self._require_one(y, proof.labels)
         return cast(Tensor, proof.charged), proof.used
 
     def _charged_for(self: Self, y: Tensor, scale: float) -> tuple[Self, Tensor] | None:

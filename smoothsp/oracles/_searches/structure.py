@@ -12,9 +12,9 @@ from torch import Tensor
 from smoothsp.oracles._questions import checks, exact, rules
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.leads import charged
 from smoothsp.oracles._questions.question import wants_gradient
 from smoothsp.oracles._questions.read_only import put
+from smoothsp.oracles._questions.row_losses import charged
 from smoothsp.oracles._questions.structure import Structure
 from smoothsp.oracles._questions.tracing import (
     is_eager,

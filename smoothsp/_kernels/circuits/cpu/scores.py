@@ -82,12 +82,12 @@ def _add(weight, used, b, B, table, like):
 
 
 @kernel
-def lead(scores, like, sizes, places, smoothing, weight, out):
-    """Fill value[B] with how far ``tops`` are ahead of the scores of outputs y.
+def row_losses(scores, like, sizes, places, smoothing, weight, out):
+    """Fill value[B] with how far ``maxima`` are above the scores of outputs y.
 
     ``smoothing`` are mu, K and ``never_negative`` of ``smoothed_hinge``, which fills
     u[B, M + 1] and exact[B]. ``total[1]`` is the sum of the values, each times the
-    ``weight`` and weights[B]. ``first`` and ``own[B]`` are the first of tops and the
+    ``weight`` and weights[B]. ``first`` and ``own[B]`` are the first of maxima and the
     score.
 
     Parameters
@@ -95,9 +95,9 @@ def lead(scores, like, sizes, places, smoothing, weight, out):
     scores
         A table of potentials of the float type of ``like``.
     sizes
-        B, M and U: of rows, of tops, and of leaves that y uses.
+        B, M and U: of rows, of maxima, and of leaves that y uses.
     places
-        Addresses of tops[B, M, 2], two numbers each, -inf for none, of the leaves
+        Addresses of maxima[B, M, 2], two numbers each, -inf for none, of the leaves
         [B, U] of y, and of weights, 0 for ones.
     out
         Addresses of value and total, of the type of ``like``, u, exact, first and own.
@@ -129,13 +129,13 @@ def lead(scores, like, sizes, places, smoothing, weight, out):
 
 
 @kernel
-def lead_gradient(table, like, kind, sizes, places, weight):
+def row_losses_gradient(table, like, kind, sizes, places, weight):
     """Add ``sum_k u_k phi(y_k) - phi(y)`` of weighted rows to the targets of a table.
 
-    ``sizes`` are B, M, U, N and W; ``places`` the addresses of u[B, W], as ``lead``
-    fills it, of the leaves [B, M, U] of the outputs y_k, integers as in ``kind``, of
-    those of y, [B, N] of int64, and of weights[B], 0 for ones. Targets are of the float
-    type of ``like``, those of all rows of float64.
+    ``sizes`` are B, M, U, N and W; ``places`` the addresses of u[B, W], filled by
+    ``row_losses``, of the leaves [B, M, U] of the outputs y_k, integers as in ``kind``,
+    of those of y, [B, N] of int64, and of weights[B], 0 for ones. Targets are of the
+    float type of ``like``, those of all rows of float64.
     """
     table = potentials_at(table)
     B, M, U, N, W = sizes

@@ -1,12 +1,12 @@
-"""How far a maximum, or a log-partition, is ahead of given outputs, without a graph.
+"""Hinges and negative log-likelihoods of rows, and their derivatives, without a graph.
 
-    hinge       max_u <u, s> - mu / 2 (|u|^2 - 1) - s(y), with s the k best scores
-    likelihood  log Z - s(y)
+    hinge  max_u <u, s> - mu / 2 (|u|^2 - 1) - s(y), with s the k best scores
+    nll    log Z - s(y)
 
 Derivatives, with phi(y) the parts that y uses:
 
-    hinge       sum_k u_k phi(y_k) - phi(y)
-    likelihood  P(part) - phi(y)
+    hinge  sum_k u_k phi(y_k) - phi(y)
+    nll    P(part) - phi(y)
 """
 
 from collections.abc import Sequence
@@ -31,8 +31,8 @@ _NEW = {
 }
 
 
-class Lead:
-    """Leads of a batch over outputs y.
+class RowLosses:
+    """Losses of the rows of a batch, of which y are the true outputs.
 
     Parameters
     ----------
@@ -40,11 +40,11 @@ class Lead:
         Of the potentials that score y.
     used
         Entries ``[B, 1, U]`` of the potentials that y uses.
-    tops
-        What is ahead of y, in two numbers each: the best scores ``[B, M, 2]``, or
-        without k the best or the log-partition ``[B, 2]``.
+    maxima
+        The best scores in two numbers each ``[B, M, 2]``, or
+        without k the best one or the log-partition ``[B, 2]``.
     never_negative
-        Whether no lead is below 0 by its formula.
+        Whether no loss is below 0 by its formula.
     weight
         Of the rows in the total: a number, or ``[B]``.
     mu, k
@@ -57,10 +57,10 @@ class Lead:
     exact
         ``[B]``: whether smoothing over the k best equals that over all.
     highest
-        ``[B]`` each: the first of ``tops``, and the score of y.
+        ``[B]`` each: the first of ``maxima``, and the score of y.
     """
 
-    # What is ahead: leaves ``[B, M, U]`` or ``[B, U]`` of the best outputs, or
+    # What a maximum is of: leaves ``[B, M, U]`` or ``[B, U]`` of the best outputs, or
     # marginals of an engine.
     best: Tensor | None = None
     summed: tuple[Engine, Any] | None = None
@@ -69,13 +69,13 @@ class Lead:
         self,
         engine: Engine,
         used: Tensor,
-        tops: Tensor,
+        maxima: Tensor,
         never_negative: bool,
         weight: Tensor | float,
         mu: float = 0.0,
         k: int = 0,
     ) -> None:
-        B, M = len(used), tops.shape[-2] if k else 1
+        B, M = len(used), maxima.shape[-2] if k else 1
         self.engine, self.y = engine, used.contiguous()
         dtype = engine.potentials[0].dtype
         new, wide = _NEW[dtype], _NEW[torch.float64]
@@ -83,9 +83,9 @@ class Lead:
         self.exact, self.highest = _NEW[torch.bool](B), (wide(B), wide(B))
         number, weights = _weights(weight)
         table = Table(engine.potentials[: engine.own], engine.potentials[engine.own :])
-        places = tops.contiguous(), self.y, weights
+        places = maxima.contiguous(), self.y, weights
         out = self.value, self.total, self.u, self.exact, *self.highest
-        scores.lead(
+        scores.row_losses(
             table.at,
             _LIKE[dtype],
             (B, M, self.y.shape[2]),
@@ -98,7 +98,7 @@ class Lead:
     def derivative(
         self, weight: Tensor | float, wanted: Sequence[bool]
     ) -> list[Tensor | None]:
-        """That of the leads, each times its weight, by the potentials of the engine.
+        """Derivative of the weighted losses by the potentials of the engine.
 
         Called once: the memory of marginals is used again.
         """
@@ -128,7 +128,7 @@ class Lead:
         places = self.u, best, y, weights
         M = best.shape[1] if best.dim() == 3 else 1
         sizes = len(best), M, best.shape[-1], y.shape[2], self.u.shape[1]
-        scores.lead_gradient(table.at, *like, sizes, _places(places), number)
+        scores.row_losses_gradient(table.at, *like, sizes, _places(places), number)
         return [
             x if x is None or x is mean else x.to(dtype) if mean is None else x + mean
             for x, mean in zip(targets, means, strict=True)
@@ -143,37 +143,40 @@ def hinges(
     k: int,
     never_negative: bool,
     weight: Tensor | float,
-) -> Lead:
-    """The lead of the best outputs of ``charged``, which has costs, smoothed or not."""
+) -> RowLosses:
+    """Hinges of the best outputs of ``charged``, which has costs, smoothed or not."""
     best = charged.best(k + 1 if k else None, charged.potentials[0].dtype, True)
     if best.used is not None:
         chosen = best.used
     else:
         labels = best.labels if k else best.labels.unsqueeze(1)
         chosen = charged.entries(labels)
-    tops = best.two_numbers
-    if tops is None:
-        tops = charged.scores_of_best(labels, best)
-    lead = Lead(engine, used, tops, never_negative, weight, mu, k)
-    lead.best = chosen.contiguous()
-    return lead
+    maxima = best.two_numbers
+    if maxima is None:
+        maxima = charged.scores_of_best(labels, best)
+    losses = RowLosses(engine, used, maxima, never_negative, weight, mu, k)
+    losses.best = chosen.contiguous()
+    return losses
 
 
-def likelihoods(
+def negative_log_likelihoods(
     summing: Engine,
     engine: Engine,
     used: Tensor,
     wanted: Sequence[bool],
     never_negative: bool,
     weight: Tensor | float,
-) -> Lead:
-    """The lead of the log-partition of ``summing``, with marginals where wanted."""
+) -> RowLosses:
+    """Negative log-likelihoods, of which ``summing`` answers the log-partition.
+
+    And marginals, if a derivative is wanted.
+    """
     dtype = summing.potentials[0].dtype
-    total, tops, marginals = summing.log_partition(wanted, dtype, True)
-    tops = as_two(total) if tops is None else tops
-    lead = Lead(engine, used, tops, never_negative, weight)
-    lead.summed = summing, marginals
-    return lead
+    total, maxima, marginals = summing.log_partition(wanted, dtype, True)
+    maxima = as_two(total) if maxima is None else maxima
+    losses = RowLosses(engine, used, maxima, never_negative, weight)
+    losses.summed = summing, marginals
+    return losses
 
 
 def charged(main: Tensor, read: Tensor | None, used: Tensor, scale: float) -> Tensor:

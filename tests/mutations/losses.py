@@ -1,0 +1,108 @@
+"""Deliberate faults in losses that are one node, and their laws.
+
+Run as ``python -m tests.mutations.losses FOLDER 1``; see ``tests/mutations/runner.py``.
+"""
+
+import sys
+
+import pytest
+
+from tests.laws.test_one_node import (
+    VALUES,
+    test_values_and_gradients_are_those_of_questions,
+)
+from tests.mutations.runner import report
+
+SCORES, FUSED = "_kernels/circuits/cpu/scores", "_kernels/chain/cpu/fused"
+SMOOTHED = "_kernels/vectors/smoothed_hinge"
+TREES, PAIRS = "_kernels/searches/arborescence", "_kernels/searches/assignment"
+ROWS, NODE = "oracles/_questions/row_losses", "losses/one_node"
+
+# name: (file, line, what stands there instead); the line occurs at least once
+FAULTS = {
+    "none": (SCORES, "", ""),
+    "gold in the derivative twice": (SMOOTHED, "u[M] = -1.0", "u[M] = -2.0"),
+    "one output less": (
+        SMOOTHED,
+        "project(mu, min(count, K), z, u)",
+        "project(mu, min(count, K - 1), z, u)",
+    ),
+    "exact too often": (SMOOTHED, "exact = mu <= reach", "exact = True"),
+    "costs of the labels of y": (
+        SCORES,
+        "if wrong and kept[b, 0, i] != edges.values[1 + leaf]:",
+        "if wrong and kept[b, 0, i] == edges.values[1 + leaf]:",
+    ),
+    "costs of what no row reads": (
+        SCORES,
+        "wrong = i >= 0 and read[row, leaf]",
+        "wrong = i >= 0",
+    ),
+    "costs of used parts": (
+        SCORES,
+        "charged[b, y[b, u]] = main[b, y[b, u]]",
+        "charged[b, y[b, u]] = main[b, y[b, u]] + scale",
+    ),
+    "total without weights": (SCORES, "all_ += factor * loss", "all_ += loss"),
+    "derivative without weights": (
+        SCORES,
+        "own *= at(places[3], (B,), np.float64)[b]",
+        "own *= 1",
+    ),
+    "derivative without y": (SCORES, "_add(-own, y[b], b, B, table, like)", "pass"),
+    "labels of another row": (
+        SCORES,
+        "label = labels[b, k, i] if real[row, i] else -1",
+        "label = labels[0, k, i] if real[row, i] else -1",
+    ),
+    "chain without its cost": (
+        FUSED,
+        "(chain.emissions[b, t, j] + cost) * share",
+        "chain.emissions[b, t, j] * share",
+    ),
+    "chain whose ends keep their size": (
+        FUSED,
+        "start[i], end[i] = chain.start[i] * share, chain.end[i] * share",
+        "start[i], end[i] = chain.start[i], chain.end[i]",
+    ),
+    "chain without the strength": (
+        FUSED,
+        "= mu * _weighted_sum(row_weights, log_p)",
+        "= _weighted_sum(row_weights, log_p)",
+    ),
+    "arcs of the wrong head": (
+        TREES,
+        "min(max(head, 0), n) * (n + 1) + v + 1 if v < m else -1",
+        "min(max(head, 0), n) * (n + 1) + v if v < m else -1",
+    ),
+    "pairs of the wrong column": (
+        PAIRS,
+        "used[r, i] = i * C + j",
+        "used[r, i] = j * C + i",
+    ),
+    "marginals not weighed": (ROWS, "rows = weights", "rows = None"),
+    "strength of the value alone": (
+        NODE,
+        "losses.value.mul_(mu)",
+        "losses.value.mul_(1)",
+    ),
+}
+KINDS = (
+    *("ragged_chain", "choice", "span_tree", "projective", "grammar", "subset"),
+    *("matching", "spanning_tree"),
+)
+
+
+def check_kind(kind: str) -> None:
+    """Compare with differentiable questions."""
+    for values in VALUES:
+        for reduction in ("none", "mean"):
+            with pytest.MonkeyPatch.context() as patch:
+                test_values_and_gradients_are_those_of_questions(
+                    kind, values, reduction, patch
+                )
+
+
+if __name__ == "__main__":
+    laws = {kind: (lambda kind=kind: check_kind(kind)) for kind in KINDS}
+    report(FAULTS, laws, sys.argv[1:])
