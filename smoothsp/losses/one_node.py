@@ -74,6 +74,8 @@ def of_chain(
     """
     if smoothing is None or not isinstance(structure, Chain):
         return None
+    if type(structure).hamming is not Chain.hamming:
+        return None
     mu, k = smoothing.mu, 0
     if not (FINEST < mu < 1 / FINEST and cost_scale < 1 / FINEST):
         return None
@@ -116,7 +118,7 @@ def hinge(
     again
         The same value by differentiable questions.
     """
-    engine = wide._chooser
+    engine, weight = wide._chooser, _in_float64(weight)
     k, mu = (0, 0.0) if smoothing is None else (int(smoothing.k), smoothing.mu)
     given = charged._chooser, engine, used, mu, k, never_negative
     losses = hinges(*given, 1.0 if weight is None else weight)
@@ -140,7 +142,7 @@ def negative_log_likelihood(
     over mu, without and with costs; arguments as those of ``hinge``.
     """
     some = [wants_gradient([x]) for x in structure._by_name().values()]
-    engine = high._engine
+    engine, weight = high._engine, _in_float64(weight)
     if _computes_leaves(low):
         some = [any(some)] * len(engine.potentials)
     factor = mu if weight is None else weight * mu
@@ -150,6 +152,11 @@ def negative_log_likelihood(
     if mu != 1:
         losses.value.mul_(mu)
     return _known(structure, low, losses, weight, again), losses.highest
+
+
+def _in_float64(weight: Tensor | float | None) -> Tensor | float | None:
+    """Weights in which products with strengths and gradients lose no digit."""
+    return weight.double() if isinstance(weight, Tensor) else weight
 
 
 def summing(structure: Any) -> Any:

@@ -124,9 +124,9 @@ def _mean_class_weight(structure: Structure, y: Tensor, class_weight: Tensor) ->
             f"class_weight: expected (state,) = ({counts.shape[1]},), "
             f"got {tuple(class_weight.shape)}"
         )
-    lengths = structure.lengths
+    labels = counts.sum(1, dtype=torch.float64)
     total = counts.double() @ class_weight.double()
-    return torch.where(lengths == 0, 1, total / lengths.clamp(min=1))
+    return torch.where(labels == 0, 1, total / labels.clamp(min=1))
 
 
 def reduce(losses: Tensor, weight: Tensor | float, reduction: Reduction) -> Tensor:

@@ -12,7 +12,7 @@ from smoothsp.losses import (
     StructuredPerceptron,
     one_node,
 )
-from smoothsp.oracles import Chain, Multiclass, SpanTree
+from smoothsp.oracles import Chain, Matching, Multiclass, SpanTree
 from tests.sweeps import thinned
 from tests.truth.circuits.cases import KINDS, SEARCHES, draw
 
@@ -135,3 +135,45 @@ def test_labels_of_another_number_are_refused():
     for ask in (trees.score, trees.hamming):
         with pytest.raises(ValueError, match="labels_of: expected"):
             ask(y)
+
+
+def test_costs_of_a_class_of_chains_are_its_own():
+    class Double(Chain):
+        def hamming(self, y):
+            return 2 * super().hamming(y)
+
+    generator = torch.Generator().manual_seed(0)
+    given = torch.randn(2, 3, 2, generator=generator), torch.zeros(2, 2)
+    y = torch.zeros(2, 3, dtype=torch.int64)
+    for smoothing in (None, L2(1.0, 2), Entropy(1.0)):
+        found = StructuralHinge(smoothing)(Double(*given), y)
+        expected = StructuralHinge(smoothing, cost_scale=2.0)(Chain(*given), y)
+        assert_close(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_weights_of_one_of_any_dtype_change_nothing(dtype):
+    scores = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)).double()
+    scores.requires_grad_()
+    y, loss = torch.tensor([0, 1, 2]), StructuralHinge(Entropy(0.7), reduction="sum")
+    found = loss(Multiclass(scores), y, torch.ones(3, dtype=dtype))
+    plain = loss(Multiclass(scores), y)
+    assert_close(found, plain, rtol=1e-14, atol=0)
+    slopes = (torch.autograd.grad(x, scores)[0] for x in (found, plain))
+    assert_close(*slopes, rtol=1e-14, atol=0)
+
+
+def test_equal_class_weights_change_nothing():
+    trees = SpanTree(torch.zeros(1, 3, 3))
+    for structure in (trees, Matching(torch.zeros(1, 3, 2))):
+        y, loss = structure.decode()[1], StructuralHinge(reduction="none")
+        number = structure.label_counts(y).shape[1]
+        weighed = StructuralHinge(class_weight=torch.ones(number), reduction="none")
+        assert_close(weighed(structure, y), loss(structure, y))
+
+
+def test_lists_are_no_gold_outputs():
+    chain = Chain(torch.zeros(1, 2, 2), torch.zeros(2, 2))
+    for smoothing in (None, L2(1.0, 2), Entropy(1.0)):
+        with pytest.raises(TypeError, match="y: expected"):
+            StructuralHinge(smoothing)(chain, [[0, 1]])
