@@ -80,7 +80,7 @@ PARTS: dict[str, dict[str, tuple[str, ...]]] = {
     "conll_linear": {
         READING: ("linear_tagging.data:load",),
         FEATURES: ("linear_tagging.data:task_of",),
-        TRAINING: ("conll_linear:whole",),
+        TRAINING: ("smoothsp.linear.solvers:SGD.solve",),
         EVALUATION: ("linear_tagging.data:Task.f1",),
     },
     "ocr_words": {
