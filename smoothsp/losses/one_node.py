@@ -22,10 +22,8 @@ from torch import Tensor
 from smoothsp.losses.smoothing import L2, Smoothing
 from smoothsp.oracles import Chain
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.exact import in_dtype
-from smoothsp.oracles._questions.known import Known
 from smoothsp.oracles._questions.parts import is_coarse
-from smoothsp.oracles._questions.question import wants_gradient
+from smoothsp.oracles._questions.question import Known, wants_gradient
 from smoothsp.oracles._questions.row_losses import (
     RowLosses,
     hinges,
@@ -180,7 +178,8 @@ def _known(
         )
 
     value = losses.value if weight is None else losses.total
-    value = in_dtype(value, structure._main.dtype)
+    if value.dtype != structure._main.dtype:
+        value = value.to(structure._main.dtype)
     return Known(value, slopes, again).of(tuple(structure._by_name().values()))
 
 

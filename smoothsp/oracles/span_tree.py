@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.circuits.cpu.spans import labels_of_trees
+from smoothsp._kernels.circuits.cpu.scores import labels_of_trees
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.tracing import is_eager_tensor

@@ -16,7 +16,7 @@ from smoothsp._kernels.threads.ranges import run_all
 from smoothsp.oracles._chain.addresses import piece, rows_of_piece, way_of_sums
 from smoothsp.oracles._chain.buffers import EMPTY, ChainBuffers
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.known import Known
+from smoothsp.oracles._questions.question import Known
 from smoothsp.oracles._questions.tracing import is_dense_cpu, is_eager
 
 Again = Callable[[], Tensor]
@@ -203,7 +203,7 @@ def smoothed_violation(
     mu: float,
     k: int,
 ) -> tuple[Tensor, Tensor] | None:
-    """The same smoothed over the k best, and which rows are exact."""
+    """Sum of violations smoothed over the k best, and which rows are exact."""
     exact = EMPTY[torch.bool].new_empty(len(chain.potentials[0]))
     options = exact, cost, mu, k
     found = total(fused.smoothed_violation, options, chain, y, weight, again)

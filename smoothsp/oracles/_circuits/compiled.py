@@ -29,7 +29,7 @@ from smoothsp._kernels.vectors.exact_sums import LN2
 from smoothsp._kernels.vectors.whole_arrays import add_rows, scale_rows
 from smoothsp.oracles._circuits.query import Leaves, Query
 from smoothsp.oracles._questions import arrays, numbers
-from smoothsp.oracles._questions.tables import Table
+from smoothsp.oracles._questions.arrays import Table
 
 # Steps of the innermost loop that a product of a vector of rows costs, in sums and in
 # maxima; and what a leaf of an output costs to find.
@@ -372,7 +372,7 @@ def prove(
         like, W = EMPTY[main.dtype], main.shape[1:].numel()
         charged = like.new_empty(main.shape)
     arrays = labels, real, leaf_of, kept, used, read, main, charged
-    places = tuple(0 if x is None else x.data_ptr() for x in arrays)
+    places = tuple([0 if x is None else x.data_ptr() for x in arrays])
     sizes = shape[1], shape[2], leaf_of.shape[1], W, real.shape[0]
     rows = query.edges_at, query.rows_at
     whole = whole and kept.numel() > 0

@@ -1,5 +1,7 @@
 """Memory of tensors as arrays, without a change to the tensors."""
 
+from array import array as numbers_of
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -38,3 +40,30 @@ def constant(name: str, integers: Tensor) -> NDArray[Any]:
         integers = wrapped.get_unwrapped(integers)
     with torch._C._DisableFuncTorch():
         return array(integers.cpu())
+
+
+class Table:
+    """Arrays as kernels take them, which it keeps alive, and where answers go.
+
+    ``at`` is where the table lies, and how many arrays it has.
+    """
+
+    def __init__(
+        self,
+        own: Sequence[Tensor],
+        shared: Sequence[Tensor],
+        targets: Sequence[Tensor | None] | None = None,
+    ) -> None:
+        n = len(own)
+        B = max(own[0].shape[0], 1)
+        self.kept, numbers = [], numbers_of("q")
+        for i, x in enumerate((*own, *shared)):
+            if not x.is_contiguous():
+                x = x.contiguous()
+            self.kept.append(x)
+            target = None if targets is None else targets[i]
+            place = 0 if target is None else target.data_ptr()
+            size = x.numel()
+            numbers.extend((x.data_ptr(), size // B if i < n else size, i >= n, place))
+        self._numbers = numbers
+        self.at = numbers.buffer_info()[0], len(self.kept)

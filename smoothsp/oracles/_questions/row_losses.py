@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from smoothsp._kernels.circuits.cpu import scores
+from smoothsp.oracles._questions.arrays import Table
 from smoothsp.oracles._questions.engine import Engine
 from smoothsp.oracles._questions.exact import as_two
-from smoothsp.oracles._questions.tables import Table
 
 # Zeros of a type, as kernels take it, and what new tensors are made by.
 _LIKE = {
@@ -194,7 +194,8 @@ def charged(main: Tensor, read: Tensor | None, used: Tensor, scale: float) -> Te
 
 
 def _places(tensors: Sequence[Tensor | None]) -> tuple[int, ...]:
-    return tuple(0 if x is None else x.data_ptr() for x in tensors)
+    # a generator takes a microsecond
+    return tuple([0 if x is None else x.data_ptr() for x in tensors])
 
 
 def _weights(weight: Tensor | float) -> tuple[float, Tensor | None]:

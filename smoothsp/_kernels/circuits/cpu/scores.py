@@ -1,11 +1,12 @@
-"""Outputs given as the leaves that they use: their scores, and whether they exist.
+"""Outputs given as the leaves that they use: scores, losses, and whether they exist.
 
     exact(b, k)  = sum over leaves l of output (b, k) of score(b, l)
     target(b, l) = sum over outputs (b, k) that use l of weight(b, k)
 
 The second, for shared leaves summed over b, is the vector-Jacobian product of the
-first. Existence is a pass of ``validation.spread`` with a bit for each output, 64 to a
-word. Leaves are indices: reading U of them costs less than a mask over all leaves.
+first. The loss of a row is a maximum, smoothed or not, less the score of its true
+output y. Existence is a pass of ``validation.spread`` with a bit for each output, 64 to
+a word. Leaves are indices: reading U of them costs less than a mask over all leaves.
 """
 
 import numpy as np
@@ -264,3 +265,30 @@ def _first_missing(circuit, roots, used):
             if words[roots[b]] & ~none & bit == 0:
                 return begin + i
     return -1
+
+
+@kernel
+def labels_of_trees(sizes, places):
+    """Fill labels[B, K, n, n] with those of y, all -1 where y is no tree by number.
+
+    A tree over N words has ``2 N - 1`` spans; of so many that make a tree, none is left
+    over. Only spans of the first ``lengths[b]`` words are counted. ``places`` are the
+    addresses of y, lengths and labels, all of int64, ``sizes`` B, K and n.
+    """
+    B, K, n = sizes
+    y, labels = (
+        at(places[0], (B, K, n, n), np.int64),
+        at(places[2], (B, K, n, n), np.int64),
+    )
+    lengths = at(places[1], (B,), np.int64)
+    for b in range(B):
+        N = lengths[b]
+        for k in range(K):
+            several = 0
+            for i in range(N):
+                for j in range(i, N):
+                    several += y[b, k, i, j] >= 0
+            right = several == max(2 * N - 1, 0)
+            for i in range(n):
+                for j in range(n):
+                    labels[b, k, i, j] = y[b, k, i, j] if right else -1
