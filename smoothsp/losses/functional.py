@@ -106,7 +106,7 @@ def hinge(
         loss = loss.float() if narrow else loss
         return loss if weight is None else reduce(loss, weight, "sum")
 
-    if one_node.answers(structure, weight, cost):
+    if one_node.is_supported(structure, weight, cost):
         if weight is not None and not isinstance(cost, Tensor) and not narrow:
             scale = 0.0 if check_cost(cost) is None else cost_scale
             scale = checks.at_least_zero("cost_scale", scale)
@@ -141,7 +141,7 @@ def _hinge_in_one(
             sums = one_node.summing(wide)
             if sums is None:
                 return None
-            scaled = _over(sums, mu, lambda x: _charged(x, y, cost, cost_scale / mu))
+            scaled = _over(sums, mu, lambda x: _augmented(x, y, cost, cost_scale / mu))
         if scaled is None:
             return None
         low, (high, used) = scaled
@@ -155,20 +155,20 @@ def _hinge_in_one(
             return None
         require_topk(structure)
     with torch.no_grad():
-        charged, used = _charged(wide, y, cost, cost_scale)
-    given = structure, wide, charged, used, smoothing, sign > 0, weight, again
+        augmented, used = _augmented(wide, y, cost, cost_scale)
+    given = structure, wide, augmented, used, smoothing, sign > 0, weight, again
     loss, rows, highest = one_node.hinge(*given)
-    _require_no_less(charged, highest, sign)
+    _require_no_less(augmented, highest, sign)
     return loss, None if smoothing is None else rows
 
 
-def _charged(
+def _augmented(
     structure: Any, y: Tensor, cost: Cost, cost_scale: float
 ) -> tuple[Any, Tensor]:
     """The structure with costs, and what the gold outputs use."""
     if isinstance(check_cost(cost), str):
         scale = checks.at_least_zero("cost_scale", cost_scale)
-        found: tuple[Any, Tensor] | None = structure._charged_for(y, scale)
+        found: tuple[Any, Tensor] | None = structure._augmented_by_hamming(y, scale)
         if found is not None:
             return found
     return with_cost(structure, y, cost, cost_scale), structure._used_by_gold(y)
@@ -217,7 +217,9 @@ def crf_loss(
         return -found if weight is None else reduce(-found, weight, "sum")
 
     # a softmax is one function of PyTorch
-    if not isinstance(structure, Multiclass) and one_node.answers(structure, weight):
+    if not isinstance(structure, Multiclass) and one_node.is_supported(
+        structure, weight
+    ):
         with torch.no_grad():
             sums = one_node.summing(structure)
         if sums is not None:
@@ -449,9 +451,9 @@ def topk_is_exact(
 
 
 def _over(
-    structure: Any, mu: float, charge: Callable[[Any], Found]
+    structure: Any, mu: float, augment: Callable[[Any], Found]
 ) -> tuple[Any, Found] | None:
-    """The structure with potentials over mu, and ``charge`` of it.
+    """The structure with potentials over mu, and ``augment`` of it.
 
     None where these leave the range of scores: smoothing then moves the maximum by less
     than a rounding.
@@ -461,7 +463,7 @@ def _over(
         return None
     try:
         scaled = structure if mu == 1 else structure.scale(1 / mu)
-        return scaled, charge(scaled)
+        return scaled, augment(scaled)
     except ValueError as error:
         if not str(error).startswith(("factor:", "cost:")):
             raise

@@ -32,7 +32,7 @@ from smoothsp.oracles._questions.row_losses import (
 from smoothsp.oracles._questions.tracing import is_dense_cpu, is_eager
 
 # The least smoothing that leaves scores over it far below the largest score.
-FINEST = 2.0**-20
+SMALLEST_MU = 2.0**-20
 # A class that overrides one of these has it called.
 _ASKED = {
     *("decode", "decode_topk", "score", "log_prob", "log_partition"),
@@ -40,9 +40,9 @@ _ASKED = {
 }
 
 
-def answers(structure: Any, *given: object) -> bool:
+def is_supported(structure: Any, *given: object) -> bool:
     """Whether an engine may answer, and ``given`` are without a gradient."""
-    if not (is_eager() and getattr(structure, "_chooser", None) is not None):
+    if not (is_eager() and getattr(structure, "_decoding_engine", None) is not None):
         return False
     for x in (*structure._potentials().values(), *given):
         if isinstance(x, Tensor) and not is_dense_cpu(x):
@@ -75,7 +75,7 @@ def of_chain(
     if type(structure).hamming is not Chain.hamming:
         return None
     mu, k = smoothing.mu, 0
-    if not (FINEST < mu < 1 / FINEST and cost_scale < 1 / FINEST):
+    if not (SMALLEST_MU < mu < 1 / SMALLEST_MU and cost_scale < 1 / SMALLEST_MU):
         return None
     if isinstance(smoothing, L2):
         if smoothing.k == "exact":
@@ -90,7 +90,7 @@ def of_chain(
 def hinge(
     structure: Any,
     wide: Any,
-    charged: Any,
+    augmented: Any,
     used: Tensor,
     smoothing: L2 | None,
     never_negative: bool,
@@ -105,7 +105,7 @@ def hinge(
     ----------
     structure
         Gets the gradient.
-    wide, charged
+    wide, augmented
         The structure, in float64 where that is needed, and this with costs.
     used
         What the gold outputs use, as ``_gold`` has it.
@@ -116,9 +116,9 @@ def hinge(
     again
         The same value by differentiable questions.
     """
-    engine, weight = wide._chooser, _in_float64(weight)
+    engine, weight = wide._decoding_engine, _in_float64(weight)
     k, mu = (0, 0.0) if smoothing is None else (int(smoothing.k), smoothing.mu)
-    given = charged._chooser, engine, used, mu, k, never_negative
+    given = augmented._decoding_engine, engine, used, mu, k, never_negative
     losses = hinges(*given, 1.0 if weight is None else weight)
     found = _known(structure, wide, losses, weight, again)
     return found, losses.exact, losses.highest
@@ -145,7 +145,7 @@ def negative_log_likelihood(
         some = [any(some)] * len(engine.potentials)
     factor = mu if weight is None else weight * mu
     losses = negative_log_likelihoods(
-        engine, low._chooser, used, some, never_negative, factor
+        engine, low._decoding_engine, used, some, never_negative, factor
     )
     if mu != 1:
         losses.value.mul_(mu)

@@ -102,7 +102,7 @@ class Chain(Distribution, Summed):
         return self._buffers
 
     @property
-    def _chooser(self) -> ChainEngine:
+    def _decoding_engine(self) -> ChainEngine:
         return self._buffers
 
     @property

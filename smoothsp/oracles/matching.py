@@ -139,7 +139,9 @@ class Matching(SearchStructure):
             return cost
         return cost + (y < 0)[..., None].to(cost.dtype)
 
-    def _charged_for(self, y: Tensor, scale: float) -> tuple["Matching", Tensor] | None:
+    def _augmented_by_hamming(
+        self, y: Tensor, scale: float
+    ) -> tuple["Matching", Tensor] | None:
         if self._turned or type(self).hamming is not Matching.hamming:
             return None
         return self._with_hamming(self._used_by_gold(y), scale)

@@ -9,7 +9,7 @@ from smoothsp.oracles._questions.distribution import Distribution
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.log_sums import entropies, log_sum
 from smoothsp.oracles._questions.read_only import put
-from smoothsp.oracles._questions.row_losses import charged
+from smoothsp.oracles._questions.row_losses import add_hamming
 from smoothsp.oracles._questions.tracing import is_eager
 from smoothsp.oracles._searches.candidate_engine import CandidateEngine
 
@@ -83,7 +83,7 @@ class Multiclass(Distribution):
         return CandidateEngine(self)
 
     @property
-    def _chooser(self) -> CandidateEngine:
+    def _decoding_engine(self) -> CandidateEngine:
         return self._engine
 
     @property
@@ -93,7 +93,7 @@ class Multiclass(Distribution):
     def _used_by_gold(self, y: Tensor) -> Tensor:
         return self._labels_of_one(y)[:, None]
 
-    def _charged_for(
+    def _augmented_by_hamming(
         self, y: Tensor, scale: float
     ) -> tuple["Multiclass", Tensor] | None:
         kind, base = type(self), Multiclass
@@ -101,7 +101,7 @@ class Multiclass(Distribution):
             return None
         used = self._used_by_gold(y)
         read = self.mask if self._masked else None
-        return self._with_costs(charged(self.scores, read, used, scale)), used
+        return self._with_costs(add_hamming(self.scores, read, used, scale)), used
 
     def _infeasible_row(self) -> int:
         if not self._masked:

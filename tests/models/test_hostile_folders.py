@@ -314,7 +314,7 @@ def test_no_code_runs_though_the_first_line_of_the_users_text_says_y(
         )
         (place / "evil.py").write_text(evil.format(str(mark)))
         given += [name, str(place)]
-    answers = tmp_path / "answers"
+    answers = tmp_path / "is_supported"
     answers.write_text("y\n" * 1000)
     started = ("sh", "-c", f'exec "$0" "$@" < {answers}', sys.executable)
     found = run(*started, "-c", HOSTILE, *given)

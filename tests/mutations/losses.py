@@ -40,8 +40,8 @@ FAULTS = {
     ),
     "costs of used parts": (
         SCORES,
-        "charged[b, y[b, u]] = main[b, y[b, u]]",
-        "charged[b, y[b, u]] = main[b, y[b, u]] + scale",
+        "augmented[b, y[b, u]] = main[b, y[b, u]]",
+        "augmented[b, y[b, u]] = main[b, y[b, u]] + scale",
     ),
     "total without weights": (SCORES, "all_ += factor * loss", "all_ += loss"),
     "derivative without weights": (

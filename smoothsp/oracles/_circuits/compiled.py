@@ -338,7 +338,7 @@ class Proof(NamedTuple):
     labels: Tensor
     used: Tensor
     missing: int
-    charged: Tensor | None = None
+    augmented: Tensor | None = None
 
 
 def prove(
@@ -366,19 +366,19 @@ def prove(
     leaf_of = query.topology.leaf_of
     new, shape = EMPTY[torch.int64].new_empty, labels.shape
     kept, used = new(shape), new(shape)
-    like, charged, W = EMPTY[torch.float64], None, 0
+    like, augmented, W = EMPTY[torch.float64], None, 0
     if main is not None:
         main = main.contiguous()
         like, W = EMPTY[main.dtype], main.shape[1:].numel()
-        charged = like.new_empty(main.shape)
-    arrays = labels, real, leaf_of, kept, used, read, main, charged
+        augmented = like.new_empty(main.shape)
+    arrays = labels, real, leaf_of, kept, used, read, main, augmented
     places = tuple([0 if x is None else x.data_ptr() for x in arrays])
     sizes = shape[1], shape[2], leaf_of.shape[1], W, real.shape[0]
     rows = query.edges_at, query.rows_at
     whole = whole and kept.numel() > 0
     vector = VECTORS[like.dtype]
     first = scores_cpu.prove(*rows, sizes, places, whole, vector, float(scale))
-    return Proof(kept, used, first, charged)
+    return Proof(kept, used, first, augmented)
 
 
 def first_missing(query: Query, used: Tensor) -> int:

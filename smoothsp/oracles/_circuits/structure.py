@@ -223,7 +223,7 @@ class CircuitStructure(Distribution):
         return CircuitEngine(self._leaves(), self._query)
 
     @property
-    def _chooser(self) -> CircuitEngine:
+    def _decoding_engine(self) -> CircuitEngine:
         return self._engine
 
     @property
@@ -419,7 +419,7 @@ class CircuitStructure(Distribution):
         main = self._main
         if is_eager_tensor(y) and is_dense_cpu(main):
             zeros = main.new_zeros(main.shape)
-            return self._charge(y, zeros, 1.0)[0]
+            return self._add_hamming(y, zeros, 1.0)[0]
         labels = self._labels_of_one(y)
         if not labels.shape[1]:
             return torch.zeros_like(main)
@@ -430,22 +430,26 @@ class CircuitStructure(Distribution):
         cost = cost & parts_read(self._query)[:, :size].to(y.device)
         return cost.to(main.dtype).reshape(main.shape)
 
-    def _charge(self, y: Tensor, main: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    def _add_hamming(
+        self, y: Tensor, main: Tensor, scale: float
+    ) -> tuple[Tensor, Tensor]:
         """``main`` with ``scale`` times the Hamming cost of y, and what y uses."""
         if isinstance(y, Tensor):
             self._require_one(y, main)
         proof = self._several(y, main.detach(), scale)
         self._require_exist(y, proof)
-        return cast(Tensor, proof.charged), proof.used
+        return cast(Tensor, proof.augmented), proof.used
 
-    def _charged_for(self: Self, y: Tensor, scale: float) -> tuple[Self, Tensor] | None:
+    def _augmented_by_hamming(
+        self: Self, y: Tensor, scale: float
+    ) -> tuple[Self, Tensor] | None:
         # a class may have costs of its own
         kind, base = type(self), CircuitStructure
         if kind.hamming is not base.hamming or kind.augment is not base.augment:
             return None
         if not is_eager_tensor(y):
             return None
-        main, used = self._charge(y, self._main, scale)
+        main, used = self._add_hamming(y, self._main, scale)
         return self._with_costs(main), used
 
     @property

@@ -136,7 +136,7 @@ class RowLosses:
 
 
 def hinges(
-    charged: Engine,
+    augmented: Engine,
     engine: Engine,
     used: Tensor,
     mu: float,
@@ -144,16 +144,16 @@ def hinges(
     never_negative: bool,
     weight: Tensor | float,
 ) -> RowLosses:
-    """Hinges of the best outputs of ``charged``, which has costs, smoothed or not."""
-    best = charged.best(k + 1 if k else None, charged.potentials[0].dtype, True)
+    """Hinges of the best outputs of ``augmented``, which has costs, smoothed or not."""
+    best = augmented.best(k + 1 if k else None, augmented.potentials[0].dtype, True)
     if best.used is not None:
         chosen = best.used
     else:
         labels = best.labels if k else best.labels.unsqueeze(1)
-        chosen = charged.entries(labels)
+        chosen = augmented.entries(labels)
     maxima = best.two_numbers
     if maxima is None:
-        maxima = charged.scores_of_best(labels, best)
+        maxima = augmented.scores_of_best(labels, best)
     losses = RowLosses(engine, used, maxima, never_negative, weight, mu, k)
     losses.best = chosen.contiguous()
     return losses
@@ -179,7 +179,9 @@ def negative_log_likelihoods(
     return losses
 
 
-def charged(main: Tensor, read: Tensor | None, used: Tensor, scale: float) -> Tensor:
+def add_hamming(
+    main: Tensor, read: Tensor | None, used: Tensor, scale: float
+) -> Tensor:
     """``main`` ``[B, ...]`` and ``scale`` for each part that is read and not used.
 
     ``used`` are the entries ``[B, 1, U]`` of y.
@@ -189,7 +191,7 @@ def charged(main: Tensor, read: Tensor | None, used: Tensor, scale: float) -> Te
     found = main.new_empty(main.shape)
     sizes = len(main), main.shape[1:].numel(), used.shape[2]
     places = _places((main, read, used, found))
-    scores.charge(sizes, places, _LIKE[main.dtype], float(scale))
+    scores.add_hamming(sizes, places, _LIKE[main.dtype], float(scale))
     return found
 
 

@@ -233,7 +233,7 @@ class Structure(Potentials):
     """A structure whose scores are sums of potentials."""
 
     @property
-    def _chooser(self) -> Engine | None:
+    def _decoding_engine(self) -> Engine | None:
         """Engine that finds and scores outputs for losses, if there is one."""
         return None
 
@@ -241,7 +241,9 @@ class Structure(Potentials):
         """Entries ``[B, 1, U]`` of the potentials that one output of each row uses."""
         raise NotImplementedError
 
-    def _charged_for(self: Self, y: Tensor, scale: float) -> tuple[Self, Tensor] | None:
+    def _augmented_by_hamming(
+        self: Self, y: Tensor, scale: float
+    ) -> tuple[Self, Tensor] | None:
         """The structure with ``scale`` times the Hamming cost of y, and what y uses.
 
         As ``_used_by_gold`` has it, without a graph. None where there is no faster way

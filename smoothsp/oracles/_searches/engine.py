@@ -30,6 +30,7 @@ class SearchEngine(Engine):
         return SearchEngine(self.structure._of_rows((*own, *others)))
 
     def best(self, k: int | None, dtype: torch.dtype, precise: bool = False) -> Chosen:
+        """The best outputs, without values: losses ask for these in two numbers."""
         y, exist = self.structure._answer(k)
         value = y.new_empty(0, dtype=dtype)
         return Chosen(value, y, exist=None if k is None else exist)

@@ -14,7 +14,7 @@ from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.question import wants_gradient
 from smoothsp.oracles._questions.read_only import put
-from smoothsp.oracles._questions.row_losses import charged
+from smoothsp.oracles._questions.row_losses import add_hamming
 from smoothsp.oracles._questions.structure import Structure
 from smoothsp.oracles._questions.tracing import (
     is_eager,
@@ -100,7 +100,7 @@ class SearchStructure(Structure):
     # What follows ---------------------------------------------------------------
 
     @property
-    def _chooser(self) -> SearchEngine | None:
+    def _decoding_engine(self) -> SearchEngine | None:
         # what scores in its own way has no entries that are used
         kind = type(self)
         if kind._exactly is not SearchStructure._exactly:
@@ -114,7 +114,9 @@ class SearchStructure(Structure):
             self._alone(y)
         return self._used(many) if used is None else used
 
-    def _charged_for(self: Self, y: Tensor, scale: float) -> tuple[Self, Tensor] | None:
+    def _augmented_by_hamming(
+        self: Self, y: Tensor, scale: float
+    ) -> tuple[Self, Tensor] | None:
         # a class may have costs of its own
         kind, base = type(self), SearchStructure
         if kind.hamming is not base.hamming or kind.augment is not base.augment:
@@ -124,7 +126,7 @@ class SearchStructure(Structure):
     def _with_hamming(self: Self, used: Tensor, scale: float) -> tuple[Self, Tensor]:
         """The structure with costs of parts that entries ``used`` lack, and these."""
         main, read = self._main, self._reads(self._main_name)
-        return self._with_costs(charged(main, read, used, scale)), used
+        return self._with_costs(add_hamming(main, read, used, scale)), used
 
     def _ask(self, k: int | None) -> tuple[Tensor, Tensor]:
         """Best outputs ``(batch, *shape)``, or the k best, and which of them exist."""

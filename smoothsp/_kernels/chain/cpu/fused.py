@@ -254,7 +254,7 @@ def _out_of_range(chain, labels):
 
 
 @subroutine
-def _charged(chain, gold, cost, mu, zeros):
+def _augmented(chain, gold, cost, mu, zeros):
     """The chain with ``cost`` added to emissions of other labels than gold, over mu."""
     B, T, S = chain.emissions.shape
     emissions = arrays.empty((B, T, S), zeros.dtype)
@@ -294,7 +294,7 @@ def log_likelihood(
         wrong = _out_of_range(chain, paths[:, 0])
         if wrong >= 0:
             return wrong
-        chain = _charged(chain, paths[:, 0], cost, mu, zeros)
+        chain = _augmented(chain, paths[:, 0], cost, mu, zeros)
     scores, lost = arrays.empty((B, 1)), arrays.empty((B, 1))
     fault = arrays.empty(B, np.int64)
     score(0, B, chain, paths, scores, lost, fault)
@@ -381,12 +381,12 @@ def smoothed_violation(
     wrong = _out_of_range(chain, gold)
     if wrong >= 0:
         return wrong
-    charged = _charged(chain, gold, cost, 1.0, zeros)
+    augmented = _augmented(chain, gold, cost, 1.0, zeros)
     M = K + 1
     best, found = arrays.empty((B, M, T), np.int64), arrays.empty((B, M), np.bool_)
     values, lost = arrays.empty((B, M)), arrays.empty((B, M))
     order = longest_first(chain.lengths, T)
-    viterbi_topk(0, B, charged, order, best, found, values)
+    viterbi_topk(0, B, augmented, order, best, found, values)
     # what is not there takes the place of the best, without weight
     for b in range(B):
         for k in range(1, M):
@@ -399,7 +399,7 @@ def smoothed_violation(
     # what rounding took in float64 from few numbers of float32 is nothing to these
     short = zeros.itemsize == 4 and T <= SHORT
     if not short:
-        score(0, B, charged, best, values, lost, fault)
+        score(0, B, augmented, best, values, lost, fault)
     every, rows = at(exact, (B,), np.bool_), _row_weights(weight, weights, where)
     tops, z, u = arrays.empty((M, 2)), arrays.empty(M), arrays.empty(M + 1)
     shares, minus = arrays.empty((B, M), zeros.dtype), arrays.empty((B, 1), zeros.dtype)

@@ -155,27 +155,27 @@ def row_losses_gradient(table, like, kind, sizes, places, weight):
 
 
 @kernel
-def charge(sizes, places, like, scale):
-    """Fill charged[B, W] with main and ``scale`` for each part that y does not use.
+def add_hamming(sizes, places, like, scale):
+    """Fill augmented[B, W] with main and ``scale`` for each part that y does not use.
 
     ``sizes`` are B, W and U; ``places`` the addresses of main, of read[B, W], which
     parts count, 0 if all do, of the entries [B, U] that y uses, counted on beyond main,
-    -1 for none, and of charged.
+    -1 for none, and of augmented.
     """
     B, W, U = sizes
-    main, charged = at(places[0], (B, W), like), at(places[3], (B, W), like)
+    main, augmented = at(places[0], (B, W), like), at(places[3], (B, W), like)
     y = at(places[2], (B, U), np.int64)
     for b in range(B):
         for i in range(W):
-            charged[b, i] = main[b, i] + scale
+            augmented[b, i] = main[b, i] + scale
         if places[1] != 0:
             read = at(places[1] + b * W, (W,), np.bool_)
             for i in range(W):
                 if not read[i]:
-                    charged[b, i] = main[b, i]
+                    augmented[b, i] = main[b, i]
         for u in range(U):
             if 0 <= y[b, u] < W:
-                charged[b, y[b, u]] = main[b, y[b, u]]
+                augmented[b, y[b, u]] = main[b, y[b, u]]
 
 
 @kernel
@@ -183,7 +183,7 @@ def prove(circuit, rows, sizes, places, whole, like, scale):
     """Fill used[B, K, N] with the leaves that set labels[B, K, N] so, -1 for none.
 
     ``kept`` are the labels, -1 where a row has none. Where main[B, W] has an address,
-    ``charged`` becomes main, of the float type of ``like``, and ``scale`` times the
+    ``augmented`` becomes main, of the float type of ``like``, and ``scale`` times the
     Hamming cost of each leaf: 1 for a leaf that sets a label otherwise.
 
     Parameters
@@ -193,7 +193,7 @@ def prove(circuit, rows, sizes, places, whole, like, scale):
     places
         Addresses of labels, of real[B, N], whether a row has a label, of
         leaf_of[N, V], the leaf of each value of a label, of kept and used, of
-        read[B, P], whether a row reads a leaf, of main and of charged.
+        read[B, P], whether a row reads a leaf, of main and of augmented.
     whole
         Whether the leaves are all that an output uses. Then the answer is
         ``first_missing`` of them, else -1.
@@ -215,16 +215,16 @@ def prove(circuit, rows, sizes, places, whole, like, scale):
                 used[b, k, i] = leaf_of[i, label] if 0 <= label < V else -1
     if places[6] != 0:
         read = at(places[5], (alone, edges.own + edges.shared), np.bool_)
-        main, charged = at(places[6], (B, W), like), at(places[7], (B, W), like)
+        main, augmented = at(places[6], (B, W), like), at(places[7], (B, W), like)
         for b in range(B):
             row = 0 if alone == 1 else b
             for leaf in range(W):
                 i = edges.positions[1 + leaf]
                 wrong = i >= 0 and read[row, leaf]
                 if wrong and kept[b, 0, i] != edges.values[1 + leaf]:
-                    charged[b, leaf] = main[b, leaf] + scale
+                    augmented[b, leaf] = main[b, leaf] + scale
                 else:
-                    charged[b, leaf] = main[b, leaf]
+                    augmented[b, leaf] = main[b, leaf]
     return _first_missing(edges, roots, used) if whole else -1
 
 
