@@ -31,7 +31,7 @@ from smoothsp.oracles._questions.row_losses import (
 )
 from smoothsp.oracles._questions.tracing import is_dense_cpu, is_eager
 
-# The least smoothing that leaves scores over it far below the largest score.
+# Over a smaller mu, scores up to 64 and their costs might leave the range of scores.
 SMALLEST_MU = 2.0**-20
 # A class that overrides one of these has it called.
 _ASKED = {
@@ -108,7 +108,7 @@ def hinge(
     wide, augmented
         The structure, in float64 where that is needed, and this with costs.
     used
-        What the gold outputs use, as ``_gold`` has it.
+        Entries of the potentials that gold outputs use, ``[B, 1, U]``.
     never_negative
         Whether no loss is below 0 by its formula.
     weight

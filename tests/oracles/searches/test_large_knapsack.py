@@ -140,3 +140,10 @@ def test_what_a_large_knapsack_lacks_is_refused(always_large):
         built.score(torch.tensor([[0, 1, 1], [0, 1, 0]]))
     with pytest.raises(ValueError, match=r"capacity: expected at most .* units for 3"):
         Knapsack(scores, torch.tensor([10**9, 1, 1]), 10**9)
+
+
+def test_a_batch_without_rows_has_answers(always_large):
+    sack = Knapsack(drawn(1, 3), torch.tensor([1, 2, 3]), 4)
+    none = sack.select(torch.zeros(1, dtype=torch.bool))
+    for answer in (none.decode()[0], none.log_partition(), none.entropy()):
+        assert answer.shape == (0,)
