@@ -177,3 +177,9 @@ def test_lists_are_no_gold_outputs():
     for smoothing in (None, L2(1.0, 2), Entropy(1.0)):
         with pytest.raises(TypeError, match="y: expected"):
             StructuralHinge(smoothing)(chain, [[0, 1]])
+
+
+def test_what_no_row_reads_costs_nothing():
+    trees = SpanTree(torch.zeros(1, 3, 3), lengths=torch.tensor([2]))
+    y = torch.tensor([[[0, 0, -1], [-1, 0, -1], [-1, -1, -1]]])
+    assert not trees.hamming(y).any()

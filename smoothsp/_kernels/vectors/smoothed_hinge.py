@@ -39,13 +39,12 @@ def smoothed_hinge(best, own, rest, mu, K, never_negative, z, u):
     """The loss of one row, and whether it equals that over all outputs.
 
     Of the M best outputs ``best[M, 2]``, scores of two numbers each, best first, -inf
-    where there are fewer; ``own + rest`` is that of y. u[M + 1] becomes the derivative
-    by these scores, the last that by y's. The first K are smoothed over. Without
-    smoothing mu is 0. ``z[M]`` is scratch.
+    where there are fewer; ``own + rest`` is that of y. u[M] becomes the derivative by
+    the best scores. The first K are smoothed over. Without smoothing mu is 0. ``z[M]``
+    is scratch.
     """
     M, top, lost = len(best), best[0, 0], best[0, 1]
     u[:] = 0.0
-    u[M] = -1.0
     loss, exact = (top - own) + (lost - rest), True
     if mu > 0:
         count = 0

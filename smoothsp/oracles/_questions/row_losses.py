@@ -79,7 +79,7 @@ class RowLosses:
         self.engine, self.y = engine, used.contiguous()
         dtype = engine.potentials[0].dtype
         new, wide = _NEW[dtype], _NEW[torch.float64]
-        self.value, self.total, self.u = new(B), new(()), wide(B, M + 1)
+        self.value, self.total, self.u = new(B), new(()), wide(B, M)
         self.exact, self.highest = _NEW[torch.bool](B), (wide(B), wide(B))
         number, weights = _weights(weight)
         table = Table(engine.potentials[: engine.own], engine.potentials[engine.own :])

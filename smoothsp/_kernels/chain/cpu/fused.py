@@ -401,7 +401,7 @@ def smoothed_violation(
     if not short:
         score(0, B, augmented, best, values, lost, fault)
     every, rows = at(exact, (B,), np.bool_), _row_weights(weight, weights, where)
-    tops, z, u = arrays.empty((M, 2)), arrays.empty(M), arrays.empty(M + 1)
+    tops, z, u = arrays.empty((M, 2)), arrays.empty(M), arrays.empty(M)
     shares, minus = arrays.empty((B, M), zeros.dtype), arrays.empty((B, 1), zeros.dtype)
     losses = arrays.empty(B)
     for b in range(B):

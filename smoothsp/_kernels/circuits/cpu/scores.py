@@ -87,7 +87,7 @@ def row_losses(scores, like, sizes, places, smoothing, weight, out):
     """Fill value[B] with how far ``maxima`` are above the scores of outputs y.
 
     ``smoothing`` are mu, K and ``never_negative`` of ``smoothed_hinge``, which fills
-    u[B, M + 1] and exact[B]. ``total[1]`` is the sum of the values, each times the
+    u[B, M] and exact[B]. ``total[1]`` is the sum of the values, each times the
     ``weight`` and weights[B]. ``first`` and ``own[B]`` are the first of maxima and the
     score.
 
@@ -107,7 +107,7 @@ def row_losses(scores, like, sizes, places, smoothing, weight, out):
     B, M, U = sizes
     best, y = at(places[0], (B, M, 2), np.float64), at(places[1], (B, U), np.int64)
     value, total = at(out[0], (B,), like), at(out[1], (1,), like)
-    u, exact = at(out[2], (B, M + 1), np.float64), at(out[3], (B,), np.bool_)
+    u, exact = at(out[2], (B, M), np.float64), at(out[3], (B,), np.bool_)
     first, own = at(out[4], (B,), np.float64), at(out[5], (B,), np.float64)
     mu, K, never_negative = smoothing
     z, all_ = arrays.empty(M), 0.0
