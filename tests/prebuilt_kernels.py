@@ -4,10 +4,8 @@ Each step forks a child that pretends another processor, numba or Python. A test
 what the steps print: their name, whether the kernel was compiled, and what it returned.
 """
 
-import os
 import re
 import shutil
-import subprocess
 import sys
 import warnings
 from functools import partial
@@ -20,6 +18,7 @@ from numba.core import caching, config, types
 from numba.core.registry import cpu_target
 
 from tests.cached_kernels import IMPORTED, PROBE, ROOT, print_from_child
+from tests.programs import run
 
 CALLS = """    import numpy as np
     from smoothsp._kernels.probe_cpu import probe
@@ -46,9 +45,8 @@ def main(folder: Path) -> None:
         (folder / ".ci").mkdir(exist_ok=True)
         (folder / ".ci/kernels").write_text(calls)
         command = [sys.executable, folder / ".ci/kernels", *options]
-        given = os.environ | {"PYTHONPATH": str(folder)}
-        run = subprocess.run(command, env=given, stdout=subprocess.DEVNULL)
-        sys.stdout.write(f"{name}\t{run.returncode}\n")
+        done = run(*command, check=False, env={"PYTHONPATH": str(folder)})
+        sys.stdout.write(f"{name}\t{done.returncode}\n")
 
     def step(name: str, features: list[str] | None, change: object = id) -> None:
         """Print how often the probe is compiled, what is said, and what 0.5 becomes.

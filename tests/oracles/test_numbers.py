@@ -5,13 +5,21 @@ import torch
 
 from smoothsp.oracles import Multiclass
 from smoothsp.oracles._questions import numbers
-from smoothsp.oracles._questions.numbers import FORBIDDEN, LIMIT, LOW, WRONG
+from smoothsp.oracles._questions.numbers import (
+    COARSE,
+    FORBIDDEN,
+    LIMIT,
+    LOW,
+    WRONG,
+)
 
 DTYPES = torch.float32, torch.float64
 CODES = {
     0.0: 0,
-    1e12: 0,
-    -1e12: 0,
+    64.0: 0,
+    -65.0: COARSE,
+    1e12: COARSE,
+    -1e12: COARSE,
     -torch.inf: FORBIDDEN,
     -LIMIT: FORBIDDEN | LOW,
     -1e30: FORBIDDEN | LOW,

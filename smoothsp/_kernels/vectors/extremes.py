@@ -42,7 +42,8 @@ def extremes(address, size, like):
         # only the last load is masked: processors do not prefetch for masked loads
         v = load(values, i) if i + L <= size else load_some(values, i, size - i, zero)
         wrong = where_below(v, limit, wrong, one)  # comparisons with NaN are false
-        least, most = smaller(v, least), larger(v, most)
+        least = smaller(v, least)
+        most = larger(where_below(v, limit, v, zero), most)
     found = WRONG if differ(wrong, zero) else 0
     if not differ(where_below(zero - limit, least, zero, one), zero):
         size = larger(most, zero - least)

@@ -1,7 +1,7 @@
 """Answers about a chain, of the kernels of the device where its potentials are."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -18,6 +18,8 @@ from smoothsp.oracles._questions.tracing import (
     is_eager,
     is_eager_tensor,
 )
+
+FLOAT64 = torch.float64
 
 
 class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
@@ -70,8 +72,13 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
             rounded = in_dtype(value, dtype or self.dtype)
             return rounded, as_two(value) if two else None, found
         parts = self._two_numbers() if two else None
-        wide = dtype == torch.float64
+        wide = dtype == FLOAT64
         value, *marginals = forward_backward.sums_of(chain, wide, parts)
+        if parts is not None and self.potentials[0].shape[2] == 1:
+            # of the only output the score, to the last digit
+            only = self.potentials[0].new_zeros(len(parts), 1, 1, dtype=torch.int64)
+            used = only.expand(-1, -1, self.potentials[0].shape[1])
+            parts = cast(Tensor, self.score(used, FLOAT64, True)[1])[:, 0]
         return value, parts, marginals
 
     def _two_numbers(self) -> Tensor:
