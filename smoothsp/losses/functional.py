@@ -36,6 +36,7 @@ from smoothsp.oracles._questions import checks, exact, in_graphs
 from smoothsp.oracles._questions.exact import Exact, at_zero
 from smoothsp.oracles._questions.numbers import LIMIT
 from smoothsp.oracles._questions.parts import widened
+from smoothsp.oracles._questions.question import Recomputation
 from smoothsp.oracles._questions.tracing import (
     is_compiling,
     is_eager,
@@ -101,11 +102,12 @@ def hinge(
     """
     wide, narrow = widened(structure)
 
-    def again() -> Tensor:
+    def by_questions() -> Tensor:
         loss = _hinge_by_questions(wide, y, smoothing, cost, cost_scale)[0]
         loss = loss.float() if narrow else loss
         return loss if weight is None else reduce(loss, weight, "sum")
 
+    again = Recomputation(by_questions, (y, weight, cost))
     if one_node.is_supported(structure, weight, cost):
         if weight is not None and not isinstance(cost, Tensor) and not narrow:
             scale = 0.0 if check_cost(cost) is None else cost_scale
@@ -132,7 +134,7 @@ def _hinge_in_one(
     cost: Cost,
     cost_scale: float,
     weight: Tensor | float | None,
-    again: Callable[[], Tensor],
+    again: Recomputation,
 ) -> tuple[Tensor, Tensor | None] | None:
     sign = 0 if isinstance(cost, Tensor) else 1
     if isinstance(smoothing, Entropy):
@@ -156,7 +158,16 @@ def _hinge_in_one(
         require_topk(structure)
     with torch.no_grad():
         augmented, used = _augmented(wide, y, cost, cost_scale)
-    given = structure, wide, augmented, used, smoothing, sign > 0, weight, again
+    given = (
+        structure,
+        wide,
+        augmented,
+        used,
+        smoothing,
+        sign > 0,
+        weight,
+        again,
+    )
     loss, rows, highest = one_node.hinge(*given)
     _require_no_less(augmented, highest, sign)
     return loss, None if smoothing is None else rows
@@ -230,7 +241,7 @@ def crf_loss(
                 sums._used_by_gold(y),
                 1.0,
                 weight,
-                by_questions,
+                Recomputation(by_questions, (y, weight)),
             )
             return one_node.negative_log_likelihood(*given)[0]
     return by_questions()

@@ -10,7 +10,7 @@ Their derivatives by the potentials are known with them, phi(y) what an output u
     hinge       sum_k u_k phi(y_k) - phi(y)
     likelihood  P(part) - phi(y), of the chain or circuit with (s + c) / mu
 
-Everything else, and what is differentiated again, asks questions of ``functional``.
+Everything else, and what is differentiated twice, asks questions of ``functional``.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,11 @@ from smoothsp.losses.smoothing import L2, Smoothing
 from smoothsp.oracles import Chain
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.parts import is_coarse
-from smoothsp.oracles._questions.question import Known, wants_gradient
+from smoothsp.oracles._questions.question import (
+    FusedNode,
+    Recomputation,
+    wants_gradient,
+)
 from smoothsp.oracles._questions.row_losses import (
     RowLosses,
     hinges,
@@ -64,7 +68,7 @@ def of_chain(
     smoothing: Smoothing,
     cost_scale: float,
     weight: Tensor | float,
-    again: Callable[[], Tensor],
+    again: Recomputation,
 ) -> tuple[Tensor, Tensor | None] | None:
     """Weighted sum of smoothed hinges of a chain, and exact rows: one compiled call.
 
@@ -95,7 +99,7 @@ def hinge(
     smoothing: L2 | None,
     never_negative: bool,
     weight: Tensor | float | None,
-    again: Callable[[], Tensor],
+    again: Recomputation,
 ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
     """Hinges ``[B]``, or their weighted sum, and which rows are exact.
 
@@ -114,13 +118,13 @@ def hinge(
     weight
         Of the rows; None for all losses.
     again
-        The same value by differentiable questions.
+        Of the same value by differentiable questions.
     """
     engine, weight = wide._decoding_engine, _in_float64(weight)
     k, mu = (0, 0.0) if smoothing is None else (int(smoothing.k), smoothing.mu)
     given = augmented._decoding_engine, engine, used, mu, k, never_negative
     losses = hinges(*given, 1.0 if weight is None else weight)
-    found = _known(structure, wide, losses, weight, again)
+    found = _as_node(structure, wide, losses, weight, again)
     return found, losses.exact, losses.highest
 
 
@@ -131,7 +135,7 @@ def negative_log_likelihood(
     used: Tensor,
     mu: float,
     weight: Tensor | float | None,
-    again: Callable[[], Tensor],
+    again: Recomputation,
     never_negative: bool = True,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """``mu (log_partition of high - score of y in low)`` ``[B]``, or its weighted sum.
@@ -149,7 +153,7 @@ def negative_log_likelihood(
     )
     if mu != 1:
         losses.value.mul_(mu)
-    return _known(structure, low, losses, weight, again), losses.highest
+    return _as_node(structure, low, losses, weight, again), losses.highest
 
 
 def _in_float64(weight: Tensor | float | None) -> Tensor | float | None:
@@ -162,16 +166,16 @@ def summing(structure: Any) -> Any:
     return getattr(structure, "_for_likelihoods", None)
 
 
-def _known(
+def _as_node(
     structure: Any,
     wide: Any,
     losses: RowLosses,
     weight: Tensor | float | None,
-    again: Callable[[], Tensor],
+    again: Recomputation,
 ) -> Tensor:
     """The values of losses, or their sum; gradients reach the structure."""
 
-    def slopes(grad: Tensor, wanted: Sequence[bool]) -> Sequence[Tensor | None]:
+    def gradients(grad: Tensor, wanted: Sequence[bool]) -> Sequence[Tensor | None]:
         factors = grad if weight is None else grad.item() * weight
         return _to_potentials(
             structure, wide, wanted, lambda some: losses.derivative(factors, some)
@@ -180,7 +184,7 @@ def _known(
     value = losses.value if weight is None else losses.total
     if value.dtype != structure._main.dtype:
         value = value.to(structure._main.dtype)
-    return Known(value, slopes, again).of(tuple(structure._by_name().values()))
+    return FusedNode(value, gradients, again).of(tuple(structure._by_name().values()))
 
 
 def _computes_leaves(structure: Any) -> bool:
@@ -192,7 +196,7 @@ def _to_potentials(
     structure: Any,
     wide: Any,
     wanted: Sequence[bool],
-    slopes: Callable[[Sequence[bool]], list[Tensor | None]],
+    gradients: Callable[[Sequence[bool]], list[Tensor | None]],
 ) -> Sequence[Tensor | None]:
     """Gradients by the potentials of a structure, from those by its engine's."""
     given = tuple(structure._by_name().values())
@@ -207,7 +211,7 @@ def _to_potentials(
             own = {name: named[name] for name in wide._own}
             common = {name: named[name] for name in wide._common}
             leaves = wide._like(own, common)._leaves().every
-        found = slopes([True] * len(leaves))
+        found = gradients([True] * len(leaves))
         pairs = [(x, g) for x, g in zip(leaves, found, strict=True) if x.requires_grad]
         moved = iter(
             torch.autograd.grad(
@@ -218,7 +222,7 @@ def _to_potentials(
         )
         found = [next(moved) if want else None for want in wanted]
     else:
-        found = slopes(wanted)
+        found = gradients(wanted)
     return [
         None if g is None else g if g.dtype == x.dtype else g.to(x.dtype)
         for g, x in zip(found, given, strict=True)

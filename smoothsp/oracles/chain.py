@@ -15,6 +15,7 @@ from smoothsp.oracles._questions.distribution import Distribution
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.parts import widened
 from smoothsp.oracles._questions.positions import Positions
+from smoothsp.oracles._questions.question import Recomputation
 from smoothsp.oracles._questions.read_only import put
 from smoothsp.oracles._questions.rounding import weighed
 from smoothsp.oracles._questions.structure import Named
@@ -261,14 +262,15 @@ class Chain(Distribution, Summed):
         """
         cost_scale = checks.at_least_zero("cost_scale", cost_scale)
 
-        def again() -> Tensor:
+        def by_questions() -> Tensor:
             wide, _ = widened(self)
             augmented = wide.augment(self.hamming(y) * cost_scale)
             ahead = exact.best(augmented)[0].less(exact.score(wide, y), sign=1)
             return _weighted_sum(ahead.to(self.emissions.dtype), weight)
 
+        again = Recomputation(by_questions, (y, weight))
         found = totals.violation(self._buffers, y, weight, again, cost_scale)
-        return again() if found is None else found
+        return by_questions() if found is None else found
 
     def _smoothed_violation(
         self,
@@ -277,7 +279,7 @@ class Chain(Distribution, Summed):
         cost_scale: float,
         mu: float,
         k: int,
-        again: Callable[[], Tensor],
+        again: Recomputation,
     ) -> tuple[Tensor, Tensor | None] | None:
         """Sum of the violations smoothed by mu, over the k best or, k = 0, by entropy.
 
@@ -398,11 +400,12 @@ class Chain(Distribution, Summed):
             ``(batch,)``, or a number for all rows.
         """
 
-        def again() -> Tensor:
+        def by_questions() -> Tensor:
             return _weighted_sum(self.log_prob(y), weight)
 
+        again = Recomputation(by_questions, (y, weight))
         found = totals.log_likelihood(self._buffers, y, weight, again)
-        return again() if found is None else found
+        return by_questions() if found is None else found
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""

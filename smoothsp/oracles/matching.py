@@ -142,7 +142,7 @@ class Matching(SearchStructure):
     def _augmented_by_hamming(
         self, y: Tensor, scale: float
     ) -> tuple["Matching", Tensor] | None:
-        if self._turned or type(self).hamming is not Matching.hamming:
+        if self._turned or not self._has_costs_of(Matching):
             return None
         return self._with_hamming(self._used_by_gold(y), scale)
 

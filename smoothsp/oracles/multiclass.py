@@ -96,8 +96,7 @@ class Multiclass(Distribution):
     def _augmented_by_hamming(
         self, y: Tensor, scale: float
     ) -> tuple["Multiclass", Tensor] | None:
-        kind, base = type(self), Multiclass
-        if kind.hamming is not base.hamming or kind.augment is not base.augment:
+        if not self._has_costs_of(Multiclass):
             return None
         used = self._used_by_gold(y)
         read = self.mask if self._masked else None

@@ -75,8 +75,10 @@ def answers(make, given, y, loss, weight):
     slope = torch.linspace(0.5, 1.5, value.numel(), dtype=value.dtype)
     wanted = list(leaves.values())
     flat = value.reshape(-1)
-    found = torch.autograd.grad(flat, wanted, slope, materialize_grads=True)
-    return value, found, getattr(loss, "exact", None)
+    options = {"materialize_grads": True, "retain_graph": True}
+    found = torch.autograd.grad(flat, wanted, slope, **options)
+    again = torch.autograd.grad(flat, wanted, slope, **options)
+    return value, found, getattr(loss, "exact", None), again
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean"])
@@ -107,6 +109,8 @@ def test_values_and_gradients_are_those_of_questions(
         if found[0].dtype == torch.float32:
             near = {"rtol": 1e-5, "atol": 1e-5}
         assert_close(found[:2], expected[:2], **near)
+        # a second pass has the same bits
+        assert all(a.equal(b) for a, b in zip(found[1], found[3], strict=True))
         assert (found[2] is None) == (expected[2] is None)
         assert found[2] is None or found[2].equal(expected[2])
 
@@ -183,3 +187,18 @@ def test_what_no_row_reads_costs_nothing():
     trees = SpanTree(torch.zeros(1, 3, 3), lengths=torch.tensor([2]))
     y = torch.tensor([[[0, 0, -1], [-1, 0, -1], [-1, -1, -1]]])
     assert not trees.hamming(y).any()
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum"])
+@pytest.mark.parametrize("kind", ["ragged_chain", "span_tree", "matching"])
+def test_a_second_pass_refuses_gold_outputs_that_were_changed(kind, reduction):
+    for name, make_loss in LOSSES.items():
+        if kind == "matching" and name in ("entropy", "CRF"):
+            continue
+        make, given, y = build(kind, 3)
+        leaves = {name: x.clone().requires_grad_() for name, x in given.items()}
+        total = make_loss(reduction)(make(**leaves), y).sum()
+        total.backward(retain_graph=True)
+        y.add_(0)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            total.backward()

@@ -44,7 +44,7 @@ FAULTS = {
     "total without weights": (SCORES, "all_ += factor * loss", "all_ += loss"),
     "derivative without weights": (
         SCORES,
-        "own *= at(places[3], (B,), np.float64)[b]",
+        "own *= at(addresses[3], (B,), np.float64)[b]",
         "own *= 1",
     ),
     "derivative without y": (SCORES, "_add(-own, y[b], b, B, table, like)", "pass"),

@@ -6,7 +6,7 @@ call for each piece, on several threads.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,10 +16,11 @@ from smoothsp._kernels.threads.ranges import run_all
 from smoothsp.oracles._chain.addresses import piece, rows_of_piece, way_of_sums
 from smoothsp.oracles._chain.buffers import EMPTY, ChainBuffers
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.question import Known
+from smoothsp.oracles._questions.question import FusedNode, Recomputation
 from smoothsp.oracles._questions.tracing import is_dense_cpu, is_eager
 
-Again = Callable[[], Tensor]
+# A sum and its gradients.
+Filled = tuple[Tensor, list[Tensor]]
 
 
 def total(
@@ -28,7 +29,7 @@ def total(
     chain: ChainBuffers,
     y: Tensor,
     weight: Tensor | float,
-    again: Again,
+    again: Recomputation,
 ) -> Tensor | None:
     """A weighted sum over the rows of ``y`` ``[B, T]``; gradients reach the potentials.
 
@@ -43,7 +44,7 @@ def total(
     weight
         ``[B]``, or a number for all rows.
     again
-        The same sum by differentiable questions, for second derivatives.
+        Of the sum.
     """
     potentials = chain.potentials
     emissions = potentials[0]
@@ -61,16 +62,29 @@ def total(
     found = _fill(kernel, options, chain, y, weight) if plain else None
     if found is None:
         return None
-    value, gradients = found
+    value, first = found
+    kept = [first]
 
-    def slopes(grad: Tensor, wanted: Sequence[bool]) -> Sequence[Tensor | None]:
-        if grad.item() != 1:
-            for x in gradients:
-                x.mul_(grad)
-        pairs = zip(gradients, wanted, strict=True)
-        return [x if want else None for x, want in pairs]
+    def gradients(grad: Tensor, wanted: Sequence[bool]) -> Sequence[Tensor | None]:
+        try:
+            # one step, so that no other thread gets them too
+            found = kept.pop()
+        except IndexError:
+            filled = _fill(kernel, options, chain, y, weight)
+            found = cast(Filled, filled)[1]
+        return _weighed(found, grad, wanted)
 
-    return Known(value, slopes, again).of(potentials)
+    return FusedNode(value, gradients, again).of(potentials)
+
+
+def _weighed(
+    gradients: Sequence[Tensor], grad: Tensor, wanted: Sequence[bool]
+) -> list[Tensor | None]:
+    """Gradients times a number, in place."""
+    if grad.item() != 1:
+        for x in gradients:
+            x.mul_(grad)
+    return [x if want else None for x, want in zip(gradients, wanted, strict=True)]
 
 
 def _fill(
@@ -79,7 +93,7 @@ def _fill(
     chain: ChainBuffers,
     y: Tensor,
     weight: Tensor | float,
-) -> tuple[Tensor, list[Tensor]] | None:
+) -> Filled | None:
     """The sum and its gradients; None if a row is not safe in float64 either."""
     B, T, S = chain.sizes
     y = y.contiguous()
@@ -179,7 +193,7 @@ def log_likelihood(
     chain: ChainBuffers,
     y: Tensor,
     weight: Tensor | float,
-    again: Again,
+    again: Recomputation,
     cost: float = 0.0,
     mu: float = 1.0,
 ) -> Tensor | None:
@@ -188,7 +202,11 @@ def log_likelihood(
 
 
 def violation(
-    chain: ChainBuffers, y: Tensor, weight: Tensor | float, again: Again, cost: float
+    chain: ChainBuffers,
+    y: Tensor,
+    weight: Tensor | float,
+    again: Recomputation,
+    cost: float,
 ) -> Tensor | None:
     """Sum of weighted violations of the margin, as ``fused.violation`` has them."""
     return total(fused.violation, (cost,), chain, y, weight, again)
@@ -198,7 +216,7 @@ def smoothed_violation(
     chain: ChainBuffers,
     y: Tensor,
     weight: Tensor | float,
-    again: Again,
+    again: Recomputation,
     cost: float,
     mu: float,
     k: int,

@@ -443,11 +443,7 @@ class CircuitStructure(Distribution):
     def _augmented_by_hamming(
         self: Self, y: Tensor, scale: float
     ) -> tuple[Self, Tensor] | None:
-        # a class may have costs of its own
-        kind, base = type(self), CircuitStructure
-        if kind.hamming is not base.hamming or kind.augment is not base.augment:
-            return None
-        if not is_eager_tensor(y):
+        if not (self._has_costs_of(CircuitStructure) and is_eager_tensor(y)):
             return None
         main, used = self._add_hamming(y, self._main, scale)
         return self._with_costs(main), used

@@ -8,7 +8,7 @@ gradient is wanted. ``torch.compile`` and everything else that traces see one op
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ NO_TRANSFORMS = (
 
 Self = TypeVar("Self", bound="Question")
 # Gradients of all potentials from that of the value, where they are wanted.
-Slopes = Callable[[Tensor, Sequence[bool]], Sequence[Tensor | None]]
+Gradients = Callable[[Tensor, Sequence[bool]], Sequence[Tensor | None]]
 
 
 class Question:
@@ -218,26 +218,31 @@ def needs_gradient(ctx: Any, count: int) -> Sequence[bool]:
     return found
 
 
-class Known:
-    """A value that is known together with its gradient: one node of a graph.
+class Recomputation(NamedTuple):
+    """A value by differentiable questions, and what these read besides potentials."""
 
-    The first backward pass takes the gradient that is there. Another one, and higher
-    derivatives, ask for the value again by differentiable questions.
+    value: Callable[[], Tensor]
+    reads: tuple[object, ...]
+
+
+class FusedNode:
+    """A value and its gradient, computed together: one node of a graph.
 
     Parameters
     ----------
     value
         Any shape; without a gradient.
-    slopes
-        Called once at most: the gradient may be made in memory that it keeps.
+    gradients
+        Of the potentials. Each backward pass calls it: equal calls give equal bits.
     again
-        The same value by differentiable questions.
+        Of the value, for higher derivatives. Nobody may change the tensors that it
+        reads before a second pass.
     """
 
     def __init__(
-        self, value: Tensor, slopes: Slopes, again: Callable[[], Tensor]
+        self, value: Tensor, gradients: Gradients, again: Recomputation
     ) -> None:
-        self.value, self.slopes, self.again = value, slopes, again
+        self.value, self.gradients, self.again = value, gradients, again
 
     def of(self, potentials: Sequence[Tensor]) -> Tensor:
         """The value; gradients reach the potentials."""
@@ -247,24 +252,28 @@ class Known:
         return found
 
     def begin(self, ctx: Any, potentials: tuple[Tensor, ...]) -> Tensor:
-        ctx.save_for_backward(*potentials)
-        ctx.slopes = vars(self).pop("slopes")
-        found: Tensor = vars(self).pop("value")
-        return found
+        reads = [x for x in self.again.reads if isinstance(x, Tensor)]
+        # those of inference mode cannot be saved, nor changed outside of it
+        ctx.save_for_backward(*potentials, *[x for x in reads if not x.is_inference()])
+        ctx.passes = 0
+        # no longer needed, and part of the graph from now on
+        value: Tensor = vars(self).pop("value")
+        return value
 
     def gradient(
         self, ctx: Any, grad: Tensor
     ) -> tuple[Sequence[Tensor | None], tuple[()]]:
-        # one step, so that no other thread gets them too
-        slopes = vars(ctx).pop("slopes", None)
         higher = torch.is_grad_enabled()
-        if slopes is not None and not higher and is_eager_tensor(grad, "cpu"):
-            return slopes(grad, ctx.needs_input_grad[1:]), ()
-        # asked for here, potentials must not have been changed in the meantime
-        potentials = ctx.saved_tensors
-        some = needs_gradient(ctx, len(potentials))
+        if not higher and is_eager_tensor(grad, "cpu"):
+            # the first pass needs no potentials, which may have changed in place
+            if ctx.passes:
+                _ = ctx.saved_tensors
+            ctx.passes += 1
+            return self.gradients(grad, ctx.needs_input_grad[1:]), ()
+        some = ctx.needs_input_grad[1:]
+        potentials = ctx.saved_tensors[: len(some)]
         with torch.enable_grad():
-            value = self.again()
+            value = self.again.value()
         wanted = [x for x, want in zip(potentials, some, strict=True) if want]
         found = iter(
             torch.autograd.grad(

@@ -10,7 +10,6 @@ Derivatives, with phi(y) the parts that y uses:
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -63,7 +62,7 @@ class RowLosses:
     # What a maximum is of: leaves ``[B, M, U]`` or ``[B, U]`` of the best outputs, or
     # marginals of an engine.
     best: Tensor | None = None
-    summed: tuple[Engine, Any] | None = None
+    summing: Engine | None = None
 
     def __init__(
         self,
@@ -83,34 +82,35 @@ class RowLosses:
         self.exact, self.highest = _NEW[torch.bool](B), (wide(B), wide(B))
         number, weights = _weights(weight)
         table = Table(engine.potentials[: engine.own], engine.potentials[engine.own :])
-        places = maxima.contiguous(), self.y, weights
+        addresses = maxima.contiguous(), self.y, weights
         out = self.value, self.total, self.u, self.exact, *self.highest
         scores.row_losses(
             table.at,
             _LIKE[dtype],
             (B, M, self.y.shape[2]),
-            _places(places),
+            _addresses(addresses),
             (float(mu), max(k, 1), never_negative),
             number,
-            _places(out),
+            _addresses(out),
         )
 
     def derivative(
         self, weight: Tensor | float, wanted: Sequence[bool]
     ) -> list[Tensor | None]:
-        """Derivative of the weighted losses by the potentials of the engine.
-
-        Called once: the memory of marginals is used again.
-        """
+        """Derivative of the weighted losses by the potentials of the engine."""
         engine, y, best = self.engine, self.y, self.best
         own, dtype = engine.own, engine.potentials[0].dtype
         number, weights = _weights(weight)
         means: Sequence[Tensor | None] = [None] * len(wanted)
-        if self.summed is not None:
+        if self.summing is not None:
             rows = weights
             if rows is None:
                 rows = _NEW[dtype](len(y)).fill_(number)
-            means = self.summed[0].weigh(rows, self.summed[1], wanted)
+            # one step, so that no other thread overwrites the same marginals
+            marginals = vars(self).pop("marginals", None)
+            if marginals is None:
+                marginals = self.summing.log_partition(wanted, dtype, True)[2]
+            means = self.summing.weigh(rows, marginals, wanted)
         targets: list[Tensor | None] = []
         for i, (x, want) in enumerate(zip(engine.potentials, wanted, strict=True)):
             mean = means[i]
@@ -125,10 +125,12 @@ class RowLosses:
         if best is None:
             best = y[:, :0]
         like = _LIKE[dtype], _LIKE[best.dtype]
-        places = self.u, best, y, weights
+        addresses = self.u, best, y, weights
         M = best.shape[1] if best.dim() == 3 else 1
         sizes = len(best), M, best.shape[-1], y.shape[2], self.u.shape[1]
-        scores.row_losses_gradient(table.at, *like, sizes, _places(places), number)
+        scores.row_losses_gradient(
+            table.at, *like, sizes, _addresses(addresses), number
+        )
         return [
             x if x is None or x is mean else x.to(dtype) if mean is None else x + mean
             for x, mean in zip(targets, means, strict=True)
@@ -175,7 +177,8 @@ def negative_log_likelihoods(
     total, maxima, marginals = summing.log_partition(wanted, dtype, True)
     maxima = as_two(total) if maxima is None else maxima
     losses = RowLosses(engine, used, maxima, never_negative, weight)
-    losses.summed = summing, marginals
+    losses.summing = summing
+    vars(losses)["marginals"] = marginals
     return losses
 
 
@@ -190,12 +193,12 @@ def add_hamming(
     read = None if read is None else read.expand(main.shape).contiguous()
     found = main.new_empty(main.shape)
     sizes = len(main), main.shape[1:].numel(), used.shape[2]
-    places = _places((main, read, used, found))
-    scores.add_hamming(sizes, places, _LIKE[main.dtype], float(scale))
+    addresses = _addresses((main, read, used, found))
+    scores.add_hamming(sizes, addresses, _LIKE[main.dtype], float(scale))
     return found
 
 
-def _places(tensors: Sequence[Tensor | None]) -> tuple[int, ...]:
+def _addresses(tensors: Sequence[Tensor | None]) -> tuple[int, ...]:
     # a generator takes a microsecond
     return tuple([0 if x is None else x.data_ptr() for x in tensors])
 

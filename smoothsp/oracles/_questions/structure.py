@@ -1,7 +1,7 @@
 """The base of all structures: potentials by name, and what follows from them."""
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -260,6 +260,11 @@ class Structure(Potentials):
         own = {name: change(x) for name, x in self._own.items()}
         common = self._common and {n: change(x) for n, x in self._common.items()}
         return self._like(own, common)
+
+    def _has_costs_of(self, base: Any) -> bool:
+        """Whether costs are those of a base class, and no class below has its own."""
+        kind: Any = type(self)
+        return kind.hamming is base.hamming and kind.augment is base.augment
 
     def augment(self: Self, cost: Tensor) -> Self:
         """The structure with ``cost`` added to its first potentials.

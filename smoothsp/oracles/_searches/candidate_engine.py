@@ -35,6 +35,6 @@ class CandidateEngine(Engine):
         top = filled.amax(1, keepdim=True)
         # the maximum, and what is relative to it
         rest = log_sum(filled - top)[:, None]
-        chances = (filled - top - rest).exp()[:, : choice.scores.shape[1]] * some
+        probabilities = (filled - top - rest).exp()[:, : choice.scores.shape[1]] * some
         parts = torch.cat([top, rest], 1).double() * some
-        return parts.sum(1).to(dtype), parts, [chances]
+        return parts.sum(1).to(dtype), parts, [probabilities]

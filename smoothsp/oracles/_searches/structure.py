@@ -117,9 +117,7 @@ class SearchStructure(Structure):
     def _augmented_by_hamming(
         self: Self, y: Tensor, scale: float
     ) -> tuple[Self, Tensor] | None:
-        # a class may have costs of its own
-        kind, base = type(self), SearchStructure
-        if kind.hamming is not base.hamming or kind.augment is not base.augment:
+        if not self._has_costs_of(SearchStructure):
             return None
         return self._with_hamming(self._used_by_gold(y), scale)
 

@@ -64,9 +64,9 @@ def _less(z, scores, marginals, at_scores, at_marginals, count, zeros):
     for first in range(0, count, BLOCK * V):
         some = sizes = zero
         for e in range(first, min(first + BLOCK * V, count), V):
-            chance = load_some(p, at_marginals + e, count - e, zero)
-            term = chance * load_some(x, at_scores + e, count - e, zero)
-            term = where_below(zero, chance, term, zero)
+            probability = load_some(p, at_marginals + e, count - e, zero)
+            term = probability * load_some(x, at_scores + e, count - e, zero)
+            term = where_below(zero, probability, term, zero)
             some = some + term
             sizes = sizes + larger(term, zero - term)
         total, rest = exact_sums.add(total, rest, -sum_of(some))

@@ -83,7 +83,7 @@ def _add(weight, used, b, B, table, like):
 
 
 @kernel
-def row_losses(scores, like, sizes, places, smoothing, weight, out):
+def row_losses(scores, like, sizes, addresses, smoothing, weight, out):
     """Fill value[B] with how far ``maxima`` are above the scores of outputs y.
 
     ``smoothing`` are mu, K and ``never_negative`` of ``smoothed_hinge``, which fills
@@ -97,7 +97,7 @@ def row_losses(scores, like, sizes, places, smoothing, weight, out):
         A table of potentials of the float type of ``like``.
     sizes
         B, M and U: of rows, of maxima, and of leaves that y uses.
-    places
+    addresses
         Addresses of maxima[B, M, 2], two numbers each, -inf for none, of the leaves
         [B, U] of y, and of weights, 0 for ones.
     out
@@ -105,7 +105,10 @@ def row_losses(scores, like, sizes, places, smoothing, weight, out):
     """
     scores = potentials_at(scores)
     B, M, U = sizes
-    best, y = at(places[0], (B, M, 2), np.float64), at(places[1], (B, U), np.int64)
+    best, y = (
+        at(addresses[0], (B, M, 2), np.float64),
+        at(addresses[1], (B, U), np.int64),
+    )
     value, total = at(out[0], (B,), like), at(out[1], (1,), like)
     u, exact = at(out[2], (B, M), np.float64), at(out[3], (B,), np.bool_)
     first, own = at(out[4], (B,), np.float64), at(out[5], (B,), np.float64)
@@ -122,30 +125,30 @@ def row_losses(scores, like, sizes, places, smoothing, weight, out):
         value[b] = loss
         first[b], own[b] = best[b, 0, 0], sum_
         factor = weight
-        if places[2] != 0:
-            factor *= at(places[2], (B,), np.float64)[b]
+        if addresses[2] != 0:
+            factor *= at(addresses[2], (B,), np.float64)[b]
         if factor != 0:
             all_ += factor * loss
     total[0] = all_
 
 
 @kernel
-def row_losses_gradient(table, like, kind, sizes, places, weight):
+def row_losses_gradient(table, like, kind, sizes, addresses, weight):
     """Add ``sum_k u_k phi(y_k) - phi(y)`` of weighted rows to the targets of a table.
 
-    ``sizes`` are B, M, U, N and W; ``places`` the addresses of u[B, W], filled by
+    ``sizes`` are B, M, U, N and W; ``addresses`` the addresses of u[B, W], filled by
     ``row_losses``, of the leaves [B, M, U] of the outputs y_k, integers as in ``kind``,
     of those of y, [B, N] of int64, and of weights[B], 0 for ones. Targets are of the
     float type of ``like``, those of all rows of float64.
     """
     table = potentials_at(table)
     B, M, U, N, W = sizes
-    u, y = at(places[0], (B, W), np.float64), at(places[2], (B, N), np.int64)
-    best = at(places[1], (B, M, U), kind)
+    u, y = at(addresses[0], (B, W), np.float64), at(addresses[2], (B, N), np.int64)
+    best = at(addresses[1], (B, M, U), kind)
     for b in range(B):
         own = weight
-        if places[3] != 0:
-            own *= at(places[3], (B,), np.float64)[b]
+        if addresses[3] != 0:
+            own *= at(addresses[3], (B,), np.float64)[b]
         if own == 0:
             continue
         for k in range(M):
@@ -155,21 +158,21 @@ def row_losses_gradient(table, like, kind, sizes, places, weight):
 
 
 @kernel
-def add_hamming(sizes, places, like, scale):
+def add_hamming(sizes, addresses, like, scale):
     """Fill augmented[B, W] with main and ``scale`` for each part that y does not use.
 
-    ``sizes`` are B, W and U; ``places`` the addresses of main, of read[B, W], which
+    ``sizes`` are B, W and U; ``addresses`` the addresses of main, of read[B, W], which
     parts count, 0 if all do, of the entries [B, U] that y uses, counted on beyond main,
     -1 for none, and of augmented.
     """
     B, W, U = sizes
-    main, augmented = at(places[0], (B, W), like), at(places[3], (B, W), like)
-    y = at(places[2], (B, U), np.int64)
+    main, augmented = at(addresses[0], (B, W), like), at(addresses[3], (B, W), like)
+    y = at(addresses[2], (B, U), np.int64)
     for b in range(B):
         for i in range(W):
             augmented[b, i] = main[b, i] + scale
-        if places[1] != 0:
-            read = at(places[1] + b * W, (W,), np.bool_)
+        if addresses[1] != 0:
+            read = at(addresses[1] + b * W, (W,), np.bool_)
             for i in range(W):
                 if not read[i]:
                     augmented[b, i] = main[b, i]
@@ -179,7 +182,7 @@ def add_hamming(sizes, places, like, scale):
 
 
 @kernel
-def prove(circuit, rows, sizes, places, whole, like, scale):
+def prove(circuit, rows, sizes, addresses, whole, like, scale):
     """Fill used[B, K, N] with the leaves that set labels[B, K, N] so, -1 for none.
 
     ``kept`` are the labels, -1 where a row has none. Where main[B, W] has an address,
@@ -190,7 +193,7 @@ def prove(circuit, rows, sizes, places, whole, like, scale):
     ----------
     sizes
         K, N, V, W and how many rows ``real`` and ``read`` have: 1 if all are alike.
-    places
+    addresses
         Addresses of labels, of real[B, N], whether a row has a label, of
         leaf_of[N, V], the leaf of each value of a label, of kept and used, of
         read[B, P], whether a row reads a leaf, of main and of augmented.
@@ -201,11 +204,14 @@ def prove(circuit, rows, sizes, places, whole, like, scale):
     edges, roots = circuit_at(circuit), rows_at(rows).roots
     B, (K, N, V, W, alone) = len(roots), sizes
     labels, kept = (
-        at(places[0], (B, K, N), np.int64),
-        at(places[3], (B, K, N), np.int64),
+        at(addresses[0], (B, K, N), np.int64),
+        at(addresses[3], (B, K, N), np.int64),
     )
-    real, leaf_of = at(places[1], (alone, N), np.bool_), at(places[2], (N, V), np.int64)
-    used = at(places[4], (B, K, N), np.int64)
+    real, leaf_of = (
+        at(addresses[1], (alone, N), np.bool_),
+        at(addresses[2], (N, V), np.int64),
+    )
+    used = at(addresses[4], (B, K, N), np.int64)
     for b in range(B):
         row = 0 if alone == 1 else b
         for k in range(K):
@@ -213,9 +219,9 @@ def prove(circuit, rows, sizes, places, whole, like, scale):
                 label = labels[b, k, i] if real[row, i] else -1
                 kept[b, k, i] = label
                 used[b, k, i] = leaf_of[i, label] if 0 <= label < V else -1
-    if places[6] != 0:
-        read = at(places[5], (alone, edges.own + edges.shared), np.bool_)
-        main, augmented = at(places[6], (B, W), like), at(places[7], (B, W), like)
+    if addresses[6] != 0:
+        read = at(addresses[5], (alone, edges.own + edges.shared), np.bool_)
+        main, augmented = at(addresses[6], (B, W), like), at(addresses[7], (B, W), like)
         for b in range(B):
             row = 0 if alone == 1 else b
             for leaf in range(W):
@@ -268,19 +274,19 @@ def _first_missing(circuit, roots, used):
 
 
 @kernel
-def labels_of_trees(sizes, places):
+def labels_of_trees(sizes, addresses):
     """Fill labels[B, K, n, n] with those of y, all -1 where y is no tree by number.
 
     A tree over N words has ``2 N - 1`` spans; of so many that make a tree, none is left
-    over. Only spans of the first ``lengths[b]`` words are counted. ``places`` are the
-    addresses of y, lengths and labels, all of int64, ``sizes`` B, K and n.
+    over. Only spans of the first ``lengths[b]`` words are counted. ``sizes`` are B, K
+    and n, ``addresses`` those of y, lengths and labels, all of int64.
     """
     B, K, n = sizes
     y, labels = (
-        at(places[0], (B, K, n, n), np.int64),
-        at(places[2], (B, K, n, n), np.int64),
+        at(addresses[0], (B, K, n, n), np.int64),
+        at(addresses[2], (B, K, n, n), np.int64),
     )
-    lengths = at(places[1], (B,), np.int64)
+    lengths = at(addresses[1], (B,), np.int64)
     for b in range(B):
         N = lengths[b]
         for k in range(K):
