@@ -26,7 +26,7 @@ from smoothsp import LinearChain, constraints
 from smoothsp.lightning import Snapshots
 from smoothsp.losses import L2, StructuralHinge
 from smoothsp.metrics import span_f1
-from smoothsp.models.divergence import diagnosed, require_sound
+from smoothsp.divergence import diagnosed, require_sound
 from smoothsp.models.features import UNKNOWN, Batch, Corpus, Vocabulary
 from smoothsp.models.training import seed_all
 from smoothsp.optim import SVRG, CasimirSVRG, ProxLinear

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from smoothsp import losses
 from smoothsp.metrics import span_f1
 from smoothsp.models import partial
-from smoothsp.models.divergence import diagnosed, require_sound
+from smoothsp.divergence import diagnosed, require_sound
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
