@@ -459,12 +459,14 @@ def _coco(
             label = names[row["category_id"]]
             own.setdefault(row["image_id"], []).append((label, hard, _coco_box(row)))
     found = []
-    for key, (number, row) in known.items():
+    for number_of_id, (number, row) in known.items():
         try:
             image = _image_of(path, images, row.get("file_name"), number)
             said = (row.get("width", 0), row.get("height", 0))
             where = f"{path}: image {number} ({image.name})"
-            found.append(_annotated(image, where, said, own.get(key, []), kind, bad))
+            found.append(
+                _annotated(image, where, said, own.get(number_of_id, []), kind, bad)
+            )
         except BadFile as error:
             bad(error)
     return found

@@ -28,7 +28,14 @@ BRAT = re.compile(r"T\S*\t(\S+) (\d{1,9} \d{1,9}(?:;\d{1,9} \d{1,9})*)(?:\t(.*))
 
 @dataclass(frozen=True)
 class AnnotatedText:
-    """A text and its spans."""
+    """A text and its spans.
+
+    Examples
+    --------
+    >>> text = AnnotatedText("Orla left.", [(0, 4, "PER")])
+    >>> tag_words([text], tokenizer="blanks")[0][0].tags
+    ['B-PER', 'O']
+    """
 
     text: str
     spans: Sequence[tuple[int, int, str]]
@@ -43,7 +50,13 @@ class AnnotatedText:
 
 @dataclass(frozen=True)
 class Unaligned:
-    """A span that is not a run of whole words."""
+    """A span that is not a run of whole words.
+
+    Examples
+    --------
+    >>> tag_words([("Orla left.", [(1, 4, "PER")])], tokenizer="blanks")[1]
+    [Unaligned(record=0, span=(1, 4, 'PER'), reason='cuts a word')]
+    """
 
     record: int
     """The number of the text, from 0."""

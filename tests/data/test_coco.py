@@ -239,6 +239,6 @@ def test_files_that_are_not_of_coco_are_named(content, message, folder):
 
 def test_a_file_that_is_not_there_is_named(folder):
     with pytest.raises(
-        FileNotFoundError, match="none.json: expected a COCO file or a f"
+        FileNotFoundError, match=r"none\.json: expected a COCO file or a f"
     ):
         read_boxes(folder / "none.json")

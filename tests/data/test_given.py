@@ -185,7 +185,7 @@ def test_images_come_in_many_forms(image):
         (
             as_tagged,
             [{"tokens": ["a"], "ner_tags": [0]}],
-            r"data\[0\], ner_tags: expected strings, or numbers that data.features name",
+            r"data\[0\], ner_tags: expected strings, or numbers that data.feat",
         ),
         (
             as_tagged,
@@ -239,7 +239,7 @@ def test_what_is_wrong_with_an_example_is_named(reader, data, message):
 @pytest.mark.parametrize("reader", [as_tagged, as_dependencies, as_trees, as_images])
 def test_values_of_other_types_are_refused(reader):
     with pytest.raises(
-        TypeError, match="got a dictionary of train, test. Give one par"
+        TypeError, match=r"got a dictionary of train, test\. Give one par"
     ):
         reader({"train": [], "test": []})
     with pytest.raises(TypeError, match="data: expected a path, examples or rows, got"):
