@@ -126,7 +126,7 @@ class File:
     bad: list[str] = field(default_factory=list)
     """Fault of each sentence that is left out, from the line's number on."""
     notation: schemes.Notation = schemes.USUAL
-    """Notation of the tags in the file; those of ``sentences`` are ``B-PER`` and ``O``."""
+    """Notation of the tags in the file; in ``sentences`` they are ``B-PER``, ``O``."""
 
 
 # A sentence, or what is wrong with it.
@@ -760,7 +760,7 @@ def _are_spans(values: Sequence[str], unknown: str | None) -> bool:
 
 
 def _count_words(firsts: Sequence[tuple[int, str]]) -> bool:
-    """Return whether most of these, each with its line, count the words of sentences."""
+    """Return whether most of these, each with its line, number words of sentences."""
     begin, steps, before = [], [], (0, "")
     for line, first in firsts:
         if line != before[0] + 1:
