@@ -110,7 +110,9 @@ class Row:
 
     def sentence(self, unknown: str | None = None) -> TaggedSentence:
         """Return it without its lines, and None for the tag that is unknown."""
-        tags: list[str | None] = [None if x == unknown else x for x in self.tags]
+        tags: list[Any] = self.tags
+        if unknown is not None:
+            tags = [None if x == unknown else x for x in tags]
         return TaggedSentence(self.words, tags or None, self.document, self.others)
 
 
@@ -298,9 +300,10 @@ def _in_scheme(
 ) -> tuple[list[Found], str]:
     """Sentences in the scheme that most tags are in, or what is wrong with each."""
     good = [x.tags for x in found if isinstance(x, Row)]
-    scheme = schemes.detect(
-        [None if tag == unknown else tag for tag in tags] for tags in good
-    )
+    given: list[list[Any]] = list(good)
+    if unknown is not None:
+        given = [[None if tag == unknown else tag for tag in tags] for tags in good]
+    scheme = schemes.detect(given)
     known = set(chain.from_iterable(good)) - {unknown}
     wrong = {tag for tag in known if not _is_of(tag, scheme)}
     if scheme != schemes.PLAIN and any("-" in tag for tag in known):
