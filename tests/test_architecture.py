@@ -298,7 +298,16 @@ PUBLIC = {
         "trees",
         "unseen_labels",
     },
-    "smoothsp.models": {"Parsed", "Parser", "Span", "Tagged", "Tagger", "load"},
+    "smoothsp.models": {
+        "ConstituencyParser",
+        "Constituents",
+        "Parsed",
+        "Parser",
+        "Span",
+        "Tagged",
+        "Tagger",
+        "load",
+    },
     "smoothsp.hugging_face": {
         "ChainConfig",
         "ChainForTokenClassification",

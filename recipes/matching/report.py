@@ -14,7 +14,7 @@ from torch import Tensor
 from matching.baselines import scores
 from matching.points import Pair, Points
 from runs import files
-from runs.trainer import finish
+from runs.metrics import finish
 
 RIGHT, WRONG, MISSED, POINT = "#2a6f97", "#d1661f", "#999999", "#e0c341"
 SHEET, GAP = 3, 6

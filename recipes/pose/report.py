@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from pose.joints import LIMBS, NAMES, Figures, limb_scores, near, scores
 from runs import files
 from runs.axes import panels
-from runs.trainer import finish
+from runs.metrics import finish
 
 RIGHT, LEFT, MIDDLE, TRUE = "#2a6f97", "#d1661f", "#e0c341", "#ffffff"
 ROWS, COLUMNS = 2, 5

@@ -2,19 +2,18 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
+from smoothsp.models.training import running_average, seed_all
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 from tqdm import tqdm
 
-from runs import checkpoint, files
+from runs import checkpoint
 from runs.interrupts import stopping
 from smoothsp.divergence import diagnosed, require_sound
 from smoothsp.models.resuming import restore
-from smoothsp.models.training import running_average, seed_all
 
 RATE, LONGEST_GRADIENT = 2e-3, 5.0
 REMEDY = "Look for damaged data, or lower RATE in runs/trainer.py"
@@ -169,38 +168,3 @@ def fit(
         )
     run.average.module.load_state_dict(run.best)
     save()
-
-
-def finish(
-    shown: Path,
-    settings: dict[str, Any],
-    history: list[dict[str, Any]],
-    by: str,
-    scores: dict[str, Any],
-    result: dict[str, float],
-) -> dict[str, float]:
-    """Write ``metrics.json`` beside ``shown``; return the chief numbers.
-
-    Parameters
-    ----------
-    shown
-        A file of the run that is worth a look.
-    settings, history
-        Those of the run.
-    by
-        The score that says which epoch is best.
-    scores
-        Scores of each method that is compared.
-    result
-        Chief numbers; the best epoch and the last loss come first.
-    """
-    best = max(history, key=lambda row: row[by])
-    result = {"best_epoch": float(best["epoch"]), "loss": history[-1]["loss"]} | result
-    content = {"settings": settings, "history": history, "result": result}
-    files.write_json(shown.parent / "metrics.json", content | {"scores": scores})
-    cpu = sum(row["cpu_seconds"] for row in history)
-    print(
-        f"\nbest epoch {best['epoch']}, {cpu:.0f} s of CPU time for all; see {shown}"
-        " and metrics.json beside it"
-    )
-    return result
