@@ -267,7 +267,15 @@ PUBLIC = {
     },
     "smoothsp.lightning": {"Snapshots"},
     "smoothsp.figures": {"draw"},
-    "smoothsp.models": {"Parsed", "Parser", "Span", "Tagged", "Tagger", "load"},
+    "smoothsp.models": {
+        "Parsed",
+        "Parser",
+        "Segmenter",
+        "Span",
+        "Tagged",
+        "Tagger",
+        "load",
+    },
     "smoothsp.hugging_face": {
         "ChainConfig",
         "ChainForTokenClassification",
