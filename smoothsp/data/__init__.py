@@ -1,0 +1,69 @@
+"""Annotated data: examples, their readers, and texts with character spans as tags.
+
+Reading of images needs Pillow: ``pip install "smoothsp[localiser]"``.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from smoothsp.data import dependencies, trees, unseen_labels
+from smoothsp.data.dependencies import read_dependencies
+from smoothsp.data.examples import (
+    AnnotatedImage,
+    ConstituencyTree,
+    DependencyTree,
+    TaggedSentence,
+)
+from smoothsp.data.given import as_dependencies, as_images, as_tagged, as_trees
+from smoothsp.data.offsets import AnnotatedText, Unaligned, read_spans, tag_words
+from smoothsp.data.tagged import read_splits, read_tagged
+from smoothsp.data.trees import read_trees
+
+if TYPE_CHECKING:
+    from smoothsp.data.boxes import read_box_splits, read_boxes
+    from smoothsp.data.masks import MaskedImage, as_masks, read_masks
+
+__all__ = [
+    "AnnotatedImage",
+    "AnnotatedText",
+    "ConstituencyTree",
+    "DependencyTree",
+    "MaskedImage",
+    "TaggedSentence",
+    "Unaligned",
+    "as_dependencies",
+    "as_images",
+    "as_masks",
+    "as_tagged",
+    "as_trees",
+    "dependencies",
+    "read_box_splits",
+    "read_boxes",
+    "read_dependencies",
+    "read_masks",
+    "read_spans",
+    "read_splits",
+    "read_tagged",
+    "read_trees",
+    "tag_words",
+    "trees",
+    "unseen_labels",
+]
+
+
+# names that need Pillow, by their module
+IMAGES = dict.fromkeys(("read_box_splits", "read_boxes"), "boxes")
+IMAGES |= dict.fromkeys(("MaskedImage", "as_masks", "read_masks"), "masks")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in IMAGES:
+        raise AttributeError(f"module 'smoothsp.data' has no attribute {name!r}")
+    try:
+        module = import_module(f"smoothsp.data.{IMAGES[name]}")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f'smoothsp.data: needs {error.name}: pip install "smoothsp[localiser]"',
+            name=error.name,
+        ) from error
+    return getattr(module, name)
