@@ -3,8 +3,8 @@
 import os
 import re
 import socket
-import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -144,7 +144,7 @@ def _is_taken(lock: BinaryIO) -> bool:
     except BlockingIOError:
         return True
     except OSError as error:
-        print(f"warning: {lock.name}: no lock here, {error.strerror}", file=sys.stderr)
+        warnings.warn(f"{lock.name}: no lock here, {error.strerror}", stacklevel=4)
     return False
 
 

@@ -7,8 +7,10 @@ import difflib
 import inspect
 import logging
 import math
+import os
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +25,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.swa_utils import get_ema_multi_avg_fn
+from tqdm import tqdm
 
 try:
     from pytorch_lightning import LightningModule, Trainer
@@ -44,7 +47,8 @@ from smoothsp.divergence import diagnosed, require_sound
 from smoothsp.optim import _states
 from smoothsp.run_folder import CHECKPOINT, is_main_process
 
-__all__ = ["Fitted", "Jointly", "RunningAverage", "StructuredModule", "fit", "seed_all"]
+__all__ = ["Fitted", "Jointly", "RunningAverage", "StructuredModule", "fit"]
+__all__ += ["one_thread", "seed_all"]
 
 AVERAGE_EVERY, AVERAGE_DECAY = 8, 0.96
 LONGEST_GRADIENT = 5.0
@@ -246,7 +250,7 @@ class StructuredModule(LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clip the gradients of each group by itself, but of groups without clipping."""
+        """Clip the gradients of each group that has no ``"clip": False``."""
         longest = gradient_clip_val or self.clip
         if not longest:
             return
@@ -259,7 +263,7 @@ class StructuredModule(LightningModule):
                 nn.utils.clip_grad_norm_(group["params"], longest)
 
     def validation_step(self, batch: int, batch_idx: int) -> None:
-        """Score the averaged weights; keep them, and save the model, if they are best."""
+        """Score the averaged weights; keep them and save the model if they are best."""
         scores = self.shared.evaluate() if self.trainer.is_global_zero else None
         scores = self.trainer.strategy.broadcast(scores)
         if not self.count:
@@ -295,8 +299,8 @@ class StructuredModule(LightningModule):
     def on_train_epoch_end(self) -> None:
         """Print the row of the epoch; stop if the patience is over."""
         self.count = 0
-        if self.trainer.is_global_zero and self.history:
-            print(_line(self.history[-1], self.trainer.max_epochs), file=sys.stderr)
+        if self.history:
+            _say(_line(self.history[-1], self.trainer.max_epochs))
         if self.out_of_patience():
             self.trainer.should_stop = True
 
@@ -435,8 +439,8 @@ def fit(
         Number of steps in which rates rise linearly; they fall linearly to 0 from the
         first step on. None: rates stay as they are.
     clip
-        Longest gradient of each group of the optimizer; longer ones are scaled. None, or
-        ``"clip": False`` in a group: they are not.
+        Longest gradient of each group of the optimizer; longer ones are scaled. None,
+        or ``"clip": False`` in a group: they are not.
     average
         Evaluate and keep a running average of the weights
         (:class:`RunningAverage`) in place of the weights.
@@ -518,16 +522,23 @@ def fit(
     if not module.out_of_patience():
         with _quiet(), _interruptible() as state:
             network.train()
+            runner = Trainer(**options)
             try:
-                Trainer(**options).fit(module, ckpt_path=path if saved else None)
+                runner.fit(module, ckpt_path=path if saved else None)
             # the rest of an edited checkpoint may fail at any place of its readers
             except (AttributeError, LookupError, TypeError) as error:
                 if not saved or module.began:
                     raise
                 raise _edited(path, error) from error
         interrupted = state["interrupted"]
-        if interrupted and not module.history:
-            raise KeyboardInterrupt
+        if interrupted:
+            last = len(module.history)
+            kept = f" resume continues after epoch {last}" if path else ""
+            _say(f"\nstopped;{kept}" if last else "\nstopped; no epoch was finished")
+            if not last:
+                raise KeyboardInterrupt
+        # Lightning leaves it on the CPU
+        network.to(runner.strategy.root_device)
     network.load_state_dict(module.best)
     network.eval()
     return Fitted(module.history, interrupted)
@@ -554,8 +565,7 @@ def _restored(path: Path, module: StructuredModule) -> dict[str, Any]:
         module.on_load_checkpoint(saved)
     except (AttributeError, LookupError, TypeError) as error:
         raise _edited(path, error) from error
-    if is_main_process():
-        print(f"resuming {path}", file=sys.stderr)
+    _say(f"resuming {path}")
     return saved
 
 
@@ -565,6 +575,12 @@ def _edited(path: Path | None, error: Exception) -> ValueError:
         f" of another version ({type(error).__name__}:"
         f" {' '.join(str(error).split())[:300]}). Train anew in another folder"
     )
+
+
+def _say(line: str) -> None:
+    """Write a line on standard error, above a progress bar if there is one."""
+    if is_main_process():
+        tqdm.write(line, file=sys.stderr)
 
 
 def _count(batches: Callable[[], Sequence[Tensor]]) -> int:
@@ -607,8 +623,24 @@ def _line(row: Row, epochs: int | None) -> str:
 
 
 @contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute in one thread, unless ``OMP_NUM_THREADS`` is set.
+
+    A step of a small network is shorter than the wait of its threads for each other
+    where other processes use the cores.
+    """
+    before = torch.get_num_threads()
+    if not os.environ.get("OMP_NUM_THREADS"):
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence Lightning's notes about devices, loaders and folders, which are chosen."""
+    """Silence Lightning's notes about devices, loaders and folders."""
     names = ("pytorch_lightning", "lightning_fabric", "lightning.pytorch")
     logs = [logging.getLogger(name) for name in names]
     before = [log.level for log in logs]
@@ -648,6 +680,4 @@ def _interruptible() -> Iterator[dict[str, bool]]:
 
 
 def _in_main_thread() -> bool:
-    import threading
-
     return threading.current_thread() is threading.main_thread()
