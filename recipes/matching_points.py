@@ -38,7 +38,7 @@ from tqdm import tqdm
 from matching import baselines, drawings, points, report, views
 from matching.network import PairScores
 from matching.points import Kind, Pair
-from runs import arguments, files, options, terminal
+from runs import arguments, files, interrupts, options, terminal
 from runs.outputs import Outputs
 from smoothsp import losses, run_folder
 from smoothsp.models.weights import weights_of
@@ -191,8 +191,7 @@ def train(config: Config) -> dict[str, float]:
         out=config.out,
         resume=config.resume,
     )
-    if fitted.interrupted:
-        raise KeyboardInterrupt
+    interrupts.require_finished(fitted.interrupted)
     held_out = pairs["test"]
     found = {"matching, learned scores": matched(network, held_out)}
     found["each point alone, same scores"] = matched(network, held_out, alone=True)

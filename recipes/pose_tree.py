@@ -36,7 +36,7 @@ from torch.nn import functional as F
 from pose import changes, drawn, photographs, report
 from pose.joints import Figures, mean_pose, scores, springs_of
 from pose.network import STRIDE, PoseNetwork, encoder_of
-from runs import arguments, files, options, terminal
+from runs import arguments, files, interrupts, options, terminal
 from runs.outputs import Outputs
 from smoothsp import losses, run_folder
 from smoothsp.models.weights import weights_of
@@ -168,8 +168,7 @@ def train(config: Config) -> dict[str, float]:
         out=config.out,
         resume=config.resume,
     )
-    if fitted.interrupted:
-        raise KeyboardInterrupt
+    interrupts.require_finished(fitted.interrupted)
     test = parts["test"]
     tree, alone = poses(network, test)
     usual = np.broadcast_to(mean_pose(parts["train"]), tree.shape)

@@ -21,6 +21,13 @@ def whole(found: Solved) -> Solved:
     return found
 
 
+def require_finished(interrupted: bool) -> None:
+    """Print how to continue, and raise KeyboardInterrupt, if Ctrl-C ended a training."""
+    with stopping("the last epoch"):
+        if interrupted:
+            raise KeyboardInterrupt
+
+
 @contextmanager
 def stopping(last: str) -> Iterator[None]:
     """Print how to continue if Ctrl-C ends the run; ``last`` is what was finished."""

@@ -140,7 +140,7 @@ def test_a_killed_run_goes_on_bit_for_bit(pairs, tmp_path, monkeypatch):
     same(load(part / "model", "cpu"), whole)
     with pytest.raises(ValueError, match="loss: expected hinge as in the run to resum"):
         Segmenter.train(pairs, out=part, resume=True, loss="cross-entropy", **SMALL)
-    with pytest.raises(ValueError, match="data: expected 8 .* got 7"):
+    with pytest.raises(ValueError, match=r"data: expected 8 .* got 7"):
         Segmenter.train(pairs[:7], out=part, resume=True, **SMALL)
 
 

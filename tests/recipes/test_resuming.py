@@ -162,8 +162,8 @@ def goes_on(config, out):
     return dataclasses.replace(config, out=out, resume=True)
 
 
-# and without where it stands; the state of a path has seconds within
-TIMES = re.compile("seconds|ratio|^(out|resume|path)$")
+# and without where it stands, as callbacks have it; the state of a path has seconds
+TIMES = re.compile("seconds|ratio|^(out|resume|path|callbacks)$")
 
 
 def untimed(found):
@@ -190,7 +190,7 @@ def kept(out):
         name = str(path.relative_to(out))
         if path.suffix == ".json":
             found[name] = untimed(json.loads(path.read_text()))
-        elif path.suffix == ".pt":
+        elif path.suffix in (".pt", ".ckpt"):
             found[name] = untimed(torch.load(path, weights_only=True))
         elif path.suffix == ".csv":
             found[name] = untimed(rows(path))
@@ -211,7 +211,7 @@ def checkpoints_until(after, press):
 
     def counted(source, target):
         name = os.path.basename(target)
-        if name in ("checkpoint.pt", "cells.json"):
+        if name in ("checkpoint.pt", "checkpoint.ckpt", "cells.json"):
             left[0] -= 1
             if left[0] < 0:
                 press()
@@ -254,12 +254,10 @@ def test_a_run_killed_while_it_writes_goes_on(name, whole, tmp_path, monkeypatch
 
 @pytest.mark.long
 # The other recipes have tests of their own that compare what is learned with baselines.
-@pytest.mark.parametrize("name", [name for name in RUNS if name.startswith("horse_")])
-def test_the_loss_falls(name, whole):
-    _, config, _ = whole(name)
+def test_the_objective_falls_along_a_path(whole):
+    _, config, _ = whole("horse_segmentation")
     history = json.loads((config.out / "metrics.json").read_text())["history"]
-    key = "primal" if config.model == "linear" else "loss"
-    assert 0 <= history[-1][key] < 0.98 * history[0][key]
+    assert 0 <= history[-1]["primal"] < 0.98 * history[0]["primal"]
 
 
 def test_the_objective_of_each_solver_falls(whole):
@@ -282,7 +280,7 @@ def test_a_finished_run_resumes_to_its_report(name, whole):
 def test_a_second_run_is_refused(name, whole):
     main, config, _ = whole(name)
     with pytest.raises(
-        ValueError, match=f"^--out: .* got {config.out}, .* --resume, .* --overwrite"
+        ValueError, match=f"^(--)?out: .* got {config.out}, .*resume, .*overwrite"
     ):
         main(config)
 
