@@ -44,9 +44,10 @@ from runs.interrupts import require_finished, stopping, whole
 from runs.outputs import Outputs
 from segmentation import drawn, linear, report
 from segmentation.examples import Part, checksum, load, prepare, split
-from smoothsp import checkpoints, run_folder
+from smoothsp.checkpoints import read, require_same, write
 from smoothsp.linear.solvers import PathPoint
 from smoothsp.models import Segmenter
+from smoothsp.run_folder import CHECKPOINT, held, require_free
 
 DRAWN, DRAWN_SIDE, DRAWN_SUPERPIXELS = 100, 128, 150
 # Masks by part and name, and further content of metrics.json.
@@ -117,7 +118,7 @@ def main(config: Config) -> dict[str, float]:
         if not 0 < getattr(config, name) < 1:
             value = getattr(config, name)
             raise ValueError(f"{name}: expected a number between 0 and 1, got {value}")
-    run_folder.require_free(config.out, config.resume, config.overwrite)
+    require_free(config.out, config.resume, config.overwrite)
     if config.data is None:
         side, count = DRAWN_SIDE, min(config.superpixels, DRAWN_SUPERPIXELS)
         examples = drawn.make(config.limit or DRAWN)
@@ -129,7 +130,7 @@ def main(config: Config) -> dict[str, float]:
     counts = ", ".join(f"{len(own)} {part}" for part, own in sets.items())
     print(f"{counts} images, {np.mean(sizes):.0f} superpixels each")
     if config.model == "linear":
-        with run_folder.held(config.out):
+        with held(config.out):
             masks, more = fit_linear(config, sets)
     else:
         masks, more = train_network(config, sets, side, count)
@@ -179,11 +180,11 @@ def fit_linear(config: Config, sets: dict[str, Part]) -> Found:
     names = ("superpixels", "model", "cost", "seed", "eps", "tol")
     settings = {"data": checksum(parts)}
     settings |= {name: getattr(config, name) for name in names}
-    place = config.out / run_folder.CHECKPOINT
+    place = config.out / CHECKPOINT
     rows, state, done = [], None, False
     if config.resume:
-        saved = checkpoints.read(place)
-        checkpoints.require_same(place, saved.get("settings"), settings)
+        saved = read(place)
+        require_same(place, saved.get("settings"), settings)
         rows, state, done = saved["rows"], unpacked(saved["path"]), saved["whole"]
         print(f"resuming {place}")
     train, dev = sets["train"], sets["dev"]
@@ -191,7 +192,7 @@ def fit_linear(config: Config, sets: dict[str, Part]) -> Found:
 
     def save(state: dict[str, Any], whole: bool) -> None:
         content = {"settings": settings, "rows": rows, "whole": whole}
-        checkpoints.write(place, content | {"path": packed(state)})
+        write(place, content | {"path": packed(state)})
 
     def reached(point: PathPoint) -> None:
         row = {"lam": point.lam, "gap": point.gap, "primal": point.primal}

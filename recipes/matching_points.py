@@ -40,7 +40,7 @@ from matching.network import PairScores
 from matching.points import Kind, Pair
 from runs import arguments, files, interrupts, options, terminal
 from runs.outputs import Outputs
-from smoothsp import losses, run_folder
+from smoothsp import losses
 from smoothsp.models.weights import weights_of
 from smoothsp.oracles import Matching
 from smoothsp.training import fit
@@ -103,8 +103,7 @@ class Config(Output, Training, Model, Data):
 def main(config: Config) -> dict[str, float]:
     """Train; return the scores of the test pairs."""
     arguments.at_least(config, epochs=1, images=5, points=2, seed=0)
-    run_folder.require_free(config.out, config.resume, config.overwrite)
-    with run_folder.held(config.out):
+    with config.held():
         return train(config)
 
 

@@ -38,7 +38,7 @@ from pose.joints import Figures, mean_pose, scores, springs_of
 from pose.network import STRIDE, PoseNetwork, encoder_of
 from runs import arguments, files, interrupts, options, terminal
 from runs.outputs import Outputs
-from smoothsp import losses, run_folder
+from smoothsp import losses
 from smoothsp.models.weights import weights_of
 from smoothsp.oracles import PictorialStructure
 from smoothsp.training import fit
@@ -106,8 +106,7 @@ def main(config: Config) -> dict[str, float]:
             f"weights: expected none with --encoder small, got {config.weights!r}"
         )
     arguments.at_least(config, epochs=1, people=20, seed=0)
-    run_folder.require_free(config.out, config.resume, config.overwrite)
-    with run_folder.held(config.out):
+    with config.held():
         return train(config)
 
 

@@ -357,6 +357,7 @@ HEAVY = {
     "triton",
     "tyro",
 }
+SHARED_BY_RECIPES = {"corpora", "runs"}
 NAMES_THAT_SAY_NOTHING = {"utils", "helpers", "base", "common"}
 
 SOURCES = sorted(
@@ -429,6 +430,21 @@ def uses_public_names_only(path):
                 root = root.value
             private = isinstance(root, ast.Name) and root.id == "smoothsp"
             assert not private, f"{shown(path)}:{node.lineno} uses {node.attr}"
+
+
+def test_no_topic_of_recipes_imports_another():
+    folders = {
+        path.parent.name for path in USERS if path.parent.parent.name == "recipes"
+    }
+    topics = folders - SHARED_BY_RECIPES
+    assert topics
+    for path in USERS:
+        place = path.relative_to(ROOT).parts
+        if place[0] == "recipes":
+            used = {module.split(".")[0] for module, _ in imported_names(path)} & topics
+            # a command has one topic; a folder of a topic, or of what all share, none
+            own = used if len(place) == 2 else {place[1]}
+            assert len(own) < 2 and used <= own, f"{shown(path)} imports {sorted(used)}"
 
 
 @pytest.mark.parametrize("module", PUBLIC)

@@ -22,7 +22,7 @@ def whole(found: Solved) -> Solved:
 
 
 def require_finished(interrupted: bool) -> None:
-    """Print how to continue, and raise KeyboardInterrupt, if Ctrl-C ended a training."""
+    """Raise KeyboardInterrupt if Ctrl-C ended a training; print how to continue."""
     with stopping("the last epoch"):
         if interrupted:
             raise KeyboardInterrupt

@@ -316,8 +316,7 @@ def test_a_damaged_model_is_named(name, whole, tmp_path):
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     image = tmp_path / "a.png"
     image.write_bytes(b"")
-    files = {"matching_points": (image, image), "voc_localization": tmp_path}
-    files = files.get(name, image)
+    files = tmp_path if name == "voc_localization" else image
     with pytest.raises(ValueError, match=r"safetensors: expected the checksum"):
         main(dataclasses.replace(config, out=tmp_path, predict=files))
 
