@@ -40,7 +40,7 @@ import numpy as np
 import torch
 
 from runs import arguments, files, options, terminal
-from runs.interrupts import require_finished, stopping, whole
+from runs.interrupts import stopping, whole
 from runs.outputs import Outputs
 from segmentation import drawn, linear, report
 from segmentation.examples import Part, checksum, load, prepare, split
@@ -162,7 +162,8 @@ def train_network(
         superpixels=count,
         **given,
     )
-    require_finished(segmenter.about["interrupted"])
+    if segmenter.about["interrupted"]:
+        raise KeyboardInterrupt
     masks = {
         part: {
             f"network, {config.loss}": segmenter.predict(

@@ -38,12 +38,12 @@ from tqdm import tqdm
 from matching import baselines, drawings, points, report, views
 from matching.network import PairScores
 from matching.points import Kind, Pair
-from runs import arguments, files, interrupts, options, terminal
+from runs import arguments, files, options, terminal
 from runs.outputs import Outputs
 from smoothsp import losses
 from smoothsp.models.weights import weights_of
 from smoothsp.oracles import Matching
-from smoothsp.training import fit
+from smoothsp.training import fit, seed_all
 
 Loss = Literal["hinge", "hinge-l2", "perturbed", "softmax"]
 MU, TOP_K, SAMPLES = 1.0, 5, 8
@@ -156,7 +156,7 @@ def train(config: Config) -> dict[str, float]:
     parts = load(config)
     pairs = {name: [pair for _, pair in rows] for name, rows in parts.items()}
     settings = settings_of(config, pairs)
-    torch.manual_seed(config.seed)
+    seed_all(config.seed, 0)
     network = PairScores(pairs["train"][0].first.descriptors.shape[1])
     print(
         f"{len(pairs['train'])} pairs of views to train on, "
@@ -190,7 +190,8 @@ def train(config: Config) -> dict[str, float]:
         out=config.out,
         resume=config.resume,
     )
-    interrupts.require_finished(fitted.interrupted)
+    if fitted.interrupted:
+        raise KeyboardInterrupt
     held_out = pairs["test"]
     found = {"matching, learned scores": matched(network, held_out)}
     found["each point alone, same scores"] = matched(network, held_out, alone=True)

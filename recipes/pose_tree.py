@@ -36,12 +36,12 @@ from torch.nn import functional as F
 from pose import changes, drawn, photographs, report
 from pose.joints import Figures, mean_pose, scores, springs_of
 from pose.network import STRIDE, PoseNetwork, encoder_of
-from runs import arguments, files, interrupts, options, terminal
+from runs import arguments, files, options, terminal
 from runs.outputs import Outputs
 from smoothsp import losses
 from smoothsp.models.weights import weights_of
 from smoothsp.oracles import PictorialStructure
-from smoothsp.training import fit
+from smoothsp.training import fit, seed_all
 
 Loss = Literal["hinge", "hinge-l2", "softmax"]
 Encoder = Literal["small", "efficientnet-lite0"]
@@ -126,7 +126,7 @@ def load(config: Config) -> dict[str, Figures]:
 def train(config: Config) -> dict[str, float]:
     parts = load(config)
     settings = settings_of(config, parts)
-    torch.manual_seed(config.seed)
+    seed_all(config.seed, 0)
     encoder = encoder_of(config.encoder, config.weights or "imagenet")
     network = PoseNetwork(encoder, *springs_of(parts["train"], STRIDE))
     trained = config.encoder != "small" and config.weights != "random"
@@ -167,7 +167,8 @@ def train(config: Config) -> dict[str, float]:
         out=config.out,
         resume=config.resume,
     )
-    interrupts.require_finished(fitted.interrupted)
+    if fitted.interrupted:
+        raise KeyboardInterrupt
     test = parts["test"]
     tree, alone = poses(network, test)
     usual = np.broadcast_to(mean_pose(parts["train"]), tree.shape)

@@ -21,13 +21,6 @@ def whole(found: Solved) -> Solved:
     return found
 
 
-def require_finished(interrupted: bool) -> None:
-    """Raise KeyboardInterrupt if Ctrl-C ended a training; print how to continue."""
-    with stopping("the last epoch"):
-        if interrupted:
-            raise KeyboardInterrupt
-
-
 @contextmanager
 def stopping(last: str) -> Iterator[None]:
     """Print how to continue if Ctrl-C ends the run; ``last`` is what was finished."""

@@ -183,7 +183,7 @@ def _example(row: Any, place: str) -> MaskedImage:
             return MaskedImage(row["image"], row[key], place)
         got = f"the keys {', '.join(map(str, row))}"
     elif isinstance(row, tuple | list) and len(row) == 2:
-        return MaskedImage(*row, place)
+        return MaskedImage(row[0], row[1], place)
     else:
         got = type(row).__name__
     raise TypeError(

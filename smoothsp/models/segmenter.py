@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -9,8 +10,10 @@ import numpy as np
 import torch
 
 from smoothsp.models import files
-from smoothsp.models.segmenter_network import SegmenterNetwork, batch_of
+from smoothsp.models.running import made, run_of
+from smoothsp.models.segmenter_network import Backbone, SegmenterNetwork, batch_of
 from smoothsp.models.superpixels import (
+    Cost,
     Graph,
     Image,
     Integers,
@@ -20,7 +23,7 @@ from smoothsp.models.superpixels import (
 )
 from smoothsp.models.weights import WEIGHTS, set_weights, weights_of
 
-__all__ = ["FORMAT", "Loss", "Segmenter", "from_folder", "mask_scores"]
+__all__ = ["FORMAT", "Options", "Segmenter", "from_folder", "iou", "mask_scores"]
 
 FORMAT = "smoothsp.models.Segmenter"
 FIELDS = {"about", "backbone", "format", "loss", "side", "superpixels", "version"}
@@ -28,6 +31,38 @@ Loss = Literal["hinge", "cross-entropy"]
 # Images that go through the network together.
 BATCH = 4
 LIMITS = {"side": (16, 4096), "superpixels": (2, 65536)}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Keywords of :meth:`Segmenter.train`."""
+
+    backbone: Backbone = "small"
+    """Convolutional feature extractor."""
+    weights: str = "imagenet"
+    """With efficientnet-lite0: imagenet for those of its package, a file, or random."""
+    superpixels: int = 300
+    """Approximate number per image."""
+    side: int = 240
+    """Longest side of the resized images in pixels."""
+    loss: Loss = "hinge"
+    """Loss of the whole graph, or of each superpixel separately."""
+    cost: Cost = "balanced"
+    """Cost of wrong pixels: balanced over both classes, or equal for all pixels."""
+    epochs: int = 12
+    """Passes over the training images."""
+    seed: int = 0
+    """Seed of the initial weights, and of the order and the mirroring of images."""
+
+    def check(self) -> None:
+        """Raise ValueError for values out of range."""
+        kinds = {"backbone": Backbone, "loss": Loss, "cost": Cost}
+        for name, kind in kinds.items():
+            _require_one_of(name, getattr(self, name), get_args(kind))
+        for name, (least, most) in LIMITS.items():
+            _require_int(name, getattr(self, name), least, most)
+        _require_int("epochs", self.epochs, 1)
+        _require_int("seed", self.seed, 0)
 
 
 class Segmenter:
@@ -65,15 +100,7 @@ class Segmenter:
         superpixels: int = 300,
         about: Mapping[str, Any] | None = None,
     ) -> None:
-        if loss not in get_args(Loss):
-            expected = ", ".join(get_args(Loss))
-            raise ValueError(f"loss: expected one of {expected}, got {loss!r}")
-        for name, value in (("side", side), ("superpixels", superpixels)):
-            least, most = LIMITS[name]
-            if type(value) is not int or not least <= value <= most:
-                raise ValueError(
-                    f"{name}: expected an int from {least} to {most}, got {value!r}"
-                )
+        Options(loss=loss, side=side, superpixels=superpixels).check()
         self.network, self.loss = network.eval(), loss
         self.side, self.superpixels = side, superpixels
         self.about = dict(about or {})
@@ -84,13 +111,17 @@ class Segmenter:
         data: Any,
         dev: Any = None,
         *,
+        backbone: str = "small",
+        loss: str = "hinge",
+        epochs: int = 12,
+        seed: int = 0,
         out: str | os.PathLike[str] | None = None,
         resume: bool = False,
         overwrite: bool = False,
         trainer: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> "Segmenter":
-        """Train a segmenter on images with masks.
+        """Train a segmenter on images with masks. Needs the extra ``lightning``.
 
         Ctrl-C after the first epoch ends the training and returns the best epoch so
         far, with ``about["interrupted"]``.
@@ -98,32 +129,44 @@ class Segmenter:
         Parameters
         ----------
         data
-            A folder as for :func:`smoothsp.data.read_masks`, a list of pairs of an
-            image and a mask, or dictionaries with ``image`` and ``mask`` (or
-            ``label``).
-            Images are files, Pillow images or arrays ``(height, width, 3)``, uint8.
-            Masks are files, Pillow images or arrays ``(height, width)``: True, 255 or 1
-            on figure.
+            Folder that :func:`smoothsp.data.read_masks` reads. Or a list of
+            :class:`~smoothsp.data.MaskedImage`, of pairs of an image and a mask, or of
+            dictionaries with ``image`` and ``mask`` or ``label``.
         dev
             The same, for choosing the best epoch. If absent, one image in ten is held
             out.
+        backbone
+            Convolutional layers: ``"small"``, or ``"efficientnet-lite0"`` with weights
+            of ImageNet.
+        loss
+            ``"hinge"`` of the graph, or ``"cross-entropy"`` of each superpixel.
+        epochs
+            Number of passes over the training images.
+        seed
+            Seed of the initial weights, and of the order and the mirroring of images.
         out
-            Folder of the checkpoint, for ``resume``, and of the model.
-        resume, overwrite
-            Continue the training in ``out`` from its last epoch, or replace it.
+            Folder for the best model so far, in ``model``, and for the checkpoint.
+        resume
+            Continue the run in ``out``: on one device, the result is the same, bit for
+            bit, as without the interruption.
+        overwrite
+            Replace the run in ``out``.
         trainer
-            Keywords of ``pytorch_lightning.Trainer``: ``devices``, ``precision``,
+            Keywords of :class:`pytorch_lightning.Trainer`: ``devices``, ``precision``,
             ``logger``, ``callbacks``, ...
         **options
-            Fields of :class:`smoothsp.models.segmenter_training.Options`: ``loss``,
-            ``epochs``, ``backbone``, ``superpixels``, ``seed``, ...
+            Further fields of :class:`Options`: ``side``, ``superpixels``, ``cost``,
+            ``weights``.
 
         Raises
         ------
+        FileNotFoundError
+            If there is no run to resume, or a file is missing.
         TypeError
             For an unknown option, and values that are not images.
         ValueError
-            If an image does not fit its mask, or an option is out of range.
+            If an image does not fit its mask, an option is out of range, ``out`` holds
+            a run, or training diverges.
 
         Examples
         --------
@@ -132,11 +175,14 @@ class Segmenter:
         >>> segmenter.evaluate(pairs)  # doctest: +SKIP
         {'iou': 0.83, 'accuracy': 0.95}
         """
-        # imports Lightning, which a trained segmenter does not need
-        from smoothsp.models.segmenter_training import Options, train
+        given = {"backbone": backbone, "loss": loss, "epochs": epochs, "seed": seed}
+        chosen = made(Options, {**given, **options})
+        chosen.check()
+        with run_of(out, resume, overwrite) as folder:
+            # it imports Lightning, which a trained segmenter does not need
+            from smoothsp.models import segmenter_training
 
-        place = None if out is None else files.place_of(out)
-        return train(data, dev, Options(**options), place, resume, overwrite, trainer)
+            return segmenter_training.train(data, dev, chosen, folder, resume, trainer)
 
     def predict(self, images: Sequence[Any]) -> list[Mask]:
         """Return the figure of each image: a mask of its height and width. Thread-safe.
@@ -241,6 +287,17 @@ def from_folder(
         ) from error
     set_weights(place / WEIGHTS, found.network, content[WEIGHTS], files.CONFIG)
     return found
+
+
+def _require_one_of(name: str, value: Any, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ValueError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
+
+
+def _require_int(name: str, value: Any, least: int, most: int = 2**63) -> None:
+    if type(value) is not int or not least <= value <= most:
+        upper = f" to {most}" if most < 2**63 else " on"
+        raise ValueError(f"{name}: expected an int from {least}{upper}, got {value!r}")
 
 
 def mask_scores(true: Sequence[Mask], found: Sequence[Mask]) -> dict[str, float]:

@@ -5,7 +5,7 @@ EfficientNet-Lite0 with weights of ImageNet.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -73,11 +73,12 @@ class ImageBatch:
     @property
     def most(self) -> int:
         """Number of superpixels of the largest graph, and at least 2."""
-        return int(max(2, self.sizes.max()))
+        return max(2, int(self.sizes.max()))
 
     def to(self, device: torch.device) -> "ImageBatch":
         """Move all tensors to a device."""
-        return ImageBatch(*(x.to(device) for x in self.__dict__.values()))
+        names = [field.name for field in fields(self)]
+        return ImageBatch(*[getattr(self, name).to(device) for name in names])
 
 
 def batch_of(images: Sequence[Image], graphs: Sequence[Graph], side: int) -> ImageBatch:

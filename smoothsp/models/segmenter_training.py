@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,42 +12,20 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from smoothsp import run_folder
 from smoothsp.data.masks import MaskedImage, as_masks
 from smoothsp.losses import StructuralHinge
-from smoothsp.models.segmenter import BATCH, Loss, Segmenter, mask_scores
-from smoothsp.models.segmenter_network import Backbone, SegmenterNetwork, batch_of
+from smoothsp.models.segmenter import BATCH, Options, Segmenter, mask_scores
+from smoothsp.models.segmenter_network import SegmenterNetwork, batch_of
 from smoothsp.models.superpixels import Cost, Graph, Image, Integers, Mask, graph_of
-from smoothsp.training import fit
+from smoothsp.run_folder import MODEL, is_main_process
+from smoothsp.training import fit, seed_all
 
-__all__ = ["Options", "train"]
+__all__ = ["train"]
 
 # Of new layers, of those from ImageNet, of the weights of neighbours before softplus.
 RATE, PRETRAINED_RATE, NEIGHBOURS_RATE = 3e-3, 5e-4, 3e-2
 # One image in so many is held out if no others choose the best epoch.
 HELD_OUT = 10
-
-
-@dataclass(frozen=True)
-class Options:
-    """Keywords of ``Segmenter.train``."""
-
-    backbone: Backbone = "small"
-    """Convolutional feature extractor."""
-    weights: str = "imagenet"
-    """With efficientnet-lite0: imagenet for those of its package, a file, or random."""
-    superpixels: int = 300
-    """Approximate number per image."""
-    side: int = 240
-    """Longest side of the resized images in pixels."""
-    loss: Loss = "hinge"
-    """Loss of the whole graph, or of each superpixel separately."""
-    cost: Cost = "balanced"
-    """Cost of wrong pixels: balanced over both classes, or equal for all pixels."""
-    epochs: int = 12
-    """Passes over the training images."""
-    seed: int = 0
-    """Seed of the initial weights, and of the order and the mirroring of images."""
 
 
 @dataclass(frozen=True)
@@ -66,33 +44,10 @@ def train(
     options: Options,
     out: Path | None,
     resume: bool,
-    overwrite: bool,
     trainer: Mapping[str, Any] | None,
 ) -> Segmenter:
-    """Train as ``Segmenter.train``."""
-    if options.cost not in get_args(Cost):
-        expected = ", ".join(get_args(Cost))
-        raise ValueError(f"cost: expected one of {expected}, got {options.cost!r}")
-    for name, least in (("epochs", 1), ("seed", 0)):
-        value = getattr(options, name)
-        if value < least:
-            raise ValueError(f"{name}: expected at least {least}, got {value}")
-    if out is None:
-        return _train(data, dev, options, out, resume, trainer)
-    run_folder.require_free(out, resume, overwrite)
-    with run_folder.held(out, out / run_folder.MODEL):
-        return _train(data, dev, options, out, resume, trainer)
-
-
-def _train(
-    data: Any,
-    dev: Any,
-    options: Options,
-    out: Path | None,
-    resume: bool,
-    trainer: Mapping[str, Any] | None,
-) -> Segmenter:
-    torch.manual_seed(options.seed)
+    """Train as ``Segmenter.train``, in a folder that is held."""
+    seed_all(options.seed, 0)
     network = SegmenterNetwork(options.backbone, options.weights)
     segmenter = Segmenter(network, options.loss, options.side, options.superpixels)
     examples = as_masks(data)
@@ -109,8 +64,8 @@ def _train(
 
     def save(about: Mapping[str, Any]) -> None:
         segmenter.about |= about
-        if out is not None and run_folder.is_main_process():
-            segmenter.save(out / run_folder.MODEL)
+        if out is not None and is_main_process():
+            segmenter.save(out / MODEL)
 
     def evaluate() -> dict[str, float]:
         labels = segmenter.label(others.images, others.graphs)
@@ -127,7 +82,7 @@ def _train(
     fitted = fit(
         network,
         lambda numbers: _loss(segmenter, own, numbers.tolist(), options.cost),
-        lambda: torch.randperm(len(own.images)).split(BATCH),
+        lambda: torch.split(torch.randperm(len(own.images)), BATCH),
         evaluate,
         monitor="iou",
         optimizer=torch.optim.Adam(groups),
@@ -174,7 +129,8 @@ def _loss(
         own = pictures.golds[number]
         gold[row, : len(own)] = torch.from_numpy(own)
         weights[row, : len(own)] = torch.from_numpy(len(own) * graph.costs(own, cost))
-    batch, gold, weights = (x.to(network.device) for x in (batch, gold, weights))
+    batch = batch.to(network.device)
+    gold, weights = gold.to(network.device), weights.to(network.device)
     scores, sizes = network(batch), batch.sizes.float()
     if segmenter.loss == "cross-entropy":
         margins = 2 * scores * (2 * gold - 1)
@@ -190,7 +146,7 @@ def _checksum(*parts: Pictures) -> str:
     digest = 0
     for part in parts:
         for image, mask in zip(part.images, part.masks, strict=True):
-            digest = zlib.crc32(np.ascontiguousarray(image), digest)
-            digest = zlib.crc32(np.packbits(mask), digest)
+            digest = zlib.crc32(image.tobytes(), digest)
+            digest = zlib.crc32(np.packbits(mask).tobytes(), digest)
     counts = " + ".join(str(len(part.images)) for part in parts)
     return f"{counts} images with checksum {digest:08x}"

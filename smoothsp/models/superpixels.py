@@ -97,10 +97,8 @@ def graph_of(image: Image, count: int) -> Graph:
     index, borders = neighbours(pixels)
     first, second = index.T
     values = lab(image)
-    means = np.stack(
-        [np.bincount(pixels.ravel(), x.ravel()) for x in np.moveaxis(values, 2, 0)], 1
-    )
-    means /= sizes[:, None]
+    sums = [np.bincount(pixels.ravel(), x.ravel()) for x in np.moveaxis(values, 2, 0)]
+    means: Numbers = np.stack(sums, 1) / sizes[:, None]
     # of mean colours, and along the border, over their means in this image
     apart = ((means[first] - means[second]) ** 2).sum(1)
     jumps = _jumps(values, pixels, index, len(sizes)) / borders
@@ -158,4 +156,4 @@ def _jumps(values: Numbers, pixels: Integers, index: Integers, count: int) -> Nu
         return np.zeros(0)
     at = np.searchsorted(edges, key).clip(max=len(edges) - 1)
     real = edges[at] == key
-    return np.bincount(at[real], size[real], minlength=len(edges))
+    return np.bincount(at[real], size[real], minlength=len(edges)).astype(float)
