@@ -5,7 +5,7 @@ EfficientNet-Lite0 with weights of ImageNet.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -77,8 +77,7 @@ class ImageBatch:
 
     def to(self, device: torch.device) -> "ImageBatch":
         """Move all tensors to a device."""
-        names = [field.name for field in fields(self)]
-        return ImageBatch(*[getattr(self, name).to(device) for name in names])
+        return ImageBatch(**{name: x.to(device) for name, x in vars(self).items()})
 
 
 def batch_of(images: Sequence[Image], graphs: Sequence[Graph], side: int) -> ImageBatch:
@@ -97,8 +96,13 @@ def batch_of(images: Sequence[Image], graphs: Sequence[Graph], side: int) -> Ima
         pixels[i, :height, :width] = graph.pixels
         features[i, : len(graph.edges)] = graph.edges
         index[i, : len(graph.index)] = graph.index
-    found = padded.transpose(0, 3, 1, 2), pixels, features, index
-    return ImageBatch(*map(torch.from_numpy, found), sizes)
+    return ImageBatch(
+        torch.from_numpy(padded.transpose(0, 3, 1, 2)),
+        torch.from_numpy(pixels),
+        torch.from_numpy(features),
+        torch.from_numpy(index),
+        sizes,
+    )
 
 
 class SegmenterNetwork(nn.Module):

@@ -24,7 +24,7 @@ import matching_points
 from linear_tagging import data as linear_data
 from localization import training as localization
 from pose import drawn
-from smoothsp.models import training
+from smoothsp.training import StructuredModule
 from tests.programs import run
 from tests.recipes.running.test_run_folder import SAVING
 from tests.recipes.runs import die, killed, write_set
@@ -332,7 +332,7 @@ def test_other_vectors_are_named(whole, vectors):
 @pytest.mark.parametrize(
     ("name", "owner", "step", "calls"),
     [
-        ("conll_ner", training.Training, "_step", 1),
+        ("conll_ner", StructuredModule, "training_step", 1),
         # an epoch asks thrice about each of 6 images, a record once, and about 3 others
         ("voc_localization", localization.Run, "_question", 9 + 18 + 9 + 9),
     ],
@@ -360,9 +360,9 @@ def test_a_run_killed_within_a_pass_goes_on(
 
 
 def test_the_command_ends_with_status_130(tiny, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(training.Training, "epoch", lambda *_: interrupt())
+    monkeypatch.setattr(StructuredModule, "training_step", lambda *_: interrupt())
     monkeypatch.setattr(sys, "argv", ["", "--data", tiny, "--out", str(tmp_path)])
     with pytest.raises(SystemExit) as stop:
         conll_ner.command_line()
     assert stop.value.code == 130
-    assert "stopped; no epoch was finished" in capsys.readouterr().out
+    assert "stopped; no epoch was finished" in capsys.readouterr().err
