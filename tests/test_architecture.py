@@ -66,6 +66,7 @@ MAY_IMPORT = {
         "smoothsp.metrics",
         "smoothsp.schemes",
         "PIL",
+        "cv2",
         "nltk",
         "numpy",
     },
@@ -280,16 +281,19 @@ PUBLIC = {
         "AnnotatedText",
         "ConstituencyTree",
         "DependencyTree",
+        "MaskedImage",
         "TaggedSentence",
         "Unaligned",
         "as_dependencies",
         "as_images",
+        "as_masks",
         "as_tagged",
         "as_trees",
         "dependencies",
         "read_box_splits",
         "read_boxes",
         "read_dependencies",
+        "read_masks",
         "read_spans",
         "read_splits",
         "read_tagged",
@@ -303,6 +307,7 @@ PUBLIC = {
         "Constituents",
         "Parsed",
         "Parser",
+        "Segmenter",
         "Span",
         "Tagged",
         "Tagger",
@@ -354,6 +359,7 @@ HEAVY = {
     "triton",
     "tyro",
 }
+SHARED_BY_RECIPES = {"corpora", "runs"}
 NAMES_THAT_SAY_NOTHING = {"utils", "helpers", "base", "common"}
 
 SOURCES = sorted(
@@ -426,6 +432,21 @@ def uses_public_names_only(path):
                 root = root.value
             private = isinstance(root, ast.Name) and root.id == "smoothsp"
             assert not private, f"{shown(path)}:{node.lineno} uses {node.attr}"
+
+
+def test_no_topic_of_recipes_imports_another():
+    folders = {
+        path.parent.name for path in USERS if path.parent.parent.name == "recipes"
+    }
+    topics = folders - SHARED_BY_RECIPES
+    assert topics
+    for path in USERS:
+        place = path.relative_to(ROOT).parts
+        if place[0] == "recipes":
+            used = {module.split(".")[0] for module, _ in imported_names(path)} & topics
+            # a command has one topic; a folder of a topic, or of what all share, none
+            own = used if len(place) == 2 else {place[1]}
+            assert len(own) < 2 and used <= own, f"{shown(path)} imports {sorted(used)}"
 
 
 @pytest.mark.parametrize("module", PUBLIC)

@@ -61,18 +61,11 @@ def boxes(out: Path) -> Prediction:
 
 
 def masks(out: Path) -> Prediction:
-    from segmentation import drawn, model_folder, prediction
-    from segmentation.superpixels import graph_of
+    from segmentation import drawn
+    from smoothsp.models import load
 
-    model, images = model_folder.load(out / "model"), drawn.make(10)
-    decode = prediction.decoder(model)
-    given = [example.image for part in images.values() for example in part]
-
-    def call() -> None:
-        for image in given:
-            decode(image, graph_of(image, model.words, model.superpixels))
-
-    return len(given), call
+    model, images = load(out / "model"), [x.image for x in drawn.make(10)]
+    return len(images), lambda: model.predict(images)
 
 
 PREDICTIONS: dict[str, Callable[[Path], Prediction]] = {

@@ -9,6 +9,7 @@ try:
     from smoothsp.models.loading import load
     from smoothsp.models.parsed import Parsed
     from smoothsp.models.parser import Parser
+    from smoothsp.models.segmenter import Segmenter
     from smoothsp.models.tagged import Span, Tagged
     from smoothsp.models.tagger import Tagger
 except ModuleNotFoundError as error:
@@ -19,5 +20,5 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-__all__ = ["ConstituencyParser", "Constituents", "Parsed", "Parser", "Span", "Tagged"]
-__all__ += ["Tagger", "load"]
+__all__ = ["ConstituencyParser", "Constituents", "Parsed", "Parser", "Segmenter", "Span"]
+__all__ += ["Tagged", "Tagger", "load"]
