@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
+from smoothsp.models.training import seed_all
 from torch import Tensor, nn
 
 from parsing import brackets, model_folder, nested, phrases
@@ -51,7 +52,6 @@ from smoothsp.data import ConstituencyTree as Tree
 from smoothsp.data import read_trees, unseen_labels
 from smoothsp.data import trees as data
 from smoothsp.models.features import Corpus, Vocabulary
-from smoothsp.models.training import seed_all
 from smoothsp.models.word_vectors import Sizes
 from smoothsp.oracles import SpanTree
 

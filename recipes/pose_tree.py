@@ -34,6 +34,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
+from smoothsp.models.training import seed_all
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -46,7 +47,6 @@ from runs.outputs import Outputs
 from runs.trainer import Run, fit
 from smoothsp import losses
 from smoothsp.data.images import read_image
-from smoothsp.models.training import seed_all
 from smoothsp.oracles import PictorialStructure
 
 Loss = Literal["hinge", "hinge-l2", "softmax"]

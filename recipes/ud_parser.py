@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
+from smoothsp.models.training import seed_all
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -52,7 +53,6 @@ from smoothsp.models import Parser, load
 from smoothsp.models.biaffine import Biaffine
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
-from smoothsp.models.training import seed_all
 from smoothsp.models.word_vectors import Sizes
 
 Structure = Literal["spanning-tree", "projective", "sibling"]

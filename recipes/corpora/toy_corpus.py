@@ -21,7 +21,7 @@ begins with the sentences of a shorter one.
 import random
 import re
 
-from corpora.conll import Splits
+from smoothsp.data import Splits
 from smoothsp.data import TaggedSentence as Sentence
 from smoothsp.schemes import convert
 
@@ -192,7 +192,7 @@ def make(
         rng = random.Random(f"{seed} {name}")
         return [_sentence(rng, names, scheme) for _ in range(size)]
 
-    return Splits(split("train", train), split("dev", dev), split("test", test), scheme)
+    return Splits(split("train", train), split("dev", dev), split("test", test))
 
 
 def _sentence(rng: random.Random, names: dict[str, list[str]], scheme: str) -> Sentence:

@@ -1,36 +1,37 @@
 """Tables, the figure and the numbers of ``conll_ner.py``."""
 
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 from seqeval.metrics import classification_report
 from seqeval.scheme import IOB2
 
-from corpora.conll import Splits
 from ner.look_up import look_up_baseline
 from runs import axes, files
-from smoothsp.schemes import convert
+from smoothsp.data import Splits, by_document, unseen_labels
+from smoothsp.models import Tagger
+from smoothsp.schemes import convert, detect
 
 BLUE, ORANGE, GREY = "#2a6f97", "#d1661f", "#777777"
 
 
-def write(
-    folder: Path,
-    settings: dict[str, Any],
-    splits: Splits,
-    history: list[dict[str, Any]],
-    taggings: dict[str, list[list[str]]],
-) -> dict[str, float]:
-    """Print the tables, write the figure and all numbers; the chief ones come back."""
+def write(folder: Path, tagger: Tagger, splits: Splits) -> dict[str, float]:
+    """Print the tables, write the figure and all numbers; return the chief ones."""
+    settings, history = tagger.about["settings"], tagger.about["history"]
     best = max(history, key=lambda row: row["dev_f1"])
     result = {"best_epoch": float(best["epoch"]), "loss": history[-1]["loss"]}
     tables = {}
-    for name, guess in taggings.items():
-        part = splits.dev if name == "dev" else splits.test or []
-        gold = [s.tags for s in part]
+    for name, part in (("dev", splits.dev), ("test", splits.test)):
+        if not part:
+            continue
+        gold = in_bioes([s.tags for s in part])
+        if name == "test":  # training warns of those of dev
+            unseen_labels.warn(name, (t for row in gold for t in row), tagger.labels)
+        guess = in_bioes(
+            [t.tags for t in tagger.tag(by_document(part)) if t.words], tagger.scheme
+        )
         model = by_type(gold, guess)
-        look_up = by_type(gold, look_up_baseline(splits.train, part, splits.scheme))
+        look_up = by_type(gold, look_up_baseline(splits.train, part))
         tables[name] = {"model": model, "look_up": look_up}
         print(f"\n{table(name, model, look_up)}")
         chief = ("precision", "recall", "f1")
@@ -42,6 +43,12 @@ def write(
     files.write_json(folder / "metrics.json", content)
     print(f"\nbest epoch {best['epoch']}; see {figure} and metrics.json beside it")
     return result
+
+
+def in_bioes(tags: list[list[str]], scheme: str | None = None) -> list[list[str]]:
+    """Return tags of sentences in BIOES, from a scheme that is detected if absent."""
+    source = scheme or detect(tags)
+    return [convert(row, source=source, target="BIOES", strict=False) for row in tags]
 
 
 def by_type(

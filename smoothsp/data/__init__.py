@@ -15,7 +15,8 @@ from smoothsp.data.examples import (
 )
 from smoothsp.data.given import as_dependencies, as_images, as_tagged, as_trees
 from smoothsp.data.offsets import AnnotatedText, Unaligned, read_spans, tag_words
-from smoothsp.data.tagged import read_splits, read_tagged
+from smoothsp.data.splits import SplitFiles
+from smoothsp.data.tagged import Splits, by_document, read_splits, read_tagged
 from smoothsp.data.trees import read_trees
 
 if TYPE_CHECKING:
@@ -26,12 +27,15 @@ __all__ = [
     "AnnotatedText",
     "ConstituencyTree",
     "DependencyTree",
+    "SplitFiles",
+    "Splits",
     "TaggedSentence",
     "Unaligned",
     "as_dependencies",
     "as_images",
     "as_tagged",
     "as_trees",
+    "by_document",
     "dependencies",
     "read_box_splits",
     "read_boxes",

@@ -1,17 +1,38 @@
 """Tagged sentences of any file: columns, JSON lines, and texts with character spans."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from smoothsp.data import columns, offsets
 from smoothsp.data.cutting import TREEBANK
 from smoothsp.data.examples import TaggedSentence
-from smoothsp.data.splits import find_splits
+from smoothsp.data.splits import SplitFiles, find_splits
 from smoothsp.data.text_files import say
 
-__all__ = ["read_splits", "read_tagged"]
+__all__ = ["Splits", "by_document", "read_splits", "read_tagged"]
 
 # Spans without tags that are named one by one.
 NAMED = 10
+
+
+class Splits(NamedTuple):
+    """Sentences to train on, to choose the best model by, and to score it on."""
+
+    train: list[TaggedSentence]
+    dev: list[TaggedSentence]
+    test: list[TaggedSentence]
+    """Empty if the corpus has no such file."""
+
+
+def by_document(sentences: Sequence[TaggedSentence]) -> list[list[str]]:
+    """Return the words of each sentence, and an empty list between two documents."""
+    found: list[list[str]] = []
+    for number, sentence in enumerate(sentences):
+        if number and sentence.document != sentences[number - 1].document:
+            found.append([])
+        found.append(sentence.words)
+    return found
 
 
 def read_tagged(
@@ -81,30 +102,35 @@ def read_tagged(
 
 
 def read_splits(
-    folder: str | Path,
+    folder: str | Path | SplitFiles,
     *,
     column: str | None = None,
     word_column: str | None = None,
     encoding: str | None = None,
     skip_bad: bool = False,
     unknown: str | None = None,
-) -> dict[str, list[TaggedSentence]]:
-    """Read the files of a folder: ``train``, ``dev``, and ``test`` if it is there.
+) -> Splits:
+    """Read the files of a corpus for training, development and test.
 
-    The files are found by the names that corpora usually give them. Options are those
-    of ``read_tagged``; only ``train`` may have unknown tags.
+    Parameters
+    ----------
+    folder
+        Folder whose files have the names that corpora usually have, or the files.
+    column, word_column, encoding, skip_bad, unknown
+        As for ``read_tagged``; only the training file may have unknown tags.
     """
-    files = find_splits(folder)
-    paths = {"train": files.train, "dev": files.dev, "test": files.test}
-    return {
-        part: read_tagged(
+    files = folder if isinstance(folder, SplitFiles) else find_splits(folder)
+
+    def read(path: Path | None, unknown: str | None = None) -> list[TaggedSentence]:
+        if path is None:
+            return []
+        return read_tagged(
             path,
             column=column,
             word_column=word_column,
             encoding=encoding,
             skip_bad=skip_bad,
-            unknown=unknown if part == "train" else None,
+            unknown=unknown,
         )
-        for part, path in paths.items()
-        if path
-    }
+
+    return Splits(read(files.train, unknown), read(files.dev), read(files.test))

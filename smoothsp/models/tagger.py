@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from smoothsp.constraints import bio
-from smoothsp.data import as_tagged, by_document
+from smoothsp.data import as_tagged, by_document, unseen_labels
 from smoothsp.metrics import span_f1
 from smoothsp.metrics import spans as read_spans
 from smoothsp.models import files
@@ -235,17 +235,23 @@ class Tagger:
         batch_size
             Number of sentences per batch.
         """
-        examples = as_tagged(data)
-        words = by_document(examples)
-        found = [t.tags for t in self.stream(words, batch_size=batch_size) if t.words]
-        gold = [[tag or "O" for tag in one.tags or ()] for one in examples]
-        scheme = detect(gold)
-        precision, recall, f1 = span_f1(
-            *(
-                [convert(tags, source=x, target="BIOES", strict=False) for tags in rows]
-                for rows, x in ((gold, scheme), (found, self.scheme))
+        examples = [one for one in as_tagged(data) if one.words]
+        if not examples or any(None in (one.tags or [None]) for one in examples):
+            raise ValueError(
+                "data: expected sentences with a tag for each word, got"
+                f" {'words without tags' if examples else 'no sentence'}"
+            )
+        written = [[str(tag) for tag in one.tags or ()] for one in examples]
+        tagged = self.stream(by_document(examples), batch_size=batch_size)
+        gold, found = (
+            [convert(tags, source=x, target="BIOES", strict=False) for tags in rows]
+            for rows, x in (
+                (written, detect(written)),
+                ([one.tags for one in tagged if one.words], self.scheme),
             )
         )
+        unseen_labels.warn("data", (tag for row in gold for tag in row), self.labels)
+        precision, recall, f1 = span_f1(gold, found)
         return {"f1": f1, "precision": precision, "recall": recall}
 
     def save(self, folder: str | os.PathLike[str]) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from smoothsp import losses
-from smoothsp.data import TaggedSentence, as_tagged
+from smoothsp.data import TaggedSentence, as_tagged, unseen_labels
 from smoothsp.metrics import span_f1
 from smoothsp.models import partial
 from smoothsp.models.encoder import Encoder
@@ -189,11 +189,12 @@ class _Scores:
         objective: _Objective,
     ) -> None:
         self.network, self.labels, self.objective = network, labels, objective
-        gold = [[tag or "O" for tag in one.tags or ()] for one in held_out]
+        gold = [[str(tag) for tag in one.tags or ()] for one in held_out]
         scheme = detect(gold)
         self.gold = [
             convert(tags, source=scheme, target="BIOES", strict=False) for tags in gold
         ]
+        unseen_labels.warn("dev", (tag for row in self.gold for tag in row), labels)
         words = [one.words for one in held_out]
         documents = [one.document for one in held_out]
         self.corpus = Corpus(vocabulary, words, None, network.encoder, documents)
@@ -230,9 +231,12 @@ def _examples(data: Any, dev: Any) -> tuple[list[TaggedSentence], list[TaggedSen
 
     Few sentences are used for both. Those to choose by have no unknown tags.
     """
-    examples = as_tagged(data)
+    examples = _filled("data", data)
     if dev is not None:
-        return examples, as_tagged(dev, "dev")
+        held_out = _filled("dev", dev)
+        if any(None in (one.tags or [None]) for one in held_out):
+            raise ValueError("dev: expected a tag for each word, got unknown ones")
+        return examples, held_out
     known = [n for n, one in enumerate(examples) if None not in (one.tags or [None])]
     if not known:
         raise ValueError(
@@ -243,6 +247,13 @@ def _examples(data: Any, dev: Any) -> tuple[list[TaggedSentence], list[TaggedSen
     held = set(known[::HELD_OUT])
     kept = [one for n, one in enumerate(examples) if n not in held]
     return kept, [examples[n] for n in sorted(held)]
+
+
+def _filled(name: str, data: Any) -> list[TaggedSentence]:
+    found = [one for one in as_tagged(data) if one.words]
+    if not found:
+        raise ValueError(f"{name}: expected at least one sentence, got none")
+    return found
 
 
 def _checksum(content: Any) -> str:

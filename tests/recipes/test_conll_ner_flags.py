@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from ner.settings import check
 
 import conll_ner
 from conll_ner import Config, main
-from ner.settings import check
 from runs import checkpoint
 from smoothsp.data.columns import read
 from smoothsp.models import load

@@ -3,9 +3,9 @@
 import itertools
 
 import pytest
+from ner.settings import check
 
 from conll_ner import Config, main
-from ner.settings import check
 from smoothsp.data import TaggedSentence
 from smoothsp.data.columns import read
 from smoothsp.models import load
