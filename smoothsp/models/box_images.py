@@ -135,17 +135,23 @@ class BoxImages:
         image = resized(read_image(self.examples[number].path), self.localiser.side)
         return self.localiser.network.backbone.pixels(image), own, where
 
-    def scores(self, number: int) -> Tensor:
-        """Scores of all candidates of an image."""
-        return self.of_inputs(*self.inputs(number))
+    def scores(self, number: int, model: nn.Module | None = None) -> Tensor:
+        """Scores of all candidates of an image, by default by the network."""
+        return self.of_inputs(*self.inputs(number), model)
 
-    def of_inputs(self, first: Tensor, boxes: Tensor, where: Tensor) -> Tensor:
+    def of_inputs(
+        self,
+        first: Tensor,
+        boxes: Tensor,
+        where: Tensor,
+        model: nn.Module | None = None,
+    ) -> Tensor:
         """Scores of these inputs."""
         device = self.device
         own: tuple[Tensor, ...] = (first, boxes, where)
         if self.kept and isinstance(self.localiser.candidates, Proposals):
             own = (first, where)
-        found: Tensor = self.network(*(x.to(device) for x in own))
+        found: Tensor = (model or self.network)(*(x.to(device) for x in own))
         return found
 
     @torch.no_grad()
@@ -224,15 +230,19 @@ class OneObject(BoxImages):
         found: Tensor = 1 - box_iou(own[label : label + 1], own)
         return found
 
-    def question(self, number: int) -> tuple[Multiclass, Tensor, None, Tensor]:
+    def question(
+        self, number: int, model: nn.Module | None = None
+    ) -> tuple[Multiclass, Tensor, None, Tensor]:
         """Structure, label, weight and costs of an image, as losses take them."""
         label = torch.tensor([self.labels[number]], device=self.device)
         cost = self.cost(number).to(self.device)
-        return Multiclass(self.scores(number)[None]), label, None, cost
+        return Multiclass(self.scores(number, model)[None]), label, None, cost
 
-    def loss(self, number: int, criterion: nn.Module) -> Tensor:
+    def loss(
+        self, number: int, criterion: nn.Module, model: nn.Module | None = None
+    ) -> Tensor:
         """Loss of an image."""
-        found: Tensor = criterion(*self.question(number))
+        found: Tensor = criterion(*self.question(number, model))
         return found
 
     @torch.no_grad()

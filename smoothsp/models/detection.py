@@ -111,7 +111,8 @@ def _counted(
     def nearest(boxes: Tensor, labels: Tensor) -> Tensor:
         same = found.labels[:, None] == labels
         overlap = box_iou(found.boxes, boxes).masked_fill(~same, 0.0)
-        return overlap.amax(1) if len(labels) else overlap.new_zeros(len(overlap))
+        best: Tensor = overlap.amax(1) if len(labels) else overlap.sum(1)
+        return best
 
     hard = nearest(*difficult)
     kept = (hard < threshold) | (hard <= nearest(*objects))

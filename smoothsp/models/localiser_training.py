@@ -293,6 +293,10 @@ def _settings(
     names = [field.name for field in fields(Options) if field.name not in left_out]
     given = {name: getattr(options, name) for name in names}
     found = {name: x for name, x in given.items() if isinstance(x, plain)}
+    if isinstance(options.loss, nn.Module):
+        found["loss"] = type(options.loss).__name__
+        if smoothing := getattr(options.loss, "smoothing", None):
+            found |= vars(smoothing)
     found["optimizer"] = type(optimizer).__name__
     for number, group in enumerate(optimizer.param_groups):
         own = {name: x for name, x in group.items() if isinstance(x, plain)}

@@ -117,7 +117,8 @@ def hinge(
     y = own.laid_out((torch.arange(len(pairs)) < len(true)).long())
     laid = own.laid_out(cost[pairs])
     if mu is None:
-        above = StructuralHinge(reduction="sum")(own.program, y, None, laid)
+        hinge = StructuralHinge(reduction="sum")
+        above: Tensor = hinge(own.program, y, None, laid)
     else:
         loss = SparseMAPLoss(mu, laid, max_outputs=OUTPUTS, reduction="sum")
         above = loss(own.program, y)
@@ -149,7 +150,8 @@ def cliques(scores: Tensor, image: Targets, windows: Tensor) -> Tensor:
     true = image.true_pairs(classes)
     y[rows.flatten()[true]] = columns.flatten()[true]
     structure = Multiclass(table.index_put((rows, columns), scores))
-    return CRFLoss(reduction="sum")(structure, y)
+    loss: Tensor = CRFLoss(reduction="sum")(structure, y)
+    return loss
 
 
 def softmax(scores: Tensor, image: Targets, windows: Tensor) -> Tensor:

@@ -34,7 +34,8 @@ def shapes(
     boxes, labels, sizes
         Of each image: boxes of four numbers, their classes, and width and height.
     """
-    whole, cut = defaultdict(list), defaultdict(list)
+    whole: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    cut: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for own, names, (width, height) in zip(boxes, labels, sizes, strict=True):
         for box, label in zip(own, names, strict=True):
             left, top, right, bottom = box
@@ -105,7 +106,7 @@ def windows(shapes: Numbers, width: int, height: int) -> NDArray[np.float32]:
     boxes = np.concatenate(found).clip(0, limits).astype(np.float32)
     boxes = np.unique(boxes, axis=0)
     large = (boxes[:, 2:] - boxes[:, :2] >= SMALLEST).all(1)
-    return boxes[large] if large.any() else limits[None] * np.float32([0, 0, 1, 1])
+    return boxes[large] if large.any() else np.array([[0, 0, width, height]], "f4")
 
 
 def _count(side: int, step: float) -> int:
