@@ -18,18 +18,20 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from conll_ner import load_corpus
-from ner import settings
+from corpora import toy_corpus
 from ner.lightning_settings import Config, Optimizer
-from runs import arguments, checkpoint, folder, interrupts, options, terminal
-from smoothsp import LinearChain, constraints
+from ner.report import in_bioes
+from runs import arguments, interrupts, options, terminal
+from smoothsp import LinearChain, checkpoints, constraints
+from smoothsp.data import read_splits
 from smoothsp.divergence import diagnosed, require_sound
 from smoothsp.lightning import Snapshots
 from smoothsp.losses import L2, StructuralHinge
 from smoothsp.metrics import span_f1
 from smoothsp.models.features import UNKNOWN, Batch, Corpus, Vocabulary
-from smoothsp.models.training import seed_all
 from smoothsp.optim import SVRG, CasimirSVRG, ProxLinear
+from smoothsp.run_folder import held, require_free
+from smoothsp.training import seed_all
 
 BATCH, HIDDEN = 8, 0.5
 REMEDY = "Lower --rate, or train with --optimizer adam"
@@ -87,20 +89,26 @@ class Batches(DataLoader):
 class Data(pl.LightningDataModule):
     def __init__(self, data: str | None = None, seed: int = 1, **columns: Any) -> None:
         super().__init__()
-        splits, self.seed = load_corpus(settings.Config(data, **columns)), seed
-        self.labels = splits.labels
-        self.vocabulary = Vocabulary.of([s.words for s in splits.train], [])
-        self.parts = {"train": splits.train, "dev": splits.dev}
+        splits = read_splits(data, **columns) if data else toy_corpus.make()
+        self.seed = seed
+        self.parts = {}
+        for part, sentences in (("train", splits.train), ("dev", splits.dev)):
+            tags = in_bioes([s.tags for s in sentences])
+            self.parts[part] = [s.words for s in sentences], tags
+        words, tags = self.parts["train"]
+        kinds = sorted({tag[2:] for row in tags for tag in row if tag != "O"})
+        self.labels = ["O", *(f"{p}-{kind}" for kind in kinds for p in "BIES")]
+        self.vocabulary = Vocabulary.of(words, [])
 
     def state_dict(self) -> dict[str, Any]:
         return {"data": f"checksum {zlib.crc32(repr(self.parts).encode()):08x}"}
 
     def loader(self, part: str, seed: int | None = None) -> DataLoader:
         number = {label: n for n, label in enumerate(self.labels)}
-        words = [s.words for s in self.parts[part]]
-        tags = [[number.get(t, -1) for t in s.tags] for s in self.parts[part]]
+        words, tags = self.parts[part]
+        numbers = [[number.get(tag, -1) for tag in row] for row in tags]
         rare = torch.tensor([False] * (UNKNOWN + 1) + self.vocabulary.rare)
-        corpus = Corpus(self.vocabulary, words, tags)
+        corpus = Corpus(self.vocabulary, words, numbers)
         batches = Sentences(corpus, BATCH, rare, seed)
         return Batches(batches, sampler=batches, batch_size=None)
 
@@ -230,17 +238,17 @@ class Tagger(pl.LightningModule):
 
 def main(config: Config) -> dict[str, float]:
     arguments.at_least(config, epochs=1, seed=0)
-    arguments.of_run(config)
     out, seed, last = config.out, config.seed, config.checkpoint
-    with folder.held(out):
-        saved = checkpoint.read_numbers(last) if config.resume else {}
+    require_free(out, config.resume, config.overwrite, last.name)
+    with held(out):
+        saved = checkpoints.read(last) if config.resume else {}
         pl.seed_everything(seed)
         columns = {x: getattr(config, x) for x in ("column", "word_column", "skip_bad")}
         corpus = Data(config.data, seed, **columns)
         run = {x: getattr(config, x) for x in ("optimizer", "rate", "epochs", "seed")}
         given = run | corpus.state_dict()
         began = given | saved.get("hyper_parameters", {}) | saved.get("Data", {})
-        checkpoint.require_same(last, began, given if config.resume else {})
+        checkpoints.require_same(last, began, given if config.resume else {})
         model = Tagger(asdict(corpus.vocabulary), corpus.labels, **run)
         one = {"dirpath": out, "enable_version_counter": False}  # replaces old files
         best = ModelCheckpoint(filename="best", monitor="f1", mode="max", **one)
