@@ -29,7 +29,7 @@ from smoothsp.models.regions import GEOMETRY
 from smoothsp.models.set_losses import LOSSES
 from smoothsp.models.windows import shapes
 from smoothsp.run_folder import MODEL
-from smoothsp.training import LONGEST_GRADIENT, fit, seed_all
+from smoothsp.training import fit, seed_all
 
 __all__ = ["HELD_OUT", "Options", "Prepared", "prepare", "train"]
 
@@ -176,7 +176,7 @@ def train(
         epochs=options.epochs,
         seed=options.seed,
         warm_up=0 if own else None,
-        clip=LONGEST_GRADIENT if own else None,
+        clip=None,
         average=own,
         patience=options.patience,
         save=None if out is None else lambda x: describe(x).save(out / MODEL),

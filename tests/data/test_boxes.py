@@ -200,7 +200,11 @@ def test_annotations_are_read_in_any_encoding(declared, written, folder):
     for part in ("val", "test"):
         annotate(folder, part, (word, (5, 6, 20, 21)))
     found = read(folder, word)
-    assert found.lists["train"][0].boxes[0] == found.lists["val"][0].boxes[0] == (4, 5, 20, 21)
+    assert (
+        found.lists["train"][0].boxes[0]
+        == found.lists["val"][0].boxes[0]
+        == (4, 5, 20, 21)
+    )
 
 
 def test_a_bad_box_of_another_class_costs_only_that_box(folder):
