@@ -221,6 +221,10 @@ class StructuredModule(LightningModule):
         self.total, self.count = 0.0, 0
         self.began = time.perf_counter(), time.process_time()
 
+    def loss(self, batch: tuple[Tensor, float]) -> Tensor:
+        """Mean loss of a batch, as :class:`~smoothsp.lightning.Snapshots` calls it."""
+        return self.shared.loss(batch[0])
+
     def training_step(self, batch: tuple[Tensor, float], batch_idx: int) -> Tensor:
         """Mean loss of a batch, times the share of this process in it."""
         numbers, share = batch

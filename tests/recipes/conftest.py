@@ -72,7 +72,7 @@ def localise(ladybirds):
 
     def configure(out, **options):
         data, cache = ladybirds
-        few = {"proposals": "grid", "max_boxes": 60, "passes": 4, "workers": 1}
+        few = {"proposals": "grid", "max_boxes": 60, "epochs": 2, "workers": 1}
         few |= {"backbone": "efficientnet-lite0", "side": 160}
         about = {"data": data, "kind": "ladybird", "cache": cache, "out": out}
         return voc_localization.Config(**about | few | options)

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torchmetrics.detection import MeanAveragePrecision
 from torchvision.ops import batched_nms, box_iou, nms
 
-from localization.several.images import OVERLAP
-from localization.several.packing import packing, undominated
+from smoothsp.models.packing import packing, undominated
 
+__all__ = ["DECODERS", "MOST", "OVERLAP", "SUPPRESSED", "Detected", "precision"]
+
+# boxes of a set overlap by no more: of true ones few in a hundred do
+OVERLAP = 0.4
 # most windows that a set is chosen from, and most boxes of an image (COCO's)
 CONSIDERED, MOST = 150, 100
 # softmax: boxes below are left out; overlap of those that suppress each other
@@ -19,7 +21,7 @@ LEAST, SUPPRESSED = 0.01, 0.3
 
 
 @dataclass(frozen=True)
-class Found:
+class Detected:
     """Boxes of an image ``(box, 4)``, their classes and their scores, best first."""
 
     boxes: Tensor
@@ -29,7 +31,7 @@ class Found:
     """How many are in the best set; the others only rank behind them."""
 
 
-def best_sets(scores: Tensor, boxes: Tensor) -> Found:
+def best_sets(scores: Tensor, boxes: Tensor) -> Detected:
     """The best set of labelled boxes, and behind it boxes for the curve of precision.
 
     The sum of the scores ``(box, class)`` decides, and a box that is left out counts
@@ -46,10 +48,10 @@ def best_sets(scores: Tensor, boxes: Tensor) -> Found:
     order[kept] = torch.inf
     found = nms(boxes, order, OVERLAP)[:MOST]
     found = torch.cat([kept[best[kept].argsort(descending=True)], found[len(kept) :]])
-    return Found(boxes[found], labels[found], best[found], len(kept))
+    return Detected(boxes[found], labels[found], best[found], len(kept))
 
 
-def suppressed(scores: Tensor, boxes: Tensor) -> Found:
+def suppressed(scores: Tensor, boxes: Tensor) -> Detected:
     """Non-maximum suppression by class, of the softmax over classes and nothing."""
     none = scores.new_zeros(len(scores), 1)
     probability = torch.cat([none, scores], 1).softmax(1)[:, 1:]
@@ -58,14 +60,14 @@ def suppressed(scores: Tensor, boxes: Tensor) -> Found:
     kept = batched_nms(boxes[windows], own, labels, SUPPRESSED)[:MOST]
     found, labels = windows[kept], labels[kept]
     sure = int((own[kept] > 0.5).sum())
-    return Found(boxes[found], labels, own[kept], sure)
+    return Detected(boxes[found], labels, own[kept], sure)
 
 
 DECODERS = {"best sets": best_sets, "non-maximum suppression": suppressed}
 
 
 def precision(
-    found: Sequence[Found],
+    found: Sequence[Detected],
     objects: Sequence[tuple[Tensor, Tensor]],
     classes: list[str],
     difficult: Sequence[tuple[Tensor, Tensor]] = (),
@@ -99,24 +101,27 @@ def precision(
 
 
 def _counted(
-    found: Found,
+    found: Detected,
     objects: tuple[Tensor, Tensor],
     difficult: tuple[Tensor, Tensor],
     threshold: float,
-) -> Found:
+) -> Detected:
     """Without the boxes that find a difficult object."""
 
     def nearest(boxes: Tensor, labels: Tensor) -> Tensor:
         same = found.labels[:, None] == labels
         overlap = box_iou(found.boxes, boxes).masked_fill(~same, 0.0)
-        return overlap.amax(1) if len(labels) else overlap.new_zeros(len(overlap))
+        best: Tensor = overlap.amax(1) if len(labels) else overlap.sum(1)
+        return best
 
     hard = nearest(*difficult)
     kept = (hard < threshold) | (hard <= nearest(*objects))
-    return Found(found.boxes[kept], found.labels[kept], found.scores[kept], found.sure)
+    return Detected(
+        found.boxes[kept], found.labels[kept], found.scores[kept], found.sure
+    )
 
 
-def _as_given(found: Sequence[Found]) -> list[dict[str, Tensor]]:
+def _as_given(found: Sequence[Detected]) -> list[dict[str, Tensor]]:
     return [
         {"boxes": one.boxes, "labels": one.labels, "scores": one.scores}
         for one in found
@@ -130,10 +135,20 @@ def _metric(
 ) -> dict[str, Tensor]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        # seconds to import
+        try:
+            from torchmetrics.detection import MeanAveragePrecision
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f'evaluate: needs {error.name}: pip install "smoothsp[localiser]"',
+                name=error.name,
+            ) from error
+
         metric = MeanAveragePrecision(
             iou_thresholds=thresholds,
             class_metrics=thresholds is not None,
             backend="pycocotools",
         )
         metric.update(predicted, true)
-        return metric.compute()
+        found: dict[str, Tensor] = metric.compute()
+        return found

@@ -4,40 +4,61 @@ Each looks at some windows only, which it chooses by the scores of all: those of
 true set, and the ones that matter most to it. Gradients are theirs.
 """
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torchvision.ops import box_iou, nms
 
-from localization.several.images import OVERLAP, SAME, Images
-from localization.several.packing import packing
 from smoothsp.losses import CRFLoss, SparseMAPLoss, StructuralHinge
+from smoothsp.models.detection import OVERLAP
+from smoothsp.models.packing import packing
 from smoothsp.oracles import Multiclass
 
-Loss = Literal["hinge", "cliques", "softmax"]
+__all__ = ["LOSSES", "SAME", "Targets", "cliques", "hinge", "softmax"]
+
+# a window is an object if it overlaps one by more, as mean average precision has it
+SAME = 0.5
 # windows beside those of the true set, and outputs of a mixture
 CONSIDERED, OUTPUTS = 80, 4
 # windows that overlap an object by less are none, for softmax
 OTHER = 0.4
 
 
-class OfImage:
-    """The true set of an image, and how much of its objects the windows cover."""
+class Targets:
+    """Windows of an image that stand for its objects, and how much the others cover.
 
-    def __init__(self, images: Images, number: int) -> None:
-        self.boxes = images.windows(number).boxes
-        self.true, self.labels = images.true[number].unbind(1)
-        self.covered = images.covered(number)
+    Parameters
+    ----------
+    boxes
+        Windows ``(window, 4)``.
+    objects, labels
+        Boxes ``(object, 4)`` and classes ``(object,)``.
+    difficult
+        Boxes ``(object, 4)`` that are neither right nor wrong.
+    classes
+        Number of classes.
+    """
+
+    def __init__(
+        self,
+        boxes: Tensor,
+        objects: Tensor,
+        labels: Tensor,
+        difficult: Tensor,
+        classes: int,
+    ) -> None:
+        self.boxes = boxes
+        overlap = box_iou(boxes, objects)
+        self.true, self.labels = _true_set(boxes, overlap, labels).unbind(1)
+        own = overlap[:, :, None] * F.one_hot(labels, classes)
+        # highest overlap with an object of each class
+        self.covered = own.amax(1) if len(labels) else own.sum(1)
         # beyond what the true set costs: 1 a box that is no object, and less where a
         # box stands for one, the better it fits
         self.cost = torch.where(self.covered > SAME, -self.covered, 1.0)
-        # windows on difficult objects are neither right nor wrong
-        difficult = box_iou(self.boxes, images.difficult(number)[0])
-        self.ignored = (difficult > OTHER).any(1)
+        self.ignored = (box_iou(boxes, difficult) > OTHER).any(1)
 
-    def considered(self, scores: Tensor, loss: Loss) -> Tensor:
+    def considered(self, scores: Tensor, loss: str) -> Tensor:
         """Numbers of windows, those of the true set first, by scores of all."""
         value = (scores + self.cost if loss == "hinge" else scores).amax(1)
         first = torch.zeros(len(value), dtype=torch.bool)
@@ -56,7 +77,26 @@ class OfImage:
         return torch.arange(len(self.true)) * classes + self.labels
 
 
-def hinge(scores: Tensor, image: OfImage, windows: Tensor, mu: float | None) -> Tensor:
+def _true_set(boxes: Tensor, overlap: Tensor, labels: Tensor) -> Tensor:
+    """Windows and classes that stand for the objects, ``(object, 2)``.
+
+    The best window of each object, of those that exclude none taken before; objects
+    that windows fit best come first.
+    """
+    free, taken = torch.ones(len(boxes), dtype=torch.bool), []
+    best = overlap.amax(0) if len(labels) else overlap.new_zeros(0)
+    for one in best.argsort(descending=True).tolist():
+        own = overlap[:, one].where(free, 0.0)
+        window = int(own.argmax())
+        if own[window] > SAME:
+            taken.append((window, int(labels[one])))
+            free &= box_iou(boxes[window : window + 1], boxes)[0] <= OVERLAP
+    return torch.tensor(taken, dtype=torch.long).reshape(-1, 2)
+
+
+def hinge(
+    scores: Tensor, image: Targets, windows: Tensor, mu: float | None = None
+) -> Tensor:
     """The structural hinge over sets, smoothed by squared marginals with ``mu``.
 
     A set costs 1 for each box that is no object, and for each object 1 less the overlap
@@ -77,14 +117,15 @@ def hinge(scores: Tensor, image: OfImage, windows: Tensor, mu: float | None) -> 
     y = own.laid_out((torch.arange(len(pairs)) < len(true)).long())
     laid = own.laid_out(cost[pairs])
     if mu is None:
-        above = StructuralHinge(reduction="sum")(own.program, y, None, laid)
+        hinge = StructuralHinge(reduction="sum")
+        above: Tensor = hinge(own.program, y, None, laid)
     else:
         loss = SparseMAPLoss(mu, laid, max_outputs=OUTPUTS, reduction="sum")
         above = loss(own.program, y)
     return above - cost[true].sum()
 
 
-def of_cliques(scores: Tensor, image: OfImage, windows: Tensor) -> Tensor:
+def cliques(scores: Tensor, image: Targets, windows: Tensor) -> Tensor:
     """Negative log-likelihood of the true set, one group of windows after another.
 
     Groups are windows around a leader, which excludes them: the leaders are the windows
@@ -109,10 +150,11 @@ def of_cliques(scores: Tensor, image: OfImage, windows: Tensor) -> Tensor:
     true = image.true_pairs(classes)
     y[rows.flatten()[true]] = columns.flatten()[true]
     structure = Multiclass(table.index_put((rows, columns), scores))
-    return CRFLoss(reduction="sum")(structure, y)
+    loss: Tensor = CRFLoss(reduction="sum")(structure, y)
+    return loss
 
 
-def softmax(scores: Tensor, image: OfImage, windows: Tensor) -> Tensor:
+def softmax(scores: Tensor, image: Targets, windows: Tensor) -> Tensor:
     """Cross-entropy of each window alone, per object."""
     best, labels = image.covered[windows].max(1)
     y = torch.where(best > SAME, labels + 1, 0)
@@ -120,3 +162,6 @@ def softmax(scores: Tensor, image: OfImage, windows: Tensor) -> Tensor:
     logits = torch.cat([scores.new_zeros(len(scores), 1), scores], 1)
     total = F.cross_entropy(logits[clear], y[clear], reduction="sum")
     return total / max(len(image.true), 1)
+
+
+LOSSES = {"hinge": hinge, "cliques": cliques, "softmax": softmax}

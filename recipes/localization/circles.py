@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torchvision.ops import nms
 
-from localization.several.annotations import Example
-from localization.several.detection import MOST, SUPPRESSED, Found
+from smoothsp.data import AnnotatedImage
 from smoothsp.data.images import read_image
+from smoothsp.models.detection import MOST, SUPPRESSED, Detected
 
 # a radius of a class over its mean; the edges and votes that make a circle
 NEAR = (0.75, 1.3)
@@ -24,18 +24,20 @@ LONGEST_SIDE = 640
 class Circles:
     """Means of the boxes of training, by class."""
 
-    def __init__(self, examples: Sequence[Example], classes: Sequence[str]) -> None:
+    def __init__(
+        self, examples: Sequence[AnnotatedImage], classes: Sequence[str]
+    ) -> None:
         looks: list[list[np.ndarray]] = [[] for _ in classes]
         for example in examples:
-            image = read_image(example.image)
+            image = read_image(example.path)
             for box, label in zip(example.boxes, example.labels, strict=True):
                 looks[classes.index(label)].append(_look(image, box))
         self.mean = np.array([np.mean(own, 0) for own in looks])
         every = np.concatenate([own - np.mean(own, 0) for own in looks])
         self.deviation = every.std(0) + 1e-6
 
-    def found(self, example: Example) -> Found:
-        image = read_image(example.image)
+    def found(self, example: AnnotatedImage) -> Detected:
+        image = read_image(example.path)
         boxes, scores = [], []
         for size in np.exp(self.mean[:, 0]):
             for box, votes in _circles(image, size / 2):
@@ -43,7 +45,7 @@ class Circles:
                 scores.append(votes)
         if not boxes:
             none = torch.zeros(0)
-            return Found(none.reshape(0, 4), none.long(), none, 0)
+            return Detected(none.reshape(0, 4), none.long(), none, 0)
         looks = np.array([_look(image, box) for box in boxes])
         away = (((looks[:, None] - self.mean) / self.deviation) ** 2).sum(2)
         # circles that look like no class rank low
@@ -51,7 +53,7 @@ class Circles:
         own = torch.tensor(np.array(boxes)).float()
         labels = torch.from_numpy(away.argmin(1))
         kept = nms(own, score, SUPPRESSED)[:MOST]
-        return Found(own[kept], labels[kept], score[kept], len(kept))
+        return Detected(own[kept], labels[kept], score[kept], len(kept))
 
 
 def _look(image: np.ndarray, box: Sequence[float]) -> np.ndarray:

@@ -4,6 +4,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["SMALLEST", "shapes", "windows"]
+
+Numbers = NDArray[np.floating]
 
 # how far windows are apart, in units of their shorter side
 STRIDE = 1 / 3
@@ -11,17 +16,26 @@ STRIDE = 1 / 3
 # so much, if their centres were the same; shapes that overlap by more are one
 SHARE, FITS, ALIKE = 0.8, 0.6, 0.85
 SMALLEST = 4
+# windows of an image
+MOST = 2**20
 
 
 def shapes(
-    boxes: Sequence[np.ndarray], labels: Sequence[Sequence[int]], sizes: Sequence[tuple]
-) -> np.ndarray:
+    boxes: Sequence[Sequence[Sequence[float]]],
+    labels: Sequence[Sequence[str]],
+    sizes: Sequence[tuple[int, int]],
+) -> Numbers:
     """Typical widths and heights ``(shape, 2)`` of each class: means of clusters.
 
-    Of boxes ``(object, 4)`` of images of such sizes. Boxes that end at the edge of an
-    image do not count where a class has others.
+    Boxes that end at the edge of an image do not count where a class has others.
+
+    Parameters
+    ----------
+    boxes, labels, sizes
+        Of each image: boxes of four numbers, their classes, and width and height.
     """
-    whole, cut = defaultdict(list), defaultdict(list)
+    whole: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    cut: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for own, names, (width, height) in zip(boxes, labels, sizes, strict=True):
         for box, label in zip(own, names, strict=True):
             left, top, right, bottom = box
@@ -31,20 +45,20 @@ def shapes(
         _clusters(np.log(whole[label] or cut[label]))
         for label in sorted(whole.keys() | cut.keys())
     ]
-    kept: list[np.ndarray] = []
+    kept: list[Numbers] = []
     for shape in np.exp(np.concatenate(found)):
         if all(_overlap(shape, other) < ALIKE for other in kept):
             kept.append(shape)
     return np.array(kept)
 
 
-def _overlap(one: np.ndarray, other: np.ndarray) -> float:
+def _overlap(one: Numbers, other: Numbers) -> float:
     """Of two shapes around one centre."""
     inside = np.minimum(one, other).prod()
     return float(inside / (one.prod() + other.prod() - inside))
 
 
-def _clusters(points: np.ndarray) -> np.ndarray:
+def _clusters(points: Numbers) -> Numbers:
     """Means of as few clusters as fit; Lloyd's, from quantiles of the size."""
     points = points[points.sum(1).argsort(kind="stable")]
     for count in range(1, len(points) + 1):
@@ -61,26 +75,39 @@ def _clusters(points: np.ndarray) -> np.ndarray:
     return means
 
 
-def windows(shapes: np.ndarray, width: int, height: int) -> np.ndarray:
+def windows(shapes: Numbers, width: int, height: int) -> NDArray[np.float32]:
     """Boxes ``(box, 4)`` of these shapes, whose centres cover the image.
 
     They end where the image does.
+
+    Raises
+    ------
+    ValueError
+        If they are more than a million.
     """
+    steps = [max(STRIDE * min(across, down), 1) for across, down in shapes]
+    grids = [(_count(width, step), _count(height, step)) for step in steps]
+    if (count := sum(x * y for x, y in grids)) > MOST:
+        raise ValueError(
+            f"images: expected at most {MOST:,} windows in an image, got {count:,} in"
+            f" one of {width} x {height} pixels. Make it smaller"
+        )
     found = []
-    for across, down in shapes:
-        step = max(STRIDE * min(across, down), 1)
-        xs, ys = (_centres(side, step) for side in (width, height))
-        x, y = (grid.ravel() for grid in np.meshgrid(xs, ys))
+    for (across, down), counts in zip(shapes, grids, strict=True):
+        axes = [
+            (np.arange(n) + 0.5) * side / n
+            for n, side in zip(counts, (width, height), strict=True)
+        ]
+        x, y = (grid.ravel() for grid in np.meshgrid(*axes))
         found.append(
             np.stack([x - across / 2, y - down / 2, x + across / 2, y + down / 2], 1)
         )
-    boxes = np.concatenate(found)
     limits = np.array([width, height, width, height])
-    boxes = np.unique(boxes.clip(0, limits).astype(np.float32), axis=0)
+    boxes = np.concatenate(found).clip(0, limits).astype(np.float32)
+    boxes = np.unique(boxes, axis=0)
     large = (boxes[:, 2:] - boxes[:, :2] >= SMALLEST).all(1)
-    return boxes[large] if large.any() else limits[None] * np.float32([0, 0, 1, 1])
+    return boxes[large] if large.any() else np.array([[0, 0, width, height]], "f4")
 
 
-def _centres(side: int, step: float) -> np.ndarray:
-    count = max(int(np.ceil(side / step)), 1)
-    return (np.arange(count) + 0.5) * side / count
+def _count(side: int, step: float) -> int:
+    return max(int(np.ceil(side / step)), 1)

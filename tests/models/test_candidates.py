@@ -10,26 +10,36 @@ import pytest
 import torch
 from torchvision.ops import box_iou
 
-from localization import candidates, folder
+from localization import toy
+from smoothsp.data import read_boxes
 from smoothsp.data.images import read_image
-from smoothsp.models import proposals
+from smoothsp.models import candidates, proposals
+from smoothsp.models.candidates import Proposals, Windows
 from smoothsp.models.proposals import propose
 from tests.programs import ROOT, Program
 
 
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory):
+    folder = toy.make(tmp_path_factory.mktemp("drawn"), {"train": 4})
+    return read_boxes(folder)
+
+
 @pytest.fixture
-def images(ladybirds):
-    lists = folder.read(ladybirds[0], "ladybird").lists
-    return [example.image for example in lists["train"]]
+def images(examples):
+    return [example.path for example in examples]
 
 
-def test_selective_search_finds_the_ladybird_the_same_way_each_time(ladybirds):
-    example = folder.read(ladybirds[0], "ladybird").lists["train"][0]
-    image = read_image(example.image)
+def test_selective_search_finds_the_ladybird_the_same_way_each_time(examples):
+    example = examples[0]
+    image = read_image(example.path)
     boxes = propose(image, "selective-search", 1000)
     assert np.array_equal(boxes, propose(image, "selective-search", 1000))
     assert len(np.unique(boxes, axis=0)) == len(boxes) > 20
-    overlap = box_iou(torch.tensor(boxes), torch.tensor([example.box]))
+    overlap = box_iou(
+        torch.tensor(boxes),
+        torch.tensor([example.boxes[example.labels.index("ladybird")]]),
+    )
     assert overlap.max() > 0.6
 
 
@@ -85,7 +95,7 @@ def test_boxes_are_searched_once_and_again_where_a_file_is_damaged(
         return np.arange(20, dtype=np.float32).reshape(5, 4)
 
     monkeypatch.setattr(candidates, "propose", search)
-    arguments = (images, "selective-search", 3, tmp_path, 1)
+    arguments = (images, Proposals(limit=3), tmp_path)
     first = candidates.of_images(*arguments)
     assert len(counted) == len(images) == len(list(tmp_path.iterdir()))
     assert [boxes.shape for boxes in first] == [(3, 4)] * len(images)
@@ -99,6 +109,22 @@ def test_boxes_are_searched_once_and_again_where_a_file_is_damaged(
     again = candidates.of_images(*arguments)
     assert len(counted) == len(images) + 3
     assert all(map(np.array_equal, first, again))
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [(), ((3,),), ((3, 4, 5),), ((3, "4"),), ((True, 4),), ((0, 4),), ((3, 1e300),)],
+)
+def test_shapes_of_windows_are_pairs_of_bounded_numbers(shapes):
+    with pytest.raises(ValueError, match="shapes: expected"):
+        Windows(shapes)
+
+
+def test_windows_are_as_many_as_memory_holds():
+    many = Windows(((0.5, 0.5),) * 4)
+    assert len(many.in_size(30, 20)) == 1
+    with pytest.raises(ValueError, match=r"at most 1,048,576 windows .* 4,000,000 in"):
+        many.in_size(1000, 1000)
 
 
 class Payload:
@@ -121,7 +147,7 @@ def test_nothing_in_a_kept_file_is_run(tmp_path):
 WORK = """
 import signal, sys
 from pathlib import Path
-from localization import candidates
+from smoothsp.models import candidates
 if __name__ == "__main__":
     with candidates._processes(1) as pool:
         pool.submit(candidates._search, *map(Path, sys.argv[1:])).result()
@@ -139,7 +165,7 @@ def test_a_process_ends_with_the_one_that_is_killed(images, tmp_path):
         parent.wait(lambda: parent.so_far().stdout.endswith("\n"))
         assert not parent.ended()
         found = candidates.of_images(
-            images[:1], "selective-search", candidates.ALL, tmp_path / "own", 1
+            images[:1], Proposals(limit=candidates.ALL), tmp_path / "own"
         )
         assert np.array_equal(candidates._load(path), found[0])
         parent.kill()

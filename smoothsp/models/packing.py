@@ -10,11 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.sparse.csgraph import connected_components
+from numpy.typing import NDArray
 from torch import Tensor
 from torchvision.ops import box_iou
 
 from smoothsp.oracles import IntegerProgram
+
+__all__ = ["Packing", "cliques", "conflicts", "packing", "undominated"]
+
+Graph = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -51,9 +55,10 @@ def packing(scores: Tensor, boxes: Tensor, overlap: float) -> Packing:
         Boxes exclude each other if their intersection over union is above this.
     """
     conflict = conflicts(boxes, overlap)
-    count, row = connected_components(conflict, directed=False)
+    row = _components(conflict)
     column = np.zeros(len(row), np.int64)
-    members = [np.flatnonzero(row == part) for part in range(count)]
+    members = [np.flatnonzero(row == part) for part in range(row.max() + 1)]
+    count = len(members)
     covers = []
     for own in members:
         column[own] = np.arange(len(own))
@@ -68,11 +73,20 @@ def packing(scores: Tensor, boxes: Tensor, overlap: float) -> Packing:
     return Packing(IntegerProgram(laid, (table, -np.inf, 1.0)), *place)
 
 
-def conflicts(boxes: Tensor, overlap: float) -> np.ndarray:
+def conflicts(boxes: Tensor, overlap: float) -> Graph:
     """Which boxes exclude each other, bool ``(box, box)``; none excludes itself."""
-    found = (box_iou(boxes, boxes) > overlap).numpy()
+    found: Graph = (box_iou(boxes, boxes) > overlap).numpy()
     np.fill_diagonal(found, False)
     return found
+
+
+def _components(conflict: Graph) -> NDArray[np.intp]:
+    """Number of the connected part of each node."""
+    near = conflict | np.eye(len(conflict), dtype=bool)
+    row = np.arange(len(near))
+    while ((first := np.where(near, row, len(row)).min(1)) < row).any():
+        row = first
+    return np.unique(row, return_inverse=True)[1]
 
 
 def undominated(scores: Tensor, boxes: Tensor, overlap: float) -> Tensor:
@@ -92,7 +106,7 @@ def undominated(scores: Tensor, boxes: Tensor, overlap: float) -> Tensor:
     return torch.from_numpy(np.flatnonzero(~better.any(0)))
 
 
-def cliques(conflict: np.ndarray) -> list[np.ndarray]:
+def cliques(conflict: Graph) -> list[NDArray[np.intp]]:
     """Cliques that cover all edges of a graph ``(node, node)``.
 
     Each begins with the first edge that none covers yet, and grows as long as a node is
