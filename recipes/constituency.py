@@ -39,10 +39,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from corpora import unseen_labels
-from corpora.text_files import content_of
 from parsing import brackets, model_folder, nested, phrases
-from parsing.brackets import Tree
 from parsing.spans import SpanScores, binarisations, parse, target
 from runs import arguments, files, options, terminal, threads
 from runs import folder as run_folder
@@ -50,6 +47,9 @@ from runs.failures import Failures
 from runs.outputs import Outputs
 from runs.trainer import Run, finish, fit, of_at_most
 from smoothsp import losses
+from smoothsp.data import ConstituencyTree as Tree
+from smoothsp.data import read_trees, unseen_labels
+from smoothsp.data import trees as data
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.training import seed_all
 from smoothsp.models.word_vectors import Sizes
@@ -159,7 +159,7 @@ def load(config: Config) -> tuple[list[Tree], list[Tree]]:
         return nested.make() if config.nested else phrases.make()
     if config.nested:
         return nested.load(config.data, config.columns, config.skip_bad)
-    return brackets.load(config.data, config.held_out)
+    return data.read_folder(config.data, config.held_out)
 
 
 def train(config: Config) -> dict[str, float]:
@@ -263,7 +263,9 @@ def criterion_of(config: Config) -> nn.Module:
 
 def text_of(levels: int | None, tree: Tree) -> str:
     """A tree as it stands in a file: brackets, or words with so many levels of tags."""
-    return f"{brackets.text(tree)}\n" if levels is None else nested.text(tree, levels)
+    return (
+        f"{data.text(tree)}\n" if levels is None else data.text_of_levels(tree, levels)
+    )
 
 
 def table(title: str, rows: dict[str, dict[str, float]]) -> None:
@@ -294,13 +296,9 @@ def evaluate(config: Config) -> dict[str, float]:
         config.model_folder, SpanScores
     )
     levels = about.get("settings", {}).get("levels")
-    if levels is None:
-        content = content_of(config.evaluate, "a file of bracketed trees")
-        gold = brackets.parse(content, str(config.evaluate))
-    else:
-        gold = nested.read(config.evaluate, config.columns, config.skip_bad)
+    gold = read_trees(config.evaluate, columns=config.columns, skip_bad=config.skip_bad)
     known = {one for label in labels for one in label.split("+")}
-    seen = (label for tree in gold for label, _, _ in brackets.unchained(tree.spans))
+    seen = (label for tree in gold for label, _, _ in data.unchained(tree.spans))
     unseen_labels.warn(config.evaluate, seen, known)
     words = [tree.words for tree in gold]
     found = parsed(model, vocabulary, labels, words, levels)
@@ -317,8 +315,7 @@ def predict(config: Config) -> dict[str, float]:
     levels = about.get("settings", {}).get("levels")
     failures = Failures(config.skip_bad)
     sentences = []
-    read = brackets.read_words if levels is None else nested.read_words
-    for words in read(config.predict, failures):
+    for words in data.read_words(config.predict, failures.add, escape=levels is None):
         if len(words) <= MOST_WORDS:
             sentences.append(words)
             continue
@@ -335,7 +332,7 @@ def predict(config: Config) -> dict[str, float]:
 
 def settings_of(config: Config, train: list[Tree], dev: list[Tree]) -> dict[str, Any]:
     """What decides the numbers; two runs that agree in it are the same run."""
-    every = [(len(train), len(dev)), *(brackets.text(tree) for tree in (*train, *dev))]
+    every = [(len(train), len(dev)), *(data.text(tree) for tree in (*train, *dev))]
     return {
         "data": f"{len(train) + len(dev)} trees with checksum"
         f" {zlib.crc32(repr(every).encode()):08x}",

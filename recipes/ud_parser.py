@@ -40,14 +40,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from corpora import unseen_labels
-from parsing import conllu, grammar, report, trees
+from parsing import grammar, report, trees
 from runs import arguments, model_folder, options, terminal, threads
 from runs import folder as run_folder
 from runs.failures import Failures
 from runs.outputs import Outputs
 from runs.trainer import RATE, Run, fit, of_at_most
 from smoothsp import losses
+from smoothsp.data import DependencyTree, dependencies, read_dependencies, unseen_labels
 from smoothsp.models import Parser, load
 from smoothsp.models.biaffine import Biaffine
 from smoothsp.models.encoder import Encoder
@@ -157,7 +157,7 @@ def train(config: Config) -> dict[str, float]:
         threads.one()
     bank = grammar.make()
     if config.data:
-        bank = conllu.load(config.data, config.skip_bad, config.root)
+        bank = grammar.read(config.data, config.skip_bad, config.root)
     settings = settings_of(config, bank)
 
     seed_all(config.seed, 0)
@@ -205,12 +205,12 @@ def train(config: Config) -> dict[str, float]:
 
 
 def parsed(
-    parser: Parser, sentences: list[conllu.Sentence], structure: str | None = None
-) -> list[conllu.Sentence]:
+    parser: Parser, sentences: list[DependencyTree], structure: str | None = None
+) -> list[DependencyTree]:
     """The sentences with the trees that the parser finds."""
     found = parser.parse([s.words for s in sentences], structure=structure)
     return [
-        conllu.with_tree(sentence, tree.heads, tree.labels)
+        dependencies.with_tree(sentence, tree.heads, tree.labels)
         for sentence, tree in zip(sentences, found, strict=True)
     ]
 
@@ -219,7 +219,7 @@ def loss_of(
     config: Config,
     model: Biaffine,
     corpus: Corpus,
-    sentences: list[conllu.Sentence],
+    sentences: list[DependencyTree],
     labels: list[str],
 ) -> Callable[[Tensor], Tensor]:
     """The loss of a batch: of the tree of arcs, and of the labels of true arcs."""
@@ -249,7 +249,9 @@ def loss_of(
 def evaluate(config: Config) -> dict[str, float]:
     """Print UAS and LAS of the model on a file, beside what costs no learning."""
     parser = trained(config)
-    gold = conllu.read(config.evaluate, config.skip_bad, config.root)
+    gold = read_dependencies(
+        config.evaluate, skip_bad=config.skip_bad, root=config.root
+    )
     seen = (label for s in gold for label in s.labels)
     unseen_labels.warn(config.evaluate, seen, parser.labels)
     scores = report.scores(gold, {"the parser": parsed(parser, gold)}, "punct")
@@ -261,14 +263,14 @@ def predict(config: Config) -> dict[str, float]:
     """Print the sentences of a file with their trees, as CoNLL-U."""
     parser = trained(config)
     failures = Failures(config.skip_bad)
-    given = conllu.read_words(config.predict, failures)
+    given = dependencies.read_words(config.predict, failures.add)
     words = [x if isinstance(x, str) else x.words for x in given]
     for sentence, tree in zip(given, parser.stream(words), strict=True):
         if isinstance(sentence, str):
             print(tree.conllu(), end="")
         else:
-            found = conllu.with_tree(sentence, tree.heads, tree.labels)
-            print(conllu.text([found]), end="")
+            found = dependencies.with_tree(sentence, tree.heads, tree.labels)
+            print(dependencies.text([found]), end="")
     failures.end(len(given), "sentences")
     return {"sentences": float(len(given))}
 
@@ -286,7 +288,7 @@ def trained(config: Config) -> Parser:
     return parser
 
 
-def settings_of(config: Config, bank: conllu.Treebank) -> dict[str, Any]:
+def settings_of(config: Config, bank: grammar.Treebank) -> dict[str, Any]:
     """What decides the numbers; two runs that agree in it are the same run."""
     every = [(s.words, s.heads, s.labels) for s in (*bank.train, *bank.dev)]
     return {

@@ -11,8 +11,8 @@ the object of a clause within it ("what did she say that he saw?").
 import random
 from dataclasses import dataclass, field
 
-from parsing import conllu
-from parsing.conllu import Sentence, Treebank
+from smoothsp.data import DependencyTree as Sentence
+from smoothsp.data import dependencies, read_dependencies
 
 LEXICON = """
 people: man woman child baker sailor clerk judge painter nurse farmer
@@ -51,6 +51,20 @@ class Node:
     """``front`` or ``end`` if it stands there with all below it, not by its head."""
 
 
+@dataclass(frozen=True)
+class Treebank:
+    train: list[Sentence]
+    dev: list[Sentence]
+
+
+def read(folder: str, skip_bad: bool, root: str | None) -> Treebank:
+    """The treebank in a folder."""
+    paths = dependencies.find_treebank(folder)
+    return Treebank(
+        *(read_dependencies(path, skip_bad=skip_bad, root=root) for path in paths)
+    )
+
+
 def make(seed: int = 1, train: int = 500, dev: int = 200) -> Treebank:
     """Sentences that depend on the seed, the part and their number only."""
     return Treebank(
@@ -69,7 +83,7 @@ def draw(rng: random.Random) -> Sentence:
     words = [node.word for node in order]
     words[0] = words[0][0].upper() + words[0][1:]
     above = [at[id(heads[id(n)])] if id(n) in heads else 0 for n in order]
-    return conllu.of(words, above, [node.label for node in order])
+    return dependencies.of(words, above, [node.label for node in order])
 
 
 def _place(

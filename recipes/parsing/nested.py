@@ -1,88 +1,28 @@
-"""Named entities within each other, as trees: files, levels, scores and a baseline.
-
-An entity is a constituent; the whole sentence is one, too, called TOP. The level of an
-entity is 1 if it lies in no other, 2 if it lies in one, and so on.
-"""
+"""Named entities within each other, as trees: scores, a baseline, invented ones."""
 
 import random
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from corpora import conll
-from corpora.column_files import File, Layout, read_levels
-from corpora.text_files import content_of, lines_of, name_of
-from parsing.brackets import (
-    TOP,
-    UNKNOWN_TAG,
-    Span,
-    Tree,
-    chained,
-    plain_words,
-    unchained,
-)
-from runs.failures import Failures
-from smoothsp.metrics import spans as read_spans
-from smoothsp.schemes import convert
+from smoothsp.data import ConstituencyTree as Tree
+from smoothsp.data import read_trees
+from smoothsp.data.examples import Span
+from smoothsp.data.splits import find_splits
+from smoothsp.data.trees import entities, levels
+from smoothsp.data.trees import nested as tree
 
 
 def load(
     folder: str | Path, columns: Sequence[str], skip_bad: bool = False
 ) -> tuple[list[Tree], list[Tree]]:
     """The trees of the training and of the development file of a folder."""
-    files = conll.find_splits(folder)
-    return read(files.train, columns, skip_bad), read(files.dev, columns, skip_bad)
-
-
-def read(
-    path: str | Path, columns: Sequence[str], skip_bad: bool = False
-) -> list[Tree]:
-    """The trees of a file with several columns of tags, the outer entities first."""
-    return of_levels(read_levels(path, columns, Layout(skip_bad=skip_bad)))
-
-
-def read_words(source: str | Path, failures: Failures) -> list[list[str]]:
-    """Sentences to be parsed: of columns, or one a line, parted by blanks."""
-    lines = lines_of(content_of(source, "a file of sentences", "--predict"),
-                     name_of(source), strict=False)  # fmt: skip
-    return plain_words(lines, name_of(source), failures)
-
-
-def of_levels(files: Sequence[File]) -> list[Tree]:
-    found = []
-    for sentences in zip(*(file.sentences for file in files), strict=True):
-        entities = []
-        for file, sentence in zip(files, sentences, strict=True):
-            bio = convert(sentence.tags, source=file.scheme, target="BIO", strict=False)
-            # the longer one first, which is the outer one
-            entities += sorted(read_spans(bio), key=lambda s: (s[1], -s[2]))
-        found.append(tree(sentences[0].words, entities))
-    return found
-
-
-def tree(words: Sequence[str], entities: Sequence[Span]) -> Tree:
-    """Entities over the same words, the outer first, become one, joined by +."""
-    spans = chained([(TOP, 0, len(words) - 1), *entities])
-    return Tree(list(words), [UNKNOWN_TAG] * len(words), spans)
-
-
-def entities(tree: Tree) -> list[Span]:
-    return [span for span in unchained(tree.spans) if span[0] != TOP]
-
-
-def levels(tree: Tree) -> list[tuple[int, Span]]:
-    """Entities, each with how many it lies in and itself."""
-    found = entities(tree)
-    return [
-        (
-            1 + sum(
-                other[1:] != span[1:] and other[1] <= span[1] and span[2] <= other[2]
-                for other in found
-            ) + sum(other[1:] == span[1:] for other in found[:number]),
-            span,
-        )
-        for number, span in enumerate(found)
-    ]  # fmt: skip
+    files = find_splits(folder)
+    train, dev = (
+        read_trees(path, columns=columns, skip_bad=skip_bad)
+        for path in (files.train, files.dev)
+    )
+    return train, dev
 
 
 def shallow(found: Tree, depth: int) -> Tree:
@@ -97,7 +37,7 @@ def uncrossed(tree: Tree) -> Tree:
     for label, i, j in tree.spans:
         if not any(a < i <= b < j or i < a <= j < b for _, a, b in kept):
             kept.append((label, i, j))
-    return Tree(tree.words, tree.tags, kept)
+    return Tree(tree.words, kept, tree.tags)
 
 
 def f1(gold: Sequence[Tree], found: Sequence[Tree]) -> dict[str, float]:
@@ -148,17 +88,6 @@ def looked_up(train: Sequence[Tree], trees: Sequence[Tree]) -> list[Tree]:
                     spans.append((seen.most_common(1)[0][0], i, i + size - 1))
         found.append(uncrossed(tree(words, spans)))
     return found
-
-
-def text(tree: Tree, depth: int) -> str:
-    """Numbered words with a column of tags for each level, as GermEval has them."""
-    columns = [["O"] * len(tree.words) for _ in range(depth)]
-    for level, (label, i, j) in levels(tree):
-        columns[level - 1][i : j + 1] = [f"I-{label}"] * (j + 1 - i)
-        columns[level - 1][i] = f"B-{label}"
-    rows = zip(map(str, range(1, len(tree.words) + 1)), tree.words, *columns,
-               strict=True)  # fmt: skip
-    return "".join("\t".join(row) + "\n" for row in rows) + "\n"
 
 
 def depth(trees: Sequence[Tree]) -> int:

@@ -7,9 +7,9 @@ noun whose kind does what its verb says; a tenth of the nouns are coined.
 
 import random
 
-from parsing import brackets
-from parsing.brackets import Tree
 from parsing.grammar import COINED, WORDS
+from smoothsp.data import ConstituencyTree as Tree
+from smoothsp.data import trees
 
 
 def make(seed: int = 1, train: int = 400, dev: int = 150) -> tuple[list[Tree], ...]:
@@ -23,7 +23,7 @@ def make(seed: int = 1, train: int = 400, dev: int = 150) -> tuple[list[Tree], .
 
 def draw(rng: random.Random) -> Tree:
     text = f"( (S {_noun(rng, 'subject', 0)} {_verb(rng, 0)} (. .) ) )"
-    return brackets.parse(text.encode(), "drawn")[0]
+    return trees.parse(text.encode(), "drawn")[0]
 
 
 def _verb(rng: random.Random, depth: int) -> str:

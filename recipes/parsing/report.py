@@ -7,10 +7,12 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from parsing import conllu, trees
-from parsing.conllu import Sentence, Treebank
+from parsing import trees
+from parsing.grammar import Treebank
 from runs import files
 from runs.trainer import finish
+from smoothsp.data import DependencyTree as Sentence
+from smoothsp.data import dependencies
 from smoothsp.figures import draw
 
 SHORTEST, LONGEST = 7, 15
@@ -46,7 +48,7 @@ def write(
     }
     sample = sorted({*drawn(gold, parses)})
     sheet(folder / "parses.png", [gold[n] for n in sample], [parses[n] for n in sample])
-    lines = conllu.text(parses).encode()
+    lines = dependencies.text(parses).encode()
     files.write(folder / "dev.conllu", lambda sink: sink.write(lines))
     return finish(folder / "parses.png", settings, history, "las", compared, result)
 

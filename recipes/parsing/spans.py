@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parsing.brackets import UNKNOWN_TAG, Tree
+from smoothsp.data import ConstituencyTree as Tree
 from smoothsp.models.features import Batch, Corpus, Vocabulary
 from smoothsp.models.word_vectors import Sizes, WordVectors
 from smoothsp.oracles import SpanTree
@@ -127,7 +127,7 @@ def parse(
     """The best tree of each sentence; tags are not found."""
     model.eval()
     corpus = Corpus(vocabulary, [list(words) for words in sentences])
-    found = [Tree([], [], [])] * len(sentences)
+    found = [Tree([], [])] * len(sentences)
     with torch.no_grad():
         for numbers in batches(corpus):
             batch = corpus.batch(numbers)
@@ -138,5 +138,5 @@ def parse(
                 words = list(sentences[number])
                 place = (row > 0).nonzero().tolist()
                 named = [(labels[int(row[i, j]) - 1], i, j) for i, j in place]
-                found[number] = Tree(words, [UNKNOWN_TAG] * len(words), named)
+                found[number] = Tree(words, named)
     return found

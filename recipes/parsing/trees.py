@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from parsing.conllu import Sentence
+from smoothsp.data import DependencyTree as Sentence
 
 
 def crossing(heads: Sequence[int]) -> list[int]:
@@ -61,7 +61,7 @@ def attached_to_neighbours(
         n = len(sentence.words)
         heads = list(range(n)) if to == "previous" else [*range(2, n + 1), 0]
         labels = ["root" if head == 0 else label for head in heads]
-        found.append(Sentence(sentence.words, heads, labels, []))
+        found.append(Sentence(sentence.words, heads, labels))
     return found
 
 
