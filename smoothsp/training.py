@@ -53,6 +53,7 @@ __all__ += ["one_thread", "seed_all"]
 AVERAGE_EVERY, AVERAGE_DECAY = 8, 0.96
 LONGEST_GRADIENT = 5.0
 STATE = "smoothsp"
+LAUNCHER = "lightning_fabric.strategies.launchers.subprocess_script"
 # Keywords of the trainer that are parameters of ``fit``, with their names there.
 OWN = {
     "max_epochs": "epochs",
@@ -472,8 +473,7 @@ def fit(
     """
     given = _validated(trainer or {})
     settings = dict(settings or {})
-    count = _count(batches)
-    steps = epochs * count
+    steps = epochs * -(-_count(batches) // given.get("accumulate_grad_batches", 1))
     module = StructuredModule(
         network,
         loss,
@@ -530,6 +530,14 @@ def fit(
                 if not saved or module.began:
                     raise
                 raise _edited(path, error) from error
+            except RuntimeError as error:
+                if not _lost_process(runner, error):
+                    raise
+                again = ". Resume continues after the last epoch" if path else ""
+                raise ChildProcessError(
+                    f"trainer: expected {runner.world_size} processes to the end, one"
+                    f" of them ended before{again}"
+                ) from error
         interrupted = state["interrupted"]
         if interrupted:
             last = len(module.history)
@@ -575,6 +583,15 @@ def _edited(path: Path | None, error: Exception) -> ValueError:
         f" of another version ({type(error).__name__}:"
         f" {' '.join(str(error).split())[:300]}). Train anew in another folder"
     )
+
+
+def _lost_process(trainer: Trainer, error: RuntimeError) -> bool:
+    """Return whether the error comes from another process that ended."""
+    if trainer.world_size == 1:
+        return False
+    launched = getattr(trainer.strategy.launcher, "procs", [])
+    ended = any(process.poll() is not None for process in launched)
+    return ended or "Connection" in str(error)
 
 
 def _say(line: str) -> None:
@@ -623,14 +640,14 @@ def _line(row: Row, epochs: int | None) -> str:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute in one thread, unless ``OMP_NUM_THREADS`` is set.
+def one_thread(small: bool = True) -> Iterator[None]:
+    """Compute in one thread if the network is small and ``OMP_NUM_THREADS`` not set.
 
     A step of a small network is shorter than the wait of its threads for each other
     where other processes use the cores.
     """
     before = torch.get_num_threads()
-    if not os.environ.get("OMP_NUM_THREADS"):
+    if small and not os.environ.get("OMP_NUM_THREADS"):
         torch.set_num_threads(1)
     try:
         yield
@@ -658,6 +675,8 @@ def _quiet() -> Iterator[None]:
         for log, level in zip(logs, before, strict=True):
             log.setLevel(logging.WARNING)
             stack.callback(log.setLevel, level)
+        # says which process ended, before it ends all others
+        logging.getLogger(LAUNCHER).setLevel(logging.INFO)
         yield
 
 

@@ -74,7 +74,7 @@ class WordEmbeddings(nn.Module):
         if context is None:
             return words
         seen = words.new_zeros(*batch.mask.shape, context.shape[1])
-        seen = seen.masked_scatter(batch.mask[..., None], context)
+        seen = seen.masked_scatter(batch.mask[..., None], context.to(seen.dtype))
         return torch.cat([words, seen], 2)
 
     def _distinct(self, batch: Batch) -> Tensor:
@@ -98,8 +98,11 @@ def both_ways(ahead: nn.LSTM, back: nn.LSTM, words: Tensor, mask: Tensor) -> Ten
     step = torch.arange(mask.shape[1], device=mask.device)
     mirrored = mask.sum(1, keepdim=True) - 1 - step
     mirrored = torch.where(mask, mirrored, step)[..., None]
-    right, _ = ahead(words)
-    left, _ = back(words.gather(1, mirrored.expand_as(words)))
+    # not all processors have LSTMs in half precision, which a trainer may ask for
+    with torch.autocast(words.device.type, enabled=False):
+        words = words.float()
+        right, _ = ahead(words)
+        left, _ = back(words.gather(1, mirrored.expand_as(words)))
     return torch.cat([right, left.gather(1, mirrored.expand_as(left))], 2)
 
 
@@ -142,8 +145,9 @@ class Emissions(WordEmbeddings):
         kept = torch.ones(batch.window.shape, device=deep.device)
         kept = F.dropout(kept, self.dropout, self.training)
         wide = self.window(batch.window, per_sample_weights=kept)
-        emissions = deep.new_zeros(*batch.mask.shape, deep.shape[1])
-        found: Tensor = emissions.masked_scatter(batch.mask[..., None], deep + wide)
+        scores = deep + wide
+        emissions = scores.new_zeros(*batch.mask.shape, scores.shape[1])
+        found: Tensor = emissions.masked_scatter(batch.mask[..., None], scores)
         return found
 
 

@@ -2,27 +2,30 @@
 
 import math
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from smoothsp.constraints import bio
+from smoothsp.data import as_tagged, by_document
+from smoothsp.metrics import span_f1
 from smoothsp.metrics import spans as read_spans
 from smoothsp.models import files
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
 from smoothsp.models.restoring import keep, one_of, require_sizes, restored
+from smoothsp.models.running import made, run_of
 from smoothsp.models.segments import SegmentHead
 from smoothsp.models.tagged import Span, Tagged
+from smoothsp.models.tagger_options import Options, check
 from smoothsp.models.words import (
     MOST_LISTED,
     TOKENIZERS,
@@ -33,10 +36,7 @@ from smoothsp.models.words import (
     limited,
 )
 from smoothsp.oracles import Chain, SemiMarkov
-from smoothsp.schemes import PLAIN, SHAPES, convert, split
-
-if TYPE_CHECKING:
-    from smoothsp.models.training import Training
+from smoothsp.schemes import PLAIN, SHAPES, convert, detect, split
 
 __all__ = ["FORMAT", "Tagger", "from_folder"]
 
@@ -116,96 +116,137 @@ class Tagger:
     @classmethod
     def train(
         cls,
-        sentences: Iterable[Sequence[str]],
-        tags: Iterable[Sequence[str | None]],
-        encoder: Encoder | str | None = None,
+        data: Any,
+        dev: Any = None,
         *,
-        dev: tuple[Iterable[Sequence[str]], Iterable[Sequence[str]]] | None = None,
+        encoder: Encoder | str | None = None,
+        loss: str = "hinge-l2",
+        epochs: int | None = None,
+        seed: int = 0,
+        out: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        overwrite: bool = False,
+        trainer: Mapping[str, Any] | None = None,
         vectors: Mapping[str, NDArray[Any]] | None = None,
         tokenizer: str = TREEBANK,
-        on_round: Callable[["Training"], Any] | None = None,
         **options: Any,
     ) -> "Tagger":
         """Train a tagger on sentences whose words have tags.
 
-        ``recipes/conll_ner.py`` calls this method. A round is an epoch, or an eighth of
-        ``steps``. Ctrl-C after the first round ends the training and returns the best
-        round so far, with ``about["interrupted"]``.
+        ``recipes/conll_ner.py`` calls this method. Needs the extra ``lightning``.
+
+        Ctrl-C after the first epoch ends the training and returns the best tagger so
+        far, with ``about["interrupted"]``. With several processes, as in Lightning,
+        your script runs in each of them.
 
         Parameters
         ----------
-        sentences
-            Lists of words. With ``context=True`` an empty one parts documents.
-        tags
-            One tag per word, in any scheme that ``smoothsp.schemes`` detects; None for
+        data
+            Path that :func:`smoothsp.data.read_tagged` reads. Or sentences:
+            :class:`~smoothsp.data.TaggedSentence`, pairs of words and tags, or
+            dictionaries with ``tokens`` and ``ner_tags``, as the package ``datasets``
+            gives. Tags may be in any scheme that ``smoothsp.schemes`` detects; None is
             an unknown tag. The tagger predicts tags in this scheme.
+        dev
+            Sentences for choosing the best epoch. If absent, one in ten is held out.
         encoder
             A pretrained encoder of transformers, by folder or name, to fine-tune.
-        dev
-            Sentences and tags for choosing the best round. If absent, one sentence in
-            ten is held out.
+        loss
+            ``"hinge-l2"``, ``"hinge-entropy"``, ``"hinge"``, ``"crf"``,
+            ``"perceptron"`` or ``"softmax"``.
+        epochs
+            Passes over the sentences; by default at least 8, and 1,200 steps. With
+            ``steps`` an epoch is an eighth of these.
+        seed
+            Seed of all random numbers.
+        out
+            Folder for the checkpoint of each epoch, and for the folder ``model`` of the
+            best tagger so far.
+        resume
+            Continue the run in ``out``: on one device, the result is the same, bit for
+            bit, as without the interruption.
+        overwrite
+            Replace the run in ``out``.
+        trainer
+            Keywords of :class:`pytorch_lightning.Trainer`: ``devices``, ``precision``,
+            ``logger``, ``callbacks``, ...
         vectors
             Word vectors by lower-cased word with 0 for each digit, all of one length,
             float32.
         tokenizer
             As for the class.
-        on_round
-            Called with the :class:`~smoothsp.models.training.Training` before the first
-            round, where it may ``load`` a state to resume, and after each round. By
-            default it writes a line to standard error.
         **options
-            Fields of :class:`~smoothsp.models.training.Options`: ``loss``, ``epochs``,
-            ``steps``, ``patience``, ``seed``, ``hidden``, ...
+            Further fields of :class:`~smoothsp.models.tagger_options.Options`:
+            ``steps``, ``patience``, ``hidden``, ``batch``, ``rate``, ...
 
         Raises
         ------
+        FileNotFoundError
+            If there is no run to resume.
         TypeError
-            For an unknown option.
+            For an unknown option, or values other than sentences.
         ValueError
-            If sentences and tags do not match, or options do not fit together.
+            If words and tags do not match, options do not fit together, ``out`` holds
+            a run, or training diverges.
 
         Examples
         --------
-        >>> words, tags = [["Ada", "met", "Bob"]], [["B-PER", "O", "B-PER"]]
-        >>> tagger = Tagger.train(words, tags, epochs=1)  # doctest: +SKIP
+        >>> data = [(["Ada", "met", "Bob"], ["B-PER", "O", "B-PER"])] * 20
+        >>> tagger = Tagger.train(data, epochs=1)  # doctest: +SKIP
         >>> tagger.save("model")  # doctest: +SKIP
         """
-        # it needs tqdm, which a trained tagger does not
-        from smoothsp.models.training import Options, Training, tell
+        given = {"loss": loss, "epochs": epochs, "seed": seed, **options}
+        chosen = made(Options, given)
+        check(chosen)
+        vectors = vectors or {}
+        if chosen.word_size is not None and vectors:
+            raise ValueError(
+                "word_size: expected None with vectors, which determine it, got"
+                f" {chosen.word_size}"
+            )
+        if chosen.context and encoder is None:
+            raise ValueError(
+                "context: expected an encoder beside it, which reads the context, got"
+                " none"
+            )
+        with run_of(out, resume, overwrite) as folder:
+            # it imports Lightning, which a trained tagger does not need
+            from smoothsp.models import tagger_training
 
-        run = Training(
-            sentences,
-            tags,
-            encoder,
-            dev=dev,
-            vectors=vectors,
-            options=Options(**options),
+            return tagger_training.train(
+                data,
+                dev,
+                encoder,
+                chosen,
+                vectors=vectors,
+                tokenizer=tokenizer,
+                out=folder,
+                resume=resume,
+                trainer=trainer,
+            )
+
+    def evaluate(self, data: Any, batch_size: int = 64) -> dict[str, float]:
+        """Return ``f1``, ``precision`` and ``recall`` of spans, from 0 to 1.
+
+        Parameters
+        ----------
+        data
+            Sentences with their tags, as for ``train``.
+        batch_size
+            Number of sentences per batch.
+        """
+        examples = as_tagged(data)
+        words = by_document(examples)
+        found = [t.tags for t in self.stream(words, batch_size=batch_size) if t.words]
+        gold = [[tag or "O" for tag in one.tags or ()] for one in examples]
+        scheme = detect(gold)
+        precision, recall, f1 = span_f1(
+            *(
+                [convert(tags, source=x, target="BIOES", strict=False) for tags in rows]
+                for rows, x in ((gold, scheme), (found, self.scheme))
+            )
         )
-        report = on_round or tell
-        try:
-            report(run)
-            while len(run.history) < run.rounds[0] and not run.out_of_patience():
-                began = time.perf_counter()
-                row = run.epoch()
-                run.keep_if_best(row | {"seconds": time.perf_counter() - began})
-                report(run)
-        except KeyboardInterrupt:
-            if not run.history:
-                raise
-            return cls.of(run, tokenizer, {"interrupted": True})
-        return cls.of(run, tokenizer)
-
-    @classmethod
-    def of(
-        cls,
-        run: "Training",
-        tokenizer: str = TREEBANK,
-        about: Mapping[str, Any] | None = None,
-    ) -> "Tagger":
-        """Return the tagger of the best round of a run so far."""
-        best = {"dev_f1": max(row["dev_f1"] for row in run.history), **(about or {})}
-        network = run.best_network()
-        return cls(network, run.vocabulary, run.labels, best, run.scheme, tokenizer)
+        return {"f1": f1, "precision": precision, "recall": recall}
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write ``model.safetensors``, ``config.json`` and ``vocabulary.json``.
