@@ -7,6 +7,7 @@ try:
     from smoothsp.models.loading import load
     from smoothsp.models.parsed import Parsed
     from smoothsp.models.parser import Parser
+    from smoothsp.models.segmenter import Segmenter
     from smoothsp.models.tagged import Span, Tagged
     from smoothsp.models.tagger import Tagger
 except ModuleNotFoundError as error:
@@ -17,4 +18,4 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-__all__ = ["Parsed", "Parser", "Span", "Tagged", "Tagger", "load"]
+__all__ = ["Parsed", "Parser", "Segmenter", "Span", "Tagged", "Tagger", "load"]
