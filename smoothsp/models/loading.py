@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from smoothsp.models import files, parser, tagger
+from smoothsp.models import constituency_parser, files, parser, tagger
 
 __all__ = ["load"]
 
@@ -30,10 +30,10 @@ def load(
 
     Returns
     -------
-    Tagger, Parser or Localiser
+    Tagger, Parser, ConstituencyParser or Localiser
         According to ``config.json``: see :class:`~smoothsp.models.Tagger`,
-        :class:`~smoothsp.models.Parser` and
-        :class:`~smoothsp.models.localiser.Localiser`.
+        :class:`~smoothsp.models.Parser`, :class:`~smoothsp.models.ConstituencyParser`
+        and :class:`~smoothsp.models.localiser.Localiser`.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def load(
     place, target = files.place_of(folder), _device(device)
     config, content = files.read(place)
     found, version = config.get("format"), config.get("version")
-    known = (tagger.FORMAT, parser.FORMAT, LOCALISER)
+    known = (tagger.FORMAT, parser.FORMAT, constituency_parser.FORMAT, LOCALISER)
     # True is equal to 1, too
     if found not in known or type(version) is not int or version != VERSION:
         raise ValueError(
@@ -62,6 +62,8 @@ def load(
         model: Any = _localisers().from_folder(place, config, content)
     elif found == parser.FORMAT:
         model = parser.from_folder(place, config, content)
+    elif found == constituency_parser.FORMAT:
+        model = constituency_parser.from_folder(place, config, content)
     else:
         model = tagger.from_folder(place, config, content)
     model.network.to(target)
