@@ -23,10 +23,10 @@ from ner import settings
 from ner.lightning_settings import Config, Optimizer
 from runs import arguments, checkpoint, folder, interrupts, options, terminal
 from smoothsp import LinearChain, constraints
+from smoothsp.divergence import diagnosed, require_sound
 from smoothsp.lightning import Snapshots
 from smoothsp.losses import L2, StructuralHinge
 from smoothsp.metrics import span_f1
-from smoothsp.models.divergence import diagnosed, require_sound
 from smoothsp.models.features import UNKNOWN, Batch, Corpus, Vocabulary
 from smoothsp.models.training import seed_all
 from smoothsp.optim import SVRG, CasimirSVRG, ProxLinear

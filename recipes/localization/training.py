@@ -16,9 +16,9 @@ from tqdm import tqdm
 from localization import baselines
 from localization.block_coordinates import BlockCoordinates
 from localization.images import Images
+from smoothsp.divergence import GROWTH
 from smoothsp.losses import L2, StructuralHinge
 from smoothsp.metrics import average_precision
-from smoothsp.models.divergence import GROWTH
 from smoothsp.models.resuming import restore
 from smoothsp.optim import (
     SVRG,

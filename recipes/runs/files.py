@@ -8,7 +8,8 @@ from typing import Any, BinaryIO
 
 from matplotlib.figure import Figure
 
-from smoothsp.models.files import json_bytes, replace
+from smoothsp.atomic_files import replace
+from smoothsp.models.files import json_bytes
 
 
 def write(path: Path, fill: Callable[[BinaryIO], Any]) -> None:

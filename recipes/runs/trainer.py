@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from runs import checkpoint, files
 from runs.interrupts import stopping
-from smoothsp.models.divergence import diagnosed, require_sound
+from smoothsp.divergence import diagnosed, require_sound
 from smoothsp.models.resuming import restore
 from smoothsp.models.training import running_average, seed_all
 

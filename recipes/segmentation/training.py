@@ -13,8 +13,8 @@ from tqdm import tqdm
 from segmentation.network import STRIDE, Segmenter, Small
 from segmentation.picture_sets import PictureSet
 from segmentation.superpixels import EDGE_FEATURES, Graph
+from smoothsp.divergence import diagnosed, require_sound
 from smoothsp.losses import StructuralHinge
-from smoothsp.models.divergence import diagnosed, require_sound
 from smoothsp.models.resuming import restore
 from smoothsp.oracles import BinaryGraph
 

@@ -10,12 +10,12 @@ follow. A reader takes the version of each file that has the checksum in
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, overload
 
+from smoothsp.atomic_files import replace
 from smoothsp.json_files import LONGEST_NAME, as_json, is_name, require_json_size
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "json_bytes",
     "place_of",
     "read",
-    "replace",
     "write",
 ]
 
@@ -194,16 +193,3 @@ def _finish(folder: Path) -> None:
                 os.replace(new, folder / name)
             else:
                 new.unlink()
-
-
-def replace(path: Path, content: bytes | memoryview) -> None:
-    """Replace a file, or make one, in a single step."""
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with part.open("xb") as sink:
-            sink.write(content)
-            sink.flush()
-            os.fsync(sink.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)

@@ -16,9 +16,9 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
 from smoothsp import losses
+from smoothsp.divergence import diagnosed, require_sound
 from smoothsp.metrics import span_f1
 from smoothsp.models import partial
-from smoothsp.models.divergence import diagnosed, require_sound
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork

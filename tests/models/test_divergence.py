@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from smoothsp.models.divergence import require_sound
+from smoothsp.divergence import require_sound
 from smoothsp.models.training import Options, Training
 
 WORDS = [["Ann", "left"], ["She", "met", "Bob"]] * 12

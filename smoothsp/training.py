@@ -1,0 +1,683 @@
+"""Training of any network with a structured loss, by PyTorch Lightning.
+
+Needs the extra ``lightning``: ``pip install "smoothsp[lightning]"``.
+"""
+
+import difflib
+import inspect
+import logging
+import math
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.swa_utils import get_ema_multi_avg_fn
+from tqdm import tqdm
+
+try:
+    from pytorch_lightning import LightningModule, Trainer
+    from pytorch_lightning.callbacks import (
+        Callback,
+        ModelCheckpoint,
+        TQDMProgressBar,
+        WeightAveraging,
+    )
+    from pytorch_lightning.plugins.io import TorchCheckpointIO
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f'smoothsp.training: needs {error.name}: pip install "smoothsp[lightning]"',
+        name=error.name,
+    ) from error
+
+from smoothsp import checkpoints
+from smoothsp.divergence import diagnosed, require_sound
+from smoothsp.optim import _states
+from smoothsp.run_folder import CHECKPOINT, is_main_process
+
+__all__ = ["Fitted", "Jointly", "RunningAverage", "StructuredModule", "fit"]
+__all__ += ["one_thread", "seed_all"]
+
+AVERAGE_EVERY, AVERAGE_DECAY = 8, 0.96
+LONGEST_GRADIENT = 5.0
+STATE = "smoothsp"
+# Keywords of the trainer that are parameters of ``fit``, with their names there.
+OWN = {
+    "max_epochs": "epochs",
+    "min_epochs": "epochs",
+    "max_steps": "epochs",
+    "min_steps": "epochs",
+    "enable_checkpointing": "out",
+    "inference_mode": "evaluate",
+}
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Result of ``fit``."""
+
+    history: list[Row]
+    """One row an epoch: number, mean loss, scores, seconds and CPU seconds."""
+    interrupted: bool = False
+    """Whether Ctrl-C ended the training."""
+
+
+def seed_all(seed: int, *further: int) -> None:
+    """Seed torch's generators with several numbers: a seed and an epoch, say."""
+    sequence = np.random.SeedSequence([seed, *further])
+    torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
+
+
+class Jointly(Optimizer):
+    """Several optimizers as one: each takes the steps of its own groups.
+
+    Lightning's automatic optimization takes one optimizer.
+    """
+
+    def __init__(self, *parts: Optimizer) -> None:
+        self.parts = parts
+        super().__init__([group for part in parts for group in part.param_groups], {})
+
+    def step(self, closure: Any = None) -> Any:
+        """Evaluate the closure once, then take the step of each part."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        # said aloud, or PyTorch warns that Adagrad checks no sparse gradients
+        with torch.sparse.check_sparse_tensor_invariants(False):  # type: ignore[no-untyped-call]
+            for part in self.parts:
+                part.step()
+        return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        """States of the parts."""
+        return {"parts": [part.state_dict() for part in self.parts]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the states of the parts."""
+        for part, state in zip(self.parts, state_dict["parts"], strict=True):
+            part.load_state_dict(state)
+        self.param_groups = [
+            group for part in self.parts for group in part.param_groups
+        ]
+
+
+class RunningAverage(WeightAveraging):
+    """Exponential running average of the weights, after every eighth step and the last.
+
+    The decay is ``min(0.96, (1 + n) / (10 + n))`` after n updates: short at first, so
+    that the initial weights are soon forgotten.
+    """
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(use_buffers=False, multi_avg_fn=_running_average)
+        self.steps = steps
+
+    def should_update(
+        self, step_idx: int | None = None, epoch_idx: int | None = None
+    ) -> bool:
+        """Return whether the average takes in the weights after this step."""
+        if step_idx is None:
+            return False
+        return (step_idx + 1) % AVERAGE_EVERY == 0 or step_idx + 1 == self.steps
+
+
+def _running_average(averages: Any, weights: Any, count: Tensor | int) -> None:
+    decay = min(AVERAGE_DECAY, (1 + int(count)) / (10 + int(count)))
+    average: Any = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
+    average(averages, weights, count)
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """Parts of a module that its copy, the averaged one, has in common with it."""
+
+    loss: Callable[[Tensor], Tensor]
+    batches: Callable[[], Sequence[Tensor]]
+    evaluate: Callable[[], dict[str, float]]
+    save: Callable[[dict[str, Any]], None] | None
+    optimizer: Optimizer
+
+    def __deepcopy__(self, memo: Any) -> "_Shared":
+        return self
+
+
+class StructuredModule(LightningModule):
+    """Network, loss and scores as a module that any Lightning ``Trainer`` fits.
+
+    ``fit`` makes one and a trainer for it. Make one yourself if you want a trainer of
+    your own. A module whose steps, loaders and logs are your own needs none of this:
+    see ``recipes/lightning_ner.py``.
+
+    Parameters
+    ----------
+    network, loss, batches, evaluate, monitor, optimizer
+        As for :func:`fit`.
+    schedule
+        Factor of all rates at each step, counted from 0; None if rates stay.
+    seed, clip, save, settings
+        As for :func:`fit`.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        loss: Callable[[Tensor], Tensor],
+        batches: Callable[[], Sequence[Tensor]],
+        evaluate: Callable[[], dict[str, float]],
+        *,
+        monitor: str,
+        optimizer: Optimizer,
+        schedule: Callable[[int], float] | None = None,
+        seed: int = 0,
+        clip: float | None = LONGEST_GRADIENT,
+        patience: int | None = None,
+        save: Callable[[dict[str, Any]], None] | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.shared = _Shared(loss, batches, evaluate, save, optimizer)
+        self.monitor, self.seed, self.clip = monitor, seed, clip
+        self.patience, self.schedule = patience, schedule
+        self.settings = dict(settings or {})
+        self.history: list[Row] = []
+        self.best: dict[str, Tensor] = {}
+        self.total, self.count = 0.0, 0
+        self.began: tuple[float, float] | None = None
+
+    def train_dataloader(self) -> "_Epochs":
+        """Batches of one epoch after another."""
+        return _Epochs(self)
+
+    def val_dataloader(self) -> list[int]:
+        """One batch, which stands for all held-out data."""
+        return [0]
+
+    def transfer_batch_to_device(
+        self, batch: Any, device: torch.device, dataloader_idx: int
+    ) -> Any:
+        """Keep the numbers of examples on the CPU."""
+        return batch
+
+    def on_train_epoch_start(self) -> None:
+        """Start the clocks."""
+        self.network.train()
+        self.total, self.count = 0.0, 0
+        self.began = time.perf_counter(), time.process_time()
+
+    def training_step(self, batch: tuple[Tensor, float], batch_idx: int) -> Tensor:
+        """Mean loss of a batch, times the share of this process in it."""
+        numbers, share = batch
+        rate = self.shared.optimizer.param_groups[0]["lr"]
+        with diagnosed(self.network.parameters(), rate):
+            loss = self.shared.loss(numbers)
+        value = require_sound(loss.item(), rate)
+        if share:
+            self.total += value * len(numbers)
+            self.count += len(numbers)
+        if self.trainer.loggers or self.trainer.progress_bar_callback is not None:
+            self.log("loss", value, prog_bar=True, batch_size=len(numbers))
+        return loss if share == 1 else loss * share
+
+    def configure_optimizers(self) -> Any:
+        """Return the optimizer, with the schedule of its rates."""
+        if self.schedule is None:
+            return self.shared.optimizer
+        scheduler = LambdaLR(self.shared.optimizer, self.schedule)
+        return {
+            "optimizer": self.shared.optimizer,
+            "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
+        }
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip the gradients of each group that has no ``"clip": False``."""
+        longest = gradient_clip_val or self.clip
+        if not longest:
+            return
+        for group in optimizer.param_groups:
+            if not group.get("clip", True):
+                continue
+            if gradient_clip_algorithm == "value":
+                nn.utils.clip_grad_value_(group["params"], longest)
+            else:
+                nn.utils.clip_grad_norm_(group["params"], longest)
+
+    def validation_step(self, batch: int, batch_idx: int) -> None:
+        """Score the averaged weights; keep them and save the model if they are best."""
+        scores = self.shared.evaluate() if self.trainer.is_global_zero else None
+        scores = self.trainer.strategy.broadcast(scores)
+        if not self.count:
+            # a trainer's validate, or a check before training
+            self._log(scores)
+            return
+        sums = torch.tensor([self.total, self.count], dtype=torch.float64)
+        if self.trainer.world_size > 1:
+            sums = self.trainer.strategy.reduce(sums.to(self.device), reduce_op="sum")
+        first = self.history[0]["loss"] if self.history else None
+        rate = max(group["lr"] for group in self.shared.optimizer.param_groups)
+        loss = require_sound(float(sums[0] / sums[1]), rate, first)
+        row = {"epoch": self.current_epoch + 1, "loss": loss, **scores}
+        assert self.began is not None
+        wall, cpu = self.began
+        row["seconds"] = time.perf_counter() - wall
+        row["cpu_seconds"] = time.process_time() - cpu
+        self._log(scores)
+        best = row[self.monitor] > max(
+            (one[self.monitor] for one in self.history), default=-math.inf
+        )
+        self.history.append(row)
+        if best or not self.best:
+            weights = self.network.state_dict()
+            self.best = {name: x.detach().cpu().clone() for name, x in weights.items()}
+            if self.shared.save is not None and self.trainer.is_global_zero:
+                self.shared.save({"history": self.history})
+
+    def _log(self, scores: Mapping[str, float | None]) -> None:
+        known = {name: float(x) for name, x in scores.items() if x is not None}
+        self.log_dict(known, batch_size=1)
+
+    def on_train_epoch_end(self) -> None:
+        """Print the row of the epoch; stop if the patience is over."""
+        self.count = 0
+        if self.history:
+            _say(_line(self.history[-1], self.trainer.max_epochs))
+        if self.out_of_patience():
+            self.trainer.should_stop = True
+
+    def out_of_patience(self) -> bool:
+        """Return whether the last ``patience`` epochs were no better than before."""
+        scores = [row[self.monitor] for row in self.history]
+        if self.patience is None or len(scores) <= self.patience:
+            return False
+        return bool(max(scores[-self.patience :]) <= max(scores[: -self.patience]))
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add settings, history and best weights."""
+        own = {"settings": self.settings, "history": self.history, "best": self.best}
+        checkpoint[STATE] = own
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Validate the whole checkpoint, then restore history and best weights."""
+        own = checkpoint[STATE]
+        _states.require_history(
+            "history", own["history"], ("epoch", "loss", self.monitor)
+        )
+        _states.require_tensors("best", self.network.state_dict(), own["best"])
+        for name in ("state_dict", "current_model_state"):
+            if name in checkpoint:
+                _states.require_tensors(name, self.state_dict(), checkpoint[name])
+        weights = checkpoint.get("current_model_state", checkpoint["state_dict"])
+        saved = {p: weights[name] for name, p in self.named_parameters()}
+        (state,) = checkpoint["optimizer_states"]
+        optimizer = self.shared.optimizer
+        parts, states = [optimizer], [state]
+        if isinstance(optimizer, Jointly):
+            parts, states = list(optimizer.parts), state["parts"]
+        for part, one in zip(parts, states, strict=True):
+            if type(part).__module__.startswith("torch.optim"):
+                _states.require_optimizer("optimizer", part, one, saved)
+        self.history, self.best = list(own["history"]), own["best"]
+
+
+@dataclass
+class _Epochs:
+    """Batches of an epoch, and the share of this process in each.
+
+    Random numbers of an epoch depend on seed and epoch only, so that a resumed run,
+    which begins with a whole epoch, needs no saved generator.
+    """
+
+    module: StructuredModule
+    length: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        with torch.random.fork_rng():
+            self.length = len(self.module.shared.batches())
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[tuple[Tensor, float]]:
+        module, trainer = self.module, self.module.trainer
+        rank, processes = trainer.global_rank, trainer.world_size
+        epoch = module.current_epoch + 1
+        seed_all(module.seed, epoch)
+        batches = module.shared.batches()
+        if processes == 1:
+            yield from ((numbers, 1.0) for numbers in batches)
+            return
+        if rank:
+            seed_all(module.seed, epoch, rank)
+        for numbers in batches:
+            own = numbers[rank::processes]
+            # the mean over processes of these is the mean of the batch
+            share = len(own) * processes / len(numbers)
+            yield (own, share) if share else (numbers[:1], 0.0)
+
+
+class _Checkpoints(TorchCheckpointIO):
+    """Checkpoints that are whole or not there, and run no code when they are read."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        checkpoints.write(Path(path), checkpoint)
+
+    def load_checkpoint(
+        self, path: Any, map_location: Any = None, weights_only: Any = None
+    ) -> dict[str, Any]:
+        return checkpoints.read(Path(path))
+
+
+def fit(
+    network: nn.Module,
+    loss: Callable[[Tensor], Tensor],
+    batches: Callable[[], Sequence[Tensor]],
+    evaluate: Callable[[], dict[str, float]],
+    *,
+    monitor: str,
+    optimizer: Optimizer,
+    epochs: int,
+    seed: int = 0,
+    warm_up: int | None = 0,
+    clip: float | None = LONGEST_GRADIENT,
+    average: bool = True,
+    patience: int | None = None,
+    save: Callable[[dict[str, Any]], None] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    trainer: Mapping[str, Any] | None = None,
+) -> Fitted:
+    """Train a network; it ends with the weights of the best epoch, in evaluation mode.
+
+    After each epoch a line is printed on standard error. Ctrl-C after the first epoch
+    ends the training with the best weights so far.
+
+    Parameters
+    ----------
+    network
+        Network to train, in place.
+    loss
+        Mean loss of the examples with these numbers, int64, by the current weights.
+    batches
+        Numbers of the examples of each batch of an epoch. Random numbers are drawn from
+        torch's default generator, which is seeded by ``seed`` and the epoch. With
+        several processes each takes its part of each batch.
+    evaluate
+        Scores of the network on held-out data; called in evaluation mode, with averaged
+        weights.
+    monitor
+        Name of the score that chooses the best epoch. Larger is better.
+    optimizer
+        Optimizer of the network. The ``lr`` of each group is the highest one.
+    epochs
+        Number of passes over ``batches``.
+    seed
+        Seed of all random numbers of the training.
+    warm_up
+        Number of steps in which rates rise linearly; they fall linearly to 0 from the
+        first step on. None: rates stay as they are.
+    clip
+        Longest gradient of each group of the optimizer; longer ones are scaled. None,
+        or ``"clip": False`` in a group: they are not.
+    average
+        Evaluate and keep a running average of the weights
+        (:class:`RunningAverage`) in place of the weights.
+    patience
+        Number of epochs in a row without a better score that end the training.
+    save
+        Function that writes the model; called after each best epoch with
+        ``{"history": ...}``, while the network has the averaged weights.
+    settings
+        Values that determine the numbers: a resumed run must have the same ones.
+    out
+        Folder for ``checkpoint.ckpt``, which is written after each epoch.
+    resume
+        Continue from this checkpoint. On one device the result is the same, bit for
+        bit, as without the interruption.
+    trainer
+        Keywords of :class:`pytorch_lightning.Trainer`: ``devices``, ``strategy``,
+        ``precision``, ``logger``, ``callbacks``, ...
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no checkpoint to resume from.
+    TypeError
+        If the trainer has no such keyword.
+    ValueError
+        If training diverges, if the checkpoint is damaged or was made with other
+        settings, or if a keyword of the trainer is a parameter of this function.
+    """
+    given = _validated(trainer or {})
+    settings = dict(settings or {})
+    count = _count(batches)
+    steps = epochs * count
+    module = StructuredModule(
+        network,
+        loss,
+        batches,
+        evaluate,
+        monitor=monitor,
+        optimizer=optimizer,
+        schedule=None if warm_up is None else _Schedule(warm_up, steps),
+        seed=seed,
+        clip=clip,
+        patience=patience,
+        save=save,
+        settings=settings,
+    )
+    path = None if out is None else Path(out) / CHECKPOINT
+    callbacks: list[Callback] = [RunningAverage(steps)] if average else []
+    if path is not None:
+        callbacks.append(
+            ModelCheckpoint(
+                path.parent,
+                path.stem,
+                save_on_train_epoch_end=True,
+                enable_version_counter=False,
+            )
+        )
+    if sys.stderr.isatty() and given.get("enable_progress_bar", True):
+        callbacks.append(TQDMProgressBar(leave=False))
+    else:
+        given.setdefault("enable_progress_bar", False)
+    options = {
+        "max_epochs": epochs,
+        "logger": False,
+        "enable_model_summary": False,
+        "enable_checkpointing": path is not None,
+        "num_sanity_val_steps": 0,
+        "inference_mode": False,
+        "use_distributed_sampler": False,
+        "default_root_dir": None if path is None else str(path.parent),
+    } | given
+    options["callbacks"] = callbacks + _listed(given.get("callbacks"))
+    options["plugins"] = [_Checkpoints(), *_listed(given.get("plugins"))]
+    saved = None
+    if resume and path is not None:
+        saved = _restored(path, module)
+    interrupted = False
+    if not module.out_of_patience():
+        with _quiet(), _interruptible() as state:
+            network.train()
+            runner = Trainer(**options)
+            try:
+                runner.fit(module, ckpt_path=path if saved else None)
+            # the rest of an edited checkpoint may fail at any place of its readers
+            except (AttributeError, LookupError, TypeError) as error:
+                if not saved or module.began:
+                    raise
+                raise _edited(path, error) from error
+        interrupted = state["interrupted"]
+        if interrupted:
+            last = len(module.history)
+            kept = f" resume continues after epoch {last}" if path else ""
+            _say(f"\nstopped;{kept}" if last else "\nstopped; no epoch was finished")
+            if not last:
+                raise KeyboardInterrupt
+        # Lightning leaves it on the CPU
+        network.to(runner.strategy.root_device)
+    network.load_state_dict(module.best)
+    network.eval()
+    return Fitted(module.history, interrupted)
+
+
+@dataclass(frozen=True)
+class _Schedule:
+    """Up linearly for some steps, and down linearly to 0 from the first step on."""
+
+    warm_up: int
+    steps: int
+
+    def __call__(self, step: int) -> float:
+        rise = min(1.0, (step + 1) / self.warm_up) if self.warm_up else 1.0
+        return rise * (1 - step / self.steps)
+
+
+def _restored(path: Path, module: StructuredModule) -> dict[str, Any]:
+    """Return the checkpoint, if it is one that the module can go on from."""
+    checkpoints.require_file(path)
+    saved = checkpoints.read(path)
+    try:
+        checkpoints.require_same(path, saved[STATE]["settings"], module.settings)
+        module.on_load_checkpoint(saved)
+    except (AttributeError, LookupError, TypeError) as error:
+        raise _edited(path, error) from error
+    _say(f"resuming {path}")
+    return saved
+
+
+def _edited(path: Path | None, error: Exception) -> ValueError:
+    return ValueError(
+        f"{path}: expected the checkpoint of such a run, got one that was edited or is"
+        f" of another version ({type(error).__name__}:"
+        f" {' '.join(str(error).split())[:300]}). Train anew in another folder"
+    )
+
+
+def _say(line: str) -> None:
+    """Write a line on standard error, above a progress bar if there is one."""
+    if is_main_process():
+        tqdm.write(line, file=sys.stderr)
+
+
+def _count(batches: Callable[[], Sequence[Tensor]]) -> int:
+    with torch.random.fork_rng():
+        return len(batches())
+
+
+def _validated(trainer: Mapping[str, Any]) -> dict[str, Any]:
+    known = inspect.signature(Trainer).parameters
+    for name in trainer:
+        if name in OWN:
+            raise ValueError(
+                f"trainer: expected none of {', '.join(OWN)}, got {name!r}. Give"
+                f" {OWN[name]} to the training itself"
+            )
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
+            hint = f", did you mean {near[0]!r}" if near else ""
+            raise TypeError(
+                f"trainer: expected keywords of pytorch_lightning.Trainer, got {name!r}"
+                f"{hint}"
+            )
+    return dict(trainer)
+
+
+def _listed(given: Any) -> list[Any]:
+    if given is None:
+        return []
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
+def _line(row: Row, epochs: int | None) -> str:
+    """Row of the history as it is printed."""
+    said = f"epoch {row['epoch']:>2}/{epochs}  loss {row['loss']:8.4f}"
+    for name, value in row.items():
+        if name in ("epoch", "loss", "seconds", "cpu_seconds") or value is None:
+            continue
+        said += f"  {name.replace('_', ' ')} {100 * value:.2f}"
+    return f"{said}  {row['seconds']:.1f} s"
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute in one thread, unless ``OMP_NUM_THREADS`` is set.
+
+    A step of a small network is shorter than the wait of its threads for each other
+    where other processes use the cores.
+    """
+    before = torch.get_num_threads()
+    if not os.environ.get("OMP_NUM_THREADS"):
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence Lightning's notes about devices, loaders and folders."""
+    names = ("pytorch_lightning", "lightning_fabric", "lightning.pytorch")
+    logs = [logging.getLogger(name) for name in names]
+    before = [log.level for log in logs]
+    with ExitStack() as stack, warnings.catch_warnings():
+        for message in (
+            ".*does not have many workers.*",
+            ".*Checkpoint directory .* exists and is not empty.*",
+            ".*The number of training batches.*",
+            ".*GPU available but not used.*",
+            ".*is a wise choice.*",
+            ".*LeafSpec.*",
+            ".*sync_dist=True.*",
+        ):
+            warnings.filterwarnings("ignore", message)
+        for log, level in zip(logs, before, strict=True):
+            log.setLevel(logging.WARNING)
+            stack.callback(log.setLevel, level)
+        yield
+
+
+@contextmanager
+def _interruptible() -> Iterator[dict[str, bool]]:
+    """Ctrl-C ends the training, not the process, as Lightning would have it."""
+    state = {"interrupted": False}
+    main = signal.getsignal(signal.SIGINT) if _in_main_thread() else None
+    try:
+        yield state
+    except KeyboardInterrupt:
+        state["interrupted"] = True
+    except SystemExit as end:
+        if not isinstance(end.__context__, KeyboardInterrupt):
+            raise
+        state["interrupted"] = True
+    finally:
+        if main is not None:
+            signal.signal(signal.SIGINT, main)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
