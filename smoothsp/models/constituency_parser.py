@@ -14,7 +14,9 @@ from smoothsp.models.constituents import Constituents, bracketless
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.restoring import keep, one_of, require_sizes, restored
+from smoothsp.models.running import made, run_of
 from smoothsp.models.span_scores import SpanScores
+from smoothsp.models.tree_options import ConstituencyOptions, check
 from smoothsp.models.tree_scores import bracket_scores, entity_scores
 from smoothsp.models.word_vectors import Sizes
 from smoothsp.models.words import (
@@ -141,7 +143,7 @@ class ConstituencyParser:
         trainer
             Keywords of :class:`pytorch_lightning.Trainer`: ``devices``, ``logger``, ...
         **options
-            Fields of :class:`~smoothsp.models.constituency_training.Options`:
+            Fields of :class:`~smoothsp.models.tree_options.ConstituencyOptions`:
             ``nested``, ``hidden``, ``tokenizer``, ``encoder_rate``.
 
         Raises
@@ -159,13 +161,15 @@ class ConstituencyParser:
         >>> parser.parse([["Ada", "left"]])[0].spans  # doctest: +SKIP
         [('S', 0, 1), ('NP', 0, 0)]
         """
-        from smoothsp.models import constituency_training as training
-        from smoothsp.models.tree_training import Run, options_of
-
         given = {"loss": loss, "epochs": epochs, "seed": seed, **options}
-        chosen = options_of(training.Options, given)
-        with Run.held(out, resume, overwrite, trainer) as run:
-            return training.train(data, dev, encoder, chosen, run)
+        chosen = made(ConstituencyOptions, given)
+        check(chosen)
+        with run_of(out, resume, overwrite) as folder:
+            # it imports Lightning, which a trained parser does not need
+            from smoothsp.models import constituency_training
+
+            run = {"out": folder, "resume": resume, "trainer": trainer}
+            return constituency_training.train(data, dev, encoder, chosen, **run)
 
     def evaluate(self, data: Any) -> dict[str, float]:
         """Return F1, precision, recall and the share of sentences without error.

@@ -1,8 +1,8 @@
 """Training of constituency parsers, and of parsers of nested named entities."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,48 +15,37 @@ from smoothsp.models.constituency_parser import ConstituencyParser, warn_of_labe
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.span_scores import SpanScores
-from smoothsp.models.tree_training import (
-    Examples,
-    Run,
-    TreeOptions,
-    name_of,
-    pretrained,
-)
+from smoothsp.models.tree_options import ConstituencyOptions
+from smoothsp.models.tree_training import Examples, pretrained, trained
 from smoothsp.models.word_vectors import Sizes
 from smoothsp.oracles import SpanTree
+from smoothsp.training import seed_all
 
-__all__ = ["Options", "binarisations", "target", "train", "uncrossed"]
+__all__ = ["binarisations", "target", "train", "uncrossed"]
 
-Loss = Literal["crf", "hinge", "hinge-l2"]
 MU, TOP_K = 1.0, 5
-# Words of a sentence to train on.
-LONGEST = 60
-# Few sentences are cut into small batches, for more steps.
-FEW, BATCH, SMALL_BATCH = 1000, 16, 8
-
-
-@dataclass(frozen=True)
-class Options(TreeOptions):
-    """Keywords of ``ConstituencyParser.train``."""
-
-    nested: bool = False
-    """Nested named entities, from files with several columns of tags."""
-    hidden: int = 150
-    """Units of each of the two LSTMs, each way."""
-    loss: Loss = "crf"
-    """Training loss; hinge-l2 is smoothed by the squared l2 norm."""
+# Words of a sentence to train on, and sentences of a step.
+LONGEST, BATCH = 60, 16
 
 
 def train(
-    data: Any, dev: Any, encoder: Encoder | str | None, options: Options, run: Run
+    data: Any,
+    dev: Any,
+    encoder: Encoder | str | None,
+    options: ConstituencyOptions,
+    **run: Any,
 ) -> ConstituencyParser:
-    """Train a parser: see ``ConstituencyParser.train``."""
-    from smoothsp.training import seed_all
+    """Train a parser: see ``ConstituencyParser.train``.
 
+    ``run`` has arguments of ``trained``.
+    """
     examples = Examples.of(as_trees, data, dev, LONGEST)
     trees: list[ConstituencyTree] = examples.train
     depth = 0
-    if options.nested:
+    if not options.nested:
+        # those with two labels, or without one of the whole sentence, too
+        trees = as_trees([(tree.words, tree.spans) for tree in trees])
+    else:
         depth = max([2, *(level for tree in trees for level, _ in levels(tree))])
         trees = [uncrossed(nested(tree.words, entities(tree))) for tree in trees]
     labels = sorted({label for tree in trees for label, _, _ in tree.spans})
@@ -64,6 +53,7 @@ def train(
     words = [tree.words for tree in trees]
     vocabulary = Vocabulary.of(words, [])
     inner = pretrained(encoder)
+    name = "given" if isinstance(encoder, Encoder) else encoder
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     sizes = Sizes(hidden=options.hidden)
     network = SpanScores(vocabulary, labels, sizes, inner).to(device)
@@ -72,15 +62,16 @@ def train(
     )
     corpus = Corpus(vocabulary, words, None, inner)
     warn_of_labels("dev", examples.dev, labels)
-    run.train(
+    trained(
         parser,
         _loss(network, corpus, trees, labels, options),
         corpus,
-        BATCH if len(trees) > FEW else SMALL_BATCH,
+        BATCH,
         lambda: parser.scores(examples.dev),
         "f1",
-        {"data": examples.about, "encoder": name_of(encoder)},
+        {"data": examples.about, "encoder": name},
         options,
+        **run,
     )
     return parser
 
@@ -99,7 +90,7 @@ def _loss(
     corpus: Corpus,
     trees: Sequence[ConstituencyTree],
     labels: Sequence[str],
-    options: Options,
+    options: ConstituencyOptions,
 ) -> Callable[[Tensor], Tensor]:
     number = {label: n for n, label in enumerate(labels, start=1)}
     criterion = _criterion(options)
@@ -122,7 +113,7 @@ def _loss(
     return loss
 
 
-def _criterion(options: Options) -> nn.Module:
+def _criterion(options: ConstituencyOptions) -> nn.Module:
     """The loss to one tree, or to the best of several, or to all of these."""
     if options.loss == "crf":
         return losses.MarginalLikelihood() if options.nested else losses.CRFLoss()

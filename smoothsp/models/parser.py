@@ -14,6 +14,8 @@ from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.parsed import Parsed
 from smoothsp.models.restoring import keep, one_of, require_sizes, restored
+from smoothsp.models.running import made, run_of
+from smoothsp.models.tree_options import ParserOptions, check
 from smoothsp.models.tree_scores import attachment
 from smoothsp.models.word_vectors import Sizes
 from smoothsp.models.words import (
@@ -126,7 +128,7 @@ class Parser:
         trainer
             Keywords of :class:`pytorch_lightning.Trainer`: ``devices``, ``logger``, ...
         **options
-            Fields of :class:`~smoothsp.models.parser_training.Options`:
+            Fields of :class:`~smoothsp.models.tree_options.ParserOptions`:
             ``structure``, ``hidden``, ``tokenizer``, ``encoder_rate``.
 
         Raises
@@ -144,13 +146,15 @@ class Parser:
         >>> parser.parse([["Ada", "left"]])[0].heads  # doctest: +SKIP
         [2, 0]
         """
-        from smoothsp.models import parser_training as training
-        from smoothsp.models.tree_training import Run, options_of
-
         given = {"loss": loss, "epochs": epochs, "seed": seed, **options}
-        chosen = options_of(training.Options, given)
-        with Run.held(out, resume, overwrite, trainer) as run:
-            return training.train(data, dev, encoder, chosen, run)
+        chosen = made(ParserOptions, given)
+        check(chosen)
+        with run_of(out, resume, overwrite) as folder:
+            # it imports Lightning, which a trained parser does not need
+            from smoothsp.models import parser_training
+
+            run = {"out": folder, "resume": resume, "trainer": trainer}
+            return parser_training.train(data, dev, encoder, chosen, **run)
 
     def evaluate(self, data: Any, structure: str | None = None) -> dict[str, float]:
         """Return LAS and UAS, by the rules of the CoNLL 2018 shared task.

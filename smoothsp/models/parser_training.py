@@ -1,8 +1,7 @@
 """Training of dependency parsers."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,44 +15,26 @@ from smoothsp.models.dependencies import projective
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.parser import Parser
-from smoothsp.models.tree_training import (
-    Examples,
-    Run,
-    TreeOptions,
-    name_of,
-    pretrained,
-)
+from smoothsp.models.tree_options import ParserOptions
+from smoothsp.models.tree_training import Examples, pretrained, trained
 from smoothsp.models.word_vectors import Sizes
+from smoothsp.training import seed_all
 
-__all__ = ["Options", "train"]
+__all__ = ["train"]
 
-Structure = Literal["spanning-tree", "projective", "sibling"]
-Loss = Literal["crf", "hinge", "hinge-l2", "perturbed"]
 MU, TOP_K, SAMPLES = 1.0, 5, 8
-# Words of a sentence to train on.
-LONGEST = 100
-# Few sentences are cut into small batches, for more steps.
-FEW, BATCH, SMALL_BATCH = 1000, 32, 8
-
-
-@dataclass(frozen=True)
-class Options(TreeOptions):
-    """Keywords of ``Parser.train``."""
-
-    structure: Structure = "spanning-tree"
-    """Type of trees: with crossing arcs, without, or with scores of siblings too."""
-    hidden: int = 200
-    """Units of each of the two LSTMs, each way."""
-    loss: Loss = "crf"
-    """Training loss; hinge-l2 is smoothed by the l2 norm, perturbed by noise."""
+# Words of a sentence to train on, and sentences of a step.
+LONGEST, BATCH = 100, 32
 
 
 def train(
-    data: Any, dev: Any, encoder: Encoder | str | None, options: Options, run: Run
+    data: Any,
+    dev: Any,
+    encoder: Encoder | str | None,
+    options: ParserOptions,
+    **run: Any,
 ) -> Parser:
-    """Train a parser: see ``Parser.train``."""
-    from smoothsp.training import seed_all
-
+    """Train a parser: see ``Parser.train``. ``run`` has arguments of ``trained``."""
     examples = Examples.of(as_dependencies, data, dev, LONGEST)
     trees: list[DependencyTree] = examples.train
     labels = sorted({label for tree in trees for label in tree.labels})
@@ -61,21 +42,23 @@ def train(
     words = [tree.words for tree in trees]
     vocabulary = Vocabulary.of(words, [])
     inner = pretrained(encoder)
+    name = "given" if isinstance(encoder, Encoder) else encoder
     sizes = Sizes(hidden=options.hidden)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     network = Biaffine(vocabulary, labels, sizes, options.structure, inner).to(device)
     parser = Parser(network, vocabulary, labels, None, options.tokenizer)
     corpus = Corpus(vocabulary, words, None, inner)
     unseen_labels.warn("dev", (x for tree in examples.dev for x in tree.labels), labels)
-    run.train(
+    trained(
         parser,
         _loss(network, corpus, trees, labels, options),
         corpus,
-        BATCH if len(trees) > FEW else SMALL_BATCH,
+        BATCH,
         lambda: parser.scores(examples.dev),
         "las",
-        {"data": examples.about, "encoder": name_of(encoder)},
+        {"data": examples.about, "encoder": name},
         options,
+        **run,
     )
     return parser
 
@@ -85,7 +68,7 @@ def _loss(
     corpus: Corpus,
     trees: Sequence[DependencyTree],
     labels: Sequence[str],
-    options: Options,
+    options: ParserOptions,
 ) -> Callable[[Tensor], Tensor]:
     """The loss of a batch: of the tree of arcs, and of the labels of true arcs."""
     number = {label: n for n, label in enumerate(labels)}
@@ -112,7 +95,7 @@ def _loss(
     return loss
 
 
-def _criterion(loss: Loss) -> nn.Module:
+def _criterion(loss: str) -> nn.Module:
     if loss == "crf":
         return losses.CRFLoss()
     if loss == "perturbed":

@@ -1,13 +1,10 @@
 """Training that dependency and constituency parsers have in common."""
 
-import difflib
-import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,32 +12,19 @@ from torch import Tensor
 from smoothsp.data.text_files import say
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus
-from smoothsp.models.words import TREEBANK
+from smoothsp.models.tree_options import TreeOptions
+from smoothsp.run_folder import MODEL, is_main_process
+from smoothsp.training import fit, one_thread
 
-__all__ = ["Examples", "Run", "TreeOptions", "name_of", "options_of", "pretrained"]
+__all__ = ["Examples", "pretrained", "trained"]
 
-Tokenizer = Literal["treebank", "blanks"]
-Options = TypeVar("Options", bound="TreeOptions")
 RATE, BETAS = 2e-3, (0.9, 0.95)
 # Steps in which rates rise, at most.
 WARM_UP = 100
+# Few sentences are cut into small batches, for more steps.
+FEW, SMALL_BATCH = 1000, 8
 # One sentence in so many is held out if there are no others.
 HELD_OUT = 10
-
-
-@dataclass(frozen=True)
-class TreeOptions:
-    """Keywords that the training of each kind of parser takes."""
-
-    tokenizer: Tokenizer = TREEBANK
-    """How the model splits texts into words: as the Penn Treebank does, by NLTK, or at
-    white space."""
-    epochs: int = 8
-    """Passes over the training sentences."""
-    seed: int = 0
-    """Seed of the initial weights, the order of sentences and the dropout."""
-    encoder_rate: float = 1e-4
-    """Highest learning rate of the encoder."""
 
 
 @dataclass(frozen=True)
@@ -64,56 +48,18 @@ class Examples:
             held_out = every
         else:
             held_out = every[::HELD_OUT]
-            every = [x for n, x in enumerate(every) if n % HELD_OUT]
-        short = [x for x in every if len(x.words) <= longest]
+            every = [one for n, one in enumerate(every) if n % HELD_OUT]
+        short = [one for one in every if len(one.words) <= longest]
         if not short:
             raise ValueError(
                 f"data: expected sentences of at most {longest} words to train on, got"
                 f" {len(every)} that are longer"
             )
         if len(short) < len(every):
-            say(
-                f"{len(every) - len(short)} sentences of more than {longest} words are"
-                " left out of the training"
-            )
+            say(f"left out {len(every) - len(short)} sentences of over {longest} words")
         checksum = zlib.crc32(repr((every, held_out)).encode())
         size = len(every) + len(held_out)
         return cls(short, held_out, f"{size} sentences with checksum {checksum:08x}")
-
-
-def options_of(kind: type[Options], given: Mapping[str, Any]) -> Options:
-    """Return options of this kind, checked.
-
-    Raises
-    ------
-    TypeError
-        For a name that there is not: names the nearest.
-    ValueError
-        For a value out of range.
-    """
-    known = {field.name: field for field in fields(kind)}
-    for name in given:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f", did you mean {near[0]!r}" if near else ""
-            raise TypeError(
-                f"options: expected some of {', '.join(known)}, got {name!r}{hint}"
-            )
-    options = kind(**given)
-    hints = get_type_hints(kind)
-    for name, value in vars(options).items():
-        choices = get_args(hints[name])
-        if choices and isinstance(choices[0], str) and value not in choices:
-            raise ValueError(
-                f"{name}: expected one of {', '.join(choices)}, got {value!r}"
-            )
-        if hints[name] is int and value < (name != "seed"):
-            raise ValueError(
-                f"{name}: expected at least {int(name != 'seed')}, got {value}"
-            )
-        if hints[name] is float and not 0 < value < math.inf:
-            raise ValueError(f"{name}: expected a positive number, got {value}")
-    return options
 
 
 def pretrained(encoder: Encoder | str | None) -> Encoder | None:
@@ -123,87 +69,53 @@ def pretrained(encoder: Encoder | str | None) -> Encoder | None:
     return Encoder.pretrained(encoder, mixed=True)
 
 
-def name_of(encoder: Encoder | str | None) -> str | None:
-    """Return how settings name an encoder."""
-    return type(encoder).__name__ if isinstance(encoder, Encoder) else encoder
+def trained(
+    parser: Any,
+    loss: Callable[[Tensor], Tensor],
+    corpus: Corpus,
+    batch: int,
+    evaluate: Callable[[], dict[str, float]],
+    monitor: str,
+    settings: Mapping[str, Any],
+    options: TreeOptions,
+    out: Path | None,
+    resume: bool,
+    trainer: Mapping[str, Any] | None,
+) -> None:
+    """Train the network of a parser, and write to its ``about`` how.
 
+    Parameters
+    ----------
+    parser
+        Parser with ``network``, ``about`` and ``save``.
+    loss, evaluate, monitor, resume, trainer
+        As of ``smoothsp.training.fit``.
+    corpus, batch
+        Sentences to train on, and how many a step takes.
+    settings
+        Values that determine the numbers, besides the options.
+    options
+        Options of the training.
+    out
+        Folder of the run, if any.
+    """
+    network, encoder = parser.network, parser.network.encoder
+    slow = list(encoder.model.parameters()) if encoder else []
+    known = {id(weight) for weight in slow}
+    fresh = [weight for weight in network.parameters() if id(weight) not in known]
+    groups: list[dict[str, Any]] = [{"params": fresh, "lr": RATE}]
+    if slow:
+        groups.append({"params": slow, "lr": options.encoder_rate})
+    settings = asdict(options) | settings
+    batch = batch if len(corpus) > FEW else SMALL_BATCH
 
-@dataclass(frozen=True)
-class Run:
-    """The folder of a training, if it has one, and its trainer."""
+    def save(about: Mapping[str, Any]) -> None:
+        parser.about = {"settings": settings, **about}
+        if out is not None and is_main_process():
+            parser.save(out / MODEL)
 
-    out: Path | None = None
-    resume: bool = False
-    trainer: Mapping[str, Any] | None = None
-
-    @classmethod
-    @contextmanager
-    def held(
-        cls,
-        out: Any,
-        resume: bool,
-        overwrite: bool,
-        trainer: Mapping[str, Any] | None,
-    ) -> "Iterator[Run]":
-        """Keep other runs out of the folder meanwhile."""
-        from smoothsp import run_folder
-
-        if out is None:
-            if resume:
-                raise ValueError(
-                    "resume: expected the folder of a run as out, got none"
-                )
-            yield cls(trainer=trainer)
-            return
-        place = Path(out)
-        run_folder.require_free(place, resume, overwrite)
-        with run_folder.held(place, place / run_folder.MODEL):
-            yield cls(place, resume, trainer)
-
-    def train(
-        self,
-        parser: Any,
-        loss: Callable[[Tensor], Tensor],
-        corpus: Corpus,
-        batch: int,
-        evaluate: Callable[[], dict[str, float]],
-        monitor: str,
-        settings: Mapping[str, Any],
-        options: TreeOptions,
-    ) -> None:
-        """Train the network of a parser, and write to its ``about`` how.
-
-        Parameters
-        ----------
-        parser
-            Parser with ``network``, ``about`` and ``save``.
-        loss, evaluate, monitor
-            As of ``smoothsp.training.fit``.
-        corpus, batch
-            Sentences to train on, and how many a step takes.
-        settings
-            Values that determine the numbers, besides the options.
-        options
-            Options of the training.
-        """
-        from smoothsp.run_folder import MODEL, is_main_process
-        from smoothsp.training import fit
-
-        network, encoder = parser.network, parser.network.encoder
-        slow = list(encoder.model.parameters()) if encoder else []
-        known = {id(weight) for weight in slow}
-        fresh = [weight for weight in network.parameters() if id(weight) not in known]
-        groups: list[dict[str, Any]] = [{"params": fresh, "lr": RATE}]
-        if slow:
-            groups.append({"params": slow, "lr": options.encoder_rate})
-        settings = asdict(options) | settings
-
-        def save(about: Mapping[str, Any]) -> None:
-            parser.about = {"settings": settings, **about}
-            if self.out is not None and is_main_process():
-                parser.save(self.out / MODEL)
-
-        found = fit(
+    with one_thread(encoder is None):
+        fitted = fit(
             network,
             loss,
             lambda: corpus.shuffled(batch),
@@ -215,9 +127,9 @@ class Run:
             warm_up=min(WARM_UP, -(-len(corpus) // batch)),
             save=save,
             settings=settings,
-            out=self.out,
-            resume=self.resume,
-            trainer=self.trainer,
+            out=out,
+            resume=resume,
+            trainer=trainer,
         )
-        interrupted = {"interrupted": True} if found.interrupted else {}
-        save({"history": found.history} | interrupted)
+    interrupted = {"interrupted": True} if fitted.interrupted else {}
+    save({"history": fitted.history} | interrupted)
