@@ -1,7 +1,6 @@
 """Training of constituency parsers, and of parsers of nested named entities."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,9 +8,9 @@ from torch import Tensor, nn
 
 from smoothsp import losses
 from smoothsp.data import ConstituencyTree, as_trees
-from smoothsp.data.examples import Span
 from smoothsp.data.trees import entities, levels, nested
 from smoothsp.models.constituency_parser import ConstituencyParser, warn_of_labels
+from smoothsp.models.crossing import uncrossed
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.span_scores import SpanScores
@@ -21,7 +20,7 @@ from smoothsp.models.word_vectors import Sizes
 from smoothsp.oracles import SpanTree
 from smoothsp.training import seed_all
 
-__all__ = ["binarisations", "target", "train", "uncrossed"]
+__all__ = ["binarisations", "target", "train"]
 
 MU, TOP_K = 1.0, 5
 # Words of a sentence to train on, and sentences of a step.
@@ -74,15 +73,6 @@ def train(
         **run,
     )
     return parser
-
-
-def uncrossed(tree: ConstituencyTree) -> ConstituencyTree:
-    """Return a tree without the spans that cross one before them."""
-    kept: list[Span] = []
-    for label, i, j in tree.spans:
-        if not any(a < i <= b < j or i < a <= j < b for _, a, b in kept):
-            kept.append((label, i, j))
-    return replace(tree, spans=kept)
 
 
 def _loss(

@@ -11,7 +11,7 @@ from smoothsp import losses
 from smoothsp.data import DependencyTree, as_dependencies, unseen_labels
 from smoothsp.data.text_files import say
 from smoothsp.models.biaffine import Biaffine
-from smoothsp.models.dependencies import projective
+from smoothsp.models.crossing import projective
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.parser import Parser

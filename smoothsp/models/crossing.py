@@ -1,8 +1,11 @@
-"""Dependency trees with and without crossing arcs."""
+"""Crossing arcs of dependency trees, and crossing spans."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-__all__ = ["crossing", "projective"]
+from smoothsp.data.examples import ConstituencyTree, Span
+
+__all__ = ["crossing", "projective", "uncrossed"]
 
 
 def crossing(heads: Sequence[int]) -> list[int]:
@@ -32,6 +35,15 @@ def projective(heads: Sequence[int]) -> list[int]:
         word = min(found, key=lambda word: (abs(word - lifted[word - 1]), word))
         lifted[word - 1] = lifted[lifted[word - 1] - 1]
     return lifted
+
+
+def uncrossed(tree: ConstituencyTree) -> ConstituencyTree:
+    """Return a tree without the spans that cross one before them."""
+    kept: list[Span] = []
+    for label, i, j in tree.spans:
+        if not any(a < i <= b < j or i < a <= j < b for _, a, b in kept):
+            kept.append((label, i, j))
+    return replace(tree, spans=kept)
 
 
 def _is_above(heads: Sequence[int], head: int, word: int) -> bool:
