@@ -30,11 +30,12 @@ import torch
 
 from measuring import machine
 from report.results import shortened
+from smoothsp.data import read_tagged
 from smoothsp.linear import ChainCRF
 from smoothsp.linear.features import Templates
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.solvers import LBFGS
-from training.recipe_data import column_files, toy_corpus
+from training.recipe_data import toy_corpus
 
 HERE = Path(__file__).parent
 C2, PASSES = 0.1, 15
@@ -102,7 +103,7 @@ def sentences(folder: Path | None) -> tuple[list[list[tuple[str, ...]]], Any]:
         return [[(w,) for w in s.words] for s in corpus.train], [
             s.tags for s in corpus.train
         ]
-    found = column_files.read(folder / "train.txt").sentences
+    found = read_tagged(folder / "train.txt")
     return [s.rows for s in found], [s.tags for s in found]
 
 

@@ -32,7 +32,6 @@ from typing import Any, Literal
 import numpy as np
 from tqdm import tqdm
 
-from corpora.column_files import Layout
 from linear_tagging import curves, figures, report
 from linear_tagging import data as linear_tagging_data
 from linear_tagging.data import Split, Task
@@ -42,6 +41,7 @@ from runs import folder as run_folder
 from runs.cells import Cell, Cells
 from runs.interrupts import whole
 from runs.outputs import OutputsOfFits
+from smoothsp.data.columns import Layout
 from smoothsp.linear.solvers import SGD
 
 Features = Literal["hashed", "hashed-with-label", "joint-with-label"]

@@ -42,15 +42,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from corpora import conll, toy_corpus, unseen_labels, wnut17
-from corpora.column_files import File, Sentence, read_words
-from corpora.text_files import name_of
+from corpora import conll, toy_corpus, wnut17
 from ner import report, word_vectors
 from ner.settings import Config, check
 from runs import checkpoint, model_folder, options, terminal, threads
 from runs import folder as run_folder
 from runs.failures import Failures
 from smoothsp import schemes
+from smoothsp.data import TaggedSentence as Sentence
+from smoothsp.data import unseen_labels
+from smoothsp.data.columns import File, read_words
+from smoothsp.data.text_files import name_of
 from smoothsp.models import Tagged, Tagger, load
 from smoothsp.models.features import Vocabulary, normalise
 from smoothsp.models.network import Sizes, TaggerNetwork

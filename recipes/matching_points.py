@@ -39,7 +39,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from localization.folder import read_image
 from matching import baselines, points, report, views
 from matching.network import PairScores
 from matching.points import Kind, Pair
@@ -48,6 +47,7 @@ from runs import folder as run_folder
 from runs.outputs import Outputs
 from runs.trainer import Run, fit
 from smoothsp import losses
+from smoothsp.data.images import read_image
 from smoothsp.models.training import seed_all
 from smoothsp.oracles import Matching
 

@@ -29,7 +29,6 @@ from typing import Any
 
 from tqdm import tqdm
 
-from corpora import unseen_labels
 from multiclass import fits, report
 from multiclass import sets as multiclass_sets
 from multiclass.sets import Samples
@@ -37,6 +36,7 @@ from runs import arguments, options, terminal
 from runs import folder as run_folder
 from runs.cells import Cells
 from runs.outputs import OutputsOfFits
+from smoothsp.data import unseen_labels
 
 
 @dataclass(frozen=True)

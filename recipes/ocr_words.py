@@ -30,7 +30,6 @@ from typing import Any, Literal
 
 from tqdm import tqdm
 
-from corpora import unseen_labels
 from ocr import letters as ocr_letters
 from ocr import report, runs, toy
 from ocr.letters import Words
@@ -38,6 +37,7 @@ from runs import arguments, options, terminal
 from runs import folder as run_folder
 from runs.cells import Cells
 from runs.outputs import OutputsOfFits
+from smoothsp.data import unseen_labels
 
 Setting = Literal["small", "large"]
 

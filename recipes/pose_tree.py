@@ -37,7 +37,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from localization.folder import read_image
 from pose import changes, drawn, photographs, report
 from pose.joints import Figures, mean_pose, scores, springs_of
 from pose.network import STRIDE, PoseNetwork, encoder_of
@@ -46,6 +45,7 @@ from runs import folder as run_folder
 from runs.outputs import Outputs
 from runs.trainer import Run, fit
 from smoothsp import losses
+from smoothsp.data.images import read_image
 from smoothsp.models.training import seed_all
 from smoothsp.oracles import PictorialStructure
 

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 # They need extras, and are imported when they are asked for.
-_LATER = ("figures", "lightning", "linear", "models")
+_LATER = ("data", "figures", "lightning", "linear", "models")
 
 
 def __dir__() -> list[str]:

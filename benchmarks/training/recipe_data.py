@@ -5,6 +5,6 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2] / "recipes"))
 
-from corpora import column_files, toy_corpus
+from corpora import toy_corpus
 
-__all__ = ["column_files", "toy_corpus"]
+__all__ = ["toy_corpus"]

@@ -1,32 +1,15 @@
-"""Corpora of tagged words: the files of a folder, and their tags in one scheme."""
+"""Corpora of tagged words, with their tags in one scheme."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from corpora.column_files import AS_USUAL, File, Layout, Sentence, read
+from smoothsp.data import TaggedSentence as Sentence
+from smoothsp.data.columns import AS_USUAL, File, Layout, read
+from smoothsp.data.splits import SplitFiles, find_splits
 from smoothsp.models.partial import possible
 from smoothsp.schemes import PLAIN, convert
-
-ENDINGS = ("", ".txt", ".conll", ".tsv", ".iob", ".bio")
-FAMILIES = [
-    ("eng.train", "eng.testa", "eng.testb"),
-    ("NER-de-train.tsv", "NER-de-dev.tsv", "NER-de-test.tsv"),
-    ("wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated"),
-    *(
-        (f"train{ending}", f"{dev}{ending}", f"test{ending}")
-        for ending in ENDINGS
-        for dev in ("dev", "valid")
-    ),
-]
-
-
-@dataclass(frozen=True)
-class SplitFiles:
-    train: Path
-    dev: Path
-    test: Path | None
 
 
 @dataclass(frozen=True)
@@ -66,35 +49,6 @@ class Splits:
         return ["O", *(f"{p}-{kind}" if kind else p for p, kind in of_types)]
 
 
-def find_splits(folder: str | Path) -> SplitFiles:
-    """The files of a corpus, by the names such files usually have.
-
-    The first family of names of which ``folder`` holds both training and development
-    file is taken; its test file may be missing.
-    """
-    folder = Path(folder)
-    if not folder.is_dir():
-        found = "a file" if folder.exists() else "nothing"
-        raise FileNotFoundError(
-            f"{folder}: expected a folder with a training and a development file,"
-            f" got {found}. Give the folder that holds the files"
-        )
-    for names in FAMILIES:
-        train, dev, test = (folder / name for name in names)
-        if train.is_file() and dev.is_file():
-            return SplitFiles(train, dev, test if test.is_file() else None)
-    held = sorted(path.name for path in folder.iterdir())
-    shown = ", ".join(held[:20]) + (", ..." if len(held) > 20 else "")
-    endings = ", ".join(ending or "no ending" for ending in ENDINGS)
-    raise FileNotFoundError(
-        f"{folder}: expected a training and a development file, got"
-        f" {shown or 'an empty folder'}. Looked for eng.train with eng.testa;"
-        " NER-de-train.tsv with NER-de-dev.tsv; wnut17train.conll with"
-        " emerging.dev.conll; train with dev or valid, both with the same ending"
-        f" ({endings}). Rename the files to one of these"
-    )
-
-
 def load(
     folder: str | Path, scheme: str = "BIOES", layout: Layout = AS_USUAL
 ) -> Splits:
@@ -108,7 +62,7 @@ def load_files(
     """The corpus in these files, all tags converted to ``scheme``."""
     file = read(files.train, layout)
     train, written = converted(files.train, file, scheme, layout, partial=True)
-    raw = [[None if t == layout.unknown else t for t in s.tags] for s in file.sentences]
+    raw = [s.tags for s in file.sentences]
     dev, _ = read_as(files.dev, scheme, layout)
     test = read_as(files.test, scheme, layout)[0] if files.test else None
     return Splits(train, dev, test, scheme, written, raw)
@@ -141,16 +95,16 @@ def converted(
     ``partial`` allows words without a tag, as ``layout.unknown`` says; in sentences
     that have one, tags are the labels that a word may have, as in ``possible``.
     """
-    unknown, found = layout.unknown, []
+    found = []
     for number, s in enumerate(file.sentences, 1):
-        if unknown is None or unknown not in s.tags:
+        if None not in s.tags:
             tags = convert(s.tags, source=file.scheme, target=scheme, strict=False)
         elif not partial or scheme != "BIOES":
             raise ValueError(
-                f"{path}: expected a tag for each word, got {unknown!r} in sentence"
-                f" {number}; only training files may leave tags unknown"
+                f"{path}: expected a tag for each word, got {layout.unknown!r} in"
+                f" sentence {number}; only training files may leave tags unknown"
             )
         else:
-            tags = possible([t if t != unknown else None for t in s.tags], file.scheme)
+            tags = possible(s.tags, file.scheme)
         found.append(replace(s, tags=tags))
     return found, file.scheme

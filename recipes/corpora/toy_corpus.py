@@ -21,8 +21,8 @@ begins with the sentences of a shorter one.
 import random
 import re
 
-from corpora.column_files import Sentence
 from corpora.conll import Splits
+from smoothsp.data import TaggedSentence as Sentence
 from smoothsp.schemes import convert
 
 COINED, SHARED = 0.2, 0.15

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from corpora import conll, toy_corpus, unseen_labels
-from corpora.column_files import AS_USUAL, Layout, read
+from corpora import toy_corpus
 from smoothsp import schemes
+from smoothsp.data import unseen_labels
+from smoothsp.data.columns import AS_USUAL, Layout, read
+from smoothsp.data.splits import find_splits
 from smoothsp.linear.features import Templates
 from smoothsp.linear.problems import ChainProblem, HashedChainProblem
 from smoothsp.metrics import span_f1
@@ -70,7 +72,7 @@ def load(folder: Path | None, layout: Layout = AS_USUAL) -> tuple[Split, Split]:
             for part in parts
         )
         return first, second
-    files = conll.find_splits(folder)
+    files = find_splits(folder)
     train, dev = (columns_of(path, layout) for path in (files.train, files.dev))
     if train.width > len(COLUMNS):
         raise ValueError(

@@ -19,8 +19,8 @@ import cv2
 import numpy as np
 from tqdm import tqdm
 
-from localization.folder import read_image, size_of
 from runs import files
+from smoothsp.data.images import read_image, size_of
 from smoothsp.models.proposals import LONGEST_SIDE, SMALLEST_BOX, propose
 
 # fewer images are not worth the start of another process

@@ -11,8 +11,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from localization.candidates import turned
-from localization.folder import read_image
 from runs import files
+from smoothsp.data.images import read_image
 from smoothsp.models.backbones import Backbone
 from smoothsp.models.box_scores import FeatureScale
 from smoothsp.models.regions import PLACES, Appearance, resized

@@ -12,10 +12,10 @@ from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from localization.baselines import RIGHT
-from localization.folder import read_image
 from localization.images import Images
 from runs import files
 from runs.axes import logarithmic, panels, tidy, whole_numbers
+from smoothsp.data.images import read_image
 
 COLOUR = "#0072b2"
 TRUE, HIT, MISS, OTHERS = "#009e73", "#0072b2", "#d55e00", "#888888"

@@ -6,9 +6,9 @@ from pathlib import Path
 from tqdm import tqdm
 
 from localization import figures
-from localization.folder import SUFFIXES, BadFile, images_in, read_image
 from runs import files
 from runs.failures import Failures
+from smoothsp.data.images import SUFFIXES, BadFile, images_in, read_image
 from smoothsp.models import load
 from smoothsp.models.localiser import Localiser
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from localization.folder import read_image
 from matching import drawings
+from smoothsp.data.images import read_image
 
 # In pixels; key points are larger than an image below the shortest side.
 LONGEST_SIDE, SHORTEST_SIDE = 240, 4

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.datasets import load_digits, load_svmlight_file, load_svmlight_files
 
-from corpora.text_files import unpacked
+from smoothsp.data.text_files import unpacked
 
 IDX = {"images-idx3-ubyte": 3, "labels-idx1-ubyte": 1}
 # Of a set without test samples, this share is held out.

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 
-from corpora.column_files import Sentence
+from smoothsp.data import TaggedSentence as Sentence
 from smoothsp.models.partial import is_known
 from smoothsp.schemes import convert, detect
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from corpora.column_files import Layout
 from runs import arguments
 from runs.outputs import Outputs
+from smoothsp.data.columns import Layout
 from smoothsp.models.training import NetworkOptions, Options, TrainingOptions
 from smoothsp.models.training import check as check_training
 

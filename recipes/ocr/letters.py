@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from corpora.text_files import content_of, lines_of
+from smoothsp.data.text_files import content_of, lines_of
 from smoothsp.linear.problems import ChainProblem
 
 NAMES = ("letter.data", "letter.data.gz")

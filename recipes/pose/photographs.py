@@ -13,8 +13,8 @@ import numpy as np
 import scipy.io
 from tqdm import tqdm
 
-from localization.folder import SUFFIXES, images_in, read_image, size_of
 from pose.joints import Figures
+from smoothsp.data.images import SUFFIXES, images_in, read_image, size_of
 
 SIDE, MARGIN = 128, 0.25
 GREY = (127, 127, 127)

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 from tqdm import tqdm
 
-from localization.folder import images_in, read_image, read_mask
+from smoothsp.data.images import images_in, read_image, read_mask
 
 IMAGES, MASKS = ("images", "gray", "rgb"), ("figure_ground", "masks")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")

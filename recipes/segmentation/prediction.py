@@ -11,7 +11,6 @@ import torch
 from PIL import Image
 from tqdm import tqdm
 
-from localization.folder import BadFile, images_in, read_image
 from runs import files
 from runs.failures import Failures
 from segmentation import linear, training
@@ -19,6 +18,7 @@ from segmentation.folder import SUFFIXES, scaled
 from segmentation.model_folder import Model
 from segmentation.network import BACKBONES, Segmenter
 from segmentation.superpixels import Graph, graph_of
+from smoothsp.data.images import BadFile, images_in, read_image
 
 CONTOUR = (232, 89, 12)
 

@@ -1,64 +1,27 @@
 """Texts cut into words, each with its place in the text."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
+from smoothsp.data.cutting import TOKENIZERS, TREEBANK, Words, cutter
 from smoothsp.oracles._questions import checks
 
-__all__ = ["MOST_LISTED", "TOKENIZERS", "Words", "as_list", "cutter", "in_parts"]
+__all__ = [
+    "MOST_LISTED",
+    "TOKENIZERS",
+    "TREEBANK",
+    "Words",
+    "as_list",
+    "cutter",
+    "in_parts",
+]
 __all__ += ["limited", "words_of"]
 
-Place = tuple[int, int]
-TREEBANK = "treebank"
-TOKENIZERS = (TREEBANK, "blanks")
 # Memory for so many answers is taken before it is known how many there are.
 MOST_LISTED, MOST_ROWS = 10**6, 2**63 - 1
 # Batches of sentences that are taken from an iterable at once.
 PART = 32
-
-
-class Words(NamedTuple):
-    """The words of a sentence, and where each stands in its text."""
-
-    text: str
-    words: list[str]
-    places: list[Place]
-    """First character, and the first one after it: ``text[start:end]`` is the word."""
-
-
-def cutter(tokenizer: str) -> Callable[[str], Words]:
-    """Return the function that cuts a text into words.
-
-    ``"treebank"`` cuts as the Penn Treebank does, by NLTK's ``NLTKWordTokenizer``;
-    ``"blanks"`` cuts at white space.
-    """
-    if tokenizer != TREEBANK:
-        return lambda text: _cut(text, _at_blanks(text))
-    if find_spec("nltk") is None:
-        raise ModuleNotFoundError(
-            "sentences: expected lists of words, got text, which nltk cuts into words: "
-            'pip install "smoothsp[models]"',
-            name="nltk",
-        )
-    from nltk.tokenize import NLTKWordTokenizer
-
-    spans = NLTKWordTokenizer().span_tokenize
-    return lambda text: _cut(text, list(spans(text)))
-
-
-def _cut(text: str, places: list[Place]) -> Words:
-    return Words(text, [text[start:end] for start, end in places], places)
-
-
-def _at_blanks(text: str) -> list[Place]:
-    places, end = [], 0
-    for word in text.split():
-        start = text.index(word, end)
-        end = start + len(word)
-        places.append((start, end))
-    return places
 
 
 def _joined(words: list[str]) -> Words:

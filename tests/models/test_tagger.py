@@ -219,7 +219,7 @@ def test_offsets_lead_to_the_words_in_the_users_text(tokenizer, tagger, tmp_path
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
 def test_offsets_of_any_text_are_in_order(text):
-    cut = pytest.importorskip("smoothsp.models.words").cutter
+    cut = pytest.importorskip("smoothsp.data.cutting").cutter
     for name in ("treebank", "blanks"):
         found = cut(name)(text)
         ends = [0, *(end for place in found.places for end in place), len(text)]
@@ -298,7 +298,7 @@ def test_numbers_below_one_are_named(tagger, name):
 
 
 def test_text_without_a_tokenizer_says_that_words_are_expected(tagger, monkeypatch):
-    monkeypatch.setattr("smoothsp.models.words.find_spec", lambda name: None)
+    monkeypatch.setattr("smoothsp.data.cutting.find_spec", lambda name: None)
     message = r"sentences: expected lists of words, got text.*smoothsp\[models\]"
     with pytest.raises(ModuleNotFoundError, match=message):
         tagger.tag("Ada met Bob.")

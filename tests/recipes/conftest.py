@@ -5,7 +5,8 @@ import pytest
 import voc_localization
 from conll_ner import Config, main
 from localization import figures, toy
-from parsing import brackets, conllu, grammar, phrases
+from parsing import grammar, phrases
+from smoothsp.data import dependencies, trees
 from tests.recipes.runs import EPOCHS, TRAIN, write_corpus
 
 
@@ -36,7 +37,7 @@ def few(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trees")
     train, dev = phrases.make(train=60, dev=16)
     for name, part in (("a", train[:30]), ("b", train[30:]), ("c", dev)):
-        lines = "\n".join(map(brackets.text, part))
+        lines = "\n".join(map(trees.text, part))
         (folder / f"{name}.mrg").write_text(lines)
     return str(folder)
 
@@ -47,7 +48,7 @@ def bank(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bank")
     parts = grammar.make(train=60, dev=16)
     for name in ("train", "dev"):
-        text = conllu.text(getattr(parts, name))
+        text = dependencies.text(getattr(parts, name))
         (folder / f"drawn-{name}.conllu").write_text(text)
     return str(folder)
 

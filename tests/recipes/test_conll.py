@@ -1,4 +1,4 @@
-"""Corpora of tagged words: their files, found by name, and their tags in one scheme."""
+"""Corpora of tagged words, with their tags in one scheme."""
 
 import pytest
 
@@ -27,52 +27,6 @@ def write(tmp_path):
         return path
 
     return write
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("eng.train", "eng.testa", "eng.testb"),
-        ("wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated"),
-        ("train", "dev", "test"),
-        ("train.txt", "valid.txt", "test.txt"),
-        ("train.conll", "dev.conll", "test.conll"),
-        ("train.tsv", "dev.tsv", "test.tsv"),
-        ("train.iob", "valid.iob", "test.iob"),
-        ("train.bio", "dev.bio", "test.bio"),
-    ],
-)
-def test_the_usual_names_are_found_with_and_without_a_test_file(write, tmp_path, names):
-    train, dev = (write("a O\n", name) for name in names[:2])
-    write("a O\n", "unrelated.txt")
-    assert conll.find_splits(tmp_path) == conll.SplitFiles(train, dev, None)
-    test = write("a O\n", names[2])
-    assert conll.find_splits(str(tmp_path)) == conll.SplitFiles(train, dev, test)
-
-
-def test_files_of_different_families_are_not_mixed(write, tmp_path):
-    write("a O\n", "eng.train")
-    write("a O\n", "dev.conll")
-    train, dev = write("a O\n", "train.txt"), write("a O\n", "dev.txt")
-    write("a O\n", "test.conll")
-    assert conll.find_splits(tmp_path) == conll.SplitFiles(train, dev, None)
-
-
-def test_a_folder_without_a_corpus_is_described(write, tmp_path):
-    write("a O\n", "train.txt")
-    write("a O\n", "holdout.txt")
-    message = r"got holdout.txt, train.txt\. Looked for eng.train with .*Rename"
-    with pytest.raises(FileNotFoundError, match=message):
-        conll.find_splits(tmp_path)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match="got an empty folder"):
-        conll.find_splits(tmp_path / "empty")
-    with pytest.raises(
-        FileNotFoundError, match=r"nowhere: expected a folder.*got nothing"
-    ):
-        conll.find_splits(tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match="got a file"):
-        conll.find_splits(tmp_path / "train.txt")
 
 
 def test_all_splits_are_loaded_in_one_scheme(write, tmp_path):

@@ -10,9 +10,9 @@ import torch
 
 import conll_ner
 from conll_ner import Config, main
-from corpora.column_files import read
 from ner.settings import check
 from runs import checkpoint
+from smoothsp.data.columns import read
 from smoothsp.models import load
 from tests.recipes.runs import numbers
 

@@ -5,8 +5,9 @@ import itertools
 import pytest
 
 from conll_ner import Config, main
-from corpora.column_files import Sentence, read
 from ner.settings import check
+from smoothsp.data import TaggedSentence
+from smoothsp.data.columns import read
 from smoothsp.models import load
 from smoothsp.models.partial import longest_segment, possible
 from smoothsp.schemes import convert
@@ -59,9 +60,9 @@ def test_the_longest_segment_has_room_for_what_must_be_one():
         (["O", "B-X", "", "", "E-X", "O"], 4),
         (["", "", "O"], 1),
     ):
-        sentence = Sentence([str(n) for n in range(len(tags))], tags)
+        sentence = TaggedSentence([str(n) for n in range(len(tags))], tags)
         assert longest_segment([sentence.tags]) >= most
-    whole = Sentence(list("abcd"), ["B-X", "E-X", "S-X", "O"])
+    whole = TaggedSentence(list("abcd"), ["B-X", "E-X", "S-X", "O"])
     assert longest_segment([whole.tags]) == 2
 
 

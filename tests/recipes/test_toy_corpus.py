@@ -5,8 +5,8 @@ from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import IOBES, Entities
 
 from corpora import toy_corpus
-from corpora.column_files import Sentence
 from ner.look_up import look_up_baseline
+from smoothsp.data import TaggedSentence
 from smoothsp.schemes import convert, detect
 
 SHA256 = "54a27b5b327b0865c20110fe2194885b1846730ed2c41b21bbf1611d31575110"
@@ -53,13 +53,13 @@ def test_the_scheme_is_a_choice_that_keeps_the_spans(corpus, scheme):
 
 def test_look_up_takes_the_most_frequent_tag_and_repairs():
     train = [
-        Sentence(["Orla", "Wren", "left"], ["B-PER", "E-PER", "O"]),
-        Sentence(["Wren", "left"], ["S-LOC", "O"]),
-        Sentence(["Wren", "Wren"], ["B-PER", "E-PER"]),
+        TaggedSentence(["Orla", "Wren", "left"], ["B-PER", "E-PER", "O"]),
+        TaggedSentence(["Wren", "left"], ["S-LOC", "O"]),
+        TaggedSentence(["Wren", "Wren"], ["B-PER", "E-PER"]),
     ]
     test = [
-        Sentence(["Orla", "Wren", "left", "Utopia"], ["O"] * 4),
-        Sentence(["Wren", "left", "Orla"], ["O"] * 3),
+        TaggedSentence(["Orla", "Wren", "left", "Utopia"], ["O"] * 4),
+        TaggedSentence(["Wren", "left", "Orla"], ["O"] * 3),
     ]
     assert look_up_baseline(train, test) == [
         ["B-PER", "E-PER", "O", "O"],

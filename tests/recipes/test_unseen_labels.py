@@ -7,10 +7,10 @@ import pytest
 import conll_ner
 import multiclass_svm
 import ocr_words
-from corpora import unseen_labels
 from linear_tagging import data
 from multiclass import fits, sets
 from ocr import runs, toy
+from smoothsp.data import unseen_labels
 from tests.recipes.runs import write_corpus
 
 

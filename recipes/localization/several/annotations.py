@@ -6,13 +6,14 @@ boxes are left, top, width and height, counted from 0.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from localization import folder as localization_folder
-from localization.folder import BadFile, Box, clipped, read_image
+from localization.folder import refusal
+from smoothsp.data.boxes import CORNERS, read_box_splits
+from smoothsp.data.examples import Box
 
 
 @dataclass(frozen=True)
@@ -64,43 +65,18 @@ def read(
     A bad file raises ``ValueError``, or with ``skip_bad`` adds a line to ``skipped``: a
     bad box is left out alone, for any other fault the whole image is.
     """
-    main, found = folder / "ImageSets" / "Main", Folder()
-    if not main.is_dir():
-        raise FileNotFoundError(
-            f"{folder}: expected a folder in Pascal VOC layout, found no {main}. Give"
-            " the folder that holds ImageSets and JPEGImages"
-        )
-    bad = localization_folder.refusal(found.skipped, skip_bad)
-    for part in parts:
-        path = main / f"{part}.txt"
-        if part == "test" and len(parts) > 1 and not path.exists():
-            continue
-        own = found.lists.setdefault(part, [])
-        for place, name in localization_folder.listed(path):
-            try:
-                image, annotation = localization_folder.files_of(folder, name, place)
-                height, width = read_image(image).shape[:2]
-                boxes, labels, difficult = [], [], []
-                for thing in localization_folder.objects(annotation, None, bad, image):
-                    try:
-                        box = clipped(thing.box, annotation, width, height)
-                    except BadFile as error:
-                        bad(error)
-                        continue
-                    if thing.difficult:
-                        difficult.append((thing.label, box))
-                        continue
-                    boxes.append(box)
-                    labels.append(thing.label)
-                size = width, height
-                example = Example(name, image, tuple(boxes), tuple(labels), size)
-                own.append(replace(example, difficult=tuple(difficult)))
-            except BadFile as error:
-                bad(error)
-        if not any(example.labels for example in own):
+    found = Folder()
+    bad = refusal(found.skipped, skip_bad)
+    every = read_box_splits(folder, parts if len(parts) == 1 else None, bad=bad)
+    for part, images in every.items():
+        found.lists[part] = [
+            Example(x.name, x.path, x.boxes, x.labels, x.size, (), x.difficult)
+            for x in images
+        ]
+        if not any(image.labels for image in images):
             raise ValueError(
-                f"{path}: expected images with boxes, got none. List some that have"
-                " boxes in Annotations"
+                f"{folder}, {part}: expected images with boxes, got none. List some"
+                " that have boxes in Annotations"
             )
     return found
 
@@ -122,9 +98,7 @@ def voc(example: Example) -> bytes:
             SubElement(thing, "confidence").text = f"{score:.6g}"
         corners = SubElement(thing, "bndbox")
         left, top, right, bottom = box
-        for tag, value in zip(
-            localization_folder.CORNERS, (left + 1, top + 1, right, bottom), strict=True
-        ):
+        for tag, value in zip(CORNERS, (left + 1, top + 1, right, bottom), strict=True):
             SubElement(corners, tag).text = f"{value:.6g}"
     indent(root)
     return tostring(root, encoding="utf-8") + b"\n"

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torchvision.ops import nms
 
-from localization.folder import read_image
 from localization.several.annotations import Example
 from localization.several.detection import MOST, SUPPRESSED, Found
+from smoothsp.data.images import read_image
 
 # a radius of a class over its mean; the edges and votes that make a circle
 NEAR = (0.75, 1.3)

@@ -8,12 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from localization.figures import TALL, legend, outline
-from localization.folder import read_image
 from localization.several.annotations import Example
 from localization.several.detection import Found
 from localization.several.images import Images
 from runs import files
 from runs.axes import panels
+from smoothsp.data.images import read_image
 
 SHEET, TRUE = 6, "#ffffff"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#777777", "#cc79a7", "#e69f00", "#56b4e9")

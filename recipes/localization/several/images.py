@@ -14,10 +14,11 @@ from tqdm import tqdm
 
 from localization.candidates import turned
 from localization.features import open_kept
-from localization.folder import Box, read_image
 from localization.several import windows
 from localization.several.annotations import Example, Folder
 from runs import files
+from smoothsp.data.examples import Box
+from smoothsp.data.images import read_image
 from smoothsp.models.backbones import Backbone
 from smoothsp.models.regions import geometry, resized
 

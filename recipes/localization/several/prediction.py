@@ -7,7 +7,6 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from localization.folder import SUFFIXES, BadFile, images_in, read_image
 from localization.several import annotations, figures
 from localization.several.annotations import Example
 from localization.several.detection import DECODERS, precision
@@ -16,6 +15,7 @@ from localization.several.model import Detector, load
 from localization.several.report import table
 from runs import files
 from runs.failures import Failures
+from smoothsp.data.images import SUFFIXES, BadFile, images_in, read_image
 
 
 def predict(model: Path, folder: Path, skip_bad: bool = False) -> dict[str, float]:

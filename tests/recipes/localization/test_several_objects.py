@@ -19,6 +19,7 @@ from localization.several.images import OVERLAP, SAME
 from localization.several.packing import cliques, conflicts, packing, undominated
 from localization.several.windows import shapes, windows
 from runs import checkpoint
+from smoothsp.data.boxes import read_annotation
 from tests.recipes.runs import numbers
 from voc_localization import Config, main
 
@@ -229,12 +230,12 @@ def test_predictions_are_read_back_and_a_broken_image_is_named(trained, images, 
         name = found.imgs[number]["file_name"].removesuffix(".jpg")
         own = config.out / "predictions" / f"{name}.xml"
         image = images / found.imgs[number]["file_name"]
-        pairs = annotations.localization_folder.objects(own, None, pytest.fail, image)
+        image = read_annotation(own, image)
         boxes = [
             (x["bbox"][0], x["bbox"][1], *np.add(x["bbox"][:2], x["bbox"][2:]))
             for x in found.loadAnns(found.getAnnIds([number]))
         ]
-        assert [thing.box for thing in pairs] == pytest.approx(boxes, abs=0.01)
+        assert list(image.boxes) == pytest.approx(boxes, abs=0.01)
         with Image.open(config.out / "predictions" / f"{name}.png") as figure:
             assert figure.size[0] > 300
 
@@ -244,12 +245,9 @@ def test_annotations_are_written_as_they_were_read(ladybirds, tmp_path):
     assert len(set(example.labels)) > 1 and example.size == (toy.WIDTH, toy.HEIGHT)
     path = tmp_path / "again.xml"
     path.write_bytes(annotations.voc(example))
-    found = annotations.localization_folder.objects(
-        path, None, pytest.fail, example.image
-    )
-    assert tuple(x.label for x in found) == example.labels
-    assert tuple(x.box for x in found) == example.boxes
-    assert not any(x.difficult for x in found)
+    found = read_annotation(path, example.image)
+    assert (found.labels, found.boxes) == (example.labels, example.boxes)
+    assert found.difficult == ()
 
 
 def test_bad_boxes_cost_themselves_only(ladybirds, tmp_path):

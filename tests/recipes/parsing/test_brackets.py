@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from parsing import brackets, phrases, spans
-from parsing.brackets import Tree
-from runs.failures import Failures
+from smoothsp.data import ConstituencyTree, trees
 from smoothsp.oracles import SpanTree
 
 TEXT = """
@@ -18,9 +17,8 @@ TEXT = """
     (. .) ))
 ((X (NN yes)))  ( (NN no) )
 """
-SAID = Tree(
+SAID = ConstituencyTree(
     ["Ada", "said", "to", "go", "on", "."],
-    ["NNP", "VBD", "TO", "VB", "RP", "."],
     [
         ("S", 0, 5),
         ("NP", 0, 0),
@@ -29,18 +27,19 @@ SAID = Tree(
         ("VP", 3, 3),
         ("PRT", 4, 4),
     ],
+    ["NNP", "VBD", "TO", "VB", "RP", "."],
 )
 
 
 def test_trees_are_read_without_traces_and_functions():
-    first, second, third = brackets.parse(TEXT.encode(), "x")
+    first, second, third = trees.parse(TEXT.encode(), "x")
     assert first == SAID
-    assert second == Tree(["yes"], ["NN"], [("X", 0, 0)])
-    assert third == Tree(["no"], ["NN"], [("TOP", 0, 0)])
+    assert second == ConstituencyTree(["yes"], [("X", 0, 0)], ["NN"])
+    assert third == ConstituencyTree(["no"], [("TOP", 0, 0)], ["NN"])
 
 
 def test_a_tree_is_written_and_comes_back():
-    line = brackets.text(SAID)
+    line = trees.text(SAID)
     assert line == (
         "( (S (NP (NNP Ada)) (VP (VBD said) (SBAR (S (VP (TO to) (VP (VB go)))))"
         " (PRT (RP on))) (. .)) )"
@@ -48,21 +47,21 @@ def test_a_tree_is_written_and_comes_back():
     train, dev = phrases.make(train=50, dev=20)
     assert (train, dev) == phrases.make(train=50, dev=20) != phrases.make(2, 50, 20)
     for tree in [SAID, *train]:
-        assert brackets.parse(brackets.text(tree).encode(), "x") == [tree]
+        assert trees.parse(trees.text(tree).encode(), "x") == [tree]
 
 
 def test_the_last_files_are_held_out(tmp_path):
     for name in ("b.mrg", "a.mrg", "c.mrg", "README.md"):
         (tmp_path / name).write_text(f"( (X (NN {name}) ) )")
-    train, dev = brackets.load(tmp_path, 1)
+    train, dev = trees.read_folder(tmp_path, 1)
     assert [tree.words for tree in train + dev] == [["a.mrg"], ["b.mrg"], ["c.mrg"]]
     assert len(dev) == 1
     with pytest.raises(
         ValueError, match=r"more than 3 files .* got 3\. Hold out fewer"
     ):
-        brackets.load(tmp_path, 3)
+        trees.read_folder(tmp_path, 3)
     with pytest.raises(FileNotFoundError, match=r"expected a folder .* got nothing"):
-        brackets.load(tmp_path / "nowhere", 1)
+        trees.read_folder(tmp_path / "nowhere", 1)
 
 
 @pytest.mark.parametrize(
@@ -85,27 +84,29 @@ def test_the_last_files_are_held_out(tmp_path):
 )
 def test_a_bad_file_is_refused_in_one_line(content, message):
     with pytest.raises(ValueError, match=message) as caught:
-        brackets.parse(content, "x")
+        trees.parse(content, "x")
     assert "\n" not in str(caught.value)
 
 
 def test_sentences_to_parse_come_from_text_or_trees(tmp_path):
     (tmp_path / "trees").write_text(TEXT)
     (tmp_path / "text").write_text("a b\n\nc\n")
-    assert brackets.read_words(tmp_path / "trees", Failures()) == [
+    assert trees.read_words(tmp_path / "trees", pytest.fail) == [
         SAID.words,
         ["yes"],
         ["no"],
     ]
-    assert brackets.read_words(tmp_path / "text", Failures()) == [["a", "b"], ["c"]]
-    with pytest.raises(FileNotFoundError, match="predict: expected a file"):
-        brackets.read_words(tmp_path, Failures())
+    assert trees.read_words(tmp_path / "text", pytest.fail) == [["a", "b"], ["c"]]
+    with pytest.raises(
+        FileNotFoundError, match="expected a file of sentences, got a folder"
+    ):
+        trees.read_words(tmp_path, pytest.fail)
     # editors of Windows put a mark before the first word
     for name in ("trees", "text"):
-        known = brackets.read_words(tmp_path / name, Failures())
+        known = trees.read_words(tmp_path / name, pytest.fail)
         marked = b"\xef\xbb\xbf" + (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(marked)
-        assert brackets.read_words(tmp_path / name, Failures()) == known
+        assert trees.read_words(tmp_path / name, pytest.fail) == known
 
 
 @pytest.mark.parametrize(
@@ -123,28 +124,27 @@ def test_sentences_to_parse_come_from_text_or_trees(tmp_path):
 )
 def test_a_sentence_may_begin_with_a_bracket(text, words, tmp_path):
     (tmp_path / "text").write_text(text)
-    assert brackets.read_words(tmp_path / "text", Failures()) == [words.split()]
+    assert trees.read_words(tmp_path / "text", pytest.fail) == [words.split()]
 
 
 def test_trees_of_words_that_are_brackets_can_be_read(tmp_path):
     (tmp_path / "text").write_text("he ( f(x) ) left\n")
-    (words,) = brackets.read_words(tmp_path / "text", Failures())
+    (words,) = trees.read_words(tmp_path / "text", pytest.fail)
     assert words == ["he", "-LRB-", "f-LRB-x-RRB-", "-RRB-", "left"]
-    tree = Tree(words, ["XX"] * 5, [("S", 0, 4)])
-    assert brackets.parse(brackets.text(tree).encode(), "x") == [tree]
+    tree = ConstituencyTree(words, [("S", 0, 4)], ["XX"] * 5)
+    assert trees.parse(trees.text(tree).encode(), "x") == [tree]
 
 
 def test_trees_may_be_as_deep_as_sentences_are_long():
     content = b"(A" * 399 + b"(NN a)" + b")" * 399
-    (tree,) = brackets.parse(content, "x")
+    (tree,) = trees.parse(content, "x")
     assert tree.words == ["a"]
 
 
 def test_f1_by_hand():
     # 8 constituents count: S, NP, VP, SBAR, S, VP, VP, PRT, and 6 of the 7 are right
-    found = Tree(
+    found = ConstituencyTree(
         SAID.words,
-        ["XX"] * 6,
         [
             # the full stop takes up no place: right, and so is what PRT is called
             ("S", 0, 4),
@@ -160,8 +160,8 @@ def test_f1_by_hand():
     assert score == {"f1": 12 / 15, "precision": 6 / 7, "recall": 6 / 8, "exact": 0.0}
     assert brackets.f1([SAID, found], [SAID, found])["exact"] == 1.0
     # a constituent found twice is right once
-    twice = Tree(["a"], ["NN"], [("NP+NP", 0, 0)])
-    once = Tree(["a"], ["NN"], [("NP", 0, 0)])
+    twice = ConstituencyTree(["a"], [("NP+NP", 0, 0)], ["NN"])
+    once = ConstituencyTree(["a"], [("NP", 0, 0)], ["NN"])
     assert brackets.f1([once], [twice])["precision"] == 0.5
 
 
@@ -183,5 +183,5 @@ def test_a_target_is_a_tree_of_the_structure_with_all_its_constituents():
 def test_right_branching_by_hand():
     (found,) = brackets.right_branching([SAID], "S", "VP")
     assert found.spans == [("S", 0, 5), *(("VP", i, 5) for i in range(1, 5))]
-    one = Tree(["a"], ["NN"], [("NP", 0, 0)])
+    one = ConstituencyTree(["a"], [("NP", 0, 0)], ["NN"])
     assert brackets.right_branching([one], "S", "VP")[0].spans == [("S", 0, 0)]

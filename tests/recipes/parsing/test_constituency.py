@@ -10,6 +10,7 @@ import torch
 from constituency import Config, main
 from parsing import brackets, model_folder, phrases, spans
 from parsing.spans import SpanScores, parse
+from smoothsp.data import trees
 from smoothsp.models.features import Corpus
 from smoothsp.models.network import TaggerNetwork
 from tests.recipes.runs import numbers
@@ -26,7 +27,7 @@ def trained(few, tmp_path_factory):
 
 @pytest.fixture
 def dev(few):
-    return brackets.parse((Path(few) / "c.mrg").read_bytes(), "c.mrg")
+    return trees.parse((Path(few) / "c.mrg").read_bytes(), "c.mrg")
 
 
 @pytest.mark.long
@@ -44,14 +45,14 @@ def test_the_model_parses_as_it_did_in_training(trained, dev, tmp_path, capsys):
     main(dataclasses.replace(config, predict=str(tmp_path / "dev")))
     printed = capsys.readouterr().out
     assert printed == (config.out / "dev.txt").read_text()
-    found = brackets.parse(printed.encode(), "printed")
+    found = trees.parse(printed.encode(), "printed")
     assert brackets.f1(dev, found)["f1"] == pytest.approx(result["f1"])
 
 
 def test_evaluating_prints_the_scores_of_training(trained, dev, tmp_path, capsys):
     config, result = trained
     path = tmp_path / "dev.mrg"
-    path.write_text("\n".join(map(brackets.text, dev)))
+    path.write_text("\n".join(map(trees.text, dev)))
     found = main(dataclasses.replace(config, evaluate=str(path)))
     assert found == {name: result[name] for name in found}
     assert set(found) == {"f1", "precision", "recall", "exact"}

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from constituency import Config, main
-from corpora.column_files import AS_USUAL, read, read_levels
 from parsing import nested
 from parsing.spans import binarisations, target
-from runs.failures import Failures
+from smoothsp.data import read_trees, trees
+from smoothsp.data.columns import AS_USUAL, read, read_levels
 from smoothsp.oracles import SpanTree
 from tests.sweeps import thinned
 
@@ -36,10 +36,8 @@ ORG, KOELN, BONN = ("ORG", 0, 3), ("LOC", 3, 3), ("LOC", 5, 5)
 def folder(tmp_path_factory):
     """Files as GermEval has them, drawn."""
     place = tmp_path_factory.mktemp("nested")
-    for name, trees in zip(
-        ("train", "dev"), nested.make(train=80, dev=20), strict=True
-    ):
-        text = "".join(nested.text(tree, 2) for tree in trees)
+    for name, part in zip(("train", "dev"), nested.make(train=80, dev=20), strict=True):
+        text = "".join(trees.text_of_levels(tree, 2) for tree in part)
         (place / f"NER-de-{name}.tsv").write_text(text)
     return place
 
@@ -51,14 +49,14 @@ def germeval(tmp_path):
 
 
 def test_two_columns_are_two_levels(germeval):
-    first, second = nested.read(germeval, ())
+    first, second = read_trees(germeval)
     assert first.words == ["Freunde", "der", "Stadt", "Köln", "in", "Bonn"]
     assert first.spans[0] == ("TOP", 0, 5)
-    assert dict(map(reversed, nested.levels(first))) == {ORG: 1, KOELN: 2, BONN: 1}
+    assert dict(map(reversed, trees.levels(first))) == {ORG: 1, KOELN: 2, BONN: 1}
     # of two over the same words, the one of the first column is the outer
     assert second.spans == [("TOP", 0, 1), ("ORG+LOC", 0, 0)]
-    assert nested.levels(second) == [(1, ("ORG", 0, 0)), (2, ("LOC", 0, 0))]
-    written = "".join(nested.text(tree, 2) for tree in (first, second))
+    assert trees.levels(second) == [(1, ("ORG", 0, 0)), (2, ("LOC", 0, 0))]
+    written = "".join(trees.text_of_levels(tree, 2) for tree in (first, second))
     assert written == GERMEVAL.partition("\n")[2]
 
 
@@ -67,14 +65,18 @@ def test_columns_are_named_or_found(germeval, tmp_path, capsys):
     for file, column in zip(files, ("outer", "inner"), strict=True):
         assert file == read(germeval, dataclasses.replace(AS_USUAL, column=column))
     assert "tags from column 3" in capsys.readouterr().err
-    assert nested.read(germeval, ("inner", "outer"))[1].spans[1] == ("LOC+ORG", 0, 0)
+    assert read_trees(germeval, columns=("inner", "outer"))[1].spans[1] == (
+        "LOC+ORG",
+        0,
+        0,
+    )
     (tmp_path / "flat.txt").write_text("Ada B-PER\nmet O\n\n")
-    with pytest.raises(ValueError, match=r"expected 2 columns .* got 1\..*--columns"):
-        nested.read(tmp_path / "flat.txt", ())
+    with pytest.raises(ValueError, match=r"expected 2 columns .* got 1\..*columns"):
+        read_trees(tmp_path / "flat.txt")
     # any number of levels, parted by blanks
     (tmp_path / "three.txt").write_text("a B-X B-Y B-Z\nb I-X I-Y O\nc I-X O O\n\n")
-    (tree,) = nested.read(tmp_path / "three.txt", ())
-    assert [level for level, _ in nested.levels(tree)] == [1, 2, 3]
+    (tree,) = read_trees(tmp_path / "three.txt")
+    assert [level for level, _ in trees.levels(tree)] == [1, 2, 3]
     assert nested.depth([tree]) == 3
 
 
@@ -83,25 +85,25 @@ def test_a_sentence_that_is_bad_at_one_level_is_left_out_of_all(tmp_path, capsys
     path = tmp_path / "x.txt"
     path.write_text(f"{good[0]}c B-X O\nd O nothing\n\n{good[1]}")
     with pytest.raises(ValueError, match=r"line 5: expected a tag .* got 'nothing'"):
-        nested.read(path, ())
-    found = nested.read(path, (), skip_bad=True)
+        read_trees(path)
+    found = read_trees(path, skip_bad=True)
     assert "left out 1 of 3 sentences" in capsys.readouterr().err
     path.write_text("".join(good))
-    assert found == nested.read(path, ())
+    assert found == read_trees(path)
 
 
 def test_f1_counts_both_levels():
     words = list("abcdef")
-    gold = nested.tree(words, [ORG, KOELN, BONN])
+    gold = trees.nested(words, [ORG, KOELN, BONN])
     assert set(nested.f1([gold], [gold]).values()) == {1.0}
     # one outer missed, so that its inner one is an outer
-    found = nested.f1([gold], [nested.tree(words, [KOELN, BONN])])
+    found = nested.f1([gold], [trees.nested(words, [KOELN, BONN])])
     assert found["precision"] == 1.0 and found["recall"] == pytest.approx(2 / 3)
     assert found["f1"] == pytest.approx(0.8)
     assert found["outer"] == pytest.approx(2 * 1 / (2 + 2))
     assert found["inner"] == found["exact"] == 0
     # another type
-    other = nested.tree(words, [("PER", 0, 3), KOELN, BONN])
+    other = trees.nested(words, [("PER", 0, 3), KOELN, BONN])
     assert nested.f1([gold], [other])["f1"] == pytest.approx(2 / 3)
     assert nested.f1([gold], [other])["inner"] == 1.0
 
@@ -118,7 +120,7 @@ def test_f1_counts_both_levels():
     ],
 )
 def test_any_tree_with_two_branches_that_holds_the_entities_is_right(entities, count):
-    tree = nested.tree(list("abcde"), entities)
+    tree = trees.nested(list("abcde"), entities)
     number = {"TOP": 1, "X": 2, "Y": 3}
     allowed = binarisations(tree, number)[None]
     within = SpanTree(torch.zeros(1, 5, 5, 4)).restrict(allowed)
@@ -130,18 +132,18 @@ def test_any_tree_with_two_branches_that_holds_the_entities_is_right(entities, c
 
 
 def test_entities_that_cross_leave_the_first():
-    tree = nested.tree(list("abcd"), [("X", 0, 2), ("Y", 1, 3), ("Z", 1, 2)])
+    tree = trees.nested(list("abcd"), [("X", 0, 2), ("Y", 1, 3), ("Z", 1, 2)])
     kept = nested.uncrossed(tree)
     assert kept.spans == [("TOP", 0, 3), ("X", 0, 2), ("Z", 1, 2)]
     # one that begins before it, too
-    tree = nested.tree(list("abcd"), [("X", 1, 3), ("Y", 0, 2)])
+    tree = trees.nested(list("abcd"), [("X", 1, 3), ("Y", 0, 2)])
     assert nested.uncrossed(tree).spans == [("TOP", 0, 3), ("X", 1, 3)]
 
 
 def test_names_of_training_are_looked_up():
-    train = [nested.tree(list("abc"), [("X", 0, 1), ("Y", 0, 0)])]
-    found = nested.looked_up(train, [nested.tree(list("cabab"), [])])
-    assert sorted(nested.entities(found[0])) == [
+    train = [trees.nested(list("abc"), [("X", 0, 1), ("Y", 0, 0)])]
+    found = nested.looked_up(train, [trees.nested(list("cabab"), [])])
+    assert sorted(trees.entities(found[0])) == [
         ("X", 1, 2), ("X", 3, 4), ("Y", 1, 1), ("Y", 3, 3)
     ]  # fmt: skip
 
@@ -170,13 +172,13 @@ def test_the_command_trains_scores_and_tags(epochs, folder, tmp_path, capsys):
     tagged = capsys.readouterr().out
     assert tagged == (out / "dev.txt").read_text()
     (tmp_path / "found.tsv").write_text(tagged)
-    gold, found = nested.read(dev, ()), nested.read(tmp_path / "found.tsv", ())
+    gold, found = read_trees(dev), read_trees(tmp_path / "found.tsv")
     assert nested.f1(gold, found)["f1"] == pytest.approx(result["f1"])
 
 
 def test_text_is_a_sentence_a_line(tmp_path):
     (tmp_path / "text").write_text("Ada ( Bell ) left\n\nyes\n")
-    found = nested.read_words(tmp_path / "text", Failures())
+    found = trees.read_words(tmp_path / "text", pytest.fail, escape=False)
     assert found == [["Ada", "(", "Bell", ")", "left"], ["yes"]]
 
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import ud_parser
-from parsing import conllu, grammar, trees
+from parsing import grammar, trees
+from smoothsp.data import dependencies, read_dependencies
 from smoothsp.models import Parser, load
 from smoothsp.models.encoder import Encoder
 from tests.models.encoders import write_encoder
@@ -39,12 +40,12 @@ def test_training_beats_attaching_to_neighbours(tmp_path):
 def test_the_model_parses_as_it_did_in_training(trained, tmp_path, capsys):
     config, result = trained
     path = Path(config.data) / "drawn-dev.conllu"
-    gold = conllu.read(path)
+    gold = read_dependencies(path)
     capsys.readouterr()
     main(dataclasses.replace(config, predict=str(path)))
     printed = capsys.readouterr().out
     assert printed == (config.out / "dev.conllu").read_text()
-    found = conllu.parse(printed.encode(), "printed")
+    found = dependencies.parse(printed.encode(), "printed")
     assert trees.attachment(gold, found)["las"] == pytest.approx(result["las"])
 
 
@@ -70,7 +71,7 @@ def test_plain_text_is_parsed_as_the_model_cuts_it(trained, tmp_path, capsys):
     found = main(dataclasses.replace(trained[0], predict=str(tmp_path / "text")))
     assert found == {"sentences": 3.0}
     printed = capsys.readouterr().out
-    parsed = conllu.parse(printed.encode(), "printed")
+    parsed = dependencies.parse(printed.encode(), "printed")
     assert [len(s.words) for s in parsed] == [4, 3, 1]
     assert parsed[2].labels == ["root"]
     trees = load(trained[0].model_folder).parse(texts)
@@ -100,7 +101,7 @@ def test_an_encoder_is_trained_along(bank, tmp_path, capsys):
 def test_a_sentence_that_is_malformed_does_not_take_others_with_it(
     trained, tmp_path, capsys
 ):
-    good = conllu.text(grammar.make().dev[:2])
+    good = dependencies.text(grammar.make().dev[:2])
     path = tmp_path / "dev.conllu"
     path.write_text(f"1\ta\n\n{good}")
     config = dataclasses.replace(trained[0], predict=str(path))
@@ -109,7 +110,7 @@ def test_a_sentence_that_is_malformed_does_not_take_others_with_it(
         main(config)
     output = capsys.readouterr()
     assert "dev.conllu, line 1: expected 10 columns parted by tabs, got 2" in output.err
-    assert len(conllu.parse(output.out.encode(), "printed")) == 2
+    assert len(dependencies.parse(output.out.encode(), "printed")) == 2
     assert main(dataclasses.replace(config, skip_bad=True)) == {"sentences": 2.0}
     path.write_text("1\ta\n")
     with pytest.raises(ValueError, match="left out 1 of 1 sentences"):
@@ -142,7 +143,7 @@ def test_every_loss_learns_for_every_structure(structure, loss, bank, tmp_path):
     parser = load(tmp_path / "model", "cpu")
     assert parser.network.structure == structure
     if structure != "spanning-tree":
-        found = conllu.read(tmp_path / "dev.conllu")
+        found = read_dependencies(tmp_path / "dev.conllu")
         assert not any(trees.crossing(s.heads) for s in found)
 
 

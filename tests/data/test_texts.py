@@ -4,16 +4,16 @@ import gzip
 
 import pytest
 
-from parsing import brackets, conllu
-from runs.failures import Failures
+from smoothsp.data import dependencies, trees
+from smoothsp.data.text_files import say
 
 TREE = "( (S (NN dogs) (VB sleep)) )\n"
 COLUMNS = "1\tdogs\t_\t_\t_\t_\t_\t_\t_\t_\n2\tsleep\t_\t_\t_\t_\t_\t_\t_\t_\n"
 READERS = {
-    "constituency": lambda path: brackets.read_words(path, Failures()),
+    "constituency": lambda path: trees.read_words(path, say),
     "ud_parser": lambda path: [
         s.split() if isinstance(s, str) else s.words
-        for s in conllu.read_words(path, Failures())
+        for s in dependencies.read_words(path, say)
     ],
 }
 

@@ -10,6 +10,16 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO
 
+__all__ = [
+    "bad_byte",
+    "content_of",
+    "is_blank",
+    "lines_of",
+    "name_of",
+    "say",
+    "unpacked",
+]
+
 # That of UTF-32 comes first, since one of UTF-16 is its beginning.
 MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",
@@ -24,29 +34,25 @@ BEYOND_ASCII = re.compile("[\x80-\ud7ff\ue000-\U0010ffff]")
 # First line of a spreadsheet that names the separator of its columns.
 SEPARATOR = re.compile('"?sep=."?', re.IGNORECASE)
 LINE_END = re.compile(rb"[\r\n]")
-# Bytes of a line, far above those of sentences, and of a whole text.
-LONGEST_LINE, LARGEST = 2**20, 2**30
+# Bytes of a line, far above those of sentences, of a line of JSON, and of a whole text.
+LONGEST_LINE, LONGEST_JSON, LARGEST = 2**20, 2**28, 2**30
 # Text shrinks by less: what shrinks more, above this size, is made to fill the memory.
 SHRINKS, SMALL = 200, 2**26
 
 
-def content_of(source: str | Path, what: str, option: str | None = None) -> bytes:
-    """The bytes of a file, or with an ``option`` also of standard input (``-``).
+def content_of(source: str | Path, what: str, *, stdin: bool = False) -> bytes:
+    """Bytes of a file, or with ``stdin`` also of standard input (``-``).
 
     A line that is too long is an error as soon as so much of it is read.
     """
-    if option and str(source) == "-":
+    if stdin and str(source) == "-":
         return _read(sys.stdin.buffer, name_of(source))
     path = Path(source)
     # what a shell's <(...) makes is no regular file
     if not path.exists() or path.is_dir():
         found = "a folder" if path.is_dir() else "nothing"
-        if option is None:
-            raise FileNotFoundError(f"{path}: expected {what}, got {found}")
-        raise FileNotFoundError(
-            f"{option}: expected {what}, got {found} at {path}. Give a file, or - for"
-            " standard input"
-        )
+        remedy = ". Give a file, or - for standard input" if stdin else ""
+        raise FileNotFoundError(f"{path}: expected {what}, got {found}{remedy}")
     # a named pipe that nobody writes to is at its end, and not waited for
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         os.set_blocking(file.fileno(), True)
@@ -55,13 +61,17 @@ def content_of(source: str | Path, what: str, option: str | None = None) -> byte
 
 def _read(file: BinaryIO, name: str) -> bytes:
     begin = file.read(LONGEST_LINE)
-    if begin.startswith(GZIP):
-        return _bounded(begin, file, name, LARGEST)
-    return _bounded(begin, file, name, LONGEST_LINE)
+    longest = LARGEST if begin.startswith(GZIP) else _longest_line(begin)
+    return _bounded(begin, file, name, longest)
+
+
+def _longest_line(begin: bytes) -> int:
+    json = begin.lstrip().startswith((b"{", b"["))
+    return LONGEST_JSON if json else LONGEST_LINE
 
 
 def unpacked(content: bytes, name: str | Path, longest_line: int = LARGEST) -> bytes:
-    """A file as it is, or what it holds if gzip compressed it.
+    """Content of a file, which gzip may have compressed.
 
     Raises
     ------
@@ -74,7 +84,8 @@ def unpacked(content: bytes, name: str | Path, longest_line: int = LARGEST) -> b
     most = min(LARGEST, max(SMALL, SHRINKS * len(content)))
     try:
         begin = file.read(LONGEST_LINE)
-        return _bounded(begin, file, name, longest_line, most)
+        longest = min(longest_line, _longest_line(begin))
+        return _bounded(begin, file, name, longest, most)
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{name}: expected a whole gzip file, got {error}") from error
 
@@ -110,7 +121,13 @@ def _bounded(
     return b"".join(blocks)
 
 
+def say(line: str) -> None:
+    """Write a line on standard error."""
+    sys.stderr.write(f"{line}\n")
+
+
 def name_of(source: str | Path) -> str:
+    """Name of a file, or of standard input."""
     return "standard input" if str(source) == "-" else str(source)
 
 
@@ -124,7 +141,7 @@ def lines_of(
     that otherwise is are an error; if not ``strict`` they are left as surrogates, which
     ``bad_byte`` finds.
     """
-    content = unpacked(content, name, LONGEST_LINE)
+    content = unpacked(content, name)
     if encoding is None:
         encoding = next(
             (x for mark, x in MARKS.items() if content.startswith(mark)), None
@@ -167,12 +184,12 @@ def _utf_8(content: bytes, name: str | Path) -> str:
         text = content.decode("cp1252")
     except UnicodeDecodeError:
         text = content.decode("latin-1")
-    print(f"{name}: not UTF-8, read as latin-1", file=sys.stderr)
+    say(f"{name}: not UTF-8, read as latin-1")
     return text
 
 
 def bad_byte(line: str) -> str | None:
-    """What is wrong with the encoding of a line, if anything."""
+    """Fault in the encoding of a line, if there is one."""
     if wrong := NO_UTF_8.search(line):
         byte = ord(wrong[0]) - 0xDC00
         return f"expected UTF-8, got the byte 0x{byte:02x}. Save the file as UTF-8"

@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+__all__ = ["KINDS", "TAGS", "Header", "cells", "header_of", "no_header"]
+__all__ += ["refuse_foreign", "separator", "unquoted"]
+
 WORDS = ("word", "words", "token", "tokens", "form", "word_form", "surface")
 # Of these the first that is there, or one whose column has tags of spans.
 TAGS = (
@@ -30,7 +33,7 @@ QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 FOREIGN = (
     (r"#FORMAT=WebAnno TSV", "WebAnno TSV", "Export it from there as CoNLL 2002"),
     (r"#begin document", "CoNLL-2012", "Write it as columns of words and tags"),
-    (r"T\d+\t\S+ \d+ \d+\t", "brat standoff", "Write it as columns of words and tags"),
+    (r"T\d+\t\S+ \d+ \d+\t", "brat standoff", "Name it .ann, beside a .txt"),
     (r"<\?xml|<!DOCTYPE|<html", "XML or HTML", "Take the text out of the markup"),
     (r"%PDF-", "PDF", "Save it as text"),
     (r"\{\\rtf", "RTF", "Save it as text"),
@@ -65,7 +68,7 @@ def refuse_foreign(name: str | Path, lines: Sequence[str]) -> None:
 
 
 def header_of(name: str | Path, lines: Sequence[str]) -> Header | None:
-    """The header of a table; None if the first line is none."""
+    """Return the header of a table, or None if there is none."""
     number, first = next(
         ((n, x) for n, x in enumerate(lines, 1) if x.strip(" \t")), (1, "")
     )
@@ -90,7 +93,7 @@ def header_of(name: str | Path, lines: Sequence[str]) -> Header | None:
 
 
 def separator(name: str | Path, lines: Sequence[str]) -> str:
-    """What parts the columns of most lines; a blank if there is nothing else."""
+    """Separator of the columns of most lines; a blank if there is no other."""
     if 2 * sum("\t" in line for line in lines) > len(lines):
         return "\t"
     if 2 * sum(" " not in line.strip() for line in lines) > len(lines):
@@ -105,7 +108,7 @@ def separator(name: str | Path, lines: Sequence[str]) -> str:
 
 
 def no_header(name: str | Path, line: str) -> ValueError:
-    """The error of a table of which nothing tells what its columns are."""
+    """Return the error of a table without names of columns."""
     return ValueError(
         f"{name}, line 1: expected a table with a header such as word,tag or"
         f" sentence_id,word,tag, got {line[:60]!r}. Name its columns, or give plain"
@@ -114,7 +117,7 @@ def no_header(name: str | Path, line: str) -> ValueError:
 
 
 def cells(line: str, by: str) -> list[str]:
-    """The columns of a line.
+    """Columns of a line.
 
     Only tabs and blanks part columns of words, which may be other white space, U+00A0
     say, and only these are cut off at the ends.
@@ -133,6 +136,6 @@ def cells(line: str, by: str) -> list[str]:
 
 
 def unquoted(cell: str) -> str:
-    """The cell of a table with tabs; tables of spreadsheets quote as in CSV."""
+    """Cell of a table with tabs; tables of spreadsheets quote as in CSV."""
     found = QUOTED.fullmatch(cell) if len(cell) > 2 else None
     return found[1].replace('""', '"') if found else cell

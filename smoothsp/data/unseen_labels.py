@@ -1,8 +1,11 @@
 """Labels that held-out samples have and the training samples have not."""
 
-import sys
 from collections import Counter
 from collections.abc import Hashable, Iterable
+
+from smoothsp.data.text_files import say
+
+__all__ = ["warn"]
 
 SHOWN = 10
 
@@ -28,8 +31,7 @@ def warn(part: str, labels: Iterable[Hashable], known: Iterable[Hashable]) -> No
             f" them but {shown}. Is it the right column?"
         )
     more = f" and {len(counts) - SHOWN} others" if len(counts) > SHOWN else ""
-    print(
+    say(
         f"warning: {part} has labels that training lacks, {shown}{more}; each of these"
-        f" {counts.total()} counts as an error",
-        file=sys.stderr,
+        f" {counts.total()} counts as an error"
     )

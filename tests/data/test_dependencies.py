@@ -4,9 +4,8 @@ import random
 
 import pytest
 
-from parsing import conllu, grammar, trees
-from parsing.conllu import Sentence
-from runs.failures import Failures
+from parsing import grammar, trees
+from smoothsp.data import DependencyTree, dependencies, read_dependencies
 
 FILE = """\
 # text = Let's go home
@@ -29,21 +28,26 @@ def row(number, head="0", label="root", word="a", columns=10):
 
 
 def test_words_are_read_and_other_lines_are_kept():
-    first, second = conllu.parse(FILE.encode(), "x")
+    first, second = dependencies.parse(FILE.encode(), "x")
     assert first.words == ["Let", "'s", "go", "home"]
     assert first.heads == [0, 3, 1, 3]
     assert first.labels == ["root", "nsubj:xsubj", "xcomp", "advmod"]
-    assert second == Sentence(["Yes"], [0], ["root"], FILE.split("\n")[8:10])
-    assert conllu.text([first, second]) == FILE
+    assert second == DependencyTree(["Yes"], [0], ["root"], FILE.split("\n")[8:10])
+    assert dependencies.text([first, second]) == FILE
     changed = FILE.replace("\n", "\r\n").encode()
-    assert conllu.parse(b"\xef\xbb\xbf" + changed.rstrip(), "x") == [first, second]
+    assert dependencies.parse(b"\xef\xbb\xbf" + changed.rstrip(), "x") == [
+        first,
+        second,
+    ]
 
 
 def test_another_tree_changes_heads_and_labels_only():
-    (first, _) = conllu.parse(FILE.encode(), "x")
-    assert conllu.with_tree(first, first.heads, first.labels) == first
-    other = conllu.with_tree(first, [0, 1, 2, 3], ["root", "obj", "dep", "advmod"])
-    assert conllu.parse(conllu.text([other]).encode(), "x") == [other]
+    (first, _) = dependencies.parse(FILE.encode(), "x")
+    assert dependencies.with_tree(first, first.heads, first.labels) == first
+    other = dependencies.with_tree(
+        first, [0, 1, 2, 3], ["root", "obj", "dep", "advmod"]
+    )
+    assert dependencies.parse(dependencies.text([other]).encode(), "x") == [other]
     before, after = (s.lines for s in (first, other))
     differ = [
         n for n, pair in enumerate(zip(before, after, strict=True)) if len({*pair}) > 1
@@ -56,8 +60,8 @@ def test_drawn_sentences_come_back_from_a_file(tmp_path):
     bank = grammar.make(train=60, dev=30)
     assert bank == grammar.make(train=60, dev=30) != grammar.make(2, 60, 30)
     for name, part in (("x-train", bank.train), ("x-dev", bank.dev)):
-        (tmp_path / f"{name}.conllu").write_text(conllu.text(part))
-    assert conllu.load(tmp_path) == bank
+        (tmp_path / f"{name}.conllu").write_text(dependencies.text(part))
+    assert grammar.read(tmp_path, False, None) == bank
     crossed = sum(bool(trees.crossing(s.heads)) for s in bank.train)
     assert 4 < crossed < 30
 
@@ -67,25 +71,24 @@ def test_malformed_sentences_are_left_out_and_counted(tmp_path, capsys):
         path = tmp_path / f"{part}.conllu"
         path.write_text(row(1) + "\n" + row(1, 2) + row(2, 1) + "\n" + row(2) + "\n")
     with pytest.raises(ValueError, match=r"train.conllu, line 3: expected heads that"):
-        conllu.load(tmp_path)
-    bank = conllu.load(tmp_path, skip_bad=True)
+        grammar.read(tmp_path, False, None)
+    bank = grammar.read(tmp_path, True, None)
     assert [s.words for s in bank.train] == [s.words for s in bank.dev] == [["a"]]
     output = capsys.readouterr().err
     assert "train.conllu, line 6: expected word 1, got '2'" in output
-    assert output.count("left out 2 sentences") == 2
+    assert output.count("warning: left out: ") == 4
     path.write_text(row(2))
-    with pytest.raises(ValueError, match="left out 1 of 1 sentences, named above"):
-        conllu.load(tmp_path, skip_bad=True)
+    with pytest.raises(ValueError, match="at least one sentence, got none"):
+        grammar.read(tmp_path, True, None)
 
 
 def test_text_without_columns_is_a_sentence_a_line(tmp_path):
     (tmp_path / "text").write_text("The dog  slept .\n\nYes\n")
-    found = conllu.read_words(tmp_path / "text", Failures())
+    found = dependencies.read_words(tmp_path / "text", pytest.fail)
     assert found == ["The dog  slept .", "Yes"]
     (tmp_path / "bare").write_text(row(1, "_", "_") + row(2, "_", "_"))
-    assert [s.words for s in conllu.read_words(tmp_path / "bare", Failures())] == [
-        ["a", "a"]
-    ]
+    (bare,) = dependencies.read_words(tmp_path / "bare", pytest.fail)
+    assert (bare.words, bare.heads) == (["a", "a"], [])
 
 
 @pytest.mark.parametrize(
@@ -120,7 +123,7 @@ def test_text_without_columns_is_a_sentence_a_line(tmp_path):
 def test_a_bad_file_is_refused_in_one_line(content, message):
     raw = content if isinstance(content, bytes) else content.encode()
     with pytest.raises(ValueError, match=message) as caught:
-        conllu.parse(raw, "x")
+        dependencies.parse(raw, "x")
     assert "\n" not in str(caught.value)
 
 
@@ -128,16 +131,18 @@ def test_wrong_folders_are_refused(tmp_path):
     with pytest.raises(
         FileNotFoundError, match=r"nowhere: expected a folder .* nothing"
     ):
-        conllu.load(tmp_path / "nowhere")
+        grammar.read(tmp_path / "nowhere", False, None)
     (tmp_path / "a-train.conllu").write_text(row(1))
     with pytest.raises(FileNotFoundError, match=r"in dev\.conllu, got none"):
-        conllu.load(tmp_path)
+        grammar.read(tmp_path, False, None)
     for name in ("a-dev.conllu", "b-dev.conllu"):
         (tmp_path / name).write_text(row(1))
     with pytest.raises(FileNotFoundError, match=r"got a-dev\.conllu, b-dev\.conllu"):
-        conllu.load(tmp_path)
-    with pytest.raises(FileNotFoundError, match="--predict: expected a file"):
-        conllu.read_words(tmp_path, Failures())
+        grammar.read(tmp_path, False, None)
+    with pytest.raises(
+        FileNotFoundError, match="expected a file of sentences, got a folder"
+    ):
+        dependencies.read_words(tmp_path, pytest.fail)
 
 
 # Trees
@@ -183,20 +188,20 @@ def test_lifting_by_hand():
 
 
 def test_scores_by_hand():
-    gold, _ = conllu.parse(FILE.encode(), "x")
+    gold, _ = dependencies.parse(FILE.encode(), "x")
     labels = ["root", "nsubj", "ccomp", "advmod"]
-    found = Sentence(gold.words, [0, 3, 1, 1], labels, [])
+    found = DependencyTree(gold.words, [0, 3, 1, 1], labels)
     # of a label what follows the colon does not count; go has a wrong one, home a head
     assert trees.attachment([gold], [found]) == {"uas": 3 / 4, "las": 2 / 4}
     assert trees.attachment([gold], [gold]) == {"uas": 1.0, "las": 1.0}
-    other = Sentence(["Let"], [0], ["root"], [])
+    other = DependencyTree(["Let"], [0], ["root"])
     assert trees.attachment([gold, other], [found, other]) == {"uas": 0.8, "las": 0.6}
     with pytest.raises(ValueError, match="expected the words of sentence 1"):
         trees.attachment([gold], [other])
 
 
 def test_neighbours_by_hand():
-    gold, yes = conllu.parse(FILE.encode(), "x")
+    gold, yes = dependencies.parse(FILE.encode(), "x")
     before, _ = trees.attached_to_neighbours([gold, yes], "previous", "punct")
     assert before.heads == [0, 1, 2, 3]
     assert trees.attachment([gold], [before]) == {"uas": 0.5, "las": 0.25}
@@ -212,10 +217,10 @@ def test_the_relation_of_the_root_is_found_or_given(tmp_path, capsys):
         path.write_text(words.format(name))
         label = name.replace("ROOT", "root")
         for root in (None, "ROOT"):
-            assert conllu.read(path, root=root)[0].labels == ["SB", label]
+            assert read_dependencies(path, root=root)[0].labels == ["SB", label]
         assert "ROOT, the relation of the root, read as root" in capsys.readouterr().err
     path.write_text(words.format("SB"))
     with pytest.raises(
         ValueError, match=r"line 2: expected 'root' .*, got 'SB'\. If the"
     ):
-        conllu.read(path)
+        read_dependencies(path)

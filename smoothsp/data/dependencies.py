@@ -8,42 +8,34 @@ may have another one, ``ROOT`` say, which is read as ``root``.
 """
 
 import re
-import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from corpora.column_files import blocks, form_of, words_in
-from corpora.conllu_rows import words_of
-from corpora.text_files import content_of, lines_of, name_of
-from runs.failures import Failures
+from smoothsp.data.columns import blocks, form_of, words_in
+from smoothsp.data.conllu_rows import words_of
+from smoothsp.data.examples import DependencyTree
+from smoothsp.data.text_files import content_of, lines_of, name_of, say
+
+__all__ = [
+    "NUMBER",
+    "checked",
+    "find_treebank",
+    "of",
+    "parse",
+    "read_dependencies",
+    "read_words",
+    "root_of",
+]
+__all__ += ["text", "with_tree"]
 
 WORD, HEAD, LABEL, ENHANCED = 1, 6, 7, 8
 NUMBER = re.compile(r"[0-9]{1,9}")
 ROOT = "root"
 
 
-@dataclass(frozen=True)
-class Sentence:
-    """Words from 1 on, their heads (0 is the root), and the labels of these arcs."""
-
-    words: list[str]
-    heads: list[int]
-    labels: list[str]
-    lines: list[str]
-    """As in the file, without line ends."""
-
-
-@dataclass(frozen=True)
-class Treebank:
-    train: list[Sentence]
-    dev: list[Sentence]
-
-
-def load(
-    folder: str | Path, skip_bad: bool = False, root: str | None = None
-) -> Treebank:
-    """The treebank in a folder: the files that end in ``train`` and ``dev.conllu``."""
+def find_treebank(folder: str | Path) -> tuple[Path, Path]:
+    """Return the files of a folder that end in ``train`` and ``dev.conllu``."""
     folder = Path(folder)
     if not folder.is_dir():
         found = "a file" if folder.exists() else "nothing"
@@ -51,8 +43,7 @@ def load(
             f"{folder}: expected a folder with a training and a development file, got"
             f" {found}. Give the folder that holds the files"
         )
-    paths = (_only(folder, part) for part in ("train", "dev"))
-    return Treebank(*(read(path, skip_bad, root) for path in paths))
+    return _only(folder, "train"), _only(folder, "dev")
 
 
 def _only(folder: Path, part: str) -> Path:
@@ -66,62 +57,75 @@ def _only(folder: Path, part: str) -> Path:
     return found[0]
 
 
-def read(
-    path: str | Path, skip_bad: bool = False, root: str | None = None
-) -> list[Sentence]:
-    """The sentences of a file; with ``skip_bad`` those that are well formed.
+def read_dependencies(
+    path: str | Path, *, skip_bad: bool = False, root: str | None = None
+) -> list[DependencyTree]:
+    """Read the dependency trees of a CoNLL-U file.
 
-    ``root`` is the relation of the root in the file, by default the one that all words
-    with head 0 and no others have.
+    Parameters
+    ----------
+    path
+        The file, which gzip may have compressed.
+    skip_bad
+        Leave out malformed sentences, with a line on standard error for each.
+    root
+        Relation of the root in the file; by default the one that all words with head 0
+        and no others have. It is read as ``root``.
+
+    Raises
+    ------
+    ValueError
+        For the first malformed sentence, with file and line.
     """
     lines = lines_of(content_of(path, "a CoNLL-U file"), path)
-    failures = Failures(skip_bad) if skip_bad else None
-    root = root or _root_of(lines)
+    wrong: list[str] = []
+    fields = (line.split("\t") for line in lines)
+    words = (x for x in fields if len(x) > LABEL and x[0].isdigit())
+    root = root or root_of((x[HEAD], x[LABEL]) for x in words)
     if root != ROOT:
-        print(
-            f"{path}: {root}, the relation of the root, read as root", file=sys.stderr
-        )
-    found = _parsed(lines, str(path), True, failures, root)
-    if failures:
-        print(f"{path}: left out {failures.count} sentences", file=sys.stderr)
-        failures.end(len(found), "sentences")
+        say(f"{path}: {root}, the relation of the root, read as root")
+    found = _parsed(lines, str(path), True, wrong.append if skip_bad else None, root)
+    for fault in wrong:
+        say(f"warning: left out: {fault}")
+    if wrong and not found:
+        raise ValueError(f"{path}: expected at least one sentence, got none")
     return found
 
 
-def read_words(source: str | Path, failures: Failures) -> list[Sentence] | list[str]:
-    """Sentences to be parsed, from a file or from standard input (``-``).
+def read_words(
+    source: str | Path, bad: Callable[[str], None]
+) -> list[DependencyTree] | list[str]:
+    """Read sentences to be parsed, from a file or from standard input (``-``).
 
-    CoNLL-U, whose heads and labels are not looked at, or else what ``column_files``
-    reads: columns, or running text, one sentence a line, which is returned as it is.
+    Sentences of CoNLL-U, whose heads and labels may be missing, or of columns; running
+    text, one sentence a line, is returned as it is. ``bad`` is called with each fault.
     """
-    content = content_of(source, "a file of sentences", "--predict")
+    content = content_of(source, "a file of sentences", stdin=True)
     name = name_of(source)
     lines = lines_of(content, name, strict=False)
     form = form_of(name, lines)
     if form.kind == "CoNLL-U" or (form.numbered and form.by == "\t" and not form.names):
-        return _parsed(lines, name, False, failures)
+        return _parsed(lines, name, False, bad)
     file = words_in(lines, name)
     for wrong in file.bad:
-        failures.add(f"{name}, {wrong}")
+        bad(f"{name}, {wrong}")
     return file.texts or [of(s.words) for s in file.sentences]
 
 
-def of(words: Sequence[str], heads: Sequence[int] = (), labels=()) -> Sentence:
-    """A sentence that comes from no file."""
-    lines = [
-        "\t".join([str(number), word, *"________"])
-        for number, word in enumerate(words, start=1)
-    ]
-    heads = heads or [-1] * len(words)
-    labels = labels or ["_"] * len(words)
-    sentence = Sentence(list(words), list(heads), list(labels), lines)
-    return with_tree(sentence, heads, labels) if heads[0] >= 0 else sentence
+def of(
+    words: Sequence[str], heads: Sequence[int] = (), labels: Sequence[str] = ()
+) -> DependencyTree:
+    """Return a sentence with the lines of CoNLL-U, and its tree if it is given."""
+    rows = enumerate(words, start=1)
+    lines = ["\t".join([str(number), word, *"________"]) for number, word in rows]
+    found = DependencyTree(list(words), lines=lines)
+    return with_tree(found, heads, labels) if heads else found
 
 
 def with_tree(
-    sentence: Sentence, heads: Sequence[int], labels: Sequence[str]
-) -> Sentence:
-    """The same with another tree. Enhanced dependencies, which it has not, go."""
+    sentence: DependencyTree, heads: Sequence[int], labels: Sequence[str]
+) -> DependencyTree:
+    """Return a sentence with another tree, and without enhanced dependencies."""
     pairs = iter(zip(heads, labels, strict=True))
     lines = []
     for line in sentence.lines:
@@ -133,15 +137,17 @@ def with_tree(
         if (fields[HEAD], fields[LABEL]) != (str(head), label):
             fields[HEAD], fields[LABEL], fields[ENHANCED] = str(head), label, "_"
         lines.append("\t".join(fields))
-    return Sentence(sentence.words, list(heads), list(labels), lines)
+    return replace(sentence, heads=list(heads), labels=list(labels), lines=lines)
 
 
-def text(sentences: Sequence[Sentence]) -> str:
-    """As it stands in a file."""
-    return "".join("\n".join([*s.lines, "", ""]) for s in sentences)
+def text(sentences: Sequence[DependencyTree]) -> str:
+    """Write sentences as CoNLL-U."""
+    whole = (s if s.lines else of(s.words, s.heads, s.labels) for s in sentences)
+    return "".join("\n".join([*s.lines, "", ""]) for s in whole)
 
 
-def parse(content: bytes, name: str, trees: bool = True) -> list[Sentence]:
+def parse(content: bytes, name: str, trees: bool = True) -> list[DependencyTree]:
+    """Read the content of a CoNLL-U file called ``name``."""
     return _parsed(lines_of(content, name), name, trees)
 
 
@@ -149,19 +155,20 @@ def _parsed(
     lines: Sequence[str],
     name: str,
     trees: bool,
-    failures: Failures | None = None,
+    bad: Callable[[str], None] | None = None,
     root: str = ROOT,
-) -> list[Sentence]:
-    sentences = []
+) -> list[DependencyTree]:
+    sentences, faults = [], 0
     for first, block in blocks(lines):
         try:
             sentences.append(_sentence(block, first, trees, root))
         except ValueError as error:
             wrong = f"{name}, {error}"
-            if failures is None:
+            if bad is None:
                 raise ValueError(wrong) from error
-            failures.add(wrong)
-    if not sentences and not failures:
+            faults += 1
+            bad(wrong)
+    if not sentences and not faults:
         raise ValueError(
             f"{name}: expected at least one sentence, got none. Is this the right file,"
             " and was it copied whole?"
@@ -169,24 +176,23 @@ def _parsed(
     return sentences
 
 
-def _root_of(lines: Sequence[str]) -> str:
-    """The relation that all words with head 0 have and no others, or else root."""
-    at_root, others = set(), set()
-    for line in lines:
-        fields = line.split("\t")
-        if len(fields) > LABEL and fields[0].isdigit():
-            own = at_root if fields[HEAD] == "0" else others
-            own.add(fields[LABEL].split(":")[0])
+def root_of(arcs: Iterable[tuple[int | str, str]]) -> str:
+    """Return the relation of all words with head 0 and of no others, or else root."""
+    at_root: set[str] = set()
+    others: set[str] = set()
+    for head, label in arcs:
+        own = at_root if str(head) == "0" else others
+        own.add(label.split(":")[0])
     return at_root.pop() if len(at_root) == 1 and not at_root & others else ROOT
 
 
 def _sentence(
     block: Sequence[str], first: int, trees: bool, root: str = ROOT
-) -> Sentence:
+) -> DependencyTree:
     rows = list(words_of(block, first))
     words = [fields[WORD] for _, fields in rows]
     if not trees:
-        return Sentence(words, [-1] * len(words), ["_"] * len(words), list(block))
+        return DependencyTree(words, lines=list(block))
     for number, fields in rows:
         if not NUMBER.fullmatch(fields[HEAD]):
             raise ValueError(
@@ -196,17 +202,30 @@ def _sentence(
     where = [f"line {number}" for number, _ in rows]
     heads = [int(fields[HEAD]) for _, fields in rows]
     labels = [fields[LABEL] for _, fields in rows]
+    labels = checked(heads, labels, where, root)
+    return DependencyTree(words, heads, labels, list(block))
+
+
+def checked(
+    heads: Sequence[int], labels: Sequence[str], where: Sequence[str], root: str = ROOT
+) -> list[str]:
+    """Return the labels of a tree, that of the root as ``root``.
+
+    Raises
+    ------
+    ValueError
+        For heads that are no tree and for other labels of the root; the message begins
+        with the place of the word.
+    """
     _check_tree(heads, where)
     _check_labels(heads, labels, where, root)
-    if root != ROOT:
-        labels = [
-            ROOT + label.removeprefix(root) if head == 0 else label
-            for head, label in zip(heads, labels, strict=True)
-        ]
-    return Sentence(words, heads, labels, list(block))
+    return [
+        ROOT + label.removeprefix(root) if head == 0 else label
+        for head, label in zip(heads, labels, strict=True)
+    ]
 
 
-def _check_tree(heads: list[int], where: list[str]) -> None:
+def _check_tree(heads: Sequence[int], where: Sequence[str]) -> None:
     for word, head in enumerate(heads, start=1):
         if head > len(heads):
             raise ValueError(
@@ -230,7 +249,7 @@ def _check_tree(heads: list[int], where: list[str]) -> None:
 
 
 def _check_labels(
-    heads: list[int], labels: list[str], where: list[str], root: str
+    heads: Sequence[int], labels: Sequence[str], where: Sequence[str], root: str
 ) -> None:
     """A parser gives the label of the root to one word, the other labels to others."""
     for head, label, place in zip(heads, labels, where, strict=True):
@@ -239,5 +258,5 @@ def _check_labels(
             raise ValueError(
                 f"{place}: expected {expected} in column {LABEL + 1} of a word with"
                 f" head {head}, got {label!r}. If the relation of the root has another"
-                " name, give --root NAME"
+                " name, give it as root"
             )

@@ -9,20 +9,31 @@ a file was read as. Blanks and tabs are nothing; other white space is part of a 
 
 import json
 import re
-import sys
 from bisect import bisect
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, dropwhile, takewhile
 from pathlib import Path
+from typing import Any
 
-from corpora import conllu_rows, formats
-from corpora.formats import cells
-from corpora.text_files import bad_byte, content_of, is_blank, lines_of, name_of
 from smoothsp import schemes
+from smoothsp.data import conllu_rows, formats
+from smoothsp.data.examples import TaggedSentence
+from smoothsp.data.formats import cells
+from smoothsp.data.text_files import (
+    bad_byte,
+    content_of,
+    is_blank,
+    lines_of,
+    name_of,
+    say,
+)
 
-WORDS, TAGS = ("words", "tokens"), ("tags", "ner_tags", "labels")
+__all__ = ["AS_USUAL", "File", "Form", "Layout", "blocks", "form_of", "read"]
+__all__ += ["read_levels", "read_words", "words_in"]
+
+WORD_KEYS, TAG_KEYS = ("words", "tokens"), ("tags", "ner_tags", "labels")
 DOCUMENT, MISSING = "-DOCSTART-", "_"
 # A word may be #, or begin with it, too.
 COMMENT, PAIR = re.compile(r"#(\s|$)"), re.compile(r"#\s+[\w.:-]+\s+=\s")
@@ -52,7 +63,7 @@ MOST_TAGS = 1_000
 
 @dataclass(frozen=True)
 class Layout:
-    """What a user says of a file beside what it tells by itself."""
+    """Columns, encoding and marks of a file, where they cannot be recognised."""
 
     column: str | None = None
     """Where the tags are: the number of a column from 1, from the end if negative, or a
@@ -87,26 +98,27 @@ AS_USUAL = Layout()
 
 
 @dataclass(frozen=True)
-class Sentence:
+class Row:
+    """A sentence as it stands in a file."""
+
     words: list[str]
     tags: list[str]
-    """As they stand in the file."""
-    others: Sequence[Sequence[str]] = field(default=(), repr=False, compare=False)
-    """The other columns but numbers, from top to bottom."""
-    document: int = field(default=0, repr=False, compare=False)
-    """How many lines with -DOCSTART- stand before it."""
+    lines: Sequence[int]
+    """The line of each word."""
+    others: Sequence[Sequence[str]] = ()
+    document: int = 0
 
-    @property
-    def rows(self) -> list[tuple[str, ...]]:
-        """All columns of each word but numbers and tags, the word first."""
-        return list(zip(self.words, *self.others, strict=True))
+    def sentence(self, unknown: str | None = None) -> TaggedSentence:
+        """Return it without its lines, and None for the tag that is unknown."""
+        tags: list[str | None] = [None if x == unknown else x for x in self.tags]
+        return TaggedSentence(self.words, tags or None, self.document, self.others)
 
 
 @dataclass(frozen=True)
 class File:
-    """What was read, and what could not be."""
+    """Sentences of a file, and its faults."""
 
-    sentences: list[Sentence]
+    sentences: list[TaggedSentence]
     scheme: str | None = None
     """Of the tags, as ``smoothsp.schemes`` names it; None if there are none."""
     texts: list[str] = field(default_factory=list)
@@ -117,8 +129,8 @@ class File:
     """How the file writes its tags; those of ``sentences`` are ``B-PER`` and ``O``."""
 
 
-# A sentence with the line of each word, or what is wrong with it.
-Found = tuple[Sentence, Sequence[int]] | str
+# A sentence, or what is wrong with it.
+Found = Row | str
 
 
 def read(path: str | Path, layout: Layout = AS_USUAL) -> File:
@@ -136,8 +148,9 @@ def read(path: str | Path, layout: Layout = AS_USUAL) -> File:
 def read_levels(
     path: str | Path, columns: Sequence[str] = (), layout: Layout = AS_USUAL
 ) -> list[File]:
-    """What ``read`` returns for each of several columns of tags, of which GermEval has
-    an outer and an inner one: those that are named, or all that have tags of spans.
+    """Read a file once for each of several columns of tags, as GermEval has them.
+
+    Columns are those that are named, or all that have tags of spans.
     With ``layout.skip_bad`` a sentence that is bad in one of them is left out of all.
     """
     content = content_of(path, "a file of tagged words")
@@ -146,7 +159,7 @@ def read_levels(
     if len(columns) < 2:
         raise ValueError(
             f"{path}: expected 2 columns of tags of spans, or more, got {len(columns)}."
-            " Name them with --columns"
+            " Name them with columns"
         )
     return _read(path, [replace(layout, column=column) for column in columns])
 
@@ -160,7 +173,9 @@ def _read(path: str | Path, layouts: Sequence[Layout]) -> list[File]:
             f"{path}: expected at least one sentence, got none. Is this the right file,"
             " and was it copied whole?"
         )
-    said, checked, known, notations = [], [], [], []
+    said: list[str] = []
+    checked: list[list[Found]] = []
+    forms: list[tuple[str, schemes.Notation]] = []
     for layout in layouts:
         if _is_json(path, lines):
             kind, found, where = "JSON lines", list(_of_json(lines, tagged=True)), ""
@@ -174,44 +189,40 @@ def _read(path: str | Path, layouts: Sequence[Layout]) -> list[File]:
             kind = f"{form}, tags from column {form.tags}"
             found, where = form.sentences(lines), f" in column {form.tags}"
         found, notation = _normalised(found, layout.unknown)
-        sentences, scheme = _in_scheme(found, layout.unknown, where)
+        rows, scheme = _in_scheme(found, layout.unknown, where)
         named = "no scheme" if scheme == schemes.PLAIN else f"scheme {scheme}"
         named += "" if notation == schemes.USUAL else f", written as {notation}"
         said.append(f"{path}: read as {kind}, {named}")
-        notations.append(notation)
-        checked.append(sentences)
-        known.append(scheme)
-    rows = list(zip(*checked, strict=True))
-    wrong = [[x for x in row if isinstance(x, str)] for row in rows]
-    bad = [x[0] for x in wrong if x]
+        checked.append(rows)
+        forms.append((scheme, notation))
+    wrong = [
+        next((x for x in same if isinstance(x, str)), None)
+        for same in zip(*checked, strict=True)
+    ]
+    bad = [x for x in wrong if x]
     if bad and not layouts[0].skip_bad:
         raise ValueError(f"{path}, {bad[0]}")
     if bad:
-        print(
-            f"warning: {path}: left out {len(bad)} of {len(rows)} sentences that could"
-            f" not be read, the first for this: {bad[0]}",
-            file=sys.stderr,
+        say(
+            f"warning: {path}: left out {len(bad)} of {len(wrong)} sentences that could"
+            f" not be read, the first for this: {bad[0]}"
         )
-    if len(bad) == len(rows):
+    if len(bad) == len(wrong):
         raise ValueError(f"{path}: expected at least one sentence, got none")
     for line in said:
-        print(line, file=sys.stderr)
-    longest = max(len(x.words) for x in checked[0] if not isinstance(x, str))
+        say(line)
+    longest = max(len(x.words) for x in checked[0] if isinstance(x, Row))
     if longest > LONG:
-        print(
+        say(
             f"warning: {path}: one sentence has {longest:,} words; a blank line, or a"
-            " column sentence_id, ends a sentence",
-            file=sys.stderr,
+            " column sentence_id, ends a sentence"
         )
-    return [
-        File(
-            [x for x, no in zip(own, wrong, strict=True) if not no],
-            scheme,
-            bad=bad,
-            notation=notation,
-        )
-        for own, scheme, notation in zip(checked, known, notations, strict=True)
-    ]
+    files = []
+    for rows, (scheme, notation) in zip(checked, forms, strict=True):
+        good = [x for x, no in zip(rows, wrong, strict=True) if not no]
+        sentences = [x.sentence(layouts[0].unknown) for x in good if isinstance(x, Row)]
+        files.append(File(sentences, scheme, bad=bad, notation=notation))
+    return files
 
 
 def read_words(source: str | Path, layout: Layout = AS_USUAL) -> File:
@@ -220,7 +231,7 @@ def read_words(source: str | Path, layout: Layout = AS_USUAL) -> File:
     Beside what ``read`` takes, whose tags only say in which scheme to write: one word a
     line, and running text, one sentence a line.
     """
-    content = content_of(source, "a file of text", "--predict")
+    content = content_of(source, "a file of text", stdin=True)
     name = name_of(source)
     lines = lines_of(content, name, layout.encoding, strict=False)
     return words_in(lines, name, layout)
@@ -238,17 +249,17 @@ def words_in(lines: Sequence[str], name: str, layout: Layout = AS_USUAL) -> File
     else:
         form = form_of(name, lines, layout)
         if form.is_text:
-            print(f"{name}: read as text, one sentence a line", file=sys.stderr)
+            say(f"{name}: read as text, one sentence a line")
             return _texts(lines)
         said, found, tagged = str(form), form.sentences(lines), form.in_scheme
-    print(f"{name}: read as {said}", file=sys.stderr)
+    say(f"{name}: read as {said}")
     if not found:
         raise ValueError(f"{name}: expected at least one sentence, got none")
     scheme, notation = None, schemes.USUAL
     if tagged:
         found, notation = _normalised(found, layout.unknown)
-        scheme = schemes.detect(x[0].tags for x in found if not isinstance(x, str))
-    good = [x[0] for x in found if not isinstance(x, str)]
+        scheme = schemes.detect(x.tags for x in found if isinstance(x, Row))
+    good = [x.sentence() for x in found if isinstance(x, Row)]
     bad = [x for x in found if isinstance(x, str)]
     return File(good, scheme, bad=bad, notation=notation)
 
@@ -268,7 +279,7 @@ def _normalised(
     found: Sequence[Found], unknown: str | None
 ) -> tuple[list[Found], schemes.Notation]:
     """Sentences with tags as ``B-PER`` and ``O``, and how they were written."""
-    good = [x[0].tags for x in found if not isinstance(x, str)]
+    good = [x.tags for x in found if isinstance(x, Row)]
     nothing = ("", MISSING, unknown, *EXTRA)
     notation = schemes.notation_of(
         tag for tag in chain.from_iterable(good) if tag not in nothing
@@ -277,36 +288,29 @@ def _normalised(
         return list(found), notation
     known = {x: x if x in nothing else notation.normalise(x) for x in {*chain(*good)}}
     return [
-        x
-        if isinstance(x, str)
-        else (replace(x[0], tags=[known[tag] for tag in x[0].tags]), x[1])
+        replace(x, tags=[known[tag] for tag in x.tags]) if isinstance(x, Row) else x
         for x in found
     ], notation
 
 
 def _in_scheme(
     found: Sequence[Found], unknown: str | None, where: str
-) -> tuple[list[Sentence | str], str]:
+) -> tuple[list[Found], str]:
     """Sentences in the scheme that most tags are in, or what is wrong with each."""
-    good = [x[0].tags for x in found if not isinstance(x, str)]
-    given = good
-    if unknown is not None:
-        given = [[None if tag == unknown else tag for tag in tags] for tags in good]
-    scheme = schemes.detect(given)
+    good = [x.tags for x in found if isinstance(x, Row)]
+    scheme = schemes.detect(
+        [None if tag == unknown else tag for tag in tags] for tags in good
+    )
     known = set(chain.from_iterable(good)) - {unknown}
     wrong = {tag for tag in known if not _is_of(tag, scheme)}
     if scheme != schemes.PLAIN and any("-" in tag for tag in known):
         wrong |= known & (BARE - {"O"})
-    checked: list[Sentence | str] = []
-    for one in found:
-        if isinstance(one, str):
-            checked.append(one)
-            continue
-        sentence, lines = one
-        if wrong.isdisjoint(sentence.tags):
-            checked.append(sentence)
+    checked: list[Found] = []
+    for row in found:
+        if isinstance(row, str) or wrong.isdisjoint(row.tags):
+            checked.append(row)
         else:
-            pairs = zip(sentence.tags, lines, strict=True)
+            pairs = zip(row.tags, row.lines, strict=True)
             tag, line = next(pair for pair in pairs if pair[0] in wrong)
             remedy = "Write the tag of the word, or delete the line"
             if tag in EXTRA:
@@ -364,10 +368,11 @@ class Form:
 
     @property
     def tags(self) -> str:
-        """Where they are."""
+        """Column or key of the tags."""
         return self.key or str((self.tag or 0) + 1)
 
     def sentences(self, lines: Sequence[str]) -> list[Found]:
+        """Read the sentences of a file."""
         found: list[Found] = []
         notes = self._notes(lines)
         starts = [number for number, line in enumerate(lines, 1) if _parts(line)]
@@ -386,13 +391,9 @@ class Form:
                         )
                 # the collector of garbage passes over tuples of strings and numbers
                 others = tuple(columns[n] for n in self._others)
-                sentence = Sentence(
-                    list(columns[self.word]),
-                    self._tags_in(columns),
-                    others,
-                    bisect(starts, first),
-                )
-                found.append((sentence, tuple(numbers)))
+                words, tags = list(columns[self.word]), self._tags_in(columns)
+                document = bisect(starts, first)
+                found.append(Row(words, tags, tuple(numbers), others, document))
             except ValueError as error:
                 found.append(str(error))
         return found
@@ -450,7 +451,7 @@ class Form:
                     start, before = number, own
             yield first + start, block[start:]
 
-    def is_comment(self, line: str, begun: bool, notes: frozenset[str]) -> bool:
+    def _is_comment(self, line: str, begun: bool, notes: frozenset[str]) -> bool:
         if not line.startswith("#") or self.header:
             return False
         if self.numbered:
@@ -476,7 +477,7 @@ class Form:
             return numbers, rows
         before = None
         for number, line in enumerate(block, first):
-            if line[0] == "#" and self.is_comment(line, bool(rows), notes):
+            if line[0] == "#" and self._is_comment(line, bool(rows), notes):
                 continue
             row = cells(line, self.by)
             if self.header and self.by == "\t":
@@ -510,7 +511,7 @@ class Form:
             ]
             known = [{name: value for name, _, value in x} for x in pairs]
             return [values.get(self.key, "O") for values in known]
-        return [""] * len(columns[0]) if self.tag is None else list(columns[self.tag])
+        return [] if self.tag is None else list(columns[self.tag])
 
     @property
     def _others(self) -> list[int]:
@@ -553,7 +554,8 @@ def form_of(name: str | Path, lines: Sequence[str], layout: Layout = AS_USUAL) -
     numbered = numbered and _count_words(firsts)
     notes = takewhile(lambda x: x.startswith("#"), (x for _, x in filled))
     plus = next(filter(None, map(PLUS.match, notes)), None)
-    kind, names, strict = "columns", [], False
+    names: Sequence[str] = []
+    kind, strict = "columns", False
     # the tag may stand before the word
     word = int(numbered or (spans == [0] and width > 1))
     if plus:
@@ -632,7 +634,7 @@ def _refuse_other_spaces(name: str | Path, data: Sequence[tuple[int, str]]) -> N
 
 
 def _begin_with_name(tags: Sequence[str], unknown: str | None) -> bool:
-    """Is the first of them the name of a column that nothing else tells of?"""
+    """Return whether the first is the name of a column that nothing else tells of."""
     first, *others = tags
     if first in (unknown, MISSING, "", *EXTRA, *others):
         return False
@@ -642,7 +644,7 @@ def _begin_with_name(tags: Sequence[str], unknown: str | None) -> bool:
 
 
 def _look_like_tags(values: Sequence[str]) -> bool:
-    """Are most of them the tags of spans, or all of them parts of speech?"""
+    """Return whether most are tags of spans, or all of them parts of speech."""
     return bool(values) and (
         _are_spans(values, None) or all(map(PARTS_OF_SPEECH.fullmatch, values))
     )
@@ -713,15 +715,15 @@ def _places(
         return known[wanted.lower()]
 
     if layout.word_column is not None:
-        word = place("--word-column", layout.word_column)
+        word = place("word_column", layout.word_column)
     if layout.column is None:
         return word, None, None
     if layout.column in keys and layout.column.lower() not in known:
         return word, None, layout.column
-    tag = place("--column", layout.column, keys)
+    tag = place("column", layout.column, keys)
     if tag == word:
         raise ValueError(
-            f"--column: expected another column than that of the words, got"
+            f"column: expected another column than that of the words, got"
             f" {layout.column!r}"
         )
     return word, tag, None
@@ -735,9 +737,9 @@ def _keys(lines: Sequence[str]) -> list[str]:
 
 
 def _are_spans(values: Sequence[str], unknown: str | None) -> bool:
-    """Are most of these the tags of spans?"""
+    """Return whether most of these are the tags of spans."""
     counts = Counter(values)
-    for nothing in (unknown, MISSING, "", *EXTRA):
+    for nothing in (unknown or "", MISSING, "", *EXTRA):
         counts.pop(nothing, None)
     if len(counts) <= MOST_TAGS:
         notation = schemes.notation_of(counts.elements())
@@ -808,11 +810,11 @@ def _of_json(lines: Sequence[str], tagged: bool) -> Iterator[Found]:
         except (ValueError, RecursionError) as error:
             yield f"line {number}: expected a JSON object, got {error}"
             continue
-        words, tags = (_of_names(row, names) for names in (WORDS, TAGS))
+        words, tags = (_of_names(row, names) for names in (WORD_KEYS, TAG_KEYS))
         if not _are_strings(words) or (tagged and not _are_strings(tags)):
-            also = f", and {', '.join(TAGS[:-1])} or {TAGS[-1]}" if tagged else ""
+            also = ", and tags, ner_tags or labels" if tagged else ""
             yield (
-                f"line {number}: expected an object with {' or '.join(WORDS)}{also},"
+                f"line {number}: expected an object with words or tokens{also},"
                 f" lists of strings of which none is empty or has a"
                 f" character that is no text, got {line.strip()[:60]!r}"
             )
@@ -822,18 +824,18 @@ def _of_json(lines: Sequence[str], tagged: bool) -> Iterator[Found]:
                 f" and {len(tags)} tags"
             )
         elif not tagged:
-            yield Sentence(words, []), [number] * len(words)
+            yield Row(words, [], [number] * len(words))
         elif words:
-            yield Sentence(words, tags), [number] * len(words)
+            yield Row(words, tags, [number] * len(words))
 
 
-def _of_names(row: object, names: tuple[str, ...]) -> object:
+def _of_names(row: object, names: tuple[str, ...]) -> Any:
     """The value of the first of the names that an object has."""
     known = row if isinstance(row, dict) else {}
     return next((known[name] for name in names if name in known), None)
 
 
-def _are_strings(value: object) -> bool:
+def _are_strings(value: Any) -> bool:
     strings = isinstance(value, list) and all(isinstance(x, str) and x for x in value)
     # nor is half of a surrogate pair text
     return strings and not any(

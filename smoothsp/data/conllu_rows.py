@@ -1,11 +1,13 @@
 """The rule of CoNLL-U for the lines of a sentence: which are words, in which order.
 
 Comments come first. Words are numbered from 1; 3-4 numbers a token of several words,
-8.1 an empty node. Both recipes for tagging and for parsing read CoNLL-U by this rule.
+8.1 an empty node. Readers of tags and of trees share this rule.
 """
 
 import re
 from collections.abc import Iterator, Sequence
+
+__all__ = ["NAMES", "words_of"]
 
 NAMES = (
     "ID",
@@ -26,7 +28,7 @@ EMPTY = re.compile(r"([0-9]{1,9})\.([1-9][0-9]{0,8})")
 def words_of(
     block: Sequence[str], first: int, names: Sequence[str] = NAMES
 ) -> Iterator[tuple[int, list[str]]]:
-    """Line number and columns of each word of a sentence that begins on line ``first``.
+    """Yield line and columns of each word of a sentence that begins on ``first``.
 
     Raises
     ------

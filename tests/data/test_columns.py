@@ -10,13 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from corpora.column_files import Layout, Sentence, read, read_words
-from parsing import conllu
-from runs.failures import Failures
+from smoothsp.data import TaggedSentence, dependencies, read_dependencies
+from smoothsp.data.columns import Layout, read, read_words
 from tests import programs
 
 WORDS, TAGS = ["Orla", "left", "Holm", "."], ["B-PER", "O", "B-LOC", "O"]
-ONE = [Sentence(WORDS, TAGS)]
+ONE = [TaggedSentence(WORDS, TAGS)]
 
 
 @pytest.fixture
@@ -173,15 +172,15 @@ def test_columns_are_asked_for_by_number_or_name(content, layout, write):
 @pytest.mark.parametrize(
     ("content", "layout", "message"),
     [
-        (TWO, Layout("3"), "--column: expected a column of .*, 1 to 2, got '3'"),
-        (TWO, Layout("0"), "--column: expected a column of .*, 1 to 2, got '0'"),
-        (TWO, Layout("NER"), "--column: expected a column of .*, 1 to 2, got 'NER'"),
-        (TWO, Layout("1"), "--column: expected another column than that of the words"),
-        (TWO, Layout("2", "2"), "--column: expected another column than that of the"),
+        (TWO, Layout("3"), "column: expected a column of .*, 1 to 2, got '3'"),
+        (TWO, Layout("0"), "column: expected a column of .*, 1 to 2, got '0'"),
+        (TWO, Layout("NER"), "column: expected a column of .*, 1 to 2, got 'NER'"),
+        (TWO, Layout("1"), "column: expected another column than that of the words"),
+        (TWO, Layout("2", "2"), "column: expected another column than that of the"),
         (
             TWO,
             Layout(word_column="x"),
-            "--word-column: expected a column of .*, 1 to 2",
+            "word_column: expected a column of .*, 1 to 2",
         ),
         (
             CONLL_2003,
@@ -326,19 +325,20 @@ CONLLU_FAULTS = {
 def test_malformed_conllu_is_an_error_in_every_reader(fault, write, capsys):
     content, message = CONLLU_FAULTS[fault]
     path = write(content, "a.conllu")
-    for reader in (read, conllu.read):
+    for reader in (read, read_dependencies):
         with pytest.raises(ValueError, match=f"a.conllu, {message}"):
             reader(path)
     assert re.match(message, read_words(path).bad[0])
-    failures = Failures()
-    conllu.read_words(path, failures)
-    assert failures
-    assert re.search(message, capsys.readouterr().err)
+    faults = []
+    dependencies.read_words(path, faults.append)
+    assert re.search(message, faults[0])
     # the sentences beside it are kept
     path.write_text(f"{''.join(ROWS)}\n{content}\n{''.join(ROWS)}")
     count = 2 + (fault == "comments alone")
     assert len(read(path, Layout(skip_bad=True)).sentences) == count
-    assert [s.words for s in conllu.read_words(path, Failures())][:1] == [WORDS]
+    assert [s.words for s in dependencies.read_words(path, faults.append)][:1] == [
+        WORDS
+    ]
 
 
 def test_bad_sentences_are_left_out_and_counted(write, capsys):
@@ -500,7 +500,10 @@ def test_no_words_are_refused(write, monkeypatch):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="a file of tagged words, got nothing"):
         read(tmp_path / "none")
-    with pytest.raises(FileNotFoundError, match=r"--predict: .* got a folder"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"expected a file of text, got a folder\. Give a file, or - f",
+    ):
         read_words(tmp_path)
 
 
@@ -654,7 +657,8 @@ def test_other_white_space_is_a_word_in_every_reader(space, write):
         assert read_words(path).sentences[0].words == ["a", space]
         if name != "e.txt":
             assert read(path).sentences[0].words == ["a", space]
-    words = conllu.read_words(path.with_name("d.conllu"), Failures())[0].words
+    (sentence,) = dependencies.read_words(path.with_name("d.conllu"), pytest.fail)
+    words = sentence.words
     assert words == ["a", space]
 
 
@@ -687,9 +691,10 @@ def bomb(folder, kind):
 
 CHILD = """
 import resource, sys
-sys.path.insert(0, "recipes")
-from corpora.text_files import content_of, lines_of
-resource.setrlimit(resource.RLIMIT_AS, 2 * (400 * 2**20,))
+from smoothsp.data.text_files import content_of, lines_of
+with open("/proc/self/statm") as file:
+    used = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, 2 * (used + 330 * 2**20,))
 try:
     lines_of(content_of(sys.argv[1], "text"), sys.argv[1])
 except ValueError as error:

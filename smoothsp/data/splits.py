@@ -1,0 +1,56 @@
+"""Files of a corpus, by the names such files usually have."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["SplitFiles", "find_splits"]
+
+ENDINGS = ("", ".txt", ".conll", ".tsv", ".iob", ".bio")
+FAMILIES = [
+    ("eng.train", "eng.testa", "eng.testb"),
+    ("NER-de-train.tsv", "NER-de-dev.tsv", "NER-de-test.tsv"),
+    ("wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated"),
+    *(
+        (f"train{ending}", f"{dev}{ending}", f"test{ending}")
+        for ending in ENDINGS
+        for dev in ("dev", "valid")
+    ),
+]
+
+
+@dataclass(frozen=True)
+class SplitFiles:
+    """Files to train on, to choose the best model by, and to score it on."""
+
+    train: Path
+    dev: Path
+    test: Path | None
+
+
+def find_splits(folder: str | Path) -> SplitFiles:
+    """Return the files of a corpus, by the names such files usually have.
+
+    The first family of names of which ``folder`` holds both training and development
+    file is taken; its test file may be missing.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        found = "a file" if folder.exists() else "nothing"
+        raise FileNotFoundError(
+            f"{folder}: expected a folder with a training and a development file,"
+            f" got {found}. Give the folder that holds the files"
+        )
+    for names in FAMILIES:
+        train, dev, test = (folder / name for name in names)
+        if train.is_file() and dev.is_file():
+            return SplitFiles(train, dev, test if test.is_file() else None)
+    held = sorted(path.name for path in folder.iterdir())
+    shown = ", ".join(held[:20]) + (", ..." if len(held) > 20 else "")
+    endings = ", ".join(ending or "no ending" for ending in ENDINGS)
+    raise FileNotFoundError(
+        f"{folder}: expected a training and a development file, got"
+        f" {shown or 'an empty folder'}. Looked for eng.train with eng.testa;"
+        " NER-de-train.tsv with NER-de-dev.tsv; wnut17train.conll with"
+        " emerging.dev.conll; train with dev or valid, both with the same ending"
+        f" ({endings}). Rename the files to one of these"
+    )

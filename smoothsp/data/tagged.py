@@ -1,0 +1,110 @@
+"""Tagged sentences of any file: columns, JSON lines, and texts with character spans."""
+
+from pathlib import Path
+
+from smoothsp.data import columns, offsets
+from smoothsp.data.cutting import TREEBANK
+from smoothsp.data.examples import TaggedSentence
+from smoothsp.data.splits import find_splits
+from smoothsp.data.text_files import say
+
+__all__ = ["read_splits", "read_tagged"]
+
+# Spans without tags that are named one by one.
+NAMED = 10
+
+
+def read_tagged(
+    path: str | Path,
+    *,
+    column: str | None = None,
+    word_column: str | None = None,
+    encoding: str | None = None,
+    skip_bad: bool = False,
+    unknown: str | None = None,
+    tokenizer: str = TREEBANK,
+) -> list[TaggedSentence]:
+    """Read sentences with a tag for each word.
+
+    Recognised are columns of words and tags (CoNLL-2003, CoNLL-2000, CoNLL-U, CoNLL-U
+    Plus, GermEval, CSV and TSV), JSON lines of words and tags, and texts with character
+    spans: JSON lines of doccano and Prodigy, JSON of Label Studio, and brat's ``.ann``
+    beside ``.txt`` files. gzip may have compressed the file. Lines on standard error
+    say the format, and which spans are no whole words.
+
+    Parameters
+    ----------
+    path
+        The file; of brat also a folder.
+    column, word_column
+        Columns of tags and words: a number from 1 (from the end if negative), a name,
+        or a key of the last column of CoNLL-U. Recognised if not given.
+    encoding
+        Encoding of the file; UTF-8, or else latin-1, if not given.
+    skip_bad
+        Leave out sentences that cannot be read, with a warning that counts them.
+    unknown
+        Tag of words that nobody tagged, which becomes None.
+    tokenizer
+        How texts with character spans are cut into words: ``"treebank"`` or
+        ``"blanks"``.
+
+    Returns
+    -------
+    list
+        Sentences with tags in the scheme of the file, written as ``B-PER`` and ``O``.
+
+    Raises
+    ------
+    ValueError
+        For the first sentence that cannot be read, with file and line.
+    """
+    if column is word_column is encoding is None and offsets.are_spans(path):
+        texts = offsets.read_spans(path)
+        sentences, unaligned = offsets.tag_words(texts, tokenizer=tokenizer)
+        for one in unaligned[:NAMED]:
+            text = texts[one.record]
+            start, end, label = one.span
+            shown = text.text[max(start, 0) : max(end, 0)][:60]
+            say(
+                f"warning: {text.name}: no tags for {label} from {start} to {end}"
+                f" ({shown!r}), which {one.reason}"
+            )
+        total = sum(len(x.spans) + len(x.faults) for x in texts)
+        say(
+            f"{path}: read as {len(texts)} texts with {total} spans, of which"
+            f" {len(unaligned)} have no tags"
+        )
+        return sentences
+    layout = columns.Layout(column, word_column, encoding, skip_bad, unknown)
+    return columns.read(path, layout).sentences
+
+
+def read_splits(
+    folder: str | Path,
+    *,
+    column: str | None = None,
+    word_column: str | None = None,
+    encoding: str | None = None,
+    skip_bad: bool = False,
+    unknown: str | None = None,
+) -> dict[str, list[TaggedSentence]]:
+    """Read the files of a folder: ``train``, ``dev``, and ``test`` if it is there.
+
+    The files are found by the names that corpora usually give them. Options are those
+    of ``read_tagged``; only ``train`` may have unknown tags.
+    """
+    files = find_splits(folder)
+    paths = {"train": files.train, "dev": files.dev, "test": files.test}
+    return {
+        part: read_tagged(
+            path,
+            column=column,
+            word_column=word_column,
+            encoding=encoding,
+            skip_bad=skip_bad,
+            unknown=unknown if part == "train" else None,
+        )
+        for part, path in paths.items()
+        if path
+    }
