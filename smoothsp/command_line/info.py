@@ -47,9 +47,8 @@ def show(folder: Path, in_json: bool) -> None:
         said = "missing" if size is None else f"{size:,} bytes"
         before = lines.get("files")
         lines["files"] = f"{before}; {name} {said}" if before else f"{name} {said}"
-    width = 2 + max(map(len, lines))
     for key, text in lines.items():
-        sys.stdout.write(f"{key.ljust(width)}{_printable(text)}\n")
+        sys.stdout.write(f"{key:<12}{_printable(text)}\n")
 
 
 def described(folder: Path) -> dict[str, Any]:

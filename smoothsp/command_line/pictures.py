@@ -87,7 +87,8 @@ def _boxes(
         )
         write(given.out / "predictions.json", json.dumps(whole, indent=1).encode())
         boxes = sum(len(answer.boxes) for _, answer in found)
-        say(f"{boxes} boxes in {len(found)} images; see predictions.json in {given.out}")
+        where = given.out / "predictions.json"
+        say(f"{boxes} boxes in {len(found)} images; see {where}")
     return len(found)
 
 
@@ -109,7 +110,7 @@ def _masks(
         )
     content = json.dumps({"images": about}, indent=1).encode()
     write(given.out / "predictions.json", content)
-    say(f"{len(about)} images; see predictions.json in {given.out}")
+    say(f"{len(about)} images; see {given.out / 'predictions.json'}")
     return len(about)
 
 

@@ -12,6 +12,7 @@ from smoothsp import data, schemes
 from smoothsp.command_line.results import as_json, rows, write_text
 from smoothsp.command_line.terminal import Failures
 from smoothsp.data import columns, dependencies, trees
+from smoothsp.data.cutting import cutter
 from smoothsp.data.text_files import name_of
 from smoothsp.metrics import span_f1, spans
 from smoothsp.models import Parser, Tagged, Tagger
@@ -43,7 +44,7 @@ def _tagged(tagger: Tagger, given: Namespace, failures: Failures) -> Iterator[st
     file = columns.read_words(given.file, layout)
     for wrong in file.bad:
         failures.add(f"{name_of(given.file)}, {wrong}")
-    sentences = file.texts or _by_document(file.sentences)
+    sentences = file.texts or data.by_document(file.sentences)
     # the lines of a file of JSON may be empty sentences, but it has no documents
     parted = len(sentences) > len(file.texts or file.sentences)
     nbest = given.nbest or 1
@@ -103,10 +104,11 @@ def _dependencies(
 def _constituents(model: Any, given: Namespace, failures: Failures) -> Iterator[str]:
     from smoothsp.models.constituency_parser import LONGEST
 
-    sentences = []
-    for words in trees.read_words(given.file, failures.add, escape=not model.levels):
+    cut, sentences = cutter(model.tokenizer), []
+    for sentence in trees.read_words(given.file, failures.add):
+        words = cut(sentence).words if isinstance(sentence, str) else sentence
         if len(words) <= LONGEST:
-            sentences.append(words)
+            sentences.append(sentence)
             continue
         failures.add(
             f"expected sentences of at most {LONGEST} words, got {len(words):,} in"
@@ -152,7 +154,7 @@ def _scores_of_types(tagger: Tagger, given: Namespace) -> dict[str, dict[str, fl
         skip_bad=given.skip_bad,
     )
     true = [[tag or "O" for tag in one.tags or []] for one in gold]
-    found = [t.tags for t in tagger.tag(_by_document(gold)) if t.words]
+    found = [t.tags for t in tagger.tag(data.by_document(gold)) if t.words]
     sides = [
         [schemes.convert(row, source=x, target="BIO", strict=False) for row in tags]
         for tags, x in ((true, schemes.detect(true)), (found, tagger.scheme))
@@ -189,13 +191,3 @@ def _layout(given: Namespace) -> columns.Layout:
         )
     column = given.column[0] if given.column else None
     return columns.Layout(column, given.word_column, given.encoding, given.skip_bad)
-
-
-def _by_document(sentences: Sequence[data.TaggedSentence]) -> list[list[str]]:
-    """Their words, and an empty list between two documents."""
-    found: list[list[str]] = []
-    for number, one in enumerate(sentences):
-        if number and one.document != sentences[number - 1].document:
-            found.append([])
-        found.append(one.words)
-    return found

@@ -176,12 +176,6 @@ def test_the_command_trains_scores_and_tags(epochs, folder, tmp_path, capsys):
     assert nested.f1(gold, found)["f1"] == pytest.approx(result["f1"])
 
 
-def test_text_is_a_sentence_a_line(tmp_path):
-    (tmp_path / "text").write_text("Ada ( Bell ) left\n\nyes\n")
-    found = trees.read_words(tmp_path / "text", pytest.fail, escape=False)
-    assert found == [["Ada", "(", "Bell", ")", "left"], ["yes"]]
-
-
 def test_columns_need_files_that_have_them(tmp_path):
     with pytest.raises(ValueError, match="columns: expected --nested or --evaluate"):
         main(Config(columns=("1", "2"), out=tmp_path))
