@@ -1,10 +1,10 @@
-"""How a recipe ends when it is run from a terminal."""
+"""Ends of recipes that are run from a terminal."""
 
 from collections.abc import Callable
 from typing import Any
 
 from runs import options, start
-from smoothsp.command_line import terminal
+from smoothsp.command_line.terminal import run as run_command
 
 
 def run(recipe: Callable[[], Any]) -> None:
@@ -12,7 +12,7 @@ def run(recipe: Callable[[], Any]) -> None:
     options.written.clear()
     command = start.awaited()
     try:
-        terminal.run(recipe, options.named)
+        run_command(recipe, options.named)
     finally:
         if command:
             start.quietly()

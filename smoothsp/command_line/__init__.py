@@ -25,7 +25,7 @@ KINDS = {
     "Segmenter": ("pictures", "localiser"),
 }
 # Options that not every kind of model takes, with the value that stands for none.
-OPTIONAL = {
+OPTIONAL: dict[str, tuple[Any, tuple[str, ...]]] = {
     "show": (None, ("Tagger", "Parser", "ConstituencyParser")),
     "nbest": (None, ("Tagger", "Localiser")),
     "confidence": (False, ("Tagger",)),
@@ -37,7 +37,7 @@ OPTIONAL = {
 
 
 class _Arguments(argparse.ArgumentParser):
-    """Errors are one line."""
+    """Reader of a command line, with errors of one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}; --help lists what there is\n")
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _of_model(chosen: argparse.Namespace) -> Callable[[], None]:
-    """What the command does for the model, which the folder tells."""
+    """Return the command for the kind of model in the folder, with its model."""
     from smoothsp.command_line import info
 
     kind = info.kind_of(chosen.model)
@@ -94,7 +94,7 @@ def _of_model(chosen: argparse.Namespace) -> Callable[[], None]:
 
 
 def _read(given: list[str]) -> argparse.Namespace:
-    """The command line as its command takes it; ends with status 2 if it is wrong."""
+    """Return the options of a command; a wrong one ends the process with status 2."""
     parser = _Arguments(
         "smoothsp",
         description="Use models that smoothsp trained.",
@@ -184,7 +184,7 @@ def _read(given: list[str]) -> argparse.Namespace:
 
 
 def _named(message: str) -> str:
-    """An error about an option, with the option as the command line writes it."""
+    """Return the message with the option that it begins with written as ``--name``."""
     name, colon, rest = message.partition(":")
     known = {*OPTIONAL, "out", "skip_bad"}
     return f"--{name.replace('_', '-')}{colon}{rest}" if name in known else message

@@ -52,7 +52,7 @@ def show(folder: Path, in_json: bool) -> None:
 
 
 def described(folder: Path) -> dict[str, Any]:
-    """What ``show`` prints, as JSON."""
+    """Return all that ``show`` prints, as values of JSON."""
     kind, config = _config(folder)
     about = config.get("about")
     about = about if isinstance(about, dict) else {}

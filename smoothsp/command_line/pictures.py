@@ -144,7 +144,7 @@ def _read(paths: Sequence[Path], failures: Failures) -> Iterator[tuple[Path, Pix
 
 
 def _drawn(image: Pixels, found: Any, classes: Sequence[str]) -> bytes:
-    """An image with its boxes, a colour for each class, and their scores."""
+    """PNG of an image with its boxes, a colour for each class, and their scores."""
     drawn = Image.fromarray(image)
     pen, width = ImageDraw.Draw(drawn), max(2, round(max(image.shape[:2]) / 250))
     for box, label, score in zip(found.boxes, found.labels, found.scores, strict=True):

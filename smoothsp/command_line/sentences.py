@@ -89,7 +89,7 @@ def _as_written(
 def _dependencies(
     parser: Parser, given: Namespace, failures: Failures
 ) -> Iterator[str]:
-    sentences = dependencies.read_words(given.file, failures.add)
+    sentences: Sequence[Any] = dependencies.read_words(given.file, failures.add)
     words = [x if isinstance(x, str) else x.words for x in sentences]
     for sentence, tree in zip(sentences, parser.stream(words), strict=True):
         if given.show == "json":

@@ -1,4 +1,4 @@
-"""How a command ends in a terminal: no traceback for what is expected.
+"""Ends of commands in a terminal, without traceback for expected errors.
 
 A wrong argument, a damaged file, a full disk and data that do not fit in memory are one
 line; Ctrl-C is status 130 to a shell, however often it is pressed.
@@ -18,7 +18,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Failures:
-    """Inputs of a prediction that cannot be used, which do not take others along.
+    """Count of the inputs of a prediction that cannot be used.
 
     ``skip_bad`` says that some are expected.
     """
@@ -27,7 +27,7 @@ class Failures:
         self.skip_bad, self.count = skip_bad, 0
 
     def add(self, wrong: object) -> None:
-        """Name one on standard error, which is read beside what is written."""
+        """Name one on standard error."""
         self.count += 1
         sys.stderr.write(f"warning: left out: {wrong}\n")
 
@@ -79,7 +79,7 @@ def run(command: Callable[[], Any], named: Callable[[str], str] = str) -> None:
 
 
 def _open_what_is_closed() -> None:
-    """Standard streams that a shell closed hold nothing, and take everything."""
+    """Replace standard streams that a shell closed by empty ones."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
@@ -93,9 +93,9 @@ def _open_what_is_closed() -> None:
 def _said(error: BaseException, named: Callable[[str], str]) -> str:
     unwritten = _flush() is not None or getattr(error, "errno", None) in FULL
     # of files that cannot be written, the messages say the names
-    lost = isinstance(error, OSError) and error.filename is None and unwritten
-    if lost and error.strerror:
-        return f"standard output: expected to write to it, got {error.strerror}"
+    reason = error.strerror if isinstance(error, OSError) else None
+    if reason and unwritten and getattr(error, "filename", None) is None:
+        return f"standard output: expected to write to it, got {reason}"
     if isinstance(error, UnicodeEncodeError) and error.encoding != "utf-8":
         letters = error.object[error.start : error.end][:20]
         return (
@@ -111,7 +111,7 @@ def _said(error: BaseException, named: Callable[[str], str]) -> str:
 
 
 def _flush() -> OSError | None:
-    """Write what is left of the output; what went wrong, if anything did."""
+    """Write the rest of the output, and return the error if there is one."""
     try:
         sys.stdout.flush()
     except OSError as error:

@@ -337,9 +337,8 @@ class _Forms:
         real = np.arange(LONGEST_WORD) < np.array([0, *map(len, kept)])[:, None]
         codes[real] = [characters.get(c, UNKNOWN) for c in "".join(kept)]
         flags = np.zeros((len(kept) + 1, len(FLAGS)), np.float32)
-        flags[1:].flat = np.fromiter(
-            (flag(word) for word in self.words for flag in FLAGS), np.float32
-        )
+        known = (flag(word) for word in self.words for flag in FLAGS)
+        flags[1:] = np.fromiter(known, np.float32).reshape(-1, len(FLAGS))
         columns = [
             _column(number, map(affix, self.normal))
             for number, affix in zip(affixes, AFFIXES, strict=True)
