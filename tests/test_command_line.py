@@ -371,6 +371,16 @@ def test_help_imports_nothing_heavy():
         assert f"    {name} " in found
 
 
+def test_ctrl_c_is_status_130_without_a_traceback():
+    program = (
+        "import os, signal; from smoothsp.command_line import terminal\n"
+        "def command(): os.kill(os.getpid(), signal.SIGINT); signal.pause()\n"
+        "terminal.run(command)"
+    )
+    found = run(sys.executable, "-c", program, check=False)
+    assert (found.returncode, found.stderr) == (130, "")
+
+
 @pytest.mark.long
 def test_standard_input_and_errors_of_a_process(models, files):
     found = process("predict", models / "tagger", "-", input="Ada left\n")
