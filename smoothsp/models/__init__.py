@@ -20,5 +20,12 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-__all__ = ["ConstituencyParser", "Constituents", "Parsed", "Parser", "Segmenter", "Span"]
+__all__ = [
+    "ConstituencyParser",
+    "Constituents",
+    "Parsed",
+    "Parser",
+    "Segmenter",
+    "Span",
+]
 __all__ += ["Tagged", "Tagger", "load"]
