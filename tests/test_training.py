@@ -318,17 +318,14 @@ def test_the_model_is_saved_after_each_better_epoch(tmp_path):
     assert saved == [1, 2, 4]
 
 
-def test_scores_that_are_no_numbers_choose_no_epoch():
-    problem, scores = Problem(), [float("nan"), 0.5, float("nan")]
-    weights = []
-
-    def evaluate():
-        weights.append(problem.weights())
-        return {"fit": scores[len(weights) - 1]}
-
-    problem.evaluate = evaluate
-    problem.fit()
-    assert torch.equal(problem.weights(), weights[1])
+@pytest.mark.parametrize(
+    ("monitor", "found"), [("fit", "'fit' of {'fit': nan}"), ("f1", "'f1' of {'fit")]
+)
+def test_the_score_that_chooses_must_be_a_number(monitor, found):
+    problem = Problem()
+    problem.evaluate = lambda: {"fit": float("nan")}
+    with pytest.raises(ValueError, match=f"^monitor: .* finite score, got {found}"):
+        problem.fit(monitor=monitor, epochs=1)
 
 
 def test_callbacks_loggers_and_plugins_reach_the_trainer(tmp_path):
@@ -360,6 +357,7 @@ def test_callbacks_loggers_and_plugins_reach_the_trainer(tmp_path):
             r"^trainer: .*Trainer, got 'device', did you mean 'devices'",
         ),
         ({"max_epochs": 2}, ValueError, r"got 'max_epochs'\. Give epochs to the trai"),
+        ({"val_check_interval": 5}, ValueError, r"Give evaluate to the training its"),
         ({"enable_checkpointing": True}, ValueError, r"Give out to the training its"),
     ],
 )
@@ -373,8 +371,8 @@ def test_keywords_of_the_trainer_are_validated(trainer, error, message):
     [
         (torch.optim.SGD, 1e30, r"^loss: expected a finite number, got (inf|nan) with"),
         (
-            torch.optim.SGD,
-            30.0,
+            torch.optim.AdamW,
+            1e-3,
             r"^loss: expected at most 10 times the .* first epoch, got",
         ),
     ],
@@ -386,8 +384,8 @@ def test_divergence_is_one_sentence_and_the_checkpoint_stays(
     problem.fit(out=tmp_path)
     before = (tmp_path / "checkpoint.ckpt").read_bytes()
     problem = Problem(rate, kind)
-    growing = problem.loss
-    problem.loss = lambda numbers: growing(numbers) * 1.3**problem.steps
+    honest = problem.loss
+    problem.loss = lambda numbers: honest(numbers) * 1.3**problem.steps
     with pytest.raises(
         ValueError, match=message + ".*the training diverged. Lower the"
     ):
@@ -434,6 +432,8 @@ def test_a_run_goes_on_only_with_the_settings_it_began_with(whole, tmp_path):
     message = rf"^size: expected 3 as in the run to resume \({tmp_path}.*, got 4"
     with pytest.raises(ValueError, match=message):
         Problem().fit(out=tmp_path, settings={"size": 4}, resume=True)
+    with pytest.raises(ValueError, match="^epochs: expected 4 as in the run to resume"):
+        resumed(whole[1], epochs=5)
 
 
 class Code:
@@ -454,9 +454,10 @@ WRONG = [
     (("current_model_state", "network.0.bias"), ABSENT, "bias"),
     (("averaging_state", "n_averaged"), ABSENT, "n_averaged"),
     (("averaging_state",), ABSENT, "averaging_state"),
+    (("epoch",), 1, "4 epochs in its history of 4"),
     (("averaging_state", "n_averaged"), torch.zeros(3), "n_averaged"),
-    (("optimizer_states",), [], "ValueError|optimizer"),
-    (("optimizer_states", 0, "parts"), [], "parts|ValueError|optimizer"),
+    (("optimizer_states",), [], "not enough values"),
+    (("optimizer_states", 0, "parts"), [], "is shorter than"),
     (
         ("optimizer_states", 0, "parts", 1, "state", 0, "exp_avg"),
         torch.zeros(10**6),
@@ -470,11 +471,11 @@ WRONG = [
     (("lr_schedulers",), ABSENT, "lr_schedulers"),
     (("lr_schedulers", 0, "last_epoch"), "1", "last_epoch"),
     (("loops",), ABSENT, "loops"),
-    (("loops",), None, "loops"),
-    (("loops", "fit_loop", "epoch_progress"), {}, "KeyError"),
-    (("global_step",), "many", "global_step"),
+    (("loops",), None, "TypeError: 'NoneType'"),
+    (("loops", "fit_loop", "epoch_progress"), {}, "KeyError: 'current'"),
+    (("loops", "fit_loop", "state_dict"), 3, "AttributeError"),
     (("epoch",), ABSENT, "epoch"),
-    (("callbacks",), 3, "callbacks"),
+    (("callbacks",), 3, "AttributeError: 'int'"),
 ]
 
 
@@ -494,7 +495,7 @@ def test_an_edited_checkpoint_is_one_sentence(place, value, found, whole, tmp_pa
     torch.save(state, path)
     edited = path.read_bytes()
     with pytest.raises(ValueError, match=found) as error:
-        resumed(tmp_path, epochs=6)
+        resumed(tmp_path)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
     assert path.read_bytes() == edited
@@ -503,9 +504,10 @@ def test_an_edited_checkpoint_is_one_sentence(place, value, found, whole, tmp_pa
 def test_a_damaged_or_foreign_checkpoint_is_one_sentence(whole, tmp_path):
     path = tmp_path / "checkpoint.ckpt"
     good = (whole[1] / "checkpoint.ckpt").read_bytes()
-    flipped = bytearray(good)
-    flipped[len(good) // 2] ^= 4
-    for bad in (b"", b"PK\x03\x04 cut", good[:-99], bytes(flipped)):
+    weight = whole[0].network[0].weight.detach().numpy().tobytes()
+    flipped = good.replace(weight, weight[::-1])
+    assert flipped != good
+    for bad in (b"", b"PK\x03\x04 cut", good[:-99], flipped):
         path.write_bytes(bad)
         message = f"^{path}: expected the checkpoint of a run, got .* Start anew"
         with pytest.raises(ValueError, match=message):
@@ -559,7 +561,7 @@ def test_two_processes_train_as_one_and_go_on_when_one_was_killed(tmp_path):
 
     def done(devices, out, *options):
         command = sys.executable, script, devices, tmp_path / out, *options
-        env = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        env = {"PYTHONPATH": f"{ROOT}:{ROOT / 'recipes'}", "OMP_NUM_THREADS": "1"}
         return run(*command, env=env, cwd=tmp_path, check=False)
 
     one, two = (json.loads(done(n, f"{n}").stdout) for n in (1, 2))
@@ -568,8 +570,11 @@ def test_two_processes_train_as_one_and_go_on_when_one_was_killed(tmp_path):
     assert two[1] == pytest.approx(one[1], rel=1e-3, abs=1e-5)
     dead = done(2, "cut", "die")
     assert dead.returncode and not dead.stdout
+    assert dead.stderr.splitlines()[-1] == (
+        "error: ChildProcessError: trainer: expected 2 processes to the end, one of"
+        " them ended before. Resume continues after the last epoch"
+    )
     assert "Traceback" not in dead.stderr
-    assert re.search(r"process .*(ended|terminated)", dead.stderr), dead.stderr
     again = done(2, "cut", "resume")
     assert "resuming" in again.stderr
     assert json.loads(again.stdout) == two
