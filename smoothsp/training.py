@@ -566,6 +566,11 @@ def fit(
                 raise KeyboardInterrupt
         # Lightning leaves it on the CPU
         network.to(runner.strategy.root_device)
+    if not module.best:
+        raise ValueError(
+            "trainer: expected a trainer that validates after at least one epoch, got"
+            " one that never did"
+        )
     network.load_state_dict(module.best)
     network.eval()
     return Fitted(module.history, interrupted)

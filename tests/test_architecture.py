@@ -615,7 +615,7 @@ def test_file_names_say_what_is_inside():
 
 def test_the_package_lists_its_public_names():
     names = dir(smoothsp)
-    later = {"figures", "lightning", "linear", "models"}
+    later = {"data", "figures", "lightning", "linear", "models"}
     assert set(names) == {*smoothsp.__all__, *later, "__version__"}
     for name in {*names} - {"lightning"}:
         assert getattr(smoothsp, name) is not None

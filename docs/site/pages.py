@@ -30,6 +30,7 @@ MODULES = (
     "smoothsp.metrics",
     "smoothsp.schemes",
     "smoothsp.testing",
+    "smoothsp.data",
     "smoothsp.figures",
     "smoothsp.models",
     "smoothsp.models.localiser",

@@ -438,47 +438,51 @@ def _coco(
 ) -> list[AnnotatedImage]:
     """Read the images of a COCO file, of which boxes of crowds are difficult."""
     whole = _coco_object(path)
-    tables = {}
-    for name in ("images", "categories"):
-        rows = _rows(path, whole, name)
-        tables[name] = {row.get("id"): (n, row) for n, row in enumerate(rows, 1)
-                        if isinstance(row.get("id"), int | str)}  # fmt: skip
+    known, categories = (_by_id(path, whole, x) for x in ("images", "categories"))
     names = {
-        key: str(row.get("name", "")).strip()
-        for key, (_, row) in tables["categories"].items()
+        key: str(row.get("name", "")).strip() for key, (_, row) in categories.items()
     }
+    tables: dict[str, Mapping[Any, Any]] = {"image_id": known, "category_id": names}
     own: dict[Any, list[tuple[str, bool, Callable[[], Box]]]] = {}
     for number, row in enumerate(_rows(path, whole, "annotations"), 1):
-        image, category = row.get("image_id"), row.get("category_id")
-        try:
-            if image not in tables["images"]:
-                raise BadFile(
-                    f"{path}: annotation {number}: expected the id of an image as"
-                    f" image_id, got {image!r}"
-                )
-            if category not in names:
-                raise BadFile(
-                    f"{path}: annotation {number}: expected the id of a category as"
-                    f" category_id, got {category!r}"
-                )
-        except TypeError:
-            # no id can be a list
-            bad(BadFile(f"{path}: annotation {number}: expected numbers as ids"))
-            continue
-        except BadFile as error:
-            bad(error)
-            continue
         hard = bool(row.get("iscrowd") or row.get("ignore"))
-        own.setdefault(image, []).append((names[category], hard, _coco_box(row)))
+        for key, table in tables.items():
+            if not isinstance(row.get(key), int | str) or row[key] not in table:
+                bad(
+                    BadFile(
+                        f"{path}: annotation {number}: expected an id that is there as"
+                        f" {key}, got {row.get(key)!r}"
+                    )
+                )
+                break
+        else:
+            label = names[row["category_id"]]
+            own.setdefault(row["image_id"], []).append((label, hard, _coco_box(row)))
     found = []
-    for key, (number, row) in tables["images"].items():
+    for number_of_id, (number, row) in known.items():
         try:
             image = _image_of(path, images, row.get("file_name"), number)
             said = (row.get("width", 0), row.get("height", 0))
             where = f"{path}: image {number} ({image.name})"
-            found.append(_annotated(image, where, said, own.get(key, []), kind, bad))
+            found.append(
+                _annotated(image, where, said, own.get(number_of_id, []), kind, bad)
+            )
         except BadFile as error:
             bad(error)
+    return found
+
+
+def _by_id(
+    path: Path, whole: Mapping[str, Any], name: str
+) -> dict[int | str, tuple[int, dict[str, Any]]]:
+    found: dict[int | str, tuple[int, dict[str, Any]]] = {}
+    for number, row in enumerate(_rows(path, whole, name), 1):
+        key = row.get("id")
+        if not isinstance(key, int | str) or key in found:
+            raise ValueError(
+                f"{path}: {name} {number}: expected an id of its own, got {key!r}"
+            )
+        found[key] = number, row
     return found
 
 

@@ -66,16 +66,16 @@ class Layout:
     """Columns, encoding and marks of a file, where they cannot be recognised."""
 
     column: str | None = None
-    """Where the tags are: the number of a column from 1, from the end if negative, or a
+    """Column of the tags: its number from 1, from the end if negative, or a
     name; in CoNLL-U also a key of the last column, as NER."""
     word_column: str | None = None
-    """Where the words are: the number or name of a column."""
+    """Column of the words, by number or name."""
     encoding: str | None = None
-    """Of files of words; UTF-8, or else latin-1, if not given."""
+    """Encoding of the file; UTF-8, or else latin-1, if not given."""
     skip_bad: bool = False
     """Leave out what cannot be read, with a warning that counts it."""
     unknown: str | None = None
-    """What stands for the tag of a word that nobody tagged."""
+    """Tag of words that nobody tagged."""
 
     def __post_init__(self) -> None:
         if self.unknown is not None and (
@@ -110,7 +110,9 @@ class Row:
 
     def sentence(self, unknown: str | None = None) -> TaggedSentence:
         """Return it without its lines, and None for the tag that is unknown."""
-        tags: list[str | None] = [None if x == unknown else x for x in self.tags]
+        tags: list[Any] = self.tags
+        if unknown is not None:
+            tags = [None if x == unknown else x for x in tags]
         return TaggedSentence(self.words, tags or None, self.document, self.others)
 
 
@@ -120,13 +122,13 @@ class File:
 
     sentences: list[TaggedSentence]
     scheme: str | None = None
-    """Of the tags, as ``smoothsp.schemes`` names it; None if there are none."""
+    """Scheme of the tags, as ``smoothsp.schemes`` names it; None if there are none."""
     texts: list[str] = field(default_factory=list)
     """Sentences as running text, in place of ``sentences``."""
     bad: list[str] = field(default_factory=list)
-    """What is wrong with each sentence that is left out, from the line's number on."""
+    """Fault of each sentence that is left out, from the line's number on."""
     notation: schemes.Notation = schemes.USUAL
-    """How the file writes its tags; those of ``sentences`` are ``B-PER`` and ``O``."""
+    """Notation of the tags in the file; in ``sentences`` they are ``B-PER``, ``O``."""
 
 
 # A sentence, or what is wrong with it.
@@ -165,7 +167,7 @@ def read_levels(
 
 
 def _read(path: str | Path, layouts: Sequence[Layout]) -> list[File]:
-    """The same sentences as each of the layouts has them."""
+    """Read a file once for each layout, the same sentences each time."""
     content = content_of(path, "a file of tagged words")
     lines = lines_of(content, path, layouts[0].encoding, strict=False)
     if not _hold_words(lines):
@@ -298,9 +300,10 @@ def _in_scheme(
 ) -> tuple[list[Found], str]:
     """Sentences in the scheme that most tags are in, or what is wrong with each."""
     good = [x.tags for x in found if isinstance(x, Row)]
-    scheme = schemes.detect(
-        [None if tag == unknown else tag for tag in tags] for tags in good
-    )
+    given: list[list[Any]] = list(good)
+    if unknown is not None:
+        given = [[None if tag == unknown else tag for tag in tags] for tags in good]
+    scheme = schemes.detect(given)
     known = set(chain.from_iterable(good)) - {unknown}
     wrong = {tag for tag in known if not _is_of(tag, scheme)}
     if scheme != schemes.PLAIN and any("-" in tag for tag in known):
@@ -337,28 +340,28 @@ def _is_of(tag: str, scheme: str) -> bool:
 
 @dataclass(frozen=True)
 class Form:
-    """What the lines of a file hold, column by column."""
+    """Content of the lines of a file, column by column."""
 
     kind: str
     names: Sequence[str]
-    """Of the columns, if they have names."""
+    """Names of the columns, if they have any."""
     width: int
     line: int
     """The first line with so many columns."""
     by: str
-    """What parts them."""
+    """Separator."""
     numbered: bool
-    """Does the first column count the words of a sentence?"""
+    """True if the first column counts the words of a sentence."""
     strict: bool
-    """Does the rule of CoNLL-U hold?"""
+    """True if the rule of CoNLL-U holds."""
     word: int
     tag: int | None
     key: str | None
-    """Of the last column, in place of a column for the tags."""
+    """Key in the last column, in place of a column for the tags."""
     in_scheme: bool
-    """Are the tags those of spans?"""
+    """True if the tags are those of spans."""
     is_text: bool
-    """Is it running text, no columns at all?"""
+    """True for running text, without columns."""
     spans: Sequence[int]
     """All columns with the tags of spans."""
     header: formats.Header | None = None
@@ -432,7 +435,7 @@ class Form:
         )
 
     def _blocks(self, lines: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
-        """Those of ``blocks``, and of a table its rows of one sentence."""
+        """Yield the lines of sentences, as ``blocks``; of a table its rows."""
         if self.header is None:
             yield from blocks(lines)
             return
@@ -700,7 +703,7 @@ def _places(
     keys: Sequence[str],
     word: int,
 ) -> tuple[int, int | None, str | None]:
-    """Columns of words and tags, as far as they are asked for; a key of the last."""
+    """Columns that were named for words and tags, or a key of the last one."""
     numbers = {str(n): n - 1 for n in range(1, width + 1)}
     numbers |= {str(-n): width - n for n in range(1, width + 1)}
     known = numbers | {x.lower(): n for n, x in enumerate(names)}
@@ -730,7 +733,7 @@ def _places(
 
 
 def _keys(lines: Sequence[str]) -> list[str]:
-    """What may stand before = in the last column."""
+    """Keys before = in the last column."""
     rows = (line for line in lines if line and not line.startswith("#"))
     pairs = {pair for x in rows for pair in x.rpartition("\t")[2].split("|")}
     return sorted({pair.partition("=")[0] for pair in pairs if "=" in pair})
@@ -760,7 +763,7 @@ def _are_spans(values: Sequence[str], unknown: str | None) -> bool:
 
 
 def _count_words(firsts: Sequence[tuple[int, str]]) -> bool:
-    """Whether most of these, each with its line, count the words of sentences."""
+    """Return whether most of these, each with its line, number words of sentences."""
     begin, steps, before = [], [], (0, "")
     for line, first in firsts:
         if line != before[0] + 1:
@@ -787,7 +790,7 @@ def blocks(lines: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
 
 
 def _parts(line: str) -> bool:
-    """Whether it is between two documents."""
+    """Return whether a line is between two documents."""
     return DOCUMENT in line and line.split()[0] == DOCUMENT
 
 

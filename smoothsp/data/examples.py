@@ -13,11 +13,17 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class TaggedSentence:
-    """Words and their tags."""
+    """Words and their tags.
+
+    Examples
+    --------
+    >>> TaggedSentence(["Orla", "left"], ["B-PER", "O"]).words
+    ['Orla', 'left']
+    """
 
     words: list[str]
     tags: list[str | None] | None = None
-    """Of each word, None where it is not known; None if no tag is known."""
+    """Tag of each word, None where it is not known; None if no tag is known."""
     document: int = field(default=0, compare=False)
     """Number of the document that the sentence is part of."""
     others: Sequence[Sequence[str]] = field(default=(), repr=False, compare=False)
@@ -31,19 +37,31 @@ class TaggedSentence:
 
 @dataclass(frozen=True)
 class DependencyTree:
-    """Words from 1 on, their heads, and the labels of these arcs."""
+    """Words from 1 on, their heads, and the labels of these arcs.
+
+    Examples
+    --------
+    >>> DependencyTree(["dogs", "sleep"], [2, 0], ["nsubj", "root"]).heads
+    [2, 0]
+    """
 
     words: list[str]
     heads: list[int] = field(default_factory=list)
     """0 is the root; none if the tree is not known."""
     labels: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list, repr=False)
-    """Those of the CoNLL-U file, with comments and tokens of several words."""
+    """Lines of the CoNLL-U file, with comments and tokens of several words."""
 
 
 @dataclass(frozen=True)
 class ConstituencyTree:
-    """Words and constituents: the outer before the inner ones."""
+    """Words and constituents: the outer before the inner ones.
+
+    Examples
+    --------
+    >>> ConstituencyTree(["dogs", "sleep"], [("S", 0, 1), ("NP", 0, 0)]).tags
+    ['XX', 'XX']
+    """
 
     words: list[str]
     spans: list[Span]
@@ -58,7 +76,13 @@ class ConstituencyTree:
 
 @dataclass(frozen=True)
 class AnnotatedImage:
-    """An image and its labelled boxes, which may be none."""
+    """An image and its labelled boxes, which may be none.
+
+    Examples
+    --------
+    >>> AnnotatedImage(Path("a.jpg"), ((4, 5, 20, 21),), ("cup",)).name
+    'a'
+    """
 
     path: Path
     boxes: tuple[Box, ...]
@@ -72,5 +96,5 @@ class AnnotatedImage:
 
     @property
     def name(self) -> str:
-        """That of the file, without its ending."""
+        """Name of the file, without its ending."""
         return self.path.stem

@@ -93,7 +93,7 @@ def header_of(name: str | Path, lines: Sequence[str]) -> Header | None:
 
 
 def separator(name: str | Path, lines: Sequence[str]) -> str:
-    """Separator of the columns of most lines; a blank if there is no other."""
+    """Separator of the columns of most lines; a blank without any."""
     if 2 * sum("\t" in line for line in lines) > len(lines):
         return "\t"
     if 2 * sum(" " not in line.strip() for line in lines) > len(lines):

@@ -28,7 +28,14 @@ BRAT = re.compile(r"T\S*\t(\S+) (\d{1,9} \d{1,9}(?:;\d{1,9} \d{1,9})*)(?:\t(.*))
 
 @dataclass(frozen=True)
 class AnnotatedText:
-    """A text and its spans."""
+    """A text and its spans.
+
+    Examples
+    --------
+    >>> text = AnnotatedText("Orla left.", [(0, 4, "PER")])
+    >>> tag_words([text], tokenizer="blanks")[0][0].tags
+    ['B-PER', 'O']
+    """
 
     text: str
     spans: Sequence[tuple[int, int, str]]
@@ -43,7 +50,13 @@ class AnnotatedText:
 
 @dataclass(frozen=True)
 class Unaligned:
-    """A span that is not a run of whole words."""
+    """A span that is not a run of whole words.
+
+    Examples
+    --------
+    >>> tag_words([("Orla left.", [(1, 4, "PER")])], tokenizer="blanks")[1]
+    [Unaligned(record=0, span=(1, 4, 'PER'), reason='cuts a word')]
+    """
 
     record: int
     """The number of the text, from 0."""
@@ -164,10 +177,8 @@ def _cut_at(
 def are_spans(path: str | Path) -> bool:
     """Return whether a file or folder has texts with character spans."""
     path = Path(path)
-    if path.suffix == ".ann" or path.is_dir():
-        return path.suffix == ".ann" or any(path.glob("*.ann"))
-    if path.suffix == ".txt" and path.with_suffix(".ann").is_file():
-        return True
+    if _is_brat(path) or path.is_dir():
+        return _is_brat(path) or any(path.glob("*.ann"))
     if not path.is_file():
         return False
     content = unpacked(content_of(path, "a file of texts"), path).lstrip()
@@ -189,6 +200,11 @@ def _named(row: Mapping[str, Any], names: Sequence[str]) -> bool:
     return any(name in row for name in names)
 
 
+def _is_brat(path: Path) -> bool:
+    beside = path.suffix == ".txt" and path.with_suffix(".ann").is_file()
+    return beside or path.suffix == ".ann"
+
+
 def read_spans(path: str | Path) -> list[AnnotatedText]:
     """Read texts with character spans.
 
@@ -206,15 +222,14 @@ def read_spans(path: str | Path) -> list[AnnotatedText]:
     path = Path(path)
     if path.is_dir():
         return [_brat(one) for one in sorted(path.glob("*.ann"))]
-    if path.suffix == ".ann" or path.with_suffix(".ann").is_file():
+    if _is_brat(path):
         return [_brat(path.with_suffix(".ann"))]
     found: list[AnnotatedText] = []
     left_out = 0
     for place, row in _records(path):
         try:
-            one = (
-                _task(row, place) if "data" in row and _tasks(row) else _row(row, place)
-            )
+            task = isinstance(row.get("data"), dict)
+            one = _task(row, place) if task else _row(row, place)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{place}: {error}") from error
         if one is None:
@@ -270,24 +285,25 @@ def _row(row: Mapping[str, Any], place: str) -> AnnotatedText | None:
     return _text(_text_of(row), row.get(key or "") or [], place, words)
 
 
-def _tasks(row: Mapping[str, Any]) -> bool:
-    return isinstance(row["data"], dict)
-
-
 def _task(row: Mapping[str, Any], place: str) -> AnnotatedText | None:
     """A task of Label Studio; None if nobody finished it."""
-    done = [
-        x
-        for x in row.get("annotations") or row.get("completions") or []
-        if not x.get("was_cancelled")
-    ]
+    tried = _objects(row.get("annotations") or row.get("completions") or [])
+    done = [one for one in tried if not one.get("was_cancelled")]
     if not done:
         return None
-    values = [x["value"] for x in done[0].get("result", []) if "start" in x["value"]]
+    values = _objects(x.get("value") for x in _objects(done[0].get("result")))
+    values = [value for value in values if "start" in value]
     data = row["data"]
     texts = [x for x in data.values() if isinstance(x, str)]
     text = data.get("text", texts[0] if len(texts) == 1 else None)
     return _text(_text_of({"text": text}), values, place)
+
+
+def _objects(values: Any) -> list[dict[str, Any]]:
+    found = list(values)
+    if not all(isinstance(value, dict) for value in found):
+        raise ValueError(f"expected objects as of Label Studio, got {str(found)[:60]}")
+    return found
 
 
 def _text_of(row: Mapping[str, Any]) -> str:

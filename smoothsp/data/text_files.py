@@ -197,7 +197,7 @@ def bad_byte(line: str) -> str | None:
 
 
 def is_blank(line: str) -> bool:
-    """Whether it ends a sentence: only blanks and tabs are nothing.
+    """Return whether a line ends a sentence: only blanks and tabs are nothing.
 
     All other white space, such as U+00A0, is a letter of a word in every reader.
     """

@@ -158,7 +158,7 @@ def _tree(
 
 
 def _node(tokens: Iterator[tuple[str, str]], opened: str, depth: int = 1) -> list[Any]:
-    """What stands between two brackets: words, and lists of them."""
+    """Words between two brackets, and lists of them."""
     if depth > DEEPEST:
         raise ValueError(
             f"{opened}: expected trees of at most {DEEPEST} brackets within each other,"

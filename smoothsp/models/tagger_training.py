@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +56,14 @@ def train(
     targets = [_targets(one.tags or (), scheme) for one in examples]
     labels = _labels(targets, scheme)
     given = {
-        "data": _checksum([(one.words, one.tags) for one in (*examples, *held_out)]),
+        "data": _checksum([(one.words, one.tags) for one in examples]),
+        "dev": _checksum([(one.words, one.tags) for one in held_out]),
         "vectors": _checksum([(word, x.tobytes()) for word, x in vectors.items()]),
         "encoder": encoder if encoder is None else str(encoder),
     }
     # the name of an encoder's class says nothing of its weights
     given["encoder"] = "given" if isinstance(encoder, Encoder) else given["encoder"]
-    settings = asdict(options) | given
+    settings = {"model": "Tagger", **asdict(options), **given}
     settings["mu"] = options.mu or MU.get(options.loss)
     if options.loss == "hinge-l2":
         settings["top_k"] = options.top_k or TOP_K
@@ -250,7 +251,11 @@ def _examples(data: Any, dev: Any) -> tuple[list[TaggedSentence], list[TaggedSen
 
 
 def _filled(name: str, data: Any) -> list[TaggedSentence]:
-    found = [one for one in as_tagged(data) if one.words]
+    found = [
+        one if one.tags is not None else replace(one, tags=[None] * len(one.words))
+        for one in as_tagged(data)
+        if one.words
+    ]
     if not found:
         raise ValueError(f"{name}: expected at least one sentence, got none")
     return found

@@ -11,6 +11,7 @@ import torch
 from torchvision.ops import box_iou
 
 from localization import candidates, folder
+from smoothsp.data.images import read_image
 from smoothsp.models import proposals
 from smoothsp.models.proposals import propose
 from tests.programs import ROOT, Program
@@ -24,7 +25,7 @@ def images(ladybirds):
 
 def test_selective_search_finds_the_ladybird_the_same_way_each_time(ladybirds):
     example = folder.read(ladybirds[0], "ladybird").lists["train"][0]
-    image = folder.read_image(example.image)
+    image = read_image(example.image)
     boxes = propose(image, "selective-search", 1000)
     assert np.array_equal(boxes, propose(image, "selective-search", 1000))
     assert len(np.unique(boxes, axis=0)) == len(boxes) > 20
