@@ -12,6 +12,7 @@ from torch import Tensor
 from smoothsp.data.text_files import say
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus
+from smoothsp.models.running import parted
 from smoothsp.models.tree_options import TreeOptions
 from smoothsp.run_folder import MODEL, is_main_process
 from smoothsp.training import fit, one_thread
@@ -23,8 +24,6 @@ RATE, BETAS = 2e-3, (0.9, 0.95)
 WARM_UP = 100
 # Few sentences are cut into small batches, for more steps.
 FEW, SMALL_BATCH = 1000, 8
-# One sentence in so many is held out if there are no others.
-HELD_OUT = 10
 
 
 @dataclass(frozen=True)
@@ -42,13 +41,7 @@ class Examples:
     ) -> "Examples":
         """Read them; sentences with more words than ``longest`` are not trained on."""
         every = read(data)
-        if dev is not None:
-            held_out = read(dev)
-        elif len(every) < 2 * HELD_OUT:
-            held_out = every
-        else:
-            held_out = every[::HELD_OUT]
-            every = [one for n, one in enumerate(every) if n % HELD_OUT]
+        every, held_out = (every, read(dev)) if dev is not None else parted(every)
         short = [one for one in every if len(one.words) <= longest]
         if not short:
             raise ValueError(
