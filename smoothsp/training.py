@@ -273,7 +273,7 @@ class StructuredModule(LightningModule):
 
     def validation_step(self, batch: int, batch_idx: int) -> None:
         """Score the averaged weights; keep them and save the model if they are best."""
-        scores = self.shared.evaluate() if self.trainer.is_global_zero else None
+        scores = self.shared.evaluate() if self.trainer.is_global_zero else {}
         scores = self.trainer.strategy.broadcast(scores)
         if not _is_finite(scores.get(self.monitor)):
             raise ValueError(
@@ -350,7 +350,9 @@ class StructuredModule(LightningModule):
             mine = [self.shared.scheduler.state_dict()]
             _states.require_kinds("lr_schedulers", mine, checkpoint["lr_schedulers"])
         weights = checkpoint.get("current_model_state", checkpoint["state_dict"])
-        saved = {p: weights[name] for name, p in self.named_parameters()}
+        saved: dict[Tensor, Tensor] = {
+            p: weights[name] for name, p in self.named_parameters()
+        }
         (state,) = checkpoint["optimizer_states"]
         optimizer = self.shared.optimizer
         parts, states = [optimizer], [state]

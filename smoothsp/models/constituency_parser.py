@@ -200,7 +200,8 @@ class ConstituencyParser:
         An existing model is replaced atomically: if the process is killed, the folder
         holds either the old model or the new one.
         """
-        config = {"format": FORMAT, "labels": self.labels, "about": self.about}
+        config: dict[str, Any] = {"format": FORMAT, "labels": self.labels}
+        config["about"] = self.about
         config |= {"tokenizer": self.tokenizer, "levels": self.levels}
         keep(folder, config, self.network, self.vocabulary, self.network.encoder)
 

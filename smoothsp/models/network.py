@@ -100,7 +100,7 @@ def both_ways(ahead: nn.LSTM, back: nn.LSTM, words: Tensor, mask: Tensor) -> Ten
     mirrored = torch.where(mask, mirrored, step)[..., None]
     # not all processors have LSTMs in half precision, which a trainer may ask for
     with torch.autocast(words.device.type, enabled=False):
-        words = words.to(ahead.weight_ih_l0.dtype)
+        words = words.to(next(ahead.parameters()).dtype)
         right, _ = ahead(words)
         left, _ = back(words.gather(1, mirrored.expand_as(words)))
     return torch.cat([right, left.gather(1, mirrored.expand_as(left))], 2)

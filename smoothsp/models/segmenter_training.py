@@ -50,8 +50,8 @@ def train(
     network = SegmenterNetwork(options.backbone, options.weights)
     segmenter = Segmenter(network, options.loss, options.side, options.superpixels)
     examples = as_masks(data)
-    parts = parted(examples) if dev is None else (examples, as_masks(dev))
-    examples, held_out = parts
+    split = parted(examples) if dev is None else (examples, as_masks(dev))
+    examples, held_out = split
     own, others = (_pictures(x, segmenter) for x in (examples, held_out))
     settings = {"data": _checksum(own, others)} | asdict(options)
     segmenter.about["settings"] = settings
