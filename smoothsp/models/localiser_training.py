@@ -38,7 +38,7 @@ HELD_OUT = 10
 # smoothing of the two hinges, and boxes over which that of one object is smoothed
 MU, TOP_K = {"one": 1.0, "several": 0.3}, 10
 # by what is trained: step sizes of SGD, of several objects Adam's, and regularisers
-RATE = {"linear": 2**-10, "nonlinear": 2**-7, "finetune": 2**-11, "several": 2e-3}
+RATE = {"linear": 2**-10, "nonlinear": 2**-7, "finetune": 2**-11, "several": 4e-3}
 DECAY = {"linear": 10.0, "nonlinear": 1.0, "finetune": 0.1, "several": 0.0}
 
 
@@ -262,7 +262,7 @@ def _untrained(
 
 
 def _scores(images: OneObject | SeveralObjects, options: Options) -> Scores:
-    """Scores that know how large features are over the images."""
+    """Scores with mean and deviation of the features over the images."""
     sums: list[Any] = [[0, 0.0, 0.0], [0, 0.0, 0.0]]
     several = options.objects == "several"
     for number in range(len(images)):

@@ -22,9 +22,9 @@ import torch
 import conll_ner
 import matching_points
 from linear_tagging import data as linear_data
-from localization import training as localization
 from pose import drawn
 from smoothsp.models import training
+from smoothsp.models.box_images import OneObject
 from tests.programs import run
 from tests.recipes.running.test_run_folder import SAVING
 from tests.recipes.runs import die, killed, write_set
@@ -76,10 +76,11 @@ RUNS = {
         1, ("epochs", 3), loss="cross-entropy", **NETWORK
     ),
     "voc_localization": cut(
-        3,
-        *(("max_boxes", 30, "data"), ("seed", 2), ("k", 3), ("optimizer", "svrg")),
-        *(("scores", "nonlinear"), ("smoothness", 7.0), ("decay", 7.0)),
-        passes=6,
+        2,
+        *(("max_boxes", 30), ("seed", 2), ("k", 3), ("optimizer", "svrg")),
+        *(("scores", "nonlinear"), ("decay", 7.0)),
+        ("smoothness", 7.0, "optimizer, group 0, smoothness"),
+        epochs=3,
     ),
     "shortest_path": cut(
         2,
@@ -190,7 +191,7 @@ def kept(out):
         name = str(path.relative_to(out))
         if path.suffix == ".json":
             found[name] = untimed(json.loads(path.read_text()))
-        elif path.suffix == ".pt":
+        elif path.suffix in (".ckpt", ".pt"):
             found[name] = untimed(torch.load(path, weights_only=True))
         elif path.suffix == ".csv":
             found[name] = untimed(rows(path))
@@ -211,7 +212,7 @@ def checkpoints_until(after, press):
 
     def counted(source, target):
         name = os.path.basename(target)
-        if name in ("checkpoint.pt", "cells.json"):
+        if name in ("checkpoint.ckpt", "checkpoint.pt", "cells.json"):
             left[0] -= 1
             if left[0] < 0:
                 press()
@@ -318,8 +319,7 @@ def test_a_damaged_model_is_named(name, whole, tmp_path):
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     image = tmp_path / "a.png"
     image.write_bytes(b"")
-    files = {"matching_points": (image, image), "voc_localization": tmp_path}
-    files = files.get(name, image)
+    files = (image, image) if name == "matching_points" else image
     with pytest.raises(ValueError, match=r"safetensors: expected the checksum"):
         main(dataclasses.replace(config, out=tmp_path, predict=files))
 
@@ -336,8 +336,8 @@ def test_other_vectors_are_named(whole, vectors):
     ("name", "owner", "step", "calls"),
     [
         ("conll_ner", training.Training, "_step", 1),
-        # an epoch asks thrice about each of 6 images, a record once, and about 3 others
-        ("voc_localization", localization.Run, "_question", 9 + 18 + 9 + 9),
+        # of an epoch: 6 images thrice, and their objective
+        ("voc_localization", OneObject, "question", 18 + 6 + 9),
     ],
 )
 def test_a_run_killed_within_a_pass_goes_on(
