@@ -37,7 +37,6 @@ from linear_tagging import data as linear_tagging_data
 from linear_tagging.data import Split, Task
 from linear_tagging.methods import STUDIES, Method
 from runs import arguments, options, terminal
-from runs import folder as run_folder
 from runs.cells import Cell, Cells
 from runs.interrupts import whole
 from runs.outputs import OutputsOfFits
@@ -128,8 +127,7 @@ def main(config: Config) -> dict[str, float]:
     arguments.different(config, "study", "seeds", "c")
     if config.study == ("tagger",):
         return tagger(*linear_tagging_data.load(config.data, config.layout))
-    arguments.of_run(config)
-    with run_folder.held(config.out):
+    with config.held():
         return compare(config)
 
 

@@ -7,7 +7,6 @@ of all, exactly, by a maximum flow.
     python recipes/horse_segmentation.py                        # drawn animals
     python recipes/horse_segmentation.py --data DIR             # images and masks
     python recipes/horse_segmentation.py --model network --loss cross-entropy
-    python recipes/horse_segmentation.py --predict FILE_OR_FOLDER
 
 DIR holds ``images`` (or ``gray``, or ``rgb``) and ``figure_ground`` (or ``masks``) with
 the same names, as the Weizmann horses do. Three fifths of the images are for training,
@@ -16,11 +15,12 @@ one fifth for model selection, and one fifth for the final test.
 ``--model linear`` is a structured SVM by block-coordinate pairwise Frank-Wolfe with gap
 sampling and a cache, its smoothing weights at least 0: a path over all lambda, each
 point with its duality gap, of which the one with the best IoU on dev is solved to
-``--tol``. ``--model network`` trains a small convolutional network end to end.
+``--tol``. ``--model network`` trains a ``smoothsp.models.Segmenter`` end to end.
 
-``model`` is a folder that loads without running code; ``checkpoint.pt`` is for
-``--resume``. At the end the recipe writes ``metrics.json``, ``sheet.png`` and
-``path.png``. Results: ``docs/results/images.md``.
+``--model network`` writes the folder ``model``: ``smoothsp predict`` and
+``smoothsp.models.load`` take it. ``checkpoint.ckpt`` is for ``--resume``. At the end
+the recipe writes ``metrics.json``, ``sheet.png`` and, with ``linear``, ``path.png``.
+Results: ``docs/results/images.md``.
 
 Source: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
 Structured SVMs", for the linear model, its features and its solver.
@@ -34,35 +34,24 @@ if __name__ == "__main__":
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from runs import arguments, checkpoint, files, options, terminal
-from runs import folder as run_folder
-from runs.interrupts import stopping
-from runs.interrupts import whole as whole_solution
+from runs import arguments, files, options, terminal
+from runs.interrupts import stopping, whole
 from runs.outputs import Outputs
-from segmentation import (
-    drawn,
-    linear,
-    model_folder,
-    network,
-    prediction,
-    report,
-    training,
-    words,
-)
-from segmentation import folder as image_folder
-from segmentation.picture_sets import PictureSet, checksum, prepare
-from segmentation.superpixels import COSTS
+from segmentation import drawn, linear, report
+from segmentation.examples import Part, checksum, load, prepare, split
+from smoothsp.checkpoints import read, require_same, write
 from smoothsp.linear.solvers import PathPoint
-from smoothsp.models.training import seed_all
+from smoothsp.models import Segmenter
+from smoothsp.run_folder import CHECKPOINT, held, require_free
 
-Kind = Literal["linear", "network"]
-Cost = Literal["balanced", "pixels"]
-DRAWN_SIDE, DRAWN_SUPERPIXELS = 128, 150
+DRAWN, DRAWN_SIDE, DRAWN_SUPERPIXELS = 100, 128, 150
+# Masks by part and name, and further content of metrics.json.
+Found = tuple[dict[str, dict[str, list[np.ndarray]]], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -75,17 +64,13 @@ class Data:
     """Maximum number of images, in random order; default: all, or 100 drawn ones."""
     side: int = 240
     """Longest side of the resized images in pixels; drawn images have 128."""
-    predict: Path | None = None
-    """Segment this image, or those in this folder, with the model in --out."""
-    skip_bad: bool = False
-    """With --predict: leave out images that cannot be read."""
 
 
 @dataclass(frozen=True)
 class Model:
     """Architecture and features."""
 
-    model: Kind = "linear"
+    model: Literal["linear", "network"] = "linear"
     """A structured SVM, or a convolutional network."""
     superpixels: int = 300
     """Approximate number per image; half as many for drawn images."""
@@ -99,9 +84,9 @@ class Model:
 class Training:
     """Training and evaluation."""
 
-    cost: Cost = "balanced"
+    cost: Literal["balanced", "pixels"] = "balanced"
     """Cost of wrong pixels: balanced over both classes, or equal for all pixels."""
-    loss: training.Loss = "hinge"
+    loss: Literal["hinge", "cross-entropy"] = "hinge"
     """With network: a loss of the graph, or of each superpixel separately."""
     eps: float = 0.1
     """With linear: suboptimality of the objective along the path."""
@@ -123,192 +108,134 @@ class Output(Outputs):
 
 @dataclass(frozen=True)
 class Config(Output, Training, Model, Data):
-    """Train a segmenter, or segment images with a trained one."""
+    """Train a segmenter."""
 
 
 def main(config: Config) -> dict[str, float]:
-    """Train, or segment; the numbers that come back are those of the held-out part."""
-    check(config)
-    if config.predict is not None:
-        model = model_folder.load(config.model_folder)
-        decode = checkpoint.use(config.model_folder, lambda: prediction.decoder(model))
-        return prediction.write(
-            config.predict, model, decode, config.out / "predicted", config.skip_bad
-        )
-    with run_folder.held(config.out, config.model_folder):
-        return train(config)
-
-
-def check(config: Config) -> None:
-    arguments.one_of(
-        config, model=get_args(Kind), cost=COSTS, backbone=network.BACKBONES
-    )
-    arguments.one_of(config, loss=get_args(training.Loss))
+    """Train; return the scores of the images for model selection and for the test."""
     arguments.at_least(config, side=32, superpixels=2, epochs=1, seed=0, limit=3)
     for name in ("eps", "tol"):
         if not 0 < getattr(config, name) < 1:
             value = getattr(config, name)
             raise ValueError(f"{name}: expected a number between 0 and 1, got {value}")
-    arguments.of_run(config)
-
-
-def train(config: Config) -> dict[str, float]:
-    side, count = config.side, config.superpixels
+    require_free(config.out, config.resume, config.overwrite)
     if config.data is None:
-        side, count = DRAWN_SIDE, min(count, DRAWN_SUPERPIXELS)
-        parts = drawn.make(config.limit or 100)
+        side, count = DRAWN_SIDE, min(config.superpixels, DRAWN_SUPERPIXELS)
+        examples = drawn.make(config.limit or DRAWN)
     else:
-        parts = image_folder.load(config.data, config.limit, side)
-    settings = settings_of(config, checksum(parts))
-    saved = checkpoint.to_resume(config.checkpoint, settings, config.resume)
-    known = words.learn([example.image for example in parts["train"]])
-    sets = prepare(parts, known, count)
+        side, count = config.side, config.superpixels
+        examples = load(config.data, config.limit, side)
+    sets = prepare(split(examples), count, config.model == "linear")
     sizes = [len(graph.sizes) for graph in sets["train"].graphs]
     counts = ", ".join(f"{len(own)} {part}" for part, own in sets.items())
     print(f"{counts} images, {np.mean(sizes):.0f} superpixels each")
-    about = Trained(config, settings, sets, side)
-    with_labels = about.linear if config.model == "linear" else about.network
-    labels, weights, more = with_labels(saved)
-    model = model_folder.Model(
-        config.model, known, side, count, weights, {"settings": settings}
-    )
-    model_folder.save(config.model_folder, model)
-    return finish(config, settings, sets, labels, more)
-
-
-class Trained:
-    """Training of either kind: labels by part and name, weights, and the history."""
-
-    def __init__(
-        self,
-        config: Config,
-        settings: dict[str, Any],
-        sets: dict[str, PictureSet],
-        side: int,
-    ) -> None:
-        self.config, self.settings, self.sets, self.side = config, settings, sets, side
-
-    def save(self, **state: Any) -> None:
-        content = {"settings": self.settings, "best": {}} | state
-        checkpoint.save(self.config.checkpoint, content)
-
-    def linear(self, saved: dict[str, Any] | None) -> tuple[Any, Any, Any]:
-        config, sets = self.config, self.sets
-        train, dev = sets["train"], sets["dev"]
-        problem = linear.problem_of(train.graphs, train.golds, config.cost)
-        rows = saved["rows"] if saved else []
-        state, whole = None, False
-        if saved:
-            state, whole = unpacked(saved["path"]), saved["whole"]
-
-        def reached(point: PathPoint) -> None:
-            row = {"lam": point.lam, "gap": point.gap, "primal": point.primal}
-            row |= {"calls": point.oracle_calls / len(problem)}
-            for part, own in (("train", train), ("dev", dev)):
-                found = own.scores(linear.labels_of(point.w, own.graphs))
-                row |= {f"{part}_{name}": value for name, value in found.items()}
-            rows.append(row | {"seconds": point.seconds})
-            self.save(rows=rows, path=packed(point.state), whole=False)
-            print(
-                f"lambda {row['lam']:9.3g}  gap {row['gap']:.4f}  objective"
-                f" {row['primal']:.3f}  calls / n {row['calls']:6.1f}  dev IoU"
-                f" {100 * row['dev_iou']:.1f}  {point.seconds:.1f} s",
-                flush=True,
-            )
-
-        if not whole:
-            path = linear.path(config.eps, config.seed, reached)
-            with stopping("the last lambda"):
-                found = whole_solution(path.solve(problem, resume=state))
-            print(f"path: {found.status}")
-            self.save(rows=rows, path=packed(found.state), whole=True)
-        chosen = max(rows, key=lambda row: row["dev_iou"])["lam"]
-        print(f"lambda {chosen:.4g} has the best dev IoU; solving it to {config.tol:g}")
-        weights, ends = {}, {}
-        for name, neighbours in (("alone", False), ("together", True)):
-            with stopping("the path"):
-                found = linear.solve(
-                    problem, chosen, config.tol, config.seed, neighbours
-                )
-            weights[name] = found.w
-            ends[name] = {"lam": chosen, "primal": found.primal, "gap": found.gap}
-            ends[name] |= {"calls": found.oracle_calls / len(problem)}
-            print(
-                f"{name}: objective {found.primal:.4f}, gap {found.gap:.4f},"
-                f" {ends[name]['calls']:.0f} calls an image, {found.status}"
-            )
-        labels = {
-            part: {
-                "superpixels alone": linear.labels_of(weights["alone"], own.graphs),
-                "linear, graph cut": linear.labels_of(weights["together"], own.graphs),
-            }
-            for part, own in sets.items()
-            if part != "train"
-        }
-        figure = config.out / "path.png"
-        report.along_path(figure, rows, chosen, f"{len(train)} images")
-        w = torch.from_numpy(weights["together"])
-        return labels, {"w": w}, {"history": rows, "solved": ends}
-
-    def network(self, saved: dict[str, Any] | None) -> tuple[Any, Any, Any]:
-        config, sets = self.config, self.sets
-        seed_all(config.seed, 0)
-        model = network.Segmenter(config.backbone, config.weights)
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        run = training.Run(model.to(device), config.loss, config.cost, self.side)
-        if saved:
-            checkpoint.use(config.checkpoint, lambda: run.load(saved))
-        count = sum(p.numel() for p in model.parameters())
-        print(f"{count:,} weights on {device}, {config.loss}")
-        for epoch in range(len(run.history) + 1, config.epochs + 1):
-            with stopping(f"epoch {epoch - 1}" if epoch > 1 else ""):
-                row = training.train(run, sets, config.seed, config.epochs)
-                run.record(row)
-                self.save(**run.state())
-            print(
-                f"epoch {epoch:>2}/{config.epochs}  loss {row['loss']:.4f}  dev IoU"
-                f" {100 * row['dev_iou']:.1f}  {row['cpu_seconds']:.1f} s of CPU",
-                flush=True,
-            )
-        model.load_state_dict(run.best)
-        name = f"network, {config.loss}"
-        labels = {
-            part: {
-                name: training.labels_of(
-                    model,
-                    config.loss,
-                    [x.image for x in own.examples],
-                    own.graphs,
-                    self.side,
-                )
-            }
-            for part, own in sets.items()
-            if part != "train"
-        }
-        return labels, model.state_dict(), {"history": run.history}
-
-
-def finish(
-    config: Config,
-    settings: dict[str, Any],
-    sets: dict[str, PictureSet],
-    labels: dict[str, dict[str, list[np.ndarray]]],
-    more: dict[str, Any],
-) -> dict[str, float]:
-    rows = report.tables(sets, labels)
+    if config.model == "linear":
+        with held(config.out):
+            masks, more = fit_linear(config, sets)
+    else:
+        masks, more = train_network(config, sets, side, count)
+    rows = report.tables(sets, masks)
     print(f"\n{report.printed(rows)}")
-    ours = list(labels["test"])[-1]
+    ours = list(masks["test"])[-1]
     title = f"{ours}: {len(sets['test'])} held-out images, from best to worst"
-    masks = sets["test"].masks(labels["test"][ours])
-    report.sheet(config.out / "sheet.png", sets["test"].examples, masks, title)
-    content = {"settings": settings, "scores": rows} | more
-    files.write_json(config.out / "metrics.json", content)
+    sheet = config.out / "sheet.png"
+    report.sheet(sheet, sets["test"].examples, masks["test"][ours], title)
+    files.write_json(config.out / "metrics.json", {"scores": rows} | more)
     print(f"\nsee {config.out}: metrics.json, sheet.png")
-    found = {
+    result = {
         f"{part}_{name}": x for part in rows for name, x in rows[part][ours].items()
     }
     known = rows["test"]["mean mask"]
-    return found | {f"test_mean_mask_{name}": x for name, x in known.items()}
+    return result | {f"test_mean_mask_{name}": x for name, x in known.items()}
+
+
+def train_network(
+    config: Config, sets: dict[str, Part], side: int, count: int
+) -> Found:
+    names = ("backbone", "weights", "cost", "loss", "epochs", "seed")
+    names += ("out", "resume", "overwrite")
+    given = {name: getattr(config, name) for name in names}
+    segmenter = Segmenter.train(
+        sets["train"].examples,
+        sets["dev"].examples,
+        side=side,
+        superpixels=count,
+        **given,
+    )
+    if segmenter.about["interrupted"]:
+        raise KeyboardInterrupt
+    masks = {
+        part: {
+            f"network, {config.loss}": segmenter.predict(
+                [example.image for example in sets[part].examples]
+            )
+        }
+        for part in ("dev", "test")
+    }
+    return masks, segmenter.about
+
+
+def fit_linear(config: Config, sets: dict[str, Part]) -> Found:
+    """The path over lambda, and both models at the lambda that is best on dev."""
+    parts = {part: own.examples for part, own in sets.items()}
+    names = ("superpixels", "model", "cost", "seed", "eps", "tol")
+    settings = {"data": checksum(parts)}
+    settings |= {name: getattr(config, name) for name in names}
+    place = config.out / CHECKPOINT
+    rows, state, done = [], None, False
+    if config.resume:
+        saved = read(place)
+        require_same(place, saved.get("settings"), settings)
+        rows, state, done = saved["rows"], unpacked(saved["path"]), saved["whole"]
+        print(f"resuming {place}")
+    train, dev = sets["train"], sets["dev"]
+    problem = linear.problem_of(train.graphs, train.golds, config.cost)
+
+    def save(state: dict[str, Any], whole: bool) -> None:
+        content = {"settings": settings, "rows": rows, "whole": whole}
+        write(place, content | {"path": packed(state)})
+
+    def reached(point: PathPoint) -> None:
+        row = {"lam": point.lam, "gap": point.gap, "primal": point.primal}
+        row |= {"calls": point.oracle_calls / len(problem)}
+        for part, own in (("train", train), ("dev", dev)):
+            found = own.scores(own.masks(linear.labels_of(point.w, own.graphs)))
+            row |= {f"{part}_{name}": value for name, value in found.items()}
+        rows.append(row | {"seconds": point.seconds})
+        save(point.state, False)
+        print(
+            f"lambda {row['lam']:9.3g}  gap {row['gap']:.4f}  objective"
+            f" {row['primal']:.3f}  calls / n {row['calls']:6.1f}  dev IoU"
+            f" {100 * row['dev_iou']:.1f}  {point.seconds:.1f} s",
+            flush=True,
+        )
+
+    if not done:
+        path = linear.path(config.eps, config.seed, reached)
+        with stopping("the last lambda"):
+            found = whole(path.solve(problem, resume=state))
+        print(f"path: {found.status}")
+        save(found.state, True)
+    chosen = max(rows, key=lambda row: row["dev_iou"])["lam"]
+    print(f"lambda {chosen:.4g} has the best dev IoU; solving it to {config.tol:g}")
+    masks: dict[str, dict[str, list[np.ndarray]]] = {"dev": {}, "test": {}}
+    ends = {}
+    for name, neighbours in (("superpixels alone", False), ("linear, graph cut", True)):
+        with stopping("the path"):
+            found = linear.solve(problem, chosen, config.tol, config.seed, neighbours)
+        calls = found.oracle_calls / len(problem)
+        ends[name] = {"lam": chosen, "primal": found.primal, "gap": found.gap}
+        ends[name]["calls"] = calls
+        print(
+            f"{name}: objective {found.primal:.4f}, gap {found.gap:.4f}, {calls:.0f}"
+            f" calls an image, {found.status}"
+        )
+        for part, own in masks.items():
+            graphs = sets[part].graphs
+            own[name] = sets[part].masks(linear.labels_of(found.w, graphs))
+    figure = config.out / "path.png"
+    report.along_path(figure, rows, chosen, f"{len(train)} images")
+    return masks, {"settings": settings, "history": rows, "solved": ends}
 
 
 def packed(state: dict[str, Any]) -> torch.Tensor:
@@ -321,17 +248,6 @@ def packed(state: dict[str, Any]) -> torch.Tensor:
 def unpacked(content: torch.Tensor) -> dict[str, np.ndarray]:
     with np.load(io.BytesIO(content.numpy().tobytes())) as arrays:
         return dict(arrays)
-
-
-def settings_of(config: Config, data: str) -> dict[str, Any]:
-    """What decides the numbers; two runs that agree in it are the same run."""
-    names = ["superpixels", "model", "cost", "seed"]
-    names += (
-        ["eps", "tol"]
-        if config.model == "linear"
-        else ["loss", "backbone", "weights", "epochs"]
-    )
-    return {"data": data} | {name: getattr(config, name) for name in names}
 
 
 def command_line() -> None:

@@ -33,7 +33,6 @@ from multiclass import fits, report
 from multiclass import sets as multiclass_sets
 from multiclass.sets import Samples
 from runs import arguments, options, terminal
-from runs import folder as run_folder
 from runs.cells import Cells
 from runs.outputs import OutputsOfFits
 from smoothsp.data import unseen_labels
@@ -77,7 +76,7 @@ class Config(Output, Training, Data):
 def main(config: Config) -> dict[str, float]:
     """Fit and report; the chief numbers come back."""
     check(config)
-    with run_folder.held(config.out):
+    with config.held():
         return compare(config)
 
 
@@ -103,7 +102,6 @@ def compare(config: Config) -> dict[str, float]:
 
 
 def check(config: Config) -> None:
-    arguments.of_run(config)
     arguments.at_least(config, seed=0)
     arguments.different(config, "log2_c", "tolerances")
     for name in ("log2_c", "tolerances"):

@@ -34,7 +34,6 @@ from ocr import letters as ocr_letters
 from ocr import report, runs, toy
 from ocr.letters import Words
 from runs import arguments, options, terminal
-from runs import folder as run_folder
 from runs.cells import Cells
 from runs.outputs import OutputsOfFits
 from smoothsp.data import unseen_labels
@@ -86,7 +85,7 @@ class Config(Output, Training, Data):
 def main(config: Config) -> dict[str, float]:
     """Train and report; the chief numbers come back."""
     check(config)
-    with run_folder.held(config.out):
+    with config.held():
         return compare(config)
 
 
@@ -109,7 +108,6 @@ def compare(config: Config) -> dict[str, float]:
 
 
 def check(config: Config) -> None:
-    arguments.of_run(config)
     arguments.at_least(config, max_passes=1, drawn=20)
     arguments.different(config, "settings", "lam", "seeds")
     for name in ("tol", "max_seconds"):

@@ -7,16 +7,13 @@ joints. Unmarked joints may be anywhere (``LatentHinge``).
 
     python recipes/pose_tree.py                                  # drawn people
     python recipes/pose_tree.py --data DIR --encoder efficientnet-lite0 --epochs 30
-    python recipes/pose_tree.py --predict photograph.jpg
 
 DIR has the layout of Leeds Sports Pose. The last fifth of its people are for testing,
 and one in eight of the others for model selection. ``--loss softmax`` trains the heat
 map of each joint separately and fits the springs to the training poses.
 
-After every best epoch so far, the recipe writes the folder ``model``, which loads
-without running code. ``checkpoint.pt`` is for ``--resume``. At the end it writes
-``sheet.png`` and ``metrics.json``. ``--predict`` takes an image that one person about
-fills, and writes ``pose.json`` and ``pose.png``.
+The recipe writes ``model.safetensors``, the weights of the best epoch, and at the end
+``sheet.png`` and ``metrics.json``. ``checkpoint.ckpt`` is for ``--resume``.
 
 Results: ``docs/results/images.md``.
 """
@@ -26,37 +23,34 @@ if __name__ == "__main__":
 
     start.quietly()
 
-import operator
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from smoothsp.models.training import seed_all
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from pose import changes, drawn, photographs, report
 from pose.joints import Figures, mean_pose, scores, springs_of
 from pose.network import STRIDE, PoseNetwork, encoder_of
-from runs import arguments, checkpoint, model_folder, options, terminal
-from runs import folder as run_folder
+from runs import arguments, files, options, terminal
 from runs.outputs import Outputs
-from runs.trainer import Run, fit
 from smoothsp import losses
-from smoothsp.data.images import read_image
+from smoothsp.models.weights import weights_of
 from smoothsp.oracles import PictorialStructure
+from smoothsp.training import fit, seed_all
 
 Loss = Literal["hinge", "hinge-l2", "softmax"]
 Encoder = Literal["small", "efficientnet-lite0"]
 MU, TOP_K = 1.0, 5
 BATCH, AT_ONCE = 8, 40
+# Of new layers, and of those from ImageNet.
+RATE, PRETRAINED_RATE, WARM_UP = 2e-3, 2e-4, 100
 # In cells: from here on a joint is wholly wrong.
 REACH = 4.0
-# Of the images of a model, in pixels.
-LARGEST_SIDE = 4096
 
 
 @dataclass(frozen=True)
@@ -67,8 +61,6 @@ class Data:
     """Folder of photographs; default: drawn people."""
     people: int | None = None
     """Number of people of the folder to use; all if not given."""
-    predict: Path | None = None
-    """Find the joints in this image with the model in --out."""
 
 
 @dataclass(frozen=True)
@@ -99,31 +91,23 @@ class Output(Outputs):
     """Output files."""
 
     out: Path = Path("runs/pose_tree")
-    """Folder of the checkpoint, the model, the numbers and the figures."""
+    """Folder of the checkpoint, the weights, the numbers and the figure."""
 
 
 @dataclass(frozen=True)
 class Config(Output, Training, Model, Data):
-    """Learn to find the joints of people, or find those of an image."""
+    """Learn to find the joints of people."""
 
 
 def main(config: Config) -> dict[str, float]:
-    """Train, or predict; the numbers that come back are those of the test people."""
-    check(config)
-    if config.predict is not None:
-        return predict(config, config.predict)
-    with run_folder.held(config.out, config.model_folder):
-        return train(config)
-
-
-def check(config: Config) -> None:
-    arguments.one_of(config, loss=get_args(Loss), encoder=get_args(Encoder))
+    """Train; return the scores of the test people."""
     if config.weights is not None and config.encoder == "small":
         raise ValueError(
             f"weights: expected none with --encoder small, got {config.weights!r}"
         )
     arguments.at_least(config, epochs=1, people=20, seed=0)
-    arguments.of_run(config)
+    with config.held():
+        return train(config)
 
 
 def load(config: Config) -> dict[str, Figures]:
@@ -143,16 +127,18 @@ def train(config: Config) -> dict[str, float]:
     parts = load(config)
     settings = settings_of(config, parts)
     seed_all(config.seed, 0)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     encoder = encoder_of(config.encoder, config.weights or "imagenet")
-    network = PoseNetwork(encoder, *springs_of(parts["train"], STRIDE)).to(device)
+    network = PoseNetwork(encoder, *springs_of(parts["train"], STRIDE))
     trained = config.encoder != "small" and config.weights != "random"
-    run = Run(network, encoder.parameters() if trained else ())
+    groups = [
+        {"params": [*encoder.parameters()], "lr": PRETRAINED_RATE if trained else RATE},
+        {"params": [w for n, w in network.named_parameters() if "encoder." not in n]},
+    ]
     unknown = int((~parts["train"].known).sum())
     print(
         f"{len(parts['train'])} people to train on, {parts['train'].side} pixels wide"
         f" and high, {unknown} joints of them unknown;"
-        f" {sum(p.numel() for p in network.parameters()):,} weights on {device}"
+        f" {sum(p.numel() for p in network.parameters()):,} weights"
     )
 
     def loss_of(numbers: Tensor) -> Tensor:
@@ -161,31 +147,34 @@ def train(config: Config) -> dict[str, float]:
         figures = changes.changed(figures, mirror=config.data is not None)
         return loss(config.loss, network(pixels(figures, network)), figures)
 
-    def save() -> None:
-        about = {"settings": settings, "history": run.history}
-        about["side"] = parts["train"].side
-        model_folder.save(config.model_folder, run.average.module, about)
+    def save(_: dict[str, Any]) -> None:
+        place = config.out / "model.safetensors"
+        files.write(place, lambda sink: sink.write(weights_of(network)))
 
-    def evaluate(model: nn.Module) -> dict[str, float]:
-        return scores(parts["dev"], poses(model, parts["dev"])[0])
-
-    fit(
-        run,
-        config,
-        settings,
-        shuffled=lambda: list(torch.randperm(len(parts["train"])).split(BATCH)),
-        loss_of=loss_of,
-        evaluate=evaluate,
-        by="pck",
+    batches = -(-len(parts["train"]) // BATCH)
+    fitted = fit(
+        network,
+        loss_of,
+        lambda: torch.randperm(len(parts["train"])).split(BATCH),
+        lambda: scores(parts["dev"], poses(network, parts["dev"])[0]),
+        monitor="pck",
+        optimizer=torch.optim.Adam(groups, RATE, betas=(0.9, 0.95)),
+        epochs=config.epochs,
+        seed=config.seed,
+        warm_up=min(batches, WARM_UP),
         save=save,
+        settings=settings,
+        out=config.out,
+        resume=config.resume,
     )
+    if fitted.interrupted:
+        raise KeyboardInterrupt
     test = parts["test"]
-    tree, alone = poses(run.average.module, test)
+    tree, alone = poses(network, test)
     usual = np.broadcast_to(mean_pose(parts["train"]), tree.shape)
     found = {"tree": tree, "each joint alone, same heat maps": alone}
-    return report.write(
-        config.out, settings, run.history, test, found | {"mean pose": usual}
-    )
+    found["mean pose"] = usual
+    return report.write(config.out, settings, fitted.history, test, found)
 
 
 def loss(name: Loss, structure: PictorialStructure, figures: Figures) -> Tensor:
@@ -206,18 +195,16 @@ def loss(name: Loss, structure: PictorialStructure, figures: Figures) -> Tensor:
     return losses.LatentHinge(smoothing)(structure, allowed, cost=cost)
 
 
-def pixels(figures: Figures, network: nn.Module) -> Tensor:
-    device = next(network.parameters()).device
-    return torch.from_numpy(figures.images).to(device)
+def pixels(figures: Figures, network: PoseNetwork) -> Tensor:
+    return torch.from_numpy(figures.images).to(network.anchors.device)
 
 
 @torch.no_grad()
-def poses(model: nn.Module, figures: Figures) -> tuple[np.ndarray, np.ndarray]:
+def poses(network: PoseNetwork, figures: Figures) -> tuple[np.ndarray, np.ndarray]:
     """Joints ``(n, 14, 2)`` by the tree, and of each joint alone, in pixels."""
-    model.eval()
     tree, alone = [], []
     for numbers in torch.arange(len(figures)).split(AT_ONCE):
-        structure = model(pixels(figures.part(numbers.tolist()), model))
+        structure = network(pixels(figures.part(numbers.tolist()), network))
         tree.append(structure.decode()[1].cpu())
         number = structure.parts.flatten(2).argmax(2).cpu()
         width = structure.parts.shape[3]
@@ -228,52 +215,16 @@ def poses(model: nn.Module, figures: Figures) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def side_of(about: dict[str, Any]) -> int:
-    """How large an image is for the network."""
-    side = operator.index(about["side"])
-    if not STRIDE <= side <= LARGEST_SIDE:
-        raise ValueError(f"side: from {STRIDE} to {LARGEST_SIDE}, got {side}")
-    return side
-
-
-def predict(config: Config, path: Path) -> dict[str, float]:
-    """Find the joints of the person in a file."""
-    empty = torch.zeros(14, 2)
-    model, about = model_folder.load(
-        config.model_folder,
-        PoseNetwork,
-        lambda about: PoseNetwork(
-            encoder_of(about["settings"]["encoder"]), empty, empty + 1
-        ),
-    )
-    side = checkpoint.use(config.model_folder, lambda: side_of(about))
-    image = read_image(path)
-    size = np.array(image.shape[1::-1], float)
-    extent = float(size.max())
-    none = np.zeros((14, 2))
-    cut, _ = photographs.square(image, size / 2, extent, none, side)
-    figure = Figures(cut[None], none[None], np.zeros((1, 14), bool))
-    found = (poses(model, figure)[0][0] - side / 2) * extent / side + size / 2
-    report.prediction(config.out, str(path), image, found)
-    print(f"see {config.out / 'pose.png'} and pose.json beside it")
-    return {"joints": float(len(found))}
-
-
 def settings_of(config: Config, parts: dict[str, Figures]) -> dict[str, Any]:
-    """What decides the numbers; two runs that agree in it are the same run."""
+    """Settings that determine the results; --resume requires equal settings."""
     digest = 0
     for part in parts.values():
         for x in (part.images, part.joints, part.known):
             digest = zlib.crc32(np.ascontiguousarray(x).tobytes(), digest)
     count = sum(map(len, parts.values()))
-    return {
-        "data": f"{count} people with checksum {digest:08x}",
-        "loss": config.loss,
-        "encoder": config.encoder,
-        "weights": config.weights,
-        "epochs": config.epochs,
-        "seed": config.seed,
-    }
+    names = ("loss", "encoder", "weights", "epochs", "seed")
+    data = f"{count} people with checksum {digest:08x}"
+    return {"data": data} | {name: getattr(config, name) for name in names}
 
 
 def command_line() -> None:

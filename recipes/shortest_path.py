@@ -33,7 +33,7 @@ import textwrap
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -45,7 +45,6 @@ from tqdm import tqdm
 from decisions import linear_models, problems
 from decisions.linear_models import METHODS, with_ones
 from runs import arguments, files, options, terminal
-from runs import folder as run_folder
 from runs.axes import tidy
 from runs.cells import Cells
 from runs.outputs import OutputsOfFits
@@ -104,13 +103,6 @@ class Config(Output, Training, Data):
 
 def main(config: Config) -> dict[str, float]:
     """Run what is missing; mean regrets by size, setting and method come back."""
-    arguments.one_of(config, problem=get_args(Name))
-    arguments.of_run(config)
-    for method in config.methods:
-        if method not in METHODS:
-            raise ValueError(
-                f"methods: expected one of {', '.join(METHODS)}, got {method!r}"
-            )
     arguments.at_least(
         config, degrees=1, noises=0, sizes=8, test=1, seeds=1, steps=1, seed=0
     )
@@ -118,7 +110,7 @@ def main(config: Config) -> dict[str, float]:
         if not noise <= 1:
             raise ValueError(f"noises: expected at most 1, got {noise:g}")
     arguments.different(config, "methods", "degrees", "noises", "sizes")
-    with run_folder.held(config.out):
+    with config.held():
         names = "problem", "degrees", "noises", "test", "seeds", "steps", "seed"
         settings = {name: getattr(config, name) for name in names}
         if config.data is not None:

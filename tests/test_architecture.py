@@ -66,12 +66,16 @@ MAY_IMPORT = {
         "smoothsp.metrics",
         "smoothsp.schemes",
         "PIL",
+        "cv2",
         "nltk",
         "numpy",
     },
     "models": {
+        "smoothsp.atomic_files",
+        "smoothsp.checkpoints",
         "smoothsp.constraints",
         "smoothsp.data",
+        "smoothsp.divergence",
         "smoothsp.encoder_config",
         "smoothsp.figures",
         "smoothsp.json_files",
@@ -80,7 +84,9 @@ MAY_IMPORT = {
         "smoothsp.metrics",
         "smoothsp.optim",
         "smoothsp.oracles",
+        "smoothsp.run_folder",
         "smoothsp.schemes",
+        "smoothsp.training",
         "smoothsp.weight_files",
         "PIL",
         "cv2",
@@ -93,6 +99,20 @@ MAY_IMPORT = {
         "tqdm",
         "transformers",
     },
+    "training": {
+        "smoothsp.checkpoints",
+        "smoothsp.divergence",
+        "smoothsp.optim",
+        "smoothsp.run_folder",
+        "numpy",
+        "pytorch_lightning",
+        "torch",
+        "tqdm",
+    },
+    "run_folder": {"smoothsp.checkpoints"},
+    "checkpoints": {"smoothsp.atomic_files", "torch"},
+    "divergence": {"smoothsp.optim", "torch"},
+    "atomic_files": set(),
     "optim": {"matplotlib", "torch"},
     "lightning": {"smoothsp.optim", "pytorch_lightning", "torch"},
     "hugging_face": {
@@ -109,6 +129,20 @@ MAY_IMPORT = {
     "weight_files": {"smoothsp.json_files", "safetensors", "torch"},
     "encoder_config": {"transformers"},
     "json_files": set(),
+    "command_line": {
+        "smoothsp.atomic_files",
+        "smoothsp.compilation",
+        "smoothsp.data",
+        "smoothsp.json_files",
+        "smoothsp.metrics",
+        "smoothsp.models",
+        "smoothsp.schemes",
+        "PIL",
+        "cv2",
+        "numpy",
+        "tqdm",
+    },
+    "__main__": {"smoothsp.command_line"},
 }
 PUBLIC = {
     "smoothsp": {
@@ -280,16 +314,19 @@ PUBLIC = {
         "AnnotatedText",
         "ConstituencyTree",
         "DependencyTree",
+        "MaskedImage",
         "TaggedSentence",
         "Unaligned",
         "as_dependencies",
         "as_images",
+        "as_masks",
         "as_tagged",
         "as_trees",
         "dependencies",
         "read_box_splits",
         "read_boxes",
         "read_dependencies",
+        "read_masks",
         "read_spans",
         "read_splits",
         "read_tagged",
@@ -298,25 +335,51 @@ PUBLIC = {
         "trees",
         "unseen_labels",
     },
-    "smoothsp.models": {"Parsed", "Parser", "Span", "Tagged", "Tagger", "load"},
+    "smoothsp.models": {
+        "ConstituencyParser",
+        "Constituents",
+        "Parsed",
+        "Parser",
+        "Segmenter",
+        "Span",
+        "Tagged",
+        "Tagger",
+        "load",
+    },
     "smoothsp.hugging_face": {
         "ChainConfig",
         "ChainForTokenClassification",
         "ChainOutput",
         "encode_words",
     },
-    "smoothsp.models.training": {
+    "smoothsp.models.tagger_options": {
         "MU",
         "NetworkOptions",
         "Options",
         "TOP_K",
-        "Training",
         "TrainingOptions",
         "check",
-        "running_average",
-        "seed_all",
-        "tell",
     },
+    "smoothsp.training": {
+        "Fitted",
+        "Jointly",
+        "RunningAverage",
+        "StructuredModule",
+        "fit",
+        "one_thread",
+        "seed_all",
+    },
+    "smoothsp.checkpoints": {"read", "require_file", "require_same", "write"},
+    "smoothsp.divergence": {"GROWTH", "diagnosed", "require_sound"},
+    "smoothsp.run_folder": {
+        "CHECKPOINT",
+        "LOCK",
+        "MODEL",
+        "held",
+        "is_main_process",
+        "require_free",
+    },
+    "smoothsp.atomic_files": {"replace"},
     "smoothsp.models.localiser": {"Found", "Localiser", "LocaliserNetwork"},
     "smoothsp.optim": {
         "CasimirSVRG",
@@ -345,6 +408,7 @@ HEAVY = {
     "triton",
     "tyro",
 }
+SHARED_BY_RECIPES = {"corpora", "runs"}
 NAMES_THAT_SAY_NOTHING = {"utils", "helpers", "base", "common"}
 
 SOURCES = sorted(
@@ -419,6 +483,21 @@ def uses_public_names_only(path):
             assert not private, f"{shown(path)}:{node.lineno} uses {node.attr}"
 
 
+def test_no_topic_of_recipes_imports_another():
+    folders = {
+        path.parent.name for path in USERS if path.parent.parent.name == "recipes"
+    }
+    topics = folders - SHARED_BY_RECIPES
+    assert topics
+    for path in USERS:
+        place = path.relative_to(ROOT).parts
+        if place[0] == "recipes":
+            used = {module.split(".")[0] for module, _ in imported_names(path)} & topics
+            # a command has one topic; a folder of a topic, or of what all share, none
+            own = used if len(place) == 2 else {place[1]}
+            assert len(own) < 2 and used <= own, f"{shown(path)} imports {sorted(used)}"
+
+
 @pytest.mark.parametrize("module", PUBLIC)
 def test_public_names_are_those_written_here(module):
     names = importlib.import_module(module).__all__
@@ -429,13 +508,15 @@ def test_public_names_are_those_written_here(module):
 def test_import_is_light():
     # What torch itself brings along is not ours to judge.
     program = (
-        "import sys, torch; before = set(sys.modules); import smoothsp;"
+        "import sys, smoothsp; assert 'torch' not in sys.modules;"
+        "import torch; before = set(sys.modules);"
+        "[getattr(smoothsp, name) for name in smoothsp.__all__];"
         "print(*{name.split('.')[0] for name in set(sys.modules) - before});"
         "import smoothsp.figures, smoothsp.models;"
         "assert 'matplotlib' not in sys.modules"
     )
     loaded = set(run(sys.executable, "-c", program).stdout.split())
-    assert "smoothsp" in loaded
+    assert "numba" in loaded
     assert not loaded & HEAVY
 
 
@@ -512,7 +593,9 @@ def imported_files(path):
 @pytest.fixture(scope="module")
 def imports():
     """Of each file of the package those that it imports."""
-    return {path: set(imported_files(path)) - {path} for _, path in PARTS}
+    # the program imports parts, and no part imports the program
+    own = [path for _, path in PARTS if path != PACKAGE / "__main__.py"]
+    return {path: set(imported_files(path)) - {path} for path in own}
 
 
 def folders_reached(imports):

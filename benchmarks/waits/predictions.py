@@ -24,7 +24,7 @@ def inputs(recipe: str) -> dict[str, list[Any]]:
     if recipe == "ud_parser":
         from parsing import grammar
 
-        found = grammar.make().dev
+        _, found = grammar.make()
         names = ("words", "heads", "labels")
         return {name: [getattr(s, name) for s in found] for name in names}
     from parsing import phrases
@@ -47,12 +47,10 @@ def dependencies(out: Path) -> Prediction:
 
 
 def constituents(out: Path) -> Prediction:
-    from parsing import model_folder
-    from parsing.spans import SpanScores, parse
+    from smoothsp.models import load
 
-    model, vocabulary, labels, _ = model_folder.load(out / "model", SpanScores)
-    words = inputs("constituency")["words"]
-    return len(words), lambda: parse(model, vocabulary, labels, words)
+    model, words = load(out / "model"), inputs("constituency")["words"]
+    return len(words), lambda: model.parse(words)
 
 
 def boxes(out: Path) -> Prediction:
@@ -63,18 +61,11 @@ def boxes(out: Path) -> Prediction:
 
 
 def masks(out: Path) -> Prediction:
-    from segmentation import drawn, model_folder, prediction
-    from segmentation.superpixels import graph_of
+    from segmentation import drawn
+    from smoothsp.models import load
 
-    model, images = model_folder.load(out / "model"), drawn.make(10)
-    decode = prediction.decoder(model)
-    given = [example.image for part in images.values() for example in part]
-
-    def call() -> None:
-        for image in given:
-            decode(image, graph_of(image, model.words, model.superpixels))
-
-    return len(given), call
+    model, images = load(out / "model"), [x.image for x in drawn.make(10)]
+    return len(images), lambda: model.predict(images)
 
 
 PREDICTIONS: dict[str, Callable[[Path], Prediction]] = {

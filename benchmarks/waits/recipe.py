@@ -27,6 +27,8 @@ EVALUATION, COMPILATION, REST = "evaluation", "compilation", "rest"
 COLUMNS = (READING, FEATURES, TRAINING, EVALUATION, COMPILATION, REST)
 CORPUS = "smoothsp.models.features:Corpus.__init__"
 EPOCH = "runs.trainer:Run.epoch"
+STEPS = "pytorch_lightning.loops:_TrainingEpochLoop.run"
+SCORES = "smoothsp.training:StructuredModule.validation_step"
 # Of each recipe the functions that are its parts.
 PARTS: dict[str, dict[str, tuple[str, ...]]] = {
     "conll_ner": {
@@ -38,20 +40,20 @@ PARTS: dict[str, dict[str, tuple[str, ...]]] = {
     "lightning_ner": {
         READING: ("lightning_ner:load_corpus",),
         FEATURES: (CORPUS,),
-        TRAINING: ("pytorch_lightning.loops:_TrainingEpochLoop.run",),
+        TRAINING: (STEPS,),
         EVALUATION: ("pytorch_lightning.loops:_EvaluationLoop.run",),
     },
     "ud_parser": {
-        READING: ("parsing.grammar:make", "parsing.conllu:load"),
+        READING: ("parsing.grammar:make", "ud_parser:read_dependencies"),
         FEATURES: (CORPUS,),
-        TRAINING: (EPOCH,),
-        EVALUATION: ("ud_parser:parsed", "parsing.trees:attachment"),
+        TRAINING: ("pytorch_lightning.loops:_TrainingEpochLoop.run",),
+        EVALUATION: ("smoothsp.models:Parser.scores",),
     },
     "constituency": {
         READING: ("constituency:load",),
         FEATURES: (CORPUS,),
-        TRAINING: (EPOCH,),
-        EVALUATION: ("constituency:parsed",),
+        TRAINING: ("pytorch_lightning.loops:_TrainingEpochLoop.run",),
+        EVALUATION: ("smoothsp.models:ConstituencyParser.scores",),
     },
     "voc_localization": {
         READING: ("localization.toy:make", "localization.folder:read"),
@@ -60,22 +62,22 @@ PARTS: dict[str, dict[str, tuple[str, ...]]] = {
         EVALUATION: ("pytorch_lightning.loops:_EvaluationLoop.run",),
     },
     "horse_segmentation": {
-        READING: ("segmentation.drawn:make", "segmentation.folder:load"),
-        FEATURES: ("segmentation.words:learn", "horse_segmentation:prepare"),
-        TRAINING: ("segmentation.training:Run.epoch",),
-        EVALUATION: ("segmentation.training:labels_of",),
+        READING: ("segmentation.drawn:make", "horse_segmentation:load"),
+        FEATURES: ("smoothsp.models.segmenter_training:_pictures",),
+        TRAINING: (STEPS,),
+        EVALUATION: (SCORES,),
     },
     "pose_tree": {
         READING: ("pose_tree:load",),
         FEATURES: (),
-        TRAINING: (EPOCH,),
-        EVALUATION: ("pose_tree:poses",),
+        TRAINING: (STEPS,),
+        EVALUATION: (SCORES,),
     },
     "matching_points": {
         READING: ("matching_points:load",),
         FEATURES: ("matching.points:detect",),
-        TRAINING: (EPOCH,),
-        EVALUATION: ("matching_points:matched",),
+        TRAINING: (STEPS,),
+        EVALUATION: (SCORES,),
     },
     "conll_linear": {
         READING: ("linear_tagging.data:load",),

@@ -1,7 +1,7 @@
 """Key points of two views, which of them are the same, and how pairs of them look."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import cv2
 import numpy as np
@@ -14,7 +14,6 @@ from matching.views import moved
 Kind = Literal["sift", "orb"]
 # numbers of a descriptor
 DESCRIBED: dict[Kind, int] = {"sift": 128, "orb": 256}
-KINDS = get_args(Kind)
 # Points nearer to each other than this are one, and so are those of both views.
 APART, SAME = 5.0, 3.0
 # How far a neighbour may stray, in pixels and in shares of how far it is away.
@@ -44,7 +43,7 @@ class Pair:
     first: Points
     second: Points
     features: Tensor
-    columns: Tensor | None
+    columns: Tensor
 
 
 def detect(
@@ -110,12 +109,8 @@ def true_columns(first: Points, second: Points, homography: np.ndarray) -> Tenso
     return torch.where(mutual & (near <= SAME), column, columns)
 
 
-def pair_of(
-    first: Points, second: Points, homography: np.ndarray | None = None
-) -> Pair:
-    columns = None
-    if homography is not None:
-        columns = true_columns(first, second, homography)
+def pair_of(first: Points, second: Points, homography: np.ndarray) -> Pair:
+    columns = true_columns(first, second, homography)
     return Pair(first, second, features(first, second), columns)
 
 
@@ -192,8 +187,5 @@ def batch(pairs: list[Pair]) -> dict[str, Tensor]:
         filled["second"].append(F.pad(pair.second.descriptors, (0, 0, 0, q)))
         real = torch.ones(len(pair.first), len(pair.second), dtype=torch.bool)
         filled["real"].append(F.pad(real, (0, q, 0, p)))
-        columns = pair.columns
-        if columns is None:
-            columns = torch.full((len(pair.first),), -1)
-        filled["columns"].append(F.pad(columns, (0, p), value=-1))
+        filled["columns"].append(F.pad(pair.columns, (0, p), value=-1))
     return {name: torch.stack(rows) for name, rows in filled.items()}

@@ -1,6 +1,6 @@
 """Table, figures and numbers of ``matching_points.py``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,8 @@ from matplotlib.lines import Line2D
 from torch import Tensor
 
 from matching.baselines import scores
-from matching.points import Pair, Points
+from matching.points import Pair
 from runs import files
-from runs.trainer import finish
 
 RIGHT, WRONG, MISSED, POINT = "#2a6f97", "#d1661f", "#999999", "#e0c341"
 SHEET, GAP = 3, 6
@@ -31,7 +30,7 @@ def write(
     images: list[Images],
     found: Mapping[str, list[Tensor]],
 ) -> dict[str, float]:
-    """Print the table, write sheet and numbers; those of the first row come back."""
+    """Print the table, write sheet and numbers; return the scores of the first row."""
     rows = {name: scores(pairs, guess) for name, guess in found.items()}
     print(f"\n{'test pairs':<30}" + "".join(f"{name:>11}" for name in NAMES))
     for name, row in rows.items():
@@ -39,7 +38,10 @@ def write(
         print(f"{name:<30}{cells}")
     result = next(iter(rows.values())) | {"nearest_f1": rows["nearest neighbour"]["f1"]}
     sheet(folder / "sheet.png", pairs, images, found)
-    return finish(folder / "sheet.png", settings, history, "f1", rows, result)
+    content = {"settings": settings, "history": history, "result": result}
+    files.write_json(folder / "metrics.json", content | {"scores": rows})
+    print(f"\nsee {folder}: metrics.json, sheet.png")
+    return result
 
 
 def sheet(
@@ -63,7 +65,7 @@ def sheet(
         pair, image = pairs[number], images[number]
         for axes, name in zip(column, shown, strict=True):
             own = found[name][number]
-            draw(axes, image, pair.first, pair.second, own, pair.columns)
+            draw(axes, image, pair, own)
             share = scores([pair], [own])["f1"]
             axes.set_title(f"{name}: F1 {100 * share:.0f}", fontsize=9)
     styles = ((RIGHT, "-", "right"), (WRONG, "-", "wrong"), (MISSED, ":", "missed"))
@@ -72,25 +74,17 @@ def sheet(
     files.write_figure(path, figure, dpi=110)
 
 
-def draw(
-    axes: Axes,
-    images: Images,
-    first: Points,
-    second: Points,
-    columns: Tensor,
-    true: Tensor | None = None,
-) -> None:
+def draw(axes: Axes, images: Images, pair: Pair, columns: Tensor) -> None:
     """Two views side by side, with lines between partners."""
-    shift = images[0].shape[1] + GAP
     axes.imshow(side_by_side(images))
     axes.set_axis_off()
-    one = first.places.numpy()
-    other = second.places.numpy() + np.array([shift, 0], np.float32)
+    one, other = pair.first.places.numpy(), pair.second.places.numpy()
+    other = other + np.array([images[0].shape[1] + GAP, 0], np.float32)
     for places in (one, other):
         axes.plot(*places.T, ls="", marker="o", ms=2, color=POINT)
-    for row, column in enumerate(columns.tolist()):
-        gold = column if true is None else int(true[row])
-        if column != gold and gold >= 0 and column < 0:
+    found = zip(columns.tolist(), pair.columns.tolist(), strict=True)
+    for row, (column, gold) in enumerate(found):
+        if column < 0 <= gold:
             _line(axes, one[row], other[gold], MISSED, ":")
         if column >= 0:
             colour = RIGHT if column == gold else WRONG
@@ -112,34 +106,3 @@ def side_by_side(images: Images) -> np.ndarray:
         for image, gap in zip(images, (GAP, 0), strict=True)
     ]
     return np.concatenate(padded, 1)
-
-
-def prediction(
-    folder: Path,
-    names: Sequence[str],
-    images: Images,
-    zooms: Sequence[float],
-    pair: Pair,
-    columns: Tensor,
-) -> list[dict[str, Any]]:
-    """Write ``matches.json`` and ``matches.png`` of two images; the matches come back.
-
-    Places are pixels of the files, which were read at ``zooms`` of their size.
-    """
-    matches = [
-        {
-            "first": (pair.first.places[row] / zooms[0]).tolist(),
-            "second": (pair.second.places[column] / zooms[1]).tolist(),
-        }
-        for row, column in enumerate(columns.tolist())
-        if column >= 0
-    ]
-    content = {"first": names[0], "second": names[1], "matches": matches}
-    files.write_json(folder / "matches.json", content)
-    figure = Figure(figsize=(10, 4.5), layout="constrained")
-    axes = figure.subplots()
-    draw(axes, images, pair.first, pair.second, columns)
-    axes.set_title(f"{len(matches)} partners of {len(pair.first)} points", fontsize=9)
-    path = folder / "matches.png"
-    files.write_figure(path, figure, dpi=120)
-    return matches

@@ -9,7 +9,6 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from matching import drawings
 from smoothsp.data.images import read_image
 
 # In pixels; key points are larger than an image below the shortest side.
@@ -63,10 +62,6 @@ def read(path: Path) -> np.ndarray:
             f" high where it is at most {LONGEST_SIDE}, got {width} x {height}"
         )
     return cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
-
-
-def draw(number: int) -> np.ndarray:
-    return drawings.draw(number)
 
 
 def other_view(image: np.ndarray, chance: np.random.Generator) -> View:

@@ -6,18 +6,14 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pose.joints import LIMBS, NAMES, Figures, limb_scores, near, scores
+from pose.joints import LIMBS, Figures, limb_scores, near, scores
 from runs import files
 from runs.axes import panels
-from runs.trainer import finish
 
 RIGHT, LEFT, MIDDLE, TRUE = "#2a6f97", "#d1661f", "#e0c341", "#ffffff"
 ROWS, COLUMNS = 2, 5
-# The least and the most height of a figure, in widths.
-TALL = (0.2, 5.0)
 STICKS = (
     *((2, 1, RIGHT), (1, 0, RIGHT), (8, 7, RIGHT), (7, 6, RIGHT)),
     *((3, 4, LEFT), (4, 5, LEFT), (9, 10, LEFT), (10, 11, LEFT)),
@@ -33,7 +29,7 @@ def write(
     figures: Figures,
     found: Mapping[str, np.ndarray],
 ) -> dict[str, float]:
-    """Print the table, write sheet and numbers; those of the first row come back."""
+    """Print the table, write sheet and numbers; return the scores of the first row."""
     rows = {
         name: scores(figures, poses) | limb_scores(figures, poses)
         for name, poses in found.items()
@@ -51,7 +47,10 @@ def write(
     result = {"pck": ours["pck"], "pcp": ours["pcp"]}
     result |= {f"{name} pck": rows[name]["pck"] for name in others}
     sheet(folder / "sheet.png", figures, found[next(iter(rows))])
-    return finish(folder / "sheet.png", settings, history, "pck", rows, result)
+    content = {"settings": settings, "history": history, "result": result}
+    files.write_json(folder / "metrics.json", content | {"scores": rows})
+    print(f"\nsee {folder}: metrics.json, sheet.png")
+    return result
 
 
 def sheet(path: Path, figures: Figures, found: np.ndarray) -> None:
@@ -91,20 +90,3 @@ def draw(axes: Axes, image: np.ndarray, joints: np.ndarray) -> None:
     axes.set_axis_off()
     for begin, end, colour in STICKS:
         axes.plot(*joints[[begin, end]].T, color=colour, lw=1.8)
-
-
-def prediction(
-    folder: Path, name: str, image: np.ndarray, joints: np.ndarray
-) -> dict[str, Any]:
-    """Write ``pose.json``, in pixels of the file, and ``pose.png``."""
-    places = dict(zip(NAMES, joints.tolist(), strict=True))
-    content = {"image": name, "joints": places}
-    files.write_json(folder / "pose.json", content)
-    height, width = image.shape[:2]
-    # a strip is drawn small rather than on a sheet without end
-    tall = np.clip(height / width, *TALL)
-    figure = Figure(figsize=(5, 5 * tall), layout="constrained")
-    draw(figure.subplots(), image, joints)
-    path = folder / "pose.png"
-    files.write_figure(path, figure, dpi=120)
-    return content

@@ -6,9 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from runs import checkpoint, files
+from runs import files
+from smoothsp.checkpoints import require_file, require_same
 
 Cell = dict[str, Any]
+ANEW = "Start over without --resume, or with another --out"
 Report = TypeVar("Report")
 
 
@@ -25,7 +27,7 @@ class Cells:
         self._resumed = resume
         if not resume:
             return
-        checkpoint.require_file(path)
+        require_file(path)
         try:
             saved = json.loads(path.read_bytes())
             began, self._cells = dict(saved["settings"]), dict(saved["cells"])
@@ -34,9 +36,9 @@ class Cells:
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise ValueError(
                 f"{path}: expected the cells of this recipe, got another file: {error}."
-                f" {checkpoint.ANEW}"
+                f" {ANEW}"
             ) from error
-        checkpoint.require_same(path, began, self.settings)
+        require_same(path, began, self.settings)
         print(f"resuming {path}")
 
     @contextmanager
@@ -71,5 +73,5 @@ class Cells:
             raise ValueError(
                 f"{self.path}: expected the cells of this recipe, got some that were"
                 f" edited or are of another version ({type(error).__name__}: {error})."
-                f" {checkpoint.ANEW}"
+                f" {ANEW}"
             ) from error

@@ -1,9 +1,12 @@
 """Options of a recipe about the folder of its run."""
 
 import json
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+
+from smoothsp.run_folder import CHECKPOINT, held, require_free
 
 
 @dataclass(frozen=True)
@@ -19,12 +22,17 @@ class Outputs:
     @property
     def checkpoint(self) -> Path:
         """State of the run, for ``--resume``."""
-        return self.out / "checkpoint.pt"
+        return self.out / CHECKPOINT
 
     @property
     def model_folder(self) -> Path:
         """The best model so far."""
         return self.out / "model"
+
+    def held(self) -> AbstractContextManager[None]:
+        """Keep other runs out of --out, which has none, or one to go on or replace."""
+        require_free(self.out, self.resume, self.overwrite, self.checkpoint.name)
+        return held(self.out)
 
 
 @dataclass(frozen=True)

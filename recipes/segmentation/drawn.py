@@ -7,7 +7,7 @@ where it is and what is beside it.
 import cv2
 import numpy as np
 
-from segmentation.folder import Example, split
+from smoothsp.data import MaskedImage
 
 HEIGHT, WIDTH = 96, 128
 # What is drawn is this much larger at first, for smooth borders.
@@ -33,10 +33,9 @@ SHOULDER = np.array([0.3, -0.05])
 LEGS = (0.32, 0.22, -0.28, -0.38)
 
 
-def make(count: int = 100, seed: int = 0) -> dict[str, list[Example]]:
-    """Images in three parts."""
+def make(count: int = 100, seed: int = 0) -> list[MaskedImage]:
     chance = np.random.default_rng(seed)
-    return split([Example(f"drawn{n:03}", *draw(chance)) for n in range(count)])
+    return [MaskedImage(*draw(chance), f"drawn{n:03}") for n in range(count)]
 
 
 def draw(chance: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -18,7 +18,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from segmentation.superpixels import EDGE_FEATURES, NODE_FEATURES, Graph
+from segmentation.features import EDGE_FEATURES, NODE_FEATURES, Features
 from smoothsp.linear.problems import Batch, Parts, StructureProblem
 from smoothsp.linear.solvers import BCFW, PathPoint, RegularisationPath, Solution
 from smoothsp.oracles import BinaryGraph
@@ -40,7 +40,9 @@ class Pictures(BinaryGraph):
 
 
 def problem_of(
-    graphs: list[Graph], golds: list[np.ndarray] | None = None, cost: str = "balanced"
+    graphs: list[Features],
+    golds: list[np.ndarray] | None = None,
+    cost: str = "balanced",
 ) -> StructureProblem:
     """Graphs as one problem, padded to the largest.
 
@@ -92,7 +94,7 @@ def bounds(neighbours: bool = True) -> Bounds:
     return lower, upper
 
 
-def labels_of(w: np.ndarray, graphs: list[Graph]) -> list[np.ndarray]:
+def labels_of(w: np.ndarray, graphs: list[Features]) -> list[np.ndarray]:
     """The best labels of the superpixels of each image."""
     found = problem_of(graphs).decode(w)
     return [y[: len(graph.sizes)] for y, graph in zip(found, graphs, strict=True)]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,32 +12,53 @@ from matplotlib.lines import Line2D
 
 from runs import files
 from runs.axes import panels, tidy
-from segmentation.folder import Example
-from segmentation.picture_sets import PictureSet
-from segmentation.scores import baselines, iou, scores
+from segmentation.examples import Part
+from smoothsp.data import MaskedImage
+from smoothsp.models.segmenter import iou
 
 TRUE, FOUND = "#2ca02c", "#e8590c"
 SHEET, COLUMNS = 12, 4
+# Radii of the ellipse, in heights and widths of the image; the area is 25 % of it.
+RADII = (0.26, 0.31)
+# Pixels of the map into which training masks are averaged.
+SHAPE = (64, 64)
 Row = dict[str, Any]
 
 
 def tables(
-    sets: dict[str, PictureSet], found: dict[str, dict[str, list[np.ndarray]]]
+    sets: dict[str, Part], found: dict[str, dict[str, list[np.ndarray]]]
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """Scores by part and by what made the labels: baselines, ours, the best possible.
+    """Scores by part and by what made the masks: baselines, ours, the best possible.
 
-    ``found`` has labels of superpixels by part and name.
+    ``found`` has masks by part and name.
     """
-    rows: dict[str, dict[str, dict[str, float]]] = {}
-    for part, labels in found.items():
+    rows = {}
+    for part, masks in found.items():
         own = sets[part]
-        known = baselines(sets["train"].examples, own.examples)
-        rows[part] = {
-            name: scores(own.examples, masks) for name, masks in known.items()
-        }
-        rows[part] |= {name: own.scores(ys) for name, ys in labels.items()}
-        rows[part]["best of these superpixels"] = own.scores(own.golds)
+        every = baselines(sets["train"].examples, own.examples) | masks
+        every["best of these superpixels"] = own.masks(own.golds)
+        rows[part] = {name: own.scores(each) for name, each in every.items()}
     return rows
+
+
+def baselines(train: list[MaskedImage], examples: list[MaskedImage]) -> dict[str, list]:
+    """Masks that look at no image: of nothing, of an ellipse, of training masks."""
+    mean = np.mean([_stretched(x.mask, SHAPE[::-1]) for x in train], 0)
+    sizes = [example.mask.shape for example in examples]
+    return {
+        "all background": [np.zeros(size, bool) for size in sizes],
+        "ellipse": [_ellipse(size) for size in sizes],
+        "mean mask": [_stretched(mean, size[::-1]) > 0.5 for size in sizes],
+    }
+
+
+def _ellipse(size: tuple[int, ...]) -> np.ndarray:
+    rows, columns = ((np.arange(x) + 0.5) / x - 0.5 for x in size)
+    return (rows[:, None] / RADII[0]) ** 2 + (columns / RADII[1]) ** 2 < 1
+
+
+def _stretched(mask: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+    return cv2.resize(mask.astype(np.float32), size, interpolation=cv2.INTER_AREA)
 
 
 def printed(rows: dict[str, dict[str, dict[str, float]]]) -> str:
@@ -55,7 +77,7 @@ def printed(rows: dict[str, dict[str, dict[str, float]]]) -> str:
 
 
 def sheet(
-    path: Path, examples: list[Example], masks: list[np.ndarray], title: str
+    path: Path, examples: list[MaskedImage], masks: list[np.ndarray], title: str
 ) -> None:
     """Images from the best to the worst, evenly spaced, with both contours."""
     good = [iou(x.mask, mask) for x, mask in zip(examples, masks, strict=True)]

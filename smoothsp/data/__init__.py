@@ -3,6 +3,7 @@
 Reading of images needs Pillow: ``pip install "smoothsp[localiser]"``.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from smoothsp.data import dependencies, trees, unseen_labels
@@ -21,18 +22,21 @@ from smoothsp.data.trees import read_trees
 
 if TYPE_CHECKING:
     from smoothsp.data.boxes import read_box_splits, read_boxes
+    from smoothsp.data.masks import MaskedImage, as_masks, read_masks
 
 __all__ = [
     "AnnotatedImage",
     "AnnotatedText",
     "ConstituencyTree",
     "DependencyTree",
+    "MaskedImage",
     "SplitFiles",
     "Splits",
     "TaggedSentence",
     "Unaligned",
     "as_dependencies",
     "as_images",
+    "as_masks",
     "as_tagged",
     "as_trees",
     "by_document",
@@ -40,6 +44,7 @@ __all__ = [
     "read_box_splits",
     "read_boxes",
     "read_dependencies",
+    "read_masks",
     "read_spans",
     "read_splits",
     "read_tagged",
@@ -50,14 +55,19 @@ __all__ = [
 ]
 
 
+# names that need Pillow, by their module
+IMAGES = dict.fromkeys(("read_box_splits", "read_boxes"), "boxes")
+IMAGES |= dict.fromkeys(("MaskedImage", "as_masks", "read_masks"), "masks")
+
+
 def __getattr__(name: str) -> Any:
-    if name not in ("read_box_splits", "read_boxes"):
+    if name not in IMAGES:
         raise AttributeError(f"module 'smoothsp.data' has no attribute {name!r}")
     try:
-        from smoothsp.data import boxes
+        module = import_module(f"smoothsp.data.{IMAGES[name]}")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f'smoothsp.data: needs {error.name}: pip install "smoothsp[localiser]"',
             name=error.name,
         ) from error
-    return getattr(boxes, name)
+    return getattr(module, name)

@@ -9,7 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-__all__ = ["SIDEWAYS", "SUFFIXES", "BadFile", "images_in", "read_image", "read_mask"]
+__all__ = [
+    "DEEP",
+    "SIDEWAYS",
+    "SUFFIXES",
+    "BadFile",
+    "images_in",
+    "read_image",
+    "read_mask",
+]
 __all__ += ["size_of"]
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp")

@@ -26,15 +26,14 @@ from smoothsp.models.box_scores import (
 from smoothsp.models.candidates import Proposals, Windows
 from smoothsp.models.localiser import OBJECTS, Localiser, LocaliserNetwork
 from smoothsp.models.regions import GEOMETRY
+from smoothsp.models.running import parted
 from smoothsp.models.set_losses import LOSSES
 from smoothsp.models.windows import shapes
 from smoothsp.run_folder import MODEL
 from smoothsp.training import fit, seed_all
 
-__all__ = ["HELD_OUT", "Options", "Prepared", "prepare", "train"]
+__all__ = ["Options", "Prepared", "prepare", "train"]
 
-# without a development set, one image in so many chooses the epoch
-HELD_OUT = 10
 # smoothing of the two hinges, and boxes over which that of one object is smoothed
 MU, TOP_K = {"one": 1.0, "several": 0.3}, 10
 # by what is trained: step sizes of SGD, of several objects Adam's, and regularisers
@@ -196,7 +195,7 @@ def prepare(data: Any, dev: Any, options: Options) -> Prepared:
     if dev is None and isinstance(data, str | os.PathLike) and Path(data).is_dir():
         dev = data
     if dev is None:
-        examples, held_out = _parted(examples)
+        examples, held_out = parted(examples)
     else:
         held_out = as_images(dev, part="val", kind=options.kind)
     layers = backbone(options.backbone, options.weights)
@@ -216,16 +215,6 @@ def prepare(data: Any, dev: Any, options: Options) -> Prepared:
     several, name = images, str(options.loss)
     own = {"mu": mu} if name == "hinge" else {}
     return Prepared(localiser, several, other, lambda n: several.loss(n, name, **own))
-
-
-def _parted(
-    examples: list[AnnotatedImage],
-) -> tuple[list[AnnotatedImage], list[AnnotatedImage]]:
-    """Images to train on, and one in ten to choose by; few are used for both."""
-    if len(examples) < 2 * HELD_OUT:
-        return examples, examples
-    kept = [one for n, one in enumerate(examples) if n % HELD_OUT]
-    return kept, examples[::HELD_OUT]
 
 
 def _untrained(

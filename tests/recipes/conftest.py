@@ -47,9 +47,8 @@ def bank(tmp_path_factory):
     """A folder with drawn sentences and their dependencies."""
     folder = tmp_path_factory.mktemp("bank")
     parts = grammar.make(train=60, dev=16)
-    for name in ("train", "dev"):
-        text = dependencies.text(getattr(parts, name))
-        (folder / f"drawn-{name}.conllu").write_text(text)
+    for name, part in zip(("train", "dev"), parts, strict=True):
+        (folder / f"drawn-{name}.conllu").write_text(dependencies.text(part))
     return str(folder)
 
 

@@ -1,17 +1,16 @@
 """Matching key points: views with a known truth, baselines, a run from one command."""
 
-import dataclasses
-import json
+from typing import get_args
 
 import cv2
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import matching_points
 from matching import baselines, drawings, points, views
 from matching_points import Config, main
-from smoothsp.models import files
 from tests.recipes.runs import numbers
 
 SMALL = {"points": 14, "epochs": 12, "images": 10}
@@ -35,7 +34,7 @@ def trained(folder, tmp_path_factory):
     return config, main(config)
 
 
-@pytest.mark.parametrize("kind", points.KINDS)
+@pytest.mark.parametrize("kind", get_args(points.Kind))
 def test_the_same_points_are_found_where_the_homography_says(kind):
     image = drawings.draw(3)
     view = views.other_view(image, np.random.default_rng(5))
@@ -118,7 +117,7 @@ def test_views_without_points_have_no_partners():
         assert found.tolist() == [-1] * len(first)
 
 
-@pytest.mark.parametrize("kind", points.KINDS)
+@pytest.mark.parametrize("kind", get_args(points.Kind))
 def test_images_too_thin_for_points_are_named(kind, tmp_path):
     path = tmp_path / "thin.png"
     for height, width in ((1, 1), (3, 40), (2000, 1), (30, 2000)):
@@ -137,6 +136,7 @@ def test_a_pair_scores_the_same_beside_a_larger_one():
         points.pair_of(
             points.detect(drawings.draw(n), "sift", 5 + n),
             points.detect(drawings.draw(n + 1), "sift", 7),
+            np.eye(3),
         )
         for n in range(2)
     ]
@@ -158,38 +158,13 @@ def test_training_beats_nearest_neighbours(trained):
     assert (config.out / "sheet.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_prediction_is_in_pixels_of_the_files(trained, folder, tmp_path):
-    large = cv2.resize(cv2.imread(str(folder / "0.png")), None, fx=2, fy=2)
-    path = tmp_path / "large.png"
-    assert cv2.imwrite(str(path), large)
-    config = dataclasses.replace(trained[0], predict=(folder / "0.png", path))
-    found = main(config)
-    content = json.loads((config.out / "matches.json").read_text())
-    assert len(content["matches"]) == found["matches"] > 5
-    far = [
-        np.hypot(*(2 * np.array(row["first"]) - row["second"]))
-        for row in content["matches"]
-    ]
-    assert np.median(far) < 4
-    assert (config.out / "matches.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_sides_that_were_rounded_move_no_places(trained, folder, tmp_path):
-    # 1000 x 52 pixels are read as 240 x 12
-    strip = cv2.resize(cv2.imread(str(folder / "0.png")), (1000, 600))[200:252]
-    paths = (tmp_path / "wide.png", tmp_path / "tall.png")
-    assert cv2.imwrite(str(paths[0]), strip)
-    assert cv2.imwrite(str(paths[1]), strip.transpose(1, 0, 2))
-    zooms = []
-    with pytest.MonkeyPatch.context() as patch:
-        write = matching_points.report.prediction
-        patch.setattr(
-            matching_points.report,
-            "prediction",
-            lambda *given: zooms.append(given[3]) or write(*given),
-        )
-        main(dataclasses.replace(trained[0], predict=paths))
-    assert zooms == [[0.24, 0.24]]
+def test_the_weights_of_the_best_epoch_are_kept(trained):
+    config, result = trained
+    network = matching_points.PairScores(128)
+    network.load_state_dict(load_file(config.out / "model.safetensors"))
+    pairs = [pair for _, pair in matching_points.load(config)["test"]]
+    found = matching_points.matched(network, pairs)
+    assert baselines.scores(pairs, found)["f1"] == result["f1"]
 
 
 @pytest.mark.long
@@ -211,13 +186,10 @@ def test_without_data_images_are_drawn(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"loss": "crf"}, "loss: expected one of hinge, hinge-l2, perturbed, softmax"),
-        ({"features": "surf"}, "features: expected one of sift, orb, got 'surf'"),
         ({"epochs": 0}, "epochs: expected at least 1, got 0"),
         ({"images": 4}, "images: expected at least 5, got 4"),
         ({"data": "nowhere"}, "data: expected a folder of images, found none at"),
         ({"data": "."}, "data: expected at least 5 images below .*, found 0"),
-        ({"predict": ("a",)}, "predict: expected two images, got 1. Give both"),
     ],
 )
 def test_wrong_arguments_are_one_line(wrong, message, folder, tmp_path):
@@ -227,22 +199,8 @@ def test_wrong_arguments_are_one_line(wrong, message, folder, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_a_damaged_image_is_named(trained, tmp_path):
+def test_a_damaged_image_is_named(tmp_path):
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"\x89PNG and no more")
     with pytest.raises(ValueError, match=r"broken\.png: expected an image"):
-        main(dataclasses.replace(trained[0], predict=(broken, broken)))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("features", "orb"), ("features", "surf"), ("points", 0), ("points", "many")],
-)
-def test_a_model_of_other_points_is_refused(name, value, trained, folder, tmp_path):
-    config, content = files.read(trained[0].model_folder)
-    config["about"]["settings"][name] = value
-    files.write(tmp_path / "model", config, content)
-    path = folder / "0.png"
-    edited = dataclasses.replace(trained[0], out=tmp_path, predict=(path, path))
-    with pytest.raises(ValueError, match="expected a checkpoint or model of this"):
-        main(edited)
+        views.read(broken)

@@ -1,11 +1,12 @@
-"""Bracketed trees, their spans, and the score of EVALB."""
+"""Bracketed trees and their spans, and files of nested entities."""
+
+import dataclasses
 
 import pytest
-import torch
 
-from parsing import brackets, phrases, spans
-from smoothsp.data import ConstituencyTree, trees
-from smoothsp.oracles import SpanTree
+from parsing import phrases
+from smoothsp.data import ConstituencyTree, read_trees, trees
+from smoothsp.data.columns import AS_USUAL, read, read_levels
 
 TEXT = """
 ( (S
@@ -96,7 +97,7 @@ def test_sentences_to_parse_come_from_text_or_trees(tmp_path):
         ["yes"],
         ["no"],
     ]
-    assert trees.read_words(tmp_path / "text", pytest.fail) == [["a", "b"], ["c"]]
+    assert trees.read_words(tmp_path / "text", pytest.fail) == ["a b", "c"]
     with pytest.raises(
         FileNotFoundError, match="expected a file of sentences, got a folder"
     ):
@@ -112,27 +113,19 @@ def test_sentences_to_parse_come_from_text_or_trees(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("( he left )", "-LRB- he left -RRB-"),
-        ("(he left) .", "-LRB-he left-RRB- ."),
-        ("( he ( who slept ) left )", "-LRB- he -LRB- who slept -RRB- left -RRB-"),
-        ("(", "-LRB-"),
-        ("(UH Yes)", "Yes"),
-        ("( (UH Yes) )", "Yes"),
-        ("(TOP\n (S (PRP he) (VBD left)))", "he left"),
-        ("\n(s(prp he))", "he"),
+        ("( he left )", "( he left )"),
+        ("(he left) .", "(he left) ."),
+        ("( he ( who slept ) left )", "( he ( who slept ) left )"),
+        ("(", "("),
+        ("(UH Yes)", ["Yes"]),
+        ("( (UH Yes) )", ["Yes"]),
+        ("(TOP\n (S (PRP he) (VBD left)))", ["he", "left"]),
+        ("\n(s(prp he))", ["he"]),
     ],
 )
 def test_a_sentence_may_begin_with_a_bracket(text, words, tmp_path):
     (tmp_path / "text").write_text(text)
-    assert trees.read_words(tmp_path / "text", pytest.fail) == [words.split()]
-
-
-def test_trees_of_words_that_are_brackets_can_be_read(tmp_path):
-    (tmp_path / "text").write_text("he ( f(x) ) left\n")
-    (words,) = trees.read_words(tmp_path / "text", pytest.fail)
-    assert words == ["he", "-LRB-", "f-LRB-x-RRB-", "-RRB-", "left"]
-    tree = ConstituencyTree(words, [("S", 0, 4)], ["XX"] * 5)
-    assert trees.parse(trees.text(tree).encode(), "x") == [tree]
+    assert trees.read_words(tmp_path / "text", pytest.fail) == [words]
 
 
 def test_trees_may_be_as_deep_as_sentences_are_long():
@@ -141,47 +134,67 @@ def test_trees_may_be_as_deep_as_sentences_are_long():
     assert tree.words == ["a"]
 
 
-def test_f1_by_hand():
-    # 8 constituents count: S, NP, VP, SBAR, S, VP, VP, PRT, and 6 of the 7 are right
-    found = ConstituencyTree(
-        SAID.words,
-        [
-            # the full stop takes up no place: right, and so is what PRT is called
-            ("S", 0, 4),
-            ("NP", 0, 0),
-            ("VP", 1, 5),
-            ("S+VP", 2, 3),
-            ("ADVP", 4, 4),
-            ("NP", 2, 2),
-            ("TOP", 0, 5),
-        ],
+# as GermEval has it, with a source in a comment
+GERMEVAL = """\
+#\thttp://example.org [2014]
+1\tFreunde\tB-ORG\tO
+2\tder\tI-ORG\tO
+3\tStadt\tI-ORG\tO
+4\tKöln\tI-ORG\tB-LOC
+5\tin\tO\tO
+6\tBonn\tB-LOC\tO
+
+1\tKöln\tB-ORG\tB-LOC
+2\tspielt\tO\tO
+
+"""
+ORG, KOELN, BONN = ("ORG", 0, 3), ("LOC", 3, 3), ("LOC", 5, 5)
+
+
+@pytest.fixture
+def germeval(tmp_path):
+    (tmp_path / "x.tsv").write_text(GERMEVAL)
+    return tmp_path / "x.tsv"
+
+
+def test_two_columns_are_two_levels(germeval):
+    first, second = read_trees(germeval)
+    assert first.words == ["Freunde", "der", "Stadt", "Köln", "in", "Bonn"]
+    assert first.spans[0] == ("TOP", 0, 5)
+    assert dict(map(reversed, trees.levels(first))) == {ORG: 1, KOELN: 2, BONN: 1}
+    # of two over the same words, the one of the first column is the outer
+    assert second.spans == [("TOP", 0, 1), ("ORG+LOC", 0, 0)]
+    assert trees.levels(second) == [(1, ("ORG", 0, 0)), (2, ("LOC", 0, 0))]
+    written = "".join(trees.text_of_levels(tree, 2) for tree in (first, second))
+    assert written == GERMEVAL.partition("\n")[2]
+
+
+def test_columns_are_named_or_found(germeval, tmp_path, capsys):
+    files = read_levels(germeval)
+    for file, column in zip(files, ("outer", "inner"), strict=True):
+        assert file == read(germeval, dataclasses.replace(AS_USUAL, column=column))
+    assert "tags from column 3" in capsys.readouterr().err
+    assert read_trees(germeval, columns=("inner", "outer"))[1].spans[1] == (
+        "LOC+ORG",
+        0,
+        0,
     )
-    score = brackets.f1([SAID], [found])
-    assert score == {"f1": 12 / 15, "precision": 6 / 7, "recall": 6 / 8, "exact": 0.0}
-    assert brackets.f1([SAID, found], [SAID, found])["exact"] == 1.0
-    # a constituent found twice is right once
-    twice = ConstituencyTree(["a"], [("NP+NP", 0, 0)], ["NN"])
-    once = ConstituencyTree(["a"], [("NP", 0, 0)], ["NN"])
-    assert brackets.f1([once], [twice])["precision"] == 0.5
+    (tmp_path / "flat.txt").write_text("Ada B-PER\nmet O\n\n")
+    with pytest.raises(ValueError, match=r"expected 2 columns .* got 1\..*columns"):
+        read_trees(tmp_path / "flat.txt")
+    # any number of levels, parted by blanks
+    (tmp_path / "three.txt").write_text("a B-X B-Y B-Z\nb I-X I-Y O\nc I-X O O\n\n")
+    (tree,) = read_trees(tmp_path / "three.txt")
+    assert [level for level, _ in trees.levels(tree)] == [1, 2, 3]
 
 
-def test_a_target_is_a_tree_of_the_structure_with_all_its_constituents():
-    train, _ = phrases.make(train=40, dev=1)
-    labels = sorted({label for tree in [SAID, *train] for label, _, _ in tree.spans})
-    number = {label: n for n, label in enumerate(labels, start=1)}
-    for tree in [SAID, *train]:
-        y, n = spans.target(tree, number), len(tree.words)
-        potentials = torch.zeros(1, n, n, len(labels) + 1)
-        for label, i, j in tree.spans:
-            potentials[0, i, j, number[label]] = 1.0
-            assert y[i, j] == number[label]
-        structure = SpanTree(potentials)
-        # no tree has more of them, and this one is a tree
-        assert structure.score(y[None]) == structure.decode()[0] == len(tree.spans)
-
-
-def test_right_branching_by_hand():
-    (found,) = brackets.right_branching([SAID], "S", "VP")
-    assert found.spans == [("S", 0, 5), *(("VP", i, 5) for i in range(1, 5))]
-    one = ConstituencyTree(["a"], [("NP", 0, 0)], ["NN"])
-    assert brackets.right_branching([one], "S", "VP")[0].spans == [("S", 0, 0)]
+def test_a_sentence_that_is_bad_at_one_level_is_left_out_of_all(tmp_path, capsys):
+    good = ("a B-X B-Y\nb I-X O\n\n", "e O O\nf B-X B-Z\n\n")
+    path = tmp_path / "x.txt"
+    path.write_text(f"{good[0]}c B-X O\nd O nothing\n\n{good[1]}")
+    with pytest.raises(ValueError, match=r"line 5: expected a tag .* got 'nothing'"):
+        read_trees(path)
+    found = read_trees(path, skip_bad=True)
+    assert "left out 1 of 3 sentences" in capsys.readouterr().err
+    path.write_text("".join(good))
+    assert found == read_trees(path)

@@ -1,35 +1,26 @@
-"""Images as graphs: superpixels, neighbours, features, costs; and as a problem."""
+"""Features of superpixels for a linear model, and the model as a problem."""
 
 import itertools
 
 import numpy as np
 import pytest
-import torch
 
-from segmentation import drawn, linear, training, words
-from segmentation.folder import Example
-from segmentation.network import Segmenter
-from segmentation.picture_sets import PictureSet
-from segmentation.scores import baselines, iou, scores
-from segmentation.superpixels import (
-    EDGE_FEATURES,
-    NODE_FEATURES,
-    Graph,
-    graph_of,
-    neighbours,
-    slic,
-)
+from segmentation import drawn, examples, features, linear
+from segmentation.features import EDGE_FEATURES, NODE_FEATURES, Features
+from segmentation.report import baselines
+from smoothsp.data import MaskedImage
 from smoothsp.linear.solvers import BCFW
+from smoothsp.models.superpixels import graph_of
+
+
+def features_of(image, count):
+    graph = graph_of(image, count)
+    return features.features_of(image, graph, features.learn([image]))
 
 
 @pytest.fixture(scope="module")
-def image():
-    return drawn.draw(np.random.default_rng(0))
-
-
-@pytest.fixture(scope="module")
-def graph(image):
-    return graph_of(image[0], words.learn([image[0]]), 60)
+def graph():
+    return features_of(drawn.draw(np.random.default_rng(0))[0], 60)
 
 
 def tiny(seed, V, E):
@@ -40,23 +31,7 @@ def tiny(seed, V, E):
     nodes = chance.random((V, NODE_FEATURES)) * (chance.random((V, 1)) < 0.9)
     edges = chance.random((E, EDGE_FEATURES)).astype(np.float32)
     pixels = np.repeat(np.arange(V), 2)[None]
-    return Graph(pixels, np.full(V, 2), nodes.astype(np.float32), index, edges)
-
-
-def test_superpixels_are_connected_pieces_of_the_image(image):
-    pixels = slic(image[0], 60)
-    assert pixels.shape == image[1].shape
-    assert set(np.unique(pixels)) == set(range(pixels.max() + 1))
-    assert 30 < pixels.max() < 120
-
-
-def test_neighbours_touch_and_borders_are_counted():
-    pixels = np.array([[0, 0, 1], [2, 2, 1], [2, 2, 1]])
-    index, borders = neighbours(pixels)
-    assert index.tolist() == [[0, 1], [0, 2], [1, 2]]
-    assert borders.tolist() == [1, 2, 2]
-    index, borders = neighbours(np.zeros((3, 3), int))
-    assert index.shape == (0, 2) and borders.shape == (0,)
+    return Features(pixels, np.full(V, 2), index, edges, nodes.astype(np.float32))
 
 
 def test_features_are_roots_of_shares_and_contrasts(graph):
@@ -80,32 +55,11 @@ def test_neighbours_histograms_are_those_of_the_neighbours(graph):
     np.testing.assert_allclose(graph.nodes[v, 33:65] ** 2, mean, atol=1e-6)
 
 
-def test_an_image_of_one_colour_is_a_graph_all_the_same():
-    flat = np.full((20, 30, 3), 90, np.uint8)
-    graph = graph_of(flat, words.learn([flat]), 1)
+def test_an_image_of_one_colour_is_a_graph():
+    graph = features_of(np.full((20, 30, 3), 90, np.uint8), 1)
     assert np.isfinite(graph.nodes).all() and np.isfinite(graph.edges).all()
-    assert graph.paint(np.ones(len(graph.sizes), int)).all()
-    own = PictureSet([Example("flat", flat, flat[..., 0] > 100)], [graph], [])
-    assert linear.labels_of(np.zeros(linear.WEIGHTS), [graph])[0].shape == (
-        len(graph.sizes),
-    )
-    assert len(own) == 1
-
-
-def test_costs_are_shares_of_pixels_or_of_classes(graph, image):
-    gold = graph.gold(image[1])
-    assert set(gold) == {0, 1}
-    for kind in ("balanced", "pixels"):
-        np.testing.assert_allclose(graph.costs(gold, kind).sum(), 1)
-    balanced = graph.costs(gold, "balanced")
-    np.testing.assert_allclose(balanced[gold == 1].sum(), 0.5)
-    # of a class that is not there nothing can be wrong
-    np.testing.assert_allclose(graph.costs(0 * gold, "balanced").sum(), 1)
-    best = graph.paint(gold) > 0
-    for v in range(len(gold)):
-        turned = gold.copy()
-        turned[v] = 1 - turned[v]
-        assert ((graph.paint(turned) > 0) == image[1]).sum() <= (best == image[1]).sum()
+    (labels,) = linear.labels_of(np.zeros(linear.WEIGHTS), [graph])
+    assert labels.shape == graph.sizes.shape
 
 
 def test_the_problem_is_the_hinge_of_all_labellings():
@@ -151,36 +105,19 @@ def test_weights_of_neighbours_stay_at_least_0_and_gaps_are_certified():
         BCFW(lam=1e-3, tol=1e-6).solve(problem)
 
 
-def test_scores_of_masks():
-    one = np.array([[True, True], [False, False]])
-    other = np.array([[True, False], [True, False]])
-    none = np.zeros((2, 2), bool)
-    assert iou(one, other) == 1 / 3 and iou(one, one) == 1
-    assert iou(none, none) == 1 and iou(one, none) == 0
-    examples = [Example("a", none, one), Example("b", none, other)]
-    assert scores(examples, [one, none]) == {"iou": 0.5, "accuracy": 0.75}
-    known = baselines(examples, examples)
-    assert not known["all background"][0].any()
-    assert known["mean mask"][0].shape == (2, 2)
-
-
-def test_the_ellipse_lies_in_the_middle():
+def test_baselines_look_at_no_image():
     mask = np.zeros((60, 80), bool)
-    known = baselines([Example("a", mask, mask)], [Example("a", mask, mask)])
+    mask[:30] = True
+    known = baselines([MaskedImage(mask, mask)], [MaskedImage(mask, mask)])
+    assert not known["all background"][0].any()
+    np.testing.assert_equal(known["mean mask"][0], mask)
     ellipse = known["ellipse"][0]
     assert ellipse[30, 40] and not ellipse[0, 0]
     assert (ellipse == ellipse[::-1, ::-1]).all() and 0.2 < ellipse.mean() < 0.3
 
 
-def test_images_of_a_batch_do_not_depend_on_each_other(graph, image):
-    torch.manual_seed(0)
-    network = Segmenter("small")
-    small = tiny(3, 6, 8)
-    pictures = [image[0], np.zeros((1, 12, 3), np.uint8)]
-    both = training.pictures(pictures, [graph, small], 128)
-    alone = training.pictures(pictures[:1], [graph], 128)
-    V = len(graph.sizes)
-    with torch.no_grad():
-        first = network(both.images, both.pixels, both.most)[0, :V]
-        found = network(alone.images, alone.pixels, alone.most)[0, :V]
-    torch.testing.assert_close(first, found, rtol=1e-4, atol=1e-4)
+def test_every_part_has_an_image_where_there_are_three():
+    for count in range(3, 40):
+        parts = examples.split(list(range(count)))
+        assert min(map(len, parts.values())) >= 1
+        assert [*itertools.chain(*parts.values())] == list(range(count))

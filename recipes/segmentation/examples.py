@@ -1,0 +1,94 @@
+"""Images in three parts, scaled, with their superpixels."""
+
+import zlib
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from segmentation import features
+from smoothsp.data import MaskedImage, read_masks
+from smoothsp.models.segmenter import mask_scores
+from smoothsp.models.superpixels import Graph, graph_of
+
+# The share of dev, and that of test.
+HELD_OUT, FEWEST = 0.2, 3
+# Of the shuffle that says which images are held out; no flag, so it stays the same.
+SPLIT = 7
+
+
+@dataclass(frozen=True)
+class Part:
+    """Images of arrays, and their graphs, of features for a linear model."""
+
+    examples: list[MaskedImage]
+    graphs: list[Graph]
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    @cached_property
+    def golds(self) -> list[np.ndarray]:
+        """Labels of superpixels that are nearest to the masks."""
+        pairs = zip(self.graphs, self.examples, strict=True)
+        return [graph.gold(example.mask) for graph, example in pairs]
+
+    def masks(self, labels: list[np.ndarray]) -> list[np.ndarray]:
+        """Masks of labels of superpixels."""
+        return [g.mask(own) for g, own in zip(self.graphs, labels, strict=True)]
+
+    def scores(self, masks: list[np.ndarray]) -> dict[str, float]:
+        return mask_scores([example.mask for example in self.examples], masks)
+
+
+def load(folder: Path, limit: int | None, side: int) -> list[MaskedImage]:
+    """The images of a folder in random order, their longest side scaled to ``side``."""
+    found = read_masks(folder)
+    if len(found) < FEWEST:
+        raise ValueError(
+            f"{folder}: expected at least {FEWEST} images, got {len(found)}"
+        )
+    order = np.random.default_rng(SPLIT).permutation(len(found))[:limit]
+    bar = tqdm([found[n] for n in order], "reading", leave=False, disable=None)
+    read = ((example, *example.read(side)) for example in bar)
+    return [replace(one, image=image, mask=mask) for one, image, mask in read]
+
+
+def split(examples: list[MaskedImage]) -> dict[str, list[MaskedImage]]:
+    """In the order in which they are: to train on, to choose by, held out."""
+    held = max(1, round(HELD_OUT * len(examples)))
+    train = len(examples) - 2 * held
+    return {
+        "train": examples[:train],
+        "dev": examples[train : train + held],
+        "test": examples[train + held :],
+    }
+
+
+def prepare(
+    parts: dict[str, list[MaskedImage]], superpixels: int, linear: bool
+) -> dict[str, Part]:
+    """Superpixels of all images; with the features of a linear model if need be."""
+    words = features.learn([x.image for x in parts["train"]]) if linear else None
+    found = {}
+    for part, examples in parts.items():
+        bar = tqdm(examples, f"superpixels, {part}", leave=False, disable=None)
+        graphs = [graph_of(example.image, superpixels) for example in bar]
+        if words is not None:
+            pairs = zip(examples, graphs, strict=True)
+            graphs = [features.features_of(x.image, g, words) for x, g in pairs]
+        found[part] = Part(examples, graphs)
+    return found
+
+
+def checksum(parts: dict[str, list[MaskedImage]]) -> str:
+    """How many images there are, and a digest of them and their masks."""
+    digest = 0
+    for examples in parts.values():
+        for example in examples:
+            digest = zlib.crc32(example.image.tobytes(), digest)
+            digest = zlib.crc32(np.packbits(example.mask).tobytes(), digest)
+    counts = " + ".join(str(len(examples)) for examples in parts.values())
+    return f"{counts} images with checksum {digest:08x}"

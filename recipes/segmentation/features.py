@@ -1,0 +1,155 @@
+"""Features of superpixels for a linear model: histograms of visual words.
+
+Words of pixels are the nearest of a few colours, and of a few textures. Each superpixel
+has histograms of colours, textures and places: its own, that of its neighbours and that
+of their neighbours. Neighbours have the contrasts of ``smoothsp.models.superpixels``,
+and those of both histograms of words.
+
+Source: Osokin et al., "Minding the Gaps", appendix I, after Kolesnikov et al. (2014),
+who take SIFT words; the textures here are responses of derivatives of Gaussians.
+"""
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from scipy import sparse
+
+from smoothsp.models import superpixels
+from smoothsp.models.superpixels import Graph, decays, lab
+
+COLOURS, TEXTURES = 32, 64
+# Places are cells of a grid laid over the image.
+PLACES = 5
+NODE_FEATURES = 1 + 3 * (COLOURS + TEXTURES + PLACES**2)
+EDGE_FEATURES = superpixels.EDGE_FEATURES + 2 * len(superpixels.ETAS)
+# Widths of the Gaussians, in pixels.
+SCALES = (1.0, 2.0, 4.0)
+# Pixels that are clustered, and rounds of it.
+SAMPLE, ROUNDS = 12_000, 15
+
+
+@dataclass(frozen=True)
+class Words:
+    """Centres of colours ``(COLOURS, 3)`` and of textures ``(TEXTURES, 9)``."""
+
+    colours: np.ndarray
+    textures: np.ndarray
+
+    def of(self, image: np.ndarray) -> list[np.ndarray]:
+        """The colour and the texture of each pixel, ``(H W,)``."""
+        maps = (colours(image), textures(image))
+        return [
+            _nearest(values.reshape(-1, values.shape[2]), centres)
+            for values, centres in zip(maps, (self.colours, self.textures), strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Features(Graph):
+    """A graph with features ``(V, NODE_FEATURES)`` and ``(E, EDGE_FEATURES)``."""
+
+    nodes: np.ndarray
+
+
+def features_of(image: np.ndarray, graph: Graph, words: Words) -> Features:
+    index, count = graph.index, len(graph.sizes)
+    near = sparse.coo_matrix((np.ones(len(index)), index.T), (count, count)).tocsr()
+    near = near + near.T
+    # the superpixel itself is no neighbour of its neighbours
+    reached = near.toarray() > 0
+    np.fill_diagonal(reached, True)
+    far = sparse.csr_matrix(((near @ near) > 0).toarray() & ~reached)
+    own = [
+        _counts(graph.pixels, values, most, count)
+        for values, most in (
+            *zip(words.of(image), (COLOURS, TEXTURES), strict=True),
+            (_places(*graph.pixels.shape), PLACES**2),
+        )
+    ]
+    columns = [np.ones((count, 1))]
+    for counts in own:
+        # roots of shares: each histogram has length 1
+        columns += [np.sqrt(_shares(x)) for x in (counts, near @ counts, far @ counts)]
+    distances = [_chi_squared(_shares(counts), index) for counts in own[:2]]
+    edges = np.concatenate([graph.edges, decays(distances)], 1).astype(np.float32)
+    nodes = np.concatenate(columns, 1).astype(np.float32)
+    return Features(graph.pixels, graph.sizes, index, edges, nodes)
+
+
+def _chi_squared(shares: np.ndarray, index: np.ndarray) -> np.ndarray:
+    p, q = shares[index[:, 0]], shares[index[:, 1]]
+    return ((p - q) ** 2 / np.maximum(p + q, 1e-12)).sum(1)
+
+
+def _counts(
+    pixels: np.ndarray, values: np.ndarray, most: int, count: int
+) -> np.ndarray:
+    """Histograms ``(V, most)``."""
+    flat = pixels.ravel() * most + values.ravel()
+    return np.bincount(flat, minlength=count * most).reshape(count, most).astype(float)
+
+
+def _shares(counts: np.ndarray) -> np.ndarray:
+    return counts / np.maximum(counts.sum(1, keepdims=True), 1)
+
+
+def _places(height: int, width: int) -> np.ndarray:
+    rows = np.arange(height) * PLACES // height
+    return rows[:, None] * PLACES + np.arange(width) * PLACES // width
+
+
+def learn(images: list[np.ndarray], seed: int = 0) -> Words:
+    """By k-means over pixels drawn from some images."""
+    chance = np.random.default_rng(seed)
+    each = max(SAMPLE // len(images), 1)
+    pixels: tuple[list[np.ndarray], ...] = ([], [])
+    for image in images:
+        chosen = chance.integers(image.shape[0] * image.shape[1], size=each)
+        for known, values in zip(
+            pixels, (colours(image), textures(image)), strict=True
+        ):
+            known.append(values.reshape(-1, values.shape[2])[chosen])
+    found = [
+        _means(np.concatenate(known), count, chance)
+        for known, count in zip(pixels, (COLOURS, TEXTURES), strict=True)
+    ]
+    return Words(found[0], found[1])
+
+
+def colours(image: np.ndarray) -> np.ndarray:
+    """``(H, W, 3)``, a little blurred."""
+    return cv2.GaussianBlur(lab(image), (0, 0), 1)
+
+
+def textures(image: np.ndarray) -> np.ndarray:
+    """``(H, W, 9)``: two first derivatives and the Laplacian at each scale.
+
+    Roots of their sizes with their signs: a border is no outlier.
+    """
+    grey, found = np.ascontiguousarray(lab(image)[..., 0]), []
+    for scale in SCALES:
+        smooth = cv2.GaussianBlur(grey, (0, 0), scale)
+        across = scale * cv2.Sobel(smooth, cv2.CV_32F, 1, 0) / 8
+        down = scale * cv2.Sobel(smooth, cv2.CV_32F, 0, 1) / 8
+        found += [across, down, scale**2 * cv2.Laplacian(smooth, cv2.CV_32F) / 4]
+    stacked = np.stack(found, 2)
+    return np.sign(stacked) * np.sqrt(np.abs(stacked))
+
+
+def _means(points: np.ndarray, count: int, chance: np.random.Generator) -> np.ndarray:
+    """k-means; a centre that nothing is nearest to stays where it was."""
+    centres = points[chance.choice(len(points), count, replace=len(points) < count)]
+    for _ in range(ROUNDS):
+        near = _nearest(points, centres)
+        sizes = np.bincount(near, minlength=count)[:, None]
+        sums = np.stack(
+            [np.bincount(near, column, minlength=count) for column in points.T], 1
+        )
+        means = (sums / np.maximum(sizes, 1)).astype(np.float32)
+        centres = np.where(sizes > 0, means, centres)
+    return centres
+
+
+def _nearest(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    return ((centres**2).sum(1) - 2 * points @ centres.T).argmin(1)

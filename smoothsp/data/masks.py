@@ -1,0 +1,218 @@
+"""Images with the masks of their figures: of folders, pairs and dictionaries.
+
+A folder holds ``images`` (or ``gray``, or ``rgb``) and ``figure_ground`` (or ``masks``)
+with the same names, as the Weizmann horses do.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image as Pillow
+
+from smoothsp.data.images import DEEP, images_in, read_image, read_mask
+
+__all__ = ["MaskedImage", "as_masks", "pixels_of", "read_masks", "scaled"]
+
+IMAGES, MASKS = ("images", "gray", "rgb"), ("figure_ground", "masks")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
+KEYS = ("mask", "label")
+# How far the shapes of an image and its mask may be apart.
+SHAPES = 0.02
+SHORTEST_SIDE = 16
+# Pixels of masks above it are figure.
+FIGURE = 127
+
+
+@dataclass(frozen=True)
+class MaskedImage:
+    """An image and the mask of its figure.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from smoothsp.data import MaskedImage
+    >>> image = np.zeros((40, 60, 3), np.uint8)
+    >>> _, mask = MaskedImage(image, image[..., 0] > 0).read(side=30)
+    >>> mask.shape
+    (20, 30)
+    """
+
+    image: Any
+    """A file, an image of Pillow, or RGB pixels ``(height, width, 3)``, uint8."""
+    mask: Any
+    """A file, an image of Pillow, or pixels ``(height, width)``: figure is True, 1, or
+    above 127. Its size may differ from that of the image, but not its shape."""
+    name: str = ""
+    """For messages; the name of its file by default."""
+
+    def read(
+        self, side: int | None = None
+    ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+        """Return pixels and mask, the longest side scaled to at most ``side``."""
+        import cv2
+
+        image, mask = pixels_of(self.image, self.name or "image"), self._figure()
+        ratio = image.shape[1] / image.shape[0] * mask.shape[0] / mask.shape[1]
+        if abs(ratio - 1) > SHAPES:
+            raise ValueError(
+                f"{self._place}: expected the shape of its image, {image.shape[1]} x"
+                f" {image.shape[0]} pixels, got {mask.shape[1]} x {mask.shape[0]}"
+            )
+        image = image if side is None else scaled(image, side)
+        share, size = mask.astype(np.float32), image.shape[1::-1]
+        return image, cv2.resize(share, size, interpolation=cv2.INTER_AREA) > 0.5
+
+    @property
+    def _place(self) -> str:
+        is_file = isinstance(self.mask, str | os.PathLike)
+        return os.fspath(self.mask) if is_file else self.name or "mask"
+
+    def _figure(self) -> NDArray[np.bool_]:
+        mask = self.mask
+        if isinstance(mask, str | os.PathLike):
+            if isinstance(self.image, str | os.PathLike):
+                pixels = read_mask(Path(mask), Path(self.image))
+            else:
+                pixels = read_image(Path(mask), "L")
+        elif isinstance(mask, Pillow.Image):
+            pixels = pixels_of(mask, self._place, "L")
+        else:
+            pixels = np.asarray(mask)
+        if pixels.ndim != 2 or not pixels.size or pixels.dtype.kind not in "bui":
+            raise TypeError(
+                f"{self._place}: expected a mask (height, width) of bool or int, got"
+                f" {pixels.dtype} {pixels.shape}"
+            )
+        if pixels.max() <= 1:
+            return pixels > 0
+        if pixels.max() <= FIGURE:
+            raise ValueError(
+                f"{self._place}: expected figure in values above {FIGURE}, or labels 0"
+                f" and 1, got at most {pixels.max()}"
+            )
+        return pixels > FIGURE
+
+
+def read_masks(folder: str | os.PathLike[str]) -> list[MaskedImage]:
+    """Return the images of a folder and their masks, by name; they are read later.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a folder or the mask of an image is missing.
+    ValueError
+        If there is no image.
+    """
+    images, masks = _folders(Path(folder))
+    found = [
+        MaskedImage(path, _mask_of(path, masks), path.stem)
+        for path in images_in(images, SUFFIXES)
+    ]
+    if not found:
+        raise ValueError(f"{images}: expected images, got none")
+    return found
+
+
+def as_masks(data: Any) -> list[MaskedImage]:
+    """Return a folder, pairs of image and mask, or dictionaries as examples.
+
+    Dictionaries, as of ``datasets``, have ``image`` and ``mask`` or ``label``.
+    """
+    if isinstance(data, str | os.PathLike):
+        return read_masks(data)
+    if not isinstance(data, Iterable):
+        raise TypeError(
+            "data: expected a folder, pairs of image and mask, or dictionaries, got"
+            f" {type(data).__name__}"
+        )
+    found = [_example(row, f"data[{number}]") for number, row in enumerate(data)]
+    if not found:
+        raise ValueError("data: expected at least one image, got none")
+    return found
+
+
+def pixels_of(image: Any, place: str, mode: str = "RGB") -> NDArray[np.uint8]:
+    """Pixels ``(height, width, 3)`` of a file, an image of Pillow or an array.
+
+    With the mode ``L`` grey ones ``(height, width)``.
+    """
+    if isinstance(image, str | os.PathLike):
+        return read_image(Path(image), mode)
+    if isinstance(image, Pillow.Image):
+        if image.mode.startswith(DEEP):
+            raise ValueError(
+                f"{place}: expected pixels of 8 bits a channel, got Pillow's mode"
+                f" {image.mode}"
+            )
+        return np.asarray(image.convert(mode))
+    if not isinstance(image, np.ndarray):
+        raise TypeError(
+            f"{place}: expected a file, an image of Pillow or an array, got"
+            f" {type(image).__name__}"
+        )
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        raise TypeError(
+            f"{place}: expected uint8 pixels (height, width, 3), got {image.dtype}"
+            f" {image.shape}"
+        )
+    if not image.size:
+        raise ValueError(f"{place}: expected pixels, got {image.shape}")
+    return image
+
+
+def scaled(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+    """With this longest side, and at least 16 pixels on the other; never enlarged."""
+    import cv2
+
+    scale = min(side / max(image.shape[:2]), 1)
+    height, width = (max(round(scale * x), SHORTEST_SIDE) for x in image.shape[:2])
+    return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA))
+
+
+def _example(row: Any, place: str) -> MaskedImage:
+    if isinstance(row, MaskedImage):
+        return row
+    if isinstance(row, Mapping):
+        key = next((key for key in KEYS if key in row), None)
+        if "image" in row and key:
+            return MaskedImage(row["image"], row[key], place)
+        got = f"the keys {', '.join(map(str, row))}"
+    elif isinstance(row, tuple | list) and len(row) == 2:
+        return MaskedImage(row[0], row[1], place)
+    else:
+        got = type(row).__name__
+    raise TypeError(
+        f"{place}: expected a pair of image and mask, or a dictionary with image and"
+        f" {' or '.join(KEYS)}, got {got}"
+    )
+
+
+def _folders(folder: Path) -> tuple[Path, Path]:
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"data: expected a folder of images and masks, found no {folder}"
+        )
+    found = []
+    for names in (IMAGES, MASKS):
+        there = [folder / name for name in names if (folder / name).is_dir()]
+        if not there:
+            raise FileNotFoundError(
+                f"{folder}: expected one of the folders {', '.join(names)}, found none"
+            )
+        found.append(there[0])
+    return found[0], found[1]
+
+
+def _mask_of(image: Path, masks: Path) -> Path:
+    same = [masks / f"{image.stem}{suffix}" for suffix in (image.suffix, *SUFFIXES)]
+    found = next((path for path in same if path.is_file()), None)
+    if found is None:
+        raise FileNotFoundError(
+            f"{image}: expected a mask of the same name, found no {same[0]}"
+        )
+    return found
