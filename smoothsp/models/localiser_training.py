@@ -289,7 +289,10 @@ def _settings(
     found["optimizer"] = type(optimizer).__name__
     for number, group in enumerate(optimizer.param_groups):
         own = {name: x for name, x in group.items() if isinstance(x, plain)}
-        found |= {f"optimizer, group {number}, {name}": x for name, x in own.items()}
+        # which follows from the others
+        own.pop("derived_lr", None)
+        where = f" of group {number}" if number else ""
+        found |= {f"{name}{where}": x for name, x in own.items()}
     sums = [prepared.images.checksum(), prepared.dev.checksum()]
     found["data"] = f"checksums {sums}"
     found["backbone weights"] = prepared.localiser.network.backbone.checksum()

@@ -78,8 +78,7 @@ RUNS = {
     "voc_localization": cut(
         2,
         *(("max_boxes", 30), ("seed", 2), ("k", 3), ("optimizer", "svrg")),
-        *(("scores", "nonlinear"), ("decay", 7.0)),
-        ("smoothness", 7.0, "optimizer, group 0, smoothness"),
+        *(("scores", "nonlinear"), ("smoothness", 7.0), ("decay", 7.0)),
         epochs=3,
     ),
     "shortest_path": cut(
