@@ -289,8 +289,8 @@ def _settings(
     found["optimizer"] = type(optimizer).__name__
     for number, group in enumerate(optimizer.param_groups):
         own = {name: x for name, x in group.items() if isinstance(x, plain)}
-        # which follows from the others
-        own.pop("derived_lr", None)
+        # rates last: they may follow from the other numbers
+        own = dict(sorted(own.items(), key=lambda item: item[0].endswith("lr")))
         where = f" of group {number}" if number else ""
         found |= {f"{name}{where}": x for name, x in own.items()}
     sums = [prepared.images.checksum(), prepared.dev.checksum()]
