@@ -41,7 +41,7 @@ COMMANDS = {
     "lightning_ner": "--epochs 1",
     "ud_parser": "--epochs 1",
     "constituency": "--epochs 1",
-    "voc_localization": "--passes 1 --cache OUT/cache",
+    "voc_localization": "--epochs 1 --cache OUT/cache",
     "horse_segmentation": "--model network --epochs 1",
     "pose_tree": "--epochs 1",
     "matching_points": "--epochs 1",

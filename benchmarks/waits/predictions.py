@@ -57,7 +57,7 @@ def boxes(out: Path) -> Prediction:
     from smoothsp.models import load
 
     model, images = load(out / "model"), [*islice(out.rglob("*.jpg"), 10)]
-    return len(images), lambda: model.locate(images)
+    return len(images), lambda: model.predict(images)
 
 
 def masks(out: Path) -> Prediction:

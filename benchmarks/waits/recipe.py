@@ -57,9 +57,9 @@ PARTS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "voc_localization": {
         READING: ("localization.toy:make", "localization.folder:read"),
-        FEATURES: ("localization.images:Preparation.data",),
-        TRAINING: ("localization.training:Run.round",),
-        EVALUATION: ("localization.training:Run.record",),
+        FEATURES: ("smoothsp.models.localiser_training:prepare",),
+        TRAINING: ("pytorch_lightning.loops:_TrainingEpochLoop.run",),
+        EVALUATION: ("pytorch_lightning.loops:_EvaluationLoop.run",),
     },
     "horse_segmentation": {
         READING: ("segmentation.drawn:make", "horse_segmentation:load"),

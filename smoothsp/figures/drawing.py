@@ -650,8 +650,8 @@ def _draw_boxes(
     for (top, left, *_), name in zip(boxes, names, strict=True):
         if len(tints) > 1:
             box = {"facecolor": tints[name], "edgecolor": "none", "pad": 1}
-            said = {"ha": "left", "va": "top", "color": "w", "bbox": box}
-            _write(ax, left - 0.5, top - 0.5, name, SMALLEST, **said)
+            around: dict[str, Any] = {"ha": "left", "va": "top", "bbox": box}
+            _write(ax, left - 0.5, top - 0.5, name, SMALLEST, color="w", **around)
     if image is None:
         ax.autoscale_view()
         ax.set_aspect("equal")

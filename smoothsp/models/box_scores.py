@@ -126,7 +126,7 @@ class ObjectScores(nn.Module):
         nn.init.constant_(self.scores.bias, -1.0)
 
     def forward(self, maps: Tensor, boxes: Tensor, geometry: Tensor) -> Tensor:
-        """Of ``(channels, rows, columns)``, boxes in pixels of the backbone's image."""
+        """Scores in maps ``(channels, rows, columns)``, of boxes in resized pixels."""
         maps = (maps - self.mean[:, None, None]) / self.deviation[:, None, None]
         mixed = self.mix(maps[None])
         centre, half = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]

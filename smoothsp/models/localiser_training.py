@@ -37,7 +37,7 @@ __all__ = ["Options", "Prepared", "prepare", "train"]
 # smoothing of the two hinges, and boxes over which that of one object is smoothed
 MU, TOP_K = {"one": 1.0, "several": 0.3}, 10
 # by what is trained: step sizes of SGD, of several objects Adam's, and regularisers
-RATE = {"linear": 2**-10, "nonlinear": 2**-7, "finetune": 2**-11, "several": 2e-3}
+RATE = {"linear": 2**-10, "nonlinear": 2**-7, "finetune": 2**-11, "several": 4e-3}
 DECAY = {"linear": 10.0, "nonlinear": 1.0, "finetune": 0.1, "several": 0.0}
 
 
@@ -251,7 +251,7 @@ def _untrained(
 
 
 def _scores(images: OneObject | SeveralObjects, options: Options) -> Scores:
-    """Scores that know how large features are over the images."""
+    """Scores with mean and deviation of the features over the images."""
     sums: list[Any] = [[0, 0.0, 0.0], [0, 0.0, 0.0]]
     several = options.objects == "several"
     for number in range(len(images)):
@@ -289,7 +289,10 @@ def _settings(
     found["optimizer"] = type(optimizer).__name__
     for number, group in enumerate(optimizer.param_groups):
         own = {name: x for name, x in group.items() if isinstance(x, plain)}
-        found |= {f"optimizer, group {number}, {name}": x for name, x in own.items()}
+        # rates last: they may follow from the other numbers
+        own = dict(sorted(own.items(), key=lambda item: item[0].endswith("lr")))
+        where = f" of group {number}" if number else ""
+        found |= {f"{name}{where}": x for name, x in own.items()}
     sums = [prepared.images.checksum(), prepared.dev.checksum()]
     found["data"] = f"checksums {sums}"
     found["backbone weights"] = prepared.localiser.network.backbone.checksum()

@@ -38,7 +38,7 @@ class Packing:
         return found.index_put((self.row, self.column), values)
 
     def best(self) -> Tensor:
-        """Which pairs are in the best set, bool ``(pair,)``."""
+        """Return which pairs are in the best set, bool ``(pair,)``."""
         return self.program.decode()[1][self.row, self.column].bool()
 
 
@@ -74,7 +74,7 @@ def packing(scores: Tensor, boxes: Tensor, overlap: float) -> Packing:
 
 
 def conflicts(boxes: Tensor, overlap: float) -> Graph:
-    """Which boxes exclude each other, bool ``(box, box)``; none excludes itself."""
+    """Return which boxes exclude each other, bool ``(box, box)``; none itself."""
     found: Graph = (box_iou(boxes, boxes) > overlap).numpy()
     np.fill_diagonal(found, False)
     return found

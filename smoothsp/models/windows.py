@@ -53,7 +53,7 @@ def shapes(
 
 
 def _overlap(one: Numbers, other: Numbers) -> float:
-    """Of two shapes around one centre."""
+    """Overlap of two shapes around one centre."""
     inside = np.minimum(one, other).prod()
     return float(inside / (one.prod() + other.prod() - inside))
 

@@ -22,8 +22,8 @@ import torch
 import conll_ner
 import matching_points
 from linear_tagging import data as linear_data
-from localization import training as localization
 from pose import drawn
+from smoothsp.models.box_images import OneObject
 from smoothsp.training import StructuredModule
 from tests.programs import run
 from tests.recipes.running.test_run_folder import SAVING
@@ -76,10 +76,10 @@ RUNS = {
         1, ("epochs", 3), loss="cross-entropy", **NETWORK
     ),
     "voc_localization": cut(
-        3,
-        *(("max_boxes", 30, "data"), ("seed", 2), ("k", 3), ("optimizer", "svrg")),
+        2,
+        *(("max_boxes", 30), ("seed", 2), ("k", 3), ("optimizer", "svrg")),
         *(("scores", "nonlinear"), ("smoothness", 7.0), ("decay", 7.0)),
-        passes=6,
+        epochs=3,
     ),
     "shortest_path": cut(
         2,
@@ -316,9 +316,8 @@ def test_a_damaged_model_is_named(name, whole, tmp_path):
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     image = tmp_path / "a.png"
     image.write_bytes(b"")
-    files = tmp_path if name == "voc_localization" else image
     with pytest.raises(ValueError, match=r"safetensors: expected the checksum"):
-        main(dataclasses.replace(config, out=tmp_path, predict=files))
+        main(dataclasses.replace(config, out=tmp_path, predict=image))
 
 
 def test_other_vectors_are_named(whole, vectors):
@@ -333,8 +332,8 @@ def test_other_vectors_are_named(whole, vectors):
     ("name", "owner", "step", "calls"),
     [
         ("conll_ner", StructuredModule, "training_step", 1),
-        # an epoch asks thrice about each of 6 images, a record once, and about 3 others
-        ("voc_localization", localization.Run, "_question", 9 + 18 + 9 + 9),
+        # of an epoch: 6 images thrice, and their objective
+        ("voc_localization", OneObject, "question", 18 + 6 + 9),
     ],
 )
 def test_a_run_killed_within_a_pass_goes_on(
