@@ -1,19 +1,20 @@
 """Train structured prediction models in PyTorch."""
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from smoothsp import (
-    constraints,
-    losses,
-    metrics,
-    optim,
-    oracles,
-    projections,
-    schemes,
-)
-from smoothsp.compilation import compile_kernels
-from smoothsp.layers import LinearChain
+if TYPE_CHECKING:
+    from smoothsp import (
+        constraints,
+        losses,
+        metrics,
+        optim,
+        oracles,
+        projections,
+        schemes,
+    )
+    from smoothsp.compilation import compile_kernels
+    from smoothsp.layers import LinearChain
 
 __version__ = "0.1.0"
 
@@ -29,8 +30,12 @@ __all__ = [
     "schemes",
 ]
 
-# They need extras, and are imported when they are asked for.
+# All is imported when it is asked for: torch takes seconds, and some need extras.
 _LATER = ("data", "figures", "lightning", "linear", "models")
+_INSIDE = {
+    "LinearChain": "smoothsp.layers",
+    "compile_kernels": "smoothsp.compilation",
+}
 
 
 def __dir__() -> list[str]:
@@ -38,6 +43,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATER:
+    if name in _INSIDE:
+        return getattr(importlib.import_module(_INSIDE[name]), name)
+    if name in __all__ or name in _LATER:
         return importlib.import_module(f"smoothsp.{name}")
     raise AttributeError(f"module 'smoothsp' has no attribute {name!r}")

@@ -186,10 +186,10 @@ def _require_whole_gradients(trainer: Trainer, pl_module: LightningModule) -> No
             f"their batch twice, got {trainer.accumulate_grad_batches}; use larger "
             "batches"
         )
-    clips = type(pl_module).configure_gradient_clipping
-    if trainer.gradient_clip_val or (
-        clips is not LightningModule.configure_gradient_clipping
-    ):
+    hook = type(pl_module).configure_gradient_clipping
+    # a StructuredModule has a hook that does nothing without ``clip``
+    clips = hook is not LightningModule.configure_gradient_clipping
+    if trainer.gradient_clip_val or (clips and getattr(pl_module, "clip", True)):
         raise ValueError(
             "gradient_clip_val: expected None and no configure_gradient_clipping with "
             "SVRG, since a difference of clipped gradients is not a gradient, got "

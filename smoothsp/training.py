@@ -62,6 +62,10 @@ OWN = {
     "min_steps": "epochs",
     "enable_checkpointing": "out",
     "inference_mode": "evaluate",
+    "limit_val_batches": "evaluate",
+    "val_check_interval": "evaluate",
+    "check_val_every_n_epoch": "evaluate",
+    "fast_dev_run": "epochs",
 }
 Row = dict[str, Any]
 
@@ -152,6 +156,7 @@ class _Shared:
     evaluate: Callable[[], dict[str, float]]
     save: Callable[[dict[str, Any]], None] | None
     optimizer: Optimizer
+    scheduler: LambdaLR | None
 
     def __deepcopy__(self, memo: Any) -> "_Shared":
         return self
@@ -192,9 +197,10 @@ class StructuredModule(LightningModule):
     ) -> None:
         super().__init__()
         self.network = network
-        self.shared = _Shared(loss, batches, evaluate, save, optimizer)
+        scheduler = None if schedule is None else LambdaLR(optimizer, schedule)
+        self.shared = _Shared(loss, batches, evaluate, save, optimizer, scheduler)
         self.monitor, self.seed, self.clip = monitor, seed, clip
-        self.patience, self.schedule = patience, schedule
+        self.patience = patience
         self.settings = dict(settings or {})
         self.history: list[Row] = []
         self.best: dict[str, Tensor] = {}
@@ -221,6 +227,10 @@ class StructuredModule(LightningModule):
         self.total, self.count = 0.0, 0
         self.began = time.perf_counter(), time.process_time()
 
+    def loss(self, batch: tuple[Tensor, float]) -> Tensor:
+        """Mean loss of a batch, as :class:`~smoothsp.lightning.Snapshots` calls it."""
+        return self.shared.loss(batch[0])
+
     def training_step(self, batch: tuple[Tensor, float], batch_idx: int) -> Tensor:
         """Mean loss of a batch, times the share of this process in it."""
         numbers, share = batch
@@ -237,13 +247,11 @@ class StructuredModule(LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Return the optimizer, with the schedule of its rates."""
-        if self.schedule is None:
-            return self.shared.optimizer
-        scheduler = LambdaLR(self.shared.optimizer, self.schedule)
-        return {
-            "optimizer": self.shared.optimizer,
-            "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
-        }
+        optimizer, scheduler = self.shared.optimizer, self.shared.scheduler
+        if scheduler is None:
+            return optimizer
+        steps = {"scheduler": scheduler, "interval": "step"}
+        return {"optimizer": optimizer, "lr_scheduler": steps}
 
     def configure_gradient_clipping(
         self,
@@ -267,6 +275,11 @@ class StructuredModule(LightningModule):
         """Score the averaged weights; keep them and save the model if they are best."""
         scores = self.shared.evaluate() if self.trainer.is_global_zero else None
         scores = self.trainer.strategy.broadcast(scores)
+        if not _is_finite(scores.get(self.monitor)):
+            raise ValueError(
+                f"monitor: expected the name of a finite score, got {self.monitor!r}"
+                f" of {scores}"
+            )
         if not self.count:
             # a trainer's validate, or a check before training
             self._log(scores)
@@ -320,13 +333,22 @@ class StructuredModule(LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Validate the whole checkpoint, then restore history and best weights."""
         own = checkpoint[STATE]
-        _states.require_history(
-            "history", own["history"], ("epoch", "loss", self.monitor)
-        )
+        history = own["history"]
+        _states.require_history("history", history, ("epoch", "loss", self.monitor))
+        done = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["ready"]
+        if not done == checkpoint["epoch"] + 1 == len(history):
+            raise ValueError(f"{len(history)} epochs in its history of {done}")
         _states.require_tensors("best", self.network.state_dict(), own["best"])
         for name in ("state_dict", "current_model_state"):
             if name in checkpoint:
                 _states.require_tensors(name, self.state_dict(), checkpoint[name])
+        if "current_model_state" in checkpoint:
+            count = {"n_averaged": torch.tensor(0)}
+            averaging = "averaging_state"
+            _states.require_tensors(averaging, count, checkpoint[averaging])
+        if self.shared.scheduler is not None:
+            mine = [self.shared.scheduler.state_dict()]
+            _states.require_kinds("lr_schedulers", mine, checkpoint["lr_schedulers"])
         weights = checkpoint.get("current_model_state", checkpoint["state_dict"])
         saved = {p: weights[name] for name, p in self.named_parameters()}
         (state,) = checkpoint["optimizer_states"]
@@ -337,7 +359,7 @@ class StructuredModule(LightningModule):
         for part, one in zip(parts, states, strict=True):
             if type(part).__module__.startswith("torch.optim"):
                 _states.require_optimizer("optimizer", part, one, saved)
-        self.history, self.best = list(own["history"]), own["best"]
+        self.history, self.best = list(history), own["best"]
 
 
 @dataclass
@@ -472,7 +494,8 @@ def fit(
         settings, or if a keyword of the trainer is a parameter of this function.
     """
     given = _validated(trainer or {})
-    settings = dict(settings or {})
+    own = {"epochs": epochs, "seed": seed, "warm_up": warm_up, "clip": clip}
+    settings = own | {"average": average} | dict(settings or {})
     steps = epochs * -(-_count(batches) // given.get("accumulate_grad_batches", 1))
     module = StructuredModule(
         network,
@@ -527,7 +550,7 @@ def fit(
                 runner.fit(module, ckpt_path=path if saved else None)
             # the rest of an edited checkpoint may fail at any place of its readers
             except (AttributeError, LookupError, TypeError) as error:
-                if not saved or module.began:
+                if path is None or not saved or module.began:
                     raise
                 raise _edited(path, error) from error
             except RuntimeError as error:
@@ -574,20 +597,27 @@ def _restored(path: Path, module: StructuredModule) -> dict[str, Any]:
     checkpoints.require_file(path)
     saved = checkpoints.read(path)
     try:
-        checkpoints.require_same(path, saved[STATE]["settings"], module.settings)
-        module.on_load_checkpoint(saved)
-    except (AttributeError, LookupError, TypeError) as error:
+        began = saved[STATE]["settings"]
+        if began == module.settings:
+            module.on_load_checkpoint(saved)
+    # an edited one may fail at any place
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise _edited(path, error) from error
+    checkpoints.require_same(path, began, module.settings)
     _say(f"resuming {path}")
     return saved
 
 
-def _edited(path: Path | None, error: Exception) -> ValueError:
+def _edited(path: Path, error: Exception) -> ValueError:
     return ValueError(
         f"{path}: expected the checkpoint of such a run, got one that was edited or is"
         f" of another version ({type(error).__name__}:"
         f" {' '.join(str(error).split())[:300]}). Train anew in another folder"
     )
+
+
+def _is_finite(score: Any) -> bool:
+    return isinstance(score, int | float) and math.isfinite(score)
 
 
 def _lost_process(trainer: Trainer, error: RuntimeError) -> bool:
@@ -670,6 +700,7 @@ def _quiet() -> Iterator[None]:
         for message in (
             ".*does not have many workers.*",
             ".*Checkpoint directory .* exists and is not empty.*",
+            ".*The dirpath has changed.*",
             ".*The number of training batches.*",
             ".*GPU available but not used.*",
             ".*is a wise choice.*",

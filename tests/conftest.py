@@ -84,7 +84,7 @@ FIRST = (
     "recipes/parsing/test_ud_parser.py",
     "kernels/test_circuit_twins.py",
     "recipes/parsing/test_constituency.py",
-    "recipes/parsing/test_nested.py",
+    "models/test_constituency_parser.py",
     "linear/problems/test_structure.py",
     "laws/test_losses.py",
     "recipes/segmentation/test_horse_segmentation.py",

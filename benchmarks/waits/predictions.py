@@ -24,7 +24,7 @@ def inputs(recipe: str) -> dict[str, list[Any]]:
     if recipe == "ud_parser":
         from parsing import grammar
 
-        found = grammar.make().dev
+        _, found = grammar.make()
         names = ("words", "heads", "labels")
         return {name: [getattr(s, name) for s in found] for name in names}
     from parsing import phrases
@@ -47,12 +47,10 @@ def dependencies(out: Path) -> Prediction:
 
 
 def constituents(out: Path) -> Prediction:
-    from parsing import model_folder
-    from parsing.spans import SpanScores, parse
+    from smoothsp.models import load
 
-    model, vocabulary, labels, _ = model_folder.load(out / "model", SpanScores)
-    words = inputs("constituency")["words"]
-    return len(words), lambda: parse(model, vocabulary, labels, words)
+    model, words = load(out / "model"), inputs("constituency")["words"]
+    return len(words), lambda: model.parse(words)
 
 
 def boxes(out: Path) -> Prediction:

@@ -44,16 +44,16 @@ PARTS: dict[str, dict[str, tuple[str, ...]]] = {
         EVALUATION: ("pytorch_lightning.loops:_EvaluationLoop.run",),
     },
     "ud_parser": {
-        READING: ("parsing.grammar:make", "parsing.conllu:load"),
+        READING: ("parsing.grammar:make", "ud_parser:read_dependencies"),
         FEATURES: (CORPUS,),
-        TRAINING: (EPOCH,),
-        EVALUATION: ("ud_parser:parsed", "parsing.trees:attachment"),
+        TRAINING: ("pytorch_lightning.loops:_TrainingEpochLoop.run",),
+        EVALUATION: ("smoothsp.models:Parser.scores",),
     },
     "constituency": {
         READING: ("constituency:load",),
         FEATURES: (CORPUS,),
-        TRAINING: (EPOCH,),
-        EVALUATION: ("constituency:parsed",),
+        TRAINING: ("pytorch_lightning.loops:_TrainingEpochLoop.run",),
+        EVALUATION: ("smoothsp.models:ConstituencyParser.scores",),
     },
     "voc_localization": {
         READING: ("localization.toy:make", "localization.folder:read"),

@@ -8,35 +8,32 @@ import torch
 from torch import Tensor
 from torchvision.ops import box_iou
 
-from localization.folder import Example
-from localization.images import Images
-from smoothsp.metrics import corloc
+from smoothsp.data import AnnotatedImage
+from smoothsp.models.box_images import RIGHT, OneObject, hits
 
 # sides of the box in the middle, as a share of the image's: half of its area
 MIDDLE = 0.5**0.5
-RIGHT, FITS_WELL = 0.5, 0.7
 
 
-def mean_box(examples: list[Example]) -> Tensor:
+def mean_box(examples: list[AnnotatedImage]) -> Tensor:
     """Mean corners of the true boxes, in units of their images."""
     sizes = torch.tensor([example.size * 2 for example in examples])
-    return (torch.tensor([example.box for example in examples]) / sizes).mean(0)
+    return (torch.tensor([example.boxes[0] for example in examples]) / sizes).mean(0)
 
 
-def overlaps(images: Images, mean: Tensor) -> dict[str, list[float]]:
+def overlaps(images: OneObject, mean: Tensor) -> dict[str, list[float]]:
     """IoU of each baseline's box with the true one, image by image."""
     found: dict[str, list[float]] = {}
-    for example, boxes, own in zip(
-        images.examples, images.boxes, images.overlaps, strict=True
-    ):
-        size = torch.tensor(example.size * 2, dtype=torch.float32)
+    for number, example in enumerate(images.examples):
+        boxes, own = images.candidates(number), images.overlaps[number]
+        size = torch.tensor(images.sizes[number] * 2, dtype=torch.float32)
         margin = (1 - MIDDLE) / 2
         middle = size * torch.tensor([margin, margin, 1 - margin, 1 - margin])
         for name, box in (
             ("centre box", middle),
             ("mean box of training", mean * size),
         ):
-            iou = box_iou(box[None], torch.tensor([example.box]))
+            iou = box_iou(box[None], torch.tensor([example.boxes[0]]))
             found.setdefault(name, []).append(float(iou))
         areas = (boxes[:, 2:] - boxes[:, :2]).prod(1)
         away = (boxes[:, :2] + boxes[:, 2:] - size[:2]).norm(dim=1)
@@ -48,21 +45,12 @@ def overlaps(images: Images, mean: Tensor) -> dict[str, list[float]]:
     return found
 
 
-def chance(images: Images) -> float:
+def chance(images: OneObject) -> float:
     """CorLoc of candidates that are drawn at random."""
     right = [float((own > RIGHT).double().mean()) for own in images.overlaps]
     return sum(right) / len(right)
 
 
-def table(images: Images, mean: Tensor) -> dict[str, dict[str, float]]:
+def table(images: OneObject, mean: Tensor) -> dict[str, dict[str, float]]:
     """CorLoc and mean IoU of each baseline."""
     return {name: hits(iou) for name, iou in overlaps(images, mean).items()}
-
-
-def hits(iou: list[float]) -> dict[str, float]:
-    """CorLoc, the share of boxes that fit well, and how well they fit on average."""
-    return {
-        "corloc": corloc(iou),
-        "corloc_7": corloc(iou, FITS_WELL),
-        "iou": sum(iou) / len(iou),
-    }

@@ -1,40 +1,24 @@
-"""Images with one box: chosen, counted; downloads."""
+"""Images of the lists of a folder: chosen, counted; downloads."""
 
-import os
 import urllib.error
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torchvision.datasets import VOCDetection
 
 from runs import files
-from smoothsp.data.boxes import read_box_splits
-from smoothsp.data.examples import Box
+from smoothsp.data import AnnotatedImage, read_box_splits
 from smoothsp.data.images import BadFile
-
-
-@dataclass(frozen=True)
-class Example:
-    """An image with exactly one box of the class that is looked for.
-
-    The box is x1, y1, x2, y2 in pixels from the upper left corner, of which x2 and y2
-    are the first ones outside.
-    """
-
-    name: str
-    image: Path
-    box: Box
-    size: tuple[int, int]
-    """Width and height of the image, in pixels."""
 
 
 @dataclass
 class Folder:
-    """What was read of a folder."""
+    """Lists of images, and how many were left out."""
 
-    lists: dict[str, list[Example]] = field(default_factory=dict)
+    kind: str | None
+    """The class of images with one object; None: several of all classes."""
+    lists: dict[str, list[AnnotatedImage]] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
     without: int = 0
     several: int = 0
@@ -42,13 +26,17 @@ class Folder:
     split: str = ""
     """How images were shared out where lists do not say it."""
 
-    def summary(self, kind: str) -> str:
-        """How many images there are, and what was left out."""
-        counts = ", ".join(f"{len(own)} {part}" for part, own in self.lists.items())
-        lines = [f"images with one {kind}: {counts}"]
-        counts = f"{self.without} without, {self.several} with several"
-        counts += f", {self.difficult} with one that is difficult"
-        lines.append(f"left out: {counts}")
+    def summary(self) -> str:
+        """Counts of images and boxes, and the bad files."""
+        lines = []
+        for part, own in self.lists.items():
+            counts = Counter(name for image in own for name in image.labels)
+            said = ", ".join(f"{n} {name}" for name, n in sorted(counts.items()))
+            lines.append(f"{part}: {len(own)} images, {said}")
+        if self.kind is not None:
+            counts = f"{self.without} without, {self.several} with several"
+            counts += f", {self.difficult} with one that is difficult"
+            lines.append(f"left out: {counts}")
         if self.split:
             lines.append(self.split)
         if self.skipped:
@@ -57,41 +45,49 @@ class Folder:
         return "\n".join(lines)
 
 
-def read(folder: Path, kind: str, skip_bad: bool = False) -> Folder:
-    """The images that have exactly one box of the class ``kind``, list by list.
+def read(folder: Path, kind: str | None = None, skip_bad: bool = False) -> Folder:
+    """The images of each list; of a class, those that have exactly one box of it.
 
     Images with one that is marked as difficult are left out: nothing is trained on it,
-    nor scored.
-
-    What is wrong with a file is an error, or with ``skip_bad`` a line in ``skipped``: a
-    bad box of another class costs that box only, anything else the whole image.
+    nor scored. What is wrong with a file is an error, or with ``skip_bad`` a line in
+    ``skipped``: a bad box of another class costs that box only, anything else the whole
+    image.
     """
-    found, seen = Folder(), Counter[str]()
-    bad = refusal(found.skipped, skip_bad)
+    found, seen = Folder(kind), Counter[str]()
+
+    def bad(error: BadFile) -> None:
+        if not skip_bad:
+            raise ValueError(f"{error}. Mend it, or leave it out: --skip-bad")
+        found.skipped.append(str(error))
+
     for part, images in read_box_splits(folder, kind=kind, bad=bad).items():
         own = found.lists.setdefault(part, [])
         for image in images:
             hard = [label for label, _ in image.difficult]
             seen.update({*image.labels, *hard})
             count = [*image.labels, *hard].count(kind)
-            found.without += not count
-            found.several += count > 1
-            if count == 1 and kind in hard:
+            if kind is None:
+                own.append(image)
+            elif count != 1:
+                found.without += not count
+                found.several += count > 1
+            elif kind in hard:
                 found.difficult += 1
-            elif count == 1:
+            else:
                 box = image.boxes[image.labels.index(kind)]
-                own.append(Example(image.name, image.path, box, image.size))
-    if not seen[kind]:
+                own.append(replace(image, boxes=(box,), labels=(kind,), difficult=()))
+    if kind is not None and not seen[kind]:
         there = ", ".join(f"{name} ({n})" for name, n in seen.most_common())
         raise ValueError(
             f"class: {kind!r} never occurs in {folder}; the classes there are"
             f" {there or 'none'}"
         )
-    for part, examples in found.lists.items():
-        if not examples:
+    wanted = "boxes" if kind is None else f"exactly one box of class {kind!r}"
+    for part, images in found.lists.items():
+        if not any(image.labels for image in images):
             raise ValueError(
-                f"{folder}, {part}: expected images with exactly one box of class"
-                f" {kind!r}, got none. List some that have one"
+                f"{folder}, {part}: expected images with {wanted}, got none. List some"
+                " that have one"
             )
     if "test" not in found.lists and len(found.lists["val"]) > 1:
         every = found.lists["val"]
@@ -102,23 +98,6 @@ def read(folder: Path, kind: str, skip_bad: bool = False) -> Folder:
             "of every five masks three are to train on, one validates, one tests"
         )
     return found
-
-
-def refusal(skipped: list[str], skip_bad: bool) -> Callable[[BadFile], None]:
-    """What is done with a bad file."""
-
-    def bad(error: BadFile) -> None:
-        if not skip_bad:
-            raise ValueError(f"{error}. Mend it, or leave it out: --skip-bad")
-        skipped.append(str(error))
-
-    return bad
-
-
-def cache_folder() -> Path:
-    """``smoothsp/voc`` in ``XDG_CACHE_HOME``, or else in ``~/.cache``."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "smoothsp" / "voc"
 
 
 def download(folder: Path) -> Path:

@@ -1,79 +1,157 @@
-"""Tables and numbers of ``voc_localization.py``."""
+"""Tables, numbers and figures of ``voc_localization.py``."""
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torch import Tensor
+
 from localization import baselines, figures
-from localization.images import Images
-from localization.training import Run, rank
+from localization.circles import Circles
+from localization.folder import Folder
+from localization.optimizers import PASSES
+from localization.settings import Config
 from runs import files
+from smoothsp.models.box_images import RIGHT, OneObject, SeveralObjects, images_of
+from smoothsp.models.detection import DECODERS, Detected
+from smoothsp.models.localiser import Found, Localiser
 
-PARTS = ("val", "test")
+RUNNERS_UP = 3
+Rows = dict[str, dict[str, float]]
 
 
-def write(
-    folder: Path, about: dict[str, Any], run: Run, parts: dict[str, Images], title: str
-) -> dict[str, float]:
-    """Print the table, write figures and numbers; the chief ones come back.
+def write(config: Config, localiser: Localiser, folder: Folder) -> dict[str, float]:
+    """Print the table, write figures and numbers; return the chief ones.
 
-    Of the weights that do best on the validation images; the test images had no say.
+    They are those of the epoch that is best on the validation images; the test images
+    had no say.
     """
-    best = max(run.history, key=rank)
-    run.shown.load_state_dict(run.best)
-    result = {"best_round": float(best["round"]), "objective": best["objective"]}
-    result["lowest_objective"] = min(row["objective"] for row in run.history)
-    mean = baselines.mean_box(parts["train"].examples)
-    rows: dict[str, dict[str, dict[str, float]]] = {}
-    for part in PARTS:
-        if part not in parts:
-            continue
-        scores = run.evaluate(parts[part])
-        others = baselines.table(parts[part], mean)
-        rows[part] = {"learned": scores} | others
-        result |= {f"{part}_{name}": value for name, value in scores.items()}
-        for name, found in others.items():
-            result[f"{part}_{name.replace(' ', '_')}"] = found["corloc"]
-        result[f"{part}_by_chance"] = baselines.chance(parts[part])
-    print(f"\n{table(rows)}")
-    history_csv(folder / "history.csv", run.history)
-    lines = {name: own["corloc"] for name, own in rows["val"].items()}
-    title = f"{title}, {run.settings.method}"
-    figures.curves(folder / "curves.png", run.history, title, lines)
-    last = parts.get("test", parts["val"])
-    found = run.predict(last, figures.RUNNERS_UP + 1)
-    figures.sheet(folder / "sheet.png", last, found, title)
-    content = about | {"history": run.history, "result": result}
-    files.write_json(folder / "metrics.json", content)
+    history = localiser.about["history"]
+    monitor = "iou" if localiser.objects == "one" else "map50"
+    best = max(history, key=lambda row: row[monitor])
+    result = {"best_epoch": float(best["epoch"])}
+    if localiser.objects == "one":
+        result["objective"] = best["objective"]
+        result["lowest_objective"] = min(row["objective"] for row in history)
+    rows: dict[str, Rows] = {}
+    train = folder.lists["train"]
+    title = (
+        f"{config.kind or ', '.join(localiser.classes)}: {len(train)} training images,"
+        f" {config.backbone} with weights: {config.weights}"
+        f"{', then trained too' if config.finetune else ''}"
+    )
+    for part, examples in list(folder.lists.items())[1:]:
+        images = images_of(
+            localiser, examples, config.cache, config.workers, config.finetune
+        )
+        if isinstance(images, OneObject):
+            mean = baselines.mean_box(train)
+            rows[part] = {"learned": images.evaluate()}
+            rows[part] |= baselines.table(images, mean)
+            result[f"{part}_by_chance"] = baselines.chance(images)
+            shown = _choices(images)
+        else:
+            rows[part] = _decoded(images)
+            circles = Circles(train, localiser.classes)
+            found = [circles.found(example) for example in images.examples]
+            rows[part]["circles, not trained"] = images.evaluate(found)
+            result[f"{part}_recall_of_windows"] = images.recall()
+            shown = _sets(images)
+        own = "learned" if localiser.objects == "one" else localiser.decoder
+        result |= {f"{part}_{name}": x for name, x in rows[part][own].items()}
+        for name, others in rows[part].items():
+            chief = "corloc" if localiser.objects == "one" else "map50"
+            result[f"{part}_{name.split(',')[0].replace(' ', '_')}"] = others[chief]
+    print(f"\n{table(rows, localiser)}")
+    files.write_table(config.out / "history.csv", [_short(row) for row in history])
+    if localiser.objects == "one":
+        lines = {name: own["corloc"] for name, own in rows["val"].items()}
+        passes = PASSES.get(config.optimizer, 1)
+        about = f"{title}, {config.optimizer}"
+        figures.curves(config.out / "curves.png", history, passes, about, lines)
+    one = localiser.objects == "one"
+    figures.sheet(config.out / "sheet.png", shown, one, title)
+    content = {"settings": localiser.about["settings"], "history": history}
+    content |= {"result": result, "table": rows}
+    files.write_json(config.out / "metrics.json", content)
     print(
-        f"\nbest on validation after round {best['round']}, objective"
-        f" {best['objective']:.4f}; see {folder}: model, history.csv, curves.png,"
-        " sheet.png, metrics.json"
+        f"\nbest on validation after epoch {best['epoch']}; see {config.out}: model,"
+        f" history.csv, {'curves.png, ' if one else ''}sheet.png, metrics.json"
     )
     return result
 
 
-def table(rows: dict[str, dict[str, dict[str, float]]]) -> str:
-    """A line each way of choosing a box, columns by list of images."""
-    heads = {"corloc": "CorLoc", "corloc_7": "at 0.7", "iou": "IoU", "ap": "AP"}
+def _choices(images: OneObject) -> list[figures.Panel]:
+    """Images from the best to the worst prediction, and their runners-up."""
+    ranked = images.ranked(RUNNERS_UP + 1)
+    iou = [
+        float(overlap[int(ys[0])])
+        for overlap, (_, ys) in zip(images.overlaps, ranked, strict=True)
+    ]
+    order = sorted(range(len(images)), key=lambda number: -iou[number])
+    panels = []
+    for place in figures.evenly(len(images), one=True):
+        number = order[place]
+        scores, ys = ranked[number]
+        kind = images.localiser.classes * len(ys)
+        found = _found(images, number, images.candidates(number)[ys], kind, scores)
+        right, example = iou[number] > RIGHT, images.examples[number]
+        said = f"{'hit' if right else 'MISS'}  {example.name}  IoU {iou[number]:.2f}"
+        panels.append(figures.Panel(example, found, said, right))
+    return panels
+
+
+def _decoded(images: SeveralObjects) -> Rows:
+    return {name: images.evaluate(images.found(name)) for name in DECODERS}
+
+
+def _sets(images: SeveralObjects) -> list[figures.Panel]:
+    """Images of a list, evenly spaced, and the boxes that are sure."""
+    panels, every = [], images.found()
+    for number in figures.evenly(len(images), one=False):
+        own: Detected = every[number]
+        names = [images.localiser.classes[n] for n in own.labels[: own.sure].tolist()]
+        boxes, scores = own.boxes[: own.sure], own.scores[: own.sure]
+        example = images.examples[number]
+        found = _found(images, number, boxes, names, scores)
+        said = f"{example.name}: {own.sure} found, {len(example.boxes)} true"
+        panels.append(figures.Panel(example, found, said))
+    return panels
+
+
+def _found(
+    images: OneObject | SeveralObjects,
+    number: int,
+    boxes: Tensor,
+    labels: list[str],
+    scores: Tensor,
+) -> Found:
+    listed = [tuple(box) for box in boxes.tolist()]
+    return Found(listed, labels, scores.tolist(), *images.sizes[number])
+
+
+def table(rows: Mapping[str, Rows], localiser: Localiser) -> str:
+    """A line each way to find boxes, columns by list of images, in percent."""
+    if localiser.objects == "one":
+        heads = {"corloc": "CorLoc", "corloc_7": "at 0.7", "iou": "IoU", "ap": "AP"}
+    else:
+        heads = {"map50": "mAP .5", "map": "mAP to .95"}
+        heads |= {f"ap50_{name}": f"AP .5 {name}" for name in localiser.classes}
     width = max(len(name) for own in rows.values() for name in own) + 2
-    columns = [f"{part} {heads[name]}" for part in rows for name in heads]
-    lines = [" " * width + "".join(f"{head:>13}" for head in columns)]
+    columns = [f"{part} {head}" for part in rows for head in heads.values()]
+    lines = [" " * width + "".join(f"{head:>{len(head) + 2}}" for head in columns)]
     for way in next(iter(rows.values())):
-        cells = [
+        cells: Sequence[str] = [
             f"{100 * own[way][name]:.1f}" if name in own[way] else ""
             for own in rows.values()
             for name in heads
         ]
-        line = f"{way:<{width}}" + "".join(f"{cell:>13}" for cell in cells)
-        lines.append(line.rstrip())
+        line = "".join(
+            f"{cell:>{len(head) + 2}}"
+            for cell, head in zip(cells, columns, strict=True)
+        )
+        lines.append(f"{way:<{width}}{line}".rstrip())
     return "\n".join(lines)
 
 
-def history_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    short = [{name: _short(value) for name, value in row.items()} for row in rows]
-    files.write_table(path, short)
-
-
-def _short(value: object) -> object:
-    return f"{value:.6g}" if isinstance(value, float) else value
+def _short(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: f"{x:.6g}" if isinstance(x, float) else x for k, x in row.items()}

@@ -11,8 +11,8 @@ the object of a clause within it ("what did she say that he saw?").
 import random
 from dataclasses import dataclass, field
 
-from smoothsp.data import DependencyTree as Sentence
-from smoothsp.data import dependencies, read_dependencies
+from smoothsp.data import DependencyTree
+from smoothsp.data.dependencies import of
 
 LEXICON = """
 people: man woman child baker sailor clerk judge painter nurse farmer
@@ -51,29 +51,18 @@ class Node:
     """``front`` or ``end`` if it stands there with all below it, not by its head."""
 
 
-@dataclass(frozen=True)
-class Treebank:
-    train: list[Sentence]
-    dev: list[Sentence]
-
-
-def read(folder: str, skip_bad: bool, root: str | None) -> Treebank:
-    """The treebank in a folder."""
-    paths = dependencies.find_treebank(folder)
-    return Treebank(
-        *(read_dependencies(path, skip_bad=skip_bad, root=root) for path in paths)
-    )
-
-
-def make(seed: int = 1, train: int = 500, dev: int = 200) -> Treebank:
+def make(
+    seed: int = 1, train: int = 500, dev: int = 200
+) -> tuple[list[DependencyTree], ...]:
     """Sentences that depend on the seed, the part and their number only."""
-    return Treebank(
-        [draw(random.Random(f"{seed} train {i}")) for i in range(train)],
-        [draw(random.Random(f"{seed} dev {i}")) for i in range(dev)],
+    sizes = {"train": train, "dev": dev}
+    return tuple(
+        [draw(random.Random(f"{seed} {name} {i}")) for i in range(size)]
+        for name, size in sizes.items()
     )
 
 
-def draw(rng: random.Random) -> Sentence:
+def draw(rng: random.Random) -> DependencyTree:
     top = _question(rng) if rng.random() < QUESTION else _statement(rng)
     places: dict[str, list[Node]] = {"front": [], "": [], "end": []}
     heads: dict[int, Node] = {}
@@ -83,7 +72,7 @@ def draw(rng: random.Random) -> Sentence:
     words = [node.word for node in order]
     words[0] = words[0][0].upper() + words[0][1:]
     above = [at[id(heads[id(n)])] if id(n) in heads else 0 for n in order]
-    return dependencies.of(words, above, [node.label for node in order])
+    return of(words, above, [node.label for node in order])
 
 
 def _place(

@@ -8,11 +8,13 @@ noun whose kind does what its verb says; a tenth of the nouns are coined.
 import random
 
 from parsing.grammar import COINED, WORDS
-from smoothsp.data import ConstituencyTree as Tree
-from smoothsp.data import trees
+from smoothsp.data import ConstituencyTree
+from smoothsp.data.trees import parse
 
 
-def make(seed: int = 1, train: int = 400, dev: int = 150) -> tuple[list[Tree], ...]:
+def make(
+    seed: int = 1, train: int = 400, dev: int = 150
+) -> tuple[list[ConstituencyTree], ...]:
     """Trees that depend on the seed, the part and their number only."""
     sizes = {"train": train, "dev": dev}
     return tuple(
@@ -21,9 +23,9 @@ def make(seed: int = 1, train: int = 400, dev: int = 150) -> tuple[list[Tree], .
     )
 
 
-def draw(rng: random.Random) -> Tree:
+def draw(rng: random.Random) -> ConstituencyTree:
     text = f"( (S {_noun(rng, 'subject', 0)} {_verb(rng, 0)} (. .) ) )"
-    return trees.parse(text.encode(), "drawn")[0]
+    return parse(text.encode(), "drawn")[0]
 
 
 def _verb(rng: random.Random, depth: int) -> str:

@@ -1,4 +1,4 @@
-"""Table, figure and numbers of ``ud_parser.py``."""
+"""Tables, figure and numbers of the two parsers."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,34 +7,38 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from parsing import trees
-from parsing.grammar import Treebank
+from parsing import baselines
 from runs import files
-from runs.trainer import finish
-from smoothsp.data import DependencyTree as Sentence
-from smoothsp.data import dependencies
+from runs.metrics import finish
+from smoothsp.data import ConstituencyTree, DependencyTree
+from smoothsp.data.dependencies import text, with_tree
 from smoothsp.figures import draw
+from smoothsp.models import ConstituencyParser, Parsed
+from smoothsp.models.crossing import crossing
+from smoothsp.models.tree_scores import attachment, bracket_scores, entity_scores
 
 SHORTEST, LONGEST = 7, 15
 WAYS = ("previous", "next")
 
 
-def write(
+def dependencies(
     folder: Path,
-    settings: dict[str, Any],
-    bank: Treebank,
-    history: list[dict[str, Any]],
-    found: Mapping[str, list[Sentence]],
+    about: Mapping[str, Any],
+    train: Sequence[DependencyTree],
+    gold: Sequence[DependencyTree],
+    found: Mapping[str, Sequence[Parsed]],
     trained_for: str,
 ) -> dict[str, float]:
     """Print the table, write figure, parses and numbers; the chief ones come back."""
-    gold = bank.dev
-    usual = Counter(x for s in bank.train for x in s.labels).most_common(1)[0][0]
+    usual = Counter(x for tree in train for x in tree.labels).most_common(1)[0][0]
     rows = {f"decoded as {name}": parses for name, parses in found.items()}
-    compared = scores(gold, rows, usual)
+    for way in WAYS:
+        neighbours = baselines.attached_to_neighbours(gold, way, usual)
+        rows[f"the {way} word"] = neighbours
+    compared = {name: attachment(gold, parses) for name, parses in rows.items()}
     table("development sentences", compared)
     parses = found[trained_for]
-    crossed = [n for n, s in enumerate(gold) if trees.crossing(s.heads)]
+    crossed = [n for n, tree in enumerate(gold) if crossing(tree.heads)]
     wholly = sum(parses[n].heads == gold[n].heads for n in crossed)
     print(
         f"{len(crossed)} of {len(gold)} trees have crossing arcs; {wholly} of them are"
@@ -48,38 +52,60 @@ def write(
     }
     sample = sorted({*drawn(gold, parses)})
     sheet(folder / "parses.png", [gold[n] for n in sample], [parses[n] for n in sample])
-    lines = dependencies.text(parses).encode()
-    files.write(folder / "dev.conllu", lambda sink: sink.write(lines))
-    return finish(folder / "parses.png", settings, history, "las", compared, result)
+    pairs = zip(gold, parses, strict=True)
+    lines = text([with_tree(tree, one.heads, one.labels) for tree, one in pairs])
+    files.write(folder / "dev.conllu", lambda sink: sink.write(lines.encode()))
+    return finish(
+        folder / "parses.png", about["settings"], about["history"], "las", compared,
+        result,
+    )  # fmt: skip
 
 
-def scores(
-    gold: Sequence[Sentence], found: Mapping[str, Sequence[Sentence]], usual: str
-) -> dict[str, dict[str, float]]:
-    """UAS and LAS of parses, and of words attached to neighbours by a usual label."""
-    rows = dict(found)
-    for way in WAYS:
-        rows[f"the {way} word"] = trees.attached_to_neighbours(gold, way, usual)
-    return {name: trees.attachment(gold, parses) for name, parses in rows.items()}
+def constituents(
+    folder: Path,
+    parser: ConstituencyParser,
+    train: Sequence[ConstituencyTree],
+    gold: Sequence[ConstituencyTree],
+) -> dict[str, float]:
+    """Print the table, write numbers and parses; the chief numbers come back."""
+    found = parser.parse([tree.words for tree in gold])
+    nested = parser.levels > 0
+    scores = entity_scores if nested else bracket_scores
+    name = "look-up" if nested else "right-branching"
+    plain = baselines.looked_up if nested else baselines.right_branching
+    compared = {
+        "the parser": scores(gold, found),
+        name: scores(gold, plain(train, gold)),
+    }
+    table("held-out sentences", compared)
+    lines = "".join(x.columns() if nested else x.brackets() for x in found).encode()
+    files.write(folder / "dev.txt", lambda sink: sink.write(lines))
+    baseline = {f"{name.replace('-', '_')}_f1": compared[name]["f1"]}
+    result = compared["the parser"] | baseline
+    settings, history = parser.about["settings"], parser.about["history"]
+    return finish(folder / "dev.txt", settings, history, "f1", compared, result)
 
 
 def table(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
-    print(f"\n{title:<26}{'UAS':>8}{'LAS':>8}")
+    heads = next(iter(rows.values()))
+    wide = max(map(len, (title, *rows)))
+    print(f"\n{title:<{wide}}" + "".join(f"{head:>12}" for head in heads))
     for name, row in rows.items():
-        print(f"{name:<26}{100 * row['uas']:>8.2f}{100 * row['las']:>8.2f}")
+        numbers = "".join(f"{100 * row[head]:>12.2f}" for head in heads)
+        print(f"{name:<{wide}}{numbers}")
 
 
-def drawn(gold: Sequence[Sentence], found: Sequence[Sentence]) -> list[int]:
+def drawn(gold: Sequence[DependencyTree], found: Sequence[Parsed]) -> list[int]:
     """Numbers of sentences for the figure: crossing arcs, none, and a mistake."""
     fits = [n for n, s in enumerate(gold) if SHORTEST <= len(s.words) <= LONGEST]
     fits = fits or [max(range(len(gold)), key=lambda n: len(gold[n].words))]
-    crossed = [n for n in fits if trees.crossing(gold[n].heads)]
+    crossed = [n for n in fits if crossing(gold[n].heads)]
     wrong = [n for n in fits if gold[n].heads != found[n].heads]
     right = [n for n in fits if n not in (*crossed, *wrong)]
     return [n for group in (crossed, right, wrong) for n in group[:1]]
 
 
-def sheet(path: Path, gold: Sequence[Sentence], found: Sequence[Sentence]) -> None:
+def sheet(path: Path, gold: Sequence[DependencyTree], found: Sequence[Parsed]) -> None:
     """Parses as arcs over the words: the wrong ones dashed, the true ones below."""
     figure = Figure(figsize=(10, 2.8 * len(gold)), layout="constrained")
     axes = figure.subplots(len(gold), 1, squeeze=False)[:, 0]

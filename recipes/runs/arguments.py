@@ -1,18 +1,7 @@
 """Checks of options of recipes: errors name the option and the expected values."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
-
-from runs import checkpoint
-
-
-def one_of(config: Any, **choices: Sequence[str]) -> None:
-    for name, allowed in choices.items():
-        value = getattr(config, name)
-        if value not in allowed:
-            expected = ", ".join(allowed)
-            raise ValueError(f"{name}: expected one of {expected}, got {value!r}")
 
 
 def at_least(config: Any, **least: int) -> None:
@@ -43,31 +32,3 @@ def different(config: Any, *names: str) -> None:
                     f"{name}: expected different values, got {value} more than once;"
                     " give it once"
                 )
-
-
-def of_run(config: Any) -> None:
-    """Raise unless a run in ``--out`` goes on, is used, or may be replaced."""
-    asked = {name: getattr(config, name, None) for name in ("evaluate", "predict")}
-    asked |= {name: getattr(config, name) or None for name in ("resume", "overwrite")}
-    given = [name for name, value in asked.items() if value is not None]
-    for one, other in (
-        ("evaluate", "predict"),
-        ("resume", "evaluate"),
-        ("resume", "predict"),
-        ("resume", "overwrite"),
-    ):
-        if one in given and other in given:
-            raise ValueError(f"{one}: expected --{one} or --{other}, got both")
-    if config.resume:
-        # before data are read or drawn, which may take minutes
-        checkpoint.require_file(config.checkpoint)
-    if given:
-        return
-    model = config.out / "model"
-    if config.checkpoint.exists() or model.is_dir():
-        found = config.checkpoint.name if config.checkpoint.exists() else model.name
-        raise ValueError(
-            f"--out: expected a folder without a run, got {config.out}, which has"
-            f" {found}. Continue it with --resume, replace it with --overwrite, or give"
-            " another --out"
-        )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Solved = TypeVar("Solved")
 
@@ -19,6 +19,14 @@ def whole(found: Solved) -> Solved:
     if status.lower().startswith("interrupted"):
         raise KeyboardInterrupt
     return found
+
+
+def require_finished(model: Any) -> None:
+    """Raise KeyboardInterrupt if Ctrl-C ended the training of a model."""
+    if model.about.pop("interrupted", False):
+        epoch = len(model.about["history"])
+        print(f"\nstopped; add --resume to continue after epoch {epoch}")
+        raise KeyboardInterrupt
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import field, is_dataclass, make_dataclass
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import tyro
 
@@ -59,6 +59,12 @@ def read(kind: Callable[..., Asked]) -> Asked:
             return _asked(kind)
     said.seek(0)
     _refuse(_first_sentences(COLOUR.sub("", said.read())))
+
+
+def of(config: Any, *left_out: type) -> dict[str, Any]:
+    """All options but those of some of the dataclasses that a recipe's derives from."""
+    without = {name for kind in left_out for name in kind.__dataclass_fields__}
+    return {name: x for name, x in vars(config).items() if name not in without}
 
 
 def _asked(kind: Callable[..., Asked]) -> Asked:

@@ -4,6 +4,7 @@ import argparse
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import get_args
 
 import torch
@@ -15,16 +16,18 @@ from smoothsp.layers import LossName
 PARTS = "training", "prediction"
 
 
-def main() -> int:
+def main(
+    arguments: Sequence[str] | None = None, name: str = "smoothsp.compilation"
+) -> int:
     """Compile one part, or start a process for each and wait for both."""
-    parser = argparse.ArgumentParser("smoothsp.compilation", description=__doc__)
+    parser = argparse.ArgumentParser(name, description=__doc__)
     parser.add_argument("part", nargs="?", choices=PARTS, help="compile only this part")
     parser.add_argument(
         "--native",
         action="store_true",
         help="compile for exactly this processor what smoothsp was installed with",
     )
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(arguments)
     if chosen.part is not None:
         _compile(chosen.part, chosen.native)
         return 0

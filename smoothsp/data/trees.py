@@ -82,12 +82,11 @@ def read_folder(
 
 
 def read_words(
-    source: str | Path, bad: Callable[[str], None], *, escape: bool = True
-) -> list[list[str]]:
-    """Read sentences to be parsed: of bracketed trees, of columns, or one a line.
+    source: str | Path, bad: Callable[[str], None]
+) -> list[list[str]] | list[str]:
+    """Read sentences to be parsed: words of bracketed trees or columns, or texts.
 
-    ``escape`` writes brackets as treebanks do, ``-LRB-`` and ``-RRB-``. ``bad`` is
-    called with each fault.
+    Texts, one a line, are returned as they are. ``bad`` is called with each fault.
     """
     content = content_of(source, "a file of sentences", stdin=True)
     name = name_of(source)
@@ -97,12 +96,7 @@ def read_words(
     file = words_in(lines, name)
     for wrong in file.bad:
         bad(f"{name}, {wrong}")
-    rows = [s.words for s in file.sentences] + [text.split() for text in file.texts]
-    return [[_bracketless(word) for word in row] for row in rows] if escape else rows
-
-
-def _bracketless(word: str) -> str:
-    return word.replace("(", "-LRB-").replace(")", "-RRB-")
+    return file.texts or [s.words for s in file.sentences]
 
 
 def parse(content: bytes, name: str) -> list[ConstituencyTree]:

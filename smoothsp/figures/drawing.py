@@ -78,6 +78,7 @@ def draw(
         matchings, a pair: the items of the first and of the second side.
     labels
         Names of the labels 0, 1, ...; constituents with an empty name are not drawn.
+        For boxes, the name of each: a colour stands for a name.
     image
         ``(H, W)`` or ``(H, W, 3)``, drawn below a segmentation or boxes.
     index
@@ -143,7 +144,7 @@ def draw(
         if index is None:
             raise ValueError("index: expected the ends of the arcs, (E, 2), got none")
         return _draw_path(_axes(kind, output, 1), _array(index), points, ax)
-    return _draw_boxes(output, image, truth, ax)
+    return _draw_boxes(output, labels, image, truth, ax)
 
 
 class Tree(NamedTuple):
@@ -163,7 +164,7 @@ def _of_model(output: Any, words: Any, labels: Any) -> tuple[str, Any, Any, Any]
         found = np.array(output.boxes).reshape(-1, 4)
         # left, top, right, bottom, the last two the first outside
         rows = found[:, [1, 0, 3, 2]] - np.array([0, 0, 1, 1])
-        return "box", rows, words, labels
+        return "box", rows, words, output.labels if labels is None else labels
     raise ValueError(
         f"kind: expected one of {', '.join(KINDS)}, got None for a"
         f" {type(output).__name__}"
@@ -614,9 +615,13 @@ def _layers(index: NDArray[Any], nodes: int) -> NDArray[np.float64]:
 
 
 def _draw_boxes(
-    output: NDArray[Any], image: Any, truth: NDArray[Any] | None, ax: "Axes | None"
+    output: NDArray[Any],
+    labels: Sequence[str] | None,
+    image: Any,
+    truth: NDArray[Any] | None,
+    ax: "Axes | None",
 ) -> "Axes":
-    """Boxes on an image, the first one thick; true ones dashed."""
+    """Named boxes on an image, the first one thick; true ones dashed."""
     if output.ndim not in (1, 2) or output.shape[-1] != 4:
         raise ValueError(
             f"output: expected boxes (4,) or (K, 4), got shape {output.shape}"
@@ -626,16 +631,27 @@ def _draw_boxes(
     from matplotlib.patches import Rectangle
 
     _show(ax, image, None)
-    groups = [(output.reshape(-1, 4), COLOURS[1], "-")]
+    boxes = output.reshape(-1, 4).tolist()
+    names = [""] * len(boxes) if labels is None else list(labels)
+    if len(names) != len(boxes):
+        raise ValueError(
+            f"labels: expected the names of {len(boxes)} boxes, got {len(names)}"
+        )
+    tints = {name: colour(1 + n) for n, name in enumerate(dict.fromkeys(sorted(names)))}
+    drawn = [(box, tints[name], "-") for box, name in zip(boxes, names, strict=True)]
     if truth is not None:
-        groups.append((truth.reshape(-1, 4), COLOURS[4], "--"))
-    for boxes, tint, style in groups:
-        for number, (top, left, bottom, right) in enumerate(boxes.tolist()):
-            place, width = (left - 0.5, top - 0.5), 2.5 if number == 0 else 1.2
-            size = (right - left + 1, bottom - top + 1)
-            ax.add_patch(
-                Rectangle(place, *size, fill=False, ec=tint, lw=width, ls=style)
-            )
+        true = truth.reshape(-1, 4).tolist()
+        drawn += [(box, COLOURS[4], "--") for box in true]
+    for number, ((top, left, bottom, right), tint, style) in enumerate(drawn):
+        place = (left - 0.5, top - 0.5)
+        width = 2.5 if number in (0, len(boxes)) else 1.2
+        size = (right - left + 1, bottom - top + 1)
+        ax.add_patch(Rectangle(place, *size, fill=False, ec=tint, lw=width, ls=style))
+    for (top, left, *_), name in zip(boxes, names, strict=True):
+        if len(tints) > 1:
+            box = {"facecolor": tints[name], "edgecolor": "none", "pad": 1}
+            style = {"ha": "left", "va": "top", "color": "w", "bbox": box}
+            _write(ax, left - 0.5, top - 0.5, name, SMALLEST, **style)
     if image is None:
         ax.autoscale_view()
         ax.set_aspect("equal")

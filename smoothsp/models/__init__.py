@@ -4,6 +4,8 @@ Needs safetensors: ``pip install "smoothsp[models]"``.
 """
 
 try:
+    from smoothsp.models.constituency_parser import ConstituencyParser
+    from smoothsp.models.constituents import Constituents
     from smoothsp.models.loading import load
     from smoothsp.models.parsed import Parsed
     from smoothsp.models.parser import Parser
@@ -18,4 +20,12 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-__all__ = ["Parsed", "Parser", "Segmenter", "Span", "Tagged", "Tagger", "load"]
+__all__ = [
+    "ConstituencyParser",
+    "Constituents",
+    "Parsed",
+    "Parser",
+    "Segmenter",
+    "Span",
+]
+__all__ += ["Tagged", "Tagger", "load"]

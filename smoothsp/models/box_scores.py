@@ -1,16 +1,22 @@
-"""Scores of boxes: linear in their features, or with one small hidden layer."""
+"""Scores of boxes: linear in their features, or with one small hidden layer.
+
+Those of one object choose a box; those of several have a score for each class.
+"""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torchvision.ops import roi_align
 
+from smoothsp.models.backbones import STRIDE
 from smoothsp.models.regions import GEOMETRY, PLACES
 
-__all__ = ["KINDS", "FeatureScale", "LinearScores", "NonlinearScores"]
+__all__ = ["KINDS", "FeatureScale", "LinearScores", "NonlinearScores", "ObjectScores"]
+__all__ += ["Scores"]
 
-HIDDEN = 16
+HIDDEN, CHANNELS, WIDE = 16, 16, 64
 # twelve numbers stand beside thousands, under one squared norm
 EMPHASIS = 10.0
 
@@ -88,6 +94,54 @@ class NonlinearScores(_Scores):
         hidden = F.elu(features @ scaled - self.mean @ scaled)
         return hidden.flatten(1) @ self.weight.flatten() + self.of_place(geometry)
 
+
+class ObjectScores(nn.Module):
+    """Scores ``(box, class)``; that of no object is 0.
+
+    A 1 x 1 convolution of the maps, means at 3 x 3 places of a box and of the box twice
+    as large, a hidden layer. The maps are those of ``Backbone``, less their mean and
+    over their deviation.
+
+    Parameters
+    ----------
+    mean, deviation
+        ``(channel,)``, over places and images.
+    classes
+        Number of classes.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, mean: Tensor, deviation: Tensor, classes: int) -> None:
+        super().__init__()
+        # one tensor given twice would be overwritten by the other's weights
+        self.register_buffer("mean", mean.clone())
+        self.register_buffer("deviation", deviation.clone())
+        self.mix = nn.Conv2d(len(mean), CHANNELS, 1)
+        self.hidden = nn.Linear(2 * CHANNELS * PLACES**2 + GEOMETRY, WIDE)
+        self.scores = nn.Linear(WIDE, classes)
+        # windows hold nothing, at first
+        nn.init.zeros_(self.scores.weight)
+        nn.init.constant_(self.scores.bias, -1.0)
+
+    def forward(self, maps: Tensor, boxes: Tensor, geometry: Tensor) -> Tensor:
+        """Of ``(channels, rows, columns)``, boxes in pixels of the backbone's image."""
+        maps = (maps - self.mean[:, None, None]) / self.deviation[:, None, None]
+        mixed = self.mix(maps[None])
+        centre, half = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
+        around = torch.cat([centre - half, centre + half], 1)
+        # one point for each place
+        looks = [
+            roi_align(mixed, [own], PLACES, 1 / STRIDE, 1, aligned=True)
+            for own in (boxes, around)
+        ]
+        found = torch.cat([F.elu(torch.cat(looks, 1)).flatten(1), geometry], 1)
+        scores: Tensor = self.scores(F.elu(self.hidden(found)))
+        return scores
+
+
+Scores = LinearScores | NonlinearScores | ObjectScores
 
 KINDS: dict[str, type[LinearScores] | type[NonlinearScores]] = {
     "linear": LinearScores,

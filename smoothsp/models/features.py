@@ -12,8 +12,10 @@ With an encoder, sentences have their sub-words, too.
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,25 +37,34 @@ MOST_BUCKETS = 1 << 18
 MOST_PADDED = 2**15
 
 
+DIGIT, TWO, THREE = map(re.compile, (r"\d", r"(.)\1", r"(.)\1\1+"))
+
+
+class _Classes(dict[int, str]):
+    """X, x or 0 for the code of a letter or digit, others as they are."""
+
+    def __missing__(self, code: int) -> str:
+        c = chr(code)
+        self[code] = (
+            "X" if c.isupper() else "x" if c.islower() else "0" if c.isdigit() else c
+        )
+        return self[code]
+
+
+CLASSES = _Classes()
+
+
 def normalise(word: str) -> str:
     """Lower case, with 0 for every digit."""
-    return re.sub(r"\d", "0", word.lower())
+    return DIGIT.sub("0", word.lower())
 
 
 def _shape(word: str) -> str:
-    letters = "".join(
-        "X" if c.isupper() else "x" if c.islower() else "0" if c.isdigit() else c
-        for c in word
-    )
-    return re.sub(r"(.)\1\1+", r"\1\1", letters)
+    return THREE.sub(r"\1\1", word.translate(CLASSES))
 
 
-def _short_shape(word: str) -> str:
-    return re.sub(r"(.)\1", r"\1", _shape(word))
-
-
-def _of_normalised(form: Callable[[str], str]) -> Callable[[str], str]:
-    return lambda word: form(normalise(word))
+def _short(shape: str) -> str:
+    return TWO.sub(r"\1", shape)
 
 
 def _prefix(n: int) -> Callable[[str], str]:
@@ -70,19 +81,11 @@ FLAGS: list[Callable[[str], bool]] = [
     str.isupper,
     str.islower,
     str.isdigit,
-    lambda word: any(c.isdigit() for c in word),
-    lambda word: not any(c.isalnum() for c in word),
+    lambda word: any(map(str.isdigit, word)),
+    lambda word: not any(map(str.isalnum, word)),
     lambda word: "-" in word or "." in word,
-    lambda word: any(c.isupper() for c in word[1:]),
+    lambda word: any(map(str.isupper, word[1:])),
 ]
-ATTRIBUTES: dict[str, Callable[[str], str]] = {
-    "cased": str,
-    "word": normalise,
-    "shape": _shape,
-    "short": _short_shape,
-    **{f"prefix{n}": _prefix(n) for n in (1, 2, 3, 4)},
-    **{f"suffix{n}": _suffix(n) for n in (1, 2, 3, 4)},
-}
 # A feature joins attributes at offsets from the position it describes.
 WINDOW_FEATURES = [
     *([("word", o)] for o in (-2, -1, 0, 1, 2)),
@@ -121,7 +124,9 @@ class Vocabulary:
     def of(cls, sentences: list[list[str]], with_vectors: list[str]) -> "Vocabulary":
         """All words of the training sentences, and those that come with a vector."""
         counts = Counter(word for words in sentences for word in words)
-        forms = Counter(normalise(word) for words in sentences for word in words)
+        forms: Counter[str] = Counter()
+        for word, count in counts.items():
+            forms[normalise(word)] += count
         words = sorted({*forms, *with_vectors})
         tokens = sum(counts.values())
         return cls(
@@ -132,6 +137,12 @@ class Vocabulary:
             [_frequent(forms, affix, 3) for affix in AFFIXES],
             min(MOST_BUCKETS, 1 << tokens.bit_length()),
         )
+
+    @cached_property
+    def numbers(self) -> list[dict[str, int]]:
+        """Numbers of words, characters, shapes and each kind of affix, as in tables."""
+        lists = (self.words, self.characters, self.shapes, *self.affixes)
+        return [{x: n for n, x in enumerate(known, UNKNOWN + 1)} for known in lists]
 
 
 def _frequent(
@@ -188,7 +199,8 @@ class Corpus:
         documents: list[int] | None = None,
     ) -> None:
         words = sorted({word for sentence in sentences for word in sentence})
-        self.table = _table(vocabulary, words)
+        forms = _Forms(words)
+        self.table = forms.table(vocabulary)
         row = {word: number for number, word in enumerate(words, start=1)}
         lengths = [len(sentence) for sentence in sentences]
         # Two rows of padding part the sentences: as far as the window reaches.
@@ -200,7 +212,7 @@ class Corpus:
         self.lengths = torch.tensor(lengths)
         self.starts = self.lengths.cumsum(0) - self.lengths
         self.rows = torch.from_numpy(padded[real])
-        self.window = _window(words, padded, real, vocabulary.buckets)
+        self.window = forms.window(padded, real, vocabulary.buckets)
         flat = [tag for sentence in tags or [] for tag in sentence]
         self.tags = torch.tensor(flat or [-1] * len(real))
         self.encoder = encoder
@@ -306,52 +318,64 @@ def _stretches(documents: Tensor, sizes: Tensor, most: int) -> Tensor:
     return F.pad(new.cumsum(0), (1, 0))
 
 
-def _table(vocabulary: Vocabulary, words: list[str]) -> WordTable:
-    def column(known: list[str], form: Callable[[str], str]) -> Tensor:
-        number = {text: n for n, text in enumerate(known, start=UNKNOWN + 1)}
-        found = [number.get(form(word), UNKNOWN) for word in words]
-        return torch.tensor([PADDING, *found])
+class _Forms:
+    """Distinct words, and forms of them that several features have."""
 
-    number = {c: n for n, c in enumerate(vocabulary.characters, start=UNKNOWN + 1)}
-    characters = torch.zeros(len(words) + 1, LONGEST_WORD, dtype=torch.long)
-    flags = torch.zeros(len(words) + 1, len(FLAGS))
-    for row, word in enumerate(words, start=1):
+    def __init__(self, words: list[str]) -> None:
+        self.words = words
+        self.normal = [normalise(word) for word in words]
+        self.shapes = [_shape(word) for word in words]
+
+    def table(self, vocabulary: Vocabulary) -> WordTable:
+        words, characters, shapes, *affixes = vocabulary.numbers
         half = LONGEST_WORD // 2
-        kept = word if len(word) <= LONGEST_WORD else word[:half] + word[-half:]
-        found = [number.get(c, UNKNOWN) for c in kept]
-        characters[row, : len(kept)] = torch.tensor(found)
-        flags[row] = torch.tensor([flag(word) for flag in FLAGS])
-    affixes = [
-        column(known, _of_normalised(affix))
-        for known, affix in zip(vocabulary.affixes, AFFIXES, strict=True)
-    ]
-    return WordTable(
-        column(vocabulary.words, normalise),
-        characters,
-        column(vocabulary.shapes, _shape),
-        torch.stack(affixes, 1),
-        flags,
-    )
-
-
-def _window(
-    words: list[str], padded: NDArray[Any], real: NDArray[Any], buckets: int
-) -> Tensor:
-    """Bucket of each window feature at each real position."""
-    # crc32 and not hash(): the same in every process, so that a saved model works.
-    hashes = {
-        name: np.array(
-            [0, *(zlib.crc32(f"{name} {form(word)}".encode()) for word in words)],
-            dtype=np.uint64,
+        kept = [
+            word if len(word) <= LONGEST_WORD else word[:half] + word[-half:]
+            for word in self.words
+        ]
+        codes = np.full((len(kept) + 1, LONGEST_WORD), PADDING)
+        real = np.arange(LONGEST_WORD) < np.array([0, *map(len, kept)])[:, None]
+        codes[real] = [characters.get(c, UNKNOWN) for c in "".join(kept)]
+        flags = np.zeros((len(kept) + 1, len(FLAGS)), np.float32)
+        known = (flag(word) for word in self.words for flag in FLAGS)
+        flags[1:] = np.fromiter(known, np.float32).reshape(-1, len(FLAGS))
+        columns = [
+            _column(number, map(affix, self.normal))
+            for number, affix in zip(affixes, AFFIXES, strict=True)
+        ]
+        return WordTable(
+            _column(words, self.normal),
+            torch.from_numpy(codes),
+            _column(shapes, self.shapes),
+            torch.stack(columns, 1),
+            torch.from_numpy(flags),
         )
-        for name, form in ATTRIBUTES.items()
-    }
-    mix = np.uint64(0x9E3779B97F4A7C15)
-    found = np.empty((len(real), len(WINDOW_FEATURES)), dtype=np.int32)
-    for feature, parts in enumerate(WINDOW_FEATURES):
-        value = np.full(len(real), feature + 1, dtype=np.uint64)
-        for name, offset in parts:
-            value = (value * mix) ^ hashes[name][padded[real + offset]]
-            value ^= value >> np.uint64(29)
-        found[:, feature] = (value * mix >> np.uint64(32)) % np.uint64(buckets)
-    return torch.from_numpy(found)
+
+    def window(self, padded: NDArray[Any], real: NDArray[Any], buckets: int) -> Tensor:
+        """Bucket of each window feature at each real position."""
+        texts: dict[str, Iterable[str]] = {"cased": self.words, "word": self.normal}
+        texts |= {"shape": self.shapes, "short": map(_short, self.shapes)}
+        for n in (1, 2, 3, 4):
+            texts[f"prefix{n}"] = map(_prefix(n), self.words)
+            texts[f"suffix{n}"] = map(_suffix(n), self.words)
+        hashes = {name: _hashes(name, forms) for name, forms in texts.items()}
+        mix = np.uint64(0x9E3779B97F4A7C15)
+        found = np.empty((len(real), len(WINDOW_FEATURES)), dtype=np.int32)
+        for feature, parts in enumerate(WINDOW_FEATURES):
+            value = np.full(len(real), feature + 1, dtype=np.uint64)
+            for name, offset in parts:
+                value = (value * mix) ^ hashes[name][padded[real + offset]]
+                value ^= value >> np.uint64(29)
+            found[:, feature] = (value * mix >> np.uint64(32)) % np.uint64(buckets)
+        return torch.from_numpy(found)
+
+
+def _column(number: dict[str, int], texts: Iterable[str]) -> Tensor:
+    return torch.tensor([PADDING, *(number.get(text, UNKNOWN) for text in texts)])
+
+
+def _hashes(name: str, texts: Iterable[str]) -> NDArray[np.uint64]:
+    # crc32 and not hash(): the same in every process, so that a saved model works.
+    start = zlib.crc32(f"{name} ".encode())
+    numbers = (zlib.crc32(text.encode(), start) for text in texts)
+    return np.fromiter(chain([0], numbers), np.uint64)

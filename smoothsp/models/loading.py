@@ -5,12 +5,15 @@ from typing import Any
 
 import torch
 
-from smoothsp.models import files, parser, segmenter, tagger
+from smoothsp.models import constituency_parser, files, parser, segmenter, tagger
 
 __all__ = ["load"]
 
 VERSION = 1
 LOCALISER = "smoothsp.models.Localiser"
+KINDS: dict[str, Any] = {
+    kind.FORMAT: kind for kind in (tagger, parser, constituency_parser, segmenter)
+}
 # what a localiser needs and a tagger does not
 LIBRARIES = {"cv2": "opencv", "PIL": "pillow", "torchvision": "torchvision"}
 
@@ -30,9 +33,10 @@ def load(
 
     Returns
     -------
-    Tagger, Parser, Segmenter or Localiser
+    Tagger, Parser, ConstituencyParser, Segmenter or Localiser
         According to ``config.json``: see :class:`~smoothsp.models.Tagger`,
-        :class:`~smoothsp.models.Parser`, :class:`~smoothsp.models.Segmenter` and
+        :class:`~smoothsp.models.Parser`, :class:`~smoothsp.models.ConstituencyParser`,
+        :class:`~smoothsp.models.Segmenter` and
         :class:`~smoothsp.models.localiser.Localiser`.
 
     Raises
@@ -51,7 +55,7 @@ def load(
     place, target = files.place_of(folder), _device(device)
     config, content = files.read(place)
     found, version = config.get("format"), config.get("version")
-    known = (tagger.FORMAT, parser.FORMAT, segmenter.FORMAT, LOCALISER)
+    known = (*KINDS, LOCALISER)
     # True is equal to 1, too
     if found not in known or type(version) is not int or version != VERSION:
         raise ValueError(
@@ -60,12 +64,8 @@ def load(
         )
     if found == LOCALISER:
         model: Any = _localisers().from_folder(place, config, content)
-    elif found == segmenter.FORMAT:
-        model = segmenter.from_folder(place, config, content)
-    elif found == parser.FORMAT:
-        model = parser.from_folder(place, config, content)
     else:
-        model = tagger.from_folder(place, config, content)
+        model = KINDS[str(found)].from_folder(place, config, content)
     model.network.to(target)
     return model
 

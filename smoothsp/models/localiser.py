@@ -1,4 +1,4 @@
-"""Trained object localisers: save, load and locate."""
+"""Object localisers: train, save, load and find boxes."""
 
 import json
 import os
@@ -19,11 +19,13 @@ from smoothsp.models.backbones import Backbone, backbone
 from smoothsp.models.box_scores import (
     KINDS,
     FeatureScale,
-    LinearScores,
-    NonlinearScores,
+    ObjectScores,
+    Scores,
 )
-from smoothsp.models.proposals import METHODS, propose
-from smoothsp.models.regions import GEOMETRY, Appearance, geometry, resized
+from smoothsp.models.candidates import Proposals, Windows
+from smoothsp.models.detection import DECODERS
+from smoothsp.models.regions import GEOMETRY, Appearance, geometry, resized, scaled
+from smoothsp.models.running import made, run_of
 from smoothsp.models.weights import WEIGHTS, set_weights, weights_of
 from smoothsp.oracles._questions import checks
 
@@ -31,37 +33,47 @@ __all__ = ["Found", "Localiser", "LocaliserNetwork"]
 
 FORMAT = "smoothsp.models.Localiser"
 SMALLEST_SIDE = 32
+OBJECTS = ("one", "several")
+
+Picture = str | os.PathLike[str] | Image.Image | NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
 class Found:
-    """The best boxes of an image, the best one first.
+    """Boxes found in an image, the best one first.
 
     Examples
     --------
     >>> from smoothsp.models.localiser import Found
-    >>> Found([(12.0, 20.0, 180.0, 140.0)], [2.5], 200, 150).json()
-    '{"width": 200, "height": 150, "boxes": [{"box": [12.0, ...], "score": 2.5}]}'
+    >>> Found([(12.0, 20.0, 180.0, 140.0)], ["dog"], [2.5], 200, 150).json()
+    '{"width": 200, "height": 150, "boxes": [{"box": [12.0, ...], "label": "dog", ...'
     """
 
     boxes: list[tuple[float, float, float, float]]
     """Left, top, right and bottom in pixels; the last two are the first outside."""
+    labels: list[str]
+    """Classes of the boxes."""
     scores: list[float]
     """Scores, comparable between images; not probabilities."""
     width: int
     height: int
 
     def json(self) -> str:
-        """One line of JSON: width, height, and boxes with their scores."""
+        """One line of JSON: width, height, and boxes with labels and scores."""
         boxes = [
-            {"box": [round(x, 2) for x in box], "score": score}
-            for box, score in zip(self.boxes, self.scores, strict=True)
+            {"box": [round(x, 2) for x in box], "label": label, "score": score}
+            for box, label, score in zip(
+                self.boxes, self.labels, self.scores, strict=True
+            )
         ]
         return json.dumps({"width": self.width, "height": self.height, "boxes": boxes})
 
 
 class LocaliserNetwork(nn.Module):
-    """Scores ``(box,)`` of boxes of an image, from its pixels.
+    """Scores of boxes of an image from its pixels.
+
+    They are ``(box,)`` with :class:`LinearScores` or :class:`NonlinearScores`, and
+    ``(box, class)`` with :class:`ObjectScores`.
 
     Examples
     --------
@@ -77,70 +89,211 @@ class LocaliserNetwork(nn.Module):
     torch.Size([2])
     """
 
-    def __init__(
-        self, backbone: Backbone, scores: LinearScores | NonlinearScores
-    ) -> None:
+    def __init__(self, backbone: Backbone, scores: Scores) -> None:
         super().__init__()
         self.appearance, self.scores = Appearance(backbone), scores
 
+    @property
+    def backbone(self) -> Backbone:
+        """Convolutions below the scores."""
+        return self.appearance.backbone
+
+    def features(self, pixels: Tensor, boxes: Tensor) -> Tensor:
+        """Looks ``(box, place, channel)``; for several objects, maps of the image."""
+        if isinstance(self.scores, ObjectScores):
+            # as they are kept on disk
+            maps: Tensor = self.backbone(pixels[None])[0].half().float()
+            return maps
+        looks: Tensor = self.appearance(pixels, boxes)
+        return looks
+
     def forward(self, pixels: Tensor, boxes: Tensor, geometry: Tensor) -> Tensor:
         """Scores of boxes, ``(box, 4)`` and ``(box, 12)``, in pixels ``(3, H, W)``."""
-        found: Tensor = self.scores(self.appearance(pixels, boxes), geometry)
+        features = self.features(pixels, boxes)
+        if isinstance(self.scores, ObjectScores):
+            found: Tensor = self.scores(features, boxes, geometry)
+        else:
+            found = self.scores(features, geometry)
         return found
 
 
 class Localiser:
-    """A network that scores candidate boxes, with its proposal method.
+    """A network that scores candidate boxes: of one object, or of several.
+
+    One object of a class: the best of the proposals of selective search. Several
+    objects of all classes: a set of windows in which those that overlap exclude each
+    other.
 
     Parameters
     ----------
     network
         Network; it is switched to evaluation mode.
-    kind
-        Class of the objects.
-    proposals, max_boxes
-        As for ``smoothsp.models.proposals.propose``.
+    classes
+        Class of the object, or all classes.
+    candidates
+        :class:`~smoothsp.models.candidates.Proposals` for one object,
+        :class:`~smoothsp.models.candidates.Windows` for several.
     side
         Longer side of the resized image in pixels, at least 32.
     about
         Any JSON value, such as a description of the training.
+    decoder
+        For several objects: ``"best sets"`` by integer programming, or
+        ``"non-maximum suppression"``.
 
     Examples
     --------
     >>> import smoothsp
     >>> localiser = smoothsp.models.load("runs/voc/model")  # doctest: +SKIP
-    >>> localiser.locate(["horse.jpg"])[0].boxes  # doctest: +SKIP
+    >>> localiser.predict(["horse.jpg"])[0].boxes  # doctest: +SKIP
     [(12.0, 20.0, 180.0, 140.0)]
     """
 
     def __init__(
         self,
         network: LocaliserNetwork,
-        kind: str,
-        proposals: str = "selective-search",
-        max_boxes: int = 1000,
+        classes: Sequence[str],
+        candidates: Proposals | Windows,
         side: int = 512,
         about: Mapping[str, Any] | None = None,
+        decoder: str = "best sets",
     ) -> None:
-        if proposals not in METHODS:
+        if type(side) is not int or side < SMALLEST_SIDE:
+            raise ValueError(f"side: expected at least {SMALLEST_SIDE}, got {side!r}")
+        if decoder not in DECODERS:
             raise ValueError(
-                f"proposals: expected one of {', '.join(METHODS)}, got {proposals!r}"
+                f"decoder: expected one of {', '.join(DECODERS)}, got {decoder!r}"
             )
-        for name, value, least in (
-            ("max_boxes", max_boxes, 1),
-            ("side", side, SMALLEST_SIDE),
-        ):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{name}: expected at least {least}, got {value!r}")
-        self.network, self.kind = network.eval(), kind
-        self.proposals, self.max_boxes, self.side = proposals, max_boxes, side
+        self.network, self.classes = network.eval(), list(classes)
+        self.candidates, self.side, self.decoder = candidates, side, decoder
         self.about = dict(about or {})
 
-    @torch.no_grad()
-    def locate(
+    @property
+    def objects(self) -> str:
+        """``"one"`` or ``"several"``."""
+        return OBJECTS[isinstance(self.candidates, Windows)]
+
+    @classmethod
+    def train(
+        cls,
+        data: Any,
+        dev: Any = None,
+        *,
+        objects: str = "one",
+        kind: str | None = None,
+        backbone: str = "efficientnet-lite0",
+        weights: str = "imagenet",
+        loss: str | nn.Module = "hinge",
+        epochs: int = 10,
+        seed: int = 0,
+        out: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        overwrite: bool = False,
+        trainer: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> "Localiser":
+        """Train a localiser on images with boxes.
+
+        Parameters
+        ----------
+        data, dev
+            Path that :func:`smoothsp.data.read_boxes` reads, or images:
+            :class:`~smoothsp.data.AnnotatedImage`, tuples of path, boxes and labels, or
+            dictionaries, as the package ``datasets`` gives. The best epoch is chosen on
+            ``dev``. If absent, it is the validation part of a folder, or one image in
+            ten.
+        objects
+            ``"one"``: of the images, those with exactly one box of the class ``kind``
+            are used, and the choice among proposals is learned. ``"several"``: any
+            number of boxes of all classes.
+        kind
+            Class of the object; not needed if there is only one.
+        backbone, weights
+            As for :func:`smoothsp.models.backbones.backbone`.
+        loss
+            With one object ``"hinge"``, smoothed over the 10 best boxes, whose cost is
+            1 - IoU, or a loss of :mod:`smoothsp.losses`. With several objects
+            ``"hinge"``: the smoothed hinge over sets; ``"cliques"``: a softmax over
+            each group of windows that exclude each other; ``"softmax"``: of each window
+            alone, followed by non-maximum suppression.
+        epochs, seed, trainer
+            As for :func:`smoothsp.training.fit`.
+        out
+            Folder for ``checkpoint.ckpt`` and ``model``, the best epoch so far.
+        resume, overwrite
+            Continue, or replace, the run in ``out``.
+        **options
+            Fields of :class:`~smoothsp.models.localiser_training.Options`.
+
+        Raises
+        ------
+        ModuleNotFoundError
+            Without Lightning: ``pip install "smoothsp[lightning]"``.
+        TypeError
+            For an unknown option.
+        ValueError
+            If the images have no such boxes, or options do not fit together.
+
+        Examples
+        --------
+        >>> from smoothsp.models.localiser import Localiser
+        >>> localiser = Localiser.train("VOC2007", kind="dog")  # doctest: +SKIP
+        >>> localiser.predict(["dog.jpg"])[0].boxes  # doctest: +SKIP
+        [(48.0, 240.0, 195.0, 371.0)]
+        """
+        given: dict[str, Any] = {"objects": objects, "kind": kind, "backbone": backbone}
+        given |= {"weights": weights, "loss": loss, "epochs": epochs, "seed": seed}
+        with run_of(out, resume, overwrite) as folder:
+            # it imports Lightning, which a trained localiser does not need
+            from smoothsp.models import localiser_training as training
+
+            chosen = made(training.Options, given | options)
+            return training.train(data, dev, chosen, folder, resume, trainer)
+
+    def evaluate(
         self,
-        images: Sequence[str | os.PathLike[str] | Image.Image | NDArray[np.uint8]],
-        nbest: int = 1,
+        data: Any,
+        *,
+        cache: str | os.PathLike[str] | None = None,
+        workers: int = 1,
+    ) -> dict[str, float]:
+        """Return scores of the predicted boxes.
+
+        Parameters
+        ----------
+        data
+            As for ``train``; of a folder, the test part, or else the validation part.
+        cache, workers
+            As for ``train``.
+
+        Returns
+        -------
+        dict
+            One object: ``"iou"``, the mean overlap with the true box; ``"corloc"`` and
+            ``"corloc_7"``, the shares of images in which it is above 0.5 and 0.7;
+            ``"ap"``. Several objects: ``"map50"``, the mean average precision at an
+            overlap of 0.5; ``"map"``, its mean up to 0.95; and ``"ap50_..."`` of each
+            class. Objects that are difficult are not scored.
+
+        Raises
+        ------
+        ValueError
+            If the images have no boxes of these classes, or boxes of others.
+        """
+        # trained localisers need neither readers nor progress bars
+        from smoothsp.data import as_images, read_box_splits
+        from smoothsp.models.box_images import images_of
+
+        kind = self.classes[0] if self.objects == "one" else None
+        if isinstance(data, str | os.PathLike) and Path(data).is_dir():
+            splits = read_box_splits(Path(data), kind=kind)
+            data = splits.get("test") or splits["val"]
+        return images_of(self, as_images(data, kind=kind), cache, workers).evaluate()
+
+    def predict(
+        self,
+        images: Sequence[Picture],
+        nbest: int | None = None,
         overlap: float = 0.5,
     ) -> list[Found]:
         """Return the best boxes of each image.
@@ -151,10 +304,11 @@ class Localiser:
             Files, images of Pillow, or RGB pixels ``(height, width, 3)``, uint8, of any
             sizes.
         nbest
-            Maximum number of boxes per image.
+            Maximum number of boxes per image. By default 1, and with several objects
+            all that are in the best set; more of them rank behind it.
         overlap
-            Boxes whose intersection over union with a better one is above this are left
-            out; in (0, 1], and 1 keeps all.
+            With one object: boxes whose intersection over union with a better one is
+            above this are left out; in (0, 1], and 1 keeps all.
 
         Raises
         ------
@@ -163,7 +317,8 @@ class Localiser:
         ValueError
             For files that do not decode, and numbers out of range.
         """
-        nbest = checks.positive_int("nbest", nbest)
+        if nbest is not None:
+            nbest = checks.positive_int("nbest", nbest)
         checks.number("overlap", overlap)
         if not 0 < overlap <= 1:
             raise ValueError(f"overlap: expected a number in (0, 1], got {overlap}")
@@ -175,25 +330,34 @@ class Localiser:
             found = type(images).__name__
             raise TypeError(f"images: expected a list of images, got {found}{hint}")
         return [
-            self._locate(_pixels(image, number), nbest, overlap)
+            self._predict(_pixels(image, number), nbest, overlap)
             for number, image in enumerate(images)
         ]
 
-    def _locate(self, image: NDArray[np.uint8], nbest: int, overlap: float) -> Found:
+    @torch.no_grad()
+    def _predict(
+        self, image: NDArray[np.uint8], nbest: int | None, overlap: float
+    ) -> Found:
         height, width = image.shape[:2]
-        candidates = propose(image, self.proposals, self.max_boxes)
-        pixels, boxes = resized(image, candidates, self.side)
-        own = torch.from_numpy(candidates)
+        candidates = self.candidates.of(image)
+        boxes = torch.from_numpy(candidates)
         inputs = (
-            self.network.appearance.backbone.pixels(pixels),
-            boxes,
-            geometry(own, width, height),
+            self.network.backbone.pixels(resized(image, self.side)),
+            scaled(candidates, width, height, self.side),
+            geometry(boxes, width, height),
         )
-        device = self.network.scores.where.device
+        device = next(self.network.parameters()).device
         scores = self.network(*(x.to(device) for x in inputs)).cpu()
-        best = nms(own, scores, overlap)[:nbest]
-        listed = [(row[0], row[1], row[2], row[3]) for row in own[best].tolist()]
-        return Found(listed, scores[best].tolist(), width, height)
+        if self.objects == "one":
+            best = nms(boxes, scores, overlap)[: nbest or 1]
+            boxes, scores, names = boxes[best], scores[best], self.classes * len(best)
+        else:
+            found = DECODERS[self.decoder](scores, boxes)
+            kept = slice(nbest or found.sure)
+            boxes, scores = found.boxes[kept], found.scores[kept]
+            names = [self.classes[label] for label in found.labels[kept].tolist()]
+        listed = [(row[0], row[1], row[2], row[3]) for row in boxes.tolist()]
+        return Found(listed, names, scores.tolist(), width, height)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write ``model.safetensors`` and ``config.json``.
@@ -201,18 +365,23 @@ class Localiser:
         An existing model is replaced atomically: if the process is killed, the folder
         holds either the old model or the new one.
         """
-        kinds = {kind: name for name, kind in KINDS.items()}
         config = {
             "format": FORMAT,
             "version": 1,
-            "kind": self.kind,
-            "backbone": self.network.appearance.backbone.name,
-            "scores": kinds[type(self.network.scores)],
-            "proposals": self.proposals,
-            "max_boxes": self.max_boxes,
+            "objects": self.objects,
+            "classes": self.classes,
+            "backbone": self.network.backbone.name,
             "side": self.side,
             "about": self.about,
         }
+        if isinstance(self.candidates, Proposals):
+            kinds: dict[Any, str] = {kind: name for name, kind in KINDS.items()}
+            config["scores"] = kinds[type(self.network.scores)]
+            config["proposals"] = self.candidates.method
+            config["max_boxes"] = self.candidates.limit
+        else:
+            config["shapes"] = self.candidates.shapes
+            config["decoder"] = self.decoder
         files.write(files.place_of(folder), config, {WEIGHTS: weights_of(self.network)})
 
 
@@ -224,26 +393,37 @@ def from_folder(
     if WEIGHTS not in content:
         raise ValueError(f"{path}: expected the checksum of {WEIGHTS}, got none")
     try:
-        layers = backbone(config["backbone"], "random")
-        size = layers.channels
-        ones, twelve = torch.ones(size), torch.ones(GEOMETRY)
-        scale = FeatureScale(ones, ones, twelve, twelve)
-        network = LocaliserNetwork(layers, KINDS[config["scores"]](scale))
-        found = Localiser(
-            network,
-            config["kind"],
-            config["proposals"],
-            config["max_boxes"],
-            config["side"],
-            files.about_of(path, config),
-        )
+        found = _described(config, files.about_of(path, config))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path}: expected the description of a localiser, got an invalid one"
             f" ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
         ) from error
-    set_weights(place / WEIGHTS, network, content[WEIGHTS], files.CONFIG)
+    set_weights(place / WEIGHTS, found.network, content[WEIGHTS], files.CONFIG)
     return found
+
+
+def _described(config: Mapping[str, Any], about: Mapping[str, Any] | None) -> Localiser:
+    """A localiser with the weights that a network has at first."""
+    objects, classes = config["objects"], config["classes"]
+    if objects not in OBJECTS:
+        raise ValueError(f"objects: expected one or several, got {objects!r}")
+    if not isinstance(classes, list) or not all(isinstance(x, str) for x in classes):
+        raise ValueError("classes: expected a list of names")
+    if not classes or (objects == "one" and len(classes) > 1):
+        raise ValueError(f"classes: expected {objects}, got {len(classes)}")
+    layers = backbone(config["backbone"], "random")
+    ones = torch.ones(layers.channels)
+    if objects == "several":
+        candidates: Proposals | Windows = Windows(tuple(map(tuple, config["shapes"])))
+        network = LocaliserNetwork(layers, ObjectScores(ones, ones, len(classes)))
+        decoder = config["decoder"]
+        return Localiser(network, classes, candidates, config["side"], about, decoder)
+    candidates = Proposals(config["proposals"], config["max_boxes"])
+    twelve = torch.ones(GEOMETRY)
+    scale = FeatureScale(ones, ones, twelve, twelve)
+    network = LocaliserNetwork(layers, KINDS[config["scores"]](scale))
+    return Localiser(network, classes, candidates, config["side"], about)
 
 
 def _pixels(image: Any, number: int) -> NDArray[np.uint8]:

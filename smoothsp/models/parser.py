@@ -1,4 +1,4 @@
-"""Trained dependency parsers: save, load and parse."""
+"""Trained dependency parsers: train, save, load and parse."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,12 +7,16 @@ from typing import Any
 
 import torch
 
+from smoothsp.data import DependencyTree, as_dependencies, unseen_labels
 from smoothsp.models import files
 from smoothsp.models.biaffine import SIBLING, STRUCTURES, Biaffine
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.parsed import Parsed
 from smoothsp.models.restoring import keep, one_of, require_sizes, restored
+from smoothsp.models.running import made, run_of
+from smoothsp.models.tree_options import ParserOptions, check
+from smoothsp.models.tree_scores import attachment
 from smoothsp.models.word_vectors import Sizes
 from smoothsp.models.words import (
     TOKENIZERS,
@@ -76,6 +80,104 @@ class Parser:
         self.labels = list(labels)
         self.about = dict(about or {})
         self.tokenizer = tokenizer
+
+    @classmethod
+    def train(
+        cls,
+        data: Any,
+        dev: Any = None,
+        *,
+        encoder: Encoder | str | None = None,
+        loss: str = "crf",
+        epochs: int = 8,
+        seed: int = 0,
+        out: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        overwrite: bool = False,
+        trainer: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> "Parser":
+        """Train a parser. Needs the extra ``lightning``.
+
+        Ctrl-C after the first epoch ends the training and returns the best epoch so
+        far, with ``about["interrupted"]``.
+
+        Parameters
+        ----------
+        data
+            File of CoNLL-U. Or a list of :class:`~smoothsp.data.DependencyTree`, of
+            ``(words, heads, labels)``, or of dictionaries with ``tokens``, ``heads``
+            and ``labels``. Heads count from 1, and 0 is the root.
+        dev
+            The same, for choosing the best epoch. If absent, one sentence in ten is
+            held out.
+        encoder
+            A pretrained encoder of transformers, by folder or name, to fine-tune.
+        loss
+            ``"crf"``, ``"hinge"``, ``"hinge-l2"`` or ``"perturbed"``.
+        epochs
+            Number of passes over the training sentences.
+        seed
+            Seed of the initial weights, the order of sentences and the dropout.
+        out
+            Folder for the best model so far, in ``model``, and for the checkpoint.
+        resume
+            Continue the run in ``out``.
+        overwrite
+            Replace the run in ``out``.
+        trainer
+            Keywords of :class:`pytorch_lightning.Trainer`: ``devices``, ``logger``, ...
+        **options
+            Fields of :class:`~smoothsp.models.tree_options.ParserOptions`:
+            ``structure``, ``hidden``, ``tokenizer``, ``encoder_rate``.
+
+        Raises
+        ------
+        TypeError
+            For an unknown option.
+        ValueError
+            For data that cannot be read, an option out of range, a folder that holds
+            another run, and for a training that diverges.
+
+        Examples
+        --------
+        >>> trees = [(["Ada", "left"], [2, 0], ["nsubj", "root"])]
+        >>> parser = Parser.train(trees, epochs=1)  # doctest: +SKIP
+        >>> parser.parse([["Ada", "left"]])[0].heads  # doctest: +SKIP
+        [2, 0]
+        """
+        given = {"loss": loss, "epochs": epochs, "seed": seed, **options}
+        chosen = made(ParserOptions, given)
+        check(chosen)
+        with run_of(out, resume, overwrite) as folder:
+            # it imports Lightning, which a trained parser does not need
+            from smoothsp.models import parser_training
+
+            run = {"out": folder, "resume": resume, "trainer": trainer}
+            return parser_training.train(data, dev, encoder, chosen, **run)
+
+    def evaluate(self, data: Any, structure: str | None = None) -> dict[str, float]:
+        """Return LAS and UAS, by the rules of the CoNLL 2018 shared task.
+
+        Parameters
+        ----------
+        data
+            As for ``train``.
+        structure
+            As for ``parse``.
+        """
+        gold = as_dependencies(data)
+        part = str(data) if isinstance(data, str | os.PathLike) else "data"
+        seen = (label for tree in gold for label in tree.labels)
+        unseen_labels.warn(part, seen, self.labels)
+        return self.scores(gold, structure)
+
+    def scores(
+        self, gold: Sequence[DependencyTree], structure: str | None = None
+    ) -> dict[str, float]:
+        """Return what ``evaluate`` does, of trees."""
+        found = self.parse([tree.words for tree in gold], structure=structure)
+        return attachment(gold, found)
 
     @property
     def structures(self) -> list[str]:

@@ -15,7 +15,7 @@ from torchvision.ops import roi_align
 
 from smoothsp.models.backbones import STRIDE, Backbone
 
-__all__ = ["GEOMETRY", "PLACES", "Appearance", "geometry", "resized"]
+__all__ = ["GEOMETRY", "PLACES", "Appearance", "geometry", "resized", "scaled"]
 
 PLACES, GEOMETRY = 3, 12
 # of a place, across and down
@@ -41,16 +41,23 @@ def geometry(boxes: Tensor, width: int, height: int) -> Tensor:
     return torch.stack(columns, 1).float()
 
 
-def resized(
-    image: NDArray[np.uint8], boxes: NDArray[np.float32], side: int
-) -> tuple[NDArray[np.uint8], Tensor]:
-    """The image with its longer side ``side`` pixels long, and boxes in its pixels."""
-    scale = side / max(image.shape[:2])
-    size = [max(round(x * scale), 1) for x in image.shape[1::-1]]
-    way = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
-    other = cv2.resize(image, size, interpolation=way)
-    ratio = np.array(size) / image.shape[1::-1]
-    return other.astype(np.uint8), torch.from_numpy(boxes * np.tile(ratio, 2)).float()
+def resized(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+    """The image with its longer side ``side`` pixels long."""
+    height, width = image.shape[:2]
+    way = cv2.INTER_AREA if side < max(width, height) else cv2.INTER_LINEAR
+    found = cv2.resize(image, _size(width, height, side), interpolation=way)
+    return found.astype(np.uint8)
+
+
+def scaled(boxes: NDArray[np.float32], width: int, height: int, side: int) -> Tensor:
+    """Boxes of an image of this size, in pixels of the resized one."""
+    ratio = np.array(_size(width, height, side)) / (width, height)
+    return torch.from_numpy(boxes * np.tile(ratio, 2)).float()
+
+
+def _size(width: int, height: int, side: int) -> tuple[int, int]:
+    scale = side / max(width, height)
+    return max(round(width * scale), 1), max(round(height * scale), 1)
 
 
 class Appearance(nn.Module):

@@ -24,7 +24,7 @@ VERSION = 1
 # of integers that torch takes
 MOST_BUCKETS, MOST_LAYERS = 2**48, 1024
 FIELDS = {"about", "encoder", "format", "labels", "scheme", "sizes", "structure"}
-FIELDS |= {"tokenizer", "version"}
+FIELDS |= {"levels", "tokenizer", "version"}
 Network = TypeVar("Network", bound=nn.Module)
 Build = Callable[[Mapping[str, Any], Vocabulary, list[str], Encoder | None], Network]
 

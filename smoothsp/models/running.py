@@ -2,7 +2,8 @@
 
 import difflib
 import os
-from collections.abc import Iterator, Mapping
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -10,8 +11,12 @@ from typing import Any, TypeVar
 
 from smoothsp.run_folder import MODEL, held, require_free
 
-__all__ = ["made", "run_of"]
+__all__ = ["made", "parted", "run_of"]
 
+# One example in so many is held out if no others choose the best epoch.
+HELD_OUT = 10
+
+Example = TypeVar("Example")
 Options = TypeVar("Options")
 
 
@@ -30,6 +35,22 @@ def made(kind: type[Options], given: Mapping[str, Any]) -> Options:
             hint = f", did you mean {near[0]!r}" if near else ""
             raise TypeError(f"options: expected {', '.join(known)}, got {name!r}{hint}")
     return kind(**given)
+
+
+def parted(
+    examples: Sequence[Example], usable: Callable[[Example], bool] = lambda _: True
+) -> tuple[list[Example], list[Example]]:
+    """Return examples to train on, and one in ten, drawn at random, to choose by.
+
+    Few examples are used for both. Only ``usable`` ones are chosen by.
+    """
+    numbers = [n for n, one in enumerate(examples) if usable(one)]
+    if len(numbers) < 2 * HELD_OUT:
+        return list(examples), [examples[n] for n in numbers]
+    drawn = random.Random(0).sample(numbers, len(numbers) // HELD_OUT)
+    held = set(drawn)
+    kept = [one for n, one in enumerate(examples) if n not in held]
+    return kept, [examples[n] for n in sorted(held)]
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from smoothsp.data.masks import MaskedImage, as_masks
 from smoothsp.losses import StructuralHinge
+from smoothsp.models.running import parted
 from smoothsp.models.segmenter import BATCH, Options, Segmenter, mask_scores
 from smoothsp.models.segmenter_network import SegmenterNetwork, batch_of
 from smoothsp.models.superpixels import Cost, Graph, Image, Integers, Mask, graph_of
@@ -24,8 +25,6 @@ __all__ = ["train"]
 
 # Of new layers, of those from ImageNet, of the weights of neighbours before softplus.
 RATE, PRETRAINED_RATE, NEIGHBOURS_RATE = 3e-3, 5e-4, 3e-2
-# One image in so many is held out if no others choose the best epoch.
-HELD_OUT = 10
 
 
 @dataclass(frozen=True)
@@ -51,13 +50,8 @@ def train(
     network = SegmenterNetwork(options.backbone, options.weights)
     segmenter = Segmenter(network, options.loss, options.side, options.superpixels)
     examples = as_masks(data)
-    if dev is not None:
-        held_out = as_masks(dev)
-    elif len(examples) < 2 * HELD_OUT:
-        held_out = examples
-    else:
-        held_out = examples[::HELD_OUT]
-        examples = [x for n, x in enumerate(examples) if n % HELD_OUT]
+    parts = parted(examples) if dev is None else (examples, as_masks(dev))
+    examples, held_out = parts
     own, others = (_pictures(x, segmenter) for x in (examples, held_out))
     settings = {"data": _checksum(own, others)} | asdict(options)
     segmenter.about["settings"] = settings

@@ -17,6 +17,7 @@ from smoothsp.models import partial
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
+from smoothsp.models.running import parted
 from smoothsp.models.tagger import Tagger
 from smoothsp.models.tagger_options import MU, TOP_K, Options
 from smoothsp.run_folder import MODEL
@@ -33,8 +34,6 @@ WARM_UP = 0.1
 # Sub-words of neighbouring sentences that an encoder reads together: with more of them
 # a step takes longer.
 CONTEXT = 128
-# One sentence in so many is held out if no others choose the best epoch.
-HELD_OUT = 10
 
 
 def train(
@@ -238,16 +237,12 @@ def _examples(data: Any, dev: Any) -> tuple[list[TaggedSentence], list[TaggedSen
         if any(None in (one.tags or [None]) for one in held_out):
             raise ValueError("dev: expected a tag for each word, got unknown ones")
         return examples, held_out
-    known = [n for n, one in enumerate(examples) if None not in (one.tags or [None])]
-    if not known:
+    kept, held_out = parted(examples, lambda one: None not in (one.tags or [None]))
+    if not held_out:
         raise ValueError(
             "dev: expected sentences with known tags to choose the best epoch, got none"
         )
-    if len(known) < 2 * HELD_OUT:
-        return examples, [examples[n] for n in known]
-    held = set(known[::HELD_OUT])
-    kept = [one for n, one in enumerate(examples) if n not in held]
-    return kept, [examples[n] for n in sorted(held)]
+    return kept, held_out
 
 
 def _filled(name: str, data: Any) -> list[TaggedSentence]:

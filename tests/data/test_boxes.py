@@ -56,7 +56,7 @@ def test_images_with_exactly_one_box_are_taken(folder):
 
 
 def test_boxes_count_pixels_from_zero_and_end_outside(folder):
-    assert read(folder, "cup").lists["train"][0].box == (4, 5, 20, 21)
+    assert read(folder, "cup").lists["train"][0].boxes[0] == (4, 5, 20, 21)
 
 
 def test_a_list_of_test_images_may_be_missing(folder):
@@ -167,8 +167,8 @@ def test_a_bad_file_is_named_or_skipped_and_counted(fault, folder):
     found = read(folder, "cup", skip_bad=True)
     assert [e.name for e in found.lists["train"]] == ["another"]
     assert len(found.skipped) == 1
-    assert expected in found.skipped[0] in found.summary("cup")
-    assert "skipped 1 bad" in found.summary("cup")
+    assert expected in found.skipped[0] in found.summary()
+    assert "skipped 1 bad" in found.summary()
 
 
 DECLARED = '<?xml version="1.0" encoding="{}"?>\n{}'
@@ -200,7 +200,11 @@ def test_annotations_are_read_in_any_encoding(declared, written, folder):
     for part in ("val", "test"):
         annotate(folder, part, (word, (5, 6, 20, 21)))
     found = read(folder, word)
-    assert found.lists["train"][0].box == found.lists["val"][0].box == (4, 5, 20, 21)
+    assert (
+        found.lists["train"][0].boxes[0]
+        == found.lists["val"][0].boxes[0]
+        == (4, 5, 20, 21)
+    )
 
 
 def test_a_bad_box_of_another_class_costs_only_that_box(folder):
@@ -285,7 +289,7 @@ def test_lists_may_begin_with_a_mark_and_images_end_in_capitals(folder):
     image = folder / "JPEGImages" / "train.jpg"
     image.rename(image.with_suffix(".JPG"))
     (found,) = read(folder, "cup").lists["train"]
-    assert found.image.name == "train.JPG"
+    assert found.path.name == "train.JPG"
 
 
 # --- download ---
@@ -329,7 +333,7 @@ def test_without_a_list_of_test_images_half_of_val_is_held_out(folder):
     found = read(folder, "cup")
     names = {part: [e.name for e in own] for part, own in found.lists.items()}
     assert names == {"train": ["train"], "val": ["val", "train"], "test": ["test"]}
-    assert "every second one of val is held out" in found.summary("cup")
+    assert "every second one of val is held out" in found.summary()
 
 
 def masked(folder, name, *box, size=(40, 30)):
@@ -354,8 +358,8 @@ def test_boxes_are_drawn_around_masks(tmp_path):
     for number, name in enumerate(names["train"][:3]):
         example = found.lists["train"][number]
         assert (example.name, example.size) == (name, (40, 30))
-        assert example.box == (4, 5 + number, 20, 21)
-    assert "three are to train on" in found.summary("horse")
+        assert example.boxes[0] == (4, 5 + number, 20, 21)
+    assert "three are to train on" in found.summary()
     # what is left out takes nobody's place
     masked(tmp_path, "horse5", 0, 0, 0, 0)
     masked(tmp_path, "horse0", 0, 0, 0, 0)
@@ -410,12 +414,12 @@ def test_boxes_turn_with_the_image_if_the_size_says_so(orientation, folder):
     assert example.size == turned.shape[1::-1]
     if orientation > 4:
         assert example.size == (30, 40)
-        assert example.box == right
+        assert example.boxes[0] == right
     # of the turned image, or unknown
     for size in (example.size, (0, 0)):
         annotation = annotate(folder, "train", ("cup", (5, 6, 20, 21)))
         said(annotation, SIZE.format(*size))
-        assert read(folder, "cup").lists["train"][0].box == (4, 5, 20, 21)
+        assert read(folder, "cup").lists["train"][0].boxes[0] == (4, 5, 20, 21)
     # the mask of an image that lies on its side
     mask = folder / "mask.png"
     Image.fromarray(pixels[..., 0]).save(mask)
@@ -447,7 +451,7 @@ def test_difficult_objects_are_left_out(folder):
     found = read(folder, "cup")
     assert [example.name for example in found.lists["train"]] == ["train"]
     assert found.difficult == 1
-    assert "1 with one that is difficult" in found.summary("cup")
+    assert "1 with one that is difficult" in found.summary()
 
 
 @pytest.mark.parametrize("line", ["my cup 1", "my cup 1  1", "my cup 1 -1"])

@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
+from smoothsp.models.training import Options, Training
 
 from smoothsp.divergence import require_sound
-from smoothsp.models.training import Options, Training
 
 WORDS = [["Ann", "left"], ["She", "met", "Bob"]] * 12
 TAGS = [["S-PER", "O"], ["O", "O", "S-PER"]] * 12

@@ -9,10 +9,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from smoothsp import encoder_config
-from smoothsp.models import Tagger, files, load
+from smoothsp.models import ConstituencyParser, Tagger, files, load
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
+from smoothsp.models.span_scores import SpanScores
+from smoothsp.models.word_vectors import Sizes as ParserSizes
 from tests.models.encoders import write_encoder
 from tests.programs import run
 
@@ -112,6 +114,14 @@ def tagger(encoder):
 
 
 @pytest.fixture(scope="module")
+def parser(encoder):
+    vocabulary = Vocabulary.of([["ada", "met", "bo"]], [])
+    sizes = ParserSizes(word=4, hidden=5, arc=6)
+    network = SpanScores(vocabulary, ["S"], sizes, Encoder.pretrained(encoder))
+    return ConstituencyParser(network, vocabulary, ["S"])
+
+
+@pytest.fixture(scope="module")
 def chain(encoder):
     return ChainForTokenClassification.from_pretrained(encoder, id2label=LABELS)
 
@@ -153,6 +163,19 @@ def test_a_folder_that_asks_for_more_is_refused_by_file_and_field(
     edited(path, "encoder", **changes)
     with pytest.raises(ValueError, match=f"^{tmp_path}/chain.*: .*(?:{message})"):
         ChainForTokenClassification.from_pretrained(tmp_path / "chain")
+
+
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize("asks", ["code", "a backbone", "many layers", "width"])
+def test_a_constituency_parser_that_asks_for_more_is_refused(asks, parser, tmp_path):
+    changes, message = ASKS[asks]
+    parser.save(tmp_path)
+    path = tmp_path / "config.json"
+    edited(path, "encoder", "model", **changes)
+    with pytest.raises(ValueError, match=f"^{path}: .*encoder[.:].*(?:{message})"):
+        load(tmp_path, "cpu")
+    parser.save(tmp_path)
+    load(tmp_path, "cpu")
 
 
 @pytest.mark.usefixtures("no_network")

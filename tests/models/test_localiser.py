@@ -14,18 +14,23 @@ from torch.nn import functional as F
 from torchvision.ops import box_iou, roi_align
 
 import smoothsp
+from smoothsp.data.boxes import read_annotation, read_boxes
 from smoothsp.models import files, load
 from smoothsp.models import localiser as localisers
 from smoothsp.models.backbones import backbone
+from smoothsp.models.box_files import coco, voc
 from smoothsp.models.box_scores import (
     KINDS,
     FeatureScale,
     LinearScores,
     NonlinearScores,
+    ObjectScores,
 )
-from smoothsp.models.localiser import Localiser, LocaliserNetwork
+from smoothsp.models.candidates import Proposals, Windows
+from smoothsp.models.detection import OVERLAP
+from smoothsp.models.localiser import Found, Localiser, LocaliserNetwork
 from smoothsp.models.proposals import propose
-from smoothsp.models.regions import Appearance, _RoIAlign, geometry, resized
+from smoothsp.models.regions import Appearance, _RoIAlign, geometry, resized, scaled
 from smoothsp.optim import Linearised
 
 CHANNELS = 112
@@ -61,7 +66,19 @@ def localiser():
     torch.nn.init.normal_(scores.weight)
     torch.nn.init.normal_(scores.where)
     network = LocaliserNetwork(backbone("efficientnet-lite0", "random"), scores)
-    return Localiser(network, "horse", "grid", 40, 64, {"seed": 1})
+    return Localiser(network, ["horse"], Proposals("grid", 40), 64, {"seed": 1})
+
+
+@pytest.fixture
+def detector():
+    """A localiser of several objects, of which some windows hold one."""
+    torch.manual_seed(0)
+    layers = backbone("efficientnet-lite0", "random")
+    scores = ObjectScores(torch.zeros(CHANNELS), torch.ones(CHANNELS), 2)
+    for p in scores.scores.parameters():
+        torch.nn.init.normal_(p)
+    network = LocaliserNetwork(layers, scores)
+    return Localiser(network, ["cup", "pot"], Windows(((12.0, 9.0),)), 64)
 
 
 # --- scores ---
@@ -197,14 +214,14 @@ def test_a_saved_localiser_finds_the_same_boxes(localiser, image, tmp_path):
     }
     again = smoothsp.models.load(tmp_path / "model", "cpu")
     assert isinstance(again, Localiser)
-    assert again.locate([image], 5) == localiser.locate([image], 5)
-    for name in ("kind", "proposals", "max_boxes", "side", "about"):
+    assert again.predict([image], 5) == localiser.predict([image], 5)
+    for name in ("classes", "candidates", "side", "about", "objects"):
         assert getattr(again, name) == getattr(localiser, name)
 
 
 def test_the_best_box_is_that_of_the_highest_score(localiser, image):
     candidates = propose(image, "grid", 40)
-    pixels, boxes = resized(image, candidates, 64)
+    pixels, boxes = resized(image, 64), scaled(candidates, 40, 30, 64)
     own = torch.from_numpy(candidates)
     network = localiser.network
     with torch.no_grad():
@@ -212,7 +229,7 @@ def test_the_best_box_is_that_of_the_highest_score(localiser, image):
             network.appearance.backbone.pixels(pixels), boxes, geometry(own, 40, 30)
         )
     order = scores.argsort(descending=True)
-    (found,) = localiser.locate([image], len(own), overlap=1.0)
+    (found,) = localiser.predict([image], len(own), overlap=1.0)
     assert (found.width, found.height) == (40, 30)
     assert found.scores == scores[order].tolist()
     torch.testing.assert_close(torch.tensor(found.boxes), own[order])
@@ -221,23 +238,23 @@ def test_the_best_box_is_that_of_the_highest_score(localiser, image):
     for y in order.tolist():
         if all(float(box_iou(own[y : y + 1], own[z : z + 1])) <= 0.5 for z in kept):
             kept.append(y)
-    (apart,) = localiser.locate([image], 40)
+    (apart,) = localiser.predict([image], 40)
     assert apart.boxes == [tuple(own[y].tolist()) for y in kept]
-    assert localiser.locate([image])[0].boxes == found.boxes[:1]
+    assert localiser.predict([image])[0].boxes == found.boxes[:1]
 
 
 def test_files_pillow_images_and_arrays_are_the_same_images(localiser, image, tmp_path):
     path = tmp_path / "image.png"
     Image.fromarray(image).save(path)
-    found = localiser.locate([path, str(path), Image.fromarray(image), image])
+    found = localiser.predict([path, str(path), Image.fromarray(image), image])
     assert found == [found[0]] * 4
-    assert localiser.locate([]) == []
+    assert localiser.predict([]) == []
     content = json.loads(found[0].json())
     assert content["width"] == 40 and len(content["boxes"]) == 1
     assert content["boxes"][0]["score"] == found[0].scores[0]
     # a single pixel, and one row
     for shape in ((1, 1, 3), (1, 90, 3)):
-        (tiny,) = localiser.locate([np.zeros(shape, np.uint8)])
+        (tiny,) = localiser.predict([np.zeros(shape, np.uint8)])
         assert tiny.boxes == [(0, 0, shape[1], 1)]
 
 
@@ -259,7 +276,7 @@ def test_files_pillow_images_and_arrays_are_the_same_images(localiser, image, tm
 )
 def test_what_is_no_image_is_named(localiser, images, options, error, message):
     with pytest.raises(error, match=message):
-        localiser.locate(images, **options)
+        localiser.predict(images, **options)
 
 
 def test_files_are_turned_as_their_camera_was_held(localiser, image, tmp_path):
@@ -267,7 +284,7 @@ def test_files_are_turned_as_their_camera_was_held(localiser, image, tmp_path):
     exif[0x0112] = 6
     Image.fromarray(image).save(path, exif=exif)
     upright = np.ascontiguousarray(np.rot90(image, -1))
-    (found,), (right,) = localiser.locate([path]), localiser.locate([upright])
+    (found,), (right,) = localiser.predict([path]), localiser.predict([upright])
     assert found.json() == right.json()
 
 
@@ -277,29 +294,78 @@ def test_pixels_of_more_than_8_bits_are_refused(localiser, dtype, tmp_path):
     deep.save(tmp_path / "deep.tiff")
     for image in (deep, tmp_path / "deep.tiff"):
         with pytest.raises(ValueError, match="not of 8 bits a channel"):
-            localiser.locate([image])
+            localiser.predict([image])
 
 
 def test_settings_that_are_wrong_are_named(localiser):
-    network = localiser.network
+    network, proposals = localiser.network, localiser.candidates
     with pytest.raises(ValueError, match=r"proposals: expected one of .*got 'none'"):
-        Localiser(network, "horse", "none")
+        Proposals("none")
     with pytest.raises(ValueError, match="max_boxes: expected at least 1, got 0"):
-        Localiser(network, "horse", max_boxes=0)
+        Proposals(limit=0)
     with pytest.raises(ValueError, match="side: expected at least 32, got 5"):
-        Localiser(network, "horse", side=5)
+        Localiser(network, ["horse"], proposals, side=5)
+    with pytest.raises(ValueError, match=r"decoder: expected one of best sets, .*'x'"):
+        Localiser(network, ["horse"], proposals, decoder="x")
 
 
-def test_folders_that_were_edited_are_refused(localiser, tmp_path):
+def test_several_objects_are_those_of_the_best_set(detector, image, tmp_path):
+    (found,) = detector.predict([image])
+    assert detector.objects == "several" and len(found.boxes) > 1
+    assert set(found.labels) <= {"cup", "pot"} and min(found.scores) > 0
+    boxes = torch.tensor(found.boxes)
+    assert float(box_iou(boxes, boxes).fill_diagonal_(0).max()) <= OVERLAP
+    (first,) = detector.predict([image], 1)
+    assert first.boxes == found.boxes[:1] and first.labels == found.labels[:1]
+    detector.save(tmp_path)
+    again = load(tmp_path, "cpu")
+    assert again.predict([image]) == [found]
+    for name in ("classes", "candidates", "side", "decoder", "objects"):
+        assert getattr(again, name) == getattr(detector, name)
+
+
+def test_boxes_are_written_as_coco_and_voc_read_them(tmp_path, image):
+    found = Found([(1.0, 2.0, 11.5, 22.0)], ["pot"], [0.5], 40, 30)
+    path = tmp_path / "a.png"
+    Image.fromarray(image).save(path)
+    written = json.dumps(coco({"a.png": found}, ["cup", "pot"]))
+    (tmp_path / "coco.json").write_text(written)
+    (tmp_path / "a.xml").write_bytes(voc("a.png", found))
+    read = read_boxes(tmp_path / "coco.json")
+    for one in (*read, read_annotation(tmp_path / "a.xml", path)):
+        assert (one.boxes, one.labels) == (tuple(found.boxes), ("pot",))
+        assert (one.size, one.difficult) == ((40, 30), ())
+    assert len(read) == 1
+
+
+def test_folders_that_were_edited_are_refused(localiser, detector, tmp_path):
     localiser.save(tmp_path)
     config, content = files.read(tmp_path)
     for change, message in (
         ({"backbone": "vgg"}, r"localiser, .*expected one of alexnet"),
         ({"scores": "deep"}, r"localiser, .*KeyError: 'deep'"),
+        ({"objects": "all"}, "objects: expected one or several, got 'all'"),
+        ({"classes": "horse"}, "classes: expected a list of names"),
+        ({"classes": ["horse", "dog"]}, "classes: expected one, got 2"),
+        ({"proposals": ["grid"]}, r"localiser, .*proposals: expected one of"),
+        ({"max_boxes": True}, "max_boxes: expected at least 1, got True"),
+        ({"objects": "several"}, r"localiser, .*KeyError: 'shapes'"),
         ({"side": None}, r"localiser, .*side: expected at least 32"),
         ({"about": 3}, "expected about to be a JSON object, got 3"),
         ({"backbone": "alexnet"}, r"expected \d+ tensors, got"),
         ({"format": "other"}, r"Parser or smoothsp.models.Localiser in version 1"),
+    ):
+        files.write(tmp_path, config | change, content)
+        with pytest.raises(ValueError, match=message):
+            load(tmp_path)
+    detector.save(tmp_path)
+    config, content = files.read(tmp_path)
+    for change, message in (
+        ({"shapes": [[1e-9, None]]}, "shapes: expected numbers, got None"),
+        ({"shapes": 3}, r"localiser, .*TypeError"),
+        ({"decoder": []}, r"localiser, .*TypeError"),
+        ({"classes": []}, "classes: expected several, got 0"),
+        ({"classes": ["cup"]}, r"expected \(1,.*\) for scores.scores"),
     ):
         files.write(tmp_path, config | change, content)
         with pytest.raises(ValueError, match=message):

@@ -1,4 +1,4 @@
-"""A parser in a folder: what it answers, and how its trees are shown."""
+"""A parser: its training, its folder, and how its trees are shown."""
 
 import itertools
 import json
@@ -8,11 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from smoothsp.models import Parser, files, load
+from parsing import grammar
+from smoothsp.data import DependencyTree, dependencies
+from smoothsp.models import Parser, files, load, parser_training
 from smoothsp.models.biaffine import STRUCTURES, Biaffine
+from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.word_vectors import Sizes
 from tests.models.encoders import write_encoder
+from tests.models.resumed import check_resuming
 from tests.models.test_tagger import TEXTS
 
 LABELS = ["nsubj", "obj", "root", "root:other"]
@@ -23,6 +27,8 @@ SENTENCES = [
     ["x"],
     ["Naïve", "日本", "2"],
 ]
+TRAIN, DEV = grammar.make(train=24, dev=6)
+SMALL = {"epochs": 2, "hidden": 6}
 SIZES = Sizes(word=4, hidden=5, arc=6, label=3, sibling=4)
 
 
@@ -130,8 +136,6 @@ def test_threads_share_a_parser(parser):
 
 def test_an_encoder_is_kept_in_the_folder(tmp_path):
     pytest.importorskip("transformers")
-    from smoothsp.models.encoder import Encoder
-
     encoder = Encoder.pretrained(write_encoder(tmp_path / "encoder"), mixed=True)
     parser = made(encoder=encoder)
     parser.save(tmp_path / "model")
@@ -180,3 +184,140 @@ def test_an_edited_folder_is_refused(change, message, parser, tmp_path):
     with pytest.raises(ValueError, match=message) as caught:
         load(tmp_path, "cpu")
     assert re.match(re.escape(str(tmp_path)), str(caught.value))
+
+
+# --- training ---
+
+
+def test_a_parser_is_trained_on_files_trees_and_dictionaries(tmp_path):
+    first = Parser.train(TRAIN, DEV, **SMALL)
+    history = first.about["history"]
+    assert len(history) == 2 and 0 < history[1]["loss"] < history[0]["loss"]
+    scores = first.evaluate(DEV)
+    assert list(scores) == ["las", "uas"]
+    assert scores["las"] == max(row["las"] for row in history)
+    paths = [tmp_path / name for name in ("train.conllu", "dev.conllu")]
+    for path, part in zip(paths, (TRAIN, DEV), strict=True):
+        path.write_text(dependencies.text(part))
+    rows, tuples = [], []
+    for part in (TRAIN, DEV):
+        tuples.append([(tree.words, tree.heads, tree.labels) for tree in part])
+        names = ("tokens", "heads", "deprel")
+        rows.append([dict(zip(names, x, strict=True)) for x in tuples[-1]])
+    losses = [row["loss"] for row in history]
+    for given in ([str(path) for path in paths], rows, tuples):
+        other = Parser.train(*given, **SMALL)
+        assert [row["loss"] for row in other.about["history"]] == losses
+        assert other.parse(SENTENCES) == first.parse(SENTENCES)
+    assert first.evaluate(paths[1]) == first.evaluate(rows[1]) == scores
+    projective = first.evaluate(DEV, structure="projective")
+    assert 0 < projective["las"] <= projective["uas"]
+
+
+# every loss, and every structure
+@pytest.mark.parametrize(
+    ("structure", "loss"),
+    [
+        ("projective", "hinge-l2"),
+        ("spanning-tree", "perturbed"),
+        ("sibling", "crf"),
+        *(
+            pytest.param(structure, loss, marks=pytest.mark.long)
+            for structure in STRUCTURES
+            for loss in ("crf", "hinge", "hinge-l2", "perturbed")
+        ),
+    ],
+)
+def test_every_loss_learns_for_every_structure(structure, loss):
+    parser = Parser.train(TRAIN, DEV, structure=structure, loss=loss, **SMALL)
+    first, second = parser.about["history"]
+    assert 0 < second["loss"] < first["loss"]
+    assert parser.network.structure == structure
+
+
+def test_an_encoder_is_trained_along(tmp_path):
+    pytest.importorskip("transformers")
+    path = str(write_encoder(tmp_path / "encoder"))
+    before = Encoder.pretrained(path).model.state_dict()
+    parser = Parser.train(TRAIN[:20], DEV, encoder=path, epochs=1, hidden=5)
+    assert parser.network.encoder.mix is not None
+    after = parser.network.encoder.model.state_dict()
+    moved = [not torch.equal(before[name], after[name]) for name in before]
+    assert sum(moved) > len(moved) / 2
+
+
+def test_one_sentence_in_ten_is_held_out():
+    options = {"epochs": 1, "hidden": 4}
+    held = Parser.train(TRAIN, **options).about
+    kept = [tree for n, tree in enumerate(TRAIN) if n % 10]
+    given = Parser.train(kept, TRAIN[::10], **options).about
+    assert held["settings"] == given["settings"]
+    assert held["history"][0]["las"] == given["history"][0]["las"]
+
+
+def test_long_sentences_are_left_out_of_the_training(capsys):
+    long = DependencyTree(["a"] * 101, list(range(101)), ["root"] + ["dep"] * 100)
+    Parser.train([*TRAIN[:5], long], DEV, epochs=1, hidden=4)
+    assert "left out 1 sentences of over 100 words" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="data: expected sentences of at most 100 wor"):
+        Parser.train([long], DEV)
+
+
+def test_labels_that_training_lacks_are_named(capsys):
+    parser = Parser.train(TRAIN, DEV, epochs=1, hidden=4)
+    heads = [tree.heads for tree in DEV]
+    labels = [["root" if head == 0 else "agent" for head in own] for own in heads]
+    other = [
+        DependencyTree(tree.words, tree.heads, names)
+        for tree, names in zip(DEV, labels, strict=True)
+    ]
+    assert parser.evaluate(other)["uas"] == parser.evaluate(DEV)["uas"]
+    assert "data has labels that training lacks, agent (" in capsys.readouterr().err
+
+
+def test_a_loss_that_is_no_number_ends_the_run(monkeypatch):
+    class Wrong(torch.nn.Module):
+        def forward(self, structure, gold):
+            return structure.score(gold).sum() * torch.inf
+
+    monkeypatch.setattr(parser_training, "_criterion", lambda _: Wrong())
+    with pytest.raises(ValueError, match=r"loss: expected a finite .* of size"):
+        Parser.train(TRAIN, DEV, epochs=1, hidden=5)
+
+
+@pytest.mark.long
+def test_a_run_that_is_killed_between_epochs_goes_on_bit_for_bit(tmp_path):
+    def run(out, **more):
+        return Parser.train(TRAIN, DEV, out=out, epochs=3, hidden=6, **more)
+
+    check_resuming(run, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"structur": "x"}, TypeError, "options: .* got 'structur', did you mean 'str"),
+        (
+            {"structure": "tree"},
+            ValueError,
+            "structure: expected one of spanning-tree,",
+        ),
+        (
+            {"loss": "mse"},
+            ValueError,
+            "loss: expected one of crf, hinge, hinge-l2, per",
+        ),
+        ({"epochs": 0}, ValueError, "epochs: expected at least 1, got 0"),
+        (
+            {"encoder_rate": -1.0},
+            ValueError,
+            "encoder_rate: expected a positive number",
+        ),
+        ({"resume": True}, ValueError, "resume: expected out"),
+        ({"trainer": {"device": 2}}, TypeError, "got 'device', did you mean 'devices'"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_sentence(options, error, message):
+    with pytest.raises(error, match=message) as caught:
+        Parser.train(TRAIN, DEV, **options)
+    assert "\n" not in str(caught.value)

@@ -4,12 +4,12 @@ from itertools import chain
 
 import pytest
 import torch
+from smoothsp.models.training import Training
 
 import conll_ner
 from corpora import conll, toy_corpus
 from smoothsp.metrics import span_f1
 from smoothsp.models import Tagger, load
-from smoothsp.models.training import Training
 from smoothsp.schemes import convert
 from tests.recipes.runs import write_corpus
 from tests.sweeps import thinned

@@ -47,9 +47,8 @@ def bank(tmp_path_factory):
     """A folder with drawn sentences and their dependencies."""
     folder = tmp_path_factory.mktemp("bank")
     parts = grammar.make(train=60, dev=16)
-    for name in ("train", "dev"):
-        text = dependencies.text(getattr(parts, name))
-        (folder / f"drawn-{name}.conllu").write_text(text)
+    for name, part in zip(("train", "dev"), parts, strict=True):
+        (folder / f"drawn-{name}.conllu").write_text(dependencies.text(part))
     return str(folder)
 
 
@@ -73,7 +72,7 @@ def localise(ladybirds):
 
     def configure(out, **options):
         data, cache = ladybirds
-        few = {"proposals": "grid", "max_boxes": 60, "passes": 4, "workers": 1}
+        few = {"proposals": "grid", "max_boxes": 60, "epochs": 2, "workers": 1}
         few |= {"backbone": "efficientnet-lite0", "side": 160}
         about = {"data": data, "kind": "ladybird", "cache": cache, "out": out}
         return voc_localization.Config(**about | few | options)

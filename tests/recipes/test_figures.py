@@ -109,12 +109,12 @@ def test_learning_curves(losses, drawn, tmp_path):
     ner_report.learning_curve(tmp_path / "a.png", history, 0.0)
     check(drawn[0])
     rows = [
-        {"oracle_calls": 120 * n, "objective": loss, "val_corloc": 0.0}
-        for n, loss in enumerate([1.0, *losses])
+        {"epoch": n + 1, "objective": loss, "corloc": 0.0}
+        for n, loss in enumerate(losses)
     ]
     title = "ladybird: 60 training images, linear scores, efficientnet-lite0, random"
     baselines = dict.fromkeys(box_figures.DASHES, 0.5)
-    box_figures.curves(tmp_path / "a.png", rows, 2 * title, baselines)
+    box_figures.curves(tmp_path / "a.png", rows, 2, 2 * title, baselines)
     check(drawn[1])
 
 

@@ -1,11 +1,15 @@
 """Boxes that are chosen without a look at the image."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 import torch
+from torchvision.ops import box_iou
 
 from localization import baselines
-from localization.folder import Example
-from localization.images import Images
+from smoothsp.data import AnnotatedImage
+from smoothsp.models.box_images import hits
 
 CANDIDATES = [
     [0.0, 0, 98, 50],
@@ -15,9 +19,19 @@ CANDIDATES = [
 ]
 
 
-def image(box, size=(100, 50), candidates=CANDIDATES):
-    example = Example("one", None, box, size)
-    return Images([example], [torch.tensor(candidates)], None)
+def example(box, size=(100, 50)):
+    return AnnotatedImage(Path("one.jpg"), (box,), ("cup",), size=size)
+
+
+def image(box):
+    """An image with the candidates."""
+    boxes = torch.tensor(CANDIDATES)
+    return SimpleNamespace(
+        examples=[example(box)],
+        sizes=[(100, 50)],
+        overlaps=[box_iou(boxes, torch.tensor([box])).squeeze(1)],
+        candidates=lambda _: boxes,
+    )
 
 
 def test_each_baseline_takes_its_own_box():
@@ -39,8 +53,8 @@ def test_the_centre_box_is_half_of_the_image_in_its_middle():
 
 def test_the_mean_box_is_in_units_of_each_image():
     examples = [
-        Example("a", None, (0.0, 0.0, 50.0, 50.0), (100, 50)),
-        Example("b", None, (2.0, 2.0, 10.0, 4.0), (10, 10)),
+        example((0.0, 0.0, 50.0, 50.0)),
+        example((2.0, 2.0, 10.0, 4.0), (10, 10)),
     ]
     mean = baselines.mean_box(examples)
     torch.testing.assert_close(mean, torch.tensor([0.1, 0.1, 0.75, 0.7]))
@@ -57,7 +71,7 @@ def test_chance_is_the_share_of_right_candidates():
 
 
 def test_a_box_that_fits_overlaps_by_more_than_seven_tenths():
-    found = baselines.hits([0.4, 0.6, 0.7, 0.8])
+    found = hits([0.4, 0.6, 0.7, 0.8])
     assert found == {
         "corloc": 0.75,
         "corloc_7": 0.25,

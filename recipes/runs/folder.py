@@ -1,5 +1,0 @@
-"""Folders of runs."""
-
-from smoothsp.run_folder import held
-
-__all__ = ["held"]

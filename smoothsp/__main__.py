@@ -1,0 +1,6 @@
+"""``python -m smoothsp``: the same as the command ``smoothsp``."""
+
+from smoothsp.command_line import command
+
+if __name__ == "__main__":
+    command()

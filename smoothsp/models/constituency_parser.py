@@ -1,0 +1,318 @@
+"""Trained constituency parsers: train, save, load and parse."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from smoothsp.data import ConstituencyTree, as_trees, unseen_labels
+from smoothsp.data.trees import levels, unchained
+from smoothsp.models import files
+from smoothsp.models.constituents import Constituents, bracketless
+from smoothsp.models.encoder import Encoder
+from smoothsp.models.features import Corpus, Vocabulary
+from smoothsp.models.restoring import keep, one_of, require_sizes, restored
+from smoothsp.models.running import made, run_of
+from smoothsp.models.span_scores import SpanScores
+from smoothsp.models.tree_options import ConstituencyOptions, check
+from smoothsp.models.tree_scores import bracket_scores, entity_scores
+from smoothsp.models.word_vectors import Sizes
+from smoothsp.models.words import (
+    TOKENIZERS,
+    TREEBANK,
+    Words,
+    as_list,
+    in_parts,
+    limited,
+)
+from smoothsp.oracles import SpanTree
+
+__all__ = ["FORMAT", "LONGEST", "ConstituencyParser", "from_folder", "require_short"]
+__all__ += ["warn_of_labels"]
+
+FORMAT = "smoothsp.models.ConstituencyParser"
+LONGEST = 400
+"""Most words of a sentence to parse: time grows by their cube, memory by their square.
+"""
+# Pairs of words of a batch, if of more than one sentence.
+MOST_SPANS = LONGEST**2
+MOST_LEVELS = 100
+
+
+def from_folder(
+    place: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
+) -> "ConstituencyParser":
+    """Return the parser of what ``files.read`` returned."""
+    network, labels, vocabulary = restored(place, config, content, _network)
+    path = place / files.CONFIG
+    tokenizer = one_of(path, "tokenizer", config.get("tokenizer"), TOKENIZERS)
+    depth = config.get("levels")
+    if type(depth) is not int or not 0 <= depth <= MOST_LEVELS:
+        raise ValueError(
+            f"{path}: expected levels to be 0 to {MOST_LEVELS}, got {depth!r}"
+        )
+    about = files.about_of(path, config)
+    return ConstituencyParser(network, vocabulary, labels, about, tokenizer, depth)
+
+
+class ConstituencyParser:
+    """A network with its vocabulary and labels of constituents, ready to parse.
+
+    Parameters
+    ----------
+    network
+        Network; it is switched to evaluation mode.
+    vocabulary, labels
+        Vocabulary and constituent labels of the network.
+    about
+        Any JSON value, such as a description of the training.
+    tokenizer
+        Word tokenizer of texts, as for :class:`~smoothsp.models.Tagger`.
+    levels
+        Number of levels of nested entities; 0 for constituents.
+
+    Examples
+    --------
+    >>> import smoothsp
+    >>> parser = smoothsp.models.load("runs/constituency/model")  # doctest: +SKIP
+    >>> print(parser.parse("the dog slept .")[0].brackets())  # doctest: +SKIP
+    ( (S (NP (XX the) (XX dog)) (VP (XX slept)) (XX .)) )
+    """
+
+    def __init__(
+        self,
+        network: SpanScores,
+        vocabulary: Vocabulary,
+        labels: Sequence[str],
+        about: Mapping[str, Any] | None = None,
+        tokenizer: str = TREEBANK,
+        levels: int = 0,
+    ) -> None:
+        self.network = network.eval()
+        self.vocabulary = vocabulary
+        self.labels = list(labels)
+        self.about = dict(about or {})
+        self.tokenizer, self.levels = tokenizer, levels
+
+    @classmethod
+    def train(
+        cls,
+        data: Any,
+        dev: Any = None,
+        *,
+        encoder: Encoder | str | None = None,
+        loss: str = "crf",
+        epochs: int = 8,
+        seed: int = 0,
+        out: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        overwrite: bool = False,
+        trainer: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> "ConstituencyParser":
+        """Train a parser. Needs the extra ``lightning``.
+
+        Ctrl-C after the first epoch ends the training and returns the best epoch so
+        far, with ``about["interrupted"]``.
+
+        Parameters
+        ----------
+        data
+            File of bracketed trees, or with ``nested=True`` of words with several
+            columns of tags. Or a list of :class:`~smoothsp.data.ConstituencyTree`, of
+            ``(words, spans)``, or of dictionaries with ``tokens`` and ``spans``: spans
+            are ``(label, first, last)``. Scores leave out punctuation if parts of
+            speech are given, too, as ``tags``.
+        dev
+            The same, for choosing the best epoch. If absent, one sentence in ten is
+            held out.
+        encoder
+            A pretrained encoder of transformers, by folder or name, to fine-tune.
+        loss
+            ``"crf"``, ``"hinge"`` or ``"hinge-l2"``.
+        epochs
+            Number of passes over the training sentences.
+        seed
+            Seed of the initial weights, the order of sentences and the dropout.
+        out
+            Folder for the best model so far, in ``model``, and for the checkpoint.
+        resume
+            Continue the run in ``out``.
+        overwrite
+            Replace the run in ``out``.
+        trainer
+            Keywords of :class:`pytorch_lightning.Trainer`: ``devices``, ``logger``, ...
+        **options
+            Fields of :class:`~smoothsp.models.tree_options.ConstituencyOptions`:
+            ``nested``, ``hidden``, ``tokenizer``, ``encoder_rate``.
+
+        Raises
+        ------
+        TypeError
+            For an unknown option.
+        ValueError
+            For data that cannot be read, an option out of range, a folder that holds
+            another run, and for a training that diverges.
+
+        Examples
+        --------
+        >>> trees = [(["Ada", "left"], [("S", 0, 1), ("NP", 0, 0)])]
+        >>> parser = ConstituencyParser.train(trees, epochs=1)  # doctest: +SKIP
+        >>> parser.parse([["Ada", "left"]])[0].spans  # doctest: +SKIP
+        [('S', 0, 1), ('NP', 0, 0)]
+        """
+        given = {"loss": loss, "epochs": epochs, "seed": seed, **options}
+        chosen = made(ConstituencyOptions, given)
+        check(chosen)
+        with run_of(out, resume, overwrite) as folder:
+            # it imports Lightning, which a trained parser does not need
+            from smoothsp.models import constituency_training
+
+            run = {"out": folder, "resume": resume, "trainer": trainer}
+            return constituency_training.train(data, dev, encoder, chosen, **run)
+
+    def evaluate(self, data: Any) -> dict[str, float]:
+        """Return F1, precision, recall and the share of sentences without error.
+
+        Constituents are counted as EVALB does. Of nested entities ``outer`` and
+        ``inner`` are the F1 of level 1 and of the others.
+
+        Parameters
+        ----------
+        data
+            As for ``train``.
+        """
+        gold = as_trees(data)
+        part = str(data) if isinstance(data, str | os.PathLike) else "data"
+        warn_of_labels(part, gold, self.labels)
+        return self.scores(gold)
+
+    def scores(self, gold: Sequence[ConstituencyTree]) -> dict[str, float]:
+        """Return what ``evaluate`` does, of trees."""
+        found = self.parse([tree.words for tree in gold])
+        return (entity_scores if self.levels else bracket_scores)(gold, found)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write ``model.safetensors``, ``config.json`` and ``vocabulary.json``.
+
+        An existing model is replaced atomically: if the process is killed, the folder
+        holds either the old model or the new one.
+        """
+        config = {"format": FORMAT, "labels": self.labels, "about": self.about}
+        config |= {"tokenizer": self.tokenizer, "levels": self.levels}
+        keep(folder, config, self.network, self.vocabulary, self.network.encoder)
+
+    def parse(
+        self,
+        sentences: str | Iterable[str] | Iterable[Sequence[str]],
+        batch_size: int = 16,
+    ) -> list[Constituents]:
+        """Return the best tree of each sentence. Thread-safe.
+
+        Parameters
+        ----------
+        sentences
+            Lists of words, at most 400 each. Or texts of one sentence each, or one
+            text, which ``tokenizer`` splits into words.
+        batch_size
+            Maximum number of sentences per batch.
+
+        Raises
+        ------
+        ModuleNotFoundError
+            For texts, where NLTK is not installed.
+        TypeError
+            For values other than words, texts and integers.
+        ValueError
+            For an empty word, a longer sentence, ``batch_size`` below 1 or beyond 64
+            bits, and for a flat list of words, which is ambiguous.
+        """
+        return list(self.stream(as_list(sentences), batch_size))
+
+    def stream(
+        self,
+        sentences: Iterable[str] | Iterable[Sequence[str]],
+        batch_size: int = 16,
+    ) -> Iterator[Constituents]:
+        """Yield what ``parse`` returns, for more sentences than memory holds.
+
+        Sentences are taken from the iterable in parts of 32 batches.
+        """
+        limited("batch_size", batch_size)
+        return self._stream(iter(sentences), batch_size)
+
+    def _stream(
+        self, sentences: Iterator[Any], batch_size: int
+    ) -> Iterator[Constituents]:
+        number = 0
+        for given in in_parts(sentences, self.tokenizer, batch_size):
+            require_short("sentences", [one.words for one in given], number)
+            yield from self._parse(given, batch_size)
+            number += len(given)
+
+    def _parse(self, given: list[Words], batch_size: int) -> list[Constituents]:
+        depth = self.levels
+        found = [Constituents([], [], 0.0, x.text, (), depth) for x in given]
+        filled = [number for number, words in enumerate(given) if words.words]
+        listed = [given[n].words for n in filled]
+        if not depth:
+            listed = [[bracketless(word) for word in words] for words in listed]
+        corpus = Corpus(self.vocabulary, listed, None, self.network.encoder)
+        with torch.no_grad():
+            for rows in corpus.in_order_of_length(batch_size, MOST_SPANS):
+                batch = corpus.batch(rows)
+                spans = self.network(batch)
+                lengths = batch.mask.sum(1).to(spans.device)
+                values, trees = SpanTree(spans, lengths=lengths).decode()
+                scores = values.tolist()
+                for place, row in enumerate(rows.tolist()):
+                    text, words, places = given[filled[row]]
+                    own = self._spans(trees[place])
+                    found[filled[row]] = Constituents(
+                        words, own, scores[place], text, tuple(places), depth
+                    )
+        return found
+
+    def _spans(self, labelled: torch.Tensor) -> list[tuple[str, int, int]]:
+        """Constituents of a tree, or its entities of the levels that there are."""
+        places = (labelled > 0).nonzero().tolist()
+        named = [(self.labels[int(labelled[i, j]) - 1], i, j) for i, j in places]
+        # of those that begin at a word, the longest is the outer one
+        found = sorted(named, key=lambda span: (span[1], -span[2]))
+        if not self.levels:
+            return found
+        tree = ConstituencyTree([], found)
+        return [span for level, span in levels(tree) if level <= self.levels]
+
+
+def require_short(
+    part: str, sentences: Iterable[Sequence[str]], start: int = 0
+) -> None:
+    """Raise for a sentence that is too long to parse; ``start`` numbers the first."""
+    for number, words in enumerate(sentences, start):
+        if len(words) > LONGEST:
+            raise ValueError(
+                f"{part}: expected at most {LONGEST} words, got {len(words):,} at "
+                f"sentence {number}, {' '.join(words[:3])[:60]!r} and so on; split it"
+            )
+
+
+def warn_of_labels(
+    part: str, trees: Iterable[ConstituencyTree], labels: Iterable[str]
+) -> None:
+    """Warn of the labels of trees that a model lacks."""
+    seen = (label for tree in trees for label, _, _ in unchained(tree.spans))
+    unseen_labels.warn(part, seen, (x for label in labels for x in label.split("+")))
+
+
+def _network(
+    config: Mapping[str, Any],
+    vocabulary: Vocabulary,
+    labels: list[str],
+    encoder: Encoder | None,
+) -> SpanScores:
+    sizes = Sizes(**config["sizes"])
+    require_sizes(sizes, "word", "hidden", "layers", "arc")
+    return SpanScores(vocabulary, labels, sizes, encoder)

@@ -1,0 +1,103 @@
+"""Training of dependency parsers."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from smoothsp import losses
+from smoothsp.data import DependencyTree, as_dependencies, unseen_labels
+from smoothsp.data.text_files import say
+from smoothsp.models.biaffine import Biaffine
+from smoothsp.models.crossing import projective
+from smoothsp.models.encoder import Encoder
+from smoothsp.models.features import Corpus, Vocabulary
+from smoothsp.models.parser import Parser
+from smoothsp.models.tree_options import ParserOptions
+from smoothsp.models.tree_training import Examples, pretrained, trained
+from smoothsp.models.word_vectors import Sizes
+from smoothsp.training import seed_all
+
+__all__ = ["train"]
+
+MU, TOP_K, SAMPLES = 1.0, 5, 8
+# Words of a sentence to train on, and sentences of a step.
+LONGEST, BATCH = 100, 32
+
+
+def train(
+    data: Any,
+    dev: Any,
+    encoder: Encoder | str | None,
+    options: ParserOptions,
+    **run: Any,
+) -> Parser:
+    """Train a parser: see ``Parser.train``. ``run`` has arguments of ``trained``."""
+    examples = Examples.of(as_dependencies, data, dev, LONGEST)
+    trees: list[DependencyTree] = examples.train
+    labels = sorted({label for tree in trees for label in tree.labels})
+    seed_all(options.seed, 0)
+    words = [tree.words for tree in trees]
+    vocabulary = Vocabulary.of(words, [])
+    inner = pretrained(encoder)
+    name = "given" if isinstance(encoder, Encoder) else encoder
+    sizes = Sizes(hidden=options.hidden)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    network = Biaffine(vocabulary, labels, sizes, options.structure, inner).to(device)
+    parser = Parser(network, vocabulary, labels, None, options.tokenizer)
+    corpus = Corpus(vocabulary, words, None, inner)
+    unseen_labels.warn("dev", (x for tree in examples.dev for x in tree.labels), labels)
+    trained(
+        parser,
+        _loss(network, corpus, trees, labels, options),
+        corpus,
+        BATCH,
+        lambda: parser.scores(examples.dev),
+        "las",
+        {"data": examples.about, "encoder": name},
+        options,
+        **run,
+    )
+    return parser
+
+
+def _loss(
+    network: Biaffine,
+    corpus: Corpus,
+    trees: Sequence[DependencyTree],
+    labels: Sequence[str],
+    options: ParserOptions,
+) -> Callable[[Tensor], Tensor]:
+    """The loss of a batch: of the tree of arcs, and of the labels of true arcs."""
+    number = {label: n for n, label in enumerate(labels)}
+    names = [torch.tensor([number[x] for x in tree.labels]) for tree in trees]
+    lift = list if options.structure == "spanning-tree" else projective
+    heads = [torch.tensor(lift(tree.heads)) for tree in trees]
+    lifted = sum(h.tolist() != t.heads for h, t in zip(heads, trees, strict=True))
+    if lifted:
+        say(f"{lifted} trees have crossing arcs, which are lifted for the training")
+    criterion = _criterion(options.loss)
+
+    def loss(numbers: Tensor) -> Tensor:
+        batch = corpus.batch(numbers)
+        chosen = [heads[n] for n in numbers.tolist()]
+        gold = nn.utils.rnn.pad_sequence(chosen, True, -1).to(network.device)
+        true = torch.cat([names[n] for n in numbers.tolist()]).to(network.device)
+        vectors = network(batch)
+        found = network.trees(vectors, batch.mask.sum(1))
+        scores = network.labels(vectors, gold)
+        of_labels = F.cross_entropy(scores, true, reduction="sum")
+        total: Tensor = criterion(found, gold) + of_labels / len(numbers)
+        return total
+
+    return loss
+
+
+def _criterion(loss: str) -> nn.Module:
+    if loss == "crf":
+        return losses.CRFLoss()
+    if loss == "perturbed":
+        return losses.PerturbedLoss(SAMPLES)
+    return losses.StructuralHinge(losses.L2(MU, TOP_K) if loss == "hinge-l2" else None)
