@@ -15,14 +15,14 @@ import cv2
 import numpy as np
 from scipy import sparse
 
-from smoothsp.models import superpixels
-from smoothsp.models.superpixels import Graph, decays, lab
+from smoothsp.models.superpixels import EDGE_FEATURES as CONTRASTS
+from smoothsp.models.superpixels import ETAS, Graph, decays, lab
 
 COLOURS, TEXTURES = 32, 64
 # Places are cells of a grid laid over the image.
 PLACES = 5
 NODE_FEATURES = 1 + 3 * (COLOURS + TEXTURES + PLACES**2)
-EDGE_FEATURES = superpixels.EDGE_FEATURES + 2 * len(superpixels.ETAS)
+EDGE_FEATURES = CONTRASTS + 2 * len(ETAS)
 # Widths of the Gaussians, in pixels.
 SCALES = (1.0, 2.0, 4.0)
 # Pixels that are clustered, and rounds of it.
