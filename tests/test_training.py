@@ -1,4 +1,4 @@
-"""Training by ``fit``: against plain loops, cut and resumed, in two processes, misused."""
+"""Training by ``fit``: against plain loops, cut, resumed, in two processes, misused."""
 
 import copy
 import functools
@@ -432,7 +432,9 @@ def test_a_run_goes_on_only_with_the_settings_it_began_with(whole, tmp_path):
     message = rf"^size: expected 3 as in the run to resume \({tmp_path}.*, got 4"
     with pytest.raises(ValueError, match=message):
         Problem().fit(out=tmp_path, settings={"size": 4}, resume=True)
-    with pytest.raises(ValueError, match="^epochs: expected 4 as in the run to resume"):
+    with pytest.raises(
+        ValueError, match=r"^epochs: expected 4 as in the run to resume"
+    ):
         resumed(whole[1], epochs=5)
 
 
