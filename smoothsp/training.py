@@ -284,7 +284,7 @@ class StructuredModule(LightningModule):
             # a trainer's validate, or a check before training
             self._log(scores)
             return
-        sums = torch.tensor([self.total, self.count], dtype=torch.float64)
+        sums = torch.tensor([self.total, self.count], dtype=torch.float64, device="cpu")
         if self.trainer.world_size > 1:
             sums = self.trainer.strategy.reduce(sums.to(self.device), reduce_op="sum")
         first = self.history[0]["loss"] if self.history else None
@@ -343,7 +343,7 @@ class StructuredModule(LightningModule):
             if name in checkpoint:
                 _states.require_tensors(name, self.state_dict(), checkpoint[name])
         if "current_model_state" in checkpoint:
-            count = {"n_averaged": torch.tensor(0)}
+            count = {"n_averaged": torch.tensor(0, device="cpu")}
             averaging = "averaging_state"
             _states.require_tensors(averaging, count, checkpoint[averaging])
         if self.shared.scheduler is not None:
@@ -497,7 +497,8 @@ def fit(
     """
     given = _validated(trainer or {})
     own = {"epochs": epochs, "seed": seed, "warm_up": warm_up, "clip": clip}
-    settings = own | {"average": average} | dict(settings or {})
+    # those of the caller first: they are named first where a resumed run has others
+    settings = {**(settings or {}), **own, "average": average, **(settings or {})}
     steps = epochs * -(-_count(batches) // given.get("accumulate_grad_batches", 1))
     module = StructuredModule(
         network,
@@ -600,7 +601,7 @@ def _restored(path: Path, module: StructuredModule) -> dict[str, Any]:
     saved = checkpoints.read(path)
     try:
         began = saved[STATE]["settings"]
-        if began == module.settings:
+        if module.settings.items() <= began.items():
             module.on_load_checkpoint(saved)
     # an edited one may fail at any place
     except (AttributeError, LookupError, TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Training by ``fit``: as plain loops; cut and resumed; in two processes; misused."""
+"""Training by ``fit``: against plain loops, cut, resumed, in two processes, misused."""
 
 import copy
 import functools
