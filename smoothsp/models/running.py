@@ -96,7 +96,7 @@ def parted(
     numbers = [n for n, one in enumerate(examples) if usable(one)]
     if len(numbers) < 2 * HELD_OUT:
         return list(examples), [examples[n] for n in numbers]
-    drawn = random.Random(0).sample(numbers, len(numbers) // HELD_OUT)
+    drawn = random.Random(0).sample(numbers, -(-len(numbers) // HELD_OUT))
     held = set(drawn)
     kept = [one for n, one in enumerate(examples) if n not in held]
     return kept, [examples[n] for n in sorted(held)]

@@ -12,6 +12,7 @@ from smoothsp.data import ConstituencyTree, trees
 from smoothsp.models import ConstituencyParser, Constituents, files, load
 from smoothsp.models import constituency_parser as module
 from smoothsp.models.features import Corpus, Vocabulary
+from smoothsp.models.running import parted
 from smoothsp.models.span_scores import SpanScores
 from smoothsp.models.word_vectors import Sizes
 from smoothsp.oracles import SpanTree
@@ -192,9 +193,7 @@ def test_one_sentence_in_ten_is_held_out_and_few_are_used_twice():
     train, _ = DRAWN[False]
     options = {"epochs": 1, "hidden": 4}
     held = ConstituencyParser.train(train, **options).about
-    given = ConstituencyParser.train(
-        [tree for n, tree in enumerate(train) if n % 10], train[::10], **options
-    ).about
+    given = ConstituencyParser.train(*parted(train), **options).about
     few = ConstituencyParser.train(train[:9], **options).about
     twice = ConstituencyParser.train(train[:9], train[:9], **options).about
     for one, other in ((held, given), (few, twice)):

@@ -353,7 +353,7 @@ def test_folders_that_were_edited_are_refused(localiser, detector, tmp_path):
         ({"side": None}, r"localiser, .*side: expected at least 32"),
         ({"about": 3}, "expected about to be a JSON object, got 3"),
         ({"backbone": "alexnet"}, r"expected \d+ tensors, got"),
-        ({"format": "other"}, r"Parser or smoothsp.models.Localiser in version 1"),
+        ({"format": "other"}, r"Segmenter or smoothsp.models.Localiser in version 1"),
     ):
         files.write(tmp_path, config | change, content)
         with pytest.raises(ValueError, match=message):
