@@ -14,7 +14,7 @@ from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
 from tests.models.encoders import LETTERS, write_encoder
-from tests.recipes.runs import die, killed, write_corpus
+from tests.recipes.runs import write_corpus
 
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.usefixtures("blank")
@@ -204,22 +204,6 @@ def test_the_recipe_trains_an_encoder_along(folder, tmp_path, tiny):
     fresh = Encoder.pretrained(folder).state_dict()
     moved = [not torch.equal(weights[f"encoder.{n}"], x) for n, x in fresh.items()]
     assert sum(moved) > len(moved) / 2
-
-
-@pytest.mark.long
-def test_a_run_that_has_no_model_yet_says_how_to_get_one(
-    folder, tmp_path, tiny, monkeypatch
-):
-    config = conll_ner.Config(tiny, encoder=str(folder), steps=8, out=tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(conll_ner, "save_model", die)
-        killed(lambda: conll_ner.main(config))
-    message = "out: expected a trained model .* Go on with it first: .* with --resume$"
-    for option in ("predict", "evaluate"):
-        with pytest.raises(ValueError, match=message):
-            conll_ner.main(conll_ner.Config(out=tmp_path, **{option: "none"}))
-    conll_ner.main(dataclasses.replace(config, resume=True))
-    assert load(tmp_path / "model", "cpu").network.encoder is not None
 
 
 def test_two_rates_rise_and_fall_together(folder, tiny, tmp_path, monkeypatch):
