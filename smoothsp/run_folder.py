@@ -22,6 +22,8 @@ __all__ = ["CHECKPOINT", "LOCK", "MODEL", "held", "is_main_process", "require_fr
 
 LOCK = ".lock"
 CHECKPOINT, MODEL = "checkpoint.ckpt", "model"
+# of a model that was saved to the folder itself
+CONFIG = "config.json"
 UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}\.part")
 RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID")
 
@@ -51,7 +53,7 @@ def require_free(
     if resume:
         require_file(folder / checkpoint)
     elif not overwrite and is_main_process():
-        for name in (checkpoint, MODEL):
+        for name in (checkpoint, MODEL, CONFIG):
             if os.path.lexists(folder / name):
                 raise ValueError(
                     f"out: expected a folder without a run, got {folder}, which has"

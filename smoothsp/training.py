@@ -333,6 +333,8 @@ class StructuredModule(LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Validate the whole checkpoint, then restore history and best weights."""
         own = checkpoint[STATE]
+        if not (checkpoint["pytorch-lightning_version"] and checkpoint["callbacks"]):
+            raise ValueError("no version or callbacks")
         history = own["history"]
         _states.require_history("history", history, ("epoch", "loss", self.monitor))
         done = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["ready"]
@@ -495,7 +497,7 @@ def fit(
         If training diverges, if the checkpoint is damaged or was made with other
         settings, or if a keyword of the trainer is a parameter of this function.
     """
-    given = _validated(trainer or {})
+    given = _validated({} if trainer is None else trainer)
     own = {"epochs": epochs, "seed": seed, "warm_up": warm_up, "clip": clip}
     # those of the caller first: they are named first where a resumed run has others
     settings = {**(settings or {}), **own, "average": average, **(settings or {})}
@@ -546,6 +548,7 @@ def fit(
         saved = _restored(path, module)
     interrupted = False
     if not module.out_of_patience():
+        dtype = next(network.parameters()).dtype
         with _quiet(), _interruptible() as state:
             network.train()
             runner = Trainer(**options)
@@ -571,8 +574,8 @@ def fit(
             _say(f"\nstopped;{kept}" if last else "\nstopped; no epoch was finished")
             if not last:
                 raise KeyboardInterrupt
-        # Lightning leaves it on the CPU
-        network.to(runner.strategy.root_device)
+        # Lightning leaves it on the CPU, and with "64-true" in another dtype
+        network.to(runner.strategy.root_device, dtype)
     if not module.best:
         raise ValueError(
             "trainer: expected a trainer that validates after at least one epoch, got"
@@ -644,6 +647,11 @@ def _count(batches: Callable[[], Sequence[Tensor]]) -> int:
 
 
 def _validated(trainer: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(trainer, Mapping):
+        raise TypeError(
+            "trainer: expected a dictionary of keywords of pytorch_lightning.Trainer,"
+            f" got {type(trainer).__name__}"
+        )
     known = inspect.signature(Trainer).parameters
     for name in trainer:
         if name in OWN:
@@ -708,6 +716,7 @@ def _quiet() -> Iterator[None]:
             ".*GPU available but not used.*",
             ".*is a wise choice.*",
             ".*LeafSpec.*",
+            ".*in eval mode at the start.*",
             ".*sync_dist=True.*",
         ):
             warnings.filterwarnings("ignore", message)

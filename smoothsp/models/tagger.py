@@ -198,6 +198,15 @@ class Tagger:
         given = {"loss": loss, "epochs": epochs, "seed": seed, **options}
         chosen = made(Options, given)
         check(chosen)
+        if tokenizer not in TOKENIZERS:
+            raise ValueError(
+                f"tokenizer: expected one of {', '.join(TOKENIZERS)}, got {tokenizer!r}"
+            )
+        if not isinstance(encoder, Encoder | str | None):
+            raise TypeError(
+                "encoder: expected an Encoder, or the folder or name of one, got"
+                f" {type(encoder).__name__}"
+            )
         vectors = vectors or {}
         if chosen.word_size is not None and vectors:
             raise ValueError(
