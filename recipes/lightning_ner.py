@@ -22,8 +22,9 @@ from corpora import toy_corpus
 from ner.lightning_settings import Config, Optimizer
 from ner.report import in_bioes
 from runs import arguments, interrupts, options, terminal
-from smoothsp import LinearChain, checkpoints, constraints
-from smoothsp.data import read_splits
+from smoothsp import LinearChain, constraints
+from smoothsp.checkpoints import read, require_same
+from smoothsp.data import read_splits, unseen_labels
 from smoothsp.divergence import diagnosed, require_sound
 from smoothsp.lightning import Snapshots
 from smoothsp.losses import L2, StructuralHinge
@@ -99,6 +100,8 @@ class Data(pl.LightningDataModule):
         kinds = sorted({tag[2:] for row in tags for tag in row if tag != "O"})
         self.labels = ["O", *(f"{p}-{kind}" for kind in kinds for p in "BIES")]
         self.vocabulary = Vocabulary.of(words, [])
+        held_out = (tag for row in self.parts["dev"][1] for tag in row)
+        unseen_labels.warn("dev", held_out, self.labels)
 
     def state_dict(self) -> dict[str, Any]:
         return {"data": f"checksum {zlib.crc32(repr(self.parts).encode()):08x}"}
@@ -241,14 +244,14 @@ def main(config: Config) -> dict[str, float]:
     out, seed, last = config.out, config.seed, config.checkpoint
     require_free(out, config.resume, config.overwrite, last.name)
     with held(out):
-        saved = checkpoints.read(last) if config.resume else {}
+        saved = read(last) if config.resume else {}
         pl.seed_everything(seed)
         columns = {x: getattr(config, x) for x in ("column", "word_column", "skip_bad")}
         corpus = Data(config.data, seed, **columns)
         run = {x: getattr(config, x) for x in ("optimizer", "rate", "epochs", "seed")}
         given = run | corpus.state_dict()
         began = given | saved.get("hyper_parameters", {}) | saved.get("Data", {})
-        checkpoints.require_same(last, began, given if config.resume else {})
+        require_same(last, began, given if config.resume else {})
         model = Tagger(asdict(corpus.vocabulary), corpus.labels, **run)
         one = {"dirpath": out, "enable_version_counter": False}  # replaces old files
         best = ModelCheckpoint(filename="best", monitor="f1", mode="max", **one)

@@ -95,6 +95,7 @@ MAY_IMPORT = {
         "safetensors",
         "tokenizers",
         "torch",
+        "torchmetrics",
         "torchvision",
         "tqdm",
         "transformers",

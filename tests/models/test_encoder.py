@@ -8,13 +8,13 @@ import pytest
 import torch
 
 import conll_ner
-from runs import checkpoint
-from smoothsp.models import Tagger, load, training
+from smoothsp import checkpoints
+from smoothsp.models import Tagger, load
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
 from tests.models.encoders import LETTERS, write_encoder
-from tests.recipes.runs import die, killed, write_corpus
+from tests.recipes.runs import write_corpus
 
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.usefixtures("blank")
@@ -189,8 +189,7 @@ def test_the_recipe_reads_the_sentences_around(folder, tmp_path, tiny):
         conll_ner.main(config)
     result = conll_ner.main(dataclasses.replace(config, encoder=str(folder)))
     assert load(tmp_path / "model", "cpu").network.encoder.context > 0
-    dev = str(data / "dev.txt")
-    found = conll_ner.main(conll_ner.Config(out=tmp_path, evaluate=dev))
+    found = load(tmp_path / "model").evaluate(data / "dev.txt")
     assert found["f1"] == result["dev_f1"]
 
 
@@ -200,39 +199,26 @@ def test_the_recipe_trains_an_encoder_along(folder, tmp_path, tiny):
     state = json.loads((tmp_path / "metrics.json").read_text())
     assert state["settings"]["encoder"] == str(folder)
     assert load(tmp_path / "model", "cpu").network.encoder is not None
-    weights = checkpoint.load(tmp_path / "checkpoint.pt")["model"]
+    weights = checkpoints.read(tmp_path / "checkpoint.ckpt")["state_dict"]
     fresh = Encoder.pretrained(folder).state_dict()
-    moved = [not torch.equal(weights[f"encoder.{n}"], x) for n, x in fresh.items()]
+    moved = [
+        not torch.equal(weights[f"network.encoder.{n}"], x) for n, x in fresh.items()
+    ]
     assert sum(moved) > len(moved) / 2
 
 
-@pytest.mark.long
-def test_a_run_that_has_no_model_yet_says_how_to_get_one(
-    folder, tmp_path, tiny, monkeypatch
-):
-    config = conll_ner.Config(tiny, encoder=str(folder), steps=8, out=tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(conll_ner, "save_model", die)
-        killed(lambda: conll_ner.main(config))
-    message = "out: expected a trained model .* Go on with it first: .* with --resume$"
-    for option in ("predict", "evaluate"):
-        with pytest.raises(ValueError, match=message):
-            conll_ner.main(conll_ner.Config(out=tmp_path, **{option: "none"}))
-    conll_ner.main(dataclasses.replace(config, resume=True))
-    assert load(tmp_path / "model", "cpu").network.encoder is not None
-
-
-def test_two_rates_rise_and_fall_together(folder, tiny, tmp_path, monkeypatch):
+def test_two_rates_rise_and_fall_together(folder, tiny):
+    pl = pytest.importorskip("pytorch_lightning")
     rates = []
-    step = training.Training._step
 
-    def watched(run, *arguments):
-        rates.append([group["lr"] for group in run.dense.param_groups])
-        return step(run, *arguments)
+    class Rates(pl.Callback):
+        def on_train_batch_start(self, trainer, *_):
+            groups = trainer.optimizers[0].param_groups[:2]
+            rates.append([group["lr"] for group in groups])
 
-    monkeypatch.setattr(training.Training, "_step", watched)
     options = {"steps": 40, "encoder_rate": 1e-4, "rate": 1e-3}
-    conll_ner.main(conll_ner.Config(tiny, encoder=str(folder), out=tmp_path, **options))
+    data, trainer = Path(tiny) / "train.txt", {"callbacks": Rates()}
+    Tagger.train(data, encoder=str(folder), trainer=trainer, **options)
     new, old = zip(*rates, strict=True)
     assert all(abs(a - 10 * b) < 1e-9 for a, b in zip(new, old, strict=True))
     peak = max(range(40), key=new.__getitem__)

@@ -4,7 +4,6 @@ And what is said in a terminal, in a pipe, and where standard streams are closed
 """
 
 import ast
-import dataclasses
 import errno
 import os
 import re
@@ -18,9 +17,8 @@ import pytest
 import torch
 
 import conll_ner
-from runs import checkpoint, files, terminal
-from smoothsp.models.features import Vocabulary
-from smoothsp.models.network import Sizes, TaggerNetwork
+from runs import files, terminal
+from smoothsp import checkpoints
 from tests.programs import ROOT, run
 from tests.sweeps import thinned
 
@@ -66,11 +64,11 @@ def test_a_file_too_large_for_the_disk_is_named_and_the_old_one_stays(
 ):
     path = tmp_path / "checkpoint.pt"
     state = {"settings": {}, "best": {"w": torch.zeros(10)}}
-    checkpoint.save(path, state)
+    checkpoints.write(path, state)
     larger = state | {"model": torch.zeros(30_000)}
     with pytest.raises(OSError, match=r"checkpoint.pt: expected to write 12\d,\d+ byt"):
-        checkpoint.save(path, larger)
-    assert checkpoint.load(path).keys() == state.keys()
+        checkpoints.write(path, larger)
+    assert checkpoints.read(path).keys() == state.keys()
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -85,8 +83,8 @@ def test_a_full_disk_ends_training_with_one_line(tiny, tmp_path, monkeypatch, ca
     with pytest.raises(SystemExit) as stop:
         conll_ner.command_line()
     assert re.fullmatch(
-        r"error: .*checkpoint.pt: expected to write [\d,]+ bytes, got No space left on"
-        r" device. What was there is untouched",
+        r"error: .*model: expected to write a model, got No space left on device\. The"
+        r" one that was there is untouched",
         stop.value.code,
     )
 
@@ -117,7 +115,6 @@ def test_recipes_write_files_in_one_way_only():
     assert len(found) > 30
     assert {name: calls for name, calls in found.items() if calls} == {
         "corpora/wnut17.py": ["part.open"],
-        "runs/folder.py": ["(folder / LOCK).open"],
     }
 
 
@@ -127,106 +124,25 @@ def test_recipes_write_files_in_one_way_only():
 def test_damage_at_any_place_is_noticed(tmp_path):
     path = tmp_path / "checkpoint.pt"
     tensors = {"w": torch.randn(5, 3), "b": torch.arange(3.0)}
-    checkpoint.save(path, {"settings": {"seed": 1}, "best": tensors})
+    checkpoints.write(path, {"settings": {"seed": 1}, "best": tensors})
     whole = path.read_bytes()
-    assert torch.equal(checkpoint.load(path)["best"]["w"], tensors["w"])
-    where = f"{re.escape(str(path))}: expected a checkpoint of this recipe, got"
+    assert torch.equal(checkpoints.read(path)["best"]["w"], tensors["w"])
+    where = f"{re.escape(str(path))}: expected the checkpoint of a run, got"
     for place in range(0, len(whole), 11):
         path.write_bytes(whole[:place])
         with pytest.raises(ValueError, match=where):
-            checkpoint.load(path)
+            checkpoints.read(path)
         flipped = bytearray(whole)
         flipped[place] ^= 1 << place % 8
         path.write_bytes(flipped)
         # some bytes, such as those of a date, mean nothing
         try:
-            found = checkpoint.load(path)
+            found = checkpoints.read(path)
         except ValueError as error:
             assert re.match(where, str(error))
         else:
             assert found["settings"] == {"seed": 1}
             assert all(torch.equal(found["best"][n], x) for n, x in tensors.items())
-
-
-@pytest.fixture
-def model(tmp_path):
-    """A checkpoint of a tagger that was never trained, and the text to be tagged."""
-    vocabulary = Vocabulary.of([["Ann", "left"]], [])
-    labels = ["O", "B-P", "I-P", "E-P", "S-P"]
-    weights = TaggerNetwork(vocabulary, labels, Sizes(4)).state_dict()
-    (tmp_path / "text").write_text("Ann left\n")
-    return {
-        "settings": {},
-        "best": weights,
-        "size": 4,
-        "labels": labels,
-        "vocabulary": dataclasses.asdict(vocabulary),
-    }
-
-
-@pytest.mark.parametrize(
-    ("edit", "message"),
-    [
-        ({"size": 5}, "RuntimeError: Error.*size mismatch for .*word"),
-        ({"labels": ["O"]}, "RuntimeError: Error.*size mismatch for"),
-        ({"labels": ["O", "B-P", "I-P", "E-P", "Q-P"]}, "ValueError: labels: .*Q-P"),
-        ({"labels": None}, "TypeError"),
-        ({"vocabulary": {"words": []}}, "TypeError: .*argument"),
-        ({"vocabulary": ...}, "KeyError: 'vocabulary'"),
-        ({"best": {}}, "RuntimeError: Error.*Missing key"),
-        ({"best": [1]}, "without best"),
-        ({"settings": None}, "without settings"),
-    ],
-)
-def test_what_was_edited_is_said(edit, message, model, tmp_path):
-    edited = {k: v for k, v in (model | edit).items() if v is not ...}
-    checkpoint.save(tmp_path / "checkpoint.pt", edited)
-    text = str(tmp_path / "text")
-    with pytest.raises(
-        ValueError, match=f"checkpoint.pt: expected a .*got .*{message}"
-    ):
-        conll_ner.main(conll_ner.Config(out=tmp_path, predict=text))
-
-
-def test_weights_that_are_no_numbers_are_refused(model, tmp_path):
-    name = next(name for name in model["best"] if name.endswith("weight"))
-    model["best"][name].view(-1)[1] = torch.nan
-    checkpoint.save(tmp_path / "checkpoint.pt", model)
-    text = str(tmp_path / "text")
-    message = rf"expected numbers, got NaN in 1 of \d+ places of best\.{name}"
-    with pytest.raises(ValueError, match=message):
-        conll_ner.main(conll_ner.Config(out=tmp_path, predict=text))
-
-
-def test_a_state_that_is_no_number_is_not_resumed(tmp_path):
-    path = tmp_path / "checkpoint.pt"
-    state = {"settings": {}, "best": {}, "dense": {"state": {0: torch.tensor([1.0])}}}
-    checkpoint.save(path, state)
-    checkpoint.to_resume(path, {}, True)
-    state["dense"]["state"][0] /= 0 * state["dense"]["state"][0] * torch.inf
-    checkpoint.save(path, state)
-    with pytest.raises(ValueError, match=r"NaN in 1 of 1 places of .*dense\.state\.0"):
-        checkpoint.to_resume(path, {}, True)
-
-
-def test_resuming_an_edited_run_says_what_is_wrong(tiny, tmp_path):
-    config = conll_ner.Config(tiny, epochs=1, out=tmp_path)
-    conll_ner.main(config)
-    path = tmp_path / "checkpoint.pt"
-    state = checkpoint.load(path)
-    del state["window"]
-    checkpoint.save(path, state)
-    with pytest.raises(ValueError, match=r"checkpoint.pt: .*got no window.*\. Train"):
-        conll_ner.main(dataclasses.replace(config, resume=True))
-
-
-@pytest.mark.parametrize(("name", "found"), [("none.txt", "nothing"), ("", "a folder")])
-def test_a_text_that_is_not_there_is_named(name, found, model, tmp_path):
-    checkpoint.save(tmp_path / "checkpoint.pt", model)
-    text = str(tmp_path / name)
-    message = f"--predict: expected a file of text, got {found} at {text}"
-    with pytest.raises(FileNotFoundError, match=message):
-        conll_ner.main(conll_ner.Config(out=tmp_path, predict=text))
 
 
 # --- processes that are killed ---

@@ -5,7 +5,7 @@ import torch
 
 from conll_ner import Config, main
 from ner import word_vectors
-from runs import checkpoint
+from smoothsp.models import load
 
 
 def test_word_vectors_are_read_by_normalised_word(vectors):
@@ -29,12 +29,11 @@ def test_a_first_line_with_counts_is_skipped(vectors):
 
 def test_training_starts_from_word_vectors(vectors, tiny, tmp_path):
     main(Config(tiny, embeddings=str(vectors), epochs=1, out=tmp_path))
-    saved = checkpoint.load(tmp_path / "checkpoint.pt")
-    assert saved["size"] == 3
-    row = saved["vocabulary"]["words"].index(". . .") + 2
+    tagger = load(tmp_path / "model", "cpu")
+    row = tagger.vocabulary.words.index(". . .") + 2
     start = torch.tensor([0.0, 0, 1])
     # No training sentence has it, so that no step moved it.
-    assert torch.equal(saved["best"]["emissions.word.weight"][row], start)
+    assert torch.equal(tagger.network.emissions.word.weight[row], start)
 
 
 @pytest.mark.parametrize(
