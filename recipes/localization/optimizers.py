@@ -12,8 +12,7 @@ from torch.optim import Optimizer
 
 from smoothsp.lightning import Snapshots
 from smoothsp.losses import L2, StructuralHinge
-from smoothsp.optim import SVRG, CasimirSVRG, weighted_average
-from smoothsp.optim.schedules import subgradient_rate
+from smoothsp.optim import SVRG, CasimirSVRG, schedules, weighted_average
 
 Method = Literal[
     "sgd",
@@ -67,7 +66,9 @@ class Rates(Callback):
         self.lr, self.rule, self.t_0 = lr, rule, t_0
 
     def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
-        factor = subgradient_rate(self.rule, trainer.global_step + 1, self.t_0)
+        factor = schedules.subgradient_rate(
+            self.rule, trainer.global_step + 1, self.t_0
+        )
         for group in trainer.optimizers[0].param_groups:
             group["lr"] = self.lr * factor
 

@@ -166,7 +166,7 @@ def pixels_of(image: Any, place: str, mode: str = "RGB") -> NDArray[np.uint8]:
 
 
 def scaled(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
-    """With this longest side, and at least 16 pixels on the other; never enlarged."""
+    """Shrink to this longest side, keeping at least 16 pixels on the other."""
     import cv2
 
     scale = min(side / max(image.shape[:2]), 1)

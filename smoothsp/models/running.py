@@ -108,7 +108,7 @@ def run_of(
 ) -> Iterator[Path | None]:
     """Hold the folder of a run, if there is one, and keep other runs out of it.
 
-    The state of PyTorch's random generators is that of before afterwards.
+    The state of PyTorch's random generators is restored in the end.
     """
     if out is not None and not (isinstance(out, str | os.PathLike) and str(out)):
         raise TypeError(f"out: expected the path of a folder, got {out!r}")

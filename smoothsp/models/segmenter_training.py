@@ -136,7 +136,7 @@ def _loss(
 
 
 def _checksum(*parts: Pictures) -> str:
-    """How many images there are, and a digest of them and their masks."""
+    """Number of images, and a digest of them and their masks."""
     digest = 0
     for part in parts:
         for image, mask in zip(part.images, part.masks, strict=True):

@@ -41,13 +41,12 @@ def test_every_sentence_is_well_formed_bioes(corpus):
             (e.tag, e.start, e.end - 1) for e in Entities([tags], IOBES).entities[0]
         }
         assert strict == set(get_entities(tags))
-    assert set(corpus.labels) == {tag for s in corpus.train for tag in s.tags}
 
 
 @pytest.mark.parametrize("scheme", ["IOB1", "BIO", "BIOES"])
 def test_the_scheme_is_a_choice_that_keeps_the_spans(corpus, scheme):
     chosen = toy_corpus.make(train=200, dev=1, test=1, scheme=scheme)
-    assert chosen.scheme == detect(s.tags for s in chosen.train) == scheme
+    assert detect(s.tags for s in chosen.train) == scheme
     assert entities(chosen.train) == entities(corpus.train[:200])
 
 

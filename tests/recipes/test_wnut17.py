@@ -4,7 +4,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from corpora import conll, wnut17
+from corpora import wnut17
+from smoothsp.data import read_splits
 
 FILES = {
     "wnut17train.conll": b"Tarnholm\tB-location\nsleeps\tO\n\n" * 4000,
@@ -62,9 +63,9 @@ def test_three_files_arrive_whole_and_can_be_loaded(server, tmp_path):
     folder = wnut17.fetch(tmp_path / "new" / "folder", server.url)
     assert folder == tmp_path / "new" / "folder"
     assert held(folder) == FILES
-    splits = conll.load(folder)
+    splits = read_splits(folder)
     assert len(splits.train) == 4000
-    assert splits.dev[0].tags == ["S-corporation", "O"]
+    assert splits.dev[0].tags == ["B-corporation", "O"]
     assert splits.test[0].words == ["ask", "Mirelle"]
 
 

@@ -33,15 +33,11 @@ terminal.run(recipe)
 PRINTS = """\
 import signal
 
-import torch
-
-from runs import terminal, threads
+from runs import terminal
 
 
 def recipe():
-    torch.set_num_threads(2)  # where MKL finds one core, OMP_NUM_THREADS=2 gives one
-    threads.one()
-    print(torch.get_num_threads())
+    print("here")
     signal.pause()
 
 
@@ -87,10 +83,9 @@ def test_once_more_while_it_ends(tmp_path):
     assert done.returncode == -signal.SIGINT
 
 
-@pytest.mark.parametrize(("given", "threads"), thinned([("", 1), ("2", 2)], 2))
-def test_lines_reach_a_pipe_at_once_from_one_thread(given, threads, tmp_path):
+def test_lines_reach_a_pipe_at_once(tmp_path):
     script = tmp_path / "prints.py"
     script.write_text(PRINTS)
-    env = {"PYTHONPATH": str(RECIPES), "PYTHONUNBUFFERED": "", "OMP_NUM_THREADS": given}
+    env = {"PYTHONPATH": str(RECIPES), "PYTHONUNBUFFERED": ""}
     with Program(sys.executable, script, env=env) as started:
-        started.wait(lambda: started.so_far().stdout == f"{threads}\n")
+        started.wait(lambda: started.so_far().stdout == "here\n")
