@@ -10,7 +10,9 @@ from smoothsp.data.text_files import say
 TREE = "( (S (NN dogs) (VB sleep)) )\n"
 COLUMNS = "1\tdogs\t_\t_\t_\t_\t_\t_\t_\t_\n2\tsleep\t_\t_\t_\t_\t_\t_\t_\t_\n"
 READERS = {
-    "constituency": lambda path: trees.read_words(path, say),
+    "constituency": lambda path: [
+        s.split() if isinstance(s, str) else s for s in trees.read_words(path, say)
+    ],
     "ud_parser": lambda path: [
         s.split() if isinstance(s, str) else s.words
         for s in dependencies.read_words(path, say)

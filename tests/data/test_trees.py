@@ -116,7 +116,7 @@ def test_sentences_to_parse_come_from_text_or_trees(tmp_path):
         ("( he left )", "( he left )"),
         ("(he left) .", "(he left) ."),
         ("( he ( who slept ) left )", "( he ( who slept ) left )"),
-        ("(", "("),
+        ("(", ["("]),
         ("(UH Yes)", ["Yes"]),
         ("( (UH Yes) )", ["Yes"]),
         ("(TOP\n (S (PRP he) (VBD left)))", ["he", "left"]),
