@@ -229,10 +229,14 @@ def as_images(
         given = _Given(data, name, number, example, AnnotatedImage, keys, features)
         path, given_boxes = given.image(), given.sequence("boxes")
         labels = given.strings("labels", given_boxes, of="boxes")
+        difficult = given.sequence("difficult") if given.values.get("difficult") else []
+        for one in difficult:
+            if not (isinstance(one, tuple | list) and len(one) == 2 and one[0]):
+                raise given.wrong("difficult", "pairs of label and box", one)
         found.append(
             boxes.checked(
                 path, given_boxes, [str(label) for label in labels or ()], given.where,
-                corners=corners, difficult=given.values.get("difficult") or (),
+                corners=corners, difficult=difficult,
             )
         )  # fmt: skip
     return found

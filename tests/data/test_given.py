@@ -329,6 +329,11 @@ def test_boxes_that_are_wrong_are_named(boxes, labels, message, image):
     assert "skip_bad" not in str(caught.value)
 
 
+def test_difficult_objects_that_are_wrong_are_named(image):
+    with pytest.raises(ValueError, match=r"data\[0\], difficult: expected pairs of la"):
+        as_images([(image, [], [], [3])])
+
+
 def test_images_that_are_not_there_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"^data\[0\]: none.png: expected an image, f"):
         as_images([(Path("none.png"), [], [])])
