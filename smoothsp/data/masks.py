@@ -138,7 +138,7 @@ def as_masks(data: Any, *, name: str = "data") -> list[MaskedImage]:
         )
     found = [_example(row, f"{name}[{number}]") for number, row in enumerate(data)]
     if not found:
-        raise ValueError(f"{name}: expected at least one example, got none")
+        raise ValueError(f"{name}: expected at least one image, got none")
     return found
 
 
@@ -172,7 +172,7 @@ def pixels_of(image: Any, place: str, mode: str = "RGB") -> NDArray[np.uint8]:
 
 
 def scaled(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
-    """With this longest side, and at least 16 pixels on the other; never enlarged."""
+    """Return it with this longest side, at least 16 on the other, never enlarged."""
     import cv2
 
     scale = min(side / max(image.shape[:2]), 1)
