@@ -72,7 +72,14 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Fitted:
-    """Result of ``fit``."""
+    """Result of ``fit``.
+
+    Examples
+    --------
+    >>> fitted = Fitted([{"epoch": 1, "loss": 0.5, "f1": 0.9}])
+    >>> fitted.history[-1]["f1"], fitted.interrupted
+    (0.9, False)
+    """
 
     history: list[Row]
     """One row an epoch: number, mean loss, scores, seconds and CPU seconds."""
@@ -90,6 +97,14 @@ class Jointly(Optimizer):
     """Several optimizers as one: each takes the steps of its own groups.
 
     Lightning's automatic optimization takes one optimizer.
+
+    Examples
+    --------
+    >>> network = nn.Linear(2, 1)
+    >>> weight = torch.optim.Adam([network.weight], 0.1)
+    >>> both = Jointly(weight, torch.optim.SGD([network.bias], 0.01))
+    >>> [group["lr"] for group in both.param_groups]
+    [0.1, 0.01]
     """
 
     def __init__(self, *parts: Optimizer) -> None:
@@ -126,6 +141,15 @@ class RunningAverage(WeightAveraging):
 
     The decay is ``min(0.96, (1 + n) / (10 + n))`` after n updates: short at first, so
     that the initial weights are soon forgotten.
+
+    Parameters
+    ----------
+    steps
+        Number of steps of the training.
+
+    Examples
+    --------
+    >>> trainer = Trainer(callbacks=[RunningAverage(1000)])  # doctest: +SKIP
     """
 
     def __init__(self, steps: int) -> None:
@@ -177,6 +201,11 @@ class StructuredModule(LightningModule):
         Factor of all rates at each step, counted from 0; None if rates stay.
     seed, clip, save, settings
         As for :func:`fit`.
+
+    Examples
+    --------
+    >>> module = StructuredModule(network, loss, ...)  # doctest: +SKIP
+    >>> Trainer(max_epochs=8).fit(module)  # doctest: +SKIP
     """
 
     def __init__(

@@ -192,6 +192,7 @@ def test_boxes_hold_their_last_row_and_column():
 
     class Found:
         boxes = ((3.0, 2.0, 8.0, 6.0), (0.0, 0.0, 2.0, 2.0))
+        labels = ("horse", "horse")
 
     best, other = draw(Found(), image=image).patches
     assert best.get_bbox().bounds == first.get_bbox().bounds

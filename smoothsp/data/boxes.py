@@ -15,9 +15,10 @@ error.
 import codecs
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 from xml.etree.ElementTree import Element, ParseError, fromstring
 
@@ -33,7 +34,7 @@ from smoothsp.data.images import (
     read_mask,
     size_of,
 )
-from smoothsp.data.text_files import content_of, lines_of, say
+from smoothsp.data.text_files import content_of, lines_of, path_of, say
 
 __all__ = ["CORNERS", "checked", "read_annotation", "read_box_splits", "read_boxes"]
 
@@ -84,7 +85,7 @@ def read_boxes(
     ValueError
         For the first file or box that cannot be used.
     """
-    path = Path(path)
+    path = path_of(path)
     bad = _warn if skip_bad else _refuse
     if path.is_dir():
         return read_box_splits(path, (part,), kind=kind, bad=bad)[part]
@@ -105,7 +106,7 @@ def read_box_splits(
     ``bad`` is called with each file or box that is left out; without it the first one
     is raised.
     """
-    folder, bad = Path(folder), bad or _refuse
+    folder, bad = path_of(folder, "folder"), bad or _refuse
     main, wanted = folder / "ImageSets" / "Main", parts or tuple(PARTS)
     if main.is_dir():
         found = {}
@@ -145,7 +146,7 @@ def checked(
     corners: bool = True,
     difficult: Sequence[tuple[str, Box]] = (),
 ) -> AnnotatedImage:
-    """Return an image with boxes that were given, checked against it.
+    """Return an image with boxes that were given, cut off where it ends.
 
     With ``corners=False`` they are left, top, width and height.
     """
@@ -154,7 +155,14 @@ def checked(
         for label, box in zip(labels, boxes, strict=True)
     ]
     objects += [(label, True, _corners(box)) for label, box in difficult]
-    return _annotated(path, where, (0, 0), objects, None, _refuse)
+
+    def refuse(error: BadFile) -> None:
+        raise ValueError(str(error)) from None
+
+    try:
+        return _annotated(path, where, (0, 0), objects, None, refuse)
+    except BadFile as error:
+        raise ValueError(f"{where}: {error}") from None
 
 
 # --- masks ---
@@ -351,6 +359,8 @@ def _listed(path: Path) -> Iterator[tuple[str, str]]:
 
 def _files_of(folder: Path, name: str, place: str) -> tuple[Path, Path]:
     """The image of a name and its annotation."""
+    if _leads_out(name):
+        raise BadFile(f"{place}: expected a name within {folder}, got {name!r}")
     annotation = folder / "Annotations" / f"{name}.xml"
     endings = (*SUFFIXES, *(suffix.upper() for suffix in SUFFIXES))
     images = [folder / "JPEGImages" / f"{name}{ending}" for ending in endings]
@@ -535,7 +545,7 @@ def _corners(given: Any) -> Callable[[], Box]:
 
 def _four(given: Any, names: str) -> Box:
     try:
-        found = [float(x) for x in given if not isinstance(x, str)]
+        found = [float(x) for x in given if not isinstance(x, str | bool | np.bool_)]
     except (TypeError, ValueError, OverflowError):
         found = []
     if len(found) != 4 or len(given) != 4 or not all(map(math.isfinite, found)):
@@ -543,22 +553,40 @@ def _four(given: Any, names: str) -> Box:
     return found[0], found[1], found[2], found[3]
 
 
+def _leads_out(name: str) -> bool:
+    """Return whether a name of a file is absolute, or above where it begins."""
+    plain = os.path.normpath(name.replace("\\", "/"))
+    parts, drive = PurePosixPath(plain).parts, PureWindowsPath(name).drive
+    return bool(drive) or parts[0] in ("/", "//", "..")
+
+
 def _image_of(path: Path, images: Path | None, name: Any, number: int) -> Path:
     """Find an image by its name; no name leads out of the folders."""
     if not isinstance(name, str) or not name or "\0" in name:
         raise BadFile(f"{path}: image {number}: expected a file_name, got {name!r}")
-    pure = PurePosixPath(name.replace("\\", "/"))
-    names = [pure.name]
-    if not pure.is_absolute() and ".." not in pure.parts:
-        names.insert(0, str(pure))
     part = path.stem.removeprefix("instances_")
-    roots = [path.parent, path.parents[1] if path.parent.name else path.parent]
-    folders = [x / y for x in roots for y in (".", "images", f"images/{part}", part)]
+    above = path.parents[1] if path.parent.name else path.parent
+    below = ("images", f"images/{part}", part)
+    # an absolute name does not choose among all that lies above
+    own = [path.parent, *(x / y for x in (path.parent, above) for y in below)]
+    folders = [*own[:4], above, *own[4:]]
+    looked = images or path.parent
+    names = [name]
+    if not _leads_out(name):
+        plain = os.path.normpath(name.replace("\\", "/"))
+        names = [plain, os.path.basename(plain)]
+    elif not os.path.isabs(name) or not any(
+        Path(name).resolve().is_relative_to(folder.resolve())
+        for folder in ([images] if images else own)
+    ):
+        raise BadFile(
+            f"{path}: image {number}: expected a file_name within {looked}, got"
+            f" {name!r}"
+        )
     for folder in [images] if images else folders:
         for one in names:
             if (folder / one).is_file():
                 return folder / one
-    looked = images or path.parent
     raise BadFile(
         f"{path}: image {number}: expected the file {name!r} in {looked}, found none."
         " Give its folder as images"

@@ -11,7 +11,7 @@ import json
 import re
 from bisect import bisect
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, dropwhile, takewhile
 from pathlib import Path
@@ -31,7 +31,7 @@ from smoothsp.data.text_files import (
 )
 
 __all__ = ["AS_USUAL", "File", "Form", "Layout", "blocks", "form_of", "read"]
-__all__ += ["read_levels", "read_words", "words_in"]
+__all__ += ["named", "read_levels", "read_words", "words_in"]
 
 WORD_KEYS, TAG_KEYS = ("words", "tokens"), ("tags", "ner_tags", "labels")
 DOCUMENT, MISSING = "-DOCSTART-", "_"
@@ -41,7 +41,12 @@ PLUS = re.compile(r"#\s*global\.columns\s*=\s*(.*)", re.IGNORECASE)
 PARTED = {"\t": "tabs", " ": "blanks", ",": "commas", ";": "semicolons"}
 NUMBER, FIRST = re.compile(r"[0-9]+([-.][0-9]+)?"), re.compile(r"[01]([-.][0-9]+)?")
 WHOLE = re.compile(r"[0-9]{1,9}")
-TYPED = re.compile(r"[BIESLUMW]-[^\W\d].*")
+TYPED = re.compile(r"[BIESLUMW]-[^\d\s].*")
+# Prefixes before types that begin with a letter or sign, and with anything.
+SIGN, ANY = (
+    re.compile(r"\A([BIESLUMW]-)(?=[^\d\s])"),
+    re.compile(r"\A([BIESLUMW]-)(?=\S)"),
+)
 OBJECT = re.compile(r"\s*[\[{]\s*[{\"]")
 BARE = frozenset("OBIESLUMW")
 # Labels of word pieces and of marks around sentences, which are tags of no word.
@@ -97,12 +102,25 @@ class Layout:
 AS_USUAL = Layout()
 
 
+def named(option: str, column: object) -> str | None:
+    """Return the name of a column that was given by number or name."""
+    if column is None or isinstance(column, str):
+        return column
+    if type(column) is not int:
+        raise TypeError(
+            f"{option}: expected the number of a column, from 1, or its name, got"
+            f" {column!r}"
+        )
+    return str(column)
+
+
 @dataclass(frozen=True)
 class Row:
     """A sentence as it stands in a file."""
 
     words: list[str]
-    tags: list[str]
+    tags: list[Any]
+    """Tag of each word; None where JSON has null."""
     lines: Sequence[int]
     """The line of each word."""
     others: Sequence[Sequence[str]] = ()
@@ -110,7 +128,7 @@ class Row:
 
     def sentence(self, unknown: str | None = None) -> TaggedSentence:
         """Return it without its lines, and None for the tag that is unknown."""
-        tags: list[Any] = self.tags
+        tags = self.tags
         if unknown is not None:
             tags = [None if x == unknown else x for x in tags]
         return TaggedSentence(self.words, tags or None, self.document, self.others)
@@ -148,7 +166,7 @@ def read(path: str | Path, layout: Layout = AS_USUAL) -> File:
 
 
 def read_levels(
-    path: str | Path, columns: Sequence[str] = (), layout: Layout = AS_USUAL
+    path: str | Path, columns: Sequence[str | int] = (), layout: Layout = AS_USUAL
 ) -> list[File]:
     """Read a file once for each of several columns of tags, as GermEval has them.
 
@@ -157,13 +175,14 @@ def read_levels(
     """
     content = content_of(path, "a file of tagged words")
     lines = lines_of(content, path, layout.encoding, strict=False)
-    columns = columns or [str(n + 1) for n in form_of(path, lines, layout).spans]
+    columns = columns or [n + 1 for n in form_of(path, lines, layout).spans]
     if len(columns) < 2:
         raise ValueError(
             f"{path}: expected 2 columns of tags of spans, or more, got {len(columns)}."
             " Name them with columns"
         )
-    return _read(path, [replace(layout, column=column) for column in columns])
+    own = [named("columns", column) for column in columns]
+    return _read(path, [replace(layout, column=column) for column in own])
 
 
 def _read(path: str | Path, layouts: Sequence[Layout]) -> list[File]:
@@ -282,9 +301,9 @@ def _normalised(
 ) -> tuple[list[Found], schemes.Notation]:
     """Sentences with tags as ``B-PER`` and ``O``, and how they were written."""
     good = [x.tags for x in found if isinstance(x, Row)]
-    nothing = ("", MISSING, unknown, *EXTRA)
-    notation = schemes.notation_of(
-        tag for tag in chain.from_iterable(good) if tag not in nothing
+    nothing = ("", MISSING, unknown, None, *EXTRA)
+    notation = _notation_of(
+        (tag for tag in chain.from_iterable(good) if tag not in nothing), ANY
     )
     if notation == schemes.USUAL:
         return list(found), notation
@@ -293,6 +312,13 @@ def _normalised(
         replace(x, tags=[known[tag] for tag in x.tags]) if isinstance(x, Row) else x
         for x in found
     ], notation
+
+
+def _notation_of(
+    tags: Iterable[str], prefixed: re.Pattern[str] = SIGN
+) -> schemes.Notation:
+    """Return how tags are written; a type may begin with a sign, as in B-😀."""
+    return schemes.notation_of(prefixed.sub(r"\1x", tag) for tag in tags)
 
 
 def _in_scheme(
@@ -304,7 +330,7 @@ def _in_scheme(
     if unknown is not None:
         given = [[None if tag == unknown else tag for tag in tags] for tags in good]
     scheme = schemes.detect(given)
-    known = set(chain.from_iterable(good)) - {unknown}
+    known = set(chain.from_iterable(good)) - {unknown, None}
     wrong = {tag for tag in known if not _is_of(tag, scheme)}
     if scheme != schemes.PLAIN and any("-" in tag for tag in known):
         wrong |= known & (BARE - {"O"})
@@ -642,7 +668,7 @@ def _begin_with_name(tags: Sequence[str], unknown: str | None) -> bool:
     if first in (unknown, MISSING, "", *EXTRA, *others):
         return False
     if _are_spans(others, unknown):
-        return not (schemes.notation_of(others).only_types or _are_spans([first], None))
+        return not (_notation_of(others).only_types or _are_spans([first], None))
     return first != first.upper() and _look_like_tags(others)
 
 
@@ -745,7 +771,7 @@ def _are_spans(values: Sequence[str], unknown: str | None) -> bool:
     for nothing in (unknown or "", MISSING, "", *EXTRA):
         counts.pop(nothing, None)
     if len(counts) <= MOST_TAGS:
-        notation = schemes.notation_of(counts.elements())
+        notation = _notation_of(counts.elements())
         types = (n for x, n in counts.items() if x != notation.outside or x == "O")
         if notation.only_types and max(types) < 2:
             # a line of text may end in O, several in 0
@@ -814,7 +840,10 @@ def _of_json(lines: Sequence[str], tagged: bool) -> Iterator[Found]:
             yield f"line {number}: expected a JSON object, got {error}"
             continue
         words, tags = (_of_names(row, names) for names in (WORD_KEYS, TAG_KEYS))
-        if not _are_strings(words) or (tagged and not _are_strings(tags)):
+        if isinstance(words, list) and tags is None and {*TAG_KEYS} & {*row}:
+            tags = [None] * len(words)
+        known = [x for x in tags if x is not None] if isinstance(tags, list) else tags
+        if not _are_strings(words) or (tagged and not _are_strings(known)):
             also = ", and tags, ner_tags or labels" if tagged else ""
             yield (
                 f"line {number}: expected an object with words or tokens{also},"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import NamedTuple
 
-__all__ = ["TOKENIZERS", "TREEBANK", "Place", "Words", "cutter"]
+__all__ = ["TOKENIZERS", "TREEBANK", "Place", "Words", "check_tokenizer", "cutter"]
 
 Place = tuple[int, int]
 TREEBANK = "treebank"
@@ -20,12 +20,21 @@ class Words(NamedTuple):
     """First character, and the first one after it: ``text[start:end]`` is the word."""
 
 
+def check_tokenizer(tokenizer: object) -> None:
+    """Raise unless it names a way to cut texts."""
+    if tokenizer not in TOKENIZERS:
+        raise ValueError(
+            f"tokenizer: expected {' or '.join(TOKENIZERS)}, got {tokenizer!r}"
+        )
+
+
 def cutter(tokenizer: str) -> Callable[[str], Words]:
     """Return the function that cuts a text into words.
 
     ``"treebank"`` cuts as the Penn Treebank does, by NLTK's ``NLTKWordTokenizer``;
     ``"blanks"`` cuts at white space.
     """
+    check_tokenizer(tokenizer)
     if tokenizer != TREEBANK:
         return lambda text: _cut(text, _at_blanks(text))
     if find_spec("nltk") is None:

@@ -128,11 +128,23 @@ def cells(line: str, by: str) -> list[str]:
         fields = line.replace("\t", " ").split(" ")
         return [field for field in fields if field] if "" in fields else fields
     try:
-        found = next(csv.reader([line], delimiter=by, strict=True), [])
+        found = _fields(line, by)
     except csv.Error:
         # a quotation mark that is a word
         found = line.split(by)
     return [field.strip(" ") for field in found]
+
+
+def _fields(line: str, by: str) -> list[str]:
+    """Cells of a line of CSV, also those that are longer than the limit of ``csv``."""
+    limit = csv.field_size_limit()
+    if len(line) > limit:
+        csv.field_size_limit(len(line))
+    try:
+        return next(csv.reader([line], delimiter=by, strict=True), [])
+    finally:
+        if len(line) > limit:
+            csv.field_size_limit(limit)
 
 
 def unquoted(cell: str) -> str:

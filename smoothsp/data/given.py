@@ -14,6 +14,7 @@ from smoothsp.data.examples import (
     TaggedSentence,
 )
 from smoothsp.data.tagged import read_tagged
+from smoothsp.data.text_files import half_of_pair
 
 __all__ = ["as_dependencies", "as_images", "as_tagged", "as_trees"]
 
@@ -25,7 +26,9 @@ CATEGORIES = ("category", "categories", "label", "labels")
 NO_HEAD = (None, "None", "_")
 
 
-def as_tagged(data: Any, *, column: str | None = None) -> list[TaggedSentence]:
+def as_tagged(
+    data: Any, *, column: str | int | None = None, name: str = "data"
+) -> list[TaggedSentence]:
     """Return sentences with tags.
 
     Parameters
@@ -37,6 +40,8 @@ def as_tagged(data: Any, *, column: str | None = None) -> list[TaggedSentence]:
         by ``data.features``.
     column
         Column of the tags, or their key in dictionaries.
+    name
+        What messages call the examples.
 
     Raises
     ------
@@ -50,10 +55,11 @@ def as_tagged(data: Any, *, column: str | None = None) -> list[TaggedSentence]:
     """
     if isinstance(data, str | PathLike):
         return read_tagged(Path(data), column=column)
+    keys: dict[str, Sequence[Any]]
     keys = {"words": WORDS, "tags": (column,) if column else TAG_KEYS, "document": ()}
     found = []
-    for number, example in enumerate(_listed(data)):
-        given = _Given(data, number, example, TaggedSentence, keys)
+    for number, example in enumerate(_listed(data, name)):
+        given = _Given(data, name, number, example, TaggedSentence, keys)
         words = given.words()
         tags = given.strings("tags", words, or_none=True)
         if isinstance(example, TaggedSentence):
@@ -66,7 +72,7 @@ def as_tagged(data: Any, *, column: str | None = None) -> list[TaggedSentence]:
     return found
 
 
-def as_dependencies(data: Any) -> list[DependencyTree]:
+def as_dependencies(data: Any, *, name: str = "data") -> list[DependencyTree]:
     """Return dependency trees.
 
     Parameters
@@ -75,6 +81,8 @@ def as_dependencies(data: Any) -> list[DependencyTree]:
         A path that ``read_dependencies`` reads; or ``DependencyTree``, tuples of words,
         heads and labels, or dictionaries with ``tokens`` or ``words``, ``head`` or
         ``heads``, and ``deprel`` or ``labels``. Heads count from 1; 0 is the root.
+    name
+        What messages call the examples.
 
     Raises
     ------
@@ -92,8 +100,8 @@ def as_dependencies(data: Any) -> list[DependencyTree]:
         return dependencies.read_dependencies(Path(data))
     keys = {"words": WORDS, "heads": HEADS, "labels": RELATIONS}
     given = [
-        _Given(data, number, example, DependencyTree, keys)
-        for number, example in enumerate(_listed(data))
+        _Given(data, name, number, example, DependencyTree, keys)
+        for number, example in enumerate(_listed(data, name))
     ]
     rows = [(one, *one.arcs()) for one in given]
     root = dependencies.root_of(
@@ -112,7 +120,7 @@ def as_dependencies(data: Any) -> list[DependencyTree]:
     return found
 
 
-def as_trees(data: Any) -> list[ConstituencyTree]:
+def as_trees(data: Any, *, name: str = "data") -> list[ConstituencyTree]:
     """Return constituency trees.
 
     Parameters
@@ -122,11 +130,14 @@ def as_trees(data: Any) -> list[ConstituencyTree]:
         spans, dictionaries with ``words`` or ``tokens`` and ``spans``, bracketed
         strings, or trees of NLTK. A span is a label and its first and last word, from
         0, inclusive.
+    name
+        What messages call the examples.
 
     Raises
     ------
     TypeError, ValueError
-        With the number of the example, from 0, and the field.
+        With the number of the example, from 0, and the field; also for spans of which
+        one crosses another, unless they are those of a ``ConstituencyTree``.
 
     Examples
     --------
@@ -139,14 +150,17 @@ def as_trees(data: Any) -> list[ConstituencyTree]:
     keys = {"words": WORDS, "spans": ("spans", "entities"), "tags": ("tags",)}
     found = []
     for number, example in enumerate(
-        _listed([data] if isinstance(data, str) else data)
+        _listed([data] if isinstance(data, str) else data, name)
     ):
         if hasattr(example, "pformat"):
             example = example.pformat()
         if isinstance(example, str):
-            found += trees.parse(example.encode(), f"data[{number}]")
+            place = f"{name}[{number}]"
+            if half := half_of_pair(example):
+                raise ValueError(f"{place}: expected text, got {_half(half)}")
+            found += trees.parse(example.encode(), place)
             continue
-        given = _Given(data, number, example, ConstituencyTree, keys)
+        given = _Given(data, name, number, example, ConstituencyTree, keys)
         words, spans = given.words(), given.sequence("spans")
         for span in spans:
             if not _is_span(span, len(words)):
@@ -157,6 +171,8 @@ def as_trees(data: Any) -> list[ConstituencyTree]:
             continue
         whole = (0, len(words) - 1)
         ordered = sorted(((str(a), b, c) for a, b, c in spans), key=_outer_first)
+        if crossing := _crossing(ordered):
+            raise given.wrong("spans", "spans of which none crosses another", crossing)
         if not any(span[1:] == whole for span in ordered):
             ordered.insert(0, (trees.TOP, *whole))
         tags = given.values.get("tags") or ()
@@ -165,7 +181,7 @@ def as_trees(data: Any) -> list[ConstituencyTree]:
 
 
 def as_images(
-    data: Any, *, part: str = "train", kind: str | None = None
+    data: Any, *, part: str = "train", kind: str | None = None, name: str = "data"
 ) -> list[AnnotatedImage]:
     """Return images with labelled boxes.
 
@@ -179,12 +195,19 @@ def as_images(
         ``category`` the label.
     part, kind
         As ``read_boxes`` takes them, for a path.
+    name
+        What messages call the examples.
+
+    Returns
+    -------
+    list
+        Images; what lies outside of them is cut off from boxes.
 
     Raises
     ------
     TypeError, ValueError
-        With the number of the example, from 0, and the field; also for boxes outside
-        their image.
+        With the number of the example, from 0, and the field; also for boxes that lie
+        wholly outside their image.
     """
     from smoothsp.data import boxes
 
@@ -192,7 +215,7 @@ def as_images(
         return boxes.read_boxes(Path(data), part=part, kind=kind)
     keys = {"path": IMAGE, "boxes": ("boxes",), "labels": ("labels",), "difficult": ()}
     found = []
-    for number, example in enumerate(_listed(data)):
+    for number, example in enumerate(_listed(data, name)):
         if isinstance(example, AnnotatedImage) and example.size:
             found.append(example)
             continue
@@ -203,32 +226,36 @@ def as_images(
             example = {key: example[key] for key in IMAGE if key in example}
             example |= {"boxes": inner.get("bbox"), "labels": inner.get(category)}
             features = {"labels": _inner(_feature(features, OBJECTS), category)}
-        given = _Given(data, number, example, AnnotatedImage, keys, features)
+        given = _Given(data, name, number, example, AnnotatedImage, keys, features)
         path, given_boxes = given.image(), given.sequence("boxes")
         labels = given.strings("labels", given_boxes, of="boxes")
+        difficult = given.sequence("difficult") if given.values.get("difficult") else []
+        for one in difficult:
+            if not (isinstance(one, tuple | list) and len(one) == 2 and one[0]):
+                raise given.wrong("difficult", "pairs of label and box", one)
         found.append(
             boxes.checked(
                 path, given_boxes, [str(label) for label in labels or ()], given.where,
-                corners=corners, difficult=given.values.get("difficult") or (),
+                corners=corners, difficult=difficult,
             )
         )  # fmt: skip
     return found
 
 
-def _listed(data: Any) -> list[Any]:
+def _listed(data: Any, name: str) -> list[Any]:
     if isinstance(data, Mapping):
         names = ", ".join(map(str, list(data)[:5]))
         raise TypeError(
-            f"data: expected a path, examples or rows, got a dictionary of {names}."
+            f"{name}: expected a path, examples or rows, got a dictionary of {names}."
             " Give one part of it, or a list of dictionaries"
         )
     if isinstance(data, bytes | str) or not isinstance(data, Iterable):
         raise TypeError(
-            f"data: expected a path, examples or rows, got {type(data).__name__}"
+            f"{name}: expected a path, examples or rows, got {type(data).__name__}"
         )
     found = list(data)
     if not found:
-        raise ValueError("data: expected at least one example, got none")
+        raise ValueError(f"{name}: expected at least one example, got none")
     return found
 
 
@@ -238,9 +265,24 @@ def _is_span(span: Any, size: int) -> bool:
     except (TypeError, ValueError):
         return False
     numbers = type(first) is int and type(last) is int
-    return (
-        isinstance(label, str) and bool(label) and numbers and 0 <= first <= last < size
-    )
+    named = isinstance(label, str) and bool(label) and not half_of_pair(label)
+    return named and numbers and 0 <= first <= last < size
+
+
+def _half(half: str) -> str:
+    return f"half of a surrogate pair, {half!r}"
+
+
+def _crossing(spans: Iterable[tuple[str, int, int]]) -> str | None:
+    """Return the first span that crosses one before it; outer spans come first."""
+    around: list[tuple[str, int, int]] = []
+    for span in spans:
+        while around and around[-1][2] < span[1]:
+            around.pop()
+        if around and around[-1][2] < span[2]:
+            return f"{span} with {around[-1]}"
+        around.append(span)
+    return None
 
 
 def _outer_first(span: tuple[str, int, int]) -> tuple[int, int]:
@@ -253,32 +295,33 @@ class _Given:
     def __init__(
         self,
         data: Any,
+        name: str,
         number: int,
         example: Any,
         kind: type,
         keys: Mapping[str, Sequence[str]],
         features: Any = None,
     ) -> None:
-        self.where, self.example = f"data[{number}]", example
+        self.name, self.where, self.example = name, f"{name}[{number}]", example
         self.features = (
             getattr(data, "features", None) if features is None else features
         )
-        self.names = {name: name for name in keys}
+        self.names = {field: field for field in keys}
         if isinstance(example, kind):
-            self.values = {name: getattr(example, name) for name in keys}
+            self.values = {field: getattr(example, field) for field in keys}
         elif isinstance(example, Mapping):
             there = {
-                name: next((key for key in own if key in example), None)
-                for name, own in keys.items()
+                field: next((key for key in own if key in example), None)
+                for field, own in keys.items()
             }
-            for name, own in keys.items():
-                if own and there[name] is None and name != "tags":
+            for field, own in keys.items():
+                if own and there[field] is None and field != "tags":
                     raise ValueError(
                         f"{self.where}: expected {' or '.join(own)}, got"
                         f" {', '.join(map(str, example))}"
                     )
-            self.names = {name: key for name, key in there.items() if key}
-            self.values = {name: example[key] for name, key in self.names.items()}
+            self.names = {field: key for field, key in there.items() if key}
+            self.values = {field: example[key] for field, key in self.names.items()}
         elif isinstance(example, tuple | list) and 1 < len(example) <= len(keys):
             self.values = dict(zip(keys, example, strict=False))
         else:
@@ -306,6 +349,7 @@ class _Given:
         for word in found:
             if not isinstance(word, str) or not word:
                 raise self.wrong("words", "strings that are not empty", repr(word))
+            self._check_text("words", word)
         if not found:
             raise self.wrong("words", "at least one word", "none")
         return found
@@ -320,7 +364,7 @@ class _Given:
     ) -> list[Any] | None:
         """Return one string for each word, or the name of its number."""
         if or_none and self.values.get(field) is None:
-            if isinstance(self.example, Mapping):
+            if isinstance(self.example, Mapping) and field not in self.values:
                 there = ", ".join(map(str, self.example))
                 raise self.wrong(field, "the key of the tags", there)
             return None
@@ -334,14 +378,19 @@ class _Given:
                 or_none and value is None
             ):
                 raise self.wrong(field, "strings", repr(value))
+            self._check_text(field, value or "")
         return found
+
+    def _check_text(self, field: str, text: str) -> None:
+        if half := half_of_pair(text):
+            raise self.wrong(field, "text", _half(half))
 
     def _name(self, field: str, number: Any) -> Any:
         names = _names(_feature(self.features, self.names.get(field, field)))
         if names is None:
             raise self.wrong(
                 field,
-                "strings, or numbers that data.features names (ClassLabel)",
+                f"strings, or numbers that {self.name}.features names (ClassLabel)",
                 f"{number}. Replace numbers by names",
             )
         if type(number) is not int or not 0 <= number < len(names):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 
 from smoothsp.data.images import DEEP, images_in, read_image, read_mask
+from smoothsp.data.text_files import path_of
 
 __all__ = ["MaskedImage", "as_masks", "pixels_of", "read_masks", "scaled"]
 
@@ -108,7 +109,11 @@ def read_masks(folder: str | os.PathLike[str]) -> list[MaskedImage]:
     ValueError
         If there is no image.
     """
-    images, masks = _folders(Path(folder))
+    return _read(path_of(folder, "folder"), "folder")
+
+
+def _read(folder: Path, argument: str) -> list[MaskedImage]:
+    images, masks = _folders(folder, argument)
     found = [
         MaskedImage(path, _mask_of(path, masks), path.stem)
         for path in images_in(images, SUFFIXES)
@@ -118,21 +123,22 @@ def read_masks(folder: str | os.PathLike[str]) -> list[MaskedImage]:
     return found
 
 
-def as_masks(data: Any) -> list[MaskedImage]:
+def as_masks(data: Any, *, name: str = "data") -> list[MaskedImage]:
     """Return a folder, pairs of image and mask, or dictionaries as examples.
 
-    Dictionaries, as of ``datasets``, have ``image`` and ``mask`` or ``label``.
+    Dictionaries, as of ``datasets``, have ``image`` and ``mask`` or ``label``. Messages
+    call the examples ``name``.
     """
     if isinstance(data, str | os.PathLike):
-        return read_masks(data)
+        return _read(Path(data), name)
     if not isinstance(data, Iterable):
         raise TypeError(
-            "data: expected a folder, pairs of image and mask, or dictionaries, got"
+            f"{name}: expected a folder, pairs of image and mask, or dictionaries, got"
             f" {type(data).__name__}"
         )
-    found = [_example(row, f"data[{number}]") for number, row in enumerate(data)]
+    found = [_example(row, f"{name}[{number}]") for number, row in enumerate(data)]
     if not found:
-        raise ValueError("data: expected at least one image, got none")
+        raise ValueError(f"{name}: expected at least one image, got none")
     return found
 
 
@@ -192,10 +198,10 @@ def _example(row: Any, place: str) -> MaskedImage:
     )
 
 
-def _folders(folder: Path) -> tuple[Path, Path]:
+def _folders(folder: Path, argument: str) -> tuple[Path, Path]:
     if not folder.is_dir():
         raise FileNotFoundError(
-            f"data: expected a folder of images and masks, found no {folder}"
+            f"{argument}: expected a folder of images and masks, found no {folder}"
         )
     found = []
     for names in (IMAGES, MASKS):

@@ -8,14 +8,22 @@ import json
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from smoothsp.data.cutting import TREEBANK, Place, cutter
 from smoothsp.data.examples import TaggedSentence
-from smoothsp.data.text_files import content_of, lines_of, say, unpacked
+from smoothsp.data.text_files import (
+    content_of,
+    half_of_pair,
+    lines_of,
+    path_of,
+    say,
+    unpacked,
+)
 
 __all__ = ["AnnotatedText", "Unaligned", "are_spans", "read_spans", "tag_words"]
 
@@ -78,6 +86,7 @@ def tag_words(
     ----------
     texts
         Each a text and its spans: first character, the first one after it, and label.
+        Labels have no white space; ``O`` is none.
     tokenizer
         ``"treebank"`` cuts as the Penn Treebank does, by NLTK; ``"blanks"`` at white
         space.
@@ -86,6 +95,11 @@ def tag_words(
     -------
     tuple
         The sentences, and the spans that have no tags in them, with the reason.
+
+    Raises
+    ------
+    TypeError, ValueError
+        With the number of the text, from 0, or its file and line.
 
     Examples
     --------
@@ -97,8 +111,12 @@ def tag_words(
     cut = cutter(tokenizer)
     sentences: list[TaggedSentence] = []
     unaligned: list[Unaligned] = []
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise TypeError(
+            f"texts: expected texts with their spans, got {type(texts).__name__}"
+        )
     for number, given in enumerate(texts):
-        one = given if isinstance(given, AnnotatedText) else AnnotatedText(*given)
+        one = _checked(given, f"texts[{number}]")
         spans, faults = _apart(one)
         unaligned += [Unaligned(number, span, reason) for span, reason in faults]
         if one.words is None:
@@ -108,27 +126,81 @@ def tag_words(
             ]
         else:
             lines = [list(one.words)]
+        begins, stops = [x[0] for x in spans], [x[1] for x in spans]
+        tagged: set[tuple[int, int, str]] = set()
         for line in filter(None, lines):
-            words = line if one.words else list(_cut_at(one.text, line, spans))
+            first, last = line[0][0], line[-1][1]
+            own = spans[bisect_right(stops, first) : bisect_left(begins, last)]
+            words = line if one.words else list(_cut_at(one.text, line, own))
             starts, ends = [a for a, _ in words], [b for _, b in words]
             tags: list[str | None] = ["O"] * len(words)
-            own = [x for x in spans if x[0] < ends[-1] and x[1] > starts[0]]
             for start, end, label in own:
                 first, last = bisect_left(starts, start), bisect_right(ends, end) - 1
                 whole = first < len(words) and starts[first] == start
                 if whole and last >= first and ends[last] == end:
                     tags[first] = f"B-{label}"
                     tags[first + 1 : last + 1] = [f"I-{label}"] * (last - first)
-                    spans.remove((start, end, label))
+                    tagged.add((start, end, label))
             found = [one.text[a:b] for a, b in words]
             sentences.append(TaggedSentence(found, tags, number))
         for span in spans:
+            if span in tagged:
+                continue
             over = (
                 one.words is None and len(one.text[span[0] : span[1]].splitlines()) > 1
             )
             reason = "reaches over the end of a line" if over else "cuts a word"
             unaligned.append(Unaligned(number, span, reason))
     return sentences, unaligned
+
+
+def _checked(given: object, place: str) -> AnnotatedText:
+    """Return a text whose spans are numbers and labels."""
+    if isinstance(given, AnnotatedText):
+        one = given
+    else:
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise TypeError(
+                f"{place}: expected a text and its spans, got {str(given)[:60]!r}"
+            )
+        one = AnnotatedText(*given)
+    place = one.name or place
+    if not isinstance(one.text, str):
+        raise TypeError(f"{place}: expected text, got {type(one.text).__name__}")
+    if half := half_of_pair(one.text):
+        raise ValueError(
+            f"{place}: expected text, got half of a surrogate pair, {half!r}"
+        )
+    if isinstance(one.spans, str) or not isinstance(one.spans, Iterable):
+        raise TypeError(
+            f"{place}, spans: expected a list, got {type(one.spans).__name__}"
+        )
+    spans = []
+    for span in one.spans:
+        if not isinstance(span, tuple | list) or len(span) != 3:
+            raise ValueError(
+                f"{place}, spans: expected start, end and label, got {str(span)[:60]}"
+            )
+        start, end, label = span
+        for number in (start, end):
+            if not isinstance(number, Integral) or isinstance(number, bool):
+                raise ValueError(
+                    f"{place}, spans: expected whole numbers as start and end, got"
+                    f" {str(span)[:60]}"
+                )
+        _check_label(label, place)
+        spans.append((int(start), int(end), label))
+    return replace(one, spans=spans)
+
+
+def _check_label(label: object, place: str) -> None:
+    """Raise for a label that cannot stand behind B- in a column of tags."""
+    whole = isinstance(label, str) and label.split() == [label] and label != "O"
+    if not whole or half_of_pair(str(label)):
+        raise ValueError(
+            f"{place}, spans: expected labels other than O, of letters without white"
+            f" space, got {str(label)[:60]!r}"
+        )
 
 
 def _apart(
@@ -157,15 +229,18 @@ def _apart(
 def _cut_at(
     text: str, words: Sequence[Place], spans: Sequence[tuple[int, int, str]]
 ) -> Iterator[Place]:
-    """Cut words where a span parts them from punctuation."""
+    """Cut words where a span parts them from punctuation; spans are in order."""
     borders = sorted({x for start, end, _ in spans for x in (start, end)})
+    ends = [*(end for _, end, _ in spans), len(text)]
+    begins = [*(start for start, _, _ in spans), len(text)]
     for start, end in words:
         inside = borders[bisect_right(borders, start) : bisect_left(borders, end)]
         pieces = list(pairwise([start, *inside, end]))
+        # the first span that ends behind the beginning of a piece
         outside = [
             text[a:b]
             for a, b in pieces
-            if not any(s < b and a < e for s, e, _ in spans)
+            if begins[bisect_right(ends, a, hi=len(spans))] >= b
         ]
         whole = any(letter.isalnum() for piece in outside for letter in piece)
         yield from [(start, end)] if whole else pieces
@@ -176,7 +251,7 @@ def _cut_at(
 
 def are_spans(path: str | Path) -> bool:
     """Return whether a file or folder has texts with character spans."""
-    path = Path(path)
+    path = path_of(path)
     if _is_brat(path) or path.is_dir():
         return _is_brat(path) or any(path.glob("*.ann"))
     if not path.is_file():
@@ -218,8 +293,13 @@ def read_spans(path: str | Path) -> list[AnnotatedText]:
     ------
     ValueError
         For the first record that cannot be read, with file and line.
+
+    Notes
+    -----
+    White space in labels becomes ``_``. A span whose words in the file differ from
+    those at its place is among the faults of its text.
     """
-    path = Path(path)
+    path = path_of(path)
     if path.is_dir():
         return [_brat(one) for one in sorted(path.glob("*.ann"))]
     if _is_brat(path):
@@ -291,8 +371,10 @@ def _task(row: Mapping[str, Any], place: str) -> AnnotatedText | None:
     done = [one for one in tried if not one.get("was_cancelled")]
     if not done:
         return None
-    values = _objects(x.get("value") for x in _objects(done[0].get("result")))
-    values = [value for value in values if "start" in value]
+    results = _objects(done[0].get("result") or [])
+    values = [x["value"] for x in results if isinstance(x.get("value"), dict)]
+    # relations, choices and ratings label no part of the text
+    values = [x for x in values if "start" in x and _named(x, LABEL)]
     data = row["data"]
     texts = [x for x in data.values() if isinstance(x, str)]
     text = data.get("text", texts[0] if len(texts) == 1 else None)
@@ -328,6 +410,7 @@ def _text(
     text: str, values: Any, place: str, words: Sequence[Place] | None = None
 ) -> AnnotatedText:
     spans, faults = [], []
+    units: list[int] | None = None
     if not isinstance(values, list):
         raise ValueError(f"expected a list of spans, got {str(values)[:60]}")
     for value in values:
@@ -341,26 +424,33 @@ def _text(
         label = next((value[name] for name in LABEL if value.get(name)), None)
         several = isinstance(label, list) and len(label) > 1
         label = label[0] if isinstance(label, list) else label
-        if not isinstance(label, str):
+        label = "_".join(label.split()) if isinstance(label, str) else None
+        if not label:
             raise ValueError(f"expected a label of a span, got {str(value)[:60]}")
-        start, end = _in_characters(text, start, end, value.get("text"))
+        said = value.get("text")
+        if isinstance(said, str) and text[max(start, 0) : max(end, 0)] != said:
+            # a place that a browser may have counted in UTF-16
+            if units is None:
+                units = [*accumulate((1 + (c > "\uffff") for c in text), initial=0)]
+            other = bisect_left(units, start), bisect_left(units, end)
+            start, end = other if text[slice(*other)] == said else (start, end)
+        span = start, end, label
         if several:
-            faults.append(((start, end, label), "has several labels"))
+            faults.append((span, "has several labels"))
+        elif reason := _differs(text, start, end, said):
+            faults.append((span, reason))
         else:
-            spans.append((start, end, label))
+            spans.append(span)
     return AnnotatedText(text, spans, words, place, faults)
 
 
-def _in_characters(text: str, start: int, end: int, said: object) -> Place:
-    """A place that a browser may have counted in UTF-16."""
-    if isinstance(said, str) and text[start:end] != said and 0 <= start <= end:
-        units = text.encode("utf-16-le", "surrogatepass")
-        before, inside = units[: 2 * start], units[2 * start : 2 * end]
-        found = inside.decode("utf-16-le", "replace")
-        if found == said:
-            start = len(before.decode("utf-16-le", "replace"))
-            return start, start + len(found)
-    return start, end
+def _differs(text: str, start: int, end: int, said: object) -> str | None:
+    """Fault of a span for which the file has other words, but for white space."""
+    inside = 0 <= start <= end <= len(text)
+    if not inside or not isinstance(said, str):
+        return None
+    same = said.split() == text[start:end].split()
+    return None if same else f"differs from its words in the file, {said[:60]!r}"
 
 
 def _brat(path: Path) -> AnnotatedText:
@@ -386,6 +476,8 @@ def _brat(path: Path) -> AnnotatedText:
         span = (pieces[0][0], pieces[-1][1], found[1])
         if len(pieces) > 1:
             faults.append((span, "is discontinuous"))
+        elif reason := _differs(text, *span[:2], found[3]):
+            faults.append((span, reason))
         else:
             spans.append(span)
     return AnnotatedText(text, spans, None, str(path), faults)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from smoothsp.data.text_files import path_of
+
 __all__ = ["SplitFiles", "find_splits"]
 
 ENDINGS = ("", ".txt", ".conll", ".tsv", ".iob", ".bio")
@@ -20,7 +22,13 @@ FAMILIES = [
 
 @dataclass(frozen=True)
 class SplitFiles:
-    """Files to train on, to choose the best model by, and to score it on."""
+    """Files to train on, to choose the best model by, and to score it on.
+
+    Examples
+    --------
+    >>> SplitFiles(Path("train.txt"), Path("dev.txt"), None).test is None
+    True
+    """
 
     train: Path
     dev: Path
@@ -33,7 +41,7 @@ def find_splits(folder: str | Path) -> SplitFiles:
     The first family of names of which ``folder`` holds both training and development
     file is taken; its test file may be missing.
     """
-    folder = Path(folder)
+    folder = path_of(folder, "folder")
     if not folder.is_dir():
         found = "a file" if folder.exists() else "nothing"
         raise FileNotFoundError(

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from smoothsp.data import columns, offsets
-from smoothsp.data.cutting import TREEBANK
+from smoothsp.data.cutting import TREEBANK, check_tokenizer
 from smoothsp.data.examples import TaggedSentence
 from smoothsp.data.splits import SplitFiles, find_splits
-from smoothsp.data.text_files import say
+from smoothsp.data.text_files import path_of, say
 
 __all__ = ["Splits", "by_document", "read_splits", "read_tagged"]
 
@@ -17,7 +17,14 @@ NAMED = 10
 
 
 class Splits(NamedTuple):
-    """Sentences to train on, to choose the best model by, and to score it on."""
+    """Sentences to train on, to choose the best model by, and to score it on.
+
+    Examples
+    --------
+    >>> splits = read_splits("corpus")  # doctest: +SKIP
+    >>> len(splits.train)  # doctest: +SKIP
+    14041
+    """
 
     train: list[TaggedSentence]
     dev: list[TaggedSentence]
@@ -38,8 +45,8 @@ def by_document(sentences: Sequence[TaggedSentence]) -> list[list[str]]:
 def read_tagged(
     path: str | Path,
     *,
-    column: str | None = None,
-    word_column: str | None = None,
+    column: str | int | None = None,
+    word_column: str | int | None = None,
     encoding: str | None = None,
     skip_bad: bool = False,
     unknown: str | None = None,
@@ -80,6 +87,8 @@ def read_tagged(
     ValueError
         For the first sentence that cannot be read, with file and line.
     """
+    path = path_of(path)
+    check_tokenizer(tokenizer)
     if column is word_column is encoding is None and offsets.are_spans(path):
         texts = offsets.read_spans(path)
         sentences, unaligned = offsets.tag_words(texts, tokenizer=tokenizer)
@@ -97,15 +106,21 @@ def read_tagged(
             f" {len(unaligned)} have no tags"
         )
         return sentences
-    layout = columns.Layout(column, word_column, encoding, skip_bad, unknown)
+    layout = columns.Layout(
+        columns.named("column", column),
+        columns.named("word_column", word_column),
+        encoding,
+        skip_bad,
+        unknown,
+    )
     return columns.read(path, layout).sentences
 
 
 def read_splits(
     folder: str | Path | SplitFiles,
     *,
-    column: str | None = None,
-    word_column: str | None = None,
+    column: str | int | None = None,
+    word_column: str | int | None = None,
     encoding: str | None = None,
     skip_bad: bool = False,
     unknown: str | None = None,

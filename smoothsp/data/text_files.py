@@ -13,9 +13,11 @@ from typing import BinaryIO
 __all__ = [
     "bad_byte",
     "content_of",
+    "half_of_pair",
     "is_blank",
     "lines_of",
     "name_of",
+    "path_of",
     "say",
     "unpacked",
 ]
@@ -31,6 +33,7 @@ GZIP = b"\x1f\x8b"
 # What surrogateescape makes of a byte that is no UTF-8, and all else beyond ASCII.
 NO_UTF_8 = re.compile("[\udc80-\udcff]")
 BEYOND_ASCII = re.compile("[\x80-\ud7ff\ue000-\U0010ffff]")
+HALF_OF_PAIR = re.compile("[\ud800-\udfff]")
 # First line of a spreadsheet that names the separator of its columns.
 SEPARATOR = re.compile('"?sep=."?', re.IGNORECASE)
 LINE_END = re.compile(rb"[\r\n]")
@@ -47,7 +50,7 @@ def content_of(source: str | Path, what: str, *, stdin: bool = False) -> bytes:
     """
     if stdin and str(source) == "-":
         return _read(sys.stdin.buffer, name_of(source))
-    path = Path(source)
+    path = path_of(source)
     # what a shell's <(...) makes is no regular file
     if not path.exists() or path.is_dir():
         found = "a folder" if path.is_dir() else "nothing"
@@ -119,6 +122,19 @@ def _bounded(
         block = file.read(LONGEST_LINE)
         blocks.append(block)
     return b"".join(blocks)
+
+
+def path_of(given: object, argument: str = "path") -> Path:
+    """Return a path that was given; ``TypeError`` names the argument."""
+    if not isinstance(given, str | os.PathLike) or isinstance(os.fspath(given), bytes):
+        raise TypeError(f"{argument}: expected a path, got {type(given).__name__}")
+    return Path(given)
+
+
+def half_of_pair(text: str) -> str | None:
+    """Return the first half of a surrogate pair in a text, which no file can hold."""
+    found = HALF_OF_PAIR.search(text)
+    return found and found[0]
 
 
 def say(line: str) -> None:

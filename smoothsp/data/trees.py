@@ -29,7 +29,7 @@ BEGINS_TREE = re.compile(r"\(\s*\(|\([^\s()]+\s*\(|\([^\sa-z()]+\s+[^\s()]+\s*\)
 
 
 def read_trees(
-    path: str | Path, *, columns: Sequence[str] = (), skip_bad: bool = False
+    path: str | Path, *, columns: Sequence[str | int] = (), skip_bad: bool = False
 ) -> list[ConstituencyTree]:
     """Read the trees of a file: bracketed, or columns of tags of nested entities.
 

@@ -248,7 +248,7 @@ def _examples(data: Any, dev: Any) -> tuple[list[TaggedSentence], list[TaggedSen
 def _filled(name: str, data: Any) -> list[TaggedSentence]:
     found = [
         one if one.tags is not None else replace(one, tags=[None] * len(one.words))
-        for one in as_tagged(data)
+        for one in as_tagged(data, name=name)
         if one.words
     ]
     if not found:

@@ -9,7 +9,7 @@ from PIL import Image
 
 from localization import folder as localization_folder
 from localization.folder import read
-from smoothsp.data import images
+from smoothsp.data import images, read_boxes
 
 OBJECT = "<object><name>{}</name><bndbox>{}</bndbox></object>"
 
@@ -493,3 +493,16 @@ def test_annotations_that_are_deep_or_large_are_named(folder):
         path.write_text(content)
         with pytest.raises(ValueError, match=f"{path}: expected plain XML"):
             read(folder, "cup")
+
+
+@pytest.mark.parametrize(
+    "name", ["../{other}/train", "{folder}/{other}/train", "x/../../a"]
+)
+def test_no_name_of_a_list_leads_out_of_the_folder(name, folder):
+    # where the files would be found
+    shutil.copytree(folder / "JPEGImages", folder / "Annotations" / "JPEGImages")
+    name = name.format(folder=folder, other="Annotations")
+    (folder / "ImageSets" / "Main" / "train.txt").write_text(f"{name}\n")
+    with pytest.raises(ValueError, match=r"train\.txt:1: expected a name within .*got"):
+        read_boxes(folder)
+    assert read_boxes(folder, skip_bad=True) == []

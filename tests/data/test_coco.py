@@ -101,18 +101,36 @@ def test_the_folder_of_images_may_be_given(folder):
 
 
 @pytest.mark.parametrize(
-    "name", ["../../secret/a.png", "/secret/a.png", "x\\..\\a.png"]
+    "name",
+    [
+        "../a.png",
+        "x/../../a.png",
+        "..\\a.png",
+        "C:\\a.png",
+        "{folder}/a.png",
+        "//a.png",
+    ],
 )
-def test_no_name_leads_out_of_the_folder(name, folder):
+@pytest.mark.parametrize("images", [None, "images"])
+def test_no_name_leads_out_of_the_folder(name, images, folder):
     (folder / "data").mkdir()
-    (folder / "secret").mkdir()
-    Image.new("RGB", (40, 30)).save(folder / "secret" / "a.png")
+    Image.new("RGB", (40, 30)).save(folder / "a.png")
     whole = coco()
-    whole["images"][0]["file_name"] = name
+    whole["images"][0]["file_name"] = name.format(folder=folder)
     path = folder / "data" / "coco.json"
     path.write_text(json.dumps(whole))
-    # the image of this name in a folder where images are
-    assert read_boxes(path)[0].path == folder / "images" / "a.png"
+    with pytest.raises(
+        ValueError, match=r"image 1: expected a file_name within .*, go"
+    ):
+        read_boxes(path, images=images and folder / images)
+
+
+@pytest.mark.parametrize("name", ["{folder}/images/a.png", "x\\..\\a.png", "y/a.png"])
+def test_names_may_be_whole_paths_and_of_other_systems(name, folder):
+    whole = coco()
+    whole["images"][0]["file_name"] = name.format(folder=folder)
+    (folder / "coco.json").write_text(json.dumps(whole))
+    assert read_boxes(folder / "coco.json")[0].path == folder / "images" / "a.png"
 
 
 def test_parts_of_a_folder_are_files(folder):
@@ -158,6 +176,7 @@ BOXES = {
     ),
     "no box": (annotation(bbox=None), OBJECT + "expected bbox of left"),
     "words": (annotation(bbox=["1", 2, 3, 4]), OBJECT + "expected bbox of left"),
+    "booleans": (annotation(bbox=[True, 2, 3, 4]), OBJECT + "expected bbox of left"),
     "not finite": (annotation(bbox=[1, 2, 3, float("nan")]), OBJECT + "expected bbox"),
     "too large": (annotation(bbox=[1, 2, 3, 10**400]), OBJECT + "expected bbox"),
     "empty": (annotation(bbox=[1, 2, 0, 4]), OBJECT + "expected a box with an area"),

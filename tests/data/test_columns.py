@@ -725,3 +725,17 @@ def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="pipe: expected words, got none"):
         read_words(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("kind", ["😀", "$", "1st", "_"])
+def test_a_type_may_begin_with_any_sign(kind, write):
+    text = f"a x B-{kind}\nb x I-{kind}\nc x O\n\nd x B-{kind}\n"
+    first, second = read(write(text)).sentences
+    assert first.tags == [f"B-{kind}", f"I-{kind}", "O"]
+    assert second.tags == [f"B-{kind}"]
+
+
+def test_a_field_of_a_table_may_be_long(write):
+    long = "x" * 140_000
+    path = write(f'word,tag\n"{long},y",B-X\nb,O\n', "a.csv")
+    assert read(path).sentences[0].words == [f"{long},y", "b"]

@@ -15,6 +15,7 @@ from smoothsp.data import (
     TaggedSentence,
     as_dependencies,
     as_images,
+    as_masks,
     as_tagged,
     as_trees,
     dependencies,
@@ -67,6 +68,43 @@ def test_tags_may_be_unknown_and_of_another_column(tmp_path):
     for path in (tmp_path / "a.txt", str(tmp_path / "a.txt")):
         assert as_tagged(path)[0].tags == TAGS
         assert as_tagged(path, column="2")[0].tags == ["N", "V"]
+
+
+def test_tags_of_dictionaries_may_be_unknown():
+    rows = [{"tokens": WORDS, "tags": None}, {"tokens": WORDS, "tags": [None, "O"]}]
+    assert [one.tags for one in as_tagged(rows)] == [None, [None, "O"]]
+
+
+@pytest.mark.parametrize(
+    "reader", [as_tagged, as_dependencies, as_trees, as_images, as_masks]
+)
+def test_messages_name_the_examples(reader):
+    with pytest.raises(ValueError, match=r"^dev: expected at least one \w+, got none"):
+        reader([], name="dev")
+    with pytest.raises(TypeError, match=r"^dev\[0\]: expected a"):
+        reader([3], name="dev")
+    with pytest.raises(TypeError, match=r"^dev: expected a "):
+        reader(3, name="dev")
+
+
+@pytest.mark.parametrize(
+    ("reader", "example"),
+    [
+        (as_tagged, (["a\ud800"], ["O"])),
+        (as_tagged, (["a"], ["B-\ud800"])),
+        (as_dependencies, (["\udc00"], [0], ["root"])),
+        (as_dependencies, (["a"], [0], ["\udc00"])),
+        (as_trees, (["\udc00"], [])),
+        (as_trees, (["a"], [("\udc00", 0, 0)])),
+        (as_trees, "(S (N \udc00))"),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_no_text(reader, example):
+    with pytest.raises(
+        ValueError, match=r"^data\[0\].*: expected .*'?\\ud[8c]00"
+    ) as caught:
+        reader([example])
+    str(caught.value).encode()
 
 
 TREE = dependencies.of(WORDS, HEADS, LABELS)
@@ -227,6 +265,17 @@ def test_images_come_in_many_forms(image):
             [(["a"], [("X", 0)])],
             r"data\[0\], spans: expected a label and two",
         ),
+        (
+            as_trees,
+            [(list("abc"), [("X", 0, 1), ("Y", 1, 2)])],
+            r"data\[0\], spans: expected spans of which none crosses another, got"
+            r" \('Y', 1, 2\) with \('X', 0, 1\)",
+        ),
+        (
+            as_trees,
+            [(list("abcd"), [("X", 1, 3), ("Y", 0, 0), ("Z", 0, 2)])],
+            r"data\[0\], spans: expected spans of which none crosses another",
+        ),
         (as_trees, ["(S (NN a)", "(S"], r"data\[0\], line 1: expected a \) to this"),
     ],
 )
@@ -263,6 +312,7 @@ def test_values_of_other_types_are_refused(reader):
             ["a"],
             r"data\[0\]: object 1 \(a\): expected a box of lef",
         ),
+        ([(True, 2, 3, 4)], ["a"], r"data\[0\]: object 1 \(a\): expected a box of lef"),
         ([(9, 2, 3, 4)], ["a"], r"data\[0\]: object 1 \(a\): .* got an inverted one"),
         ([(50, 2, 60, 4)], ["a"], r"data\[0\]: object 1 \(a\): expected a box inside"),
         ([(1, 2, 3, 4)], [], r"data\[0\], labels: expected as many as boxes, 1, got 0"),
@@ -271,12 +321,19 @@ def test_values_of_other_types_are_refused(reader):
     ],
 )
 def test_boxes_that_are_wrong_are_named(boxes, labels, message, image):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message) as caught:
         as_images([(image, boxes, labels)])
+    # an option that as_images lacks
+    assert "skip_bad" not in str(caught.value)
+
+
+def test_difficult_objects_that_are_wrong_are_named(image):
+    with pytest.raises(ValueError, match=r"data\[0\], difficult: expected pairs of la"):
+        as_images([(image, [], [], [3])])
 
 
 def test_images_that_are_not_there_are_named(tmp_path):
-    with pytest.raises(ValueError, match=r"none.png: expected an image, found no such"):
+    with pytest.raises(ValueError, match=r"^data\[0\]: none.png: expected an image, f"):
         as_images([(Path("none.png"), [], [])])
     picture = Image.new("RGB", (4, 4))
     with pytest.raises(

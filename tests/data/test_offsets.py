@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import time
 
+import numpy as np
 import pytest
 
 from smoothsp.data import AnnotatedText, Unaligned, read_spans, read_tagged, tag_words
@@ -31,9 +33,14 @@ def label_studio(key, text=TEXT, shift=0):
         }
         for start, end, label in SPANS
     ]
-    relation = {"type": "relation", "value": {}}
+    relation = {"type": "relation", "from_id": "a", "to_id": "b", "labels": ["x"]}
+    choice = {"type": "choices", "value": {"start": 0, "end": 4, "choices": ["x"]}}
+    rating = {"type": "rating", "value": {"rating": 4}}
     cancelled = {"was_cancelled": True, "result": []}
-    task = {"data": {"text": text}, key: [cancelled, {"result": [*result, relation]}]}
+    task = {
+        "data": {"text": text},
+        key: [cancelled, {"result": [*result, relation, choice, rating]}],
+    }
     return json.dumps([task, {"data": {"text": "skipped"}, key: []}])
 
 
@@ -175,6 +182,94 @@ def test_what_a_file_does_not_tell_as_one_span_is_named(write, capsys):
     path = write(json.dumps(task), "a.json")
     assert set(read_tagged(path)[0].tags) == {"O"}
     assert f"{path}, text 1: no tags for A from 0 to 4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.ann", "T1\tPER 0 9\tOrla Wren\nT2\tLOC 10 14\tTarn\n"),
+        (
+            "a.jsonl",
+            json.dumps(
+                {
+                    "text": TEXT,
+                    "spans": [
+                        {"start": 0, "end": 9, "label": "PER", "text": "Orla\nWren"},
+                        {"start": 10, "end": 14, "label": "LOC", "text": "Tarn"},
+                    ],
+                }
+            ),
+        ),
+        ("a.json", label_studio("annotations", TEXT.replace("Tarnholm", "there on"))),
+    ],
+)
+def test_spans_of_other_words_than_the_file_says_have_no_tags(
+    name, content, write, capsys
+):
+    (sentence,) = read_tagged(write(content, name))
+    assert set(sentence.tags) == {"B-PER", "I-PER", "O"}
+    assert "which differs from its words in the file, 'Tarn" in capsys.readouterr().err
+
+
+def test_white_space_in_labels_of_files_is_written_as_a_line(write):
+    path = write(json.dumps({"text": TEXT, "label": [[0, 4, "first name"]]}), "a.jsonl")
+    assert read_tagged(path)[0].tags[0] == "B-first_name"
+
+
+@pytest.mark.parametrize("places", ["words", "lines", "pieces"])
+def test_many_spans_of_one_text_take_no_quadratic_time(places):
+    between = {"words": " ", "lines": "\n", "pieces": "-"}[places]
+    count = 8_000
+    spans = [(2 * n, 2 * n + 1, "X") for n in range(count)]
+    begin = time.process_time()
+    texts = [(between.join("a" * count), spans)]
+    sentences, unaligned = tag_words(texts, tokenizer="blanks")
+    # 20 s if it did
+    assert time.process_time() - begin < 5
+    tags = [tag for one in sentences for tag in one.tags if tag != "O"]
+    assert tags == ["B-X"] * count and not unaligned
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ("a b", "texts: expected texts with their spans, got str"),
+        (3, "texts: expected texts with their spans, got int"),
+        (["ab"], r"texts\[0\]: expected a text and its spans, got 'ab'"),
+        ([("a", []), ("a",)], r"texts\[1\]: expected a text and its spans, got"),
+        ([(3, [])], r"texts\[0\]: expected text, got int"),
+        ([("a\ud800", [])], r"texts\[0\]: expected text, got half of a surrogate pair"),
+        ([("a", 3)], r"texts\[0\], spans: expected a list, got int"),
+        ([("a", ["X"])], r"texts\[0\], spans: expected start, end and label, got X"),
+        ([("a", [(0, 1.0, "X")])], r"texts\[0\], spans: expected whole numbers as st"),
+        ([("a", [(False, 1, "X")])], r"texts\[0\], spans: expected whole numbers as"),
+        (
+            [AnnotatedText("a", [(0, 1, "O")], name="f, line 3")],
+            "f, line 3, spans: exp",
+        ),
+        *(
+            ([("a", [(0, 1, label)])], r"texts\[0\], spans: expected labels other than")
+            for label in (None, "", "O", "a b", "a\n", 3, "\ud800")
+        ),
+    ],
+)
+def test_what_is_wrong_with_texts_and_spans_is_named(texts, message):
+    with pytest.raises((TypeError, ValueError), match=message) as caught:
+        tag_words(texts, tokenizer="blanks")
+    str(caught.value).encode()
+    assert "\n" not in str(caught.value)
+
+
+def test_numbers_of_spans_may_be_those_of_numpy():
+    (sentence,), _ = tag_words([(TEXT, [(np.int64(0), np.int64(4), "X")])])
+    assert sentence.tags[0] == "B-X"
+
+
+@pytest.mark.parametrize("read", [tag_words, read_tagged])
+def test_a_tokenizer_that_there_is_not_is_refused(read, tmp_path):
+    (tmp_path / "a.txt").write_text("a B-X\n")
+    with pytest.raises(ValueError, match="tokenizer: expected treebank or blanks, got"):
+        read(tmp_path / "a.txt" if read is read_tagged else [], tokenizer="x")
 
 
 GOOD = FILES["doccano.jsonl"] + "\n"

@@ -4,7 +4,15 @@ import sys
 
 import pytest
 
-from smoothsp.data import read_splits, read_tagged, read_trees
+from smoothsp.data import (
+    read_boxes,
+    read_dependencies,
+    read_masks,
+    read_spans,
+    read_splits,
+    read_tagged,
+    read_trees,
+)
 from tests import programs
 
 COLUMNS = "Orla B-PER\nleft O\n\nso ?\n"
@@ -26,6 +34,44 @@ def test_columns_and_json_lines_are_read(tmp_path, capsys):
         read_tagged(path, column="x")
     with pytest.raises(ValueError, match="encoding: expected an encoding of Python"):
         read_tagged(path, encoding="x")
+
+
+def test_columns_may_be_numbers(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("1 Orla N B-PER\n2 left V O\n")
+    assert read_tagged(path, column=3, word_column=2)[0].tags == ["N", "V"]
+    assert read_tagged(path, column=-1)[0].tags == ["B-PER", "O"]
+    for option in ("column", "word_column"):
+        with pytest.raises(TypeError, match=f"^{option}: expected the number of a col"):
+            read_tagged(path, **{option: True})
+    path.write_text("a B-X O\nb I-X B-Y\n")
+    assert read_trees(path, columns=[2, 3])[0].spans == [("TOP+X", 0, 1), ("Y", 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("read", "argument"),
+    [
+        (read_tagged, "path"),
+        (read_trees, "path"),
+        (read_dependencies, "path"),
+        (read_spans, "path"),
+        (read_boxes, "path"),
+        (read_masks, "folder"),
+        (read_splits, "folder"),
+    ],
+)
+@pytest.mark.parametrize("given", [3, None, b"a"])
+def test_what_is_no_path_is_refused(read, argument, given):
+    with pytest.raises(TypeError, match=f"^{argument}: expected a path, got"):
+        read(given)
+
+
+def test_null_in_json_is_an_unknown_tag(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        '{"words": ["a", "b"], "tags": [null, "B-X"]}\n{"words": ["c"], "tags": null}\n'
+    )
+    assert [one.tags for one in read_tagged(path)] == [[None, "B-X"], [None]]
 
 
 def test_parts_of_a_folder_are_found(tmp_path):

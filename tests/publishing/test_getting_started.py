@@ -13,6 +13,7 @@ import sys
 import pytest
 
 import conll_ner
+from smoothsp import command_line
 from tests.programs import ROOT, run
 from tests.recipes.runs import write_corpus
 
@@ -95,5 +96,7 @@ def test_the_recipe_has_the_options_that_the_page_names(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["conll_ner.py", "--help"])
     with pytest.raises(SystemExit):
         conll_ner.command_line()
+    with pytest.raises(SystemExit):
+        command_line.main(["predict", "--help"])
     known = capsys.readouterr().out
     assert {x for x in options if not re.search(rf"{x}(?![\w-])", known)} == set()
