@@ -197,7 +197,7 @@ def prepare(data: Any, dev: Any, options: Options) -> Prepared:
     if dev is None:
         examples, held_out = parted(examples)
     else:
-        held_out = as_images(dev, part="val", kind=options.kind)
+        held_out = as_images(dev, part="val", kind=options.kind, name="dev")
     layers = backbone(options.backbone, options.weights)
     layers = layers.to("cuda" if torch.cuda.is_available() else "cpu")
     localiser = _untrained(layers, examples, options)

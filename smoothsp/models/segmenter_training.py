@@ -50,7 +50,7 @@ def train(
     network = SegmenterNetwork(options.backbone, options.weights)
     segmenter = Segmenter(network, options.loss, options.side, options.superpixels)
     examples = as_masks(data)
-    split = parted(examples) if dev is None else (examples, as_masks(dev))
+    split = parted(examples) if dev is None else (examples, as_masks(dev, name="dev"))
     examples, held_out = split
     own, others = (_pictures(x, segmenter) for x in (examples, held_out))
     settings = {"data": _checksum(own, others)} | asdict(options)

@@ -37,11 +37,13 @@ class Examples:
 
     @classmethod
     def of(
-        cls, read: Callable[[Any], list[Any]], data: Any, dev: Any, longest: int
+        cls, read: Callable[..., list[Any]], data: Any, dev: Any, longest: int
     ) -> "Examples":
         """Read them; sentences with more words than ``longest`` are not trained on."""
         every = read(data)
-        every, held_out = (every, read(dev)) if dev is not None else parted(every)
+        every, held_out = (
+            (every, read(dev, name="dev")) if dev is not None else parted(every)
+        )
         short = [one for one in every if len(one.words) <= longest]
         if not short:
             raise ValueError(
