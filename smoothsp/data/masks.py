@@ -109,7 +109,7 @@ def read_masks(folder: str | os.PathLike[str]) -> list[MaskedImage]:
     ValueError
         If there is no image.
     """
-    return _read(path_of(folder, "folder"), "folder")
+    return _read(path_of(folder, "folder"), "data")
 
 
 def _read(folder: Path, argument: str) -> list[MaskedImage]:
