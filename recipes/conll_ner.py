@@ -133,7 +133,7 @@ def main(config: Config) -> dict[str, float]:
 
 def load(config: Config) -> Splits:
     """Read the corpus, or make one."""
-    names = ("column", "word_column", "encoding", "skip_bad", "unknown")
+    names = ("column", "word_column", "encoding", "skip_bad", "unknown", "tokenizer")
     layout: dict[str, Any] = {name: getattr(config, name) for name in names}
     if config.train or config.dev or config.test:
         if config.data or not (config.train and config.dev):

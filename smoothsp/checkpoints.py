@@ -13,7 +13,7 @@ from smoothsp.atomic_files import replace
 
 __all__ = ["read", "require_file", "require_same", "write"]
 
-ANEW = "Start anew without resume, or in another folder"
+ANEW = "Train again with overwrite, or in another folder"
 
 
 def write(path: Path, state: Mapping[str, Any]) -> None:

@@ -21,7 +21,11 @@ except ImportError:
 __all__ = ["CHECKPOINT", "LOCK", "MODEL", "held", "is_main_process", "require_free"]
 
 LOCK = ".lock"
-CHECKPOINT, MODEL = "checkpoint.ckpt", "model"
+"""Name of the file that the process of a run locks."""
+CHECKPOINT = "checkpoint.ckpt"
+"""Name of the checkpoint in the folder of a run."""
+MODEL = "model"
+"""Name of the folder of the best model in the folder of a run."""
 # of a model that was saved to the folder itself
 CONFIG = "config.json"
 UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}\.part")

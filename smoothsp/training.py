@@ -62,6 +62,7 @@ OWN = {
     "min_steps": "epochs",
     "enable_checkpointing": "out",
     "inference_mode": "evaluate",
+    "limit_train_batches": "batches",
     "limit_val_batches": "evaluate",
     "val_check_interval": "evaluate",
     "check_val_every_n_epoch": "evaluate",
@@ -139,6 +140,8 @@ class Jointly(Optimizer):
 class RunningAverage(WeightAveraging):
     """Exponential running average of the weights, after every eighth step and the last.
 
+    Epochs of fewer steps update it once each.
+
     The decay is ``min(0.96, (1 + n) / (10 + n))`` after n updates: short at first, so
     that the initial weights are soon forgotten.
 
@@ -146,15 +149,17 @@ class RunningAverage(WeightAveraging):
     ----------
     steps
         Number of steps of the training.
+    epoch
+        Number of steps of an epoch.
 
     Examples
     --------
-    >>> trainer = Trainer(callbacks=[RunningAverage(1000)])  # doctest: +SKIP
+    >>> trainer = Trainer(callbacks=[RunningAverage(1000, 125)])  # doctest: +SKIP
     """
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, epoch: int) -> None:
         super().__init__(use_buffers=False, multi_avg_fn=_running_average)
-        self.steps = steps
+        self.steps, self.every = steps, min(AVERAGE_EVERY, epoch)
 
     def should_update(
         self, step_idx: int | None = None, epoch_idx: int | None = None
@@ -162,7 +167,7 @@ class RunningAverage(WeightAveraging):
         """Return whether the average takes in the weights after this step."""
         if step_idx is None:
             return False
-        return (step_idx + 1) % AVERAGE_EVERY == 0 or step_idx + 1 == self.steps
+        return (step_idx + 1) % self.every == 0 or step_idx + 1 == self.steps
 
 
 def _running_average(averages: Any, weights: Any, count: Tensor | int) -> None:
@@ -233,7 +238,7 @@ class StructuredModule(LightningModule):
         self.settings = dict(settings or {})
         self.history: list[Row] = []
         self.best: dict[str, Tensor] = {}
-        self.total, self.count = 0.0, 0
+        self.total, self.count, self.in_epoch = 0.0, 0, False
         self.began: tuple[float, float] | None = None
 
     def train_dataloader(self) -> "_Epochs":
@@ -253,7 +258,7 @@ class StructuredModule(LightningModule):
     def on_train_epoch_start(self) -> None:
         """Start the clocks."""
         self.network.train()
-        self.total, self.count = 0.0, 0
+        self.total, self.count, self.in_epoch = 0.0, 0, True
         self.began = time.perf_counter(), time.process_time()
 
     def loss(self, batch: tuple[Tensor, float]) -> Tensor:
@@ -309,7 +314,7 @@ class StructuredModule(LightningModule):
                 f"monitor: expected the name of a finite score, got {self.monitor!r}"
                 f" of {scores}"
             )
-        if not self.count:
+        if not self.in_epoch:
             # a trainer's validate, or a check before training
             self._log(scores)
             return
@@ -341,7 +346,7 @@ class StructuredModule(LightningModule):
 
     def on_train_epoch_end(self) -> None:
         """Print the row of the epoch; stop if the patience is over."""
-        self.count = 0
+        self.in_epoch = False
         if self.history:
             _say(_line(self.history[-1], self.trainer.max_epochs))
         if self.out_of_patience():
@@ -467,7 +472,8 @@ def fit(
 ) -> Fitted:
     """Train a network; it ends with the weights of the best epoch, in evaluation mode.
 
-    After each epoch a line is printed on standard error. Ctrl-C after the first epoch
+    After each epoch a line is printed on standard error, with scores from 0 to 1 in
+    percent. Ctrl-C after the first epoch
     ends the training with the best weights so far.
 
     Parameters
@@ -492,7 +498,7 @@ def fit(
     seed
         Seed of all random numbers of the training.
     warm_up
-        Number of steps in which rates rise linearly; they fall linearly to 0 from the
+        Number of batches in which rates rise linearly; they fall linearly to 0 from the
         first step on. None: rates stay as they are.
     clip
         Longest gradient of each group of the optimizer; longer ones are scaled. None,
@@ -527,10 +533,13 @@ def fit(
         settings, or if a keyword of the trainer is a parameter of this function.
     """
     given = _validated({} if trainer is None else trainer)
+    if patience is not None and patience < 1:
+        raise ValueError(f"patience: expected at least 1, got {patience}")
     own = {"epochs": epochs, "seed": seed, "warm_up": warm_up, "clip": clip}
     # those of the caller first: they are named first where a resumed run has others
     settings = {**(settings or {}), **own, "average": average, **(settings or {})}
-    steps = epochs * -(-_count(batches) // given.get("accumulate_grad_batches", 1))
+    every = given.get("accumulate_grad_batches", 1)
+    steps = epochs * -(-_count(batches) // every)
     module = StructuredModule(
         network,
         loss,
@@ -538,7 +547,7 @@ def fit(
         evaluate,
         monitor=monitor,
         optimizer=optimizer,
-        schedule=None if warm_up is None else _Schedule(warm_up, steps),
+        schedule=None if warm_up is None else _Schedule(-(-warm_up // every), steps),
         seed=seed,
         clip=clip,
         patience=patience,
@@ -546,7 +555,9 @@ def fit(
         settings=settings,
     )
     path = None if out is None else Path(out) / CHECKPOINT
-    callbacks: list[Callback] = [RunningAverage(steps)] if average else []
+    callbacks: list[Callback] = (
+        [RunningAverage(steps, steps // epochs)] if average else []
+    )
     if path is not None:
         callbacks.append(
             ModelCheckpoint(
@@ -599,8 +610,9 @@ def fit(
         interrupted = state["interrupted"]
         if interrupted:
             last = len(module.history)
-            kept = f" resume continues after epoch {last}" if path else ""
-            _say(f"\nstopped;{kept}" if last else "\nstopped; no epoch was finished")
+            kept = "; resume continues" if path and last else ""
+            reached = f"after epoch {last}" if last else "before the end of an epoch"
+            _say(f"\nstopped {reached}{kept}")
             if not last:
                 raise KeyboardInterrupt
         # Lightning leaves it on the CPU, and with "64-true" in another dtype
@@ -710,7 +722,8 @@ def _line(row: Row, epochs: int | None) -> str:
     for name, value in row.items():
         if name in ("epoch", "loss", "seconds", "cpu_seconds") or value is None:
             continue
-        said += f"  {name.replace('_', ' ')} {100 * value:.2f}"
+        shown = f"{100 * value:.2f}" if 0 <= value <= 1 else f"{value:.4g}"
+        said += f"  {name.replace('_', ' ')} {shown}"
     return f"{said}  {row['seconds']:.1f} s"
 
 
@@ -753,7 +766,9 @@ def _quiet() -> Iterator[None]:
             log.setLevel(logging.WARNING)
             stack.callback(log.setLevel, level)
         # says which process ended, before it ends all others
-        logging.getLogger(LAUNCHER).setLevel(logging.INFO)
+        launcher = logging.getLogger(LAUNCHER)
+        stack.callback(launcher.setLevel, launcher.level)
+        launcher.setLevel(logging.INFO)
         yield
 
 

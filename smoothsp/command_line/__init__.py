@@ -116,7 +116,9 @@ def _read(given: list[str]) -> argparse.Namespace:
     predict = add("predict", "Tag, parse, locate or segment what is in a file.")
     evaluate = add("evaluate", "Score a model on an annotated file or folder.")
     info = add("info", "Describe a model: its kind, labels, sizes, training and files.")
-    commands.add_parser("compile", help="Compile all kernels in advance.")
+    every["compile"] = commands.add_parser(
+        "compile", help="Compile all kernels in advance."
+    )
     predict.add_argument(
         "file",
         metavar="FILE",

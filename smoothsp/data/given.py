@@ -56,7 +56,11 @@ def as_tagged(
     if isinstance(data, str | PathLike):
         return read_tagged(Path(data), column=column)
     keys: dict[str, Sequence[Any]]
-    keys = {"words": WORDS, "tags": (column,) if column else TAG_KEYS, "document": ()}
+    keys = {
+        "words": WORDS,
+        "tags": (column,) if column else TAG_KEYS,
+        "document": (),
+    }
     found = []
     for number, example in enumerate(_listed(data, name)):
         given = _Given(data, name, number, example, TaggedSentence, keys)

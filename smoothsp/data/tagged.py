@@ -124,6 +124,7 @@ def read_splits(
     encoding: str | None = None,
     skip_bad: bool = False,
     unknown: str | None = None,
+    tokenizer: str = TREEBANK,
 ) -> Splits:
     """Read the files of a corpus for training, development and test.
 
@@ -131,7 +132,7 @@ def read_splits(
     ----------
     folder
         Folder whose files have the names that corpora usually have, or the files.
-    column, word_column, encoding, skip_bad, unknown
+    column, word_column, encoding, skip_bad, unknown, tokenizer
         As for ``read_tagged``; only the training file may have unknown tags.
     """
     files = folder if isinstance(folder, SplitFiles) else find_splits(folder)
@@ -146,6 +147,7 @@ def read_splits(
             encoding=encoding,
             skip_bad=skip_bad,
             unknown=unknown,
+            tokenizer=tokenizer,
         )
 
     return Splits(read(files.train, unknown), read(files.dev), read(files.test))

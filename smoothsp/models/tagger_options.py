@@ -47,8 +47,8 @@ class TrainingOptions:
     """Passes over the training sentences. Without epochs and steps: at least 8 passes
     and 1,200 steps."""
     steps: int | None = None
-    """Training steps in place of epochs. The development F1 is computed eight times,
-    after equal numbers of steps."""
+    """Training steps in place of epochs, rounded up to a multiple of eight. The
+    development F1 is computed eight times, after equal numbers of steps."""
     patience: int | None = None
     """Stop after this many development F1 in a row that are not better."""
     seed: int = 0

@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from smoothsp import losses
-from smoothsp.data import TaggedSentence, as_tagged, unseen_labels
+from smoothsp.data import TaggedSentence, as_tagged, read_tagged, unseen_labels
+from smoothsp.data.cutting import TREEBANK
 from smoothsp.metrics import span_f1
 from smoothsp.models import partial
 from smoothsp.models.encoder import Encoder
@@ -20,7 +22,7 @@ from smoothsp.models.network import Sizes, TaggerNetwork
 from smoothsp.models.running import parted
 from smoothsp.models.tagger import Tagger
 from smoothsp.models.tagger_options import MU, TOP_K, Options
-from smoothsp.run_folder import MODEL
+from smoothsp.run_folder import MODEL, is_main_process
 from smoothsp.schemes import PLAIN, convert, detect, join, split
 from smoothsp.training import Jointly, fit, one_thread, seed_all
 
@@ -49,7 +51,7 @@ def train(
     trainer: Mapping[str, Any] | None,
 ) -> Tagger:
     """Train a tagger: see ``Tagger.train``."""
-    examples, held_out = _examples(data, dev)
+    examples, held_out = _examples(data, dev, tokenizer)
     words = [one.words for one in examples]
     scheme = detect(one.tags or () for one in examples)
     targets = [_targets(one.tags or (), scheme) for one in examples]
@@ -123,8 +125,12 @@ def train(
             resume=resume,
             trainer=trainer,
         )
-    about: dict[str, Any] = {"history": fitted.history}
-    return tagger(about | {"interrupted": True} if fitted.interrupted else about)
+    found = tagger({"history": fitted.history})
+    if out is not None and is_main_process():
+        found.save(out / MODEL)
+    if fitted.interrupted:
+        found.about["interrupted"] = True
+    return found
 
 
 def criterion_of(options: Options, allowed: Tensor | None = None) -> nn.Module:
@@ -158,6 +164,12 @@ class _Objective:
         self.exact: list[Tensor] = []
 
     def __call__(self, sentences: Tensor) -> Tensor:
+        encoder = self.network.encoder
+        if encoder and encoder.context and torch.distributed.is_initialized():
+            raise ValueError(
+                "context: expected one device, whose batches have whole stretches of a"
+                f" document, got {torch.distributed.get_world_size()}"
+            )
         batch = self.corpus.batch(sentences)
         emissions = self.network(batch)
         tags, mask = (x.to(emissions.device) for x in (batch.tags, batch.mask))
@@ -167,7 +179,7 @@ class _Objective:
         else:
             labels = self.allowed.to(tags.device)[tags.clamp(min=0)]
             loss = partial.loss_of(head, emissions, labels, mask, self.criterion)
-        if getattr(self.criterion, "exact", None) is not None:
+        if is_main_process() and getattr(self.criterion, "exact", None) is not None:
             self.exact.append(self.criterion.exact)  # type: ignore[arg-type]
         return loss
 
@@ -226,14 +238,16 @@ def _optimizer(network: TaggerNetwork, options: Options) -> Jointly:
     return Jointly(dense, sparse)
 
 
-def _examples(data: Any, dev: Any) -> tuple[list[TaggedSentence], list[TaggedSentence]]:
+def _examples(
+    data: Any, dev: Any, tokenizer: str = TREEBANK
+) -> tuple[list[TaggedSentence], list[TaggedSentence]]:
     """Sentences to train on and to choose by; without dev, one in ten is held out.
 
     Few sentences are used for both. Those to choose by have no unknown tags.
     """
-    examples = _filled("data", data)
+    examples = _filled("data", data, tokenizer)
     if dev is not None:
-        held_out = _filled("dev", dev)
+        held_out = _filled("dev", dev, tokenizer)
         if any(None in (one.tags or [None]) for one in held_out):
             raise ValueError("dev: expected a tag for each word, got unknown ones")
         return examples, held_out
@@ -245,7 +259,9 @@ def _examples(data: Any, dev: Any) -> tuple[list[TaggedSentence], list[TaggedSen
     return kept, held_out
 
 
-def _filled(name: str, data: Any) -> list[TaggedSentence]:
+def _filled(name: str, data: Any, tokenizer: str) -> list[TaggedSentence]:
+    if isinstance(data, str | PathLike):
+        data = read_tagged(data, tokenizer=tokenizer)
     found = [
         one if one.tags is not None else replace(one, tags=[None] * len(one.words))
         for one in as_tagged(data, name=name)

@@ -177,6 +177,9 @@ def _optimizer_faults(
                 yield f"{place}[{name!r}]", shown(given)
     params = [p for group in optimizer.param_groups for p in group["params"]]
     kind = type(optimizer).__name__
+    if kind not in _KEPT or any(g.get("amsgrad") for g in own["param_groups"]):
+        # of further tensors for each parameter, whose names are not known here
+        return
     names = _KEPT[kind]
     plain = kind == "SGD" and not any(g["momentum"] for g in own["param_groups"])
     step = kind != "SGD"

@@ -363,4 +363,4 @@ def test_the_command_ends_with_status_130(tiny, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as stop:
         conll_ner.command_line()
     assert stop.value.code == 130
-    assert "stopped; no epoch was finished" in capsys.readouterr().err
+    assert "stopped before the end of an epoch" in capsys.readouterr().err
