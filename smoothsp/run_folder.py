@@ -43,7 +43,7 @@ def require_free(
     overwrite: bool = False,
     checkpoint: str = CHECKPOINT,
 ) -> None:
-    """Raise unless a run in the folder is there to be resumed, or may be replaced.
+    """Raise if there is no run to resume, or a run that is not to be replaced.
 
     Raises
     ------
@@ -68,10 +68,10 @@ def require_free(
 
 @contextmanager
 def held(folder: Path, model: Path | None = None) -> Iterator[None]:
-    """Make the folder if need be, and keep other runs out of it meanwhile.
+    """Create the folder of a run, and lock it until the context ends.
 
     The operating system releases a lock with the process that holds it, however that
-    ends. Of a run of several processes the first holds it. Folders that were made are
+    ends. Of several processes of a run, the first takes it. Folders that were made are
     removed again if the run fails before it writes anything.
 
     Parameters

@@ -54,19 +54,21 @@ AVERAGE_EVERY, AVERAGE_DECAY = 8, 0.96
 LONGEST_GRADIENT = 5.0
 STATE = "smoothsp"
 LAUNCHER = "lightning_fabric.strategies.launchers.subprocess_script"
-# Keywords of the trainer that are parameters of ``fit``, with their names there.
+# Keywords of the trainer that training sets itself, and what to give instead.
 OWN = {
-    "max_epochs": "epochs",
-    "min_epochs": "epochs",
-    "max_steps": "epochs",
-    "min_steps": "epochs",
+    **dict.fromkeys(("max_epochs", "min_epochs", "max_steps", "min_steps"), "epochs"),
     "enable_checkpointing": "out",
-    "inference_mode": "evaluate",
-    "limit_train_batches": "batches",
-    "limit_val_batches": "evaluate",
-    "val_check_interval": "evaluate",
-    "check_val_every_n_epoch": "evaluate",
-    "fast_dev_run": "epochs",
+    **dict.fromkeys(
+        (
+            "check_val_every_n_epoch",
+            "fast_dev_run",
+            "inference_mode",
+            "limit_train_batches",
+            "limit_val_batches",
+            "val_check_interval",
+        ),
+        "",
+    ),
 }
 Row = dict[str, Any]
 
@@ -118,7 +120,7 @@ class Jointly(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        # said aloud, or PyTorch warns that Adagrad checks no sparse gradients
+        # set explicitly: PyTorch warns that Adagrad checks no sparse gradients
         with torch.sparse.check_sparse_tensor_invariants(False):  # type: ignore[no-untyped-call]
             for part in self.parts:
                 part.step()
@@ -696,9 +698,10 @@ def _validated(trainer: Mapping[str, Any]) -> dict[str, Any]:
     known = inspect.signature(Trainer).parameters
     for name in trainer:
         if name in OWN:
+            instead = f". Give {OWN[name]} instead" if OWN[name] else ""
             raise ValueError(
-                f"trainer: expected none of {', '.join(OWN)}, got {name!r}. Give"
-                f" {OWN[name]} to the training itself"
+                f"trainer: expected keywords that training does not set itself, got"
+                f" {name!r}{instead}"
             )
         if name not in known:
             near = difflib.get_close_matches(str(name), known, n=1)

@@ -356,9 +356,9 @@ def test_callbacks_loggers_and_plugins_reach_the_trainer(tmp_path):
             TypeError,
             r"^trainer: .*Trainer, got 'device', did you mean 'devices'",
         ),
-        ({"max_epochs": 2}, ValueError, r"got 'max_epochs'\. Give epochs to the trai"),
-        ({"val_check_interval": 5}, ValueError, r"Give evaluate to the training its"),
-        ({"enable_checkpointing": True}, ValueError, r"Give out to the training its"),
+        ({"max_epochs": 2}, ValueError, r"got 'max_epochs'\. Give epochs instead"),
+        ({"val_check_interval": 5}, ValueError, r"got .val_check_interval"),
+        ({"enable_checkpointing": True}, ValueError, r"Give out instead"),
     ],
 )
 def test_keywords_of_the_trainer_are_validated(trainer, error, message):

@@ -89,9 +89,10 @@ def _require_type(name: str, annotation: Any, value: Any) -> None:
 def parted(
     examples: Sequence[Example], usable: Callable[[Example], bool] = lambda _: True
 ) -> tuple[list[Example], list[Example]]:
-    """Return examples to train on, and one in ten, drawn at random, to choose by.
+    """Split examples into training and held-out ones.
 
-    Few examples are used for both. Only ``usable`` ones are chosen by.
+    One ``usable`` example in ten is held out, always the same ones. With fewer than 20,
+    all usable ones are in both.
     """
     numbers = [n for n, one in enumerate(examples) if usable(one)]
     if len(numbers) < 2 * HELD_OUT:
