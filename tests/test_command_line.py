@@ -413,3 +413,13 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(models, files):
     assert full.returncode == 1
     last = full.stderr.splitlines()[-1]
     assert last.startswith("error: standard output: expected to write to it, got No")
+
+
+def test_results_never_replace_what_is_read(models, tmp_path, capsys):
+    text = tmp_path / "text.txt"
+    text.write_text("Ada met Bob\n")
+    with pytest.raises(ValueError, match="out: expected another place than that of"):
+        command_line.main(
+            ["predict", str(models / "tagger"), str(text), "-o", str(text)]
+        )
+    assert text.read_text() == "Ada met Bob\n"

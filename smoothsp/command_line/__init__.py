@@ -90,7 +90,22 @@ def _of_model(chosen: argparse.Namespace) -> Callable[[], None]:
             f'a {kind} needs {error.name}: pip install "smoothsp[{extra}]"',
             name=error.name,
         ) from error
+    _require_other_place(chosen)
     return lambda: run(model, chosen)
+
+
+def _require_other_place(chosen: argparse.Namespace) -> None:
+    """Raise if results would replace the file, or stand among the images, to read."""
+    out = getattr(chosen, "out", None)
+    if out is None or chosen.file == "-" or not out.exists():
+        return
+    source = Path(chosen.file)
+    folder = source if source.is_dir() else source.parent
+    if out.samefile(source) or (out.is_dir() and out.samefile(folder)):
+        raise ValueError(
+            f"out: expected another place than that of {chosen.file}, got {out}. Give"
+            " another file or folder"
+        )
 
 
 def _read(given: list[str]) -> argparse.Namespace:

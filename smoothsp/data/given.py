@@ -179,8 +179,12 @@ def as_trees(data: Any, *, name: str = "data") -> list[ConstituencyTree]:
             raise given.wrong("spans", "spans of which none crosses another", crossing)
         if not any(span[1:] == whole for span in ordered):
             ordered.insert(0, (trees.TOP, *whole))
-        tags = given.values.get("tags") or ()
-        found.append(ConstituencyTree(words, trees.chained(ordered), list(tags)))
+        tags = list(given.values.get("tags") or ())
+        if tags and not (
+            len(tags) == len(words) and all(isinstance(x, str) for x in tags)
+        ):
+            raise given.wrong("tags", f"{len(words)} strings", tags)
+        found.append(ConstituencyTree(words, trees.chained(ordered), tags))
     return found
 
 

@@ -147,22 +147,23 @@ class BoxImages:
         model: nn.Module | None = None,
     ) -> Tensor:
         """Scores of these inputs."""
-        device = self.device
+        net = model or self.network
+        like = next(net.parameters())
         own: tuple[Tensor, ...] = (first, boxes, where)
         if self.kept and isinstance(self.localiser.candidates, Proposals):
             own = (first, where)
-        found: Tensor = (model or self.network)(*(x.to(device) for x in own))
-        return found
+        found: Tensor = net(*(x.to(like) for x in own))
+        # the dtype of boxes
+        return found.float()
 
     @torch.no_grad()
     def features(self, number: int) -> tuple[Tensor, Tensor]:
         """Looks or maps, and geometry."""
         first, boxes, where = self.inputs(number)
         if not self.kept:
-            device = self.device
-            first = self.localiser.network.features(
-                first.to(device), boxes.to(device)
-            ).cpu()
+            network = self.localiser.network
+            like = next(network.parameters())
+            first = network.features(first.to(like), boxes.to(like)).cpu()
         return first, where
 
     def checksum(self) -> int:
@@ -179,7 +180,7 @@ class BoxImages:
         backbone, one = network.backbone, localiser.objects == "one"
         name = f"{backbone.name}-{backbone.checksum()}-{localiser.side}"
         folder = cache / (name if one else f"{name}-maps")
-        device, found = next(backbone.parameters()).device, []
+        found = []
         bar = tqdm(self.examples, "features", leave=False, disable=None)
         for example, boxes, size in zip(bar, self.boxes, self.sizes, strict=True):
             path, own = example.path, boxes.tobytes() if one else b""
@@ -191,7 +192,8 @@ class BoxImages:
             pixels = backbone.pixels(resized(read_image(path), localiser.side))
             places = scaled(boxes, *size, localiser.side)
             with torch.no_grad():
-                features = network.features(pixels.to(device), places.to(device))
+                like = next(network.parameters())
+                features = network.features(pixels.to(like), places.to(like))
             content = io.BytesIO()
             np.save(content, features.half().cpu().numpy())
             folder.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from smoothsp.models.constituents import Constituents, bracketless
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.restoring import keep, one_of, require_sizes, restored
-from smoothsp.models.running import made, run_of
+from smoothsp.models.running import made, require_encoder, run_of
 from smoothsp.models.span_scores import SpanScores
 from smoothsp.models.tree_options import ConstituencyOptions, check
 from smoothsp.models.tree_scores import bracket_scores, entity_scores
@@ -165,6 +165,7 @@ class ConstituencyParser:
         """
         given = {"loss": loss, "epochs": epochs, "seed": seed, **options}
         chosen = made(ConstituencyOptions, given)
+        require_encoder(encoder)
         check(chosen)
         with run_of(out, resume, overwrite) as folder:
             # it imports Lightning, which a trained parser does not need

@@ -32,7 +32,7 @@ from smoothsp.oracles._questions import checks
 __all__ = ["Found", "Localiser", "LocaliserNetwork"]
 
 FORMAT = "smoothsp.models.Localiser"
-SMALLEST_SIDE = 32
+SMALLEST_SIDE, LARGEST_SIDE = 32, 4096
 OBJECTS = ("one", "several")
 
 Picture = str | os.PathLike[str] | Image.Image | NDArray[np.uint8]
@@ -158,8 +158,11 @@ class Localiser:
         about: Mapping[str, Any] | None = None,
         decoder: str = "best sets",
     ) -> None:
-        if type(side) is not int or side < SMALLEST_SIDE:
-            raise ValueError(f"side: expected at least {SMALLEST_SIDE}, got {side!r}")
+        if type(side) is not int or not SMALLEST_SIDE <= side <= LARGEST_SIDE:
+            raise ValueError(
+                f"side: expected an int from {SMALLEST_SIDE} to {LARGEST_SIDE}, got"
+                f" {side!r}"
+            )
         if decoder not in DECODERS:
             raise ValueError(
                 f"decoder: expected one of {', '.join(DECODERS)}, got {decoder!r}"
@@ -346,8 +349,8 @@ class Localiser:
             scaled(candidates, width, height, self.side),
             geometry(boxes, width, height),
         )
-        device = next(self.network.parameters()).device
-        scores = self.network(*(x.to(device) for x in inputs)).cpu()
+        like = next(self.network.parameters())
+        scores = self.network(*(x.to(like) for x in inputs)).float().cpu()
         if self.objects == "one":
             best = nms(boxes, scores, overlap)[: nbest or 1]
             boxes, scores, names = boxes[best], scores[best], self.classes * len(best)

@@ -280,7 +280,7 @@ def _settings(
     plain = (bool, int, float, str, type(None))
     left_out = ("cache", "workers", "patience")
     names = [field.name for field in fields(Options) if field.name not in left_out]
-    given = {name: getattr(options, name) for name in names}
+    given = {"model": "Localiser"} | {name: getattr(options, name) for name in names}
     found = {name: x for name, x in given.items() if isinstance(x, plain)}
     if isinstance(options.loss, nn.Module):
         found["loss"] = type(options.loss).__name__

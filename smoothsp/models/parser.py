@@ -14,7 +14,7 @@ from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.parsed import Parsed
 from smoothsp.models.restoring import keep, one_of, require_sizes, restored
-from smoothsp.models.running import made, run_of
+from smoothsp.models.running import made, require_encoder, run_of
 from smoothsp.models.tree_options import ParserOptions, check
 from smoothsp.models.tree_scores import attachment
 from smoothsp.models.word_vectors import Sizes
@@ -148,6 +148,7 @@ class Parser:
         """
         given = {"loss": loss, "epochs": epochs, "seed": seed, **options}
         chosen = made(ParserOptions, given)
+        require_encoder(encoder)
         check(chosen)
         with run_of(out, resume, overwrite) as folder:
             # it imports Lightning, which a trained parser does not need

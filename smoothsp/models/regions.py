@@ -41,6 +41,10 @@ def geometry(boxes: Tensor, width: int, height: int) -> Tensor:
     return torch.stack(columns, 1).float()
 
 
+# Pixels of the shorter side of a resized image: backbones have larger kernels than one.
+NARROWEST = 32
+
+
 def resized(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
     """The image with its longer side ``side`` pixels long."""
     height, width = image.shape[:2]
@@ -57,7 +61,7 @@ def scaled(boxes: NDArray[np.float32], width: int, height: int, side: int) -> Te
 
 def _size(width: int, height: int, side: int) -> tuple[int, int]:
     scale = side / max(width, height)
-    return max(round(width * scale), 1), max(round(height * scale), 1)
+    return max(round(width * scale), NARROWEST), max(round(height * scale), NARROWEST)
 
 
 class Appearance(nn.Module):

@@ -21,9 +21,10 @@ from typing import (
 
 import torch
 
+from smoothsp.models.encoder import Encoder
 from smoothsp.run_folder import MODEL, held, require_free
 
-__all__ = ["made", "parted", "run_of"]
+__all__ = ["made", "parted", "require_encoder", "run_of"]
 
 # Types of fields, and of the values that each takes.
 PLAIN = {
@@ -60,6 +61,15 @@ def made(kind: type[Options], given: Mapping[str, Any]) -> Options:
     for name, value in given.items():
         _require_type(name, types[name], value)
     return kind(**given)
+
+
+def require_encoder(encoder: Any) -> None:
+    """Raise TypeError for what is neither an encoder nor the name of one."""
+    if not isinstance(encoder, Encoder | str | None):
+        raise TypeError(
+            "encoder: expected an Encoder, or the folder or name of one, got"
+            f" {type(encoder).__name__}"
+        )
 
 
 def _require_type(name: str, annotation: Any, value: Any) -> None:
@@ -113,6 +123,8 @@ def run_of(
     """
     if out is not None and not (isinstance(out, str | os.PathLike) and str(out)):
         raise TypeError(f"out: expected the path of a folder, got {out!r}")
+    for name, value in (("resume", resume), ("overwrite", overwrite)):
+        _require_type(name, bool, value)
     if out is None and (resume or overwrite):
         name = "resume" if resume else "overwrite"
         raise ValueError(f"{name}: expected out, the folder of the run, beside it")

@@ -144,7 +144,7 @@ class SegmenterNetwork(nn.Module):
 
     def forward(self, batch: ImageBatch) -> Tensor:
         """``(batch, most)``: mean scores of the pixels of each superpixel."""
-        images, most = batch.images, batch.most
+        images, most = batch.images.to(self.neighbours.dtype), batch.most
         maps = self.backbone((images - GREY) / 128)
         finest = maps[0]
         maps[0] = torch.cat([finest, _places(finest)], 1)
@@ -161,7 +161,8 @@ class SegmenterNetwork(nn.Module):
 
         The latter are at least 0, as a graph cut needs.
         """
-        agreement = batch.edges @ F.softplus(self.neighbours)
+        neighbours = F.softplus(self.neighbours)
+        agreement = (batch.edges.to(neighbours.dtype) @ neighbours).to(scores.dtype)
         nodes = torch.stack([-scores, scores], -1)
         return BinaryGraph(nodes, agreement, batch.index)
 
@@ -179,6 +180,8 @@ def _enlarged(x: Tensor, size: Sequence[int]) -> Tensor:
 
 def _places(x: Tensor) -> Tensor:
     """``(batch, 2, H, W)``: row and column, from -1 to 1."""
-    rows, columns = (torch.linspace(-1, 1, n, device=x.device) for n in x.shape[2:])
+    rows, columns = (
+        torch.linspace(-1, 1, n, dtype=x.dtype, device=x.device) for n in x.shape[2:]
+    )
     grid = torch.stack(torch.meshgrid(rows, columns, indexing="ij"))
     return grid.expand(len(x), -1, -1, -1)

@@ -53,7 +53,8 @@ def train(
     split = parted(examples) if dev is None else (examples, as_masks(dev, name="dev"))
     examples, held_out = split
     own, others = (_pictures(x, segmenter) for x in (examples, held_out))
-    settings = {"data": _checksum(own, others)} | asdict(options)
+    settings = {"model": "Segmenter", "data": _checksum(own, others)}
+    settings |= asdict(options)
     segmenter.about["settings"] = settings
 
     def save(about: Mapping[str, Any]) -> None:

@@ -22,7 +22,7 @@ from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
 from smoothsp.models.restoring import keep, one_of, require_sizes, restored
-from smoothsp.models.running import made, run_of
+from smoothsp.models.running import made, require_encoder, run_of
 from smoothsp.models.segments import SegmentHead
 from smoothsp.models.tagged import Span, Tagged
 from smoothsp.models.tagger_options import Options, check
@@ -202,11 +202,7 @@ class Tagger:
             raise ValueError(
                 f"tokenizer: expected one of {', '.join(TOKENIZERS)}, got {tokenizer!r}"
             )
-        if not isinstance(encoder, Encoder | str | None):
-            raise TypeError(
-                "encoder: expected an Encoder, or the folder or name of one, got"
-                f" {type(encoder).__name__}"
-            )
+        require_encoder(encoder)
         vectors = vectors or {}
         if chosen.word_size is not None and vectors:
             raise ValueError(

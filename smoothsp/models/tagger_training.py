@@ -261,7 +261,7 @@ def _examples(
 
 def _filled(name: str, data: Any, tokenizer: str) -> list[TaggedSentence]:
     if isinstance(data, str | PathLike):
-        data = read_tagged(data, tokenizer=tokenizer)
+        data = read_tagged(Path(data), tokenizer=tokenizer)
     found = [
         one if one.tags is not None else replace(one, tags=[None] * len(one.words))
         for one in as_tagged(data, name=name)

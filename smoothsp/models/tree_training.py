@@ -101,7 +101,7 @@ def trained(
     groups: list[dict[str, Any]] = [{"params": fresh, "lr": RATE}]
     if slow:
         groups.append({"params": slow, "lr": options.encoder_rate})
-    settings = {**asdict(options), **settings}
+    settings = {"model": type(parser).__name__, **asdict(options), **settings}
     batch = batch if len(corpus) > FEW else SMALL_BATCH
 
     def save(about: Mapping[str, Any]) -> None:

@@ -417,3 +417,9 @@ def test_a_pipe_is_no_picture(tmp_path):
     os.mkfifo(tmp_path / "pipe.png")
     with pytest.raises(ValueError, match=r"^images: expected an image, got .* no file"):
         localisers._pixels(tmp_path / "pipe.png", 0)
+
+
+@pytest.mark.parametrize("shape", [(1, 64), (500, 2)])
+def test_long_thin_images_have_boxes(localiser, shape):
+    (found,) = localiser.predict([np.zeros((*shape, 3), np.uint8)])
+    assert len(found.boxes) == 1
