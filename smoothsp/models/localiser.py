@@ -134,7 +134,7 @@ class Localiser:
         :class:`~smoothsp.models.candidates.Proposals` for one object,
         :class:`~smoothsp.models.candidates.Windows` for several.
     side
-        Longer side of the resized image in pixels, at least 32.
+        Longer side of the resized image in pixels, from 32 to 4096.
     about
         Any JSON value, such as a description of the training.
     decoder

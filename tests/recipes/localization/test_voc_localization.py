@@ -189,7 +189,7 @@ def test_the_convolutions_can_be_trained_too(method, localise, tmp_path):
         ({"optimizer": "bcfw", "scores": "nonlinear"}, "optimizer: expected another"),
         ({"optimizer": "bcfw", "resume": True}, "resume: expected none with --optim"),
         ({"backbone": "vgg"}, r"backbone: expected one of alexnet,.*got 'vgg'"),
-        ({"side": 31}, "side: expected at least 32, got 31"),
+        ({"side": 31}, "side: expected an int from 32 to 4096, got 31"),
         ({"k": 0}, "k: expected a positive number, got 0"),
         ({"decay": float("inf")}, "decay: expected a positive number, got inf"),
         ({"smoothness": float("nan")}, "smoothness: expected a positive number"),
