@@ -47,8 +47,15 @@ from smoothsp.divergence import diagnosed, require_sound
 from smoothsp.optim import _states
 from smoothsp.run_folder import CHECKPOINT, is_main_process
 
-__all__ = ["Fitted", "Jointly", "RunningAverage", "StructuredModule", "fit"]
-__all__ += ["one_thread", "seed_all"]
+__all__ = [
+    "Fitted",
+    "Jointly",
+    "RunningAverage",
+    "StructuredModule",
+    "fit",
+    "one_thread",
+    "seed_all",
+]
 
 AVERAGE_EVERY, AVERAGE_DECAY = 8, 0.96
 LONGEST_GRADIENT = 5.0

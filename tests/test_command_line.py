@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 
 import pytest
@@ -352,11 +351,12 @@ def test_a_result_replaces_the_old_one_in_one_step(models, files, said, monkeypa
 # --- processes ---
 
 
-def process(*arguments, **options):
-    command = [sys.executable, "-m", "smoothsp", *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False, **options
-    )
+def process(*arguments):
+    return run(sys.executable, "-m", "smoothsp", *arguments, cwd=ROOT, check=False)
+
+
+def shell(command):
+    return run("bash", "-c", f"set -o pipefail; {command}", cwd=ROOT, check=False)
 
 
 def test_help_imports_nothing_heavy():
@@ -383,7 +383,8 @@ def test_ctrl_c_is_status_130_without_a_traceback():
 
 @pytest.mark.long
 def test_standard_input_and_errors_of_a_process(models, files):
-    found = process("predict", models / "tagger", "-", input="Ada left\n")
+    predict = f"{sys.executable} -m smoothsp predict {models / 'tagger'} -"
+    found = shell(f"echo Ada left | {predict}")
     assert (found.returncode, found.stdout.count("\t")) == (0, 2)
     wrong = process("predict", models / "parser", files / "text", "--nbest", "2")
     assert wrong.returncode == 1
@@ -400,16 +401,10 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(models, files):
     command = (
         f"{sys.executable} -m smoothsp predict {models / 'tagger'} {files / 'many'}"
     )
-    piped = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {command} | head -1"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    piped = shell(f"{command} | head -1")
     assert piped.returncode == 0
     assert "Traceback" not in piped.stderr
-    full = subprocess.run(
-        ["bash", "-c", f"{command} > /dev/full"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    full = shell(f"{command} > /dev/full")
     assert full.returncode == 1
     last = full.stderr.splitlines()[-1]
     assert last.startswith("error: standard output: expected to write to it, got No")

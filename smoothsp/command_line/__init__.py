@@ -6,6 +6,7 @@ Reading the command line imports nothing heavy; each command imports what it nee
 import argparse
 import difflib
 import importlib
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -45,7 +46,11 @@ class _Arguments(argparse.ArgumentParser):
 
 def command() -> None:
     """Run the command line of this process."""
-    terminal.run(main, _named)
+    try:
+        terminal.run(main, _named)
+    finally:
+        # Ctrl-C ends the process at once, without a traceback, while Python shuts down
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

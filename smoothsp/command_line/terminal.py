@@ -6,7 +6,6 @@ line; Ctrl-C is status 130 to a shell, however often it is pressed.
 
 import errno
 import os
-import signal
 import sys
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor
@@ -50,7 +49,6 @@ class Failures:
 def run(command: Callable[[], Any], named: Callable[[str], str] = str) -> None:
     """Run a command; ``named`` makes the message of an error that of an option."""
     _open_what_is_closed()
-    own = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     try:
         command()
         sys.stdout.flush()
@@ -59,8 +57,6 @@ def run(command: Callable[[], Any], named: Callable[[str], str] = str) -> None:
         _flush()
         raise
     except KeyboardInterrupt:
-        if own:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
         _flush()
         sys.exit(130)
     except BrokenPipeError:
@@ -73,9 +69,6 @@ def run(command: Callable[[], Any], named: Callable[[str], str] = str) -> None:
         sys.exit(f"error: {error}")
     except (ValueError, OSError, MemoryError, BrokenExecutor) as error:
         sys.exit(f"error: {_said(error, named)}")
-    finally:
-        if own:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _open_what_is_closed() -> None:

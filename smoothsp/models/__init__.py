@@ -27,5 +27,7 @@ __all__ = [
     "Parser",
     "Segmenter",
     "Span",
+    "Tagged",
+    "Tagger",
+    "load",
 ]
-__all__ += ["Tagged", "Tagger", "load"]

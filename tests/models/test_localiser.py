@@ -303,7 +303,9 @@ def test_settings_that_are_wrong_are_named(localiser):
         Proposals("none")
     with pytest.raises(ValueError, match="max_boxes: expected at least 1, got 0"):
         Proposals(limit=0)
-    with pytest.raises(ValueError, match="side: expected an int from 32 to 4096, got 5"):
+    with pytest.raises(
+        ValueError, match="side: expected an int from 32 to 4096, got 5"
+    ):
         Localiser(network, ["horse"], proposals, side=5)
     with pytest.raises(ValueError, match=r"decoder: expected one of best sets, .*'x'"):
         Localiser(network, ["horse"], proposals, decoder="x")
