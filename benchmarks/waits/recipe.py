@@ -32,13 +32,13 @@ SCORES = "smoothsp.training:StructuredModule.validation_step"
 # Of each recipe the functions that are its parts.
 PARTS: dict[str, dict[str, tuple[str, ...]]] = {
     "conll_ner": {
-        READING: ("conll_ner:load_corpus",),
+        READING: ("conll_ner:load",),
         FEATURES: (CORPUS,),
-        TRAINING: ("smoothsp.models.training:Training.epoch",),
-        EVALUATION: ("smoothsp.models.training:Training.decode",),
+        TRAINING: (STEPS,),
+        EVALUATION: (SCORES,),
     },
     "lightning_ner": {
-        READING: ("lightning_ner:load_corpus",),
+        READING: ("lightning_ner:read_splits", "corpora.toy_corpus:make"),
         FEATURES: (CORPUS,),
         TRAINING: (STEPS,),
         EVALUATION: ("pytorch_lightning.loops:_EvaluationLoop.run",),
