@@ -90,7 +90,7 @@ def plain(epochs=3, seed=0, warm_up=0, rate=0.05, every=1):
             problem.optimizer.step()
             problem.optimizer.zero_grad()
             step += 1
-            if step % 8 == 0 or step == whole:
+            if step % min(8, STEPS // every) == 0 or step == whole:
                 decay = min(0.96, (1 + updates) / (10 + updates))
                 pairs = zip(average.parameters(), network.parameters(), strict=True)
                 for mean, weight in pairs:
@@ -103,10 +103,11 @@ def plain(epochs=3, seed=0, warm_up=0, rate=0.05, every=1):
 
 
 @pytest.mark.parametrize(
-    ("warm_up", "every"), [(0, 1), (7, 1), pytest.param(3, 2, marks=pytest.mark.long)]
+    ("warm_up", "every"), [(0, 1), (7, 1), pytest.param(5, 2, marks=pytest.mark.long)]
 )
 def test_training_is_that_of_a_plain_loop(warm_up, every, capsys):
-    expected = plain(seed=5, warm_up=warm_up, every=every)
+    # counted in batches, of which a step takes several
+    expected = plain(seed=5, warm_up=-(-warm_up // every), every=every)
     problem, scores = Problem(), []
 
     def evaluate():
