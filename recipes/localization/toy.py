@@ -49,13 +49,13 @@ def make(parent: Path, sizes: dict[str, int], seed: int = 1) -> Path:
         part: [f"{part}{number:03d}" for number in range(size)]
         for part, size in sizes.items()
     }
-    chance = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     main = folder / "ImageSets" / "Main"
     if all((main / f"{part}.txt").exists() for part in lists):
         return folder
     for names in lists.values():
         for name in names:
-            image, boxes = draw(chance)
+            image, boxes = draw(rng)
             quality = [cv2.IMWRITE_JPEG_QUALITY, 92]
             jpeg = cv2.imencode(".jpg", image, quality)[1].tobytes()
             _write(folder / "JPEGImages" / f"{name}.jpg", jpeg)
@@ -73,28 +73,28 @@ def _write(path: Path, content: bytes) -> None:
     files.write(path, lambda sink: sink.write(content))
 
 
-def draw(chance: np.random.Generator) -> tuple[np.ndarray, list[tuple[str, Box]]]:
+def draw(rng: np.random.Generator) -> tuple[np.ndarray, list[tuple[str, Box]]]:
     """An image, blue first, and the classes and boxes of what is on it."""
-    image = _background(chance)
+    image = _background(rng)
     boxes: list[tuple[str, Box]] = []
-    others = chance.choice(list(LOOKS)[1:], chance.integers(4, 9)).tolist()
+    others = rng.choice(list(LOOKS)[1:], rng.integers(4, 9)).tolist()
     for kind in [CLASS, *others]:
         for _ in range(30):
-            size = int(chance.integers(10, 21))
-            x = int(chance.integers(size + 2, WIDTH - size - 2))
-            y = int(chance.integers(size + 2, HEIGHT - size - 2))
+            size = int(rng.integers(10, 21))
+            x = int(rng.integers(size + 2, WIDTH - size - 2))
+            y = int(rng.integers(size + 2, HEIGHT - size - 2))
             place = (x - size, y - size, x + size, y + size)
             if all(_apart(place, box) for _, box in boxes):
-                _insect(image, x, y, size, LOOKS[kind], chance)
+                _insect(image, x, y, size, LOOKS[kind], rng)
                 boxes.append((kind, place))
                 break
     return cv2.GaussianBlur(image, (3, 3), 0.6), boxes
 
 
-def _background(chance: np.random.Generator) -> np.ndarray:
-    corners = chance.uniform(110, 235, (2, 2, 3)).astype(np.float32)
+def _background(rng: np.random.Generator) -> np.ndarray:
+    corners = rng.uniform(110, 235, (2, 2, 3)).astype(np.float32)
     image = cv2.resize(corners, (WIDTH, HEIGHT), interpolation=cv2.INTER_LINEAR)
-    image += chance.normal(0, 6, image.shape)
+    image += rng.normal(0, 6, image.shape)
     return np.ascontiguousarray(image.clip(0, 255).astype(np.uint8))
 
 
@@ -110,10 +110,10 @@ def _insect(
     y: int,
     size: int,
     look: Look,
-    chance: np.random.Generator,
+    rng: np.random.Generator,
 ) -> None:
     red, spots, head = look
-    angle = chance.uniform(0, 2 * np.pi)
+    angle = rng.uniform(0, 2 * np.pi)
     ahead = np.array([np.cos(angle), np.sin(angle)])
     aside = np.array([-ahead[1], ahead[0]])
 
@@ -124,7 +124,7 @@ def _insect(
 
     if head:
         disc(0.65, 0, 0.35, BLACK)
-    tint = chance.normal(RED if red else OTHERS[chance.integers(2)], 12)
+    tint = rng.normal(RED if red else OTHERS[rng.integers(2)], 12)
     disc(-0.15, 0, 0.8, tuple(int(c) for c in tint.clip(0, 255)))
     if spots:
         for along, across in ((0.2, -0.35), (0.2, 0.35), (-0.5, -0.35), (-0.5, 0.35)):

@@ -17,36 +17,36 @@ Kind = tuple[np.ndarray, Colour, Colour]
 
 def draw(seed: int) -> np.ndarray:
     """An image ``(height, width, 3)``, red first."""
-    chance = np.random.default_rng([seed, 16])
-    corners = chance.uniform(120, 230, (2, 2, 3)).astype(np.float32)
+    rng = np.random.default_rng([seed, 16])
+    corners = rng.uniform(120, 230, (2, 2, 3)).astype(np.float32)
     image = cv2.resize(corners, (WIDTH, HEIGHT), interpolation=cv2.INTER_LINEAR)
     image = np.ascontiguousarray(image.astype(np.uint8))
-    kinds = [_kind(chance) for _ in range(KINDS)]
+    kinds = [_kind(rng) for _ in range(KINDS)]
     places: list[np.ndarray] = []
     for kind in kinds:
         for _ in range(COPIES):
-            place = _free_place(chance, places)
+            place = _free_place(rng, places)
             if place is not None:
                 places.append(place)
-                _put(image, kind, place, chance.uniform(0, 2 * np.pi))
+                _put(image, kind, place, rng.uniform(0, 2 * np.pi))
     return cv2.GaussianBlur(image, (3, 3), 0.7)
 
 
-def _kind(chance: np.random.Generator) -> Kind:
+def _kind(rng: np.random.Generator) -> Kind:
     """A polygon around the origin, its colour and that of its dots."""
-    angles = np.sort(chance.uniform(0, 2 * np.pi, CORNERS))
-    lengths = RADIUS * chance.uniform(0.35, 1, CORNERS)
+    angles = np.sort(rng.uniform(0, 2 * np.pi, CORNERS))
+    lengths = RADIUS * rng.uniform(0.35, 1, CORNERS)
     outline = np.stack([np.cos(angles), np.sin(angles)], 1) * lengths[:, None]
-    colours = chance.integers(0, 256, (2, 3))
+    colours = rng.integers(0, 256, (2, 3))
     fill, dots = (tuple(int(x) for x in colour) for colour in colours)
     return outline, fill, dots
 
 
 def _free_place(
-    chance: np.random.Generator, places: list[np.ndarray]
+    rng: np.random.Generator, places: list[np.ndarray]
 ) -> np.ndarray | None:
     for _ in range(40):
-        place = chance.uniform((RADIUS, RADIUS), (WIDTH - RADIUS, HEIGHT - RADIUS))
+        place = rng.uniform((RADIUS, RADIUS), (WIDTH - RADIUS, HEIGHT - RADIUS))
         if all(np.hypot(*(place - other)) > 1.7 * RADIUS for other in places):
             return place
     return None

@@ -64,43 +64,43 @@ def read(path: Path) -> np.ndarray:
     return cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
 
 
-def other_view(image: np.ndarray, chance: np.random.Generator) -> View:
+def other_view(image: np.ndarray, rng: np.random.Generator) -> View:
     """The image turned, zoomed, slanted, partly hidden, blurred, in another light."""
     height, width = image.shape[:2]
-    homography = _homography(width, height, chance)
+    homography = _homography(width, height, rng)
     size, flat = (width, height), (127, 127, 127)
     moved = cv2.warpPerspective(image, homography, size, borderValue=flat)
     seen = cv2.warpPerspective(
         np.full((height, width), 255, np.uint8), homography, size
     )
-    if chance.random() < 0.7:
-        _hide(moved, chance)
-    moved = cv2.GaussianBlur(moved, (0, 0), chance.uniform(0.3, BLUR))
-    light = moved * chance.uniform(0.75, 1.2) + chance.uniform(-25, 25)
-    noisy = light + chance.normal(0, NOISE, moved.shape)
+    if rng.random() < 0.7:
+        _hide(moved, rng)
+    moved = cv2.GaussianBlur(moved, (0, 0), rng.uniform(0.3, BLUR))
+    light = moved * rng.uniform(0.75, 1.2) + rng.uniform(-25, 25)
+    noisy = light + rng.normal(0, NOISE, moved.shape)
     return View(noisy.clip(0, 255).astype(np.uint8), seen > 127, homography)
 
 
-def _homography(width: int, height: int, chance: np.random.Generator) -> np.ndarray:
-    angle = chance.uniform(-TURN, TURN)
-    zoom = np.exp(chance.uniform(-np.log(ZOOM), np.log(ZOOM)))
+def _homography(width: int, height: int, rng: np.random.Generator) -> np.ndarray:
+    angle = rng.uniform(-TURN, TURN)
+    zoom = np.exp(rng.uniform(-np.log(ZOOM), np.log(ZOOM)))
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     corners = np.array([[0, 0], [width, 0], [width, height], [0, height]], float)
     middle, longest = corners.mean(0), max(width, height)
     moved = zoom * (corners - middle) @ turn.T + middle
-    moved += chance.uniform(-SLANT, SLANT, moved.shape) * longest
+    moved += rng.uniform(-SLANT, SLANT, moved.shape) * longest
     return cv2.getPerspectiveTransform(
         corners.astype(np.float32), moved.astype(np.float32)
     )
 
 
-def _hide(image: np.ndarray, chance: np.random.Generator) -> None:
+def _hide(image: np.ndarray, rng: np.random.Generator) -> None:
     """Put a patch of noise somewhere."""
     height, width = image.shape[:2]
     high, wide = (int(HIDDEN * x) for x in (height, width))
-    top, left = (int(chance.integers(x)) for x in (height - high, width - wide))
+    top, left = (int(rng.integers(x)) for x in (height - high, width - wide))
     patch = image[top : top + high, left : left + wide]
-    patch[:] = chance.integers(90, 160, patch.shape)
+    patch[:] = rng.integers(90, 160, patch.shape)
 
 
 def moved(places: np.ndarray, homography: np.ndarray) -> np.ndarray:

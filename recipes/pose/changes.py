@@ -15,10 +15,10 @@ def changed(figures: Figures, mirror: bool) -> Figures:
     """Each figure in a way of its own, drawn from torch's generator."""
     images, joints, known = [], [], []
     chances = torch.rand(len(figures), 6).numpy()
-    for image, places, there, chance in zip(
+    for image, places, there, rng in zip(
         figures.images, figures.joints, figures.known, chances, strict=True
     ):
-        one = _change(image, places, there, chance, mirror)
+        one = _change(image, places, there, rng, mirror)
         for listed, value in zip((images, joints, known), one, strict=True):
             listed.append(value)
     return Figures(np.stack(images), np.stack(joints), np.stack(known))
@@ -28,21 +28,21 @@ def _change(
     image: np.ndarray,
     joints: np.ndarray,
     known: np.ndarray,
-    chance: np.ndarray,
+    rng: np.ndarray,
     mirror: bool,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     side = len(image)
-    if mirror and chance[0] < 0.5:
+    if mirror and rng[0] < 0.5:
         image, known = image[:, ::-1], known[list(MIRRORED)]
         joints = (joints * (-1, 1) + (side - 1, 0))[list(MIRRORED)]
-    spread = 2 * chance[1:5].astype(float) - 1
+    spread = 2 * rng[1:5].astype(float) - 1
     zoom, middle = ZOOM ** spread[1], (side - 1) / 2
     turn = cv2.getRotationMatrix2D((middle, middle), np.rad2deg(TURN * spread[0]), zoom)
     turn[:, 2] += MOVE * side * spread[2:]
     moved = cv2.warpAffine(
         np.ascontiguousarray(image), turn, (side, side), borderValue=GREY
     )
-    light = moved * (0.8 + 0.4 * float(chance[5]))
+    light = moved * (0.8 + 0.4 * float(rng[5]))
     places = joints @ turn[:, :2].T + turn[:, 2]
     inside = ((places >= 0) & (places < side)).all(1)
     return light.clip(0, 255).astype(np.uint8), places, known & inside

@@ -21,32 +21,32 @@ def make(part: str, seed: int = 0) -> Figures:
     return Figures(images, joints, np.ones(joints.shape[:2], bool))
 
 
-def draw(chance: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def draw(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """An image and its joints ``(14, 2)``."""
-    joints = _pose(chance)
-    corners = chance.uniform(70, 220, (3, 3, 3)).astype(np.float32)
+    joints = _pose(rng)
+    corners = rng.uniform(70, 220, (3, 3, 3)).astype(np.float32)
     image = cv2.resize(corners, (SIDE, SIDE), interpolation=cv2.INTER_CUBIC)
     image = np.ascontiguousarray(image.clip(0, 255).astype(np.uint8))
     shirt, trousers, other = (
-        tuple(int(x) for x in chance.integers(0, 256, 3)) for _ in range(3)
+        tuple(int(x) for x in rng.integers(0, 256, 3)) for _ in range(3)
     )
     for _ in range(STRAY):
         # as thick and as coloured as arms and legs, but nobody's
-        begin = chance.uniform(0, SIDE, 2)
-        angle, length = chance.uniform(0, 2 * np.pi), chance.uniform(8, 20)
+        begin = rng.uniform(0, SIDE, 2)
+        angle, length = rng.uniform(0, 2 * np.pi), rng.uniform(8, 20)
         end = begin + length * np.array([np.cos(angle), np.sin(angle)])
-        colour = (shirt, trousers, SKIN, other)[chance.integers(4)]
+        colour = (shirt, trousers, SKIN, other)[rng.integers(4)]
         _stick(image, begin, end, colour, 4)
     _person(image, joints, shirt, trousers)
     image = cv2.GaussianBlur(image, (3, 3), 0.6)
-    noisy = image + chance.normal(0, 7, image.shape)
+    noisy = image + rng.normal(0, 7, image.shape)
     return noisy.clip(0, 255).astype(np.uint8), joints
 
 
-def _pose(chance: np.random.Generator) -> np.ndarray:
+def _pose(rng: np.random.Generator) -> np.ndarray:
     """Joints of a person who bends at random, centred in the image."""
-    size = chance.uniform(0.85, 1.1)
-    lean = chance.normal(0, 0.3)
+    size = rng.uniform(0.85, 1.1)
+    lean = rng.normal(0, 0.3)
     joints = np.zeros((14, 2))
 
     def put(joint: int, near: int, angle: float, length: float) -> None:
@@ -54,20 +54,20 @@ def _pose(chance: np.random.Generator) -> np.ndarray:
         way = np.array([np.sin(angle), np.cos(angle)])
         joints[joint] = joints[near] + size * length * way
 
-    put(13, NECK, lean + np.pi + chance.normal(0, 0.25), 13)
+    put(13, NECK, lean + np.pi + rng.normal(0, 0.25), 13)
     # right is where the image has its left
     for sides, sign in (((8, 7, 6, 2, 1, 0), -1), ((9, 10, 11, 3, 4, 5), 1)):
         shoulder, elbow, wrist, hip, knee, ankle = sides
         put(shoulder, NECK, lean + sign * 1.35, 8)
         put(hip, NECK, lean + sign * 0.22, 24)
-        upper = lean + sign * chance.uniform(0.1, 2.2)
+        upper = lean + sign * rng.uniform(0.1, 2.2)
         put(elbow, shoulder, upper, 12)
-        put(wrist, elbow, upper + sign * chance.uniform(-0.2, 1.9), 11)
-        thigh = 0.5 * lean + sign * chance.uniform(-0.1, 0.9)
+        put(wrist, elbow, upper + sign * rng.uniform(-0.2, 1.9), 11)
+        thigh = 0.5 * lean + sign * rng.uniform(-0.1, 0.9)
         put(knee, hip, thigh, 15)
-        put(ankle, knee, thigh - sign * chance.uniform(-0.1, 0.9), 14)
+        put(ankle, knee, thigh - sign * rng.uniform(-0.1, 0.9), 14)
     low, high = joints.min(0), joints.max(0)
-    middle = SIDE / 2 + chance.uniform(-4, 4, 2)
+    middle = SIDE / 2 + rng.uniform(-4, 4, 2)
     shrink = min(1.0, 0.86 * SIDE / (high - low).max())
     return np.clip((joints - (low + high) / 2) * shrink + middle, 0, SIDE - 1)
 

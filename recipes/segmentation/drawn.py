@@ -34,37 +34,35 @@ LEGS = (0.32, 0.22, -0.28, -0.38)
 
 
 def make(count: int = 100, seed: int = 0) -> list[MaskedImage]:
-    chance = np.random.default_rng(seed)
-    return [MaskedImage(*draw(chance), f"drawn{n:03}") for n in range(count)]
+    rng = np.random.default_rng(seed)
+    return [MaskedImage(*draw(rng), f"drawn{n:03}") for n in range(count)]
 
 
-def draw(chance: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def draw(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """An image ``(H, W, 3)``, red first, and its mask."""
-    mask = _animal(chance)
-    image = _ground(chance)
-    coat = COATS[chance.integers(len(COATS))] + chance.normal(0, 8, 3)
+    mask = _animal(rng)
+    image = _ground(rng)
+    coat = COATS[rng.integers(len(COATS))] + rng.normal(0, 8, 3)
     texture = (
-        coat
-        + 16 * _clouds(chance, 6)[..., None]
-        + 7 * chance.normal(size=(*mask.shape, 1))
+        coat + 16 * _clouds(rng, 6)[..., None] + 7 * rng.normal(size=(*mask.shape, 1))
     )
     texture -= np.linspace(-12, 18, HEIGHT)[:, None, None]
-    if chance.random() < 0.3:
-        patches = _clouds(chance, 5) > 0.7
+    if rng.random() < 0.3:
+        patches = _clouds(rng, 5) > 0.7
         texture[patches] = texture[patches] * 0.4 + 120
     image = np.where(mask[..., None] > 0.5, texture, image)
-    image = cv2.GaussianBlur(image, (3, 3), 0.7) + chance.normal(0, 4, image.shape)
+    image = cv2.GaussianBlur(image, (3, 3), 0.7) + rng.normal(0, 4, image.shape)
     return image.clip(0, 255).astype(np.uint8), mask > 0.5
 
 
-def _animal(chance: np.random.Generator) -> np.ndarray:
+def _animal(rng: np.random.Generator) -> np.ndarray:
     """The share ``(H, W)`` of each pixel that is animal."""
     canvas = np.zeros((FINE * HEIGHT, FINE * WIDTH), np.uint8)
-    length = FINE * WIDTH * chance.uniform(0.4, 0.55)
+    length = FINE * WIDTH * rng.uniform(0.4, 0.55)
     middle = FINE * np.array(
-        [WIDTH * chance.uniform(0.42, 0.58), HEIGHT * chance.uniform(0.42, 0.52)]
+        [WIDTH * rng.uniform(0.42, 0.58), HEIGHT * rng.uniform(0.42, 0.52)]
     )
-    facing = chance.choice([-1, 1])
+    facing = rng.choice([-1, 1])
 
     def at(points: np.ndarray) -> np.ndarray:
         placed = middle + length * np.asarray(points) * [facing, 1]
@@ -77,48 +75,48 @@ def _animal(chance: np.random.Generator) -> np.ndarray:
     def stroke(points: list[list[float]], width: float) -> None:
         cv2.polylines(canvas, [at(points)], False, 255, round(width * length))
 
-    disc(0, 0, 0.42, chance.uniform(0.16, 0.2))
+    disc(0, 0, 0.42, rng.uniform(0.16, 0.2))
     disc(0.27, -0.03, 0.18, 0.19)
     disc(-0.28, -0.02, 0.19, 0.2)
     # down to grass now and then
-    angle = chance.uniform(1.1, 1.6) if chance.random() < 0.2 else chance.normal(0, 0.2)
+    angle = rng.uniform(1.1, 1.6) if rng.random() < 0.2 else rng.normal(0, 0.2)
     turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
     for part in (NECK, HEAD):
         cv2.fillPoly(canvas, [at(SHOULDER + (part - SHOULDER) @ turn)], 255)
     for hip in LEGS:
-        swing = chance.normal(0, 0.07)
+        swing = rng.normal(0, 0.07)
         knee, hoof = [hip + swing, 0.34], [hip + 1.3 * swing + 0.02, 0.58]
         stroke([[hip, 0.08], knee], 0.1)
         stroke([knee, hoof], 0.065)
-    tail = chance.uniform(-0.75, -0.5)
+    tail = rng.uniform(-0.75, -0.5)
     stroke([[-0.42, -0.12], [-0.52, 0.02], [tail, 0.28]], 0.06)
     small = cv2.resize(canvas, (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA)
     return small.astype(float) / 255
 
 
-def _ground(chance: np.random.Generator) -> np.ndarray:
+def _ground(rng: np.random.Generator) -> np.ndarray:
     """Sky or wood above, grass below, posts and bushes."""
-    horizon = int(HEIGHT * chance.uniform(0.3, 0.6))
+    horizon = int(HEIGHT * rng.uniform(0.3, 0.6))
     image = np.empty((HEIGHT, WIDTH, 3))
-    image[:horizon] = SKY[chance.integers(len(SKY))] + 10 * chance.normal(size=3)
-    image[horizon:] = GRASS[chance.integers(len(GRASS))] + 10 * chance.normal(size=3)
-    image += 14 * _clouds(chance, 8)[..., None]
-    blades = cv2.GaussianBlur(chance.normal(size=(HEIGHT, WIDTH)), (1, 5), 0)
+    image[:horizon] = SKY[rng.integers(len(SKY))] + 10 * rng.normal(size=3)
+    image[horizon:] = GRASS[rng.integers(len(GRASS))] + 10 * rng.normal(size=3)
+    image += 14 * _clouds(rng, 8)[..., None]
+    blades = cv2.GaussianBlur(rng.normal(size=(HEIGHT, WIDTH)), (1, 5), 0)
     image[horizon:] += 22 * blades[horizon:, :, None]
-    for _ in range(chance.integers(1, 5)):
-        colour = (COATS[chance.integers(len(COATS))] + chance.normal(0, 8, 3)).tolist()
-        x = int(chance.integers(WIDTH))
-        if chance.random() < 0.5:
-            top = horizon - int(chance.integers(5, 25))
-            foot = horizon + int(chance.integers(5, 30))
-            cv2.line(image, (x, top), (x, foot), colour, int(chance.integers(3, 7)))
+    for _ in range(rng.integers(1, 5)):
+        colour = (COATS[rng.integers(len(COATS))] + rng.normal(0, 8, 3)).tolist()
+        x = int(rng.integers(WIDTH))
+        if rng.random() < 0.5:
+            top = horizon - int(rng.integers(5, 25))
+            foot = horizon + int(rng.integers(5, 30))
+            cv2.line(image, (x, top), (x, foot), colour, int(rng.integers(3, 7)))
         else:
-            axes = (int(chance.integers(6, 18)), int(chance.integers(4, 12)))
+            axes = (int(rng.integers(6, 18)), int(rng.integers(4, 12)))
             cv2.ellipse(image, (x, horizon), axes, 0, 0, 360, colour, -1)
     return image
 
 
-def _clouds(chance: np.random.Generator, cells: int) -> np.ndarray:
+def _clouds(rng: np.random.Generator, cells: int) -> np.ndarray:
     """Smooth noise, about normal."""
-    coarse = chance.normal(size=(cells, cells))
+    coarse = rng.normal(size=(cells, cells))
     return cv2.resize(coarse, (WIDTH, HEIGHT), interpolation=cv2.INTER_CUBIC)

@@ -101,17 +101,17 @@ def _places(height: int, width: int) -> np.ndarray:
 
 def learn(images: list[np.ndarray], seed: int = 0) -> Words:
     """By k-means over pixels drawn from some images."""
-    chance = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     each = max(SAMPLE // len(images), 1)
     pixels: tuple[list[np.ndarray], ...] = ([], [])
     for image in images:
-        chosen = chance.integers(image.shape[0] * image.shape[1], size=each)
+        chosen = rng.integers(image.shape[0] * image.shape[1], size=each)
         for known, values in zip(
             pixels, (colours(image), textures(image)), strict=True
         ):
             known.append(values.reshape(-1, values.shape[2])[chosen])
     found = [
-        _means(np.concatenate(known), count, chance)
+        _means(np.concatenate(known), count, rng)
         for known, count in zip(pixels, (COLOURS, TEXTURES), strict=True)
     ]
     return Words(found[0], found[1])
@@ -137,9 +137,9 @@ def textures(image: np.ndarray) -> np.ndarray:
     return np.sign(stacked) * np.sqrt(np.abs(stacked))
 
 
-def _means(points: np.ndarray, count: int, chance: np.random.Generator) -> np.ndarray:
+def _means(points: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     """k-means; a centre that nothing is nearest to stays where it was."""
-    centres = points[chance.choice(len(points), count, replace=len(points) < count)]
+    centres = points[rng.choice(len(points), count, replace=len(points) < count)]
     for _ in range(ROUNDS):
         near = _nearest(points, centres)
         sizes = np.bincount(near, minlength=count)[:, None]

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 import cv2
 import numpy as np
@@ -59,6 +58,9 @@ def _boxes(
     images: Iterator[tuple[Path, Pixels]],
     names: dict[Path, str],
 ) -> int:
+    # it needs torchvision, which masks do not
+    from smoothsp.models import box_files
+
     several = model.objects == "several"
     found: list[tuple[str, Any]] = []
 
@@ -73,12 +75,14 @@ def _boxes(
                 given.out / f"{names[path]}.png", _drawn(image, answer, model.classes)
             )
             if several:
-                write(given.out / f"{names[path]}.xml", _voc(path.name, answer))
+                write(
+                    given.out / f"{names[path]}.xml", box_files.voc(path.name, answer)
+                )
 
     write_text(lines(), None)
     if given.out is not None:
         whole = (
-            _coco(found, model.classes)
+            box_files.coco(dict(found), model.classes)
             if several
             else {
                 "class": model.classes[0],
@@ -174,51 +178,3 @@ def _box(mask: Pixels) -> list[int] | None:
     if not len(down):
         return None
     return [int(x) for x in (across[0], down[0], across[-1] + 1, down[-1] + 1)]
-
-
-def _voc(name: str, found: Any) -> bytes:
-    """The annotation of an image as XML; scores as ``confidence``."""
-    root = Element("annotation")
-    SubElement(root, "filename").text = name
-    size = SubElement(root, "size")
-    for tag, value in (("width", found.width), ("height", found.height), ("depth", 3)):
-        SubElement(size, tag).text = str(value)
-    for box, label, score in zip(found.boxes, found.labels, found.scores, strict=True):
-        thing = SubElement(root, "object")
-        SubElement(thing, "name").text = label
-        SubElement(thing, "confidence").text = f"{score:.6g}"
-        corners = SubElement(thing, "bndbox")
-        # VOC counts pixels from 1, and its last ones are inside
-        for tag, value in zip(
-            ("xmin", "ymin", "xmax", "ymax"),
-            (box[0] + 1, box[1] + 1, box[2], box[3]),
-            strict=True,
-        ):
-            SubElement(corners, tag).text = f"{value:.6g}"
-    indent(root)
-    return bytes(tostring(root, encoding="utf-8")) + b"\n"
-
-
-def _coco(found: Sequence[tuple[str, Any]], classes: Sequence[str]) -> dict[str, Any]:
-    """Images, boxes and classes as ``pycocotools.coco.COCO`` reads them."""
-    images: list[dict[str, Any]] = []
-    boxes: list[dict[str, Any]] = []
-    for number, (name, one) in enumerate(found, 1):
-        about = {"id": number, "file_name": name}
-        images.append(about | {"width": one.width, "height": one.height})
-        for box, label, score in zip(one.boxes, one.labels, one.scores, strict=True):
-            left, top, right, bottom = (round(x, 3) for x in box)
-            across, down = round(right - left, 3), round(bottom - top, 3)
-            boxes.append(
-                {
-                    "id": len(boxes) + 1,
-                    "image_id": number,
-                    "category_id": classes.index(label) + 1,
-                    "bbox": [left, top, across, down],
-                    "area": across * down,
-                    "iscrowd": 0,
-                    "score": score,
-                }
-            )
-    names = [{"id": n, "name": name} for n, name in enumerate(classes, 1)]
-    return {"images": images, "annotations": boxes, "categories": names}

@@ -111,9 +111,9 @@ def _loss(
     """
     network = segmenter.network
     images, graphs = [], []
-    for number, chance in zip(numbers, torch.rand(len(numbers)).tolist(), strict=True):
+    for number, draws in zip(numbers, torch.rand(len(numbers)).tolist(), strict=True):
         image, graph = pictures.images[number], pictures.graphs[number]
-        if chance < 0.5:
+        if draws < 0.5:
             image, graph = image[:, ::-1], replace(graph, pixels=graph.pixels[:, ::-1])
         images.append(image)
         graphs.append(graph)
