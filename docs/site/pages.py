@@ -51,6 +51,10 @@ MODULES = (
     "smoothsp.linear.scorers",
     "smoothsp.linear.solvers",
 )
+OFTEN = {
+    f"reference/{module}.md"
+    for module in ("smoothsp", "smoothsp.oracles", "smoothsp.losses", "smoothsp.models")
+}
 
 
 def pages() -> list[Path]:
@@ -120,16 +124,32 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     page.meta["search"] = {"boost": weight(page.file.src_uri)}
+    if page.file.src_uri == "README.md":
+        page.meta["hide"] = ["navigation", "toc"]
+        markdown = front(markdown)
     return with_lists_apart(markdown)
 
 
+def front(markdown: str) -> str:
+    """The first screen in two columns: text, buttons and picture; code and output."""
+    first, heading, rest = markdown.partition("\n## ")
+    parts = r"(.*?)(```python.*?)(^!\[.*)"
+    head, code, picture = re.fullmatch(parts, first, re.DOTALL | re.MULTILINE).groups()
+    head = re.sub(r"^(\[.*?\]\(.*?\))$", r"\1{ .md-button }", head, flags=re.M)
+    columns = (f"<div markdown>\n{x}\n</div>" for x in (head + picture, code))
+    begin = '<div class="front" markdown>'
+    return "\n".join([begin, *columns, "</div>", heading + rest])
+
+
 def weight(name: str) -> float:
-    """Of a page in the search: guides before the reference, tables last."""
+    """Of a page in the search: guides, names that many use, other names, tables."""
     if name.startswith(("benchmarks/", "docs/reproduction", "docs/results/")):
         return 0.05
     if name in ("CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md"):
         return 0.05
-    return 2.0 if name.startswith(("docs/", "README")) else 0.2
+    if name.startswith("reference/"):
+        return 1.0 if name in OFTEN else 0.3
+    return 1.5
 
 
 def on_page_content(content: str, **_: Any) -> str:

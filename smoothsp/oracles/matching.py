@@ -52,8 +52,8 @@ class Matching(SearchStructure):
     further output of the k best needs at most P shortest paths, O(P N^2). ``hamming``
     counts the rows with a wrong column.
 
-    There is no ``log_partition``: the sum over matchings is a permanent, which is
-    #P-hard. Use ``StructuralHinge`` or ``StructuralHinge(L2(mu, k))``.
+    There is no ``log_partition``: the sum over matchings is a permanent, whose
+    computation is #P-hard. Use ``StructuralHinge`` or ``StructuralHinge(L2(mu, k))``.
 
     In float64, on the CPU; tensors on a device are copied to the CPU and back.
 
