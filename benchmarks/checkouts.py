@@ -1,6 +1,6 @@
 """Race two checkouts of smoothsp at the cells of ``oracles.py``, call by call in turns.
 
-    python benchmarks/checkouts.py 22b4ffb        # a commit, against these files
+    python benchmarks/checkouts.py HEAD~1         # a commit, against these files
     python benchmarks/checkouts.py OLD NEW        # commits, or folders that hold one
 
 Each checkout runs in its own process, through the public names that both have, and must

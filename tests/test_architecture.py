@@ -271,6 +271,7 @@ PUBLIC = {
         "F1Problem",
         "HashedChainProblem",
         "LinearProblem",
+        "LowerBoundProblem",
         "MulticlassProblem",
         "PartitionedProblem",
         "Parts",

@@ -166,3 +166,16 @@ def test_pages_are_short():
     longest = {x: LONGEST.get(x, LONGEST_PAGE) for x in words}
     assert not {x: n for x, n in words.items() if n > longest[x]}
     assert sum(words.values()) < ALL_PAGES
+
+
+def test_pages_do_not_need_the_history_of_the_repository():
+    """Copies that are released or shallow lack old commits; tables say their origin."""
+    commit = r"\b(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{7,40}\b"
+    needed = {}
+    for page in PAGES:
+        phrases = ["git show"]
+        if page.parent.name != "tables":
+            phrases.append(commit)
+        found = re.findall("|".join(phrases), page.read_text())
+        needed |= {page.relative_to(ROOT).as_posix(): found} if found else {}
+    assert not needed

@@ -16,6 +16,7 @@ from smoothsp.linear.problems.chain import ChainProblem
 from smoothsp.linear.problems.f1 import F1Problem
 from smoothsp.linear.problems.hashed_chain import HashedChainProblem
 from smoothsp.linear.problems.least_squares import LeastSquaresProblem
+from smoothsp.linear.problems.lower_bound import LowerBoundProblem
 from smoothsp.linear.problems.multiclass import MulticlassProblem
 from smoothsp.linear.problems.partitioned import PartitionedProblem
 from smoothsp.linear.problems.potentials import Batch, Parts, Shared
@@ -34,6 +35,7 @@ __all__ = [
     "LPBoostProblem",
     "LeastSquaresProblem",
     "LinearProblem",
+    "LowerBoundProblem",
     "MulticlassProblem",
     "PartitionedProblem",
     "Parts",
