@@ -103,6 +103,7 @@ def draw(path: str | os.PathLike[str], panels: Sequence[Sequence[Panel]]) -> Non
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             known.setdefault(label, handle)
+    known = {name: known[name] for name in names if name in known}
     figure.legend(
         known.values(),
         known,

@@ -25,6 +25,10 @@ from smoothsp.linear.inputs import states
 from smoothsp.linear.problems.callback import whole
 
 
+# Of a state: weights before a certificate that an uninterrupted run does not compute.
+_BEFORE = "w_before"
+
+
 class Solver(Protocol):
     """Interface of solvers for :func:`solve` and :func:`~smoothsp.linear.compare`.
 
@@ -204,7 +208,8 @@ def run(
             raise ValueError("start: expected None when there is a state to resume")
         with states.opened(resume) as given:
             budget.load(given, settings)
-            solver.load(given)
+            before = given.get(_BEFORE, given["w"])
+            solver.load({**given, "w": before})
     elif start is not None:
         solver.begin(start)
     saved: State = {}
@@ -242,6 +247,9 @@ def run(
                 # resuming gives the same bits
                 saved = state()
             found = solver.certify()
+            if saved and not np.array_equal(saved["w"], w := solver.weights()):
+                # the state has the weights of the certificate, too
+                saved |= {"w": w, _BEFORE: saved["w"]}
             budget.certify(solver.calls, found, state, solver.weights)
             budget.show(solver.estimate())
     if budget.interrupted and not budget.certified:
