@@ -20,10 +20,10 @@ def described(value: Any, depth: int = 0) -> str:
     Budgets, callbacks and progress bars of a solver have no part in it.
     """
     again = functools.partial(described, depth=depth + 1)
+    if isinstance(value, np.generic):
+        value = value.item()
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return repr(value)
-    if isinstance(value, np.generic):
-        return repr(value.item())
     if isinstance(value, np.ndarray):
         known = value.dtype.hasobject or arrays.checksum(value)
         return f"array({value.dtype}, {value.shape}, {known})"

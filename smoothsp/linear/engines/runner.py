@@ -5,7 +5,7 @@ share: when to certify, when to stop, callbacks, Ctrl-C, saved states and resume
 """
 
 import math
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,13 +94,19 @@ class Solver(Protocol):
     certifies_late: bool = False
     repeats: bool = False
 
-    @property
-    def passes(self) -> int:
-        """Number of passes made."""
+    if TYPE_CHECKING:
 
-    @property
-    def calls(self) -> int:
-        """Oracle calls so far, those for certificates included."""
+        @property
+        def passes(self) -> int:
+            """Number of passes made."""
+
+        @property
+        def calls(self) -> int:
+            """Oracle calls so far, those for certificates included."""
+
+    else:
+        # attributes or properties, as a solver likes
+        passes = calls = 0
 
     def begin(self, start: Any) -> None:
         """Start from weights, or from a solution."""

@@ -38,7 +38,10 @@ class StructureObjective(CallbackObjective):
 
     def losses(self, flat: Flat, mu: float) -> Flat:
         """The loss of each example."""
-        return np.asarray(self.problem.losses(flat, *self._loss(mu)))
+        name, *more = self._loss(mu)
+        if name == "hinge":
+            return np.asarray(self.problem.hinges(flat))
+        return np.asarray(self.problem.losses(flat, name, *more))
 
     def gradient(
         self, flat: Flat, mu: float, G: Flat, keep: bool = False
