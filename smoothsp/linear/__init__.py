@@ -5,6 +5,7 @@ Needs scikit-learn: ``pip install "smoothsp[linear]"``.
 
 try:
     from smoothsp.linear import scorers
+    from smoothsp.linear.comparison.compare import Comparison, compare
     from smoothsp.linear.engines.solution import Certificate
     from smoothsp.linear.estimators.chain_crf import ChainCRF
     from smoothsp.linear.estimators.chain_gp import ChainGP
@@ -33,10 +34,12 @@ __all__ = [
     "ChainCRF",
     "ChainGP",
     "ChainSVM",
+    "Comparison",
     "CrammerSingerSVC",
     "HingeSVC",
     "LPBoostClassifier",
     "StructuredSVM",
     "WestonWatkinsSVC",
+    "compare",
     "scorers",
 ]

@@ -372,7 +372,7 @@ def loaded(file):
     return np.load(io.BytesIO(file), allow_pickle=False)
 
 
-NUMBERS = ("passes", "epoch", "oracle_calls", "lam", "primal", "dual", "gap")
+NUMBERS = ("passes", "oracle_calls", "lam", "primal", "dual", "gap", "smoothed_primal")
 ENDS = ("w", "weights_", "coef_", "intercept_", "dual_coef_", "status", "status_")
 
 
@@ -381,7 +381,7 @@ def numbers(found):
     steps = getattr(found, "points", None) or getattr(found, "history", None)
     steps = steps or getattr(found, "history_", [])
     ends = [getattr(found, name) for name in ENDS if hasattr(found, name)]
-    return ends, [[getattr(at, n, None) for n in (*NUMBERS, "w")] for at in steps]
+    return ends, [[vars(at).get(n) for n in (*NUMBERS, "w")] for at in steps]
 
 
 @pytest.mark.parametrize("name", rows(RUNS))

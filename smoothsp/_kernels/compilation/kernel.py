@@ -44,7 +44,7 @@ from numba.core.compiler import CompileResult
 from numba.core.registry import CPUDispatcher
 from numba.core.runtime import rtsys
 
-from smoothsp._kernels.compilation import prebuilt
+from smoothsp._kernels.compilation import clock, prebuilt
 from smoothsp._kernels.compilation.cache import (
     SourcesCache,
     warn_that_nothing_is_kept,
@@ -87,7 +87,7 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
         collects = gc.isenabled()
         gc.disable()  # of all that is made meanwhile, it would find little garbage
         try:
-            with uninterrupted():
+            with uninterrupted(), clock.compiling():
                 return super().compile(sig)
         finally:
             if collects:

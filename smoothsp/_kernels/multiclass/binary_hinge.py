@@ -78,8 +78,8 @@ def descend(
 
     A variable that would move by at most ``still`` times what it may be, its bound or
     1 / q, is left alone; ``waits`` and ``calm`` as in ``shrinking``, ``reach`` of what
-    moves is -1. The gaps that the samples had are added to ``met[0]``, and to
-    ``met[1]`` how many moved.
+    moves is -1. The gaps that the samples had are added to ``met[0]``, to
+    ``met[1]`` how many moved, and to ``met[2]`` how many were not skipped.
     """
     w, columns, values = span(weights), span(indices), span(data)
     zero, nothing, V = zeros[0], load(zeros, 0), len(zeros)
@@ -117,6 +117,7 @@ def descend(
         above, below = max(violation, zero), max(-violation, zero)
         met[0] += (bounds[i] - old) * above + old * below
         met[1] += not unmoved
+        met[2] += 1
 
 
 @kernel

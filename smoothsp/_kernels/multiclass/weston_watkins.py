@@ -57,7 +57,8 @@ def descend(
     ``z = W'x_i``, then the step of a_i from z, then ``W += x_i step'`` at once, as the
     next block needs it. Blocks of which ``waits`` is above 0 are skipped, see
     ``shrinking``; ``still`` and ``greed`` as in ``solve_block``. The gaps that the
-    blocks had are added to ``met[0]``, and to ``met[1]`` how many moved.
+    blocks had are added to ``met[0]``, to ``met[1]`` how many moved, and to ``met[2]``
+    how many were not skipped.
     """
     V = len(zeros)
     zero = splat(zeros[0])
@@ -89,6 +90,7 @@ def descend(
         note_move(i, count == 0, patience, waits, calm)
         met[0] += gap
         met[1] += count > 0
+        met[2] += 1
 
 
 @kernel

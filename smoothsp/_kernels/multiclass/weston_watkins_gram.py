@@ -68,6 +68,7 @@ def descend(
         note_move(i, count == 0, patience, waits, calm)
         met[0] += gap
         met[1] += count > 0
+        met[2] += 1
         if count == 0:
             continue
         row = span(gram[i])

@@ -69,7 +69,7 @@ class BinaryProblem:
         self.coefficients = np.where(long, first, bounds).astype(dtype)
         self.waits = np.zeros(len(signs), dtype=np.uint8)
         self.calm = np.zeros(len(signs), dtype=np.uint8)
-        self.met, self.looked = np.zeros(2), len(signs)
+        self.met, self.looked = np.zeros(3), len(signs)
         # of each sample: how far the weights may go before it can have a gap again
         self._reach = np.full(len(signs), -1.0)
         self._path, self._rebuilt = 0.0, False
@@ -141,10 +141,15 @@ class BinaryProblem:
         return Parts(primal, dual, self._gaps, float(self._at_stake.sum()))
 
     @property
+    def w(self) -> NDArray[Any]:
+        """Weights of the features ``(features,)``; a view."""
+        return self.weights
+
+    @property
     def variables(self) -> State:
         """Arrays that sweeps change, by name; no copies."""
         return {
-            "weights": self.weights,
+            "w": self.w,
             "coefficients": self.coefficients,
             "waits": self.waits,
             "calm": self.calm,

@@ -1,7 +1,6 @@
 """The loop of dual coordinate descent: sweeps, certificates, and when to stop."""
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
 from enum import Enum
@@ -10,6 +9,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothsp._kernels.compilation import clock
 from smoothsp._kernels.multiclass.shuffling import shuffle
 from smoothsp.linear.descent.progress import Progress
 from smoothsp.linear.engines.budget import Tolerance
@@ -44,6 +44,7 @@ _IDLE, _NEAR = 32, 32
 # Of a run, in a state.
 _NUMBERS = (
     *("epoch", "seconds", "wanted", "left", "moves", "visits", "since_rebuilt"),
+    "calls",
     *("highest", "smallest", "idle"),
 )
 # A gap of fewer roundings of what the samples in it may cost is rounding.
@@ -88,10 +89,15 @@ class Problem(Protocol):
 
     waits: NDArray[np.uint8]
     calm: NDArray[np.uint8]
-    # the gaps that blocks had when a sweep came to them, summed; how many moved
+    # the gaps that blocks had when a sweep came to them, summed; how many moved, and
+    # how many were not skipped
     met: NDArray[np.float64]
     # blocks that the last certificate had to look at
     looked: int
+
+    @property
+    def w(self) -> NDArray[Any] | None:
+        """Weights of the features, a view; None if there are no features."""
 
     @property
     def blocks(self) -> NDArray[np.intp]:
@@ -206,7 +212,9 @@ class _Run:
         # counted from its first step on: a certificate of this number is that of the
         # present weights, but for rounding
         self.epoch = 0
-        self.seconds = 0.0
+        self.began = clock.seconds()
+        # blocks that were solved or looked at
+        self.calls = 0
         self.order = problem.blocks.copy()
         self.decides = np.zeros(len(problem.waits), dtype=bool)
         self.decides[problem.blocks] = True
@@ -216,6 +224,15 @@ class _Run:
         self.moves, self.visits = math.inf, 0
         self.since_rebuilt = 0
         self.highest, self.smallest, self.idle = -math.inf, math.inf, 0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start, earlier runs included, without compilation."""
+        return clock.seconds() - self.began
+
+    @seconds.setter
+    def seconds(self, before: float) -> None:
+        self.began = clock.seconds() - before
 
     def to_the_end(self, fresh: bool) -> Status:
         """Sweep and certify in turns."""
@@ -260,7 +277,8 @@ class _Run:
         """Call the callback; whether it ends the fit."""
         if self.plan.callback is None:
             return False
-        with last.with_state(self.save):
+        w = self.problem.w
+        with last.with_state(self.save, None if w is None else lambda: w):
             return bool(self.plan.callback(last))
 
     def choose(self, gaps: NDArray[np.float64]) -> None:
@@ -295,7 +313,7 @@ class _Run:
 
     def sweep(self, times: int) -> None:
         """Solve the chosen blocks so many times, except those that are skipped."""
-        start, problem, n = time.perf_counter(), self.problem, len(self.order)
+        problem, n = self.problem, len(self.order)
         self.epoch += times
         problem.met[:] = 0
         if not n:
@@ -316,7 +334,7 @@ class _Run:
                 problem.sweep(orders, at, min(at + size, end))
                 self.progress.tell(self.epoch, min(1.0, (at + size - first) / n))
             self.moves += float(problem.met[1])
-        self.seconds += time.perf_counter() - start
+            self.calls += int(problem.met[2])
 
     def is_due(self) -> bool:
         """Whether this epoch ends with a certificate."""
@@ -339,6 +357,7 @@ class _Run:
         """A certificate of the present weights."""
         with np.errstate(over="ignore", invalid="ignore"):
             parts = self.problem.certify()
+            self.calls += self.problem.looked
             gap = float(parts.gaps.sum())
         numbers = parts.primal, parts.dual, gap
         if not np.isfinite(numbers).all():
@@ -347,7 +366,7 @@ class _Run:
                 f"{self.problem.dtype}, got {parts.primal:.3g} and {gap:.3g} in epoch "
                 f"{self.epoch}; scale the features, or lower C"
             )
-        last = Certificate(self.epoch, 0, self.seconds, parts.primal, parts.dual, gap)
+        last = Certificate(self.epoch, self.calls, self.seconds, *numbers)
         epsilon = float(np.finfo(self.problem.dtype).eps)
         visible = _ROUNDINGS * epsilon * parts.at_stake
         return _Measured(last, parts.gaps, self.asked(last), visible)

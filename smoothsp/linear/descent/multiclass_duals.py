@@ -48,14 +48,14 @@ class LinearDual:
         self._solve, self._gaps, self._stops = solve, gaps, stops
         self.blocks, self.dtype = blocks.solvable, blocks.dtype
         self.waits, self.calm = blocks.waits, blocks.calm
-        self.met, self.looked = np.zeros(2), len(blocks.labels)
+        self.met, self.looked = np.zeros(3), len(blocks.labels)
         self.work = 2 * len(rows.data) * blocks.width
         self.weights = linear_arrays.zeros(
             rows.features * blocks.width, blocks.bounds.dtype
         )
 
     @property
-    def table(self) -> NDArray[Any]:
+    def w(self) -> NDArray[Any]:
         """Weights as ``(features, classes)``; a view."""
         return self.weights.reshape(-1, self._state.width)[:, : self._state.classes]
 
@@ -106,7 +106,7 @@ class LinearDual:
     @property
     def variables(self) -> State:
         """Arrays that sweeps change, by name; no copies."""
-        return {"weights": self.weights, **self._state.variables}
+        return {"w": self.w, **self._state.variables}
 
     @property
     def checksum(self) -> int:
@@ -136,6 +136,9 @@ class LinearDual:
 class GramProblem:
     """Scores of the samples, ``z_i = sum_s G(i, s) a_s``, for a Gram matrix G."""
 
+    # there are no features
+    w = None
+
     def __init__(
         self,
         blocks: Blocks,
@@ -147,7 +150,7 @@ class GramProblem:
         self._stakes = stakes
         self.blocks, self.dtype = blocks.solvable, blocks.dtype
         self.waits, self.calm = blocks.waits, blocks.calm
-        self.met, self.looked = np.zeros(2), len(blocks.labels)
+        self.met, self.looked = np.zeros(3), len(blocks.labels)
         self.work = len(gram) * len(gram) * blocks.width
         self._scores = linear_arrays.zeros(
             len(gram) * blocks.width, blocks.bounds.dtype

@@ -2,16 +2,23 @@
 
 import math
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines.solution import Callback, Certificate, Solution, State
+from smoothsp._kernels.compilation import clock
+from smoothsp.linear.engines import looks
+from smoothsp.linear.engines.solution import (
+    Bounds,
+    Callback,
+    Certificate,
+    Solution,
+    State,
+)
 from smoothsp.linear.inputs import checks, states
 
 SAMPLINGS = ("gap", "uniform", "permutation")
@@ -105,20 +112,23 @@ class Budget:
     """Progress of a run so far."""
 
     def __init__(self, limits: Limits, problem: Any) -> None:
+        self.watch = looks.current()
+        if self.watch is not None:
+            limits = replace(limits, max_passes=sys.maxsize, max_seconds=math.inf)
         self.limits, self.problem = limits, problem
         self.passes = 0
         self.history: list[Certificate] = []
         self.over = self.interrupted = self.close = False
         self.status = ""
-        self._before, self._start = 0.0, time.perf_counter()
+        self._before, self._start = 0.0, clock.seconds()
         # whether the last certificate is that of the weights as they are
         self.certified = False
         self._bar: Any = None
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start, including earlier runs."""
-        return self._before + time.perf_counter() - self._start
+        """Seconds since the start, including earlier runs, without compilation."""
+        return self._before + clock.seconds() - self._start
 
     @property
     def goal(self) -> float:
@@ -176,6 +186,33 @@ class Budget:
         self._bar.set_postfix_str(", ".join(parts), refresh=False)
         self._bar.update(self.passes - self._bar.n)
 
+    def look(
+        self,
+        calls: int,
+        weights: Callable[[], NDArray[np.float64]],
+        bound: Callable[[], float] = lambda: math.nan,
+    ) -> None:
+        """Call whoever watches the run, with the clock stopped; stop on its word.
+
+        ``bound`` computes a lower bound of the minimum without calls of the oracle.
+        """
+        if self.watch is None:
+            return
+        begun = clock.seconds()
+
+        def best() -> float:
+            # the bound of a smoothed objective is none of the plain one
+            plain = [r.dual for r in self.history if math.isnan(r.smoothed_primal)]
+            bounds = np.array([*plain, bound()])
+            return float(np.fmax.reduce(bounds))
+
+        seconds = self.seconds
+        with looks.watching(None):
+            stop = self.watch(looks.Look(self.passes, calls, seconds, weights, best))
+        if stop and not self.over:
+            self.over, self.status = True, "stopped at the last look"
+        self._start += clock.seconds() - begun
+
     def end(self, reason: str, certified: bool) -> None:
         """Stop for this reason; ``certified`` as it was before the last pass."""
         self.over, self.status, self.certified = True, reason, certified
@@ -183,22 +220,25 @@ class Budget:
     def certify(
         self,
         calls: int,
-        certificate: tuple[float, float, float],
+        certificate: tuple[float, ...],
         state: Callable[[], State],
+        weights: Callable[[], NDArray[np.float64]],
     ) -> None:
-        """Record primal, dual and gap, tell the callback, decide whether to go on.
+        """Record a certificate, call the callback, decide whether to go on.
 
-        ``state`` is what the callback may ask for.
+        ``certificate`` has the fields of :class:`Bounds`. ``state`` and ``weights``
+        are for the callback.
         """
-        require_finite(self.problem, *certificate)
-        record = Certificate(self.passes, calls, self.seconds, *certificate)
+        found = Bounds(*certificate)
+        record = Certificate(self.passes, calls, self.seconds, *found)
+        require_finite(self.problem, record.minimised, found.dual, found.gap)
         self.history.append(record)
         self.certified = True
         if self.interrupted:
             return
         wanted = False
         if self.limits.callback is not None:
-            with record.with_state(state):
+            with record.with_state(state, weights):
                 wanted = self.limits.callback(record)
         self._decide(record)
         if wanted and not self.over:
@@ -227,9 +267,9 @@ class Budget:
 
     def _levelled(self) -> bool:
         """Whether an objective without a gap has not fallen in two certificates."""
-        values = [record.primal for record in self.history]
-        if len(values) < 3 or not math.isnan(self.history[-1].gap):
+        if len(self.history) < 3 or not math.isnan(self.history[-1].gap):
             return False
+        values = [record.minimised for record in self.history]
         before, tol = min(values[:-2]), self._tol
         if isinstance(self.limits.tol, Tolerance):
             tol *= abs(before)
@@ -239,15 +279,10 @@ class Budget:
         self, w: NDArray[np.float64], calls: int, state: dict[str, NDArray[Any]]
     ) -> Solution:
         """The outcome."""
-        nan = math.nan
-        last = Certificate(self.passes, calls, self.seconds, nan, nan, nan)
-        if self.certified:
-            last = self.history[-1]
+        last = self.history[-1].bounds if self.certified else Bounds(math.nan)
         return Solution(
             w=w,
-            primal=last.primal,
-            dual=last.dual,
-            gap=last.gap,
+            **last._asdict(),
             passes=self.passes,
             oracle_calls=calls,
             seconds=self.seconds,
@@ -262,11 +297,11 @@ class Budget:
         """All that changes, as arrays; perhaps as before the last certificate."""
         again = int(without_last and self.certified)
         rows = [
-            (r.passes, r.oracle_calls, r.seconds, r.primal, r.dual, r.gap)
+            (r.passes, r.oracle_calls, r.seconds, *r.bounds)
             for r in self.history[: len(self.history) - again]
         ]
         return {
-            "history": np.array(rows, dtype=np.float64).reshape(-1, 6),
+            "history": np.array(rows, dtype=np.float64).reshape(-1, 7),
             "passes": np.array(self.passes - again),
             "seconds": np.array(self.seconds),
             "settings": np.array(settings),
@@ -321,13 +356,17 @@ def require_same(name: str, problem: Any, state: State) -> None:
         )
 
 
+class Diverged(ValueError, FloatingPointError):
+    """An objective that leaves float64."""
+
+
 def require_finite(problem: Any, primal: float, dual: float, gap: float) -> None:
     """Refuse a certificate that leaves float64; NaN is a dual that is not known."""
     if math.isfinite(primal) and not math.isinf(gap) and not math.isinf(dual):
         return
     called = getattr(problem, "called", None)
     name = called if isinstance(called, str) else "psi"
-    raise ValueError(
+    raise Diverged(
         f"{name}: expected features for which objective and gap fit float64, got"
         f" {primal:.3g} and {gap:.3g}; scale the features, raise lambda (lower C), or"
         " take shorter steps"

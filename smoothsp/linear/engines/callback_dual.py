@@ -55,8 +55,8 @@ class CallbackEngine:
         self._clip()
         self.blocks, self.ell = self.rows.zeros(n), np.zeros(n)
         self.estimates = np.full(n, math.inf)
-        # at weights 0 the oracle's answer costs most; asked for when it is needed
-        self.last_gap = math.inf
+        # not measured yet
+        self.last_gap = self._known_gap = math.inf
         self.steps = self.hits = self.drops = self.calls = 0
         self.measured_calls = self.measured = 0
         self.store = [[gold_slot(self.rows.zero())] for _ in range(n)]
@@ -100,11 +100,13 @@ class CallbackEngine:
     def in_order(self, order: NDArray[np.int64]) -> None:
         """A step on each of ``order``."""
         size = self.plan.batch
+        self._look_at_gaps()
         for at in range(0, len(order), size):
             self.visit([int(i) for i in order[at : at + size]])
 
     def by_gap(self, uniforms: Floats, floor: float) -> int:
         """Steps drawn by estimated gaps until these sum to ``floor``; how many."""
+        self._look_at_gaps()
         for done in range(0, len(uniforms), self.plan.batch):
             sums = np.cumsum(self.estimates)
             if sums[-1] <= floor:
@@ -114,6 +116,12 @@ class CallbackEngine:
             at = np.minimum(np.searchsorted(sums, drawn, side="right"), last)
             self.visit([int(i) for i in at])
         return len(uniforms)
+
+    def _look_at_gaps(self) -> None:
+        """Find the last exact gap; before any, the estimates' sum."""
+        self._known_gap = self.last_gap
+        if math.isinf(self.last_gap):
+            self._known_gap = float(self.estimates.sum())
 
     def visit(self, chosen: list[int]) -> None:
         """A step on each example, towards answers of the oracle at the weights before.
@@ -141,7 +149,7 @@ class CallbackEngine:
         if not plan.cached:
             return False
         gap = self._towards(i, highest(self.store[i]).corner).num
-        least = plan.overall / self.n * self._known_gap()
+        least = plan.overall / self.n * self._known_gap
         return bool(gap > 0 and gap >= max(plan.local * self.estimates[i], least))
 
     def _visit(self, i: int, corner: Corner | None, again: bool) -> None:
@@ -167,13 +175,6 @@ class CallbackEngine:
     def _worst(self, i: int) -> Corner:
         found = self.problem.worst(i, self.w_now)
         return found._replace(psi=row_of(found.psi))
-
-    def _known_gap(self) -> float:
-        if math.isinf(self.last_gap):
-            zero = np.zeros(self.problem.num_weights)
-            self.last_gap = self.problem.corners(zero, 1.0)[1]
-            self.measured_calls += self.n
-        return self.last_gap
 
     def _violation(self, corner: Corner) -> float:
         return corner.loss - dot(corner.psi, self.w_now)
@@ -349,7 +350,7 @@ class CallbackEngine:
                 f"state: expected blocks of {want} as this problem has, got {found}"
             )
         self.blocks, self.ell = self.rows.load("blocks", state), state["ell"].copy()
-        self.v = state["v"].copy()
+        self.v = state.get("v", state["w"]).copy()
         self._clip()
         if self.plan.weighed and not state["weighed"]:
             raise ValueError(
@@ -364,11 +365,15 @@ class CallbackEngine:
     def state(self) -> dict[str, NDArray[Any]]:
         """All that changes, as arrays."""
         numbers = [self.steps, self.hits, self.drops, self.calls]
+        apart = {}
+        if self.plan.boxed or self.plan.averaging:
+            apart = {"v": self.v.copy()}
         return {
             **self.rows.save("blocks", self.blocks),
             "ell": self.ell.copy(),
             "estimates": self.estimates.copy(),
-            "v": self.v.copy(),
+            "w": self.w,
+            **apart,
             "lag": self.lag.copy(),
             "lag_ell": np.array(self.lag_ell),
             "counts": np.array(numbers),

@@ -77,12 +77,14 @@ class PlainSteps:
 
     def state(self) -> State:
         """Arrays from which ``load`` goes on."""
-        return {name: np.array(value) for name, value in self.reached._asdict().items()}
+        passes, iterate, m, total = self.reached
+        numbers = {"passes": np.array(passes), "total": np.array(total)}
+        return {"w": self.weights(), "iterate": iterate.copy(), "m": m.copy(), **numbers}
 
     def load(self, state: State) -> None:
         """Go on from what ``state`` returned."""
         w, m = np.empty((2, len(self.reached.w)))
-        checks.filled(state, w=w, m=m)
+        checks.filled(state, iterate=w, m=m)
         self.reached = _Reached(int(state["passes"]), w, m, float(state["total"]))
 
 

@@ -79,10 +79,8 @@ class ChainEngine:
         keeps = plan.cached or plan.weighed
         self.store = StoredLabels(problem) if keeps else None
         self._tree = np.zeros(2 * 2 ** max(math.ceil(math.log2(self.n)), 0))
-        owner = np.repeat(np.arange(self.n), np.diff(s.offsets))
-        worst = np.bincount(owner, problem.cost.max(1)[problem.labels], self.n)
-        # the gap at the start, before any is measured
-        self.last_gap = float((worst * s.scales * s.loss_scales).mean())
+        # not measured yet
+        self.last_gap = math.inf
         self.measured_calls = 0
         self.measured = 0
 
@@ -149,29 +147,36 @@ class ChainEngine:
 
     def in_order(self, order: NDArray[np.int64]) -> None:
         """A step on each of ``order``."""
-        done = 0
+        done, known = 0, self.known_gap
         while done < len(order):
-            done += kernels.visit_in_order(order[done:], *self._arguments())
+            done += kernels.visit_in_order(order[done:], *self._arguments(known))
             if done < len(order) and self.store is not None:
                 self.store.double()
 
     def by_gap(self, uniforms: Floats, floor: float) -> int:
         """Steps drawn by estimated gaps until these sum to ``floor``; how many."""
         kernels.fill_tree(self.estimates, self._tree)
-        done = 0
+        done, known = 0, self.known_gap
         while done < len(uniforms) and self._tree[1] > floor:
             done += kernels.visit_by_gap(
-                uniforms[done:], floor, self._tree, *self._arguments()
+                uniforms[done:], floor, self._tree, *self._arguments(known)
             )
             if done < len(uniforms) and self._tree[1] > floor and self.store:
                 self.store.double()
         return done
 
-    def _arguments(self) -> tuple[Any, ...]:
+    @property
+    def known_gap(self) -> float:
+        """The last exact gap; before any, the estimates' sum: infinite at first."""
+        if math.isinf(self.last_gap):
+            return float(self.estimates.sum())
+        return self.last_gap
+
+    def _arguments(self, known_gap: float) -> tuple[Any, ...]:
         plan = self.plan
         rules = kernels.Rules(
             plan.lam, plan.steps, plan.cached, plan.local,
-            plan.overall / self.n * self.last_gap, plan.most,
+            plan.overall / self.n * known_gap, plan.most,
         )  # fmt: skip
         store = StoredLabels.none() if self.store is None else self.store.pools
         return self._s, rules, self._p, self._d, self._x, store, self._c
@@ -253,7 +258,8 @@ class ChainEngine:
         if len(d.edges):
             d.edges.reshape(-1, s.P)[:, : s.S] = state["edges"].reshape(-1, s.S)
         d.ell[:] = state["ell"]
-        self._p.v[:] = self.problem.padded_weights(state["v"])
+        v = state.get("v", state["w"])
+        self._p.v[:] = self.problem.padded_weights(v)
         if self._p.boxed:
             np.clip(self._p.v, self._p.low, self._p.high, out=self._p.w)
         if self.store is not None and self.plan.weighed:
@@ -282,13 +288,15 @@ class ChainEngine:
             "edges": d.edges.reshape(-1, s.S, s.P)[:, :, : s.S].copy(),
             "ell": d.ell.copy(),
             "estimates": d.estimates.copy(),
-            "v": self.problem.plain_weights(p.v),
+            "w": self.w,
             "counts": self._c.counts.copy(),
             "lag_ell": self._c.lag.copy(),
             "last_gap": np.array(self.last_gap),
             "measured": np.array([self.measured_calls, self.measured]),
             "weighed": np.array(self.plan.weighed),
         }
+        if p.boxed or p.averaged:
+            saved["v"] = self.problem.plain_weights(p.v)
         if p.averaged:
             saved["lag"] = self.problem.plain_weights(p.lag)
         if self.store is not None:

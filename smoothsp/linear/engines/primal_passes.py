@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from smoothsp.linear.engines.budget import Budget, Limits
 from smoothsp.linear.engines.runner import Solver, run
-from smoothsp.linear.engines.solution import Solution, State, weights_of
+from smoothsp.linear.engines.solution import Bounds, Solution, State, weights_of
 from smoothsp.linear.engines.which_objective import AnyObjective
 
 
@@ -63,33 +63,35 @@ def run_steps(
 
 def certificate(
     objective: AnyObjective, flat: NDArray[np.float64], mu: float, falls: bool
-) -> tuple[float, float, float]:
-    r"""Objective, a bound below its minimum, and the gap; NaN where none is known.
+) -> tuple[Bounds, int]:
+    r"""Objective, a bound below its minimum, and the gap; and the oracle calls.
 
     A convex loss with the regulariser is lambda-strongly convex, so that
     :math:`P - \min P \le |\nabla P|^2 / (2 \lambda)`; the gradient of a hinge that is
     not smoothed does not vanish, and no bound is given. Smoothing lies above the hinge
-    by at most :math:`\mu D`. Where mu ``falls``, the objective is that of the hinge,
-    and the bound is that of the smoothed one less so much.
+    by at most :math:`\mu D`. Where mu ``falls``, the bound is that of the smoothed
+    objective less so much, which is one of the hinge.
     """
-    lam, loss = objective.lam, objective.loss
+    lam, loss, n = objective.lam, objective.loss, objective.n
     squares = lam / 2 * float(np.dot(flat, flat))
     if loss.name != "likelihood" and (loss.name == "hinge" or not mu):
-        return squares + float(objective.losses(flat, 0.0).mean()), math.nan, math.nan
+        return Bounds(squares + float(objective.losses(flat, 0.0).mean())), n
     G = objective.room()
-    primal = squares + objective.gradient(flat, mu, G)[0]
+    smoothed = squares + objective.gradient(flat, mu, G)[0]
     G += lam * flat
     gap = float(np.dot(G, G)) / (2 * lam)
-    if not falls or loss.name == "likelihood":
-        return primal, primal - gap, gap
+    if loss.name == "likelihood":
+        return Bounds(smoothed, smoothed - gap, gap), n
+    primal = squares + float(objective.losses(flat, 0.0).mean())
+    if not falls:
+        return Bounds(primal, smoothed - gap, gap, smoothed), 2 * n
     # an oracle in Python is smoothed by l2 alone
     D = 0.5
     if hasattr(objective.problem, "diameter"):
         kind = "l2" if loss.name == "hinge-l2" else "entropy"
         D = objective.problem.diameter(kind)
-    bound = primal - gap - mu * D
-    primal = squares + float(objective.losses(flat, 0.0).mean())
-    return primal, bound, max(primal - bound, 0.0)
+    bound = smoothed - gap - mu * D
+    return Bounds(primal, bound, max(primal - bound, 0.0)), 2 * n
 
 
 class _Looking(Solver):
@@ -124,11 +126,12 @@ class _Looking(Solver):
     def due(self) -> bool:
         return self.passes % self.every == 0
 
-    def certify(self) -> tuple[float, float, float]:
+    def certify(self) -> Bounds:
         objective, falls = self.objective, self.falling is not None
-        self.looked += 2 * objective.n if falls else objective.n
         mu = objective.loss.mu if self.falling is None else self.falling()
-        return certificate(objective, self.stepper.weights(), mu, falls)
+        found, calls = certificate(objective, self.stepper.weights(), mu, falls)
+        self.looked += calls
+        return found
 
     def weights(self) -> NDArray[np.float64]:
         return self.objective.plain(self.stepper.weights())

@@ -5,29 +5,44 @@ share: when to certify, when to stop, callbacks, Ctrl-C, saved states and resume
 """
 
 import math
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.compilation.interrupts import uninterrupted
-from smoothsp.linear.engines.budget import Budget, EngineSettings, require_same
+from smoothsp.linear.engines.budget import (
+    Budget,
+    EngineSettings,
+    Tolerance,
+    limits,
+    require_same,
+)
 from smoothsp.linear.engines.callback_dual import CallbackEngine
 from smoothsp.linear.engines.compiled_dual import ChainEngine
-from smoothsp.linear.engines.solution import Solution, State
+from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.inputs import states
 from smoothsp.linear.problems.callback import whole
 
 
+# Of a state: weights before a certificate that an uninterrupted run does not compute.
+_BEFORE = "w_before"
+
+
 class Solver(Protocol):
-    """Interface of solvers for the runner; inherit from it for the defaults.
+    """Interface of solvers for :func:`solve` and :func:`~smoothsp.linear.compare`.
+
+    Inherit from it: ``passes``, ``calls``, ``advance``, ``certify`` and ``weights`` are
+    needed, ``state`` and ``load`` for runs that are resumed.
 
     Attributes
     ----------
     passes
-        How many passes were made, those of earlier runs included.
+        Number of passes so far, those of earlier runs included.
     calls
-        Oracle calls so far, those for certificates included.
+        Oracle calls so far, as in :class:`~smoothsp.linear.Certificate`.
+    settings
+        Parameters in words: a state is resumed only where they are equal.
     compiled
         Whether a pass is one compiled loop: Ctrl-C then waits for its end.
     certifies_late
@@ -55,7 +70,7 @@ class Solver(Protocol):
     Gradient descent on ``|w - 1|^2 / 2``, of which the gap is known:
 
     >>> import numpy as np
-    >>> from smoothsp.linear.engines.budget import Budget, limits
+    >>> from smoothsp.linear.solvers import Solver, solve
     >>> class Descent(Solver):
     ...     passes = calls = 0
     ...     w = np.zeros(2)
@@ -70,22 +85,28 @@ class Solver(Protocol):
     ...         return {"w": self.w.copy()}
     ...     def load(self, state):
     ...         self.passes, self.w = int(state["passes"]), state["w"].copy()
-    >>> budget = Budget(limits("Descent", 1e-6, 50, None, None, False), None)
-    >>> run(Descent(), budget, "Descent").status
+    >>> solve(Descent(), tol=1e-6).status
     'the gap is at most tol = 1e-06'
     """
 
+    settings: str = ""
     compiled: bool = False
     certifies_late: bool = False
     repeats: bool = False
 
-    @property
-    def passes(self) -> int:
-        """Number of passes made."""
+    if TYPE_CHECKING:
 
-    @property
-    def calls(self) -> int:
-        """Oracle calls so far, those for certificates included."""
+        @property
+        def passes(self) -> int:
+            """Number of passes made."""
+
+        @property
+        def calls(self) -> int:
+            """Oracle calls so far, those for certificates included."""
+
+    else:
+        # attributes or properties, as a solver likes
+        passes = calls = 0
 
     def begin(self, start: Any) -> None:
         """Start from weights, or from a solution."""
@@ -102,17 +123,68 @@ class Solver(Protocol):
         """Estimate of the gap for the progress bar; NaN if unknown."""
         return math.nan
 
-    def certify(self) -> tuple[float, float, float]:
-        """Primal, dual and gap at ``weights``; NaN for a bound that is not known."""
+    def bound(self) -> float:
+        """A lower bound of the minimum that costs no oracle call; NaN if unknown."""
+        return math.nan
+
+    def certify(self) -> tuple[float, ...]:
+        """Primal, dual and gap at ``weights``; NaN for a bound that is not known.
+
+        A fourth number is the smoothed objective, if dual and gap belong to it.
+        """
 
     def weights(self) -> NDArray[np.float64]:
         """Weights ``(num_weights,)`` to return, a copy."""
 
     def state(self) -> State:
-        """All that changes, as arrays; copies."""
+        """All that changes, as arrays; copies. The weights ``w`` are added."""
+        return {}
 
     def load(self, state: State) -> None:
-        """Go on from a state, which has ``passes`` too."""
+        """Go on from a state, which has ``passes`` and the weights ``w``, too."""
+        raise ValueError(f"resume: expected None for {type(self).__name__}: no load()")
+
+
+def solve(
+    solver: Solver,
+    problem: Any = None,
+    *,
+    tol: float | Tolerance = 1e-3,
+    max_passes: int = 1000,
+    max_seconds: float | None = None,
+    callback: Callback | None = None,
+    progress: bool | None = None,
+    start: Any = None,
+    resume: State | None = None,
+) -> Solution:
+    """Run a solver until its gap is small enough, or a budget is used up.
+
+    Parameters
+    ----------
+    solver
+        Your object; a new one for each run.
+    problem
+        The problem that it solves, by which a resumed state is recognised; or None.
+    tol, max_passes, max_seconds, callback, progress
+        As in :class:`BCFW`.
+    start
+        Argument of ``solver.begin``, if not None.
+    resume
+        The ``state`` of a solution or of a certificate, for ``solver.load``.
+
+    Returns
+    -------
+    Solution
+        Ctrl-C does not raise; it returns the current weights.
+
+    Examples
+    --------
+    See :class:`Solver`.
+    """
+    name = type(solver).__name__
+    bounds = limits(name, tol, max_passes, max_seconds, callback, progress)
+    settings = f"{name} {solver.settings}".strip()
+    return run(solver, Budget(bounds, problem), settings, start, resume)
 
 
 def run(
@@ -142,7 +214,8 @@ def run(
             raise ValueError("start: expected None when there is a state to resume")
         with states.opened(resume) as given:
             budget.load(given, settings)
-            solver.load(given)
+            before = given.get(_BEFORE, given["w"])
+            solver.load({**given, "w": before})
     elif start is not None:
         solver.begin(start)
     saved: State = {}
@@ -151,10 +224,16 @@ def run(
         if saved:
             return saved
         budget.passes = solver.passes
-        return {**budget.state(settings, solver.repeats), **solver.state()}
+        found = solver.state()
+        if "w" not in found:
+            found["w"] = solver.weights()
+        return {**budget.state(settings, solver.repeats), **found}
 
     with budget.running():
-        while not budget.over:
+        while True:
+            budget.look(solver.calls, solver.weights, solver.bound)
+            if budget.over:
+                break
             if not budget.spent():
                 known = budget.certified
                 budget.moves()
@@ -174,12 +253,16 @@ def run(
                 # resuming gives the same bits
                 saved = state()
             found = solver.certify()
-            budget.certify(solver.calls, found, state)
+            if saved and not np.array_equal(saved["w"], w := solver.weights()):
+                # the state has the weights of the certificate, too
+                saved |= {"w": w, _BEFORE: saved["w"]}
+            budget.certify(solver.calls, found, state, solver.weights)
             budget.show(solver.estimate())
     if budget.interrupted and not budget.certified:
         saved = state()
         if solver.certifies_late:
-            budget.certify(solver.calls, solver.certify(), state)
+            found = solver.certify()
+            budget.certify(solver.calls, found, state, solver.weights)
     return budget.solution(solver.weights(), solver.calls, state())
 
 
@@ -199,6 +282,10 @@ class Engine(Protocol):
     @property
     def oracle_calls(self) -> int:
         """Calls so far, those of certificates included."""
+
+    @property
+    def dual(self) -> float:
+        """The dual objective."""
 
     @property
     def w(self) -> NDArray[np.float64]:

@@ -1,9 +1,10 @@
 """Solutions of solvers, and records for callbacks."""
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,18 @@ from numpy.typing import NDArray
 from smoothsp.linear.inputs import states
 
 State = states.State
+
+
+class Bounds(NamedTuple):
+    """Values of a certificate, as ``Solver.certify`` returns them.
+
+    The fields are those of :class:`Certificate`.
+    """
+
+    primal: float
+    dual: float = math.nan
+    gap: float = math.nan
+    smoothed_primal: float = math.nan
 
 
 class Resumable:
@@ -32,14 +45,21 @@ class Resumable:
         return states.sealed(take())
 
     @contextmanager
-    def with_state(self, take: Callable[[], State]) -> Iterator[None]:
+    def with_state(
+        self,
+        take: Callable[[], State],
+        weights: Callable[[], NDArray[Any]] | None = None,
+    ) -> Iterator[None]:
         """Around the call of the callback."""
-        # not a field: what is kept and compared are the numbers
-        object.__setattr__(self, "_take", take)
+        # no fields: the numbers are kept and compared
+        live = {"_take": take, "_weights": weights}
+        for name, function in live.items():
+            object.__setattr__(self, name, function)
         try:
             yield
         finally:
-            object.__delattr__(self, "_take")
+            for name in live:
+                object.__delattr__(self, name)
 
 
 @dataclass(frozen=True)
@@ -51,17 +71,27 @@ class Certificate(Resumable):
     Parameters
     ----------
     passes
-        Passes over the examples, whichever oracle answered; one that was interrupted
-        counts.
+        Passes over the examples; one that was interrupted counts.
     oracle_calls
-        Calls of the max oracle; those for certificates are counted, those that a cache
-        spared are not. 0 where a solver asks none.
+        Maxima and sums over outputs computed so far: the maximum, the k best outputs,
+        or the forward-backward sums of one example are one call. Calls for certificates
+        and line searches are counted, those that a cache spared are not. A loss without
+        outputs, such as a squared one, is one call an example.
     seconds
-        Since the beginning, earlier runs included. Those spent on certificates count,
-        except in ``HingeSVC``, ``WestonWatkinsSVC`` and ``CrammerSingerSVC``.
-    primal, dual, gap
-        The objective, a bound below its minimum, and their difference, computed as a
-        sum of terms that are never negative; NaN where the solver knows none.
+        Wall time since the beginning, earlier runs, certificates and callbacks
+        included. Compiling kernels and loading them from disk is not counted.
+    primal
+        The objective with the loss by its name, hinge or likelihood, not smoothed.
+    dual, gap
+        A bound below the minimum of the objective that is minimised, and the distance
+        of the two, at least 0. That objective is ``smoothed_primal`` if it is a number,
+        else ``primal``. NaN if the solver has no bound.
+    smoothed_primal
+        The objective with the smoothed loss, if the solver stops at its minimum:
+        :class:`~smoothsp.linear.solvers.SGD`, ``SVRG``, ``CasimirSVRG`` and ``LBFGS``
+        with a smoothed hinge. NaN if nothing is smoothed, and for solvers that smooth
+        on the way to the minimum of ``primal``: ``AGM``, ``Pragam``, and
+        ``CasimirSVRG`` with ``schedule="adapt"``.
 
     Examples
     --------
@@ -77,6 +107,34 @@ class Certificate(Resumable):
     primal: float
     dual: float
     gap: float
+    smoothed_primal: float = math.nan
+
+    @property
+    def minimised(self) -> float:
+        """The objective that ``dual`` and ``gap`` belong to."""
+        smoothed = self.smoothed_primal
+        return self.primal if math.isnan(smoothed) else smoothed
+
+    @property
+    def bounds(self) -> Bounds:
+        """The four values of objectives."""
+        return Bounds(self.primal, self.dual, self.gap, self.smoothed_primal)
+
+    @property
+    def w(self) -> NDArray[Any]:
+        """Weights at the certificate, a copy, while the callback runs.
+
+        ``(num_weights,)``, float64, as of a :class:`~smoothsp.linear.solvers.Solution`.
+        ``HingeSVC``, ``WestonWatkinsSVC`` and ``CrammerSingerSVC`` give
+        ``(features, classes)`` in the dtype of X, with the constant feature last.
+        """
+        take = self.__dict__.get("_weights")
+        if take is None:
+            raise ValueError(
+                "w: expected access within the callback of a solver that has weights;"
+                " store record.w there"
+            )
+        return np.array(take())
 
     @property
     def epoch(self) -> int:
@@ -96,9 +154,9 @@ class Solution:
     ----------
     w
         ``(num_weights,)``, float64.
-    primal, dual, gap
-        At ``w``. Dual and gap are NaN if the solver has no certificate. All three are
-        NaN after an interrupt that left no time to compute them.
+    primal, dual, gap, smoothed_primal
+        At ``w``, as in :class:`Certificate`. All are NaN after an interrupt that left
+        no time to compute them.
     passes, oracle_calls, seconds
         As in :class:`Certificate`, at the end.
     status
@@ -109,7 +167,7 @@ class Solution:
         Records at the certificates.
     state
         Arrays by name; ``solve(problem, resume=state)`` continues the run.
-        ``numpy.savez`` stores them without pickle.
+        ``numpy.savez`` stores them without pickle. The weights are ``state["w"]``.
     interrupted
         True if Ctrl-C ended the run.
 
@@ -135,6 +193,7 @@ class Solution:
     history: list[Certificate] = field(repr=False)
     state: State = field(repr=False)
     interrupted: bool = False
+    smoothed_primal: float = math.nan
 
 
 def weights_of(start: Solution | NDArray[np.float64]) -> NDArray[np.float64]:

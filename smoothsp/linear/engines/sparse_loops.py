@@ -127,10 +127,11 @@ class SparseSteps:
 
     def state(self) -> State:
         """Arrays from which ``load`` goes on."""
-        passes, w, m, total = self.reached
+        passes, iterate, m, total = self.reached
         return {
             "passes": np.array(passes),
-            "w": w.copy(),
+            "w": self.weights(),
+            "iterate": iterate.copy(),
             "m": m.copy(),
             "total": np.array(total),
         }
@@ -138,7 +139,7 @@ class SparseSteps:
     def load(self, state: State) -> None:
         """Go on from what ``state`` returned."""
         w, m = np.empty((2, len(self.reached[1])))
-        checks.filled(state, w=w, m=m)
+        checks.filled(state, iterate=w, m=m)
         self.reached = int(state["passes"]), w, m, float(state["total"])
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from smoothsp.linear.engines.callback_objective import CallbackObjective
 from smoothsp.linear.engines.compiled_objective import Loss
-from smoothsp.linear.inputs.sparse_row import NONE, Vector
+from smoothsp.linear.inputs.sparse_row import NONE, Vector, add
 
 Flat = NDArray[np.float64]
 
@@ -38,15 +38,22 @@ class StructureObjective(CallbackObjective):
 
     def losses(self, flat: Flat, mu: float) -> Flat:
         """The loss of each example."""
-        return np.asarray(self.problem.losses(flat, *self._loss(mu)))
+        name, *more = self._loss(mu)
+        if name == "hinge":
+            return np.asarray(self.problem.hinges(flat))
+        return np.asarray(self.problem.losses(flat, name, *more))
 
     def gradient(
         self, flat: Flat, mu: float, G: Flat, keep: bool = False
     ) -> tuple[float, Any, Flat]:
         """Fill G with the mean slope; the mean loss, and the slopes if wanted."""
-        value, G[:] = self.problem.mean_slope(flat, *self._loss(mu))
-        slopes: Any = []
-        if keep:
-            every = np.arange(self.n)
-            slopes = self.problem.slopes(flat, *self._loss(mu), every)[1]
-        return value, slopes, np.empty(0)
+        if not keep:
+            value, G[:] = self.problem.mean_slope(flat, *self._loss(mu))
+            return value, [], np.empty(0)
+        every = np.arange(self.n)
+        values, slopes = self.problem.slopes(flat, *self._loss(mu), every)
+        G[:] = 0
+        for slope in slopes:
+            add(G, slope)
+        G /= self.n
+        return float(values.mean()), slopes, np.empty(0)

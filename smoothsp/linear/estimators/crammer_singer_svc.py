@@ -263,12 +263,12 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         )
         history: list[Certificate] = []
         status = descend(problem, plan, history, resume)
-        classifier.keep_weights(self, problem.table, constant)
+        classifier.keep_weights(self, problem.w, constant)
         if self.store_dual:
             classifier.keep_dual(self, blocks.table)
         classifier.keep_outcome(self, samples, status, history)
         classifier.keep_for_later(self, samples, blocks.table)
-        self._keep_last(problem.table.astype(np.float64).ravel())
+        self._keep_last(problem.w.astype(np.float64).ravel())
 
     def _structured(
         self, samples: classifier.Samples, constant: float

@@ -182,7 +182,7 @@ def _scaled(problem: BinaryProblem) -> Floats:
 class _Point(NamedTuple):
     """Weights and bias, those that they are held at, multipliers, and the next ones."""
 
-    w: Floats
+    point: Floats
     bias: Floats
     centre: Floats
     middle: Floats
@@ -247,15 +247,15 @@ class _Steps(Solver):
         at, pace = self.at, self.pace
         if pace.idle >= _PATIENCE:
             return "the gap does not fall any more: it is rounding"
-        value, beta, tight = self._inner(at.w, at.bias)
+        value, beta, tight = self._inner(at.point, at.bias)
         moved, solved = None, False
         if pace.tries < _MANY:
             moved, solved = self._newton(value, beta, tight)
         if moved is None:
-            at = _Point(at.w, at.bias, at.w, at.bias, beta, beta)
+            at = _Point(at.point, at.bias, at.point, at.bias, beta, beta)
             pace = pace.after(solved)
         else:
-            at = at._replace(w=moved[0], bias=moved[1], beta=beta)
+            at = at._replace(point=moved[0], bias=moved[1], beta=beta)
             pace = pace._replace(tries=pace.tries + 1)
         with uninterrupted():
             self.at, self.pace, self.passes = at, pace, self.passes + 1
@@ -264,6 +264,7 @@ class _Steps(Solver):
     def _inner(self, w: Floats, bias: Floats) -> tuple[float, Floats, Any]:
         """The inner objective, its multipliers, and where hinges are smooth."""
         problem, at, (sharp, held, *_) = self.problem, self.at, self.pace
+        self.calls += len(problem)
         short = 1 - problem.y * (problem.scores(w) + bias)
         free = at.alpha + sharp * short
         beta = np.clip(free, 0.0, problem.bounds)
@@ -278,10 +279,10 @@ class _Steps(Solver):
     ) -> tuple[tuple[Floats, Floats] | None, bool]:
         """Weights and bias after a step, or none; and whether they are near enough."""
         problem, at, pace, lam = self.problem, self.at, self.pace, self.lam
-        slope, steep, pull, wrong = self._slopes(at.w, at.bias, beta)
+        slope, steep, pull, wrong = self._slopes(at.point, at.bias, beta)
         if wrong <= pace.close:
             return None, True
-        chosen = np.flatnonzero((steep > 0) | (at.w != 0))
+        chosen = np.flatnonzero((steep > 0) | (at.point != 0))
         if len(chosen) > _MOVED:
             chosen = np.sort(np.argpartition(steep, -_MOVED)[-_MOVED:])
         width = len(chosen) + problem.bias
@@ -291,7 +292,7 @@ class _Steps(Solver):
         d = len(chosen)
         bends[:d, :d] = square.toarray() if sparse.issparse(square) else square
         start, shrink, ascent = (np.zeros(width) for _ in range(3))
-        start[:d], shrink[:d], ascent[:d] = at.w[chosen], lam[chosen], -slope[chosen]
+        start[:d], shrink[:d], ascent[:d] = at.point[chosen], lam[chosen], -slope[chosen]
         if problem.bias:
             bends[d, :d] = bends[:d, d] = np.asarray(rows.sum(axis=0)).ravel()
             bends[d, d] = len(rows) if not sparse.issparse(rows) else rows.shape[0]
@@ -304,13 +305,13 @@ class _Steps(Solver):
         gain = shrink @ (np.abs(start) - np.abs(found)) + ascent @ step
         if not gain > _ROUNDING * abs(value):
             # slopes still tell where values do not
-            w, bias = at.w.copy(), at.bias + step[d:].sum()
+            w, bias = at.point.copy(), at.bias + step[d:].sum()
             w[chosen] += step[:d]
             less = self._slopes(w, bias, self._inner(w, bias)[1])[3] < wrong / 2
             return ((w, bias) if less else None), False
         share = 1.0
         while share > 1e-9:
-            w, bias = at.w.copy(), at.bias.copy()
+            w, bias = at.point.copy(), at.bias.copy()
             w[chosen] += share * step[:d]
             bias += share * step[d:].sum()
             if self._inner(w, bias)[0] <= value - 1e-4 * share * gain:
@@ -340,11 +341,12 @@ class _Steps(Solver):
 
     def certify(self) -> tuple[float, float, float]:
         problem, at, before = self.problem, self.at, self.best
-        value, own = problem.risk_of_scores(problem.scores(at.w))
-        primal = float(self.lam @ np.abs(at.w)) + value
+        self.calls += len(problem)
+        value, own = problem.risk_of_scores(problem.scores(at.point))
+        primal = float(self.lam @ np.abs(at.point)) + value
         dual = max(before.dual, self._bound(own), self._bound(self._balanced(at.beta)))
         better = primal < before.primal
-        best = _Best(at.w, primal, dual) if better else before._replace(dual=dual)
+        best = _Best(at.point, primal, dual) if better else before._replace(dual=dual)
         fallen = best.primal - best.dual < before.primal - before.dual
         with uninterrupted():
             idle = 0 if fallen else self.pace.idle + 1
@@ -372,7 +374,7 @@ class _Steps(Solver):
         return self.best.w / self.scales
 
     def state(self) -> State:
-        found: State = {"best_w": self.weights()}
+        found: State = {"w": self.weights(), "calls": np.array(self.calls)}
         found |= {name: x.copy() for name, x in self.at._asdict().items()}
         found["numbers"] = np.array([*self.pace, self.best.primal, self.best.dual])
         return found
@@ -384,8 +386,8 @@ class _Steps(Solver):
         sharp, held, close = pace
         self.at = point
         self.pace = _Pace(sharp, held, close, int(tries), int(idle))
-        self.passes = int(state["passes"])
-        self.best = _Best(state["best_w"] * self.scales, primal, dual)
+        self.passes, self.calls = int(state["passes"]), int(state["calls"])
+        self.best = _Best(state["w"] * self.scales, primal, dual)
 
 
 def _lowest(bends: Floats, ascent: Floats, start: Floats, shrink: Floats) -> Floats:

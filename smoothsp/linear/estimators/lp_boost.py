@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,9 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
+from smoothsp._kernels.compilation import clock
 from smoothsp.linear.engines.budget import bar_of
+from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.estimators import classifier
 from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
 from smoothsp.linear.estimators.stumps import StumpLearner
@@ -24,23 +25,6 @@ _INNER = 0.25
 _MOST_STEPS = 100_000
 # An optimum below this counts as this much: margins are from -1 to 1.
 _LEAST = 1e-3
-
-
-@dataclass(frozen=True)
-class Edges:
-    """Bounds after a round.
-
-    Parameters
-    ----------
-    primal, dual, gap
-        The optimum over all hypotheses of the base estimator is at least ``dual``. It
-        is at most ``primal``, the objective with the largest edge that was found, if
-        the base estimator finds the largest of all. Otherwise ``gap`` is NaN.
-    """
-
-    primal: float
-    dual: float
-    gap: float
 
 
 class LPBoostClassifier(BinaryClassifier):
@@ -183,7 +167,8 @@ class LPBoostClassifier(BinaryClassifier):
         weights, votes = prior, np.zeros((0, len(prior)))
         alpha, dual, spread = np.zeros(0), -math.inf, 0.0
         self.estimators_: list[Any] = []
-        self.history_: list[Edges] = []
+        self.history_: list[Certificate] = []
+        began = clock.seconds()
         solved, close = True, False
         bar = bar_of(
             checks.shown("verbose", self.verbose), "LPBoostClassifier", unit=" rounds"
@@ -194,7 +179,9 @@ class LPBoostClassifier(BinaryClassifier):
             largest = float((np.vstack([votes, vote]) @ weights).max())
             primal = lam * spread + largest
             gap = max(primal - dual, 0.0)
-            self.history_.append(Edges(primal, dual, gap if exact else math.nan))
+            number, known = len(self.history_) + 1, (gap if exact else math.nan)
+            seconds = clock.seconds() - began
+            self.history_.append(Certificate(number, number, seconds, primal, dual, known))
             close = gap <= _goal(tol, dual)
             if bar is not None:
                 shown = f"objective {primal:.5g}, gap {gap:.2e}"

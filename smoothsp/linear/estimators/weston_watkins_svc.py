@@ -256,7 +256,7 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
             blocks.stakes(worst_only=False),
         )
         status = descend(problem, plan, history, resume)
-        classifier.keep_weights(self, problem.table, constant)
+        classifier.keep_weights(self, problem.w, constant)
         if checks.flag("store_dual", self.store_dual):
             classifier.keep_dual(self, blocks.table)
         classifier.keep_for_later(self, samples, blocks.table)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from smoothsp.linear.descent.coordinate_descent import Status, within_range
-from smoothsp.linear.engines.solution import Certificate, Solution
+from smoothsp.linear.engines.solution import Bounds, Certificate, Solution
 from smoothsp.linear.estimators import classifier
 from smoothsp.linear.inputs import checks
 
@@ -41,7 +41,7 @@ def fit(
         nonlocal stopped
         history[:] = [*history, scaled(found, scale)]
         if callback is not None:
-            with history[-1].with_state(lambda: found.state):
+            with history[-1].with_state(lambda: found.state, lambda: found.w):
                 stopped = bool(callback(history[-1]))
         return stopped
 
@@ -54,7 +54,7 @@ def fit(
     if not history or history[-1].passes < solution.passes:
         # interrupted, with no time for another certificate
         counts = solution.passes, solution.oracle_calls, solution.seconds
-        history.append(Certificate(*counts, math.nan, math.nan, math.nan))
+        history.append(Certificate(*counts, *Bounds(math.nan)))
     if solution.converged:
         known = not math.isnan(solution.gap)
         return solution.w, Status.CONVERGED if known else Status.LEVELLED
@@ -68,7 +68,7 @@ def fit(
 
 def scaled(found: Certificate, scale: float) -> Certificate:
     """A certificate of an objective that is ``scale`` times as large."""
-    values = [scale * x for x in (found.primal, found.dual, found.gap)]
+    values = [scale * x for x in found.bounds]
     # NaN where the solver knows no bound
     if np.isinf(values).any():
         raise ValueError(

@@ -1,6 +1,7 @@
 """Solvers of linear structured SVMs, each with a certificate where it has one."""
 
 from smoothsp.linear.engines.budget import Tolerance
+from smoothsp.linear.engines.runner import Solver, solve
 from smoothsp.linear.engines.solution import Certificate, Solution
 from smoothsp.linear.solvers.accelerated.agm import AGM
 from smoothsp.linear.solvers.accelerated.minimise import (
@@ -57,9 +58,11 @@ __all__ = [
     "Record",
     "RegularisationPath",
     "Solution",
+    "Solver",
     "Tolerance",
     "grid_search",
     "minimise_composite",
     "nonuniformity",
+    "solve",
     "staleness",
 ]

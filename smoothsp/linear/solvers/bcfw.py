@@ -232,6 +232,9 @@ class _Passes(Solver):
         unknown = self.relative and not self.budget.history
         return late or unknown or self.estimate() <= self.enough
 
+    def bound(self) -> float:
+        return self.engine.dual
+
     def certify(self) -> tuple[float, float, float]:
         if self.engine.measured % _REBUILD == _REBUILD - 1:
             self.engine.rebuild()

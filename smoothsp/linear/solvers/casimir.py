@@ -303,11 +303,13 @@ class _Outer:
         return self.reached.w
 
     def state(self) -> State:
-        return {name: np.array(value) for name, value in self.reached._asdict().items()}
+        found = {name: np.array(value) for name, value in self.reached._asdict().items()}
+        return {**found, "w": self.objective.plain(self.reached.w)}
 
     def load(self, state: State) -> None:
-        w, z, z_before = (self.objective.room() for _ in range(3))
-        checks.filled(state, w=w, z=z, z_before=z_before)
+        z, z_before = (self.objective.room() for _ in range(2))
+        checks.filled(state, z=z, z_before=z_before)
+        w = self.objective.fits(state["w"])
         started, restarts = float(state["started"]), int(state["restarts"])
         alpha = float(state["alpha"])
         self.reached = _Reached(

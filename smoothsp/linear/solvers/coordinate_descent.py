@@ -47,7 +47,7 @@ class CoordinateDescent:
         Passes between certificates; each costs two products with X.
     max_passes, max_seconds, callback, progress
         As in :class:`BCFW`. A pass is a sweep over all features, and then some over
-        those whose weight is not 0; ``oracle_calls`` counts sweeps.
+        those whose weight is not 0; ``oracle_calls`` counts n for each sweep.
 
     Notes
     -----
@@ -214,7 +214,7 @@ class _Steps(Solver):
         if not sweeps[0]:
             return "no weight moves any more: it is rounding"
         self.passes += 1
-        self.calls += int(sweeps[0])
+        self.calls += int(sweeps[0]) * len(self.problem)
         return None
 
     def due(self) -> bool:
@@ -223,6 +223,7 @@ class _Steps(Solver):
     def certify(self) -> tuple[float, float, float]:
         w, y, lam, l1 = self.w, self.problem.y, self.lam, self.l1
         rest = self._rest(w)
+        self.calls += len(y)
         mean = float(rest @ rest) / len(rest)
         squares = mean + lam / 2 * float(w @ w)
         primal = squares + l1 * float(np.abs(w).sum())

@@ -125,10 +125,11 @@ class _Passes(Solver):
             self._step(*self.found)
         v, ell = self.reached
         w, lam = self.weights(), self.lam
+        bound = self.bound()
         corner, loss, hinge = self.problem.corners(w, 1 / (lam * self.n))
         norm, cross = float(np.dot(w, w)), float(np.dot(v, w))
         gap = lam * (cross - float(np.dot(corner, w))) - ell + loss
-        self.certificate = lam / 2 * norm + hinge, ell - lam * (cross - norm / 2), gap
+        self.certificate = lam / 2 * norm + hinge, bound, gap
         self.found = corner, loss, gap
         self.passes += 1
 
@@ -143,6 +144,10 @@ class _Passes(Solver):
     def estimate(self) -> float:
         return self.certificate[2]
 
+    def bound(self) -> float:
+        (v, ell), w = self.reached, self.weights()
+        return ell - self.lam * float(np.dot(v, w) - np.dot(w, w) / 2)
+
     def certify(self) -> tuple[float, float, float]:
         if self.found is None:
             # there was no time for a pass
@@ -154,9 +159,12 @@ class _Passes(Solver):
 
     def state(self) -> State:
         v, ell = self.reached
-        return {"v": v.copy(), "total_ell": np.array(ell), "lam": np.array(self.lam)}
+        apart = {} if np.isinf(self.box).all() else {"v": v.copy()}
+        ends = {"total_ell": np.array(ell), "lam": np.array(self.lam)}
+        return {"w": self.weights(), **apart, **ends}
 
     def load(self, state: State) -> None:
-        (v,) = checks.filled(state, v=np.empty_like(self.reached[0]))
+        found = {"v": state.get("v", state["w"])}
+        (v,) = checks.filled(found, v=np.empty_like(self.reached[0]))
         self.reached = v, float(state["total_ell"])
         self.passes = int(state["passes"])

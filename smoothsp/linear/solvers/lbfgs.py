@@ -10,7 +10,7 @@ from scipy.linalg.blas import daxpy
 from smoothsp.linear.engines.budget import Budget, Tolerance, limits
 from smoothsp.linear.engines.compiled_objective import Loss
 from smoothsp.linear.engines.line_search import Reached, Vectors, advance
-from smoothsp.linear.engines.solution import Callback, Solution, weights_of
+from smoothsp.linear.engines.solution import Bounds, Callback, Solution, weights_of
 from smoothsp.linear.engines.which_objective import AnyObjective, objective_for
 from smoothsp.linear.inputs import checks, states
 from smoothsp.linear.problems import LinearProblem
@@ -44,8 +44,8 @@ class LBFGS:
 
     Notes
     -----
-    ``primal``, ``dual`` and ``gap`` are those of the minimised objective, smoothing
-    included. The weights of features that do not occur, and of pairs that
+    With a smoothed hinge, certificates cost a call an example for ``primal``. The
+    weights of features that do not occur, and of pairs that
     ``all_pairs=False`` excludes, stay 0. If they are at least a quarter of all weights,
     they take no memory in the pairs. A budget that ends within a line search returns
     the iterate before it, and a resumed run repeats that search.
@@ -158,12 +158,14 @@ class _Run:
     def begin(self, x: Floats) -> None:
         """Start from x, not yet evaluated."""
         self.at = Reached(x, math.nan, np.zeros(len(x)), (), ())
-        # passes and certificates at ``at``
-        self.known = (0, 0)
+        # passes, certificates and oracle calls for these at ``at``
+        self.known = (0, 0, 0)
+        self.looked = 0
 
     def follow(self) -> None:
         """Iterates until the budget is used up."""
         budget = self.budget
+        self._look()
         if budget.over:
             return
         try:
@@ -188,17 +190,46 @@ class _Run:
 
     def _keep(self, reached: Reached) -> None:
         # the certificate that follows included
-        known = (self.budget.passes, len(self.budget.history) + 1)
+        looked = self.looked + self._calls_for_certificate
+        known = (self.budget.passes, len(self.budget.history) + 1, looked)
         self.at, self.known = reached, known
         self._certify(reached)
+        self._look()
+
+    @property
+    def _calls_for_certificate(self) -> int:
+        objective = self.objective
+        return 0 if objective.loss.name == "likelihood" else objective.n
+
+    @property
+    def calls(self) -> int:
+        """Oracle calls so far."""
+        return self.budget.passes * self.objective.n + self.looked
+
+    def _look(self) -> None:
+        self.budget.look(self.calls, lambda: self._plain(self.at.x))
 
     def _certify(self, reached: Reached) -> None:
-        budget, lam = self.budget, self.objective.lam
-        gap = float(np.dot(reached.slope, reached.slope)) / (2 * lam)
+        budget, objective = self.budget, self.objective
+        gap = float(np.dot(reached.slope, reached.slope)) / (2 * objective.lam)
         value = reached.value
-        found = value, value - gap, gap
-        budget.certify(budget.passes * self.objective.n, found, self._copied)
+        found = Bounds(value, value - gap, gap)
+        if self._calls_for_certificate:
+            self.looked += self._calls_for_certificate
+            self._place(reached.x)
+            primal = float(objective.losses(self.flat, 0.0).mean())
+            primal += objective.lam / 2 * float(np.dot(reached.x, reached.x))
+            found = found._replace(primal=primal, smoothed_primal=value)
+        budget.certify(self.calls, found, self._copied, lambda: self._plain(reached.x))
         budget.show(gap)
+
+    def _place(self, x: Floats) -> None:
+        self.flat[self.used] = x
+
+    def _plain(self, x: Floats) -> Floats:
+        """Weights without padding, a copy."""
+        self._place(x)
+        return self.objective.plain(self.flat)
 
     def evaluate(self, x: Floats, slope: Floats) -> float:
         """Value at x, and the gradient into ``slope``."""
@@ -210,7 +241,7 @@ class _Run:
         if self.whole:
             mean, _, _ = objective.gradient(x, mu, slope)
         else:
-            self.flat[self.used] = x
+            self._place(x)
             mean, _, _ = objective.gradient(self.flat, mu, self.G)
             np.take(self.G, self.used, out=slope, mode="clip")
         if len(x):  # BLAS takes no empty vectors
@@ -225,31 +256,31 @@ class _Run:
 
     def solution(self) -> Solution:
         """The last iterate."""
-        budget, objective = self.budget, self.objective
+        budget = self.budget
         # no gradient comes after this
         self.G = np.zeros(0)
         state = self._state(list(self.at.steps), list(self.at.turns))
-        calls = budget.passes * objective.n
-        self.flat[self.used] = (self.closest or self.at).x
-        return budget.solution(objective.plain(self.flat), calls, state)
+        w = self._plain((self.closest or self.at).x)
+        return budget.solution(w, self.calls, state)
 
     def _copied(self) -> State:
         at = self.at
         state = self._state(list(at.steps), list(at.turns))
         self.at = at
-        return {**state, "x": at.x.copy(), "slope": at.slope.copy()}
+        return {**state, "slope": at.slope.copy()}
 
     def _state(self, steps: list[Floats], turns: list[Floats]) -> State:
         """All that changes; nothing of the pairs is left here nor in the lists."""
         self.at = at = self.at._replace(steps=(), turns=())
-        passes, certificates = self.known
+        passes, certificates, looked = self.known
         known = self.budget.state(self.settings)
         return {
             **known,
             # evaluations of a line search that did not end are discarded
             "passes": np.array(passes),
             "history": known["history"][:certificates],
-            "x": at.x,
+            "looked": np.array(looked),
+            "w": self._plain(at.x),
             "value": np.array(at.value),
             "slope": at.slope,
             "pair_steps": _moved(steps, len(at.x)),
@@ -258,8 +289,9 @@ class _Run:
 
     def load(self, state: State) -> None:
         """Go on from a state."""
-        x, slope = np.empty((2, len(self.at.x)))
-        checks.filled(state, x=x, slope=slope)
+        (slope,) = checks.filled(state, slope=np.empty(len(self.at.x)))
+        x = self.objective.fits(state["w"])[self.used].copy()
+        self.looked = int(state["looked"])
         self.at = Reached(
             x,
             float(state["value"]),
@@ -267,7 +299,7 @@ class _Run:
             tuple(row.copy() for row in state["pair_steps"]),
             tuple(row.copy() for row in state["pair_turns"]),
         )
-        self.known = (self.budget.passes, len(self.budget.history))
+        self.known = (self.budget.passes, len(self.budget.history), self.looked)
 
 
 def _moved(rows: list[NDArray[np.float64]], size: int) -> NDArray[np.float64]:

@@ -141,8 +141,8 @@ class _Epochs:
         return self.reached[1]
 
     def state(self) -> State:
-        return {"epochs": np.array(self.reached[0]), "w": self.reached[1].copy()}
+        w = self.objective.plain(self.reached[1])
+        return {"epochs": np.array(self.reached[0]), "w": w}
 
     def load(self, state: State) -> None:
-        (w,) = checks.filled(state, w=self.objective.room())
-        self.reached = (int(state["epochs"]), w)
+        self.reached = (int(state["epochs"]), self.objective.fits(state["w"]))

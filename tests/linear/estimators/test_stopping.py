@@ -96,7 +96,7 @@ def test_a_fit_ends_at_its_relative_tolerance_without_a_warning(name):
         assert last.primal >= (1 - 0.02) * least
     else:
         assert last.gap <= 0.02 * last.dual
-        assert last.primal - last.dual == pytest.approx(last.gap, abs=1e-9)
+        assert last.minimised - last.dual == pytest.approx(last.gap, abs=1e-9)
         assert fitted.gap_ == last.gap
 
 

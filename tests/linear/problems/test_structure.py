@@ -310,7 +310,7 @@ def test_a_step_reads_and_writes_only_what_its_features_touch():
     touched[-25:] = True
     touched[: wide * 5].reshape(wide, 5)[columns.ravel()] = True
     assert found.converged and not found.w[~touched].any()
-    saved = sum(x.nbytes for name, x in found.state.items() if name not in ("v", "lag"))
+    saved = sum(x.nbytes for name, x in found.state.items() if name not in ("w", "lag"))
     assert saved < 100_000
 
 

@@ -84,7 +84,7 @@ def test_ctrl_c_never_parts_weights_from_dual_variables(steps, monkeypatch):
     assert part.interrupted and part.passes == 0
     state = part.state
     assert state["blocks"].any()
-    np.testing.assert_allclose(state["v"], np.asarray(state["blocks"]).sum(0))
+    np.testing.assert_allclose(state["w"], np.asarray(state["blocks"]).sum(0))
     assert (state["ell"] > 0).sum() == 1
 
 

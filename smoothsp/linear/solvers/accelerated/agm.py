@@ -10,6 +10,7 @@ from smoothsp.linear.engines.budget import Budget, Tolerance, limits
 from smoothsp.linear.engines.runner import Solver, run
 from smoothsp.linear.engines.solution import Callback, Solution, State, weights_of
 from smoothsp.linear.inputs import checks
+from smoothsp.linear.solvers.accelerated.counted import Counted
 from smoothsp.linear.solvers.accelerated.estimate_functions import MEMORIES, Iteration
 from smoothsp.linear.solvers.accelerated.lipschitz import (
     curvature,
@@ -109,7 +110,7 @@ class AGM:
         Iterations between certificates. Each costs an evaluation of the risk.
     max_passes, max_seconds, callback, progress
         As in :class:`BCFW`. A pass is an iteration: one gradient, and the evaluations
-        that search for L. ``oracle_calls`` counts all of them.
+        that search for L.
 
     Raises
     ------
@@ -272,11 +273,11 @@ class AGM:
 
 class _Run(Solver):
     certifies_late = True
-    # iterations, and evaluations that are not of the iteration at hand
-    passes = spent = 0
+    passes = 0
 
     def __init__(self, settings: AGM, problem: Any, penalty: SimpleTerm) -> None:
-        self.settings, self.problem, self.penalty = settings, problem, penalty
+        self.settings, self.penalty = settings, penalty
+        self.problem = Counted(problem)
         self.size = problem.num_weights
         natural = getattr(problem, "smoothing", "entropy")
         self.smoothing = settings.smoothing or natural
@@ -296,13 +297,14 @@ class _Run(Solver):
         """The curvature of the risk times mu: features of two classes are a matrix."""
         if self.settings.adaptive:
             return None
-        p = getattr(self.problem, "problem", self.problem)
+        problem = self.problem.problem
+        p = getattr(problem, "problem", problem)
         if not hasattr(p, "combine"):
             raise ValueError(
                 "lipschitz: expected a bound where adaptive is False, got None"
             )
-        if isinstance(self.problem, ScaledHinge):
-            return 1.05 * min(self.problem.constants)
+        if isinstance(problem, ScaledHinge):
+            return 1.05 * min(problem.constants)
 
         def apply(v: Floats) -> Floats:
             return np.asarray(p.combine(p.bounds * p.y * p.scores(v)))
@@ -314,7 +316,7 @@ class _Run(Solver):
 
     @property
     def calls(self) -> int:
-        return (self.spent + self.iteration.evaluations) * len(self.problem)
+        return self.problem.calls
 
     def advance(self) -> str | None:
         if self.iteration.stuck:
@@ -334,7 +336,6 @@ class _Run(Solver):
         if not self.passes:
             # there was no time for a pass
             self.advance()
-        self.spent += 1
         self._look()
         return self.best, self.dual, max(self.best - self.dual, 0.0)
 
@@ -347,16 +348,16 @@ class _Run(Solver):
     def state(self) -> State:
         return {
             **self.iteration.state(),
-            "best_w": self.best_w.copy(),
+            "w": self.best_w.copy(),
             "bounds": np.array([self.best, self.dual]),
-            "spent": np.array(self.spent),
+            "calls": np.array(self.problem.calls),
         }
 
     def load(self, state: State) -> None:
-        (self.best_w,) = checks.filled(state, best_w=np.empty(self.size))
+        (self.best_w,) = checks.filled(state, w=np.empty(self.size))
         self.iteration.load(state)
         self.best, self.dual = (float(x) for x in state["bounds"])
-        self.passes, self.spent = int(state["passes"]), int(state["spent"])
+        self.passes, self.problem.calls = int(state["passes"]), int(state["calls"])
 
 
 class _Primal(_Run):
@@ -418,7 +419,6 @@ class _Primal(_Run):
         error = self.mu * self.problem.diameter(self.smoothing) if self.mu else 0.0
         if self.mu > self.last_mu and found[2] <= READY * error:
             self.mu = max(self.mu / FALL, self.last_mu)
-            self.spent += self.iteration.evaluations
             self.iteration = self._begun(self.iteration.x)
         return found
 

@@ -127,6 +127,7 @@ class _Reached(NamedTuple):
     mu: float
     L: float
     k: int
+    calls: int
     ahead: tuple[Floats, Floats] | None = None
 
 
@@ -136,8 +137,9 @@ def _weight(k: int) -> float:
 
 
 class _Steps(Solver):
-    calls = 0
     certifies_late = True
+    # oracle calls for certificates
+    looked = 0
 
     def __init__(
         self, problem: BinaryProblem, lam: float, lipschitz: Any, every: int
@@ -153,6 +155,10 @@ class _Steps(Solver):
     @property
     def passes(self) -> int:
         return 0 if self.at is None else self.at.k + 1
+
+    @property
+    def calls(self) -> int:
+        return self.looked + (0 if self.at is None else self.at.calls)
 
     def advance(self) -> None:
         if self.at is None:
@@ -174,10 +180,13 @@ class _Steps(Solver):
             if L == "fixed":
                 L = self._largest_curvature()
             alpha = problem.project(np.full(n, 1 / L))
-            return _Reached(zero, nothing, alpha, 2 * L, L, 0)
-        L = max(float(problem.squares.max()) / lam, self.least)
+            return _Reached(zero, nothing, alpha, 2 * L, L, 0, n)
+        L, calls = max(float(problem.squares.max()) / lam, self.least), 0
         while True:
-            at = _Reached(zero, nothing, problem.project(np.full(n, 1 / L)), L, L, 0)
+            alpha = problem.project(np.full(n, 1 / L))
+            # of the projection, and of the test
+            calls += 2 * n
+            at = _Reached(zero, nothing, alpha, L, L, 0, calls)
             if self._excessive(at) or self.most <= L:
                 return at
             L = min(_UP * L, self.most)
@@ -201,15 +210,19 @@ class _Steps(Solver):
             beta, w, at.scores, tau, L, following
         )
         mean = (1 - tau) * at.w + tau * w
-        return _Reached(mean, scores, alpha, mu, L, k, ahead_of_next)
+        # two projections; one ahead of its step counts in that
+        calls = at.calls + 2 * len(self.problem)
+        return _Reached(mean, scores, alpha, mu, L, k, calls, ahead_of_next)
 
     def _adapted(self, at: _Reached) -> _Reached:
         L = max(at.L / _DOWN, self.least)
         while True:
+            at = at._replace(calls=at.calls + len(self.problem))
             ratio = at.mu / L
             # tau^2 / (1 - tau) = mu / L
             tau = 2 / (1 + math.sqrt(1 + 4 / ratio))
             following = self._step(at, tau, L)
+            at = at._replace(calls=following.calls)
             if self._excessive(following) or self.most <= L:
                 return following
             L = min(_UP * L, self.most)
@@ -235,6 +248,7 @@ class _Steps(Solver):
             self.advance()
         at = self.at
         assert at is not None
+        self.looked += len(self.problem)
         risk = self.problem.risk_of_scores(at.scores)[0]
         primal = self.lam / 2 * float(at.w @ at.w) + risk
         dual = self._dual(at.alpha)
@@ -246,7 +260,7 @@ class _Steps(Solver):
         return self.at.w.copy()
 
     def state(self) -> State:
-        found: State = {}
+        found: State = {"calls": np.array(self.calls)}
         if self.at is not None:
             at = self.at
             found |= {"w": at.w.copy(), "scores": at.scores.copy()}
@@ -255,13 +269,13 @@ class _Steps(Solver):
         return found
 
     def load(self, state: State) -> None:
-        if "w" not in state:
+        if "k" not in state:
             return
         scores, alpha = np.empty((2, len(self.problem)))
         w = np.empty(self.problem.num_weights)
         checks.filled(state, w=w, scores=scores, alpha=alpha)
-        at = float(state["mu"]), float(state["L"]), int(state["k"])
-        self.at = _Reached(w, scores, alpha, *at)
+        numbers = float(state["mu"]), float(state["L"]), int(state["k"])
+        self.at = _Reached(w, scores, alpha, *numbers, int(state["calls"]))
 
 
 def spectral_square(problem: BinaryProblem) -> float:

@@ -214,6 +214,9 @@ class _Rounds(Solver):
     def due(self) -> bool:
         return self.at.passes % self.every == 0
 
+    def bound(self) -> float:
+        return self.at.dual
+
     def certify(self) -> tuple[float, float, float]:
         if not self.at.passes:
             # there was no time for a pass
@@ -230,8 +233,8 @@ class _Rounds(Solver):
         value, slope = at.here or (math.nan, np.zeros(0))
         return {
             **at.cuts.state(),
-            "w": at.w.copy(),
-            "best_w": at.best_w.copy(),
+            "point": at.w.copy(),
+            "w": at.best_w.copy(),
             "numbers": np.array([at.best, at.dual, value]),
             "slope": slope.copy(),
             "counts": np.array([at.calls, at.idle]),
@@ -239,7 +242,7 @@ class _Rounds(Solver):
 
     def load(self, state: State) -> None:
         w, best_w = np.empty((2, len(self.at.w)))
-        checks.filled(state, w=w, best_w=best_w)
+        checks.filled(state, point=w, w=best_w)
         best, dual, value = (float(x) for x in state["numbers"])
         calls, idle = (int(x) for x in state["counts"])
         known = not math.isnan(value)

@@ -1,12 +1,12 @@
 """The loop of what goes from one lambda to the next: a path, a grid."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from smoothsp._kernels.compilation import clock
 from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp.linear.engines import budget as budgets
 from smoothsp.linear.engines.budget import bar_of, mark_of, require_same
@@ -49,7 +49,7 @@ class PointRun:
 
     def __init__(self, problem: Any, limits: PointLimits, settings: str) -> None:
         self.problem, self.limits, self.settings = problem, limits, settings
-        self._start, self._before = time.perf_counter(), 0.0
+        self._start, self._before = clock.seconds(), 0.0
         self.points: list[PathPoint] = []
         self.status = ""
         # oracle calls of dual points that were given up
@@ -58,7 +58,7 @@ class PointRun:
     @property
     def seconds(self) -> float:
         """Seconds since the start, including earlier runs."""
-        return self._before + time.perf_counter() - self._start
+        return self._before + clock.seconds() - self._start
 
     @property
     def calls(self) -> int:

@@ -26,7 +26,7 @@ class PathPoint(Resumable):
     gap
         The duality gap.
     oracle_calls, seconds
-        Totals since the start of the run, including certificates.
+        Totals since the start of the run, as in :class:`~smoothsp.linear.Certificate`.
     begins
         Largest lambda for which the path uses these weights, at least ``lam``; they
         apply down to ``begins`` of the next point.
@@ -49,6 +49,11 @@ class PathPoint(Resumable):
     oracle_calls: int
     seconds: float
     begins: float = math.nan
+
+    @property
+    def dual(self) -> float:
+        """A bound below the minimum."""
+        return self.primal - self.gap
 
 
 @dataclass(frozen=True)

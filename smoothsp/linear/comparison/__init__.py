@@ -1,0 +1,1 @@
+"""Solvers side by side, with equal budgets."""

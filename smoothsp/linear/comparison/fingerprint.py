@@ -1,0 +1,52 @@
+"""Settings of solvers and problems in words, to tell runs apart."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from smoothsp.linear.engines.budget import Limits
+from smoothsp.linear.inputs import arrays
+
+# Deeper, objects are described by their type alone.
+_DEEPEST = 4
+
+
+def described(value: Any, depth: int = 0) -> str:
+    """The type of a value and its attributes, without addresses in memory.
+
+    Budgets, callbacks and progress bars of a solver have no part in it.
+    """
+    again = functools.partial(described, depth=depth + 1)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        return repr(value)
+    if isinstance(value, np.ndarray):
+        known = value.dtype.hasobject or arrays.checksum(value)
+        return f"array({value.dtype}, {value.shape}, {known})"
+    if isinstance(value, Limits):
+        return f"tol={value.tol!r}"
+    kind = type(value).__qualname__
+    if isinstance(value, type) or callable(value):
+        return str(getattr(value, "__qualname__", kind))
+    known = getattr(value, "checksum", None)
+    if known is not None:
+        return f"{kind}({known})"
+    if depth > _DEEPEST:
+        return kind
+    if isinstance(value, Mapping):
+        return f"{kind}({', '.join(f'{k}: {again(v)}' for k, v in value.items())})"
+    if isinstance(value, list | tuple | set | frozenset):
+        parts = [again(one) for one in value]
+        return f"{kind}({', '.join(sorted(parts) if isinstance(value, set) else parts)})"
+    if isinstance(value, np.random.Generator):
+        return f"{kind}({value.bit_generator.state})"
+    found = (
+        {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        if dataclasses.is_dataclass(value)
+        else getattr(value, "__dict__", {})
+    )
+    return f"{kind}({', '.join(f'{k}={again(v)}' for k, v in sorted(found.items()))})"

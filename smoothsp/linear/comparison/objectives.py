@@ -1,0 +1,78 @@
+"""The objective that compared solvers have in common, computed by the problem."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp.linear.problems import LeastSquaresProblem
+from smoothsp.linear.problems.callback import whole
+
+Objective = Callable[[NDArray[np.float64]], float]
+_REMEDY = "give objective=, a function of w"
+
+
+class _Terms(NamedTuple):
+    """Terms of an objective."""
+
+    loss: str
+    lam: float
+    l1: float
+
+
+def objective_of(problem: Any, solvers: Mapping[str, Any]) -> Objective:
+    """``lam / 2 |w|^2 + l1 |w|_1`` and the loss, which all solvers must agree on."""
+    terms: dict[_Terms, str] = {}
+    for name, solver in solvers.items():
+        if getattr(solver, "domain", "space") != "space":
+            raise ValueError(f"objective: expected a function for {name}, got None")
+        known = _terms_of(solver, isinstance(problem, LeastSquaresProblem))
+        if known is not None:
+            terms.setdefault(known, name)
+    if not terms:
+        raise ValueError(
+            f"objective: expected a solver with an attribute lam, got none; {_REMEDY}"
+        )
+    (first, name), *others = terms.items()
+    if others:
+        other, second = others[0]
+        raise ValueError(
+            f"solvers: expected one objective for all, got {tuple(first)} of {name!r}"
+            f" and {tuple(other)} of {second!r} as loss, lam and l1; {_REMEDY}"
+        )
+    risk = problem.likelihood if first.loss == "likelihood" else whole(problem).risk
+
+    def objective(w: NDArray[np.float64]) -> float:
+        squares = first.lam / 2 * float(w @ w)
+        return squares + first.l1 * float(np.abs(w).sum()) + float(risk(w)[0])
+
+    return objective
+
+
+def _terms_of(solver: Any, squared: bool) -> _Terms | None:
+    lam = getattr(solver, "lam", None)
+    if lam is None:
+        return None
+    loss = getattr(solver, "loss", "hinge")
+    loss = getattr(loss, "name", loss)
+    kind = "likelihood" if squared or loss == "likelihood" else "hinge"
+    return _Terms(kind, float(lam), float(getattr(solver, "l1", 0.0)))
+
+
+def value_at(objective: Objective, w: NDArray[np.float64]) -> float:
+    """The objective; infinite where weights or potentials leave float64."""
+    if not np.isfinite(w).all():
+        return math.inf
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = float(objective(w))
+    except FloatingPointError:
+        return math.inf
+    except ValueError as error:
+        # potentials of structures
+        if not str(error).startswith("w:"):
+            raise
+        return math.inf
+    return math.inf if math.isnan(found) else found

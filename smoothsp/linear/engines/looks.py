@@ -1,0 +1,38 @@
+"""Looks at a solver between its passes, from outside."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Look(NamedTuple):
+    """Costs of a run so far, and functions that compute weights and bound."""
+
+    passes: int
+    oracle_calls: int
+    seconds: float
+    weights: Callable[[], NDArray[np.float64]]
+    bound: Callable[[], float]
+
+
+# True stops the run.
+Watch = Callable[[Look], bool]
+_watch: ContextVar[Watch | None] = ContextVar("_watch", default=None)
+current: Callable[[], Watch | None] = _watch.get
+
+
+@contextmanager
+def watching(watch: Watch | None) -> Iterator[None]:
+    """Around calls of ``solve``: ``watch`` is called between all passes.
+
+    The run has no limits but those of ``watch``, and its clock stops meanwhile.
+    """
+    token: Any = _watch.set(watch)
+    try:
+        yield
+    finally:
+        _watch.reset(token)

@@ -1,0 +1,166 @@
+"""Figures of runs side by side: medians over seeds, with bands."""
+
+import io
+import math
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from smoothsp.optim import _checks
+
+# A value on a logarithmic axis is at least so much smaller than the largest.
+_SMALLEST = 1e-16
+
+
+class At(NamedTuple):
+    """A value of one run: when it was looked at, the cost until then, the value."""
+
+    look: float
+    x: float
+    y: float
+
+
+class Panel(NamedTuple):
+    """Axes, and by the name of each curve its values, a list for each seed."""
+
+    x: str
+    y: str
+    curves: Mapping[str, Sequence[Sequence[At]]]
+    logarithmic: bool = True
+    title: str = ""
+    line: float = math.nan
+    """Height of a dotted line; NaN for none."""
+
+
+class Band(NamedTuple):
+    """A curve: mean costs, medians, and the range over seeds."""
+
+    x: list[float]
+    y: list[float]
+    low: list[float]
+    high: list[float]
+
+
+def band(runs: Sequence[Sequence[At]]) -> Band:
+    """The median over seeds and its range, look by look, until a run diverges.
+
+    A run that ended keeps its last value.
+    """
+    found = Band([], [], [], [])
+    runs = [run for run in runs if run]
+    for look in sorted({at.look for run in runs for at in run}):
+        here = [[at for at in run if at.look <= look] for run in runs]
+        if not all(here):
+            continue
+        values = sorted(run[-1].y for run in here)
+        if not all(map(math.isfinite, values)):
+            if any(map(math.isinf, values)):
+                break
+            continue
+        costs = [run[-1].x for run in here if run[-1].look == look]
+        middle = values[(len(values) - 1) // 2], values[len(values) // 2]
+        numbers = sum(costs) / len(costs), sum(middle) / 2, values[0], values[-1]
+        for column, number in zip(found, numbers, strict=True):
+            column.append(number)
+    return found
+
+
+def draw(path: str | os.PathLike[str], panels: Sequence[Sequence[Panel]]) -> None:
+    """Write a figure with rows of panels, by the ending of its path.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        Without matplotlib.
+    ValueError
+        For an ending that is not ``.png``, ``.svg`` or ``.pdf``.
+    """
+    kind = Path(path).suffix[1:] or "png"
+    _checks.choice("path: ending", kind, ("png", "svg", "pdf"))
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f'draw: needs {error.name}: pip install "smoothsp[figures]"',
+            name=error.name,
+        ) from error
+    rows, columns = len(panels), len(panels[0])
+    names = list(
+        dict.fromkeys(name for row in panels for one in row for name in one.curves)
+    )
+    lines = -(-len(names) // 3)
+    size = max(4.5 * columns, 7.0), 3.1 * rows + 0.25 * lines + 0.3
+    figure = Figure(figsize=size, layout="constrained")
+    for axes, one in zip(
+        figure.subplots(rows, columns, squeeze=False).flat,
+        (one for row in panels for one in row),
+        strict=True,
+    ):
+        _fill(axes, one, names)
+    known: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            known.setdefault(label, handle)
+    known = {name: known[name] for name in names if name in known}
+    figure.legend(
+        known.values(),
+        known,
+        loc="outside lower center",
+        ncols=min(3, max(len(known), 1)),
+        frameon=False,
+    )
+    held = io.BytesIO()
+    figure.savefig(held, format=kind, dpi=150)
+    replace(Path(path), held.getvalue())
+
+
+def _fill(axes: Any, panel: Panel, names: Sequence[str]) -> None:
+    bands = {name: band(panel.curves.get(name, [])) for name in names}
+    seen = [y for one in bands.values() for y in one.high]
+    logarithmic = panel.logarithmic and any(y > 0 for y in seen)
+    floor = _SMALLEST * max(seen, default=1.0)
+    for place, (name, one) in enumerate(bands.items()):
+        if not one.x:
+            continue
+        y, low, high = ([max(v, floor) if logarithmic else v for v in part]
+                        for part in one[1:])  # fmt: skip
+        # twenty curves that differ
+        style = {"color": f"C{place % 10}", "ls": "-" if place < 10 else "--"}
+        marker = "o" if len(one.x) == 1 else "."
+        axes.plot(one.x, y, marker=marker, ms=4, lw=1.4, label=name, **style)
+        if low != high:
+            color = style["color"]
+            axes.fill_between(one.x, low, high, color=color, alpha=0.18, lw=0)
+    axes.set(xlabel=panel.x, ylabel=panel.y)
+    if panel.title:
+        axes.set_title(panel.title, fontsize=10)
+    if math.isfinite(panel.line):
+        axes.axhline(panel.line, color="0.5", ls=":", lw=1)
+    if logarithmic:
+        axes.set_yscale("log")
+    spent = [x for one in bands.values() for x in one.x if x > 0]
+    if spent and max(spent) > 30 * min(spent):
+        axes.set_xscale("log")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.3)
+
+
+def require_file(path: Path) -> None:
+    """Refuse a folder, and a device, whose place a file would take."""
+    if path.exists() and not path.is_file():
+        found = "a folder" if path.is_dir() else "a device"
+        raise ValueError(f"path: expected a file, got {found} at {path}")
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write a file in one step: whoever looks sees the old one or the new one."""
+    require_file(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        part.write_bytes(content)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
