@@ -61,6 +61,10 @@ UNIFORM = 0.2
 # Gaps below this, times T log S, are rounding.
 _ROUNDING = 1e-14
 _MOST_EVALUATIONS = 20
+# The least step from which a search begins.
+_LEAST = 1e-3
+# The product of two numbers of at least this is one.
+_SMALL = 1e-150
 
 # What ``counts`` counts.
 STEPS, CALLS, EVALUATIONS = range(3)
@@ -192,7 +196,7 @@ def measure(first, last, s, w, d, gaps, losses):
         gaps[i] = losses[i] = 0.0
         if _length(s, i) > 0:
             value = _marginals(s, i, w, c)
-            gap, _ = _differences(s, i, d, c.m)
+            gap = _differences(s, i, d, c.m)[0]
             gaps[i] = share(s, i) * max(gap, 0.0)
             losses[i] = s.loss_scales[i] * value
 
@@ -236,7 +240,7 @@ def _visit(s, i, rules, p, d, c, counts):
         return
     counts[CALLS] += 1
     _marginals(s, i, p.w, c)
-    gap, rise = _differences(s, i, d, c.m)
+    gap, rise, left, right = _differences(s, i, d, c.m)
     if not gap > _ROUNDING * T * math.log(s.S):
         return
     d.gaps[i] = part * gap
@@ -247,7 +251,9 @@ def _visit(s, i, rules, p, d, c, counts):
     else:
         squares = length(s, i, p.x, c.r, T)
     curve = part / rules.lam * squares
-    gamma = _best_step(s, i, d, c.m, rise, curve, rules.precision, counts)
+    gamma = _best_step(
+        s, i, d, c.m, rise, left, right, curve, rules.precision, counts
+    )
     _move(s, i, d, c.m, gamma)
     add_direction(s, i, c.r, T, -gamma * part / rules.lam, p.w)
     if restricted:
@@ -256,36 +262,44 @@ def _visit(s, i, rules, p, d, c, counts):
 
 @subroutine
 def _compare(a, o, size, b, log_b):
-    """``sum a log(a / b)`` and ``sum (a - b) log(a / b)``; b becomes b - a."""
-    gap = rise = splat(0.0)
-    tiny = splat(TINY)
+    """Of ``r = log(a / b)`` and ``d = b - a``, which replaces b, four sums.
+
+    ``a r``, ``-d r``, ``d^2 / a`` and ``d^2 / b``.
+    """
+    gap = rise = left = right = splat(0.0)
+    tiny, small = splat(TINY), splat(_SMALL)
     for q in range(0, size, V):
-        x = load(a, o + q)
+        x, y = load(a, o + q), load(b, q)
         ratio = log(larger(x, tiny)) - load(log_b, q)
-        d = load(b, q) - x
+        d = y - x
         gap = fma(x, ratio, gap)
         rise = fma(d, ratio, rise)
+        x, y = larger(x, small), larger(y, small)
+        weight = d * d / (x * y)
+        left = fma(weight, y, left)
+        right = fma(weight, x, right)
         store(b, q, d)
-    return sum_of(gap), -sum_of(rise)
+    return sum_of(gap), -sum_of(rise), sum_of(left), sum_of(right)
 
 
 @subroutine
 def _differences(s, i, d, m):
-    """Turn the marginals b into b - a; return ``KL(a || b)`` and ``slope(0)``."""
+    """Turn the marginals b into b - a.
+
+    Return ``KL(a || b)``, the slope at 0, and the curvature of the entropy at 0 and 1.
+    """
     T, P = _length(s, i), s.P
     o = s.offsets[i] * P
     if T == 1:
         return _compare(d.nodes, o, P, m.node, m.log_node)
-    gap, rise = _compare(
+    gap, rise, left, right = _compare(
         d.edges, d.at[i], d.at[i + 1] - d.at[i], m.edge, m.log_edge
     )
-    inner, inner_rise = _compare(
-        d.nodes, o + P, (T - 2) * P, m.node[P:], m.log_node[P:]
-    )
+    inner = _compare(d.nodes, o + P, (T - 2) * P, m.node[P:], m.log_node[P:])
     for t in range(0, T, T - 1):
         for q in range(t * P, (t + 1) * P, V):
             store(m.node, q, load(m.node, q) - load(d.nodes, o + q))
-    return gap - inner, rise - inner_rise
+    return gap - inner[0], rise - inner[1], left - inner[2], right - inner[3]
 
 
 @subroutine
@@ -318,12 +332,18 @@ def _slope(s, i, d, m, gamma):
 
 
 @subroutine
-def _best_step(s, i, d, m, rise, curve, precision, counts):
+def _best_step(s, i, d, m, rise, left, right, curve, precision, counts):
     """The root of the slope: Newton's steps, and halves where these leave the bracket.
 
-    ``rise`` is the slope at 0. A last step is not evaluated.
+    It begins between the steps from both ends. Near the optimum the slope is a line,
+    they agree, and no slope is evaluated. A last step is not evaluated, as the error is
+    of the order of its square.
     """
-    low, high, gamma = 0.0, 1.0, 0.5
+    low, high = 0.0, 1.0
+    first, last = rise / (left + curve), 1.0 - curve / (right + curve)
+    gamma = min(max((first + last) / 2, _LEAST), 1.0)
+    if abs(first - last) < precision * gamma:
+        return gamma
     for _ in range(_MOST_EVALUATIONS):
         slope, bend = _slope(s, i, d, m, gamma)
         slope, bend = -slope - gamma * curve, bend + curve

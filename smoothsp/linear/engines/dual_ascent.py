@@ -43,7 +43,7 @@ class DualAscentEngine:
         self,
         problem: ChainProblem,
         lam: float,
-        precision: float = 1e-2,
+        precision: float = 0.1,
         away: float | None = None,
     ) -> None:
         self.problem = problem

@@ -15,6 +15,8 @@ from smoothsp.linear.problems import ChainProblem
 
 # The sum of stale gaps at which it is worth to look, as a share of tol.
 _HOPEFUL = 0.8
+# Estimates are about so many times the gaps.
+_STALE = 2.0
 # Certificates between two rebuilds of w from the dual variables.
 _REBUILD = 10
 
@@ -192,7 +194,7 @@ class _Passes(Solver):
         late = self.since_refresh >= self.solver.refresh_every
         # a relative goal is known from the first certificate on
         unknown = self.relative and not self.budget.history
-        return late or unknown or self.estimate() <= self.enough
+        return late or unknown or self.estimate() <= _STALE * self.budget.goal
 
     def certify(self) -> tuple[float, float, float]:
         if self.engine.measured % _REBUILD == _REBUILD - 1:
