@@ -299,6 +299,7 @@ PUBLIC = {
         "Prox",
         "Record",
         "RegularisationPath",
+        "SDCA",
         "SGD",
         "SVRG",
         "Solution",

@@ -1,4 +1,4 @@
-r"""Dual coordinate ascent for the likelihood of sequences: the loops that a solver calls.
+r"""Dual coordinate ascent for the likelihood of sequences: compiled loops.
 
 The dual of ``lambda / 2 |w|^2 + 1/n sum_i c_i (log Z_i(w) - <w, phi(gold)>)`` is
 
@@ -7,10 +7,10 @@ The dual of ``lambda / 2 |w|^2 + 1/n sum_i c_i (log Z_i(w) - <w, phi(gold)>)`` i
 
 A block a_i is the marginals of a distribution of labellings that is a Markov chain, so
 
-    H(a)       = -sum over pairs a log a + sum over positions with two neighbours a log a
+    H(a)       = -sum over pairs a log a + sum over inner positions a log a
     KL(a || b) = the same sums of a log(a / b), with opposite signs
 
-where a sequence of one position has no pairs, and its position counts as a pair does.
+Inner positions have two neighbours. The only position of a sequence counts as a pair.
 With b_i the marginals at w(a), the duality gap is ``1/n sum_i c_i KL(a_i || b_i)``.
 
 A visit computes b, its gap, d = b - a, and the best step along d: the root of
@@ -46,7 +46,6 @@ from smoothsp._kernels.linear.pair_marginals import (
     Marginals,
     marginals_of_one,
     room_of_marginals,
-    rounded_up,
 )
 from smoothsp._kernels.linear.sampling_tree import draw, set_leaf
 from smoothsp._kernels.linear.sparse_scores import V, entry
@@ -251,9 +250,7 @@ def _visit(s, i, rules, p, d, c, counts):
     else:
         squares = length(s, i, p.x, c.r, T)
     curve = part / rules.lam * squares
-    gamma = _best_step(
-        s, i, d, c.m, rise, left, right, curve, rules.precision, counts
-    )
+    gamma = _best_step(s, i, d, c.m, rise, left, right, curve, rules.precision, counts)
     _move(s, i, d, c.m, gamma)
     add_direction(s, i, c.r, T, -gamma * part / rules.lam, p.w)
     if restricted:

@@ -1,4 +1,4 @@
-r"""Marginals of positions and of each pair of neighbours of one sequence, with logarithms.
+r"""Marginals of positions and of pairs of neighbours of one sequence, and logarithms.
 
 With a_t, q_t and b_t of ``linear.sums_of_one``, at mu = 1,
 

@@ -137,9 +137,7 @@ class DualAscentEngine:
         """Primal, dual and gap, with the exact gap of each example: n oracle calls."""
         losses, w = np.empty(self.n), self._p.w
         gaps = self._d.gaps
-        run_rows(
-            kernels.measure, self.n, self._work, self._s, w, self._d, gaps, losses
-        )
+        run_rows(kernels.measure, self.n, self._work, self._s, w, self._d, gaps, losses)
         self.measured += 1
         self.measured_calls += self.n
         primal = self._rules.lam / 2 * float(np.dot(w, w)) + float(losses.mean())

@@ -148,6 +148,12 @@ class SDCA:
         return run(_Passes(self, engine, budget), budget, settings, start, resume)
 
 
+def has_blocks_of(problem: ChainProblem, start: object) -> bool:
+    """Whether ``start`` is a solution of SDCA of the same examples."""
+    state = getattr(start, "state", {})
+    return "nodes" in state and state.get("examples") == problem.checksum
+
+
 class _Passes(Solver):
     """Passes of single steps, and the exact gap every few of them."""
 
@@ -171,11 +177,8 @@ class _Passes(Solver):
 
     def begin(self, start: Any) -> None:
         problem = self.engine.problem
-        state = getattr(start, "state", {})
-        if "nodes" in state and budgets.mark_of(problem)["examples"] == state.get(
-            "examples"
-        ):
-            self.engine.take_duals(state)
+        if has_blocks_of(problem, start):
+            self.engine.take_duals(start.state)
             return
         w = weights_of(start)
         if not np.isfinite(w).all():
