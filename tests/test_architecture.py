@@ -300,6 +300,7 @@ PUBLIC = {
         "Prox",
         "Record",
         "RegularisationPath",
+        "SDCA",
         "SGD",
         "SVRG",
         "Solution",

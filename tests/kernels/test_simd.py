@@ -19,7 +19,7 @@ from smoothsp._kernels.vectors.simd import (
     splat_at,
     store,
 )
-from smoothsp._kernels.vectors.simd_exp import exp, exponent, mantissa
+from smoothsp._kernels.vectors.simd_exp import exp, exponent, log, mantissa
 from smoothsp._kernels.vectors.simd_parts import (
     load_some,
     max_of,
@@ -64,6 +64,29 @@ def test_exp_of_the_ends_of_its_range(dtype):
     x = np.array([0.0, -0.0, -np.inf, np.nan, -1e30, -750, -120, 2.0**-30] * 2, dtype)
     found = each(x, 64 // x.itemsize)[0][:6]
     np.testing.assert_array_equal(found, np.array([1, 1, 0, np.nan, 0, 0]))
+
+
+@njit
+def logarithms(x):
+    out = np.empty_like(x)
+    for e in range(0, len(x), 8):
+        store(out, e, log(load(x, e)))
+    return out
+
+
+def test_logarithms_are_those_of_numpy():
+    rng = np.random.default_rng(0)
+    x = np.concatenate([
+        10 ** rng.uniform(-307, 308, 4000),
+        1 + rng.uniform(-1e-3, 1e-3, 4000),
+        rng.uniform(0.5, 2, 4000),
+        1 + np.arange(-4, 4) * 2.0**-53,
+        [np.finfo(float).tiny, np.finfo(float).max, 1, 2, 4, 0.5, 2**-0.5, 2**0.5],
+    ])  # fmt: skip
+    truth = np.log(x.astype(np.longdouble))
+    ulp = np.spacing(np.abs(truth).astype(float))
+    assert (np.abs(logarithms(x) - truth) < 3 * ulp).all()
+    assert (logarithms(np.ones(8)) == 0).all()
 
 
 @njit

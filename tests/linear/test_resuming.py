@@ -41,6 +41,7 @@ from smoothsp.linear.solvers import (
     BCFW,
     BMRM,
     LBFGS,
+    SDCA,
     SGD,
     SVRG,
     BatchFrankWolfe,
@@ -185,6 +186,12 @@ SOLVERS = {
     },
     "SVRG, callbacks": lambda: chain(SVRG, True, **OFTEN),
     "L-BFGS": lambda: chain(LBFGS, lam=0.01, tol=0.0, memory=3, max_passes=15),
+    **{
+        f"SDCA {sampling}": functools.partial(
+            chain, SDCA, sampling=sampling, tol=0, max_passes=11, refresh_every=3
+        )
+        for sampling in ("gap", "permutation")
+    },
     "descent": lambda: descent(False),
     "descent, products": lambda: descent(True),
     "BMRM": lambda: of_set(BMRM, certify_every=4, drop_after=5),
@@ -251,7 +258,8 @@ def tagger(model, solver):
     W = rng.normal(size=(4, 3))
     Y = [[("O", "B", "I")[j] for j in (x @ W).argmax(1)] for x in X]
     turned = [list(reversed(y)) for y in Y]
-    often = {"refresh_every": 3} if solver == "bcfw" else {"evaluate_every": 3}
+    refreshed = solver in ("bcfw", "sdca")
+    often = {"refresh_every": 3} if refreshed else {"evaluate_every": 3}
     options = {"solver": solver, "tol": 0.0, "max_passes": 12}
     options["solver_options"] = {} if solver == "lbfgs" else often
     return fitting(model, X, Y, ({"y": turned}, {"C": 2.0}), **options)
@@ -315,7 +323,7 @@ ESTIMATORS = {
     },
     **{
         f"ChainCRF {solver}": functools.partial(tagger, ChainCRF, solver)
-        for solver in ("lbfgs", "sgd")
+        for solver in ("lbfgs", "sdca", "sgd")
     },
     "ChainGP": gaussian,
     "WestonWatkinsSVC kernel": kernel,
@@ -340,6 +348,7 @@ VARIANTS_OF_RUNS = {
     "HingeSVC pragam",
     "path, bounded",
     "Pragam adaptive",
+    "SDCA permutation",
     "structure, SVRG",
     "SVRG, callbacks",
 }

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from smoothsp._kernels.linear.frank_wolfe import draw, fill_tree, set_leaf
+from smoothsp._kernels.linear.sampling_tree import draw, fill_tree, set_leaf
 from smoothsp.linear.engines.compiled_objective import KINDS, Loss, Objective
 from smoothsp.linear.problems import MulticlassProblem
 from smoothsp.linear.solvers import BCFW, SGD, SVRG, RegularisationPath
@@ -110,12 +110,12 @@ FAULTS = {
         "used += 0",
     ),
     "draws from the left": (
-        KERNELS + "frank_wolfe",
+        KERNELS + "sampling_tree",
         "rest -= tree[q]",
         "rest -= 0 * tree[q]",
     ),
     "a leaf without its parents": (
-        KERNELS + "frank_wolfe",
+        KERNELS + "sampling_tree",
         "while q > 1:",
         "while q > 2:",
     ),

@@ -13,7 +13,6 @@ products of words, q stored labellings, k scratch, r direction, c counters.
 """
 
 from smoothsp._kernels.compilation.kernel import kernel
-from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.directions import (
     Direction,
     Duals,
@@ -35,12 +34,12 @@ from smoothsp._kernels.linear.examples import (
 from smoothsp._kernels.linear.frank_wolfe_steps import Costs, Rules, visit
 from smoothsp._kernels.linear.norms import Products, multiply_words
 from smoothsp._kernels.linear.parts import add_one_to_rest, add_word_label
+from smoothsp._kernels.linear.sampling_tree import draw, fill_tree, set_leaf
 from smoothsp._kernels.linear.stored_outputs import (
     Store,
     marginals_from_slots,
     mix_with_gold,
 )
-from smoothsp._kernels.vectors.arrays import copy
 
 __all__ = [
     "Costs",
@@ -161,43 +160,3 @@ def add_corners(first, last, s, w, scale, v, losses, hinges):
             add_one_to_rest(s, s.start + k.y[0], -a, v)
             add_one_to_rest(s, s.end + s.labels[o + T - 1], a, v)
             add_one_to_rest(s, s.end + k.y[T - 1], -a, v)
-
-
-@kernel
-def fill_tree(numbers, tree):
-    """Build the tree from which ``draw`` draws in proportion to ``numbers``.
-
-    Leaf i is ``tree[leaves + i]``, the root ``tree[1]``, the children of q are 2q and
-    2q + 1. A node is the sum of its two children, computed anew, so nothing drifts.
-    Half of the length is a power of two, at least as many as the numbers.
-    """
-    leaves = len(tree) // 2
-    tree[:] = 0.0
-    copy(numbers, tree[leaves : leaves + len(numbers)])
-    for q in range(leaves - 1, 0, -1):
-        tree[q] = tree[2 * q] + tree[2 * q + 1]
-
-
-@subroutine(loops=False)
-def set_leaf(tree, i, number):
-    """Change one number and the sums above it."""
-    q = len(tree) // 2 + i
-    tree[q] = number
-    while q > 1:
-        q //= 2
-        tree[q] = tree[2 * q] + tree[2 * q + 1]
-
-
-@subroutine(loops=False)
-def draw(tree, uniform):
-    """Which leaf holds the share ``uniform`` of the total, which is above 0."""
-    leaves = len(tree) // 2
-    rest = uniform * tree[1]
-    q = 1
-    while q < leaves:
-        q *= 2
-        # rounding may leave too large a rest: never go to a child that is 0
-        if rest >= tree[q] and tree[q + 1] > 0.0:
-            rest -= tree[q]
-            q += 1
-    return q - leaves

@@ -28,6 +28,29 @@ def sums_of_logarithms(T, S, P, weights, moves, mu, U, X, R, N, edges):
     The terms of a sum are collected in R first, since the largest is subtracted before
     any exponential. Sequences seldom come here, so the loops are scalar.
     """
+    total = log_messages(T, S, P, weights, moves, mu, U, X, R, N)
+    edges[:] = 0.0
+    for t in range(1, T):
+        for i in range(S):
+            before = N[(t - 1) * P + i] - total
+            for j in range(S):
+                step = weights[moves + i * P + j] / mu
+                after = U[t * P + j] / mu + X[t * P + j]
+                edges[i * P + j] += math.exp(before + step + after)
+    for t in range(T):
+        for j in range(S):
+            N[t * P + j] = math.exp(N[t * P + j] + X[t * P + j] - total)
+        for j in range(S, P):
+            N[t * P + j] = 0.0
+    return mu * total
+
+
+@subroutine
+def log_messages(T, S, P, weights, moves, mu, U, X, R, N):
+    """Fill N with ``log a`` and X with ``log b``, and return ``log Z``, all as above.
+
+    R has room for the terms of one sum.
+    """
     for t in range(T):
         for j in range(S):
             here = U[t * P + j] / mu
@@ -47,21 +70,7 @@ def sums_of_logarithms(T, S, P, weights, moves, mu, U, X, R, N, edges):
             X[(t - 1) * P + i] = _log_sum(S, R)
     for j in range(S):
         R[j] = N[(T - 1) * P + j]
-    total = _log_sum(S, R)
-    edges[:] = 0.0
-    for t in range(1, T):
-        for i in range(S):
-            before = N[(t - 1) * P + i] - total
-            for j in range(S):
-                step = weights[moves + i * P + j] / mu
-                after = U[t * P + j] / mu + X[t * P + j]
-                edges[i * P + j] += math.exp(before + step + after)
-    for t in range(T):
-        for j in range(S):
-            N[t * P + j] = math.exp(N[t * P + j] + X[t * P + j] - total)
-        for j in range(S, P):
-            N[t * P + j] = 0.0
-    return mu * total
+    return _log_sum(S, R)
 
 
 @subroutine

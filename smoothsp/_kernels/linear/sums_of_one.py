@@ -56,7 +56,7 @@ def sums(T, S, P, weights, moves, mu, U, X, R, RT, N, edges):
     """
     edges[:] = 0.0
     top = exponentials(weights, moves, mu, S, P, R, RT) if T > 1 else 0.0
-    value, worst = _forward(T, S, P, mu, U, X, R, N, top)
+    value, worst = forward(T, S, P, mu, U, X, R, N, top)
     if not worst < _FADED:
         return sums_of_logarithms(T, S, P, weights, moves, mu, U, X, R, N, edges)
     if T > 1:
@@ -65,7 +65,7 @@ def sums(T, S, P, weights, moves, mu, U, X, R, RT, N, edges):
 
 
 @subroutine
-def _forward(T, S, P, mu, U, X, R, N, top):
+def forward(T, S, P, mu, U, X, R, N, top):
     """Fill N with a_t and X with the exponentials of U over c_t.
 
     Returns ``mu log Z`` and 1, or infinity in second place if logarithms are needed.

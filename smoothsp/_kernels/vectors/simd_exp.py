@@ -110,7 +110,7 @@ def log(x):
     """``log(x)`` of float64, for x normal and positive.
 
     ``k ln 2 + 2 artanh(s)`` of ``x = m 2^k`` with m in [1 / sqrt 2, sqrt 2), where
-    ``s = (m - 1) / (m + 1)``, and artanh is its Taylor polynomial. Error below 2 ulp.
+    ``s = (m - 1) / (m + 1)``, and artanh is its Taylor polynomial. Error below 3 ulp.
     """
     one, half = splat(1.0), splat(0.5)
     m, k = mantissa(x), exponent(x)

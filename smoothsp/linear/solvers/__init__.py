@@ -29,6 +29,7 @@ from smoothsp.linear.solvers.path.solution import (
     PathPoint,
     PathSolution,
 )
+from smoothsp.linear.solvers.sdca import SDCA
 from smoothsp.linear.solvers.sgd import SGD
 from smoothsp.linear.solvers.svrg import SVRG
 
@@ -41,6 +42,7 @@ __all__ = [
     "BMRM",
     "GRID",
     "LBFGS",
+    "SDCA",
     "SGD",
     "SVRG",
     "BatchFrankWolfe",
