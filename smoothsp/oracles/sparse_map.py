@@ -19,6 +19,7 @@ from smoothsp.oracles._searches.mixtures import ROUNDINGS, Mixtures
 from smoothsp.oracles.chain import Chain
 from smoothsp.oracles.protocols import Structure
 
+
 class SparseMAP(ReadOnly):
     r"""A sparse mixture of outputs: the maximum regularised in the space of parts.
 

@@ -75,7 +75,7 @@ class Mixtures:
         """Decode until no output is better than the mixture, at most ``most`` times.
 
         The output of the last call is added if ``last``, and otherwise used for the
-        gap alone.
+        gap alone. Rows that are not at their maximum stay in ``rows``.
         """
         for asked in range(1, most + 1):
             if len(self.rows) == 0:
@@ -97,13 +97,14 @@ class Mixtures:
             rounding = ROUNDINGS * torch.finfo(self.dtype).eps
             # an output that has weight already is no better: what is left is rounding
             better = (gap > rounding * size) & ~self._has_weight(y)
-            if (asked == most and not last) or not bool(better.any()):
+            if asked == most and not last:
                 return
             if not bool(better.all()):
                 self.rows, self.live = self.rows[better], self.live.select(better)
                 y, plain = y[better], plain[better]
                 score, parts = score[better], parts[better]
-            self._add(y, plain, score, parts)
+            if len(y):
+                self._add(y, plain, score, parts)
 
     def shares(self, rows: Tensor) -> Tensor:
         """Share ``(n, size)`` of the mixture that uses each part."""

@@ -1,0 +1,323 @@
+"""Alternating directions over structures that share variables.
+
+Structure f has scores s_f, and a copy u_f of the variables that it has. With delta the
+number of structures of a variable, gamma the strength of a regularisation (0: none),
+
+    kappa = gamma + extra;   rho = kappa - gamma / delta;   lam_f = 0 in sum
+    repeat
+        u_f = SparseMAP of f with scores s_f + lam_f + rho u on its cells, strength kappa
+        u   = mean of u_f over the structures of each variable
+        lam_f -= rho (u_f - u)
+
+Each quadratic programme has one strength for all cells. Its search starts from the
+outputs that had weight in the last round.
+
+Source: Martins et al., "AD3: Alternating Directions Dual Decomposition for MAP
+Inference in Graphical Models" (2015), algorithm 2; Niculae and Martins, "LP-SparseMAP:
+Differentiable Relaxed Optimization for Sparse Structured Prediction" (2020).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from smoothsp.oracles._questions.numbers import LIMIT
+from smoothsp.oracles._questions.parts import parts_of
+from smoothsp.oracles._searches.mixtures import ROUNDINGS, Mixtures
+from smoothsp.oracles._searches.shared_cells import Variables
+
+# Most decodes of a structure in a round.
+_FEW = 10
+# Rounds between certificates, and between changes of the strength.
+_CERTIFY, _ADAPT = 8, 10
+# Residuals that differ by more than this factor change the strength.
+_UNLIKE = 10.0
+
+
+class Factor:
+    """A structure of a graph, and the shape of its cells.
+
+    Parameters
+    ----------
+    structure
+        In float64 and without gradients, where the library has made it so.
+    shape, dtype
+        Of a cost of one row.
+    """
+
+    def __init__(self, structure: Any, shape: torch.Size, dtype: torch.dtype) -> None:
+        self.structure, self.shape, self.dtype = structure, shape, dtype
+
+    def select(self, rows: Tensor) -> "Factor":
+        """The factor of some rows."""
+        return Factor(self.structure.select(rows), self.shape, self.dtype)
+
+    def decode(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        """The best output with a cost ``(batch, cells)``, and its parts in float64."""
+        paid = cost.to(self.dtype).reshape(len(cost), *self.shape)
+        y = self.structure.augment(paid).decode()[1]
+        return y, self.parts(y)
+
+    def parts(self, y: Tensor) -> Tensor:
+        """Number of times y uses each cell, ``(batch, cells)`` float64."""
+        return parts_of(self.structure, y).flatten(1).double()
+
+    def score(self, y: Tensor) -> Tensor:
+        """Score of y in float64."""
+        found: Tensor = self.structure.score(y).double()
+        return found
+
+    def potentials(self, batch: int) -> Tensor | None:
+        """First potentials ``(batch, cells)`` in float64, where the library has them."""
+        main = getattr(self.structure, "_main", None)
+        return None if main is None else main.reshape(batch, -1).double()
+
+    def largest_score(self, y: Tensor) -> Tensor:
+        """Upper bound ``(batch,)`` of the magnitude of a score; a guess for others."""
+        structure = self.structure
+        main = self.potentials(len(y))
+        if main is None:
+            return 1 + 8 * self.score(y).abs()
+        own = getattr(structure, "_own", {structure._main_name: main})
+        total, uses = (
+            torch.zeros_like(main[:, :0].sum(1)),
+            2.0 * (1 + structure.lengths),
+        )
+        for name, x in structure._by_name().items():
+            size = x.double().abs().masked_fill(x == -torch.inf, 0)
+            if name in own:
+                total = total + size.reshape(len(y), -1).sum(1)
+            elif x.numel():
+                total = total + uses * size.max()
+        return total
+
+
+class Consensus:
+    """Rows of a graph, and what is known of each.
+
+    Parameters
+    ----------
+    factors
+        Structures of the graph.
+    variables
+        Which of their cells are one.
+    gamma
+        Strength of the regularisation, at least 0.
+    max_rounds
+        Most rounds.
+    tol
+        Residuals at which a row has converged.
+
+    Attributes
+    ----------
+    y
+        Outputs of each structure, the best that were found.
+    value, bound
+        ``(batch,)`` float64: score of y, -inf without an output; upper bound.
+    residual
+        ``(batch,)`` float64: largest distance of a structure's copy to the mean.
+    rounds, decodes
+        ``(batch,)`` int64.
+    mixtures
+        The last mixture of each structure; none if no round was needed.
+    """
+
+    def __init__(
+        self,
+        factors: Sequence[Factor],
+        variables: Variables,
+        gamma: float,
+        max_rounds: int,
+        tol: float,
+    ) -> None:
+        self.factors, self.variables, self.gamma = factors, variables, gamma
+        self.max_rounds, self.tol = max_rounds, tol
+        B, device = len(variables.of_cell), variables.of_cell.device
+        zeros = torch.zeros(B, dtype=torch.float64, device=device)
+        self.value, self.bound = zeros - torch.inf, zeros + torch.inf
+        self.residual, self.scale = zeros.clone(), zeros.clone()
+        self.rounds, self.decodes = zeros.long(), zeros.long()
+        self.y = [x.structure.decode()[1] for x in factors]
+        self.least = -sum((x.largest_score(y) for x, y in zip(factors, self.y)), zeros)
+        self.mixtures: list[Mixtures] = []
+
+    @property
+    def exact(self) -> Tensor:
+        """Whether value and bound agree up to rounding, ``(batch,)``."""
+        eps = max(torch.finfo(x.dtype).eps for x in self.factors)
+        return self.bound - self.value <= ROUNDINGS * eps * (1 + self.scale)
+
+    def run(self) -> None:
+        """Search until each row is certified, converged, or out of rounds."""
+        lam, size = self._first_multipliers()
+        rows = torch.arange(len(lam), device=lam.device)
+        live, variables, gamma = list(self.factors), self.variables, self.gamma
+        parts = self._certify(live, variables, lam, rows, torch.zeros_like(lam))
+        u, kappa = variables.mean(parts), gamma + size
+        done = self._closed(rows)
+        if bool(done.all()):
+            return
+        self.mixtures = [
+            Mixtures(x.structure, kappa.clone(), y)
+            for x, y in zip(live, self.y, strict=True)
+        ]
+        for count in range(1, self.max_rounds + 1):
+            if bool(done.any()):
+                on = ~done
+                rows, live = rows[on], [x.select(on) for x in live]
+                variables, size = variables.select(on), size[on]
+                lam, u, kappa = lam[on], u[on], kappa[on]
+            if not len(rows):
+                return
+            rho = kappa[:, None] - gamma / variables.sharing
+            targets = (lam + rho * u).split(variables.sizes, 1)
+            copies, ready = [], torch.ones_like(rows, dtype=torch.bool)
+            for mixture, factor, cost in zip(self.mixtures, live, targets, strict=True):
+                before = mixture.decodes.clone()
+                mixture.restart(factor.structure, rows, cost, kappa)
+                mixture.run(_FEW, last=True)
+                self.decodes += mixture.decodes - before
+                ready &= ~torch.isin(rows, mixture.rows)
+                copies.append(mixture.shares(rows))
+            copied = torch.cat(copies, 1)
+            old, u = u, variables.mean(copied)
+            lam = lam - rho * (copied - u)
+            primal = _largest(copied - u)
+            dual = _largest(rho * (u - old)) / (1 + size)
+            self.rounds[rows], self.residual[rows] = count, primal
+            done = ready & (torch.maximum(primal, dual) <= self.tol)
+            at = done | (count % _CERTIFY == 0 or count in (1, 2, 4))
+            at = at | (count == self.max_rounds)
+            if bool(at.any()):
+                some = [x.select(at) for x in live]
+                self._certify(some, variables.select(at), lam[at], rows[at], u[at])
+                done = done | self._closed(rows)
+            if count % _ADAPT == 0:
+                more = torch.where(primal > _UNLIKE * dual, 2.0, 1.0)
+                less = torch.where(dual > _UNLIKE * primal, 0.5, 1.0)
+                kappa = gamma + (kappa - gamma) * more * less
+
+    def _closed(self, rows: Tensor) -> Tensor:
+        """Rows whose certificate ends the search."""
+        if self.gamma > 0:
+            return torch.zeros_like(rows, dtype=torch.bool)
+        return self.exact[rows] | (self.bound[rows] < self.least[rows])
+
+    def _first_multipliers(self) -> tuple[Tensor, Tensor]:
+        """Multipliers that divide scores of a variable alike among its structures.
+
+        And the size of the scores of shared cells.
+        """
+        variables, B = self.variables, len(self.value)
+        given = []
+        for factor, n in zip(self.factors, variables.sizes, strict=True):
+            main = factor.potentials(B)
+            given.append(self.value.new_zeros(B, n) if main is None else main)
+        cells = torch.cat(given, 1)
+        forbidden = cells == -torch.inf
+        cells = cells.masked_fill(forbidden, 0)
+        shared = variables.sharing > 1
+        mean = variables.mean(cells)
+        lam = (mean - cells).masked_fill(~shared, 0)
+        size = (mean.abs() * shared).sum(1) / shared.sum(1).clamp(min=1)
+        # of what one structure forbids the others pay more than any score
+        barred = variables.mean(forbidden.double()) > 0
+        lam = torch.where(barred, -self._force(slice(None)), lam)
+        return lam.masked_fill(forbidden, 0), torch.where(size > 0, size, 1.0)
+
+    def _force(self, rows: Any) -> Tensor:
+        """More than the difference of any two scores, ``(rows, 1)``."""
+        return (2 - 2 * self.least[rows]).clamp(max=LIMIT / 8)[:, None]
+
+    def _certify(
+        self,
+        live: Sequence[Factor],
+        variables: Variables,
+        lam: Tensor,
+        rows: Tensor,
+        u: Tensor,
+    ) -> Tensor:
+        """Improve bounds and outputs of rows; return the parts of what was decoded.
+
+        ``sum_f max_y s_f(y) + <lam_f, a(y)>`` bounds the maximum. With gamma, it has
+        ``- gamma / delta u`` added to the multipliers, and ``gamma / 2 |u|^2`` to the
+        sum: a concave function lies below its tangents.
+        """
+        paid = lam - self.gamma / variables.sharing * u
+        bound = self.gamma / 2 * (u.square() / variables.sharing).sum(1)
+        ys, parts, scale = [], [], torch.zeros_like(bound)
+        for factor, cost in zip(live, paid.split(variables.sizes, 1), strict=True):
+            y, used = factor.decode(cost)
+            value = factor.score(y) + (cost * used).sum(1)
+            bound, scale = bound + value, scale + value.abs()
+            ys.append(y)
+            parts.append(used)
+        self.decodes[rows] += len(ys)
+        better = bound < self.bound[rows]
+        self.scale[rows] = torch.where(better, scale, self.scale[rows])
+        self.bound[rows] = torch.minimum(bound, self.bound[rows])
+        joined = torch.cat(parts, 1)
+        if self.gamma == 0:
+            self._try(live, variables, lam, rows, ys, joined)
+        return joined
+
+    def _try(
+        self,
+        live: Sequence[Factor],
+        variables: Variables,
+        lam: Tensor,
+        rows: Tensor,
+        ys: list[Tensor],
+        parts: Tensor,
+    ) -> None:
+        """Complete the output of each structure to outputs of all, and keep the best."""
+        agree = (variables.mean(parts) == parts).all(1)
+        self._keep(live, rows, ys, agree)
+        apart = ~agree
+        if not bool(apart.any()):
+            return
+        if bool(agree.any()):
+            live = [x.select(apart) for x in live]
+            variables, lam, rows = variables.select(apart), lam[apart], rows[apart]
+            ys, parts = [y[apart] for y in ys], parts[apart]
+        force = self._force(rows)
+        mine = variables.of_cell.split(variables.sizes, 1)
+        costs, used = lam.split(variables.sizes, 1), parts.split(variables.sizes, 1)
+        for first in range(len(ys)):
+            known = torch.zeros_like(parts, dtype=torch.bool)
+            known = known.scatter(1, mine[first], True)
+            values = torch.zeros_like(parts).scatter(1, mine[first], used[first])
+            found, good = list(ys), torch.ones_like(rows, dtype=torch.bool)
+            for f in range(len(ys)):
+                if f == first:
+                    continue
+                fixed = known.gather(1, mine[f])
+                wanted = values.gather(1, mine[f])
+                forced = torch.where(wanted > 0, force, -force)
+                cost = torch.where(fixed, forced, costs[f])
+                found[f], completed = live[f].decode(cost)
+                self.decodes[rows] += 1
+                good = good & ((completed == wanted) | ~fixed).all(1)
+                known = known.scatter(1, mine[f], True)
+                values = values.scatter(1, mine[f], completed)
+            self._keep(live, rows, found, good)
+
+    def _keep(
+        self, live: Sequence[Factor], rows: Tensor, ys: Sequence[Tensor], good: Tensor
+    ) -> None:
+        """Keep outputs that are the best of their row, where ``good``."""
+        scores = [x.score(y).double() for x, y in zip(live, ys, strict=True)]
+        value = torch.stack(scores).sum(0).masked_fill(~good, -torch.inf)
+        better = value > self.value[rows]
+        if not bool(better.any()):
+            return
+        self.value[rows[better]] = value[better]
+        for best, y in zip(self.y, ys, strict=True):
+            best[rows[better]] = y[better]
+
+
+def _largest(x: Tensor) -> Tensor:
+    """Largest magnitude of each row ``(batch, n)``; 0 of none."""
+    return torch.nn.functional.pad(x.abs(), (0, 1)).amax(1)
