@@ -25,6 +25,14 @@ def parts_of(structure: Any, y: Tensor) -> Tensor:
 
 
 def _parts_of(structure: Any, y: Tensor) -> Tensor:
+    if getattr(structure, "_uses_entries", False) and is_eager():
+        main = structure._main
+        used, size = structure._used_by_gold(y)[:, 0], main.shape[1:].numel()
+        used = torch.where((used >= 0) & (used < size), used, size)
+        counts = main.new_zeros(len(main), size + 1)
+        counts.scatter_add_(1, used, counts.new_ones(used.shape))
+        return counts[:, :size].reshape(main.shape)
+
     def score(cost: Tensor) -> Tensor:
         total: Tensor = structure.augment(cost).score(y).sum()
         return total
