@@ -247,7 +247,9 @@ class FactorGraph(ReadOnly):
 
     def _relaxed_mixture(self, gamma: float) -> "RelaxedMixture":
         """LP-SparseMAP: what ``SparseMAP`` of the graph is made of."""
-        return RelaxedMixture(self, self._search(gamma), gamma)
+        found = self._search(gamma)
+        _refuse_disagreement(found)
+        return RelaxedMixture(self, found, gamma)
 
     def _search(self, gamma: float) -> Consensus:
         _require_values()
@@ -277,6 +279,7 @@ class FactorGraph(ReadOnly):
 
     def _relaxed(self, found: Consensus) -> Tensor:
         """The bound, with the gradient of the mixtures, or of outputs that are best."""
+        _refuse_disagreement(found)
         exact = found.exact
         carrier = self._sum(found.y)
         if not bool(exact.all()):
@@ -402,6 +405,16 @@ def _require_values() -> None:
         raise TypeError(
             "structures: FactorGraph needs values, which torch.compile and torch.func "
             "do not provide; call it outside of them"
+        )
+
+
+def _refuse_disagreement(found: Consensus) -> None:
+    lost = found.disagree.nonzero().squeeze(1).tolist()
+    if lost:
+        raise ValueError(
+            f"graph: row {lost[0]} has no relaxed solution: its structures have no "
+            "mixtures of outputs that agree on shared cells; allow more outputs, or "
+            "call approximate(), which returns -inf"
         )
 
 

@@ -69,6 +69,16 @@ def widened(structure: Any) -> tuple[Any, bool]:
     return structure, False
 
 
+def instead(structure: Any, otherwise: str = "") -> str:
+    """The end of a message for a structure without a method: what trains it."""
+    if hasattr(structure, "relaxed_maximum"):
+        return (
+            "; train a FactorGraph with SparseMAPLoss, or with relaxed=True and "
+            "StructuralHinge, StructuredPerceptron or PerturbedLoss"
+        )
+    return otherwise
+
+
 def is_coarse(structure: Any) -> bool:
     """Whether a score has a magnitude above 64."""
     for x in structure._potentials().values():  # noqa: SIM110 - a generator takes long
@@ -84,7 +94,7 @@ def first_potentials(structure: Any) -> Tensor:
         return found
     raise TypeError(
         "structure: expected one of smoothsp.oracles, or one that inherits from "
-        f"CircuitStructure, got {type(structure).__name__}"
+        f"CircuitStructure, got {type(structure).__name__}{instead(structure)}"
     )
 
 

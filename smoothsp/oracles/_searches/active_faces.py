@@ -86,7 +86,7 @@ def face_of(
     total = np.zeros_like(A)
     np.add.at(total, of_cell, A)
     apart = (A - total[of_cell] / sharing[:, None])[sharing > 1]
-    E = np.concatenate([owner == np.arange(F)[:, None], apart])
+    E = np.concatenate([np.arange(F)[:, None] == owner, apart])
     # at least as many rows as columns, so that all of the null space comes out
     square = np.concatenate([E, np.zeros((max(K - len(E), 0), K))])
     U, S, V = np.linalg.svd(square, full_matrices=False)

@@ -5,7 +5,7 @@ number of structures of a variable, gamma the strength of a regularisation (0: n
 
     kappa = gamma + extra;   rho = kappa - gamma / delta;   lam_f = 0 in sum
     repeat
-        u_f = SparseMAP of f with scores s_f + lam_f + rho u on its cells, strength kappa
+        u_f = SparseMAP of f, scores s_f + lam_f + rho u on its cells, strength kappa
         u   = mean of u_f over the structures of each variable
         lam_f -= rho (u_f - u)
 
@@ -32,12 +32,14 @@ from smoothsp.oracles._searches.shared_cells import Variables
 
 # Most decodes of a structure in a round.
 _FEW = 10
-# Rounds between attempts to solve equations, certificates, between changes of the strength.
+# Rounds between solutions of equations, certificates, and changes of the strength.
 _SOLVE, _CERTIFY, _ADAPT = 4, 8, 10
 # Outputs of a fractional solution, of each structure, that are completed.
 _STARTS = 4
 # Residuals that differ by more than this factor change the strength.
 _UNLIKE = 10.0
+# Factor by which the strength may change in all.
+_RANGE = 2.0**10
 
 
 class Factor:
@@ -73,15 +75,15 @@ class Factor:
         found: Tensor = self.structure.score(y).double()
         return found
 
-    def potentials(self, batch: int) -> Tensor | None:
-        """First potentials ``(batch, cells)`` in float64, where the library has them."""
+    def potentials(self) -> Tensor | None:
+        """First potentials ``(batch, cells)`` in float64; None if there are no such."""
         main = getattr(self.structure, "_main", None)
-        return None if main is None else main.reshape(batch, -1).double()
+        return None if main is None else main.flatten(1).double()
 
     def largest_score(self, y: Tensor) -> Tensor:
         """Upper bound ``(batch,)`` of the magnitude of a score; a guess for others."""
         structure = self.structure
-        main = self.potentials(len(y))
+        main = self.potentials()
         if main is None:
             return 1 + 8 * self.score(y).abs()
         own = getattr(structure, "_own", {structure._main_name: main})
@@ -92,7 +94,7 @@ class Factor:
         for name, x in structure._by_name().items():
             size = x.double().abs().masked_fill(x == -torch.inf, 0)
             if name in own:
-                total = total + size.reshape(len(y), -1).sum(1)
+                total = total + size.flatten(1).sum(1)
             elif x.numel():
                 total = total + uses * size.max()
         return total
@@ -149,13 +151,20 @@ class Consensus:
         # of rows: value, slots and weights of solutions that a bound may prove
         self.claims: dict[int, Any] = {}
         self.y = [x.structure.decode()[1] for x in factors]
-        self.least = -sum((x.largest_score(y) for x, y in zip(factors, self.y)), zeros)
+        pairs = zip(factors, self.y, strict=True)
+        self.least = -sum((x.largest_score(y) for x, y in pairs), zeros)
         self.mixtures: list[Mixtures] = []
 
     @property
     def exact(self) -> Tensor:
         """Whether value and bound agree up to rounding, ``(batch,)``."""
         return self.bound - self.value <= self.slack
+
+    @property
+    def disagree(self) -> Tensor:
+        """Rows whose bound is below all values: their structures cannot agree."""
+        cells = sum(self.variables.sizes)
+        return self.bound < self.least - self.gamma / 2 * cells
 
     @property
     def slack(self) -> Tensor:
@@ -171,7 +180,7 @@ class Consensus:
         parts = self._certify(live, variables, lam, rows, torch.zeros_like(lam))
         u, kappa = variables.mean(parts), gamma + size
         done = self._closed(rows)
-        if bool(done.all()):
+        if self.gamma == 0 and bool(done.all()):
             return
         self.mixtures = [
             Mixtures(x.structure, kappa.clone(), y)
@@ -215,14 +224,13 @@ class Consensus:
             if count % _ADAPT == 0:
                 more = torch.where(primal > _UNLIKE * dual, 2.0, 1.0)
                 less = torch.where(dual > _UNLIKE * primal, 0.5, 1.0)
-                kappa = gamma + (kappa - gamma) * more * less
+                extra = (kappa - gamma) * more * less
+                kappa = gamma + extra.clamp(size / _RANGE, size * _RANGE)
 
     def _closed(self, rows: Tensor) -> Tensor:
         """Rows whose certificate ends the search."""
-        if self.gamma > 0:
-            return self.solved[rows]
-        ended = self.exact | self.solved | (self.bound < self.least)
-        return ended[rows]
+        ended = self.solved | self.disagree
+        return (ended if self.gamma > 0 else ended | self.exact)[rows]
 
     def _first_multipliers(self) -> tuple[Tensor, Tensor]:
         """Multipliers that divide scores of a variable alike among its structures.
@@ -232,7 +240,7 @@ class Consensus:
         variables, B = self.variables, len(self.value)
         given = []
         for factor, n in zip(self.factors, variables.sizes, strict=True):
-            main = factor.potentials(B)
+            main = factor.potentials()
             given.append(self.value.new_zeros(B, n) if main is None else main)
         cells = torch.cat(given, 1)
         forbidden = cells == -torch.inf
@@ -356,8 +364,7 @@ class Consensus:
     ) -> None:
         """Complete outputs of one structure to outputs of all; keep those that agree.
 
-        Each structure in turn decodes with its shared cells forced to be as those before
-        have them.
+        Each structure in turn decodes with the cells forced that those before it have.
         """
         force, costs = self._force(rows), lam.split(variables.sizes, 1)
         mine = variables.of_cell.split(variables.sizes, 1)
