@@ -9,6 +9,7 @@ from smoothsp.oracles.approximate.dual_decomposition import (
 from smoothsp.oracles.box_search import BoxSearch
 from smoothsp.oracles.chain import Chain
 from smoothsp.oracles.ctc import CTC
+from smoothsp.oracles.factor_graph import FactorGraph
 from smoothsp.oracles.formula import Formula, Models
 from smoothsp.oracles.grammar import Grammar
 from smoothsp.oracles.graphs.binary_graph import BinaryGraph
@@ -50,6 +51,7 @@ __all__ = [
     "Chain",
     "Circuit",
     "CircuitStructure",
+    "FactorGraph",
     "Formula",
     "Grammar",
     "IntegerProgram",

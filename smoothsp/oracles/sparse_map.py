@@ -12,16 +12,12 @@ from smoothsp.oracles._chain import sparse_mixtures
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.numbers import LIMIT
-from smoothsp.oracles._questions.parts import parts_of, require_parts, scores_of
+from smoothsp.oracles._questions.parts import require_parts, scores_of
 from smoothsp.oracles._questions.read_only import ReadOnly
 from smoothsp.oracles._questions.tracing import is_eager
+from smoothsp.oracles._searches.mixtures import ROUNDINGS, Mixtures
 from smoothsp.oracles.chain import Chain
 from smoothsp.oracles.protocols import Structure
-
-# Slots for outputs at first; there are twice as many when all are full.
-_SLOTS = 8
-# Roundings of the largest score that a gap may consist of.
-_ROUNDINGS = 16
 
 
 class SparseMAP(ReadOnly):
@@ -55,6 +51,9 @@ class SparseMAP(ReadOnly):
     gap
         ``(batch,)`` float64: upper bound of the distance to the maximum. It is at
         rounding level unless ``max_outputs`` ended the search.
+    residual
+        ``(batch,)`` float64, of a ``FactorGraph`` alone: largest disagreement of its
+        structures on a shared cell. A gap means little beside a large one.
 
     Raises
     ------
@@ -71,10 +70,16 @@ class SparseMAP(ReadOnly):
     in the scores, and derivatives of any order are those of the current piece. Where
     outputs tie exactly, several pieces meet, and one of them is used.
 
+    For a ``FactorGraph`` it is LP-SparseMAP, the mixture of the relaxation: mixtures of
+    each structure that agree on shared cells. They are ``marginals``; there are no
+    ``outputs`` and ``weights``, and ``max_rounds`` and ``tol`` of the graph end the
+    search.
+
     For ``Multiclass`` the result is sparsemax, the projection onto the simplex.
 
     Source: Niculae, Martins, Blondel and Cardie, "SparseMAP: Differentiable Sparse
-    Structured Inference" (2018), (4), sections 3.2 and 3.3.
+    Structured Inference" (2018), (4), sections 3.2 and 3.3; of graphs, Niculae and
+    Martins, "LP-SparseMAP" (2020).
 
     Examples
     --------
@@ -90,6 +95,9 @@ class SparseMAP(ReadOnly):
     outputs: Tensor
     weights: Float[Tensor, "batch k"]
     gap: Float[Tensor, " batch"]
+    residual: Float[Tensor, " batch"]
+    # The relaxed mixture of a factor graph.
+    _graph: Any = None
 
     def __init__(
         self, structure: Structure, *, strength: float = 1.0, max_outputs: int = 1000
@@ -102,28 +110,38 @@ class SparseMAP(ReadOnly):
             )
         require_parts(structure)
         self.strength = float(strength)
+        if hasattr(structure, "_relaxed_mixture"):
+            self._graph = structure._relaxed_mixture(self.strength)
+            self.gap, self.residual = self._graph.gap, self._graph.residual
+            return
         with torch.no_grad():
             self._piece = _search(structure, self.strength, max_outputs)
         self.outputs, self.gap = self._piece.outputs, self._piece.gap
         self._scores = scores_of(structure, self.outputs)
         scores = self._scores.value / self.strength
         # the values are the weights, derivatives those of the linear piece around them
-        moved = _Moved.apply(scores - scores.detach(), self._piece)
+        moved = Moved.apply(scores - scores.detach(), self._piece)
         self.weights = self._piece.weights.to(scores) + moved
 
-    def marginals(self) -> Float[Tensor, "batch ..."]:
+    def marginals(self) -> Any:
         """Total weight of outputs that use each part, of the shape of a cost.
 
-        Differentiable.
+        Differentiable. Of a ``FactorGraph`` a dict of those of each structure.
         """
+        if self._graph is not None:
+            return self._graph.marginals()
         return self._piece.shares(self.weights)
 
     def maximum(self) -> Float[Tensor, " batch"]:
         """The regularised maximum, ``(batch,)``; its gradient is the mixture."""
+        if self._graph is not None:
+            return self._graph.maximum()
         return self._mixed(self._scores.value)
 
     def _above(self, gold: Exact) -> Tensor:
         """``maximum()`` less the score of an output of each row."""
+        if self._graph is not None:
+            return self._graph.maximum() - gold.value
         return self._mixed(self._scores.less(gold.unsqueeze(1)))
 
     def _mixed(self, scores: Tensor) -> Tensor:
@@ -133,6 +151,8 @@ class SparseMAP(ReadOnly):
         return (self.weights * (scores - self.strength / 2 * squares)).sum(1)
 
     def __repr__(self) -> str:
+        if self._graph is not None:
+            return f"SparseMAP(batch={len(self.gap)}, strength={self.strength})"
         B, k = self.weights.shape
         return f"SparseMAP(batch={B}, outputs={k}, strength={self.strength})"
 
@@ -206,21 +226,21 @@ class _PieceOfChains(_Piece):
         return self._products
 
 
-class _Moved(torch.autograd.Function):
-    """The linear map of a piece, its own adjoint."""
+class Moved(torch.autograd.Function):
+    """A symmetric linear map, its own adjoint: ``piece.moved``."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, piece: _Piece) -> Tensor:
+    def forward(ctx: Any, scores: Tensor, piece: Any) -> Tensor:
         ctx.piece = piece
         return piece.moved(scores)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return _Moved.apply(grads[0], ctx.piece), None
+        return Moved.apply(grads[0], ctx.piece), None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        return _Moved.apply(tangents[0], ctx.piece)
+        return Moved.apply(tangents[0], ctx.piece)
 
 
 def check_settings(strength: float, max_outputs: int) -> None:
@@ -240,129 +260,14 @@ def check_settings(strength: float, max_outputs: int) -> None:
 def _search(structure: Structure, strength: float, most: int) -> _Piece:
     """The best mixture."""
     if isinstance(structure, Chain):
-        rounding = _ROUNDINGS * torch.finfo(structure.emissions.dtype).eps
+        rounding = ROUNDINGS * torch.finfo(structure.emissions.dtype).eps
         given = structure._buffers, strength, most, rounding
         found = sparse_mixtures.mixtures_of(*given)
         if found is not None:
             return _PieceOfChains(found, structure)
-    search = _Search(structure, strength)
+    _, y = structure.decode()
+    strengths = torch.full((len(y),), strength, dtype=torch.float64, device=y.device)
+    search = Mixtures(structure, strengths, y)
     search.run(most)
-    return search.result()
-
-
-class _Search:
-    """Outputs found so far, in slots, and the rows whose mixture is not the best yet.
-
-    Scores, and so gaps, are in units of the strength.
-    """
-
-    def __init__(self, structure: Structure, strength: float) -> None:
-        self.live, self.strength = structure, strength
-        _, y = structure.decode()
-        parts = parts_of(structure, y)
-        B, device = len(y), y.device
-        self.rows = torch.arange(B, device=device)
-        self.outputs = y.new_zeros((B, _SLOTS, *y.shape[1:]))
-        self.shape, self.dtype = parts.shape[1:], parts.dtype
-        size = self.shape.numel()
-        self.parts = torch.zeros(B, _SLOTS, size, dtype=torch.float64, device=device)
-        self.gap = torch.full((B,), torch.inf, dtype=torch.float64, device=device)
-        # what the kernel reads and writes is on the CPU
-        self.products = torch.zeros(
-            B, _SLOTS, _SLOTS, dtype=torch.float64, device="cpu"
-        )
-        self.scores = torch.zeros(B, _SLOTS, dtype=torch.float64, device="cpu")
-        self.weights = torch.zeros(B, _SLOTS, dtype=torch.float64, device="cpu")
-        self.active = torch.zeros(B, _SLOTS, dtype=torch.bool, device="cpu")
-        self._add(y, self._score(y), parts)
-
-    def run(self, most: int) -> None:
-        """Ask for outputs until none is better than the mixture."""
-        for asked in range(1, most + 1):
-            if len(self.rows) == 0:
-                return
-            weights = self.weights[self.rows.cpu()].to(self.rows.device)
-            scores = self.scores[self.rows.cpu()].to(self.rows.device)
-            mixture = (weights.unsqueeze(1) @ self._parts()).squeeze(1)
-            cost = (-self.strength * mixture).to(self.dtype)
-            cost = cost.reshape(len(cost), *self.shape)
-            _, y = self.live.augment(cost).decode()
-            score, parts = self._score(y), parts_of(self.live, y)
-            value = score - (mixture * parts.flatten(1)).sum(1)
-            now = (weights * scores).sum(1) - mixture.square().sum(1)
-            gap = (value - now).clamp(min=0)
-            self.gap[self.rows] = self.strength * gap
-            size = 1 + scores.abs().amax(1)
-            rounding = _ROUNDINGS * torch.finfo(self.dtype).eps
-            # an output that has weight already is no better: what is left is rounding
-            better = (gap > rounding * size) & ~self._has_weight(y)
-            if asked == most or not bool(better.any()):
-                return
-            if not bool(better.all()):
-                self.rows, self.live = self.rows[better], self.live.select(better)
-                y, score, parts = y[better], score[better], parts[better]
-            self._add(y, score, parts)
-
-    def result(self) -> _Piece:
-        """The outputs with weight, heaviest first."""
-        order = self.weights.argsort(dim=1, descending=True, stable=True)
-        k = max(int(self.active.sum(1).amax()), 1) if len(order) else 1
-        order = order[:, :k]
-        at = torch.arange(len(order), device="cpu")[:, None]
-        active = self.active[at, order]
-        products = self.products[at[:, :, None], order[:, :, None], order[:, None, :]]
-        # rows with fewer outputs show their first again
-        shown = torch.where(active, order, order[:, :1]).to(self.outputs.device)
-        rows = at.to(shown.device)
-        outputs, parts = self.outputs[rows, shown], self.parts[rows, shown]
-        parts = parts.to(self.dtype).reshape(*shown.shape, *self.shape)
-        weights = self.weights[at, order].to(shown.device)
-        return _PieceOfParts((outputs, weights, self.gap), parts, products)
-
-    def _parts(self) -> Tensor:
-        """Parts of the outputs of the rows, without a copy while all are searched."""
-        whole = len(self.rows) == len(self.parts)
-        return self.parts if whole else self.parts[self.rows]
-
-    def _score(self, y: Tensor) -> Tensor:
-        scores = self.live.score(y).detach().double() / self.strength
-        if not bool(scores.isfinite().all()):
-            raise ValueError(
-                "strength: expected scores / strength that fit float64, got strength "
-                f"= {self.strength:.3g}; use a larger one or smaller scores"
-            )
-        return scores
-
-    def _has_weight(self, y: Tensor) -> Tensor:
-        """Whether y is among the outputs of its row that have weight."""
-        same = self.outputs[self.rows] == y.unsqueeze(1)
-        same = same.reshape(*same.shape[:2], -1).all(2)
-        return (same & self.active[self.rows.cpu()].to(y.device)).any(1)
-
-    def _add(self, y: Tensor, score: Tensor, parts: Tensor) -> None:
-        """Put an output of each row into a free slot, and find the weights anew."""
-        rows = self.rows.cpu()
-        if bool(self.active[rows].all(1).any()):
-            self._grow()
-        slot = (~self.active[rows]).to(torch.int8).argmax(1)
-        there = slot.to(y.device)
-        used = parts.flatten(1).double()
-        self.outputs[self.rows, there], self.parts[self.rows, there] = y, used
-        self.scores[rows, slot] = score.cpu()
-        products = (self._parts() @ used.unsqueeze(2)).squeeze(2).cpu()
-        self.products[rows, slot], self.products[rows, :, slot] = products, products
-        new = torch.full((len(self.active),), -1, device="cpu")
-        new[rows] = slot
-        arrays = (self.products, self.scores, new, self.weights, self.active)
-        work = len(rows) * self.active.shape[1] ** 3
-        numbers = [x.numpy() for x in arrays]
-        run_rows(active_set.add, len(new), work, *numbers)
-
-    def _grow(self) -> None:
-        """Make twice the slots."""
-        for name in ("outputs", "parts", "scores", "weights", "active"):
-            old = getattr(self, name)
-            setattr(self, name, torch.cat([old, torch.zeros_like(old)], 1))
-        more = self.products.shape[1]
-        pad = torch.nn.functional.pad(self.products, (0, more, 0, more))
-        self.products = pad.contiguous()
+    outputs, weights, parts, products = search.result()
+    return _PieceOfParts((outputs, weights, search.gap), parts, products)

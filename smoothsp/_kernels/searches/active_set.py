@@ -21,7 +21,7 @@ _DEPENDENT = 1e-12
 
 @kernel
 def add(first, last, products, scores, new, weights, active):
-    """Add the output in slot ``new[i]`` of row i; -1: none.
+    """Add the output in slot ``new[i]`` of row i; -1: scores are new, -2: nothing is.
 
     ``products`` is A'A, ``[B, C, C]``. ``weights`` and ``active`` change in place: the
     slot of an output whose weight becomes 0 is free again.
@@ -31,41 +31,48 @@ def add(first, last, products, scores, new, weights, active):
     L, x, ones = arrays.empty((C, C)), arrays.empty(C), arrays.empty(C)
     for i in range(first, last):
         c = new[i]
-        if c < 0:
+        if c < -1:
             continue
         k = _collect(active[i], weights[i], held, p)
         if k == 0:
             active[i, c], weights[i, c] = True, 1.0
             continue
         _factor(products[i], held, k, L)
-        for a in range(k):
-            x[a] = products[i, held[a], c] + 1
-        rest = _lower(L, k, x)
-        whole = products[i, c, c] + 1
-        if whole - rest > _DEPENDENT * whole:
-            for a in range(k):
-                L[k, a] = x[a]
-            L[k, k] = np.sqrt(whole - rest)
-            held[k], p[k] = c, 0.0
-            k += 1
-        else:
-            # c is a mixture x of the others: weight moves from them to c until one
-            # of them has none left
-            _upper(L, k, x)
-            out = 0
-            for a in range(k):
-                if x[a] > 0 and (x[out] <= 0 or p[a] * x[out] < p[out] * x[a]):
-                    out = a
-            step = p[out] / x[out]
-            for a in range(k):
-                p[a] = max(p[a] - step * x[a], 0.0)
-            held[out], p[out] = c, step
-            _factor(products[i], held, k, L)
+        if c >= 0:
+            k = _append(products[i], held, k, p, L, x, c)
         k = _maximise(products[i], scores[i], held, k, p, L, x, ones)
         for a in range(C):
             active[i, a], weights[i, a] = False, 0.0
         for a in range(k):
             active[i, held[a]], weights[i, held[a]] = True, p[a]
+
+
+@kernel
+def _append(products, held, k, p, L, x, c):
+    """Add output c to the factor of k outputs; return how many there are."""
+    for a in range(k):
+        x[a] = products[held[a], c] + 1
+    rest = _lower(L, k, x)
+    whole = products[c, c] + 1
+    if whole - rest > _DEPENDENT * whole:
+        for a in range(k):
+            L[k, a] = x[a]
+        L[k, k] = np.sqrt(whole - rest)
+        held[k], p[k] = c, 0.0
+        return k + 1
+    # c is a mixture x of the others: weight moves from them to c until one of them
+    # has none left
+    _upper(L, k, x)
+    out = 0
+    for a in range(k):
+        if x[a] > 0 and (x[out] <= 0 or p[a] * x[out] < p[out] * x[a]):
+            out = a
+    step = p[out] / x[out]
+    for a in range(k):
+        p[a] = max(p[a] - step * x[a], 0.0)
+    held[out], p[out] = c, step
+    _factor(products, held, k, L)
+    return k
 
 
 @kernel

@@ -1,0 +1,455 @@
+"""Structures that share variables: maxima with bounds, and relaxations."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from smoothsp.oracles._questions import checks
+from smoothsp.oracles._questions.parts import parts_of, require_parts, scores_of
+from smoothsp.oracles._questions.read_only import ReadOnly
+from smoothsp.oracles._questions.tracing import is_eager
+from smoothsp.oracles._searches.active_faces import block, face_of
+from smoothsp.oracles._searches.consensus import Consensus, Factor
+from smoothsp.oracles._searches.shared_cells import Shared, Variables, variables_of
+from smoothsp.oracles.protocols import Structure
+from smoothsp.oracles.sparse_map import Moved
+
+Outputs = dict[str, Tensor]
+Self = TypeVar("Self", bound="FactorGraph")
+
+
+class FactorGraph(ReadOnly):
+    r"""Structures that share variables: the sum of their scores where they agree.
+
+    .. math:: s(y) = \sum_f s_f(y_f), \quad
+        a_f(y_f)_c = a_g(y_g)_d \text{ for shared cells } (f, c), (g, d)
+
+    A cell is an entry of a structure's first potentials in a row, and ``a_f(y_f)`` is
+    the indicator of the cells that an output uses. A chain has a cell for each label at
+    each position, ``Subset`` one for each element, ``SpanningTree`` one for each arc.
+    Both structures of a shared cell may score it; their scores add up.
+
+    Parameters
+    ----------
+    structures
+        Structures of the same batch, by name; any with ``decode``, ``score``,
+        ``hamming``, ``augment`` and ``select``, your own included.
+    shared
+        Entries ``(name, index, name, index)``: entry i of one index and entry i of the
+        other name the same variable. An index is int64 ``(k, axes)``, or ``(batch, k,
+        axes)`` with -1 for no cell. ``axes`` counts the axes of the first potentials
+        without the batch: 2 for a chain, ``(position, label)``. With one axis it is
+        left out: ``(k,)`` or ``(batch, k)``. Cells that several entries connect are one
+        variable. Cells that are padding in both structures are skipped.
+    max_rounds
+        Maximum number of rounds, at least 1.
+    tol
+        Largest disagreement at which a row has converged, > 0; changes of multipliers
+        are measured relative to the mean score of shared cells.
+    relaxed
+        Whether ``decode`` may return the maximum of the relaxation, for losses.
+    cost_of
+        Name of the structure that ``hamming``, ``augment`` and ``label_counts`` use;
+        the first if absent.
+
+    Raises
+    ------
+    TypeError
+        For something that is no structure, indices that are no integers, or under
+        ``torch.compile`` and ``torch.func``: the search needs the values.
+    ValueError
+        For unknown names, structures of different batches, cells that do not exist,
+        padding as the partner of a real cell, two cells of one structure that are one
+        variable, or no shared cell at all.
+
+    Notes
+    -----
+    An output is a dict of an output of each structure. The maximum is NP-hard, so there
+    are three questions. ``approximate`` returns an output, an upper bound, and whether
+    they prove each other. ``decode`` returns the maximum, and raises an error where it
+    has no proof. ``relaxed_maximum`` is the maximum over mixtures of outputs that agree
+    on shared cells on average, at least the maximum of outputs.
+
+    Each round solves one ``SparseMAP`` problem per structure, from the outputs that had
+    weight in the last round: about one ``decode`` of each structure. There are 10 to
+    200 rounds, and none where the structures agree at once.
+
+    Source: Martins et al., "AD3: Alternating Directions Dual Decomposition for MAP
+    Inference in Graphical Models" (2015); Niculae and Martins, "LP-SparseMAP:
+    Differentiable Relaxed Optimization for Sparse Structured Prediction" (2020).
+
+    Examples
+    --------
+    Three words and two labels; label 1 at most once:
+
+    >>> import torch
+    >>> from smoothsp.oracles import Chain, FactorGraph, Subset
+    >>> emissions = torch.tensor([[[0.0, 2.0], [0.0, 1.0], [0.0, 3.0]]])
+    >>> tags = Chain(emissions, torch.zeros(2, 2))
+    >>> few = Subset(torch.zeros(1, 3), at_most=1)
+    >>> cells = torch.tensor([[0, 1], [1, 1], [2, 1]])  # (position, label)
+    >>> shared = [("tags", cells, "few", torch.arange(3))]
+    >>> graph = FactorGraph({"tags": tags, "few": few}, shared)
+    >>> value, y = graph.decode()
+    >>> value.tolist(), y["tags"].tolist(), y["few"].tolist()
+    ([3.0], [[0, 0, 1]], [[0, 0, 1]])
+    """
+
+    structures: Mapping[str, Structure]
+    cost_of: str
+    relaxed: bool
+    max_rounds: int
+    tol: float
+
+    def __init__(
+        self,
+        structures: Mapping[str, Structure],
+        shared: Shared,
+        max_rounds: int = 1000,
+        tol: float = 1e-9,
+        relaxed: bool = False,
+        cost_of: str | None = None,
+    ) -> None:
+        _require_values()
+        self.structures = _checked(structures)
+        self.max_rounds = checks.positive_int("max_rounds", max_rounds)
+        self.tol = checks.positive("tol", tol)
+        self.relaxed = checks.flag("relaxed", relaxed)
+        self.cost_of = next(iter(structures)) if cost_of is None else cost_of
+        if self.cost_of not in structures:
+            names = ", ".join(map(repr, structures))
+            raise ValueError(f"cost_of: expected one of {names}, got {cost_of!r}")
+        self._cells = {name: _cells(x) for name, x in structures.items()}
+        lengths = self.lengths
+        shapes = {name: shape for name, (shape, _) in self._cells.items()}
+        given = structures, shapes, shared, len(lengths), lengths.device
+        self._variables = variables_of(*given)
+
+    def _like(self: Self, structures: Mapping[str, Any], variables: Variables) -> Self:
+        other: Self = object.__new__(type(self))
+        vars(other).update(vars(self), structures=structures, _variables=variables)
+        return other
+
+    def _mapped(self: Self, change: Any) -> Self:
+        changed = {name: change(x) for name, x in self.structures.items()}
+        return self._like(changed, self._variables)
+
+    @property
+    def lengths(self) -> Int[Tensor, " batch"]:
+        """``(batch,)``: the number of labels of each row of the first structure."""
+        return next(iter(self.structures.values())).lengths
+
+    def score(self, y: Mapping[str, Tensor]) -> Float[Tensor, " batch"]:
+        """Scores of outputs, ``(batch,)``; -inf where structures disagree.
+
+        Parameters
+        ----------
+        y
+            One output per row of each structure, by name.
+        """
+        self._require_outputs(y)
+        scores = [x.score(y[name]) for name, x in self.structures.items()]
+        total = torch.stack([x.to(scores[0].dtype) for x in scores]).sum(0)
+        return total.masked_fill(~self._agree(self._parts(y)), -torch.inf)
+
+    def hamming(self, y: Mapping[str, Tensor]) -> Tensor:
+        """Cost of each cell of the structure ``cost_of``, 0 for those that y uses."""
+        self._require_outputs(y)
+        return self.structures[self.cost_of].hamming(y[self.cost_of])
+
+    def label_counts(self, y: Mapping[str, Tensor]) -> Float[Tensor, "batch label"]:
+        """Number of times y uses each label of the structure ``cost_of``."""
+        self._require_outputs(y)
+        return self.structures[self.cost_of].label_counts(y[self.cost_of])
+
+    def augment(self: Self, cost: Tensor) -> Self:
+        """The graph with a cost added to the structure ``cost_of``."""
+        name = self.cost_of
+        changed = {name: self.structures[name].augment(cost)}
+        return self._like({**self.structures, **changed}, self._variables)
+
+    def select(self: Self, rows: Tensor) -> Self:
+        """The graph of some rows: bool ``(batch,)``, or int64 indices."""
+        of_rows = {name: x.select(rows) for name, x in self.structures.items()}
+        return self._like(of_rows, self._variables.select(rows))
+
+    def approximate(
+        self,
+    ) -> tuple[
+        Float[Tensor, " batch"],
+        Outputs,
+        Bool[Tensor, " batch"],
+        Float[Tensor, " batch"],
+    ]:
+        """Find outputs on which the structures agree, and an upper bound of all.
+
+        Returns
+        -------
+        value
+            ``(batch,)``: scores of the outputs, differentiable; -inf where none was
+            found.
+        y
+            By name, ``(batch, ...)`` int64; -1 where none was found.
+        exact
+            ``(batch,)`` bool: True where value and bound agree up to rounding in the
+            dtype of the search: float64 for structures of this library.
+        bound
+            ``(batch,)`` float64: upper bound of all scores, not differentiable.
+
+        Notes
+        -----
+        The outputs are those of each structure under the current multipliers, completed
+        to outputs of the others. A row without an output ends when its bound is below
+        all scores, or after ``max_rounds``.
+        """
+        found = self._search(0.0)
+        return *self._found(found), found.exact, found.bound
+
+    def decode(self) -> tuple[Float[Tensor, " batch"], Outputs]:
+        """Highest score, and an output that attains it.
+
+        With ``relaxed=True`` the value is ``relaxed_maximum()``, and y the best output
+        that was found; -1 where none was.
+
+        Raises
+        ------
+        ValueError
+            If a row has no proof, unless ``relaxed=True``; the message names the rows.
+        """
+        found = self._search(0.0)
+        if self.relaxed:
+            return self._relaxed(found), self._found(found)[1]
+        lost = (~found.exact).nonzero().squeeze(1).tolist()
+        if lost:
+            row = lost[0]
+            value, bound = found.value[row].item(), found.bound[row].item()
+            some = ", ".join(map(str, lost[:5])) + (", ..." if len(lost) > 5 else "")
+            raise ValueError(
+                f"graph: no proof of a best output for {len(lost)} of "
+                f"{len(found.value)} rows: {some}; in row {row} the best output found "
+                f"scores {value:.6g} and the bound is {bound:.6g}, a gap of "
+                f"{bound - value:.3g}. Call approximate(), which returns both, raise "
+                f"max_rounds ({self.max_rounds}), or pass relaxed=True to train"
+            )
+        return self._found(found)
+
+    def relaxed_maximum(self) -> Float[Tensor, " batch"]:
+        """Maximum of the relaxation, at least that of the outputs, ``(batch,)``.
+
+        It is the least bound that was found, and exceeds the maximum of the relaxation
+        by about ``tol``. Its gradient is the relaxed solution, in [0, 1].
+        """
+        return self._relaxed(self._search(0.0))
+
+    def _relaxed_mixture(self, gamma: float) -> "RelaxedMixture":
+        """LP-SparseMAP: what ``SparseMAP`` of the graph is made of."""
+        found = self._search(gamma)
+        _refuse_disagreement(found)
+        return RelaxedMixture(self, found, gamma)
+
+    def _search(self, gamma: float) -> Consensus:
+        _require_values()
+        with torch.no_grad():
+            factors = [
+                Factor(_in_float64(x), *self._cells[name])
+                for name, x in self.structures.items()
+            ]
+            given = self._variables, gamma, self.max_rounds, self.tol
+            found = Consensus(factors, *given)
+            found.run()
+        return found
+
+    def _found(self, found: Consensus) -> tuple[Tensor, Outputs]:
+        """Scores of the outputs that were found, differentiable, and the outputs."""
+        none = found.value == -torch.inf
+        value, y = self._sum(found.y), {}
+        for name, best in zip(self.structures, found.y, strict=True):
+            barred = none.reshape(-1, *[1] * (best.dim() - 1))
+            y[name] = best.masked_fill(barred, -1)
+        return value.masked_fill(none, -torch.inf), y
+
+    def _sum(self, ys: list[Tensor]) -> Tensor:
+        pairs = zip(self.structures.values(), ys, strict=True)
+        scores = [x.score(y) for x, y in pairs]
+        return torch.stack([x.to(scores[0].dtype) for x in scores]).sum(0)
+
+    def _relaxed(self, found: Consensus) -> Tensor:
+        """The bound, with the gradient of the mixtures, or of outputs that are best."""
+        _refuse_disagreement(found)
+        exact = found.exact
+        carrier = self._sum(found.y)
+        if not bool(exact.all()):
+            mixed = torch.zeros_like(carrier)
+            for x, mixture in zip(
+                self.structures.values(), found.mixtures, strict=True
+            ):
+                outputs, weights, _, _ = mixture.result()
+                scores = scores_of(x, outputs).value
+                mixed = mixed + (scores * weights.to(scores)).sum(1).to(mixed)
+            carrier = torch.where(exact, carrier, mixed)
+        known = torch.where(exact, found.value, found.bound).to(carrier)
+        return known + (carrier - carrier.detach())
+
+    def _parts(self, y: Mapping[str, Tensor]) -> Tensor:
+        """Parts of an output of each row, all cells: ``(batch, cells)`` float64."""
+        used = [parts_of(x, y[n]).flatten(1) for n, x in self.structures.items()]
+        return torch.cat([x.double() for x in used], 1)
+
+    def _agree(self, parts: Tensor) -> Tensor:
+        return (self._variables.mean(parts) == parts).all(1)
+
+    def _squares(self, y: Mapping[str, Tensor]) -> Tensor:
+        """Squared length ``(batch,)`` of the indicator of an output's variables."""
+        return (self._parts(y).square() / self._variables.sharing).sum(1)
+
+    def _require_outputs(self, y: object) -> None:
+        if not isinstance(y, Mapping) or set(y) != set(self.structures):
+            names = ", ".join(map(repr, self.structures))
+            got = sorted(y) if isinstance(y, Mapping) else type(y).__name__
+            raise ValueError(f"y: expected a dict of outputs of {names}, got {got}")
+
+    def __repr__(self) -> str:
+        words = ", ".join(f"{n}={x!r}" for n, x in self.structures.items())
+        return f"FactorGraph({words})"
+
+
+class RelaxedMixture:
+    """Mixtures of each structure that agree on shared cells, with derivatives.
+
+    Parameters
+    ----------
+    graph
+        The graph.
+    found
+        Result of the search with a regularisation.
+    gamma
+        Its strength.
+    """
+
+    def __init__(self, graph: FactorGraph, found: Consensus, gamma: float) -> None:
+        self._variables, self._gamma = graph._variables, gamma
+        self._shapes = {name: shape for name, (shape, _) in graph._cells.items()}
+        self.residual = found.residual
+        results = [mixture.result() for mixture in found.mixtures]
+        self._parts = [x[2].flatten(2) for x in results]
+        self._sizes = [x[1].shape[1] for x in results]
+        self._given = torch.cat([x[1] for x in results], 1)
+        scores = [
+            scores_of(x, outputs).value
+            for x, (outputs, *_) in zip(graph.structures.values(), results, strict=True)
+        ]
+        self._scores = torch.cat([x.to(scores[0].dtype) for x in scores], 1)
+        moved = Moved.apply(self._scores - self._scores.detach(), self)
+        self._weights = self._given.to(self._scores) + moved
+        self._maps: list[np.ndarray[Any, Any]] | None = None
+        with torch.no_grad():
+            value = self._value(self._given, self._scores.double())
+            self.gap = (found.bound - value).clamp(min=0)
+
+    def marginals(self) -> Outputs:
+        """Share of the mixtures that uses each cell, by structure."""
+        found = self._variables.mean(self._cells(self._weights))
+        cells = found.split(self._variables.sizes, 1)
+        return {
+            name: x.reshape(len(x), *shape)
+            for (name, shape), x in zip(self._shapes.items(), cells, strict=True)
+        }
+
+    def maximum(self) -> Tensor:
+        """The regularised maximum of the relaxation."""
+        return self._value(self._weights, self._scores)
+
+    def _value(self, weights: Tensor, scores: Tensor) -> Tensor:
+        u = self._variables.mean(self._cells(weights))
+        squares = u.square() / self._variables.sharing.to(u)
+        return (weights * scores).sum(1) - self._gamma / 2 * squares.sum(1)
+
+    def _cells(self, weights: Tensor) -> Tensor:
+        """Share of each cell ``(batch, cells)`` in the mixture of its structure."""
+        pairs = zip(weights.split(self._sizes, 1), self._parts, strict=True)
+        shares = [(w.unsqueeze(2) * parts.to(w)).sum(1) for w, parts in pairs]
+        return torch.cat(shares, 1)
+
+    def moved(self, scores: Tensor) -> Tensor:
+        """Tangents of the weights, of tangents of the scores."""
+        if not bool(scores.any()):
+            return torch.zeros_like(scores)
+        if self._maps is None:
+            self._maps = [self._map(row) for row in range(len(scores))]
+        given = scores.detach().cpu().double().numpy()
+        found = np.zeros(given.shape)
+        for row, change in enumerate(self._maps):
+            at = self._given[row].cpu().numpy() > 0
+            found[row, at] = change @ given[row, at]
+        return torch.from_numpy(found).to(scores)
+
+    def _map(self, row: int) -> np.ndarray[Any, Any]:
+        """``dp / ds`` of the outputs of a row that have weight."""
+        on = self._given[row].split(self._sizes)
+        parts = [
+            x[row][w > 0].double().cpu().numpy()
+            for x, w in zip(self._parts, on, strict=True)
+        ]
+        owner = np.repeat(np.arange(len(parts)), [len(x) for x in parts])
+        variables = self._variables.of_cell[row], self._variables.sharing[row]
+        arrays = [x.cpu().numpy() for x in variables]
+        return face_of(block(parts), owner, *arrays).derivative(self._gamma)
+
+
+def _require_values() -> None:
+    if not is_eager():
+        raise TypeError(
+            "structures: FactorGraph needs values, which torch.compile and torch.func "
+            "do not provide; call it outside of them"
+        )
+
+
+def _refuse_disagreement(found: Consensus) -> None:
+    lost = found.disagree.nonzero().squeeze(1).tolist()
+    if lost:
+        raise ValueError(
+            f"graph: row {lost[0]} has no relaxed solution: its structures have no "
+            "mixtures of outputs that agree on shared cells; allow more outputs, or "
+            "call approximate(), which returns -inf"
+        )
+
+
+def _checked(structures: object) -> dict[str, Any]:
+    if not isinstance(structures, Mapping) or not structures:
+        raise TypeError(
+            "structures: expected a dict of structures by name, got "
+            f"{type(structures).__name__}"
+        )
+    sizes = {}
+    for name, x in structures.items():
+        if isinstance(x, FactorGraph):
+            raise TypeError(
+                f"structures[{name!r}]: expected a structure, got a FactorGraph; pass "
+                "its structures and shared cells"
+            )
+        require_parts(x)
+        sizes[name] = len(x.lengths)
+    if len(set(sizes.values())) > 1:
+        raise ValueError(f"structures: expected one batch, got rows {sizes}")
+    return dict(structures)
+
+
+def _cells(structure: Any) -> tuple[torch.Size, torch.dtype]:
+    """Shape and dtype of a cost of one row, in the search."""
+    main = getattr(structure, "_main", None)
+    if main is not None and hasattr(structure, "_mapped"):
+        return main.shape[1:], torch.float64
+    with torch.no_grad():
+        cost = structure.hamming(structure.decode()[1])
+    return cost.shape[1:], cost.dtype
+
+
+def _in_float64(structure: Any) -> Any:
+    """The structure in float64 without gradients, where it can be had."""
+    if hasattr(structure, "_mapped"):
+        return structure._mapped(lambda x: x.detach().double())
+    return structure
