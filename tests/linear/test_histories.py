@@ -25,6 +25,7 @@ from smoothsp.linear.solvers import (
     BCFW,
     BMRM,
     LBFGS,
+    SDCA,
     SGD,
     SVRG,
     BatchFrankWolfe,
@@ -78,6 +79,7 @@ BY_EXAMPLE = {
 ALL = {
     **{name: (make, CHAIN) for name, make in BY_EXAMPLE.items()},
     "L-BFGS": (lambda **o: LBFGS(**o), CHAIN),
+    "SDCA": (lambda **o: SDCA(refresh_every=2, **o), CHAIN),
     "SGD, likelihood": (lambda **o: SGD(loss="likelihood", **o), CHAIN),
     "AGM, likelihood": (lambda **o: AGM(loss="likelihood", **o), CHAIN),
     "AGM, dual": (lambda **o: AGM(scheme="dual", **o), CHAIN),

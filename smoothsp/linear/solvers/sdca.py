@@ -91,7 +91,7 @@ class SDCA:
         progress: bool | None = None,
         refresh_every: int = 10,
     ) -> None:
-        self.lam = checks.positive("lam", lam)
+        self.lam, self.loss = checks.positive("lam", lam), "likelihood"
         checks.choice("sampling", sampling, budgets.SAMPLINGS)
         self.sampling, self.tol = sampling, tol
         self.seed = budgets.seed_of(seed)
