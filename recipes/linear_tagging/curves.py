@@ -58,7 +58,8 @@ def follow(
 def comparison(rows: list[dict[str, Any]]) -> Comparison:
     """Rows of one c as those of a comparison."""
     found = [
-        row | {"solver": row["method"], "look": row["calls"], "primal": row["F"]}
+        row
+        | {"solver": row["method"], "look": row["calls"], "primal": row["F"]}
         # F has one bound for all
         | {"dual": np.nan, "gap": np.nan}
         for row in rows

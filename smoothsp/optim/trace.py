@@ -366,7 +366,9 @@ def _read(path: Path) -> list[Point]:
                 known = dict(zip(kinds, more, strict=True))
                 found = {kind: float(n) for kind, n in known.items() if n}
                 calls = {k: n for k, n in found.items() if not k.startswith(METRIC)}
-                metrics = {k[len(METRIC) :]: n for k, n in found.items() if k not in calls}
+                metrics = {
+                    k[len(METRIC) :]: n for k, n in found.items() if k not in calls
+                }
                 numbers = float(seconds), float(objective), float(gap)
                 about = int(seed), metrics
             except ValueError as error:

@@ -228,7 +228,7 @@ def test_wrong_arguments_are_named(tmp_path):
     sgd, trace = torch.optim.SGD(model.parameters(), lr=0.1), Trace()
     with pytest.raises(TypeError, match=r"optimizer: expected a torch.optim.Optimizer"):
         trace.run("x", model)
-    with pytest.raises(TypeError, match="seed: expected an int, got 0.5"):
+    with pytest.raises(TypeError, match="seed: expected an int"):
         trace.run("x", sgd, seed=0.5)
     with pytest.raises(ValueError, match="examples: expected at least 1, got 0"):
         trace.run("x", sgd, examples=0)

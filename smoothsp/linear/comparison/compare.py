@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -73,7 +74,10 @@ class Comparison:
         """The last look at each run, as text."""
         last = {(row["solver"], row["seed"]): row for row in self.rows}
         names = ("solver", "seed", "calls", "seconds", "primal", "gap", *self.metrics)
-        lines = [names, *([_text(row[name]) for name in names] for row in last.values())]
+        lines = [
+            names,
+            *([_text(row[name]) for name in names] for row in last.values()),
+        ]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join(
             "  ".join(cell.rjust(w) if k else cell.ljust(w)
@@ -163,9 +167,9 @@ def compare(
     Parameters
     ----------
     solvers
-        A function ``make(seed)`` for each name, which returns a fresh solver: one of
-        ``smoothsp.linear.solvers``, or your own :class:`~smoothsp.linear.solvers.Solver`
-        of this problem. Its ``max_passes`` and ``max_seconds`` are ignored. At its
+        A function ``make(seed)`` for each name, which returns a fresh solver of
+        :mod:`smoothsp.linear.solvers`, or your own object of this problem with the
+        interface :class:`~smoothsp.linear.solvers.Solver`. Its ``max_passes`` and ``max_seconds`` are ignored. At its
         ``tol`` it stops; ``tol=0`` runs to the last look.
     problem
         The problem that all of them solve.
@@ -260,7 +264,7 @@ def compare(
 
 def _rising(looks: Sequence[float]) -> list[float]:
     found = [checks.at_least_zero("looks", look) for look in looks]
-    if not found or any(b <= a for a, b in zip(found, found[1:], strict=False)):
+    if not found or any(b <= a for a, b in pairwise(found)):
         raise ValueError(f"looks: expected numbers that rise, got {list(looks)}")
     return found
 
@@ -316,8 +320,8 @@ class _Race:
             if not watcher.seen:
                 raise TypeError(
                     f"solvers: expected one of smoothsp.linear.solvers or a Solver as"
-                    f" {name!r}, got {type(solver).__name__}, whose solve() has no passes"
-                    " to look at"
+                    f" {name!r}, got {type(solver).__name__}, whose solve() has no"
+                    " passes to look at"
                 )
             if solution.interrupted:
                 if hasattr(solver, "solve") or type(solver).load is not Solver.load:
@@ -385,7 +389,7 @@ class _Watcher:
     def diverge(self, status: str) -> None:
         """Add the last row of a run that diverged."""
         self.diverged = True
-        nothing = {name: math.nan for name in self.race.metrics}
+        nothing = dict.fromkeys(self.race.metrics, math.nan)
         self._append(self._next(), math.inf, math.nan, math.inf, nothing)
         self.rows[-1]["status"] = f"diverged: {status}"
 
@@ -401,9 +405,7 @@ class _Watcher:
         if not self.rows or solution.passes > self.rows[-1]["passes"]:
             counts = solution.passes, solution.oracle_calls, solution.seconds
             self.costs = self._costs(*counts)
-            plain = [
-                r.dual for r in solution.history if math.isnan(r.smoothed_primal)
-            ]
+            plain = [r.dual for r in solution.history if math.isnan(r.smoothed_primal)]
             self._add(self._next(), solution.w, max(plain, default=math.nan))
         if not self.diverged:
             self.rows[-1]["status"] = solution.status

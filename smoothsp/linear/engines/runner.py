@@ -24,7 +24,6 @@ from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.inputs import states
 from smoothsp.linear.problems.callback import whole
 
-
 # Of a state: weights before a certificate that an uninterrupted run does not compute.
 _BEFORE = "w_before"
 
