@@ -306,7 +306,9 @@ def test_wrong_arguments():
     with pytest.raises(TypeError, match=r"^solvers: expected make.seed. of 'a'.*int"):
         compare({"a": lambda seed: 3}, CHAIN, looks=[1])
     path = {"a": lambda seed: RegularisationPath(eps=0.5)}
-    with pytest.raises(TypeError, match=r"^solvers: expected one of.*no passes"):
+    with pytest.raises(
+        TypeError, match=r"^solvers: expected one of.*cannot be looked at"
+    ):
         compare(path, CHAIN, looks=[1], objective=lambda w: 0.0)
 
 

@@ -50,7 +50,14 @@ class Comparison:
 
     Examples
     --------
-    See :func:`compare`.
+    >>> import numpy as np
+    >>> from smoothsp.linear import compare
+    >>> from smoothsp.linear.problems import MulticlassProblem
+    >>> from smoothsp.linear.solvers import BCFW
+    >>> problem = MulticlassProblem(np.eye(3), [0, 1, 2])
+    >>> race = compare({"BCFW": lambda seed: BCFW(lam=0.1)}, problem, looks=[1, 2])
+    >>> race.rows[0]["oracle_calls"], race.rows[0]["calls"]
+    (3, 1.0)
     """
 
     rows: list[Row]
@@ -169,8 +176,9 @@ def compare(
     solvers
         A function ``make(seed)`` for each name, which returns a fresh solver of
         :mod:`smoothsp.linear.solvers`, or your own object of this problem with the
-        interface :class:`~smoothsp.linear.solvers.Solver`. Its ``max_passes`` and ``max_seconds`` are ignored. At its
-        ``tol`` it stops; ``tol=0`` runs to the last look.
+        interface :class:`~smoothsp.linear.solvers.Solver`. Its ``max_passes`` and
+        ``max_seconds`` are ignored. It stops at its ``tol``; with 0 it runs to the last
+        look.
     problem
         The problem that all of them solve.
     looks
@@ -270,7 +278,7 @@ def _rising(looks: Sequence[float]) -> list[float]:
 
 
 class _Race:
-    """What all runs have in common."""
+    """Problem, looks and objective of all runs."""
 
     def __init__(
         self,
@@ -320,8 +328,8 @@ class _Race:
             if not watcher.seen:
                 raise TypeError(
                     f"solvers: expected one of smoothsp.linear.solvers or a Solver as"
-                    f" {name!r}, got {type(solver).__name__}, whose solve() has no"
-                    " passes to look at"
+                    f" {name!r}, got {type(solver).__name__}, whose passes cannot be"
+                    " looked at"
                 )
             if solution.interrupted:
                 if hasattr(solver, "solve") or type(solver).load is not Solver.load:
