@@ -56,7 +56,6 @@ MAY_IMPORT = {
         "smoothsp.schemes",
         "joblib",
         "numpy",
-        "pandas",
         "scipy",
         "sklearn",
         "torch",

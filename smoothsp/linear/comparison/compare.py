@@ -1,5 +1,6 @@
 """A race of solvers: equal budgets, looks at equal costs, one objective for all."""
 
+import importlib
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -72,7 +73,7 @@ class Comparison:
     def table(self) -> Any:
         """Return ``rows`` as a pandas DataFrame; as a list if pandas is missing."""
         try:
-            import pandas
+            pandas: Any = importlib.import_module("pandas")
         except ModuleNotFoundError:
             return self.rows
         return pandas.DataFrame(self.rows)
@@ -110,7 +111,7 @@ class Comparison:
             finite = [row["primal"] for row in self.rows if row["primal"] < math.inf]
             bound, label = min(finite, default=math.nan), "primal above the lowest"
         rows = [{**row, label: row["primal"] - bound} for row in self.rows]
-        found = []
+        found: list[Panel] = []
         for name in ("gap", label, *self.metrics):
             runs: dict[str, dict[int, list[At]]] = {}
             for row in rows:
@@ -341,7 +342,7 @@ class _Race:
 
     def _solve(self, solver: Any, state: State | None) -> Solution:
         # without an argument that is not needed: not all solvers know all
-        more = {} if state is None else {"resume": state}
+        more: dict[str, Any] = {} if state is None else {"resume": state}
         if hasattr(solver, "solve"):
             found: Solution = solver.solve(self.problem, **more)
             return found
