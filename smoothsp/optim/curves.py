@@ -144,9 +144,11 @@ def _fill(axes: Any, panel: Panel, names: Sequence[str]) -> None:
         axes.axhline(panel.line, color="0.5", ls=":", lw=1)
     if logarithmic:
         axes.set_yscale("log")
+    axes.xaxis.get_major_locator().set_params(nbins=4)
     spent = [x for one in bands.values() for x in one.x if x > 0]
     if spent and max(spent) > 30 * min(spent):
         axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter("")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.3)
 
