@@ -32,7 +32,7 @@ from typing import Any, Literal
 import numpy as np
 from tqdm import tqdm
 
-from linear_tagging import curves, figures, report
+from linear_tagging import curves, report
 from linear_tagging import data as linear_tagging_data
 from linear_tagging.data import Split, Task
 from linear_tagging.methods import STUDIES, Method
@@ -141,8 +141,6 @@ def compare(config: Config) -> dict[str, float]:
         hashing = "hash_with_label"
     task = linear_tagging_data.task_of(names, train, dev, **{hashing: config.hashing})
     cells = Cells(config.checkpoint, settings_of(config, task), config.resume)
-    print("compiling", flush=True)
-    curves.warm_up(task, [method for _, method in methods_of(config)])
     with cells.filling():
         fill(config, cells, task)
     return cells.use(lambda: write(config, cells))
@@ -190,15 +188,15 @@ def write(config: Config, cells: Cells) -> dict[str, float]:
     references = {c: cells[curves.key_of_reference(c)] for c in config.c}
     for row in rows:
         row["gap"] = row["F"] - references[row["c"]]["bound"]
-    above = {c: found["F"] - found["bound"] for c, found in references.items()}
     for study in config.study:
         mine = [row for row in rows if row["study"] == study]
         report.write(config.out / f"{study}.csv", mine)
         print(f"\n{study}\n{report.table(mine)}", flush=True)
         if study == "solvers":
-            for key in ("calls", "seconds"):
-                path = config.out / f"solvers_{key}.png"
-                figures.solvers(path, mine, above, key)
+            for c, found in references.items():
+                of_c = [row for row in mine if row["c"] == c]
+                path = config.out / f"solvers_{c:g}.png"
+                curves.comparison(of_c).draw(path, found["bound"])
     print(f"numbers and figures are in {config.out}")
     return report.ends(rows)
 

@@ -99,7 +99,6 @@ def compare(config: Config) -> dict[str, float]:
         known, letters = (words.spelt(part) for part in words.split(setting))
         unseen_labels.warn(f"{setting}, test", letters, known)
     cells = Cells(config.checkpoint, settings_of(config, words), config.resume)
-    runs.warm_up(words.problem)
     bar = tqdm(disable=None, unit="run", total=count(config))
     with cells.filling(), bar:
         for setting in config.settings:

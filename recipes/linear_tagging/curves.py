@@ -9,7 +9,8 @@ from linear_tagging.data import Task
 from linear_tagging.methods import Method
 from runs.cells import Cell
 from runs.interrupts import whole
-from smoothsp.linear import Certificate
+from smoothsp.linear import Certificate, Comparison
+from smoothsp.linear import compare as compare_solvers
 from smoothsp.linear.solvers import BCFW
 
 Show = Callable[[str], Any]
@@ -33,33 +34,37 @@ def follow(
 ) -> Cell:
     """F, F1 and what they cost, from the start to the last of ``at`` calls a sentence.
 
-    The run is stopped now and then to look at it, which takes no time of its clock.
+    A run that diverges ends with an infinite F.
     """
-    rows: list[dict[str, float]] = []
-    state = None
-    for calls in at:
-        solver = method.make(c, c / len(task.train), seed, calls)
-        try:
-            solution = whole(solver.solve(task.train, resume=state))
-        except FloatingPointError:
-            # what diverges is part of the picture
-            rows.append({"calls": calls, "seconds": np.nan, "F": np.inf, "F1": 0.0})
-            break
-        state = solution.state
-        F = solution.primal
-        if method.smooths:
-            F = task.train.primal(solution.w, c / len(task.train))
-        rows.append(
-            {
-                "calls": calls,
-                # as it was before F was evaluated
-                "seconds": float(state["seconds"]),
-                "F": F,
-                "F1": task.f1(solution.w),
-            }
-        )
-        show(f"{method.name}, c {c:g}, seed {seed}: F {rows[-1]['F']:.4f}")
+    lam = c / len(task.train)
+    found = compare_solvers(
+        {method.name: lambda seed: method.make(c, lam, seed)},
+        task.train,
+        looks=at,
+        seeds=[seed],
+        metrics={"F1": task.f1},
+        objective=lambda w: task.train.primal(w, lam),
+    )
+    rows = [
+        {"calls": row["calls"], "seconds": row["seconds"], "F": row["primal"]}
+        # what diverges is part of the picture
+        | {"F1": row["F1"] if np.isfinite(row["primal"]) else 0.0}
+        for row in found.rows
+    ]
+    show(f"{method.name}, c {c:g}, seed {seed}: F {rows[-1]['F']:.4f}")
     return {"rows": rows}
+
+
+def comparison(rows: list[dict[str, Any]]) -> Comparison:
+    """Rows of one c as those of a comparison."""
+    found = [
+        row
+        | {"solver": row["method"], "look": row["calls"], "primal": row["F"]}
+        # F has one bound for all
+        | {"dual": np.nan, "gap": np.nan}
+        for row in rows
+    ]
+    return Comparison(found, ("F1",))
 
 
 def key_of_reference(c: float) -> str:
@@ -78,13 +83,3 @@ def reference(task: Task, c: float, passes: int, show: Show) -> Cell:
         "F": min(record.primal for record in history),
         "bound": max(record.dual for record in history),
     }
-
-
-def warm_up(task: Task, methods: list[Method]) -> None:
-    """Compile, so that no run that is timed has to."""
-    few = task.train.subset(np.arange(min(3, len(task.train))))
-    seen = []
-    for method in methods:
-        if method.solver not in seen:
-            seen.append(method.solver)
-            whole(method.make(1.0, 0.1, 0, 2).solve(few))

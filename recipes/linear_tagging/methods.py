@@ -8,28 +8,22 @@ from typing import Any
 
 from smoothsp.linear.solvers import BCFW, SGD, SVRG, CasimirSVRG
 
-# F is evaluated by who asks for it, outside the clock
+# F is evaluated outside the clock
 NEVER = 10**9
 
 
 @dataclass(frozen=True)
 class Method:
-    """A solver with settings, and how many oracle calls a pass of it is."""
+    """A solver with settings."""
 
     solver: Any
     options: dict[str, Any]
     family: str
     setting: str = ""
-    calls: int = 2
 
     @property
     def name(self) -> str:
         return f"{self.family}, {self.setting}" if self.setting else self.family
-
-    @property
-    def smooths(self) -> bool:
-        """Whether the solver minimises a smoothed hinge in place of F."""
-        return self.options.get("mu", 0.0) > 0
 
     def settings(self, c: float) -> dict[str, Any]:
         """Options at this c."""
@@ -38,13 +32,12 @@ class Method:
             for name, value in sorted(self.options.items())
         }
 
-    def make(self, c: float, lam: float, seed: int, calls: int) -> Any:
-        """The solver, to stop after so many oracle calls a sentence."""
+    def make(self, c: float, lam: float, seed: int) -> Any:
+        """The solver, without certificates of its own."""
         late = "refresh_every" if self.solver is BCFW else "evaluate_every"
         return self.solver(
             lam=lam,
             seed=seed,
-            max_passes=calls // self.calls,
             tol=0.0,
             **{late: NEVER},
             **self.settings(c),
@@ -94,12 +87,12 @@ def sgd(setting: str = "", **changed: Any) -> Method:
     options = {"rate": sgd_rate, "period": 10.7, **changed}
     averaged = options.get("averaging", "weighted") != "none"
     family = "SGD" if averaged else "SGD, last iterate"
-    return Method(SGD, options, family, setting, calls=1)
+    return Method(SGD, options, family, setting)
 
 
 STUDIES = {
     "solvers": [
-        Method(BCFW, {"sampling": "uniform", "averaging": True}, "BCFW", calls=1),
+        Method(BCFW, {"sampling": "uniform", "averaging": True}, "BCFW"),
         sgd(),
         sgd(averaging="none"),
         svrg(),

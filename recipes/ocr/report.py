@@ -25,8 +25,9 @@ def write(config: Any, words: Words, cells: Cells) -> dict[str, float]:
     files.write_table(out / "gaps.csv", gap_rows(runs))
     for setting in config.settings:
         mine = [row for row in runs if row["setting"] == setting]
-        written.append(f"gaps_{setting}.png")
-        figures.gaps(out / written[-1], mine, config.lam, config.tol)
+        for lam in config.lam:
+            written.append(f"gaps_{setting}_{lam:g}.png")
+            figures.gaps(out / written[-1], [row for row in mine if row["lam"] == lam])
     result = chief_numbers(runs)
     content = {
         "settings": config.as_json(),
@@ -91,9 +92,8 @@ def markdown(head: Sequence[str], lines: list[list[str]]) -> str:
 def gap_rows(runs: list[Row]) -> list[Row]:
     """One row a certificate."""
     about = ("setting", "lam", "variant", "seed")
-    names = ("passes", "oracle_passes", "seconds", "gap")
     return [
-        {name: row[name] for name in about} | dict(zip(names, record, strict=True))
+        {name: row[name] for name in about} | record
         for row in runs
         for record in row["history"]
     ]

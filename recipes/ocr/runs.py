@@ -45,13 +45,6 @@ def variant_key(setting: str, lam: float, variant: Variant, seed: int) -> str:
     return f"{setting} lambda={lam:.15g} {variant} seed={seed}"
 
 
-def warm_up(problem: ChainProblem) -> None:
-    """Compile, so that no run that is timed has to."""
-    few = problem.subset(np.arange(min(3, len(problem))))
-    for variant in VARIANTS:
-        whole(BCFW(lam=1.0, max_passes=2, tol=0, **variant.options).solve(few))
-
-
 def train(
     variant: Variant,
     train: ChainProblem,
@@ -71,7 +64,9 @@ def train(
     n = len(train)
     return {
         "history": [
-            [r.passes, r.oracle_calls / n, r.seconds, r.gap] for r in solution.history
+            {"passes": r.passes, "calls": r.oracle_calls / n, "seconds": r.seconds}
+            | {"primal": r.primal, "dual": r.dual, "gap": r.gap}
+            for r in solution.history
         ],
         "passes": solution.passes,
         "oracle_passes": solution.oracle_calls / n,

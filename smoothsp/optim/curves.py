@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 from smoothsp.optim import _checks
 
-# A value on a logarithmic axis is at least so much smaller than the largest.
-_SMALLEST = 1e-16
+# Of a band on a logarithmic axis: the least share of the median.
+_LEAST = 1e-3
+# More values than that have no markers.
+_MARKED = 30
 
 
 class At(NamedTuple):
@@ -120,19 +122,21 @@ def _fill(axes: Any, panel: Panel, names: Sequence[str]) -> None:
     bands = {name: band(panel.curves.get(name, [])) for name in names}
     seen = [y for one in bands.values() for y in one.high]
     logarithmic = panel.logarithmic and any(y > 0 for y in seen)
-    floor = _SMALLEST * max(seen, default=1.0)
     for place, (name, one) in enumerate(bands.items()):
-        if not one.x:
+        if logarithmic:
+            shown = [k for k, y in enumerate(one.y) if y > 0]
+            one = Band(*([part[k] for k in shown] for part in one))
+        x, y, low, high = one
+        if not x:
             continue
-        y, low, high = ([max(v, floor) if logarithmic else v for v in part]
-                        for part in one[1:])  # fmt: skip
+        if logarithmic:
+            low = [max(a, _LEAST * b) for a, b in zip(low, y, strict=True)]
         # twenty curves that differ
         style = {"color": f"C{place % 10}", "ls": "-" if place < 10 else "--"}
-        marker = "o" if len(one.x) == 1 else "."
-        axes.plot(one.x, y, marker=marker, ms=4, lw=1.4, label=name, **style)
+        marker = "o" if len(x) == 1 else "." if len(x) <= _MARKED else ""
+        axes.plot(x, y, marker=marker, ms=4, lw=1.4, label=name, **style)
         if low != high:
-            color = style["color"]
-            axes.fill_between(one.x, low, high, color=color, alpha=0.18, lw=0)
+            axes.fill_between(x, low, high, color=style["color"], alpha=0.18, lw=0)
     axes.set(xlabel=panel.x, ylabel=panel.y)
     if panel.title:
         axes.set_title(panel.title, fontsize=10)
@@ -140,9 +144,11 @@ def _fill(axes: Any, panel: Panel, names: Sequence[str]) -> None:
         axes.axhline(panel.line, color="0.5", ls=":", lw=1)
     if logarithmic:
         axes.set_yscale("log")
+    axes.xaxis.get_major_locator().set_params(nbins=4)
     spent = [x for one in bands.values() for x in one.x if x > 0]
     if spent and max(spent) > 30 * min(spent):
         axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter("")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.3)
 

@@ -4,18 +4,20 @@ import csv
 import io
 import math
 import os
-import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from smoothsp.optim import _checks
+from smoothsp.optim import _checks, curves
+from smoothsp.optim.curves import At, Panel
 
-FIELDS = ("run", "seconds", "objective", "gap", "calls")
+FIELDS = ("run", "seed", "seconds", "objective", "gap", "calls")
+# Of the columns of metrics.
+METRIC = "metric: "
 Value = float | torch.Tensor | Callable[[], Any]
 
 
@@ -30,6 +32,10 @@ class Point(NamedTuple):
     """How far above the minimum the objective is at most; NaN if nobody knows."""
     calls: dict[str, float]
     """Examples whose loss or gradient was asked for, by kind."""
+    seed: int = 0
+    """Seed of the run."""
+    metrics: Mapping[str, float] = {}
+    """Values of the metrics, by name."""
 
 
 class Trace:
@@ -76,7 +82,7 @@ class Trace:
         self.path = None if path is None else Path(path)
         self.points: list[Point] = []
         if self.path is not None and self.path.exists():
-            _require_file(self.path)
+            curves.require_file(self.path)
             self.points = _read(self.path)
 
     def run(
@@ -84,6 +90,7 @@ class Trace:
         name: str,
         optimizer: torch.optim.Optimizer,
         *,
+        seed: int = 0,
         examples: int = 1,
         resume: bool = False,
     ) -> "Run":
@@ -95,12 +102,15 @@ class Trace:
             Name of the run in the file and in the legend.
         optimizer
             Optimizer whose calls are counted from now on.
+        seed
+            Seed of the run, an int. Runs of one name and several seeds are one curve of
+            the figure, with a band.
         examples
             Examples of a batch: the count of one evaluation, for optimizers without
             their own counts. Their kind of call is ``iterate``.
         resume
-            If True, points of this name are kept, and seconds and calls continue from
-            them. Otherwise they are removed.
+            If True, points of this name and seed are kept, and seconds and calls
+            continue from them. Otherwise they are removed.
         """
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise TypeError(
@@ -110,12 +120,14 @@ class Trace:
         if not isinstance(name, str) or not name:
             raise TypeError(f"name: expected a name, got {name!r}")
         _checks.count("examples", examples)
-        before = [point for point in self.points if point.run == name]
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise TypeError(f"seed: expected an int, got {seed!r}")
+        key = name, seed
+        before = [point for point in self.points if (point.run, point.seed) == key]
         if not resume:
-            self.points = [point for point in self.points if point.run != name]
-        return Run(
-            self, name, optimizer, examples, before[-1:] if resume else [], resume
-        )
+            self.points = [p for p in self.points if (p.run, p.seed) != key]
+        last = before[-1:] if resume else []
+        return Run(self, key, optimizer, examples, last, resume)
 
     def add(self, point: Point) -> None:
         """Add a point and write the file, if there is one."""
@@ -124,19 +136,27 @@ class Trace:
             self.save(self.path)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all points as CSV: a column for each kind of calls, and their sum."""
+        """Write all points as CSV.
+
+        With a column for each kind of calls, their sum, and a column for each metric.
+        """
         kinds = sorted({kind for point in self.points for kind in point.calls})
+        names = list(dict.fromkeys(x for point in self.points for x in point.metrics))
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*FIELDS, *kinds])
+        writer.writerow([*FIELDS, *kinds, *(METRIC + name for name in names)])
         for point in self.points:
             numbers = (point.seconds, point.objective, point.gap, _total(point))
             calls = [point.calls.get(kind, "") for kind in kinds]
-            writer.writerow([point.run, *map(repr, numbers), *calls])
-        _replace(Path(path), text.getvalue().encode())
+            values = [point.metrics.get(name, "") for name in names]
+            row = [point.run, point.seed, *map(repr, numbers), *calls, *values]
+            writer.writerow(row)
+        curves.replace(Path(path), text.getvalue().encode())
 
     def draw(self, path: str | os.PathLike[str], lowest: float | None = None) -> None:
-        """Plot the suboptimality of the runs against oracle calls and seconds.
+        """Plot suboptimality and metrics against oracle calls and seconds.
+
+        Curves are medians over seeds, bands their range.
 
         Parameters
         ----------
@@ -156,39 +176,35 @@ class Trace:
         """
         if lowest is not None:
             _checks.number("lowest", lowest)
-        kind = Path(path).suffix[1:] or "png"
-        _checks.choice("path: ending", kind, ("png", "svg", "pdf"))
         floor = self._floor(lowest)
-        try:
-            from matplotlib.figure import Figure
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                f'draw: needs {error.name}: pip install "smoothsp[figures]"',
-                name=error.name,
-            ) from error
-        figure = Figure(figsize=(9, 3.6), layout="constrained")
-        axes = figure.subplots(1, 2, sharey=True)
-        words = "objective above " + (
-            "a lower bound" if self._bound() else "the lowest"
-        )
-        axes[0].set_ylabel(words if lowest is None else f"objective - {lowest:.6g}")
-        for axis, label in zip(axes, ("calls", "seconds"), strict=True):
-            axis.set_xlabel(label)
-            axis.set_yscale("log")
-            axis.grid(alpha=0.3)
-            for name in dict.fromkeys(point.run for point in self.points):
-                points = [
-                    point
-                    for point in self.points
-                    if point.run == name and point.objective > floor
-                ]
-                x = [_total(p) if label == "calls" else p.seconds for p in points]
-                y = [point.objective - floor for point in points]
-                axis.plot(x, y, marker=".", label=name)
-        axes[1].legend()
-        held = io.BytesIO()
-        figure.savefig(held, format=kind, dpi=150)
-        _replace(Path(path), held.getvalue())
+        words = "a lower bound" if self._bound() else "the lowest"
+        label = f"objective above {words}"
+        if lowest is not None:
+            label = f"objective - {lowest:.6g}"
+        names = dict.fromkeys(name for point in self.points for name in point.metrics)
+        rows: list[tuple[str, Callable[[Point], float]]] = [
+            (label, lambda point: point.objective - floor),
+            *((name, _metric(name)) for name in names),
+        ]
+        panels = [
+            [
+                Panel(x, y, self._curves(x, value), logarithmic=not k)
+                for x in ("calls", "seconds")
+            ]
+            for k, (y, value) in enumerate(rows)
+        ]
+        curves.draw(path, panels)
+
+    def _curves(
+        self, x: str, value: Callable[[Point], float]
+    ) -> dict[str, list[list[At]]]:
+        """Values of each run, a list for each seed, record by record."""
+        runs: dict[str, dict[int, list[At]]] = {}
+        for point in self.points:
+            run = runs.setdefault(point.run, {}).setdefault(point.seed, [])
+            cost = _total(point) if x == "calls" else point.seconds
+            run.append(At(len(run), cost, value(point)))
+        return {name: list(seeds.values()) for name, seeds in runs.items()}
 
     def _bound(self) -> list[float]:
         """Lower bounds of the minimum, from gaps."""
@@ -218,13 +234,14 @@ class Run:
     def __init__(
         self,
         trace: Trace,
-        name: str,
+        key: tuple[str, int],
         optimizer: torch.optim.Optimizer,
         examples: int,
         before: list[Point],
         resume: bool,
     ) -> None:
-        self.trace, self.name, self.optimizer = trace, name, optimizer
+        self.trace, self.optimizer = trace, optimizer
+        self.name, self.seed = key
         self._examples = examples
         self._own: dict[str, float] = dict(before[0].calls) if before else {}
         # what it was asked before is not of this run
@@ -248,7 +265,12 @@ class Run:
         found: dict[str, float] = getattr(self.optimizer, "oracle_calls", self._own)
         return {kind: found[kind] - self._start.get(kind, 0) for kind in sorted(found)}
 
-    def record(self, objective: Value, gap: Value | None = None) -> Point:
+    def record(
+        self,
+        objective: Value,
+        gap: Value | None = None,
+        metrics: Mapping[str, Value] | None = None,
+    ) -> Point:
         """Record the current point of the run.
 
         Parameters
@@ -259,6 +281,8 @@ class Run:
         gap
             Certified upper bound of the suboptimality, at least 0: a number or a
             function.
+        metrics
+            Further numbers or functions by name, such as ``{"test error": f}``.
 
         Raises
         ------
@@ -269,9 +293,11 @@ class Run:
         with torch.no_grad():
             value = _number("objective", objective)
             known = math.nan if gap is None else _number("gap", gap)
+            found = {name: _number(name, x) for name, x in (metrics or {}).items()}
         if known < 0:
             raise ValueError(f"gap: expected at least 0, got {known}")
-        point = Point(self.name, stopped - self._began, value, known, self.calls)
+        seconds, about = stopped - self._began, (self.seed, found)
+        point = Point(self.name, seconds, value, known, self.calls, *about)
         self.trace.add(point)
         self._began += self._now() - stopped
         return point
@@ -300,6 +326,10 @@ class Run:
 
 def _total(point: Point) -> float:
     return sum(point.calls.values())
+
+
+def _metric(name: str) -> Callable[[Point], float]:
+    return lambda point: point.metrics.get(name, math.nan)
 
 
 def _number(name: str, given: Any) -> float:
@@ -332,33 +362,19 @@ def _read(path: Path) -> list[Point]:
         kinds, points = head[len(FIELDS) :], []
         for line, row in enumerate(rows, start=2):
             try:
-                name, seconds, objective, gap, _, *calls = row
-                known = dict(zip(kinds, calls, strict=True))
+                name, seed, seconds, objective, gap, _, *more = row
+                known = dict(zip(kinds, more, strict=True))
                 found = {kind: float(n) for kind, n in known.items() if n}
+                calls = {k: n for k, n in found.items() if not k.startswith(METRIC)}
+                metrics = {
+                    k[len(METRIC) :]: n for k, n in found.items() if k not in calls
+                }
                 numbers = float(seconds), float(objective), float(gap)
+                about = int(seed), metrics
             except ValueError as error:
                 raise ValueError(
                     f"path: expected numbers in {len(head)} columns, got {error} in "
                     f"line {line} of {path}"
                 ) from error
-            points.append(Point(name, *numbers, found))
+            points.append(Point(name, *numbers, calls, *about))
     return points
-
-
-def _require_file(path: Path) -> None:
-    """Refuse a folder, and a device, whose place a file would take."""
-    if path.exists() and not path.is_file():
-        found = "a folder" if path.is_dir() else "a device"
-        raise ValueError(f"path: expected a file, got {found} at {path}")
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file in one step: whoever looks sees the old one or the new one."""
-    _require_file(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        part.write_bytes(content)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)

@@ -156,7 +156,7 @@ def test_values_are_those_of_the_weights(name):
     assert np.array_equal(solution.w, seen[-1][1])
     for field in names:
         np.testing.assert_equal(getattr(solution, field), getattr(last, field))
-    with pytest.raises(ValueError, match="^w: expected access within the callback"):
+    with pytest.raises(ValueError, match=r"^w: expected access within the callback"):
         _ = last.w
 
 
@@ -259,7 +259,6 @@ def test_structures_count_their_examples(name, monkeypatch):
     assert run(name, problem)[0].oracle_calls == sum(counts) > 0
 
 
-
 @pytest.mark.parametrize("kind", [HingeSVC, WestonWatkinsSVC, CrammerSingerSVC])
 def test_estimators_count_samples_and_show_weights(kind):
     rng = np.random.default_rng(3)
@@ -305,7 +304,7 @@ def test_estimators_of_other_loops_have_the_fields():
     passes = [at.passes for at in boosted.history_]
     assert passes == list(range(1, boosted.n_iter_ + 1))
     assert boosted.history_[-1].oracle_calls == boosted.n_iter_
-    with pytest.raises(ValueError, match="^w: expected access"):
+    with pytest.raises(ValueError, match=r"^w: expected access"):
         kernel = {"kernel": "rbf", "callback": lambda at: at.w}
         WestonWatkinsSVC(**kernel).fit(X, y)
     gp = ChainGP(C=1.0).fit([X[:4], X[4:9]], [y[:4], y[4:9]])

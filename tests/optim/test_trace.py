@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from smoothsp.optim import SVRG, CasimirSVRG, ProxLinear, Trace
+from smoothsp.optim.curves import At, band
 from tests.sweeps import thinned
 
 
@@ -151,7 +152,7 @@ def test_a_file_holds_what_was_recorded_and_runs_go_on(tmp_path, clock):
     clock.now += 0.1
     plain.record(math.inf)
     assert path.read_text().splitlines()[0] == (
-        "run,seconds,objective,gap,calls,full,iterate,snapshot"
+        "run,seed,seconds,objective,gap,calls,full,iterate,snapshot"
     )
     again = Trace(path)
     assert repr(again.points) == repr(trace.points)
@@ -189,11 +190,46 @@ def test_it_draws_both_axes(tmp_path, ending):
         assert "above a lower bound" in path.read_text()
 
 
+def test_seeds_and_metrics(tmp_path):
+    _, _, model = least_squares()
+    trace = Trace(tmp_path / "runs.csv")
+    for seed in (3, 4):
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        run = trace.run("SGD", sgd, seed=seed)
+        for value in (3.0, 2.0 + seed):
+            sgd.step()
+            run.record(value, metrics={"test error": lambda value=value: value / 10})
+    assert [point.seed for point in trace.points] == [3, 3, 4, 4]
+    again = Trace(tmp_path / "runs.csv")
+    assert repr(again.points) == repr(trace.points)
+    assert again.points[1].metrics == {"test error": 0.5}
+    trace.draw(tmp_path / "runs.svg", lowest=0.0)
+    assert "test error" in (tmp_path / "runs.svg").read_text()
+    # one seed anew, one goes on
+    assert again.run("SGD", sgd, seed=3, resume=True).calls == {"iterate": 2.0}
+    again.run("SGD", sgd, seed=3)
+    assert [point.seed for point in again.points] == [4, 4]
+
+
+def test_bands_are_medians_and_ranges_until_a_run_diverges():
+    runs = [
+        [At(0, 1.0, 4.0), At(1, 2.0, 2.0), At(2, 3.0, 1.0), At(3, 4.0, math.inf)],
+        [At(0, 2.0, 5.0), At(1, 3.0, 3.0)],
+        [At(0, 3.0, 9.0), At(1, 4.0, 8.0), At(2, 5.0, 3.0), At(3, 6.0, 1.0)],
+    ]
+    # the one that ended keeps its value, and has no costs any more
+    assert band(runs) == ([2.0, 3.0, 4.0], [5, 3, 3], [4, 2, 1], [9, 8, 3])
+    assert band([[], [At(0, 1.0, math.nan), At(1, 1.0, 2.0)]]) == ([1.0], [2], [2], [2])
+    assert band([]) == ([], [], [], [])
+
+
 def test_wrong_arguments_are_named(tmp_path):
     _, _, model = least_squares()
     sgd, trace = torch.optim.SGD(model.parameters(), lr=0.1), Trace()
     with pytest.raises(TypeError, match=r"optimizer: expected a torch.optim.Optimizer"):
         trace.run("x", model)
+    with pytest.raises(TypeError, match="seed: expected an int"):
+        trace.run("x", sgd, seed=0.5)
     with pytest.raises(ValueError, match="examples: expected at least 1, got 0"):
         trace.run("x", sgd, examples=0)
     with pytest.raises(ValueError, match="draw: expected finite objectives, got none"):
@@ -216,6 +252,6 @@ def test_wrong_arguments_are_named(tmp_path):
     wrong.write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match="path: expected a file that a trace wrote"):
         Trace(wrong)
-    wrong.write_text("run,seconds,objective,gap,calls,full\nx,1,2\n")
+    wrong.write_text("run,seed,seconds,objective,gap,calls,full\nx,0,1,2\n")
     with pytest.raises(ValueError, match="line 2"):
         Trace(wrong)

@@ -62,12 +62,11 @@ def test_studies_leave_numbers_and_figures(studies, small, tmp_path, capsys):
         assert {row["method"] for row in rows} == {m.name for m in STUDIES[study]}
         assert {row["seed"] for row in rows} == {"0", "1"}
         # all have as many oracle calls
-        assert {row["calls"] for row in rows} == {"2", "4"}
+        assert {float(row["calls"]) for row in rows} == {2, 4}
         # the bound is below F wherever a solver was
         assert all(float(row["gap"]) >= -1e-9 for row in rows)
-    figures = ["solvers_calls", "solvers_seconds"]
-    for name in figures if studies == ["solvers"] else []:
-        assert (tmp_path / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+    if studies == ["solvers"]:
+        assert (tmp_path / "solvers_1.png").read_bytes()[:4] == b"\x89PNG"
     assert len(result) == 3 * len(set(methods))
     assert all(np.isfinite(value) for value in result.values())
     shown = capsys.readouterr()
@@ -128,19 +127,19 @@ def test_F_is_that_of_the_history_or_without_smoothing(task):
     # one of them sums in another order than the problem here
     lam = 0.1 / len(task.train)
     for method in STUDIES["solvers"]:
-        found = method.make(0.1, lam, 3, 10).solve(task.train)
-        F = found.history[-1].primal
-        if method.solver in (SVRG, CasimirSVRG):
-            F = task.train.primal(found.w, lam)
+        solver = method.make(0.1, lam, 3)
         [row] = follow(task, method, 0.1, 3, [10], lambda _: None)["rows"]
-        assert row["F"] == F
+        calls = 2 if method.solver in (SVRG, CasimirSVRG) else 1
+        solver._limits = dataclasses.replace(solver._limits, max_passes=10 // calls)
+        found = solver.solve(task.train)
+        assert row["F"] == pytest.approx(found.history[-1].primal, rel=1e-12)
 
 
 class Explodes:
     """A solver whose weights overflow after a pass."""
 
-    def __init__(self, *, max_passes, lam, seed, **options):
-        self.passes = max_passes
+    def __init__(self, *, lam, seed, **options):
+        pass
 
     def solve(self, problem, resume=None):
         raise FloatingPointError

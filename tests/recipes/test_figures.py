@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import shortest_path
-from linear_tagging import figures as linear_figures
+from linear_tagging import curves
 from linear_tagging.methods import STUDIES
 from localization import figures as box_figures
 from multiclass import report as multiclass_report
@@ -27,6 +27,8 @@ def drawn(monkeypatch):
     monkeypatch.setattr(
         files, "write_figure", lambda _, figure, dpi: kept.append(figure)
     )
+    # those of races
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: kept.append(figure))
     return kept
 
 
@@ -81,15 +83,18 @@ def test_decisions(regrets, drawn, tmp_path):
 @pytest.mark.parametrize("seconds", [(0.0013,), (0.0013, 0.0014), (0.1, 40.0)])
 @pytest.mark.parametrize("gap", [0.5, 0.0])
 def test_gaps(seconds, gap, drawn, tmp_path):
-    history = [[n + 1, 2.0 + n, second, gap] for n, second in enumerate(seconds)]
-    rows = [{"variant": str(v), "lam": 1.0, "history": history} for v in VARIANTS]
-    ocr_figures.gaps(tmp_path / "a.png", rows, (1.0,), 1e-4)
+    history = [
+        {"calls": 2.0 + n, "seconds": second, "primal": 3 + gap, "dual": 3.0 - n}
+        | {"gap": gap}
+        for n, second in enumerate(seconds)
+    ]
+    rows = [{"variant": str(v), "seed": 0, "history": history} for v in VARIANTS]
+    ocr_figures.gaps(tmp_path / "a.png", rows)
     check(drawn[0])
 
 
 @pytest.mark.parametrize("calls", [(2,), (2, 4)])
-@pytest.mark.parametrize("key", ["calls", "seconds"])
-def test_solvers(calls, key, drawn, tmp_path):
+def test_solvers(calls, drawn, tmp_path):
     ends = zip(STUDIES["solvers"], (69.0, 43, 55, 0, 2, 3), strict=True)
     rows = [
         {"method": method.name, "c": 1.0, "seed": 0, "calls": n, "seconds": 0.01 * n}
@@ -97,7 +102,7 @@ def test_solvers(calls, key, drawn, tmp_path):
         for method, F1 in ends
         for n in calls
     ]
-    linear_figures.solvers(tmp_path / "a.png", rows, {1.0: 2.0}, key)
+    curves.comparison(rows).draw(tmp_path / "a.png", 1.0)
     check(drawn[0])
 
 

@@ -79,7 +79,7 @@ def test_a_variant_is_the_solver_and_its_errors_are_on_words_held_out(run):
 
 def test_all_figures_are_written(run):
     config, _ = run
-    for name in ("gaps_small.png", "gaps_large.png"):
+    for name in ("gaps_small_0.05.png", "gaps_large_0.05.png"):
         assert (config.out / name).read_bytes().startswith(b"\x89PNG")
 
 

@@ -1,9 +1,11 @@
 """A race of solvers: equal budgets, looks at equal costs, one objective for all."""
 
+import importlib
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,7 +51,14 @@ class Comparison:
 
     Examples
     --------
-    See :func:`compare`.
+    >>> import numpy as np
+    >>> from smoothsp.linear import compare
+    >>> from smoothsp.linear.problems import MulticlassProblem
+    >>> from smoothsp.linear.solvers import BCFW
+    >>> problem = MulticlassProblem(np.eye(3), [0, 1, 2])
+    >>> race = compare({"BCFW": lambda seed: BCFW(lam=0.1)}, problem, looks=[1, 2])
+    >>> race.rows[0]["oracle_calls"], race.rows[0]["calls"]
+    (3, 1.0)
     """
 
     rows: list[Row]
@@ -64,7 +73,7 @@ class Comparison:
     def table(self) -> Any:
         """Return ``rows`` as a pandas DataFrame; as a list if pandas is missing."""
         try:
-            import pandas
+            pandas: Any = importlib.import_module("pandas")
         except ModuleNotFoundError:
             return self.rows
         return pandas.DataFrame(self.rows)
@@ -73,7 +82,10 @@ class Comparison:
         """The last look at each run, as text."""
         last = {(row["solver"], row["seed"]): row for row in self.rows}
         names = ("solver", "seed", "calls", "seconds", "primal", "gap", *self.metrics)
-        lines = [names, *([_text(row[name]) for name in names] for row in last.values())]
+        lines = [
+            names,
+            *([_text(row[name]) for name in names] for row in last.values()),
+        ]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join(
             "  ".join(cell.rjust(w) if k else cell.ljust(w)
@@ -99,7 +111,7 @@ class Comparison:
             finite = [row["primal"] for row in self.rows if row["primal"] < math.inf]
             bound, label = min(finite, default=math.nan), "primal above the lowest"
         rows = [{**row, label: row["primal"] - bound} for row in self.rows]
-        found = []
+        found: list[Panel] = []
         for name in ("gap", label, *self.metrics):
             runs: dict[str, dict[int, list[At]]] = {}
             for row in rows:
@@ -163,10 +175,11 @@ def compare(
     Parameters
     ----------
     solvers
-        A function ``make(seed)`` for each name, which returns a fresh solver: one of
-        ``smoothsp.linear.solvers``, or your own :class:`~smoothsp.linear.solvers.Solver`
-        of this problem. Its ``max_passes`` and ``max_seconds`` are ignored. At its
-        ``tol`` it stops; ``tol=0`` runs to the last look.
+        A function ``make(seed)`` for each name, which returns a fresh solver of
+        :mod:`smoothsp.linear.solvers`, or your own object of this problem with the
+        interface :class:`~smoothsp.linear.solvers.Solver`. Its ``max_passes`` and
+        ``max_seconds`` are ignored. It stops at its ``tol``; with 0 it runs to the last
+        look.
     problem
         The problem that all of them solve.
     looks
@@ -260,13 +273,13 @@ def compare(
 
 def _rising(looks: Sequence[float]) -> list[float]:
     found = [checks.at_least_zero("looks", look) for look in looks]
-    if not found or any(b <= a for a, b in zip(found, found[1:], strict=False)):
+    if not found or any(b <= a for a, b in pairwise(found)):
         raise ValueError(f"looks: expected numbers that rise, got {list(looks)}")
     return found
 
 
 class _Race:
-    """What all runs have in common."""
+    """Problem, looks and objective of all runs."""
 
     def __init__(
         self,
@@ -316,8 +329,8 @@ class _Race:
             if not watcher.seen:
                 raise TypeError(
                     f"solvers: expected one of smoothsp.linear.solvers or a Solver as"
-                    f" {name!r}, got {type(solver).__name__}, whose solve() has no passes"
-                    " to look at"
+                    f" {name!r}, got {type(solver).__name__}, whose passes cannot be"
+                    " looked at"
                 )
             if solution.interrupted:
                 if hasattr(solver, "solve") or type(solver).load is not Solver.load:
@@ -329,7 +342,7 @@ class _Race:
 
     def _solve(self, solver: Any, state: State | None) -> Solution:
         # without an argument that is not needed: not all solvers know all
-        more = {} if state is None else {"resume": state}
+        more: dict[str, Any] = {} if state is None else {"resume": state}
         if hasattr(solver, "solve"):
             found: Solution = solver.solve(self.problem, **more)
             return found
@@ -385,7 +398,7 @@ class _Watcher:
     def diverge(self, status: str) -> None:
         """Add the last row of a run that diverged."""
         self.diverged = True
-        nothing = {name: math.nan for name in self.race.metrics}
+        nothing = dict.fromkeys(self.race.metrics, math.nan)
         self._append(self._next(), math.inf, math.nan, math.inf, nothing)
         self.rows[-1]["status"] = f"diverged: {status}"
 
@@ -401,9 +414,7 @@ class _Watcher:
         if not self.rows or solution.passes > self.rows[-1]["passes"]:
             counts = solution.passes, solution.oracle_calls, solution.seconds
             self.costs = self._costs(*counts)
-            plain = [
-                r.dual for r in solution.history if math.isnan(r.smoothed_primal)
-            ]
+            plain = [r.dual for r in solution.history if math.isnan(r.smoothed_primal)]
             self._add(self._next(), solution.w, max(plain, default=math.nan))
         if not self.diverged:
             self.rows[-1]["status"] = solution.status

@@ -41,7 +41,9 @@ def described(value: Any, depth: int = 0) -> str:
         return f"{kind}({', '.join(f'{k}: {again(v)}' for k, v in value.items())})"
     if isinstance(value, list | tuple | set | frozenset):
         parts = [again(one) for one in value]
-        return f"{kind}({', '.join(sorted(parts) if isinstance(value, set) else parts)})"
+        return (
+            f"{kind}({', '.join(sorted(parts) if isinstance(value, set) else parts)})"
+        )
     if isinstance(value, np.random.Generator):
         return f"{kind}({value.bit_generator.state})"
     found = (

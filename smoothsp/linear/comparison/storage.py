@@ -76,8 +76,9 @@ class Stored:
         if self.folder is None:
             return
         held = io.BytesIO()
-        text: Any = {"rows of the comparison": np.array(json.dumps(rows))}
-        np.savez(held, **state, **text)
+        text = np.array(json.dumps(rows))
+        arrays: Any = {**state, "rows of the comparison": text}
+        np.savez(held, **arrays)
         curves.replace(self.part, held.getvalue())
 
     def _damaged(self, path: Path) -> ValueError:

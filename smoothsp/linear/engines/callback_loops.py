@@ -79,7 +79,12 @@ class PlainSteps:
         """Arrays from which ``load`` goes on."""
         passes, iterate, m, total = self.reached
         numbers = {"passes": np.array(passes), "total": np.array(total)}
-        return {"w": self.weights(), "iterate": iterate.copy(), "m": m.copy(), **numbers}
+        return {
+            "w": self.weights(),
+            "iterate": iterate.copy(),
+            "m": m.copy(),
+            **numbers,
+        }
 
     def load(self, state: State) -> None:
         """Go on from what ``state`` returned."""

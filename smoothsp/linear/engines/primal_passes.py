@@ -1,6 +1,5 @@
 """Solvers of the primal that look at their objective every few passes."""
 
-import math
 from collections.abc import Callable
 from typing import Any, Protocol
 

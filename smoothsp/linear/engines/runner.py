@@ -24,7 +24,6 @@ from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.inputs import states
 from smoothsp.linear.problems.callback import whole
 
-
 # Of a state: weights before a certificate that an uninterrupted run does not compute.
 _BEFORE = "w_before"
 
@@ -41,7 +40,7 @@ class Solver(Protocol):
         Number of passes so far, those of earlier runs included.
     calls
         Oracle calls so far, as in :class:`~smoothsp.linear.Certificate`.
-    settings
+    parameters
         Parameters in words: a state is resumed only where they are equal.
     compiled
         Whether a pass is one compiled loop: Ctrl-C then waits for its end.
@@ -89,7 +88,7 @@ class Solver(Protocol):
     'the gap is at most tol = 1e-06'
     """
 
-    settings: str = ""
+    parameters: str = ""
     compiled: bool = False
     certifies_late: bool = False
     repeats: bool = False
@@ -183,7 +182,7 @@ def solve(
     """
     name = type(solver).__name__
     bounds = limits(name, tol, max_passes, max_seconds, callback, progress)
-    settings = f"{name} {solver.settings}".strip()
+    settings = f"{name} {solver.parameters}".strip()
     return run(solver, Budget(bounds, problem), settings, start, resume)
 
 

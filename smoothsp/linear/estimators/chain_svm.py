@@ -27,7 +27,7 @@ class ChainSVM(Tagger):
     solver
         ``"bcfw"``, which stops at a certified duality gap; ``"sgd"``, the fastest to a
         good tagger; ``"svrg"`` or ``"casimir"``, on a smoothed hinge, which is then the
-        objective of ``tol`` and ``primal_``; ``"bmrm"``, cutting planes, or ``"agm"``,
+        objective of ``tol`` and ``gap_``; ``"bmrm"``, cutting planes, or ``"agm"``,
         Nesterov's method, each of which takes all sentences in a pass.
     tol
         The relative gap at which to stop: the objective is then at most ``1 + tol``

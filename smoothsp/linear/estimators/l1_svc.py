@@ -292,7 +292,11 @@ class _Steps(Solver):
         d = len(chosen)
         bends[:d, :d] = square.toarray() if sparse.issparse(square) else square
         start, shrink, ascent = (np.zeros(width) for _ in range(3))
-        start[:d], shrink[:d], ascent[:d] = at.point[chosen], lam[chosen], -slope[chosen]
+        start[:d], shrink[:d], ascent[:d] = (
+            at.point[chosen],
+            lam[chosen],
+            -slope[chosen],
+        )
         if problem.bias:
             bends[d, :d] = bends[:d, d] = np.asarray(rows.sum(axis=0)).ravel()
             bends[d, d] = len(rows) if not sparse.issparse(rows) else rows.shape[0]

@@ -181,7 +181,9 @@ class LPBoostClassifier(BinaryClassifier):
             gap = max(primal - dual, 0.0)
             number, known = len(self.history_) + 1, (gap if exact else math.nan)
             seconds = clock.seconds() - began
-            self.history_.append(Certificate(number, number, seconds, primal, dual, known))
+            self.history_.append(
+                Certificate(number, number, seconds, primal, dual, known)
+            )
             close = gap <= _goal(tol, dual)
             if bar is not None:
                 shown = f"objective {primal:.5g}, gap {gap:.2e}"

@@ -52,7 +52,7 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
         ``"bcfw"``, which stops at a certified duality gap of the hinge; ``"lbfgs"``,
         which does at one of the likelihood, and for the hinge smooths it over the k
         best outputs; ``"sgd"``, ``"svrg"`` or ``"casimir"``, the last two on a smoothed
-        hinge, which is then the objective of ``tol`` and ``primal_``; ``"bmrm"``,
+        hinge, which is then the objective of ``tol`` and ``gap_``; ``"bmrm"``,
         cutting planes of the hinge; ``"agm"``, Nesterov's method, of either loss.
     tol
         The relative gap at which to stop: the objective is then at most ``1 + tol``

@@ -303,7 +303,9 @@ class _Outer:
         return self.reached.w
 
     def state(self) -> State:
-        found = {name: np.array(value) for name, value in self.reached._asdict().items()}
+        found = {
+            name: np.array(value) for name, value in self.reached._asdict().items()
+        }
         return {**found, "w": self.objective.plain(self.reached.w)}
 
     def load(self, state: State) -> None:

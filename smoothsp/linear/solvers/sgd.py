@@ -64,14 +64,13 @@ class SGD:
         no such gap: a run stops when two evaluations have not lowered the objective by
         more than ``tol``. With 0 the run ends at its budget.
     evaluate_every
-        Passes between evaluations of the objective, each of which costs a pass.
+        Passes between evaluations of the objective. Each costs an oracle call an
+        example; with a smoothed hinge two, for ``primal`` and ``smoothed_primal``.
     max_passes, max_seconds, seed, callback, progress
         As in :class:`BCFW`.
 
     Notes
     -----
-    The history records the minimised objective, including smoothing.
-
     Source: Pillutla et al., "A Smoother Way to Train Structured Prediction Models",
     section 7.2; Shalev-Shwartz et al., "Pegasos: primal estimated sub-gradient solver
     for SVM" (2011), for the rate 1/(lambda t).

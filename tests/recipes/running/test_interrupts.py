@@ -1,15 +1,10 @@
 """Ctrl-C while a solver runs, which returns what it has reached: the recipe ends."""
 
-from functools import partial
-from types import SimpleNamespace
-
 import pytest
 
 import conll_linear
-from linear_tagging import curves, data
+from linear_tagging import data
 from linear_tagging.data import Split
-from linear_tagging.methods import Method
-from ocr import runs, toy
 
 
 def interrupt_at(call):
@@ -27,25 +22,6 @@ def interrupt_at(call):
 @pytest.fixture
 def splits():
     return tuple(Split(s.tokens[:6], s.tags[:6]) for s in data.load(None))
-
-
-def test_while_words_are_warmed_up(monkeypatch):
-    monkeypatch.setattr(runs, "BCFW", partial(runs.BCFW, callback=interrupt_at(1)))
-    with pytest.raises(KeyboardInterrupt):
-        runs.warm_up(toy.draw(20, seed=0).problem)
-
-
-def test_while_solvers_of_chains_are_warmed_up(splits):
-    class Interrupted:
-        def __init__(self, **_):
-            pass
-
-        def solve(self, _):
-            return SimpleNamespace(status="interrupted after 1 passes")
-
-    task = data.task_of(data.PAPER, *splits, hashing=127)
-    with pytest.raises(KeyboardInterrupt):
-        curves.warm_up(task, [Method(Interrupted, {}, "none")])
 
 
 @pytest.mark.parametrize("calls", [0, 1])

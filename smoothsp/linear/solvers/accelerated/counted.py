@@ -9,7 +9,7 @@ _COUNTED = (
 
 
 class Counted:
-    """A problem, and the maxima and sums over outputs that it was asked for."""
+    """A problem that counts the maxima and sums over outputs that it computes."""
 
     def __init__(self, problem: Any) -> None:
         self.problem, self.calls = problem, 0
