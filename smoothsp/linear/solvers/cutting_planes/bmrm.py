@@ -56,8 +56,8 @@ class BMRM:
     ``primal`` and ``w`` are the best so far, the start included, because the objective
     is not monotone. ``dual`` never falls. For a risk of at least 0 with subgradients no
     longer than G, the gap is at most epsilon after
-    :math:`\log_2(\lambda P(0) / G^2) + 8 G^2 / (\lambda \epsilon) - 4` rounds. Some
-    problems take :math:`1 / (2 \lambda \epsilon)`.
+    :math:`\log_2(\lambda P(0) / G^2) + 8 G^2 / (\lambda \epsilon) - 4` rounds.
+    ``LowerBoundProblem`` takes :math:`1 / (2 \lambda \epsilon)`.
 
     Source: Teo, Vishwanathan, Smola and Le, "Bundle Methods for Regularized Risk
     Minimization", algorithms 1 to 3; Saha, Zhang and Vishwanathan, "Lower Bounds for
