@@ -60,8 +60,6 @@ UNIFORM = 0.2
 # Gaps below this, times T log S, are rounding.
 _ROUNDING = 1e-14
 _MOST_EVALUATIONS = 20
-# The share of the precision that may be lost with vectors that are left out.
-_SLIGHT = 0.1
 # The least step from which a search begins.
 _LEAST = 1e-3
 # The product of two numbers of at least this is one.
@@ -325,7 +323,8 @@ def _differences(s, i, d, c):
 def _keep(size, least, n):
     """List the vectors whose shares are at least this; how many there are.
 
-    A share falls with gamma, to 0 at 1: what is left out adds no more than at 0.
+    A share falls with gamma, to 0 at 1. So what is left out adds no more than at 0, and
+    without it steps are shorter, never longer.
     """
     count = 0
     for v in range(size // V):
@@ -380,7 +379,7 @@ def _best_step(s, i, d, c, rise, left, right, curve, precision, counts):
     if abs(first - last) < precision * gamma:
         return gamma
     size = d.at[i + 1] - d.at[i] if _length(s, i) > 1 else s.P
-    count = _keep(size, _SLIGHT * precision * rise * V / size, c.n)
+    count = _keep(size, precision * rise * V / size, c.n)
     for _ in range(_MOST_EVALUATIONS):
         slope, bend = _slope(s, i, d, c, count, gamma)
         slope, bend = -slope - gamma * curve, bend + curve
