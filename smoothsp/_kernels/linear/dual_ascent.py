@@ -101,6 +101,17 @@ class Ascent(NamedTuple):
     x: Products
 
 
+class Parts(NamedTuple):
+    """What vectors of pairs add to the slope at 0, and those that count, ascending.
+
+    ``every`` has the numbers of all vectors of positions.
+    """
+
+    share: np.ndarray
+    kept: np.ndarray
+    every: np.ndarray
+
+
 class Room(NamedTuple):
     """Scratch of one sequence; ``r`` has the differences of positions in ``m.node``."""
 
@@ -108,6 +119,7 @@ class Room(NamedTuple):
     m: Marginals
     r: Direction
     sums: np.ndarray
+    n: Parts
 
 
 @subroutine
@@ -119,7 +131,12 @@ def room_of_one(s):
         moved[t] = t
     square = s.S * s.P if s.moves >= 0 else 0
     r = Direction(m.node, arrays.zeros(square), moved)
-    return Room(scratch(s), m, r, arrays.zeros(square + V))
+    every = arrays.zeros(len(m.node) // V, np.int64)
+    for v in range(len(every)):
+        every[v] = v
+    count = max(len(m.edge), len(m.node)) // V
+    n = Parts(arrays.zeros(count), arrays.zeros(count + 1, np.int64), every)
+    return Room(scratch(s), m, r, arrays.zeros(square + V), n)
 
 
 @subroutine(loops=False)
@@ -195,7 +212,7 @@ def measure(first, last, s, w, d, gaps, losses):
         gaps[i] = losses[i] = 0.0
         if _length(s, i) > 0:
             value = _marginals(s, i, w, c)
-            gap = _differences(s, i, d, c.m)[0]
+            gap = _differences(s, i, d, c)[0]
             gaps[i] = share(s, i) * max(gap, 0.0)
             losses[i] = s.loss_scales[i] * value
 
@@ -239,7 +256,7 @@ def _visit(s, i, rules, p, d, c, counts):
         return
     counts[CALLS] += 1
     _marginals(s, i, p.w, c)
-    gap, rise, left, right = _differences(s, i, d, c.m)
+    gap, rise, left, right = _differences(s, i, d, c)
     if not gap > _ROUNDING * T * math.log(s.S):
         return
     d.gaps[i] = part * gap
@@ -250,7 +267,7 @@ def _visit(s, i, rules, p, d, c, counts):
     else:
         squares = length(s, i, p.x, c.r, T)
     curve = part / rules.lam * squares
-    gamma = _best_step(s, i, d, c.m, rise, left, right, curve, rules.precision, counts)
+    gamma = _best_step(s, i, d, c, rise, left, right, curve, rules.precision, counts)
     _move(s, i, d, c.m, gamma)
     add_direction(s, i, c.r, T, -gamma * part / rules.lam, p.w)
     if restricted:
@@ -258,10 +275,11 @@ def _visit(s, i, rules, p, d, c, counts):
 
 
 @subroutine
-def _compare(a, o, size, b, log_b):
+def _compare(a, o, size, b, log_b, share):
     """Of ``r = log(a / b)`` and ``d = b - a``, which replaces b, four sums.
 
-    ``a r``, ``-d r``, ``d^2 / a`` and ``d^2 / b``.
+    ``a r``, ``-d r``, ``d^2 / a`` and ``d^2 / b``. ``share`` takes what each vector
+    adds to the second.
     """
     gap = rise = left = right = splat(0.0)
     tiny, small = splat(TINY), splat(_SMALL)
@@ -270,7 +288,9 @@ def _compare(a, o, size, b, log_b):
         ratio = log(larger(x, tiny)) - load(log_b, q)
         d = y - x
         gap = fma(x, ratio, gap)
-        rise = fma(d, ratio, rise)
+        part = d * ratio
+        share[q // V] = -sum_of(part)
+        rise = rise + part
         x, y = larger(x, small), larger(y, small)
         weight = d * d / (x * y)
         left = fma(weight, y, left)
@@ -280,19 +300,19 @@ def _compare(a, o, size, b, log_b):
 
 
 @subroutine
-def _differences(s, i, d, m):
+def _differences(s, i, d, c):
     """Turn the marginals b into b - a.
 
     Return ``KL(a || b)``, the slope at 0, and the curvature of the entropy at 0 and 1.
     """
-    T, P = _length(s, i), s.P
-    o = s.offsets[i] * P
+    T, P, m, share = _length(s, i), s.P, c.m, c.n.share
+    o, e = s.offsets[i] * P, d.at[i]
     if T == 1:
-        return _compare(d.nodes, o, P, m.node, m.log_node)
-    gap, rise, left, right = _compare(
-        d.edges, d.at[i], d.at[i + 1] - d.at[i], m.edge, m.log_edge
-    )
-    inner = _compare(d.nodes, o + P, (T - 2) * P, m.node[P:], m.log_node[P:])
+        return _compare(d.nodes, o, P, m.node, m.log_node, share)
+    # of positions first: the shares of pairs are those that stay
+    inner = _compare(d.nodes, o + P, (T - 2) * P, m.node[P:], m.log_node[P:], share)
+    size = d.at[i + 1] - e
+    gap, rise, left, right = _compare(d.edges, e, size, m.edge, m.log_edge, share)
     for t in range(0, T, T - 1):
         for q in range(t * P, (t + 1) * P, V):
             store(m.node, q, load(m.node, q) - load(d.nodes, o + q))
@@ -300,11 +320,29 @@ def _differences(s, i, d, m):
 
 
 @subroutine
-def _along(a, o, size, d, log_b, gamma):
-    """``sum d (log m - log b)`` and ``sum d^2 / m`` for ``m = a + gamma d``."""
+def _keep(size, least, n):
+    """List the vectors whose shares are at least this; how many there are.
+
+    A share falls with gamma, to 0 at 1. So what is left out adds no more than at 0, and
+    without it steps are shorter, never longer.
+    """
+    count = 0
+    for v in range(size // V):
+        n.kept[count] = v
+        count += n.share[v] >= least
+    return count
+
+
+@subroutine
+def _along(a, o, count, kept, d, log_b, gamma):
+    """``sum d (log m - log b)`` and ``sum d^2 / m`` for ``m = a + gamma d``.
+
+    Over the vectors ``kept[:count]``.
+    """
     slope = bend = splat(0.0)
     step, tiny = splat(gamma), splat(TINY)
-    for q in range(0, size, V):
+    for v in range(count):
+        q = get(kept, v) * V
         x = load(d, q)
         m = larger(fma(step, x, load(a, o + q)), tiny)
         slope = fma(x, log(m) - load(log_b, q), slope)
@@ -313,23 +351,22 @@ def _along(a, o, size, d, log_b, gamma):
 
 
 @subroutine
-def _slope(s, i, d, m, gamma):
+def _slope(s, i, d, c, count, gamma):
     """Slope and curvature of the entropy's part of the dual, with opposite signs."""
-    T, P = _length(s, i), s.P
-    o = s.offsets[i] * P
+    T, P, m, n = _length(s, i), s.P, c.m, c.n
+    o, e = s.offsets[i] * P, d.at[i]
     if T == 1:
-        return _along(d.nodes, o, P, m.node, m.log_node, gamma)
-    slope, bend = _along(
-        d.edges, d.at[i], d.at[i + 1] - d.at[i], m.edge, m.log_edge, gamma
+        return _along(d.nodes, o, count, n.kept, m.node, m.log_node, gamma)
+    slope, bend = _along(d.edges, e, count, n.kept, m.edge, m.log_edge, gamma)
+    inner = (T - 2) * P // V
+    less, less_bend = _along(
+        d.nodes, o + P, inner, n.every, m.node[P:], m.log_node[P:], gamma
     )
-    inner, inner_bend = _along(
-        d.nodes, o + P, (T - 2) * P, m.node[P:], m.log_node[P:], gamma
-    )
-    return slope - inner, bend - inner_bend
+    return slope - less, bend - less_bend
 
 
 @subroutine
-def _best_step(s, i, d, m, rise, left, right, curve, precision, counts):
+def _best_step(s, i, d, c, rise, left, right, curve, precision, counts):
     """The root of the slope: Newton's steps, and halves where these leave the bracket.
 
     It begins between the steps from both ends. Near the optimum the slope is a line,
@@ -341,8 +378,10 @@ def _best_step(s, i, d, m, rise, left, right, curve, precision, counts):
     gamma = min(max((first + last) / 2, _LEAST), 1.0)
     if abs(first - last) < precision * gamma:
         return gamma
+    size = d.at[i + 1] - d.at[i] if _length(s, i) > 1 else s.P
+    count = _keep(size, precision * rise * V / size, c.n)
     for _ in range(_MOST_EVALUATIONS):
-        slope, bend = _slope(s, i, d, m, gamma)
+        slope, bend = _slope(s, i, d, c, count, gamma)
         slope, bend = -slope - gamma * curve, bend + curve
         counts[EVALUATIONS] += 1
         if slope > 0.0:

@@ -389,7 +389,7 @@ def test_wrong_problems_and_starts_are_refused(monkeypatch):
     with pytest.raises(ValueError, match="state: expected marginals of"):
         SDCA(lam=1).solve(problem, start=dataclasses.replace(found, state=damaged))
     monkeypatch.setattr(arrays, "available_bytes", lambda: 1000)
-    with pytest.raises(MemoryError, match=r"6 pairs of labels.*solver='lbfgs'"):
+    with pytest.raises(MemoryError, match=r"54 pairs of labels.*solver='lbfgs'"):
         SDCA(lam=1).solve(problem)
 
 
