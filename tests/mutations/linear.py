@@ -18,6 +18,7 @@ from tests.linear.problems.test_hashed_chain import (
     SOLVERS,
     test_iterates_are_those_on_the_enumeration,
 )
+from tests.linear.solvers import test_sdca
 from tests.mutations.runner import report
 from tests.truth.chain_losses import Truth, sgd, svrg_epoch
 from tests.truth.frank_wolfe import as_callbacks
@@ -128,6 +129,26 @@ FAULTS = {
         KERNELS + "frank_wolfe",
         "set_leaf(tree, i, d.estimates[i])",
         "set_leaf(tree, i, tree[1])",
+    ),
+    "divergence of inner positions added": (
+        KERNELS + "dual_ascent",
+        "return gap - inner[0], rise - inner[1],",
+        "return gap + inner[0], rise - inner[1],",
+    ),
+    "steps too long": (
+        KERNELS + "dual_ascent",
+        "curve = part / rules.lam * squares",
+        "curve = 0.1 * part / rules.lam * squares",
+    ),
+    "weights of pairs that do not occur": (
+        KERNELS + "dual_ascent",
+        "store(p.w, q, load(p.w, q) * load(p.mask, q))",
+        "store(p.w, q, load(p.w, q))",
+    ),
+    "logarithms of pairs without the first label": (
+        KERNELS + "pair_marginals",
+        "store(m.log_edge, e + i * S + j, log_a + both)",
+        "store(m.log_edge, e + i * S + j, both)",
     ),
     "half a step": (
         KERNELS + "frank_wolfe_steps",
@@ -307,12 +328,22 @@ def check_path(problem) -> None:
         assert p.primal - p.gap <= exact.solve(problem).primal + 1e-12
 
 
+def check_dual_ascent() -> None:
+    for name in ("chain", "weights", "pairs that occur", "classes"):
+        problem = test_sdca.PROBLEMS[name]
+        order = [i % len(problem) for i in range(2 * len(problem))]
+        for lam in (0.02, 3.0):
+            test_sdca.check_visits(problem, order, lam)
+    test_sdca.test_marginals_at_weights_are_those_of_enumeration(3000.0)
+
+
 LAWS = {
     "losses": check_losses,
     "sgd svrg": check_primal_solvers,
     "norms frank_wolfe frank_wolfe_steps": check_dual_solvers,
     "parts": check_shared_weights,
     "draws": check_draws,
+    "dual_ascent pair_marginals": check_dual_ascent,
     "run dual_point": check_paths,
 }
 

@@ -64,8 +64,8 @@ class ChainProblem:
         If False, only pairs that occur in these sequences have a weight, as by default
         in CRFsuite. These are pairs of a feature and a label, pairs of neighbouring
         labels, and the first and last labels. All other entries of ``w``, of gradients
-        and of psi are 0. For :class:`LBFGS`, :class:`AGM`, :class:`BMRM` and
-        :class:`BatchFrankWolfe`.
+        and of psi are 0. For :class:`LBFGS`, :class:`SDCA`, :class:`AGM`,
+        :class:`BMRM` and :class:`BatchFrankWolfe`.
 
     Raises
     ------
@@ -279,8 +279,8 @@ class ChainProblem:
         if self.seen is not None:
             raise ValueError(
                 f"all_pairs: expected True for {solver}, whose steps change the weights"
-                " of all labels of a word, got False; choose a solver of the whole set:"
-                " LBFGS, AGM or BMRM"
+                " of all labels of a word, got False; choose SDCA, or a solver of the"
+                " whole set: LBFGS, AGM or BMRM"
             )
 
     def _only_seen(self, flat: Weights) -> Weights:

@@ -225,7 +225,10 @@ def visits(draw):
 
 @given(visits())
 def test_duals_never_fall_and_gaps_are_those_of_primal_and_dual(drawn_visits):
-    problem, order, lam = drawn_visits
+    check_visits(*drawn_visits)
+
+
+def check_visits(problem, order, lam):
     engine = DualAscentEngine(problem, lam)
     before = Point(engine, problem, lam).dual()
     for i in order:
