@@ -62,6 +62,7 @@ _ROUNDING = 1e-14
 _MOST_EVALUATIONS = 20
 # The least step from which a search begins.
 _LEAST = 1e-3
+_SHORT = 0.85
 # The product of two numbers of at least this is one.
 _SMALL = 1e-150
 
@@ -256,7 +257,7 @@ def _visit(s, i, rules, p, d, c, counts):
         return
     counts[CALLS] += 1
     _marginals(s, i, p.w, c)
-    gap, rise, left, right = _differences(s, i, d, c)
+    gap, rise, left, right, most = _differences(s, i, d, c)
     if not gap > _ROUNDING * T * math.log(s.S):
         return
     d.gaps[i] = part * gap
@@ -267,7 +268,8 @@ def _visit(s, i, rules, p, d, c, counts):
     else:
         squares = length(s, i, p.x, c.r, T)
     curve = part / rules.lam * squares
-    gamma = _best_step(s, i, d, c, rise, left, right, curve, rules.precision, counts)
+    bends = left + curve, right + curve, most + curve
+    gamma = _best_step(s, i, d, c, rise, bends, curve, rules.precision, counts)
     _move(s, i, d, c.m, gamma)
     add_direction(s, i, c.r, T, -gamma * part / rules.lam, p.w)
     if restricted:
@@ -276,12 +278,12 @@ def _visit(s, i, rules, p, d, c, counts):
 
 @subroutine
 def _compare(a, o, size, b, log_b, share):
-    """Of ``r = log(a / b)`` and ``d = b - a``, which replaces b, four sums.
+    """Of ``r = log(a / b)`` and ``d = b - a``, which replaces b, five sums.
 
-    ``a r``, ``-d r``, ``d^2 / a`` and ``d^2 / b``. ``share`` takes what each vector
-    adds to the second.
+    ``a r``, ``-d r``, ``d^2 / a``, ``d^2 / b`` and ``d^2 / min(a, b)``. ``share`` takes
+    what each vector adds to the second.
     """
-    gap = rise = left = right = splat(0.0)
+    gap = rise = left = right = most = splat(0.0)
     tiny, small = splat(TINY), splat(_SMALL)
     for q in range(0, size, V):
         x, y = load(a, o + q), load(b, q)
@@ -295,15 +297,18 @@ def _compare(a, o, size, b, log_b, share):
         weight = d * d / (x * y)
         left = fma(weight, y, left)
         right = fma(weight, x, right)
+        most = fma(weight, larger(x, y), most)
         store(b, q, d)
-    return sum_of(gap), -sum_of(rise), sum_of(left), sum_of(right)
+    sums = sum_of(gap), -sum_of(rise), sum_of(left), sum_of(right), sum_of(most)
+    return sums
 
 
 @subroutine
 def _differences(s, i, d, c):
     """Turn the marginals b into b - a.
 
-    Return ``KL(a || b)``, the slope at 0, and the curvature of the entropy at 0 and 1.
+    Return ``KL(a || b)``, the slope at 0, the curvature of the entropy at 0 and 1, and
+    a bound of it in between.
     """
     T, P, m, share = _length(s, i), s.P, c.m, c.n.share
     o, e = s.offsets[i] * P, d.at[i]
@@ -312,11 +317,19 @@ def _differences(s, i, d, c):
     # of positions first: the shares of pairs are those that stay
     inner = _compare(d.nodes, o + P, (T - 2) * P, m.node[P:], m.log_node[P:], share)
     size = d.at[i + 1] - e
-    gap, rise, left, right = _compare(d.edges, e, size, m.edge, m.log_edge, share)
+    outer = _compare(d.edges, e, size, m.edge, m.log_edge, share)
     for t in range(0, T, T - 1):
         for q in range(t * P, (t + 1) * P, V):
             store(m.node, q, load(m.node, q) - load(d.nodes, o + q))
-    return gap - inner[0], rise - inner[1], left - inner[2], right - inner[3]
+    # m lies between a and b: of positions, d^2 / max(a, b) is the least
+    least = inner[2] + inner[3] - inner[4]
+    return (
+        outer[0] - inner[0],
+        outer[1] - inner[1],
+        outer[2] - inner[2],
+        outer[3] - inner[3],
+        outer[4] - least,
+    )
 
 
 @subroutine
@@ -366,33 +379,48 @@ def _slope(s, i, d, c, count, gamma):
 
 
 @subroutine
-def _best_step(s, i, d, c, rise, left, right, curve, precision, counts):
-    """The root of the slope: Newton's steps, and halves where these leave the bracket.
+def _best_step(s, i, d, c, rise, bends, curve, precision, counts):
+    """A step near the root of the slope, with which the dual does not fall.
 
-    It begins between the steps from both ends. Near the optimum the slope is a line,
-    they agree, and no slope is evaluated. A last step is not evaluated, as the error is
-    of the order of its square.
+    ``bends`` are the curvatures at 0 and at 1, and a bound of those in between. The
+    search begins between Newton's steps from both ends. Where the slope is a line they
+    agree, and no slope is evaluated. Newton's steps follow, and halves where these
+    leave the bracket. The last step is not evaluated: its error is of the order of its
+    square.
+
+    The dual h is concave and its slope at least ``-kappa``. So steps that end between
+    low and gamma or after a gamma of positive slope are safe, if
+
+        h(x) - h(low) >= (x - low) slope(gamma)           low <= x <= gamma
+        h(x) - h(gamma) >= -(x - gamma) kappa             gamma <= x
+
+    leave more than ``h(low) - h(0) >= low slope(low)`` has gained.
     """
-    low, high = 0.0, 1.0
-    first, last = rise / (left + curve), 1.0 - curve / (right + curve)
+    low, high, gained = 0.0, 1.0, 0.0
+    first, last = rise / bends[0], 1.0 - curve / bends[1]
     gamma = min(max((first + last) / 2, _LEAST), 1.0)
-    if abs(first - last) < precision * gamma:
+    if abs(first - last) < precision * gamma and gamma * bends[2] < 2 * rise:
         return gamma
+    # a little short: where the slope is not negative, every step is safe
+    gamma *= _SHORT
     size = d.at[i + 1] - d.at[i] if _length(s, i) > 1 else s.P
     count = _keep(size, precision * rise * V / size, c.n)
     for _ in range(_MOST_EVALUATIONS):
         slope, bend = _slope(s, i, d, c, count, gamma)
         slope, bend = -slope - gamma * curve, bend + curve
         counts[EVALUATIONS] += 1
-        if slope > 0.0:
-            low = gamma
+        following = gamma + slope / bend
+        close = abs(following - gamma) < precision * gamma
+        if slope >= 0.0:
+            low, gained = gamma, gamma * slope
+            if close:
+                return min(following, high) if gamma * bend >= curve else gamma
         else:
             high = gamma
-        following = gamma + slope / bend
-        if abs(following - gamma) < precision * gamma:
-            return min(max(following, low), high)
+            if close and low < following and gained >= slope * (low - following):
+                return following
         gamma = following if low < following < high else (low + high) / 2
-    return gamma
+    return low
 
 
 @subroutine

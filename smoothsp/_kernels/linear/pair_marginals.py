@@ -6,7 +6,8 @@ With a_t, q_t and b_t of ``linear.sums_of_one``, at mu = 1,
     P(y_{t-1} = i, y_t = j)   = a_{t-1}(i) e^{A(i, j) - max A} q_t(j)
 
 Logarithms of pairs are sums of those of the three factors: a row of S^2 pairs takes 2 S
-logarithms. All are of at least 1e-300, so that 0 has one.
+logarithms. Where a factor is below 1e-300, everything is computed again in logarithms:
+``log b`` decides how large a gap is, however small b.
 
 Pairs are dense, S^2 numbers a step, as every visit of ``linear.dual_ascent`` reads all
 of them: padded rows would be up to twice as long.
@@ -25,7 +26,8 @@ from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import fma, larger, load, splat, splat_at, store
 from smoothsp._kernels.vectors.simd_exp import log
 
-# Smaller numbers have the logarithm of this one.
+# Smaller numbers have the logarithm of this one, where it hardly counts: that of
+# padding, and of marginals a and m, which it is multiplied with.
 TINY = 1e-300
 
 
@@ -87,6 +89,7 @@ def marginals_of_one(T, S, P, tail, moves, U, m):
     value, worst = forward(T, S, P, 1.0, U, m.suffix, m.R, m.prefix, top)
     if worst < np.inf:
         _nodes(T, S, P, m)
+    if worst < np.inf and _least(T, S, P, m) >= TINY:
         _edges(T, S, P, tail, moves, top, m)
         tiny = splat(TINY)
         last = (T - 1) * P if T > 1 else P
@@ -117,6 +120,16 @@ def _nodes(T, S, P, m):
             a = a + b
             store(m.node, p + i, load(m.prefix, p + i) * a)
             store(m.suffix, p + i, load(m.suffix, p + i) * a)
+
+
+@subroutine
+def _least(T, S, P, m):
+    """The least of a, q and the marginals of positions."""
+    least = np.inf
+    for t in range(T):
+        for q in range(t * P, t * P + S):
+            least = min(least, m.prefix[q], m.suffix[q], m.node[q])
+    return least
 
 
 @subroutine
