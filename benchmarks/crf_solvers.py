@@ -21,9 +21,10 @@ import torch
 
 from measuring import machine
 from smoothsp.data import read_tagged
+from smoothsp.linear import Certificate
 from smoothsp.linear.features import Templates
 from smoothsp.linear.problems import ChainProblem
-from smoothsp.linear.solvers import LBFGS, SDCA, Certificate, Tolerance
+from smoothsp.linear.solvers import LBFGS, SDCA, Tolerance
 from training.recipe_data import toy_corpus
 
 HERE = Path(__file__).parent

@@ -265,18 +265,29 @@ def run(
     return budget.solution(solver.weights(), solver.calls, state())
 
 
-class Engine(Protocol):
-    """A dual point, its weights, and steps from there."""
+class Steps(Protocol):
+    """Steps on single examples, and estimates of their gaps."""
 
     n: int
-    problem: Any
-    measured: int
-    compiled: bool
-    hinges: NDArray[np.float64]
 
     @property
     def estimates(self) -> NDArray[np.float64]:
         """Gaps of the examples at their last oracle calls."""
+
+    def in_order(self, order: NDArray[np.int64]) -> None:
+        """A step on each of ``order``."""
+
+    def by_gap(self, uniforms: NDArray[np.float64], floor: float) -> int:
+        """Steps drawn by estimated gaps until these sum to ``floor``; how many."""
+
+
+class Engine(Steps, Protocol):
+    """A dual point, its weights, and steps from there."""
+
+    problem: Any
+    measured: int
+    compiled: bool
+    hinges: NDArray[np.float64]
 
     @property
     def oracle_calls(self) -> int:
@@ -289,12 +300,6 @@ class Engine(Protocol):
     @property
     def w(self) -> NDArray[np.float64]:
         """Weights: of the average, if there is one."""
-
-    def in_order(self, order: NDArray[np.int64]) -> None:
-        """A step on each of ``order``."""
-
-    def by_gap(self, uniforms: NDArray[np.float64], floor: float) -> int:
-        """Steps drawn by estimated gaps until these sum to ``floor``."""
 
     def measure(self) -> tuple[float, float, float]:
         """Primal, dual and gap, with the exact gap of each example."""
@@ -358,7 +363,7 @@ def start_engine(engine: Engine, start: Solution, lam: float, keep: str) -> None
 
 
 def one_pass(
-    engine: Engine, stream: np.random.Generator, sampling: str, enough: float
+    engine: Steps, stream: np.random.Generator, sampling: str, enough: float
 ) -> None:
     """One step for each example, or fewer where the gaps that are known vanish.
 
