@@ -12,7 +12,7 @@ from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_we
 from smoothsp.oracles import BoxSearch, Structure, TopKStructure
 from smoothsp.oracles._questions import checks, exact
 from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.parts import parts_of, repeated
+from smoothsp.oracles._questions.parts import instead, parts_of, repeated
 from smoothsp.oracles._questions.tracing import is_eager_tensor
 
 # ``cost(outputs (batch, k, ...), y)`` gives ``(batch, k)``.
@@ -118,7 +118,8 @@ class MinimumRisk(Loss):
         if not hasattr(structure, "sample") or not hasattr(structure, "log_prob"):
             raise TypeError(
                 'over: "samples" needs a structure that answers sample and log_prob, '
-                f'{type(structure).__name__} does not; take "best"'
+                f"{type(structure).__name__} does not"
+                + instead(structure, '; take "best"')
             )
         ys = structure.sample(self.k, generator=self.generator)
         costs = costs_of(structure, ys, y, self.cost)

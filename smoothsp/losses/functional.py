@@ -35,7 +35,7 @@ from smoothsp.oracles import (
 from smoothsp.oracles._questions import checks, exact, in_graphs
 from smoothsp.oracles._questions.exact import Exact, at_zero
 from smoothsp.oracles._questions.numbers import LIMIT
-from smoothsp.oracles._questions.parts import widened
+from smoothsp.oracles._questions.parts import instead, widened
 from smoothsp.oracles._questions.question import Recomputation
 from smoothsp.oracles._questions.tracing import (
     is_compiling,
@@ -219,7 +219,8 @@ def crf_loss(
     if not hasattr(structure, "log_prob"):
         raise TypeError(
             "structure: the likelihood needs a structure that answers log_prob, "
-            f"{type(structure).__name__} does not; StructuralHinge needs only decode"
+            f"{type(structure).__name__} does not"
+            + instead(structure, "; StructuralHinge needs only decode")
         )
 
     def by_questions() -> Tensor:
@@ -287,8 +288,8 @@ def marginal_nll(
     if not hasattr(structure, "log_prob_within"):
         raise TypeError(
             "structure: the likelihood of a set needs a structure that answers "
-            f"log_prob_within, {type(structure).__name__} does not; LatentHinge needs "
-            "only decode"
+            f"log_prob_within, {type(structure).__name__} does not"
+            + instead(structure, "; LatentHinge needs only decode")
         )
     return -structure.log_prob_within(allowed)
 
@@ -364,6 +365,11 @@ def _latent_hinge(
     cost: Cost,
     cost_scale: float,
 ) -> tuple[Tensor, Tensor | None]:
+    if not hasattr(structure, "restrict"):
+        raise TypeError(
+            "structure: the latent hinge needs a structure that answers restrict, "
+            f"{type(structure).__name__} does not{instead(structure)}"
+        )
     sign = 0 if isinstance(cost, Tensor) else 1
     if isinstance(cost, str) and cost == "hamming":
         cost = (~allowed).double()
@@ -657,7 +663,7 @@ def require_topk(structure: Structure) -> TopKStructure:
     if not hasattr(structure, "decode_topk"):
         raise TypeError(
             "structure: L2 smoothing needs a structure that answers decode_topk, "
-            f"{type(structure).__name__} does not"
+            f"{type(structure).__name__} does not{instead(structure)}"
         )
     return cast(TopKStructure, structure)
 
@@ -666,5 +672,5 @@ def _require_sum(structure: Structure) -> None:
     if not hasattr(structure, "log_partition"):
         raise TypeError(
             "structure: entropy smoothing needs a structure that answers "
-            f"log_partition, {type(structure).__name__} does not"
+            f"log_partition, {type(structure).__name__} does not{instead(structure)}"
         )

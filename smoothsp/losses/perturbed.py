@@ -14,6 +14,7 @@ from smoothsp.oracles._questions import checks, exact, in_graphs
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.parts import (
     first_potentials,
+    instead,
     parts_of,
     repeated,
     require_parts,
@@ -100,6 +101,12 @@ class Perturbed(ReadOnly):
         check_noise(samples, sigma, noise, multiplicative)
         checks.generator(generator)
         require_parts(structure)
+        if hasattr(structure, "relaxed_maximum"):
+            raise TypeError(
+                "structure: Perturbed needs outputs that are tensors, got a "
+                f"{type(structure).__name__}; SparseMAP has marginals of it"
+                f"{instead(structure)}"
+            )
         self._n, self.sigma = samples, float(sigma)
         self._structure = structure
         with torch.no_grad():
@@ -289,8 +296,28 @@ def _losses(
     gold = gold_score(widened(structure)[0], y)
     device = structure.lengths.device
     generator = seeded(device, seed)
+    if hasattr(structure, "relaxed_maximum"):
+        if multiplicative:
+            first_potentials(structure)
+        return _of_relaxations(structure, y, gold, samples, sigma, noise, generator)
     perturbed = Perturbed(structure, samples, sigma, noise, generator, multiplicative)
     return perturbed._above(gold)
+
+
+def _of_relaxations(
+    graph: Any,
+    y: Any,
+    gold: Exact,
+    samples: int,
+    sigma: float,
+    noise: Noise,
+    generator: torch.Generator | None,
+) -> Tensor:
+    """Mean maximum of the relaxation under noise, less the score of y."""
+    with torch.no_grad():
+        z = draw_noise(graph.hamming(y), samples, noise, generator)[0]
+    values = repeated(graph, samples).augment(sigma * z.flatten(0, 1)).decode()[0]
+    return values.reshape(-1, samples).mean(1) - gold.value
 
 
 def seeded(device: torch.device, seed: int | Tensor | None) -> torch.Generator | None:

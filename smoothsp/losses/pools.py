@@ -17,6 +17,7 @@ from smoothsp.losses.spo_plus import check_true_scores
 from smoothsp.oracles import Structure
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.parts import (
+    instead,
     parts_of,
     repeated,
     scores_of,
@@ -90,6 +91,11 @@ class _PoolLoss(Loss):
             ``(batch,)`` weight of each example.
         """
         every = row_weights(structure, y, weight, None, self.reduction)
+        if not isinstance(y, Tensor):
+            raise TypeError(
+                f"y: expected a tensor of outputs, got {type(y).__name__}"
+                f"{instead(structure)}"
+            )
         B = len(y)
         outputs = pool.outputs if isinstance(pool, SolutionPool) else pool
         if outputs.dim() == y.dim():

@@ -42,7 +42,8 @@ def row_weights(
             f"{truth}: expected an entry for each row of the batch, got "
             f"{'a number' if isinstance(y, Tensor) else type(y).__name__}"
         )
-    batch = len(y)
+    # outputs of a graph are a dict of those of its structures
+    batch = len(next(iter(y.values()))) if isinstance(y, dict) else len(y)
     if weight is not None:
         lengths = structure.lengths
         batch = len(lengths)

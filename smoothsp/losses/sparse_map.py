@@ -91,7 +91,10 @@ def _losses(
 ) -> Tensor:
     structure, narrow = widened(structure)
     gold = gold_score(structure, y)
-    squares = parts_of(structure, y).flatten(1).square().sum(1)
+    if hasattr(structure, "_squares"):
+        squares = structure._squares(y).to(gold.value)
+    else:
+        squares = parts_of(structure, y).flatten(1).square().sum(1)
     raised = with_cost(structure, y, cost, cost_scale)
     sparse = SparseMAP(raised, strength=strength, max_outputs=max_outputs)
     losses = sparse._above(gold) + sparse.strength / 2 * squares

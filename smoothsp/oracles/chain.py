@@ -110,6 +110,8 @@ class Chain(Distribution, Summed):
     def _for_likelihoods(self) -> "Chain":
         return self
 
+    _uses_entries = True
+
     def _used_by_gold(self, y: Tensor) -> Tensor:
         labels, _ = self._real_labels(y)
         checks.shape("y", labels, tuple(self.emissions.shape[:2]), "(batch, time)")

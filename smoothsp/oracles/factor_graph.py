@@ -1,7 +1,7 @@
 """Structures that share variables: maxima with bounds, and relaxations."""
 
 from collections.abc import Mapping
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -9,13 +9,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.exact import Exact, at_zero
 from smoothsp.oracles._questions.parts import parts_of, require_parts, scores_of
 from smoothsp.oracles._questions.read_only import ReadOnly
 from smoothsp.oracles._questions.tracing import is_eager
+from smoothsp.oracles._searches.active_faces import block, face_of
 from smoothsp.oracles._searches.consensus import Consensus, Factor
 from smoothsp.oracles._searches.shared_cells import Shared, Variables, variables_of
 from smoothsp.oracles.protocols import Structure
+from smoothsp.oracles.sparse_map import Moved
 
 Outputs = dict[str, Tensor]
 Self = TypeVar("Self", bound="FactorGraph")
@@ -244,6 +245,12 @@ class FactorGraph(ReadOnly):
         """
         return self._relaxed(self._search(0.0))
 
+    def _relaxed_mixture(self, gamma: float) -> "RelaxedMixture":
+        """LP-SparseMAP: what ``SparseMAP`` of the graph is made of."""
+        found = self._search(gamma)
+        _refuse_disagreement(found)
+        return RelaxedMixture(self, found, gamma)
+
     def _search(self, gamma: float) -> Consensus:
         _require_values()
         with torch.no_grad():
@@ -272,6 +279,7 @@ class FactorGraph(ReadOnly):
 
     def _relaxed(self, found: Consensus) -> Tensor:
         """The bound, with the gradient of the mixtures, or of outputs that are best."""
+        _refuse_disagreement(found)
         exact = found.exact
         carrier = self._sum(found.y)
         if not bool(exact.all()):
@@ -309,11 +317,104 @@ class FactorGraph(ReadOnly):
         return f"FactorGraph({words})"
 
 
+class RelaxedMixture:
+    """Mixtures of each structure that agree on shared cells, with derivatives.
+
+    Parameters
+    ----------
+    graph
+        The graph.
+    found
+        Result of the search with a regularisation.
+    gamma
+        Its strength.
+    """
+
+    def __init__(self, graph: FactorGraph, found: Consensus, gamma: float) -> None:
+        self._variables, self._gamma = graph._variables, gamma
+        self._shapes = {name: shape for name, (shape, _) in graph._cells.items()}
+        self.residual = found.residual
+        results = [mixture.result() for mixture in found.mixtures]
+        self._parts = [x[2].flatten(2) for x in results]
+        self._sizes = [x[1].shape[1] for x in results]
+        self._given = torch.cat([x[1] for x in results], 1)
+        scores = [
+            scores_of(x, outputs).value
+            for x, (outputs, *_) in zip(graph.structures.values(), results, strict=True)
+        ]
+        self._scores = torch.cat([x.to(scores[0].dtype) for x in scores], 1)
+        moved = Moved.apply(self._scores - self._scores.detach(), self)
+        self._weights = self._given.to(self._scores) + moved
+        self._maps: list[np.ndarray[Any, Any]] | None = None
+        with torch.no_grad():
+            value = self._value(self._given, self._scores.double())
+            self.gap = (found.bound - value).clamp(min=0)
+
+    def marginals(self) -> Outputs:
+        """Share of the mixtures that uses each cell, by structure."""
+        found = self._variables.mean(self._cells(self._weights))
+        cells = found.split(self._variables.sizes, 1)
+        return {
+            name: x.reshape(len(x), *shape)
+            for (name, shape), x in zip(self._shapes.items(), cells, strict=True)
+        }
+
+    def maximum(self) -> Tensor:
+        """The regularised maximum of the relaxation."""
+        return self._value(self._weights, self._scores)
+
+    def _value(self, weights: Tensor, scores: Tensor) -> Tensor:
+        u = self._variables.mean(self._cells(weights))
+        squares = u.square() / self._variables.sharing.to(u)
+        return (weights * scores).sum(1) - self._gamma / 2 * squares.sum(1)
+
+    def _cells(self, weights: Tensor) -> Tensor:
+        """Share of each cell ``(batch, cells)`` in the mixture of its structure."""
+        pairs = zip(weights.split(self._sizes, 1), self._parts, strict=True)
+        shares = [(w.unsqueeze(2) * parts.to(w)).sum(1) for w, parts in pairs]
+        return torch.cat(shares, 1)
+
+    def moved(self, scores: Tensor) -> Tensor:
+        """Tangents of the weights, of tangents of the scores."""
+        if not bool(scores.any()):
+            return torch.zeros_like(scores)
+        if self._maps is None:
+            self._maps = [self._map(row) for row in range(len(scores))]
+        given = scores.detach().cpu().double().numpy()
+        found = np.zeros(given.shape)
+        for row, change in enumerate(self._maps):
+            at = self._given[row].cpu().numpy() > 0
+            found[row, at] = change @ given[row, at]
+        return torch.from_numpy(found).to(scores)
+
+    def _map(self, row: int) -> np.ndarray[Any, Any]:
+        """``dp / ds`` of the outputs of a row that have weight."""
+        on = self._given[row].split(self._sizes)
+        parts = [
+            x[row][w > 0].double().cpu().numpy()
+            for x, w in zip(self._parts, on, strict=True)
+        ]
+        owner = np.repeat(np.arange(len(parts)), [len(x) for x in parts])
+        variables = self._variables.of_cell[row], self._variables.sharing[row]
+        arrays = [x.cpu().numpy() for x in variables]
+        return face_of(block(parts), owner, *arrays).derivative(self._gamma)
+
+
 def _require_values() -> None:
     if not is_eager():
         raise TypeError(
             "structures: FactorGraph needs values, which torch.compile and torch.func "
             "do not provide; call it outside of them"
+        )
+
+
+def _refuse_disagreement(found: Consensus) -> None:
+    lost = found.disagree.nonzero().squeeze(1).tolist()
+    if lost:
+        raise ValueError(
+            f"graph: row {lost[0]} has no relaxed solution: its structures have no "
+            "mixtures of outputs that agree on shared cells; allow more outputs, or "
+            "call approximate(), which returns -inf"
         )
 
 

@@ -90,6 +90,8 @@ class Multiclass(Distribution):
     def _for_likelihoods(self) -> "Multiclass":
         return self
 
+    _uses_entries = True
+
     def _used_by_gold(self, y: Tensor) -> Tensor:
         return self._labels_of_one(y)[:, None]
 

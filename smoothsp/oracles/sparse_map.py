@@ -12,7 +12,7 @@ from smoothsp.oracles._chain import sparse_mixtures
 from smoothsp.oracles._questions.arrays import array
 from smoothsp.oracles._questions.exact import Exact
 from smoothsp.oracles._questions.numbers import LIMIT
-from smoothsp.oracles._questions.parts import parts_of, require_parts, scores_of
+from smoothsp.oracles._questions.parts import require_parts, scores_of
 from smoothsp.oracles._questions.read_only import ReadOnly
 from smoothsp.oracles._questions.tracing import is_eager
 from smoothsp.oracles._searches.mixtures import ROUNDINGS, Mixtures
@@ -51,6 +51,9 @@ class SparseMAP(ReadOnly):
     gap
         ``(batch,)`` float64: upper bound of the distance to the maximum. It is at
         rounding level unless ``max_outputs`` ended the search.
+    residual
+        ``(batch,)`` float64, of a ``FactorGraph`` alone: largest disagreement of its
+        structures on a shared cell. A gap means little beside a large one.
 
     Raises
     ------
@@ -67,10 +70,16 @@ class SparseMAP(ReadOnly):
     in the scores, and derivatives of any order are those of the current piece. Where
     outputs tie exactly, several pieces meet, and one of them is used.
 
+    For a ``FactorGraph`` it is LP-SparseMAP, the mixture of the relaxation: mixtures of
+    each structure that agree on shared cells. They are ``marginals``; there are no
+    ``outputs`` and ``weights``, and ``max_rounds`` and ``tol`` of the graph end the
+    search.
+
     For ``Multiclass`` the result is sparsemax, the projection onto the simplex.
 
     Source: Niculae, Martins, Blondel and Cardie, "SparseMAP: Differentiable Sparse
-    Structured Inference" (2018), (4), sections 3.2 and 3.3.
+    Structured Inference" (2018), (4), sections 3.2 and 3.3; of graphs, Niculae and
+    Martins, "LP-SparseMAP" (2020).
 
     Examples
     --------
@@ -86,6 +95,9 @@ class SparseMAP(ReadOnly):
     outputs: Tensor
     weights: Float[Tensor, "batch k"]
     gap: Float[Tensor, " batch"]
+    residual: Float[Tensor, " batch"]
+    # The relaxed mixture of a factor graph.
+    _graph: Any = None
 
     def __init__(
         self, structure: Structure, *, strength: float = 1.0, max_outputs: int = 1000
@@ -98,28 +110,38 @@ class SparseMAP(ReadOnly):
             )
         require_parts(structure)
         self.strength = float(strength)
+        if hasattr(structure, "_relaxed_mixture"):
+            self._graph = structure._relaxed_mixture(self.strength)
+            self.gap, self.residual = self._graph.gap, self._graph.residual
+            return
         with torch.no_grad():
             self._piece = _search(structure, self.strength, max_outputs)
         self.outputs, self.gap = self._piece.outputs, self._piece.gap
         self._scores = scores_of(structure, self.outputs)
         scores = self._scores.value / self.strength
         # the values are the weights, derivatives those of the linear piece around them
-        moved = _Moved.apply(scores - scores.detach(), self._piece)
+        moved = Moved.apply(scores - scores.detach(), self._piece)
         self.weights = self._piece.weights.to(scores) + moved
 
-    def marginals(self) -> Float[Tensor, "batch ..."]:
+    def marginals(self) -> Any:
         """Total weight of outputs that use each part, of the shape of a cost.
 
-        Differentiable.
+        Differentiable. Of a ``FactorGraph`` a dict of those of each structure.
         """
+        if self._graph is not None:
+            return self._graph.marginals()
         return self._piece.shares(self.weights)
 
     def maximum(self) -> Float[Tensor, " batch"]:
         """The regularised maximum, ``(batch,)``; its gradient is the mixture."""
+        if self._graph is not None:
+            return self._graph.maximum()
         return self._mixed(self._scores.value)
 
     def _above(self, gold: Exact) -> Tensor:
         """``maximum()`` less the score of an output of each row."""
+        if self._graph is not None:
+            return self._graph.maximum() - gold.value
         return self._mixed(self._scores.less(gold.unsqueeze(1)))
 
     def _mixed(self, scores: Tensor) -> Tensor:
@@ -129,6 +151,8 @@ class SparseMAP(ReadOnly):
         return (self.weights * (scores - self.strength / 2 * squares)).sum(1)
 
     def __repr__(self) -> str:
+        if self._graph is not None:
+            return f"SparseMAP(batch={len(self.gap)}, strength={self.strength})"
         B, k = self.weights.shape
         return f"SparseMAP(batch={B}, outputs={k}, strength={self.strength})"
 
@@ -202,21 +226,21 @@ class _PieceOfChains(_Piece):
         return self._products
 
 
-class _Moved(torch.autograd.Function):
-    """The linear map of a piece, its own adjoint."""
+class Moved(torch.autograd.Function):
+    """A symmetric linear map, its own adjoint: ``piece.moved``."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, piece: _Piece) -> Tensor:
+    def forward(ctx: Any, scores: Tensor, piece: Any) -> Tensor:
         ctx.piece = piece
         return piece.moved(scores)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return _Moved.apply(grads[0], ctx.piece), None
+        return Moved.apply(grads[0], ctx.piece), None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        return _Moved.apply(tangents[0], ctx.piece)
+        return Moved.apply(tangents[0], ctx.piece)
 
 
 def check_settings(strength: float, max_outputs: int) -> None:

@@ -73,6 +73,7 @@ class Subset(CircuitStructure):
     """
 
     scores: Tensor
+    _uses_entries = True
     output_description = "0 or 1 for each element, as many 1 as the bounds allow"
 
     def __init__(

@@ -49,7 +49,7 @@ def add(first, last, products, scores, new, weights, active):
 
 @kernel
 def _append(products, held, k, p, L, x, c):
-    """Add c to the factor of k outputs, with their weights; return how many there are."""
+    """Add output c to the factor of k outputs; return how many there are."""
     for a in range(k):
         x[a] = products[held[a], c] + 1
     rest = _lower(L, k, x)

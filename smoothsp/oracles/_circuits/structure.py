@@ -234,6 +234,12 @@ class CircuitStructure(Distribution):
     def _leaves_are_computed(self) -> bool:
         return type(self).leaves is not CircuitStructure.leaves
 
+    @property
+    def _uses_entries(self) -> bool:
+        kind = type(self)
+        plain = kind.leaves is CircuitStructure.leaves
+        return plain and kind.augment is CircuitStructure.augment
+
     def _used_by_gold(self, y: Tensor) -> Tensor:
         self._require_one(y, used := self._proved(y)[1])
         return used

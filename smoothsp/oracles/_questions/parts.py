@@ -25,6 +25,14 @@ def parts_of(structure: Any, y: Tensor) -> Tensor:
 
 
 def _parts_of(structure: Any, y: Tensor) -> Tensor:
+    if getattr(structure, "_uses_entries", False) and is_eager():
+        main = structure._main
+        used, size = structure._used_by_gold(y)[:, 0], main.shape[1:].numel()
+        used = torch.where((used >= 0) & (used < size), used, size)
+        counts = main.new_zeros(len(main), size + 1)
+        counts.scatter_add_(1, used, counts.new_ones(used.shape))
+        return counts[:, :size].reshape(main.shape)
+
     def score(cost: Tensor) -> Tensor:
         total: Tensor = structure.augment(cost).score(y).sum()
         return total
@@ -61,6 +69,16 @@ def widened(structure: Any) -> tuple[Any, bool]:
     return structure, False
 
 
+def instead(structure: Any, otherwise: str = "") -> str:
+    """The end of a message for a structure without a method: what trains it."""
+    if hasattr(structure, "relaxed_maximum"):
+        return (
+            "; train a FactorGraph with SparseMAPLoss, or with relaxed=True and "
+            "StructuralHinge, StructuredPerceptron or PerturbedLoss"
+        )
+    return otherwise
+
+
 def is_coarse(structure: Any) -> bool:
     """Whether a score has a magnitude above 64."""
     for x in structure._potentials().values():  # noqa: SIM110 - a generator takes long
@@ -76,7 +94,7 @@ def first_potentials(structure: Any) -> Tensor:
         return found
     raise TypeError(
         "structure: expected one of smoothsp.oracles, or one that inherits from "
-        f"CircuitStructure, got {type(structure).__name__}"
+        f"CircuitStructure, got {type(structure).__name__}{instead(structure)}"
     )
 
 

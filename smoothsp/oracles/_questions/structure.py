@@ -241,6 +241,11 @@ class Structure(Potentials):
         """Entries ``[B, 1, U]`` of the potentials that one output of each row uses."""
         raise NotImplementedError
 
+    @property
+    def _uses_entries(self) -> bool:
+        """Whether ``_used_by_gold`` has the entries of potentials as they lie."""
+        return False
+
     def _augmented_by_hamming(
         self: Self, y: Tensor, scale: float
     ) -> tuple[Self, Tensor] | None:

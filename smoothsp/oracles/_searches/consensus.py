@@ -5,7 +5,7 @@ number of structures of a variable, gamma the strength of a regularisation (0: n
 
     kappa = gamma + extra;   rho = kappa - gamma / delta;   lam_f = 0 in sum
     repeat
-        u_f = SparseMAP of f with scores s_f + lam_f + rho u on its cells, strength kappa
+        u_f = SparseMAP of f, scores s_f + lam_f + rho u on its cells, strength kappa
         u   = mean of u_f over the structures of each variable
         lam_f -= rho (u_f - u)
 
@@ -20,20 +20,26 @@ Differentiable Relaxed Optimization for Sparse Structured Prediction" (2020).
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from smoothsp.oracles._questions.numbers import LIMIT
 from smoothsp.oracles._questions.parts import parts_of
+from smoothsp.oracles._searches.active_faces import block, face_of, solution
 from smoothsp.oracles._searches.mixtures import ROUNDINGS, Mixtures
 from smoothsp.oracles._searches.shared_cells import Variables
 
 # Most decodes of a structure in a round.
 _FEW = 10
-# Rounds between certificates, and between changes of the strength.
-_CERTIFY, _ADAPT = 8, 10
+# Rounds between solutions of equations, certificates, and changes of the strength.
+_SOLVE, _CERTIFY, _ADAPT = 4, 8, 10
+# Outputs of a fractional solution, of each structure, that are completed.
+_STARTS = 4
 # Residuals that differ by more than this factor change the strength.
 _UNLIKE = 10.0
+# Factor by which the strength may change in all.
+_RANGE = 2.0**10
 
 
 class Factor:
@@ -69,15 +75,15 @@ class Factor:
         found: Tensor = self.structure.score(y).double()
         return found
 
-    def potentials(self, batch: int) -> Tensor | None:
-        """First potentials ``(batch, cells)`` in float64, where the library has them."""
+    def potentials(self) -> Tensor | None:
+        """First potentials ``(batch, cells)`` in float64; None if there are no such."""
         main = getattr(self.structure, "_main", None)
-        return None if main is None else main.reshape(batch, -1).double()
+        return None if main is None else main.flatten(1).double()
 
     def largest_score(self, y: Tensor) -> Tensor:
         """Upper bound ``(batch,)`` of the magnitude of a score; a guess for others."""
         structure = self.structure
-        main = self.potentials(len(y))
+        main = self.potentials()
         if main is None:
             return 1 + 8 * self.score(y).abs()
         own = getattr(structure, "_own", {structure._main_name: main})
@@ -88,7 +94,7 @@ class Factor:
         for name, x in structure._by_name().items():
             size = x.double().abs().masked_fill(x == -torch.inf, 0)
             if name in own:
-                total = total + size.reshape(len(y), -1).sum(1)
+                total = total + size.flatten(1).sum(1)
             elif x.numel():
                 total = total + uses * size.max()
         return total
@@ -118,6 +124,8 @@ class Consensus:
         ``(batch,)`` float64: score of y, -inf without an output; upper bound.
     residual
         ``(batch,)`` float64: largest distance of a structure's copy to the mean.
+    solved
+        ``(batch,)`` bool: True where equations gave the relaxed solution.
     rounds, decodes
         ``(batch,)`` int64.
     mixtures
@@ -139,15 +147,30 @@ class Consensus:
         self.value, self.bound = zeros - torch.inf, zeros + torch.inf
         self.residual, self.scale = zeros.clone(), zeros.clone()
         self.rounds, self.decodes = zeros.long(), zeros.long()
+        self.solved = zeros.bool()
+        # of rows: value, slots and weights of solutions that a bound may prove
+        self.claims: dict[int, Any] = {}
         self.y = [x.structure.decode()[1] for x in factors]
-        self.least = -sum((x.largest_score(y) for x, y in zip(factors, self.y)), zeros)
+        pairs = zip(factors, self.y, strict=True)
+        self.least = -sum((x.largest_score(y) for x, y in pairs), zeros)
         self.mixtures: list[Mixtures] = []
 
     @property
     def exact(self) -> Tensor:
         """Whether value and bound agree up to rounding, ``(batch,)``."""
+        return self.bound - self.value <= self.slack
+
+    @property
+    def disagree(self) -> Tensor:
+        """Rows whose bound is below all values: their structures cannot agree."""
+        cells = sum(self.variables.sizes)
+        return self.bound < self.least - self.gamma / 2 * cells
+
+    @property
+    def slack(self) -> Tensor:
+        """Rounding of bounds, ``(batch,)``."""
         eps = max(torch.finfo(x.dtype).eps for x in self.factors)
-        return self.bound - self.value <= ROUNDINGS * eps * (1 + self.scale)
+        return ROUNDINGS * eps * (1 + self.scale)
 
     def run(self) -> None:
         """Search until each row is certified, converged, or out of rounds."""
@@ -157,7 +180,7 @@ class Consensus:
         parts = self._certify(live, variables, lam, rows, torch.zeros_like(lam))
         u, kappa = variables.mean(parts), gamma + size
         done = self._closed(rows)
-        if bool(done.all()):
+        if self.gamma == 0 and bool(done.all()):
             return
         self.mixtures = [
             Mixtures(x.structure, kappa.clone(), y)
@@ -188,22 +211,26 @@ class Consensus:
             dual = _largest(rho * (u - old)) / (1 + size)
             self.rounds[rows], self.residual[rows] = count, primal
             done = ready & (torch.maximum(primal, dual) <= self.tol)
-            at = done | (count % _CERTIFY == 0 or count in (1, 2, 4))
-            at = at | (count == self.max_rounds)
+            if count == self.max_rounds or count % _CERTIFY == 0:
+                at = torch.ones_like(done)
+            else:
+                at = done.clone()
+            if count % _SOLVE == 0 or bool(done.any()):
+                at = at | self._solve(variables, lam, rows, u)
             if bool(at.any()):
-                some = [x.select(at) for x in live]
-                self._certify(some, variables.select(at), lam[at], rows[at], u[at])
+                some, few = [x.select(at) for x in live], variables.select(at)
+                self._certify(some, few, lam[at], rows[at], u[at])
                 done = done | self._closed(rows)
             if count % _ADAPT == 0:
                 more = torch.where(primal > _UNLIKE * dual, 2.0, 1.0)
                 less = torch.where(dual > _UNLIKE * primal, 0.5, 1.0)
-                kappa = gamma + (kappa - gamma) * more * less
+                extra = (kappa - gamma) * more * less
+                kappa = gamma + extra.clamp(size / _RANGE, size * _RANGE)
 
     def _closed(self, rows: Tensor) -> Tensor:
         """Rows whose certificate ends the search."""
-        if self.gamma > 0:
-            return torch.zeros_like(rows, dtype=torch.bool)
-        return self.exact[rows] | (self.bound[rows] < self.least[rows])
+        ended = self.solved | self.disagree
+        return (ended if self.gamma > 0 else ended | self.exact)[rows]
 
     def _first_multipliers(self) -> tuple[Tensor, Tensor]:
         """Multipliers that divide scores of a variable alike among its structures.
@@ -213,7 +240,7 @@ class Consensus:
         variables, B = self.variables, len(self.value)
         given = []
         for factor, n in zip(self.factors, variables.sizes, strict=True):
-            main = factor.potentials(B)
+            main = factor.potentials()
             given.append(self.value.new_zeros(B, n) if main is None else main)
         cells = torch.cat(given, 1)
         forbidden = cells == -torch.inf
@@ -230,6 +257,61 @@ class Consensus:
     def _force(self, rows: Any) -> Tensor:
         """More than the difference of any two scores, ``(rows, 1)``."""
         return (2 - 2 * self.least[rows]).clamp(max=LIMIT / 8)[:, None]
+
+    def _solve(
+        self, variables: Variables, lam: Tensor, rows: Tensor, u: Tensor
+    ) -> Tensor:
+        """Solve rows for the outputs that have weight; return which have a solution.
+
+        Then lam and u change in place. It is the solution of the graph, if the next
+        bound is its value.
+        """
+        found = torch.zeros_like(rows, dtype=torch.bool)
+        for i, row in enumerate(rows.tolist()):
+            active = [mixture.active_outputs(row) for mixture in self.mixtures]
+            slots, p, scores, parts = zip(*active, strict=True)
+            sizes = [len(x) for x in slots]
+            of_cell, sharing = (
+                x[i].cpu().numpy() for x in (variables.of_cell, variables.sharing)
+            )
+            A, owner = block(parts), np.repeat(np.arange(len(sizes)), sizes)
+            face = face_of(A, owner, of_cell, sharing)
+            s, pull = np.concatenate(scores), A.T @ lam[i].cpu().numpy()
+            answer = solution(face, np.concatenate(p), s, pull, self.gamma)
+            if answer is None:
+                continue
+            weights, change = answer
+            square = weights @ face.Q @ weights
+            value = s @ weights - self.gamma / 2 * square
+            lam[i, variables.sharing[i] > 1] += torch.from_numpy(change).to(lam)
+            shares = torch.from_numpy(A @ weights).to(lam)
+            u[i] = variables.select(slice(i, i + 1)).mean(shares[None])[0]
+            self.claims[row] = value, slots, np.split(weights, np.cumsum(sizes)[:-1])
+            found[i] = True
+        return found
+
+    def _take(
+        self, live: Sequence[Factor], variables: Variables, lam: Tensor, rows: Tensor
+    ) -> None:
+        """Take solutions whose value is the bound; complete their outputs."""
+        slack = self.slack
+        for row in rows.tolist():
+            value, slots, weights = self.claims.pop(row, (-np.inf, (), ()))
+            if self.bound[row] - value > slack[row]:
+                continue
+            self.solved[row], self.residual[row] = True, 0.0
+            for mixture, s, w in zip(self.mixtures, slots, weights, strict=True):
+                mixture.set_weights(row, s, w)
+        on = self.solved[rows] & ~self.exact[rows]
+        if self.gamma > 0 or not bool(on.any()):
+            return
+        live = [x.select(on) for x in live]
+        variables, lam, rows = variables.select(on), lam[on], rows[on]
+        for first, mixture in enumerate(self.mixtures):
+            outputs, weights, parts, _ = mixture.result()
+            for k in range(min(outputs.shape[1], _STARTS)):
+                y, used = outputs[rows, k], parts[rows, k].flatten(1).double()
+                self._complete(live, variables, lam, rows, first, y, used)
 
     def _certify(
         self,
@@ -260,49 +342,46 @@ class Consensus:
         self.bound[rows] = torch.minimum(bound, self.bound[rows])
         joined = torch.cat(parts, 1)
         if self.gamma == 0:
-            self._try(live, variables, lam, rows, ys, joined)
+            agree = (variables.mean(joined) == joined).all(1)
+            self._keep(live, rows, ys, agree)
+            on = ~agree
+            if bool(on.any()):
+                some = [x.select(on) for x in live], variables.select(on), lam[on]
+                for first, (y, used) in enumerate(zip(ys, parts, strict=True)):
+                    self._complete(*some, rows[on], first, y[on], used[on])
+        self._take(live, variables, lam, rows)
         return joined
 
-    def _try(
+    def _complete(
         self,
         live: Sequence[Factor],
         variables: Variables,
         lam: Tensor,
         rows: Tensor,
-        ys: list[Tensor],
-        parts: Tensor,
+        first: int,
+        y: Tensor,
+        used: Tensor,
     ) -> None:
-        """Complete the output of each structure to outputs of all, and keep the best."""
-        agree = (variables.mean(parts) == parts).all(1)
-        self._keep(live, rows, ys, agree)
-        apart = ~agree
-        if not bool(apart.any()):
-            return
-        if bool(agree.any()):
-            live = [x.select(apart) for x in live]
-            variables, lam, rows = variables.select(apart), lam[apart], rows[apart]
-            ys, parts = [y[apart] for y in ys], parts[apart]
-        force = self._force(rows)
+        """Complete outputs of one structure to outputs of all; keep those that agree.
+
+        Each structure in turn decodes with the cells forced that those before it have.
+        """
+        force, costs = self._force(rows), lam.split(variables.sizes, 1)
         mine = variables.of_cell.split(variables.sizes, 1)
-        costs, used = lam.split(variables.sizes, 1), parts.split(variables.sizes, 1)
-        for first in range(len(ys)):
-            known = torch.zeros_like(parts, dtype=torch.bool)
-            known = known.scatter(1, mine[first], True)
-            values = torch.zeros_like(parts).scatter(1, mine[first], used[first])
-            found, good = list(ys), torch.ones_like(rows, dtype=torch.bool)
-            for f in range(len(ys)):
-                if f == first:
-                    continue
-                fixed = known.gather(1, mine[f])
-                wanted = values.gather(1, mine[f])
-                forced = torch.where(wanted > 0, force, -force)
-                cost = torch.where(fixed, forced, costs[f])
-                found[f], completed = live[f].decode(cost)
-                self.decodes[rows] += 1
-                good = good & ((completed == wanted) | ~fixed).all(1)
-                known = known.scatter(1, mine[f], True)
-                values = values.scatter(1, mine[f], completed)
-            self._keep(live, rows, found, good)
+        known = torch.zeros_like(lam, dtype=torch.bool).scatter(1, mine[first], True)
+        values = torch.zeros_like(lam).scatter(1, mine[first], used)
+        ys, good = [y] * len(live), torch.ones_like(rows, dtype=torch.bool)
+        for f, factor in enumerate(live):
+            if f == first:
+                continue
+            fixed, wanted = known.gather(1, mine[f]), values.gather(1, mine[f])
+            forced = torch.where(wanted > 0, force, -force)
+            ys[f], found = factor.decode(torch.where(fixed, forced, costs[f]))
+            self.decodes[rows] += 1
+            good = good & ((found == wanted) | ~fixed).all(1)
+            known = known.scatter(1, mine[f], True)
+            values = values.scatter(1, mine[f], found)
+        self._keep(live, rows, ys, good)
 
     def _keep(
         self, live: Sequence[Factor], rows: Tensor, ys: Sequence[Tensor], good: Tensor

@@ -86,9 +86,9 @@ class Mixtures:
             mixture = (weights.unsqueeze(1) @ self._parts()).squeeze(1)
             cost = (self.cost[self.rows] - strength[:, None] * mixture).to(self.dtype)
             cost = cost.reshape(len(cost), *self.shape)
-            _, y = self.live.augment(cost).decode()
+            found, y = self.live.augment(cost).decode()
             self.decodes[self.rows] += 1
-            plain, score, parts = self._score(y, parts_of(self.live, y))
+            plain, score, parts = self._score(y, parts_of(self.live, y), found, cost)
             value = score - (mixture * parts).sum(1)
             now = (weights * scores).sum(1) - mixture.square().sum(1)
             gap = (value - now).clamp(min=0)
@@ -105,6 +105,20 @@ class Mixtures:
                 score, parts = score[better], parts[better]
             if len(y):
                 self._add(y, plain, score, parts)
+
+    def active_outputs(self, row: int) -> tuple[Any, Any, Any, Any]:
+        """Slots, weights, scores without cost and parts of a row, as arrays."""
+        slots = self.active[row].nonzero().squeeze(1)
+        there = slots.to(self.parts.device)
+        found = self.plain[row, there], self.parts[row, there]
+        arrays = (slots, self.weights[row, slots], *(x.cpu() for x in found))
+        return tuple(x.numpy() for x in arrays)
+
+    def set_weights(self, row: int, slots: Any, weights: Any) -> None:
+        """Change the weights of a row."""
+        self.active[row], self.weights[row] = False, 0.0
+        self.active[row, slots] = True
+        self.weights[row, slots] = torch.from_numpy(weights)
 
     def shares(self, rows: Tensor) -> Tensor:
         """Share ``(n, size)`` of the mixture that uses each part."""
@@ -137,10 +151,22 @@ class Mixtures:
         whole = len(self.rows) == len(self.parts)
         return self.parts if whole else self.parts[self.rows]
 
-    def _score(self, y: Tensor, parts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores without the cost, those with it in units of the strength, parts."""
+    def _score(
+        self,
+        y: Tensor,
+        parts: Tensor,
+        found: Tensor | None = None,
+        paid: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores without the cost, those with it in units of the strength, parts.
+
+        In float64 the first are what was found, with a cost, less what was paid.
+        """
         used = parts.flatten(1).double()
-        plain = self.live.score(y).detach().double()
+        if found is None or paid is None or found.dtype != torch.float64:
+            plain = self.live.score(y).detach().double()
+        else:
+            plain = found.detach() - (used * paid.flatten(1)).sum(1)
         cost = (used * self.cost[self.rows]).sum(1)
         scores = (plain + cost) / self.strength[self.rows]
         if not bool(scores.isfinite().all()):

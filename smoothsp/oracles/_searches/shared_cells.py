@@ -59,9 +59,13 @@ def variables_of(
 ) -> Variables:
     """Variables, of indices that name cells of the structures."""
     sizes = [torch.Size(shape).numel() for shape in shapes.values()]
-    total, first = sum(sizes), {}
-    for name, size in zip(shapes, sizes, strict=True):
-        first[name] = sum(sizes[: len(first)])
+    total = sum(sizes)
+    first = {name: sum(sizes[:i]) for i, name in enumerate(shapes)}
+    if not shared and len(structures) > 1:
+        raise ValueError(
+            "shared: expected entries (name, index, name, index), got none; decode "
+            "structures that share nothing one by one"
+        )
     pairs = []
     for i, entry in enumerate(shared):
         a, index_a, b, index_b = _entry(i, entry, structures)

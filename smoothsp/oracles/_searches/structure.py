@@ -107,6 +107,10 @@ class SearchStructure(Structure):
             return None
         return SearchEngine(self)
 
+    @property
+    def _uses_entries(self) -> bool:
+        return self._decoding_engine is not None and self._has_costs_of(SearchStructure)
+
     def _used_by_gold(self, y: Tensor) -> Tensor:
         many, several = self._several(y)
         used, first = self._entries_of(many)
