@@ -250,8 +250,9 @@ def tagger(train: Split, dev: Split) -> dict[str, float]:
     )
     if documents > 1:
         print(
-            f"{documents} documents decoded whole in {result['document_seconds']:.1f}"
-            f" s, {100 * proven:.1f} % with a proof; span F1 {result['document_F1']:.2f}"
+            f"{documents} documents decoded whole, {100 * proven:.1f} % with a proof,"
+            f" in {result['document_seconds']:.1f} s; span F1"
+            f" {result['document_F1']:.2f}"
         )
     return result
 

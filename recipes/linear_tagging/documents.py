@@ -14,7 +14,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from linear_tagging.data import Split, Task
 from smoothsp.oracles import Chain, FactorGraph
-from smoothsp.schemes import split as parted
 
 # Penalties, chosen on the last 15 % of eng.train: two types; a type and no entity.
 OTHER_TYPE, NO_ENTITY = 1.0, 0.5
@@ -105,7 +104,7 @@ def _repeated(words: list[str]) -> list[list[int]]:
 
 def _penalties(labels: list[str]) -> torch.Tensor:
     """What two tags of one word pay, ``(labels, labels)``."""
-    types = np.array([parted(label)[1] or "" for label in labels])
+    types = np.array([label.partition("-")[2] for label in labels])
     none = types == ""
     other = types[:, None] != types
     paid = np.where(none[:, None] | none, NO_ENTITY, OTHER_TYPE)
