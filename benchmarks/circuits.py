@@ -34,7 +34,11 @@ SECONDS = 0.05  # of one contender in one round
 
 
 def main(
-    races: Callable[[], list[Race]], script: str, name: str, description: str
+    races: Callable[[], list[Race]],
+    script: str,
+    name: str,
+    description: str,
+    counts: tuple[int, ...] = (1, 2),
 ) -> None:
     """Run the races of a script, and write ``results/<name>.csv``."""
     parser = argparse.ArgumentParser(description=description.split("\n")[0])
@@ -50,7 +54,7 @@ def main(
         return
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for threads in (1, 2):
+        for threads in counts:
             path = Path(folder) / f"{threads}.csv"
             command = [sys.executable, script, *sys.argv[1:], "--output", str(path)]
             subprocess.run(

@@ -1,7 +1,8 @@
 """Sentences of ``conll_linear.py``: tokens with their columns, tags, chain problems."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,8 @@ class Split:
 
     tokens: list[list[tuple[str, ...]]]
     tags: list[list[str]]
+    documents: list[int] = field(default_factory=list, compare=False)
+    """Number of the document of each sentence; empty if there are none."""
 
     @property
     def width(self) -> int:
@@ -49,10 +52,16 @@ class Task:
     other: ChainProblem
     labels: list[str]
     tags: list[list[str]]
+    features: Any
+    """Sparse matrix of the tokens held out."""
 
     def f1(self, w: np.ndarray) -> float:
         """Exact-span F1 of the sentences held out, in percent."""
-        found = iter([self.labels[j] for j in self.other.decode(w)])
+        return self.f1_of(self.other.decode(w))
+
+    def f1_of(self, labels: Any) -> float:
+        """Exact-span F1 of labels of all tokens held out, in percent."""
+        found = iter([self.labels[j] for j in labels])
         predicted = [[next(found) for _ in tags] for tags in self.tags]
         return 100 * span_f1(self.tags, predicted)[2]
 
@@ -96,7 +105,8 @@ def columns_of(path: Path, layout: Layout = AS_USUAL) -> Split:
         tags = [
             schemes.convert(row, source=file.scheme, target="BIOES") for row in tags
         ]
-    return Split([s.rows for s in file.sentences], tags)
+    documents = [s.document for s in file.sentences]
+    return Split([s.rows for s in file.sentences], tags, documents)
 
 
 def usable(templates: tuple[str, ...], split: Split) -> list[str]:
@@ -127,4 +137,4 @@ def task_of(
         found.append(
             problem_of(matrix, np.array(flat), lengths=lengths, num_labels=len(labels))
         )
-    return Task(found[0], found[1], labels, dev.tags)
+    return Task(found[0], found[1], labels, dev.tags, matrices[1])
