@@ -165,6 +165,7 @@ PUBLIC = {
         "Chain",
         "Circuit",
         "CircuitStructure",
+        "FactorGraph",
         "Formula",
         "Grammar",
         "IntegerProgram",

@@ -215,11 +215,13 @@ class Consensus:
                 at = torch.ones_like(done)
             else:
                 at = done.clone()
+            # a certificate at a solution, and no jump to what is not proven
+            best_lam, best_u = lam.clone(), u.clone()
             if count % _SOLVE == 0 or bool(done.any()):
-                at = at | self._solve(variables, lam, rows, u)
+                at = at | self._solve(variables, best_lam, rows, best_u)
             if bool(at.any()):
                 some, few = [x.select(at) for x in live], variables.select(at)
-                self._certify(some, few, lam[at], rows[at], u[at])
+                self._certify(some, few, best_lam[at], rows[at], best_u[at])
                 done = done | self._closed(rows)
             if count % _ADAPT == 0:
                 more = torch.where(primal > _UNLIKE * dual, 2.0, 1.0)
