@@ -317,7 +317,8 @@ def _of_relaxations(
     with torch.no_grad():
         z = draw_noise(graph.hamming(y), samples, noise, generator)[0]
     values = repeated(graph, samples).augment(sigma * z.flatten(0, 1)).decode()[0]
-    return values.reshape(-1, samples).mean(1) - gold.value
+    found: Tensor = values.reshape(-1, samples).mean(1) - gold.value
+    return found
 
 
 def seeded(device: torch.device, seed: int | Tensor | None) -> torch.Generator | None:

@@ -97,7 +97,7 @@ def _losses(
         squares = parts_of(structure, y).flatten(1).square().sum(1)
     raised = with_cost(structure, y, cost, cost_scale)
     sparse = SparseMAP(raised, strength=strength, max_outputs=max_outputs)
-    losses = sparse._above(gold) + sparse.strength / 2 * squares
+    losses: Tensor = sparse._above(gold) + sparse.strength / 2 * squares
     # what rounding left below the bound 0; the gradient stays
     if not isinstance(cost, Tensor):
         losses = losses + (-losses.detach()).clamp(min=0)

@@ -16,7 +16,7 @@ from smoothsp.oracles._searches.active_faces import block, face_of
 from smoothsp.oracles._searches.consensus import Consensus, Factor
 from smoothsp.oracles._searches.shared_cells import Shared, Variables, variables_of
 from smoothsp.oracles.protocols import Structure
-from smoothsp.oracles.sparse_map import Moved
+from smoothsp.oracles.sparse_map import moved_by
 
 Outputs = dict[str, Tensor]
 Self = TypeVar("Self", bound="FactorGraph")
@@ -343,7 +343,7 @@ class RelaxedMixture:
             for x, (outputs, *_) in zip(graph.structures.values(), results, strict=True)
         ]
         self._scores = torch.cat([x.to(scores[0].dtype) for x in scores], 1)
-        moved = Moved.apply(self._scores - self._scores.detach(), self)
+        moved = moved_by(self, self._scores)
         self._weights = self._given.to(self._scores) + moved
         self._maps: list[np.ndarray[Any, Any]] | None = None
         with torch.no_grad():
@@ -353,7 +353,7 @@ class RelaxedMixture:
     def marginals(self) -> Outputs:
         """Share of the mixtures that uses each cell, by structure."""
         found = self._variables.mean(self._cells(self._weights))
-        cells = found.split(self._variables.sizes, 1)
+        cells = self._variables.split(found)
         return {
             name: x.reshape(len(x), *shape)
             for (name, shape), x in zip(self._shapes.items(), cells, strict=True)
@@ -370,7 +370,7 @@ class RelaxedMixture:
 
     def _cells(self, weights: Tensor) -> Tensor:
         """Share of each cell ``(batch, cells)`` in the mixture of its structure."""
-        pairs = zip(weights.split(self._sizes, 1), self._parts, strict=True)
+        pairs = zip(torch.split(weights, self._sizes, 1), self._parts, strict=True)
         shares = [(w.unsqueeze(2) * parts.to(w)).sum(1) for w, parts in pairs]
         return torch.cat(shares, 1)
 
@@ -389,7 +389,7 @@ class RelaxedMixture:
 
     def _map(self, row: int) -> np.ndarray[Any, Any]:
         """``dp / ds`` of the outputs of a row that have weight."""
-        on = self._given[row].split(self._sizes)
+        on = torch.split(self._given[row], self._sizes)
         parts = [
             x[row][w > 0].double().cpu().numpy()
             for x, w in zip(self._parts, on, strict=True)

@@ -120,7 +120,7 @@ class SparseMAP(ReadOnly):
         self._scores = scores_of(structure, self.outputs)
         scores = self._scores.value / self.strength
         # the values are the weights, derivatives those of the linear piece around them
-        moved = Moved.apply(scores - scores.detach(), self._piece)
+        moved = moved_by(self._piece, scores)
         self.weights = self._piece.weights.to(scores) + moved
 
     def marginals(self) -> Any:
@@ -135,13 +135,14 @@ class SparseMAP(ReadOnly):
     def maximum(self) -> Float[Tensor, " batch"]:
         """The regularised maximum, ``(batch,)``; its gradient is the mixture."""
         if self._graph is not None:
-            return self._graph.maximum()
+            found: Tensor = self._graph.maximum()
+            return found
         return self._mixed(self._scores.value)
 
     def _above(self, gold: Exact) -> Tensor:
         """``maximum()`` less the score of an output of each row."""
         if self._graph is not None:
-            return self._graph.maximum() - gold.value
+            return self.maximum() - gold.value
         return self._mixed(self._scores.less(gold.unsqueeze(1)))
 
     def _mixed(self, scores: Tensor) -> Tensor:
@@ -226,21 +227,28 @@ class _PieceOfChains(_Piece):
         return self._products
 
 
-class Moved(torch.autograd.Function):
+class _Moved(torch.autograd.Function):
     """A symmetric linear map, its own adjoint: ``piece.moved``."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, piece: Any) -> Tensor:
         ctx.piece = piece
-        return piece.moved(scores)
+        found: Tensor = piece.moved(scores)
+        return found
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return Moved.apply(grads[0], ctx.piece), None
+        return _Moved.apply(grads[0], ctx.piece), None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        return Moved.apply(tangents[0], ctx.piece)
+        return _Moved.apply(tangents[0], ctx.piece)
+
+
+def moved_by(piece: Any, scores: Tensor) -> Tensor:
+    """Zeros whose derivatives in the scores are those of the weights of a piece."""
+    found: Tensor = _Moved.apply(scores - scores.detach(), piece)
+    return found
 
 
 def check_settings(strength: float, max_outputs: int) -> None:

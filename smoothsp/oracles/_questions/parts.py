@@ -31,7 +31,8 @@ def _parts_of(structure: Any, y: Tensor) -> Tensor:
         used = torch.where((used >= 0) & (used < size), used, size)
         counts = main.new_zeros(len(main), size + 1)
         counts.scatter_add_(1, used, counts.new_ones(used.shape))
-        return counts[:, :size].reshape(main.shape)
+        found: Tensor = counts[:, :size].reshape(main.shape)
+        return found
 
     def score(cost: Tensor) -> Tensor:
         total: Tensor = structure.augment(cost).score(y).sum()

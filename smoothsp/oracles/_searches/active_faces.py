@@ -30,7 +30,7 @@ class Face(NamedTuple):
 
     Parameters
     ----------
-    count
+    structures
         Number F of structures.
     E
         ``(F + shared, K)``: agreement of K outputs.
@@ -44,7 +44,7 @@ class Face(NamedTuple):
         ``(K, K)``.
     """
 
-    count: int
+    structures: int
     E: Floats
     pinv: Floats
     null: Floats
@@ -86,7 +86,7 @@ def face_of(
     total = np.zeros_like(A)
     np.add.at(total, of_cell, A)
     apart = (A - total[of_cell] / sharing[:, None])[sharing > 1]
-    E = np.concatenate([np.arange(F)[:, None] == owner, apart])
+    E = np.concatenate([np.equal.outer(np.arange(F), owner), apart])
     # at least as many rows as columns, so that all of the null space comes out
     square = np.concatenate([E, np.zeros((max(K - len(E), 0), K))])
     U, S, V = np.linalg.svd(square, full_matrices=False)
@@ -114,7 +114,7 @@ def solution(
     gamma
         Strength of the regularisation.
     """
-    F = face.count
+    F = face.structures
     e = np.zeros(len(face.E))
     e[:F] = 1
     p = p + face.pinv @ (e - face.E @ p)

@@ -27,7 +27,7 @@ from torch import Tensor
 from smoothsp.oracles._questions.numbers import LIMIT
 from smoothsp.oracles._questions.parts import parts_of
 from smoothsp.oracles._searches.active_faces import block, face_of, solution
-from smoothsp.oracles._searches.mixtures import ROUNDINGS, Mixtures
+from smoothsp.oracles._searches.mixtures import Mixtures
 from smoothsp.oracles._searches.shared_cells import Variables
 
 # Most decodes of a structure in a round.
@@ -36,6 +36,12 @@ _FEW = 10
 _SOLVE, _CERTIFY, _ADAPT = 4, 8, 10
 # Outputs of a fractional solution, of each structure, that are completed.
 _STARTS = 4
+# Roundings of scores and multipliers that a gap may consist of: those of the equations
+# come to about twenty.
+_ROUNDINGS = 64
+# The first strength beside gamma, in mean scores of shared cells. Of 1/4 to 4, this
+# takes the fewest rounds on random graphs of chains, trees and matchings.
+_EXTRA = 4.0
 # Residuals that differ by more than this factor change the strength.
 _UNLIKE = 10.0
 # Factor by which the strength may change in all.
@@ -170,7 +176,7 @@ class Consensus:
     def slack(self) -> Tensor:
         """Rounding of bounds, ``(batch,)``."""
         eps = max(torch.finfo(x.dtype).eps for x in self.factors)
-        return ROUNDINGS * eps * (1 + self.scale)
+        return _ROUNDINGS * eps * (1 + self.scale)
 
     def run(self) -> None:
         """Search until each row is certified, converged, or out of rounds."""
@@ -178,7 +184,7 @@ class Consensus:
         rows = torch.arange(len(lam), device=lam.device)
         live, variables, gamma = list(self.factors), self.variables, self.gamma
         parts = self._certify(live, variables, lam, rows, torch.zeros_like(lam))
-        u, kappa = variables.mean(parts), gamma + size
+        u, kappa = variables.mean(parts), gamma + _EXTRA * size
         done = self._closed(rows)
         if self.gamma == 0 and bool(done.all()):
             return
@@ -195,7 +201,7 @@ class Consensus:
             if not len(rows):
                 return
             rho = kappa[:, None] - gamma / variables.sharing
-            targets = (lam + rho * u).split(variables.sizes, 1)
+            targets = variables.split(lam + rho * u)
             copies, ready = [], torch.ones_like(rows, dtype=torch.bool)
             for mixture, factor, cost in zip(self.mixtures, live, targets, strict=True):
                 before = mixture.decodes.clone()
@@ -287,7 +293,9 @@ class Consensus:
             value = s @ weights - self.gamma / 2 * square
             lam[i, variables.sharing[i] > 1] += torch.from_numpy(change).to(lam)
             shares = torch.from_numpy(A @ weights).to(lam)
-            u[i] = variables.select(slice(i, i + 1)).mean(shares[None])[0]
+            u[i] = variables.select(torch.tensor([i], device=lam.device)).mean(
+                shares[None]
+            )[0]
             self.claims[row] = value, slots, np.split(weights, np.cumsum(sizes)[:-1])
             found[i] = True
         return found
@@ -332,10 +340,12 @@ class Consensus:
         paid = lam - self.gamma / variables.sharing * u
         bound = self.gamma / 2 * (u.square() / variables.sharing).sum(1)
         ys, parts, scale = [], [], torch.zeros_like(bound)
-        for factor, cost in zip(live, paid.split(variables.sizes, 1), strict=True):
+        for factor, cost in zip(live, variables.split(paid), strict=True):
             y, used = factor.decode(cost)
-            value = factor.score(y) + (cost * used).sum(1)
-            bound, scale = bound + value, scale + value.abs()
+            score, paid_by_y = factor.score(y), cost * used
+            bound = bound + score + paid_by_y.sum(1)
+            # what is rounded: multipliers may be larger than their sum
+            scale = scale + score.abs() + paid_by_y.abs().sum(1)
             ys.append(y)
             parts.append(used)
         self.decodes[rows] += len(ys)
@@ -368,8 +378,8 @@ class Consensus:
 
         Each structure in turn decodes with the cells forced that those before it have.
         """
-        force, costs = self._force(rows), lam.split(variables.sizes, 1)
-        mine = variables.of_cell.split(variables.sizes, 1)
+        force, costs = self._force(rows), variables.split(lam)
+        mine = variables.split(variables.of_cell)
         known = torch.zeros_like(lam, dtype=torch.bool).scatter(1, mine[first], True)
         values = torch.zeros_like(lam).scatter(1, mine[first], used)
         ys, good = [y] * len(live), torch.ones_like(rows, dtype=torch.bool)

@@ -111,8 +111,8 @@ class Mixtures:
         slots = self.active[row].nonzero().squeeze(1)
         there = slots.to(self.parts.device)
         found = self.plain[row, there], self.parts[row, there]
-        arrays = (slots, self.weights[row, slots], *(x.cpu() for x in found))
-        return tuple(x.numpy() for x in arrays)
+        plain, parts = (x.cpu().numpy() for x in found)
+        return slots.numpy(), self.weights[row, slots].numpy(), plain, parts
 
     def set_weights(self, row: int, slots: Any, weights: Any) -> None:
         """Change the weights of a row."""

@@ -44,6 +44,10 @@ class Variables:
         """Those of some rows."""
         return Variables(self.of_cell[rows], self.sizes)
 
+    def split(self, cells: Tensor) -> tuple[Tensor, ...]:
+        """Cells ``(batch, cells)`` of each structure."""
+        return torch.split(cells, self.sizes, 1)
+
     def mean(self, cells: Tensor) -> Tensor:
         """Mean over its cells of each variable, in all of them: ``(batch, cells)``."""
         total = torch.zeros_like(cells).scatter_add(1, self.of_cell, cells)
