@@ -301,6 +301,43 @@ def test_marginals_at_weights_are_those_of_enumeration(scale):
     np.testing.assert_allclose(found.primal, minimum(problem, LAM).primal, atol=1e-7)
 
 
+@pytest.mark.parametrize("size", [1e2, 1e3, 1e5])
+@pytest.mark.parametrize("longest", [1, 4])
+def test_duals_of_scores_far_apart_are_bounds(size, longest):
+    # probabilities below any float64 have logarithms in the thousands
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, longest + 1, 9)
+    rows = int(lengths.sum())
+    X, y = size * rng.normal(size=(rows, 3)), rng.integers(3, size=rows)
+    problem = ChainProblem(X, y, lengths=lengths)
+    without_weights = np.log(3) * rows / 9
+    seen = []
+    settings = {"max_passes": 60, "tol": 0.0, "refresh_every": 5}
+    for sampling in ("gap", "permutation"):
+        solver = SDCA(lam=0.01, sampling=sampling, callback=seen.append, **settings)
+        solver.solve(problem)
+    for at in seen:
+        assert at.dual <= without_weights
+        assert at.gap == pytest.approx(at.primal - at.dual)
+
+
+@pytest.mark.parametrize("sampling", ["gap", "uniform", "permutation"])
+def test_duals_never_fall_where_lambda_is_small(sampling):
+    # rounded features, whose steps on the whole segment overshoot
+    X = [[-17, -1], [3, -8], [-7, -2], [7, -5], [18, 3], [-1, 14]]
+    X += [[6, 4], [-3, 18], [8, -2], [-16, 4], [-11, -17], [-3, 3]]
+    y = [0, 1, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1]
+    problem = ChainProblem(np.array(X) / 10, y, lengths=[4, 4, 4])
+    duals = []
+
+    def watch(at):
+        duals.append(at.dual)
+
+    settings = {"max_passes": 500, "tol": 0.0, "refresh_every": 1}
+    SDCA(lam=1e-4, sampling=sampling, callback=watch, **settings).solve(problem)
+    assert (np.diff(duals) >= -1e-12).all()
+
+
 # --- weights of examples, starts, limits ---
 
 
