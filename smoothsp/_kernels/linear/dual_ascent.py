@@ -8,17 +8,18 @@ The dual of ``lambda / 2 |w|^2 + 1/n sum_i c_i (log Z_i(w) - <w, phi(gold)>)`` i
 A block a_i is the marginals of a distribution of labellings that is a Markov chain, so
 
     H(a)       = -sum over pairs a log a + sum over inner positions a log a
-    KL(a || b) = the same sums of a log(a / b), with opposite signs
+    K(a || b)  = the same sums of a log(a / b), with opposite signs
 
-Inner positions have two neighbours. The only position of a sequence counts as a pair.
-With b_i the marginals at w(a), the duality gap is ``1/n sum_i c_i KL(a_i || b_i)``.
+K is the Kullback-Leibler divergence. Inner positions have two neighbours. The only
+position of a sequence counts as a pair.
+With b_i the marginals at w(a), the duality gap is ``1/n sum_i c_i K(a_i || b_i)``.
 
 A visit computes b, its gap, d = b - a, and the best step along d: the root of
 
     slope(gamma) = -sum d (log m - log b) - gamma kappa,    m = a + gamma d
     kappa = c_i / (lambda n) |sum of d times features|^2
 
-in [0, 1], where ``slope(0) = KL(a || b) + KL(b || a)`` and ``slope(1) = -kappa``.
+in [0, 1], where ``slope(0) = K(a || b) + K(b || a)`` and ``slope(1) = -kappa``.
 
 Source: Le Priol, Piche and Lacoste-Julien, "Adaptive Stochastic Dual Coordinate Ascent
 for Conditional Random Fields" (2018), algorithm 1.
@@ -307,7 +308,7 @@ def _compare(a, o, size, b, log_b, share):
 def _differences(s, i, d, c):
     """Turn the marginals b into b - a.
 
-    Return ``KL(a || b)``, the slope at 0, the curvature of the entropy at 0 and 1, and
+    Return ``K(a || b)``, the slope at 0, the curvature of the entropy at 0 and 1, and
     a bound of it in between.
     """
     T, P, m, share = _length(s, i), s.P, c.m, c.n.share
