@@ -86,11 +86,11 @@ def face_of(
     total = np.zeros_like(A)
     np.add.at(total, of_cell, A)
     apart = (A - total[of_cell] / sharing[:, None])[sharing > 1]
-    E = np.concatenate([np.equal.outer(np.arange(F), owner), apart])
+    E = np.concatenate([(owner == np.arange(F).reshape(F, 1)), apart])
     # at least as many rows as columns, so that all of the null space comes out
     square = np.concatenate([E, np.zeros((max(K - len(E), 0), K))])
     U, S, V = np.linalg.svd(square, full_matrices=False)
-    rank = int((S > _RANK * S[0]).sum())
+    rank = int((_RANK * S[0] < S).sum())
     pinv = (V[:rank].T / S[:rank]) @ U[: len(E), :rank].T
     null, Q = V[rank:].T, A.T @ (A / sharing[:, None])
     return Face(F, E, pinv, null, null.T @ Q @ null, Q)

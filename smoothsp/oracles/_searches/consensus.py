@@ -30,8 +30,9 @@ from smoothsp.oracles._searches.active_faces import block, face_of, solution
 from smoothsp.oracles._searches.mixtures import Mixtures
 from smoothsp.oracles._searches.shared_cells import Variables
 
-# Most decodes of a structure in a round.
-_FEW = 10
+# Most decodes of a structure in a round: to search on for the best mixture of a round
+# saves rounds, and no decodes.
+_FEW = 2
 # Rounds between solutions of equations, certificates, and changes of the strength.
 _SOLVE, _CERTIFY, _ADAPT = 4, 8, 10
 # Outputs of a fractional solution, of each structure, that are completed.

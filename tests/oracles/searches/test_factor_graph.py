@@ -35,6 +35,7 @@ from smoothsp.oracles import (
     SumStructure,
 )
 from smoothsp.oracles._questions.parts import parts_of
+from tests.sweeps import thinned
 
 WIDE = torch.float64
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
@@ -217,7 +218,6 @@ KINDS = (
     *("chains and a budget", "a tree and a budget", "a tree and tags"),
     "a matching under a formula",
 )
-every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def lists(structures, b):
@@ -281,8 +281,10 @@ def best_by_programme(structures, shared, b):
     return -np.inf if found.status == 2 else -found.fun
 
 
-@every_kind
-@pytest.mark.parametrize("coarse", [False, True])
+DRAWN = [(kind, coarse) for coarse in (False, True) for kind in KINDS]
+
+
+@pytest.mark.parametrize(("kind", "coarse"), thinned(DRAWN, 3))
 def test_values_bounds_and_relaxations_are_those_of_lists(kind, coarse):
     proven = 0
     for seed in range(3):
@@ -310,7 +312,7 @@ def test_values_bounds_and_relaxations_are_those_of_lists(kind, coarse):
     assert proven >= (1 if "matching" in kind else 3)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", thinned([*range(3)], 3))
 def test_the_maximum_is_that_of_an_integer_programme(seed):
     """A chain as a flow, with a budget and a matching of its positions, for HiGHS."""
     generator = torch.Generator().manual_seed(seed)
@@ -389,8 +391,9 @@ def test_two_halves_are_one_whole():
     assert_close(found.maximum(), whole.maximum(), **CLOSE)
 
 
-@every_kind
-@pytest.mark.parametrize("strength", [0.5, 5.0])
+@pytest.mark.parametrize(
+    ("kind", "strength"), thinned([(k, s) for s in (0.5, 5.0) for k in KINDS], 3)
+)
 def test_regularised_solutions_are_proven(kind, strength):
     structures, shared = draw(kind, 4)
     feasible = [b for b in range(3) if best_by_list(structures, shared, b) > -np.inf]
@@ -410,7 +413,7 @@ def test_regularised_solutions_are_proven(kind, strength):
     assert (found.maximum() >= relaxed - strength / 2 * 20).all()
 
 
-@pytest.mark.parametrize("kind", [KINDS[0], KINDS[3]])
+@pytest.mark.parametrize("kind", thinned([KINDS[3], KINDS[0]], 2))
 def test_derivatives_are_differences(kind):
     structures, shared = draw(kind, 2, B=2)
     names = [*structures]
