@@ -8,13 +8,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from smoothsp.oracles._chain.warm_mixtures import ChainMixtures
 from smoothsp.oracles._questions import checks
 from smoothsp.oracles._questions.parts import parts_of, require_parts, scores_of
 from smoothsp.oracles._questions.read_only import ReadOnly
 from smoothsp.oracles._questions.tracing import is_eager
 from smoothsp.oracles._searches.active_faces import block, face_of
 from smoothsp.oracles._searches.consensus import Consensus, Factor
+from smoothsp.oracles._searches.mixtures import Mixtures
 from smoothsp.oracles._searches.shared_cells import Shared, Variables, variables_of
+from smoothsp.oracles.chain import Chain
 from smoothsp.oracles.protocols import Structure
 from smoothsp.oracles.sparse_map import moved_by
 
@@ -74,9 +77,11 @@ class FactorGraph(ReadOnly):
     has no proof. ``relaxed_maximum`` is the maximum over mixtures of outputs that agree
     on shared cells on average, at least the maximum of outputs.
 
-    Each round solves one ``SparseMAP`` problem per structure, from the outputs that had
-    weight in the last round: about one ``decode`` of each structure. There are 10 to
-    200 rounds, and none where the structures agree at once.
+    Each round improves a ``SparseMAP`` mixture of each structure, from the outputs that
+    had weight in the last round, by one or two calls of ``decode``. Every few rounds,
+    linear equations for these outputs give the relaxed solution if the outputs are
+    right, and a bound proves it. A row takes 10 to 60 rounds as a rule, and none if its
+    structures agree at once.
 
     Source: Martins et al., "AD3: Alternating Directions Dual Decomposition for MAP
     Inference in Graphical Models" (2015); Niculae and Martins, "LP-SparseMAP:
@@ -255,8 +260,7 @@ class FactorGraph(ReadOnly):
         _require_values()
         with torch.no_grad():
             factors = [
-                Factor(_in_float64(x), *self._cells[name])
-                for name, x in self.structures.items()
+                _factor(x, *self._cells[name]) for name, x in self.structures.items()
             ]
             given = self._variables, gamma, self.max_rounds, self.tol
             found = Consensus(factors, *given)
@@ -448,8 +452,12 @@ def _cells(structure: Any) -> tuple[torch.Size, torch.dtype]:
     return cost.shape[1:], cost.dtype
 
 
-def _in_float64(structure: Any) -> Any:
+def _factor(structure: Any, shape: torch.Size, dtype: torch.dtype) -> Factor:
     """The structure in float64 without gradients, where it can be had."""
+    search: Any = Mixtures
     if hasattr(structure, "_mapped"):
-        return structure._mapped(lambda x: x.detach().double())
-    return structure
+        structure = structure._mapped(lambda x: x.detach().double())
+    # a subclass of chains may decode in its own way
+    if type(structure) is Chain and structure._buffers.plain:
+        search = ChainMixtures
+    return Factor(structure, shape, dtype, search)

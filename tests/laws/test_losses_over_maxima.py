@@ -18,6 +18,7 @@ from smoothsp.losses import (
     regret,
 )
 from smoothsp.oracles import BoxSearch, Chain, Matching, Multiclass
+from smoothsp.oracles._questions.parts import parts_of
 from smoothsp.projections import project_simplex
 from tests.sweeps import thinned
 from tests.truth.circuits.cases import KINDS, SUMMED, draw
@@ -57,6 +58,21 @@ def gold(case, place=0):
         feasible = (case.scores(b) > -math.inf).nonzero().flatten()
         rows.append(outputs[int(feasible[place % len(feasible)])])
     return torch.stack(rows)
+
+
+@every_kind
+def test_parts_are_those_that_outputs_use(kind):
+    case = small(kind)
+    y = gold(case, 1)
+    expected = torch.stack(
+        [
+            columns(case, b)[
+                [torch.equal(x, y[b]) for x in case.outputs[b]].index(True)
+            ]
+            for b in range(len(y))
+        ]
+    )
+    assert_close(parts_of(case.structure(), y).flatten(1), expected)
 
 
 @pytest.mark.parametrize("strength", thinned([1.0, 0.1, 30.0], 3))

@@ -31,17 +31,21 @@ TOGETHER = 8
 
 
 @kernel
-def mixtures(first, last, chain, order, strength, most, rounding, out):
+def mixtures(first, last, chain, order, strengths, most, final, rounding, out):
     """Fill outputs[B, C, T], -1 where masked, weights[B, C], gap[B] and counts[B].
 
     For the rows ``order[first:last]``; potentials are float64. counts[b] outputs have
     weight, in no order, the others have 0; -1 where C slots are too few. The best
     output is searched for 1 + ``most`` times; a gap of ``rounding`` times the largest
-    score is none. ``out`` are the four that are filled.
+    score is none. ``out`` are the four that are filled, and decodes[B], counted up.
+
+    A row with counts[b] > 0 starts from its outputs with weight, whose labels are those
+    of the real positions, and saves one search. What the last search finds is added if
+    ``final``, and otherwise serves the gap alone.
     """
     chain = Chain(*chain)
     emissions, steps, lengths = chain.emissions, chain.steps, chain.lengths
-    outputs, weights, gap, counts = out
+    outputs, weights, gap, counts, decodes = out
     B, T, S = emissions.shape
     C = weights.shape[1]
     G = min(TOGETHER, last - first)
@@ -85,6 +89,36 @@ def mixtures(first, last, chain, order, strength, most, rounding, out):
             shifted[b] = emissions[b]
             for c in range(C):
                 slots[g, c] = c
+            if counts[b] > 0:
+                N = lengths[b]
+                path, mine = steps[b, :N], slots[g]
+                size[g] = _list_slots(weights[b], mine, p[g])
+                for a in range(size[g]):
+                    y = outputs[b, mine[a]]
+                    for n in range(N):
+                        turned[g, n, mine[a]] = y[path[n]]
+                        entries[g, mine[a], n] = path[n] * S + y[path[n]]
+                    scores[g, a] = _score(b, chain, path, y, strengths[b])
+                top[g] = scores[g, 0]
+                face = (
+                    span(matrices[0, g]), span(matrices[1, g]), span(solutions[0, g]),
+                    span(solutions[1, g]), span(solutions[2, g]), width,
+                )  # fmt: skip
+                for a in range(size[g]):
+                    y = outputs[b, mine[a]]
+                    _count_same(turned[g], a, mine, path, y, same)
+                    for e in range(a):
+                        column[e] = same[mine[e]] + 1
+                    weight = p[g, a]
+                    faces.add(
+                        face, a, p[g], column, N + 1, scores[g, a] - top[g], span(x)
+                    )
+                    p[g, a] = weight
+                size[g] = _settle(face, size[g], p[g], mine, scores[g], span(x))
+                _mix(size[g], p[g], mine, entries[g], N, shares[g])
+                to, given = shifted[b].reshape(-1), emissions[b].reshape(-1)
+                for e in range(T * S):
+                    to[e] = given[e] - strengths[b] * shares[g, e]
         if count == 0:
             return
         augmented = Chain(
@@ -95,8 +129,9 @@ def mixtures(first, last, chain, order, strength, most, rounding, out):
         left = 0
         for q in range(count):
             b = live[q]
-            g = place[b]
+            g, strength = place[b], strengths[b]
             y, N, k = labels[b], lengths[b], size[g]
+            decodes[b] += 1
             path, mine, own = steps[b, :N], slots[g], outputs[b]
             score = _score(b, chain, path, y, strength)
             _count_same(turned[g], k, mine, path, y, same)
@@ -110,7 +145,8 @@ def mixtures(first, last, chain, order, strength, most, rounding, out):
                 gap[b] = strength * missing
                 # an output that has weight already is no better: what is left is
                 # rounding
-                done = asked[g] == most or not missing > rounding * largest
+                done = asked[g] == most and not final
+                done |= not missing > rounding * largest
                 for a in range(k):
                     done |= same[mine[a]] == N
             if done or k == C:
@@ -135,6 +171,13 @@ def mixtures(first, last, chain, order, strength, most, rounding, out):
             size[g] = _take(
                 face, k, p[g], mine, scores[g], column, N + 1, score - top[g], x
             )
+            if final and asked[g] == most:
+                counts[b] = size[g]
+                weights[b] = 0.0
+                for a in range(size[g]):
+                    weights[b, mine[a]] = p[g, a]
+                idle[G - 1 - (count - 1 - (q - left))] = g
+                continue
             _mix(size[g], p[g], mine, entries[g], N, shares[g])
             to, given = shifted[b].reshape(-1), emissions[b].reshape(-1)
             for e in range(T * S):
@@ -211,6 +254,12 @@ def _take(face, k, p, slots, scores, column, whole, score, x):
     k, out = faces.add(face, k, p, column, whole, score, x)
     if out >= 0:
         _leave(slots, scores, out, k + 1)
+    return _settle(face, k, p, slots, scores, x)
+
+
+@subroutine
+def _settle(face, k, p, slots, scores, x):
+    """Find the best weights of k outputs, none below 0; return how many have any."""
     while True:
         faces.maximum(face, k, x)
         out = faces.walk(k, p, x)
@@ -221,6 +270,21 @@ def _take(face, k, p, slots, scores, column, whole, score, x):
             p[a] = p[a + 1]
         _leave(slots, scores, out, k)
         k -= 1
+
+
+@subroutine
+def _list_slots(weights, slots, p):
+    """List slots with weight before those without; return how many there are."""
+    k, free = 0, 0
+    for c in range(len(weights)):
+        if weights[c] > 0:
+            slots[k], p[k] = c, weights[c]
+            k += 1
+    for c in range(len(weights)):
+        if not weights[c] > 0:
+            slots[k + free] = c
+            free += 1
+    return k
 
 
 @subroutine

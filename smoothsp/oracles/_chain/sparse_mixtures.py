@@ -32,11 +32,13 @@ def mixtures_of(
     arrays = chain.in_float64.arrays
     rows, C = np.argsort(-arrays[5], kind="stable"), _SLOTS
     outputs, weights = np.empty((B, C, T), np.int64), np.empty((B, C))
-    gap, counts = np.empty(B), np.empty(B, np.int64)
+    gap, strengths = np.empty(B), np.full(B, strength)
+    counts, decodes = np.zeros((2, B), np.int64)
     while True:
-        given = (arrays, rows, strength, most, rounding)
+        given = (arrays, rows, strengths, most, False, rounding)
         work = C * (chain.inner_steps + len(rows) * C * C) // 4
-        buffers = outputs, weights, gap, counts
+        counts[rows] = 0
+        buffers = outputs, weights, gap, counts, decodes
         run_rows(chain_mixtures.mixtures, len(rows), work, *given, buffers)
         rows = rows[counts[rows] < 0]
         if len(rows) == 0:

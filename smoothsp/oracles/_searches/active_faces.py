@@ -32,10 +32,12 @@ class Face(NamedTuple):
     ----------
     structures
         Number F of structures.
+    cells
+        Shared cells whose agreement is an equation.
     E
-        ``(F + shared, K)``: agreement of K outputs.
+        ``(F + cells, K)``: agreement of K outputs.
     pinv
-        ``(K, F + shared)``: its pseudo-inverse.
+        ``(K, F + cells)``: its pseudo-inverse.
     null
         ``(K, q)``: orthonormal basis of the changes of weights that keep E p.
     curvature
@@ -45,6 +47,7 @@ class Face(NamedTuple):
     """
 
     structures: int
+    cells: NDArray[np.int64]
     E: Floats
     pinv: Floats
     null: Floats
@@ -83,23 +86,28 @@ def face_of(
         ``(cells,)``: the variable of each cell, and how many cells it has.
     """
     K, F = A.shape[1], int(owner.max()) + 1
-    total = np.zeros_like(A)
-    np.add.at(total, of_cell, A)
-    apart = (A - total[of_cell] / sharing[:, None])[sharing > 1]
-    E = np.concatenate([np.equal.outer(np.arange(F), owner), apart])
+    # shared cells of variables that no output uses agree
+    used, touched = A.any(1), np.zeros(len(A), np.bool_)
+    touched[of_cell[used]] = True
+    cells = np.flatnonzero(touched[of_cell] & (sharing > 1))
+    names, group = np.unique(of_cell[cells], return_inverse=True)
+    total = np.zeros((len(names), K))
+    np.add.at(total, group, A[cells])
+    apart = A[cells] - total[group] / sharing[cells, None]
+    E = np.concatenate([(owner == np.arange(F).reshape(F, 1)), apart])
     # at least as many rows as columns, so that all of the null space comes out
     square = np.concatenate([E, np.zeros((max(K - len(E), 0), K))])
     U, S, V = np.linalg.svd(square, full_matrices=False)
-    rank = int((S > _RANK * S[0]).sum())
+    rank = int((_RANK * S[0] < S).sum())
     pinv = (V[:rank].T / S[:rank]) @ U[: len(E), :rank].T
-    null, Q = V[rank:].T, A.T @ (A / sharing[:, None])
-    return Face(F, E, pinv, null, null.T @ Q @ null, Q)
+    null, Q = V[rank:].T, A[used].T @ (A[used] / sharing[used, None])
+    return Face(F, cells, E, pinv, null, null.T @ Q @ null, Q)
 
 
 def solution(
     face: Face, p: Floats, scores: Floats, pull: Floats, gamma: float
 ) -> tuple[Floats, Floats] | None:
-    """Weights, and changes of multipliers of shared cells; None if there are none.
+    """Weights, and changes of multipliers of ``face.cells``; None if there are none.
 
     Parameters
     ----------

@@ -27,11 +27,11 @@ from torch import Tensor
 from smoothsp.oracles._questions.numbers import LIMIT
 from smoothsp.oracles._questions.parts import parts_of
 from smoothsp.oracles._searches.active_faces import block, face_of, solution
-from smoothsp.oracles._searches.mixtures import Mixtures
 from smoothsp.oracles._searches.shared_cells import Variables
 
-# Most decodes of a structure in a round.
-_FEW = 10
+# Most decodes of a structure in a round: to search on for the best mixture of a round
+# saves rounds, and no decodes.
+_FEW = 2
 # Rounds between solutions of equations, certificates, and changes of the strength.
 _SOLVE, _CERTIFY, _ADAPT = 4, 8, 10
 # Outputs of a fractional solution, of each structure, that are completed.
@@ -57,14 +57,20 @@ class Factor:
         In float64 and without gradients, where the library has made it so.
     shape, dtype
         Of a cost of one row.
+    search
+        Class of its search, made of structure, strengths and outputs.
     """
 
-    def __init__(self, structure: Any, shape: torch.Size, dtype: torch.dtype) -> None:
+    def __init__(
+        self, structure: Any, shape: torch.Size, dtype: torch.dtype, search: Any
+    ) -> None:
         self.structure, self.shape, self.dtype = structure, shape, dtype
+        self.search = search
 
     def select(self, rows: Tensor) -> "Factor":
         """The factor of some rows."""
-        return Factor(self.structure.select(rows), self.shape, self.dtype)
+        chosen = self.structure.select(rows)
+        return Factor(chosen, self.shape, self.dtype, self.search)
 
     def decode(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """The best output with a cost ``(batch, cells)``, and its parts in float64."""
@@ -159,7 +165,7 @@ class Consensus:
         self.y = [x.structure.decode()[1] for x in factors]
         pairs = zip(factors, self.y, strict=True)
         self.least = -sum((x.largest_score(y) for x, y in pairs), zeros)
-        self.mixtures: list[Mixtures] = []
+        self.mixtures: list[Any] = []
 
     @property
     def exact(self) -> Tensor:
@@ -189,7 +195,7 @@ class Consensus:
         if self.gamma == 0 and bool(done.all()):
             return
         self.mixtures = [
-            Mixtures(x.structure, kappa.clone(), y)
+            x.search(x.structure, kappa.clone(), y)
             for x, y in zip(live, self.y, strict=True)
         ]
         for count in range(1, self.max_rounds + 1):
@@ -291,7 +297,7 @@ class Consensus:
             weights, change = answer
             square = weights @ face.Q @ weights
             value = s @ weights - self.gamma / 2 * square
-            lam[i, variables.sharing[i] > 1] += torch.from_numpy(change).to(lam)
+            lam[i, torch.from_numpy(face.cells)] += torch.from_numpy(change).to(lam)
             shares = torch.from_numpy(A @ weights).to(lam)
             u[i] = variables.select(torch.tensor([i], device=lam.device)).mean(
                 shares[None]

@@ -41,7 +41,7 @@ class Variables:
         self.sharing = self.degree.gather(1, of_cell)
 
     def select(self, rows: Tensor) -> "Variables":
-        """Those of some rows."""
+        """Variables of some rows."""
         return Variables(self.of_cell[rows], self.sizes)
 
     def split(self, cells: Tensor) -> tuple[Tensor, ...]:

@@ -1,0 +1,114 @@
+"""Sparse mixtures of chains that are searched again and again, in compiled code."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smoothsp._kernels.searches import chain_mixtures
+from smoothsp._kernels.threads.ranges import run_rows
+
+# Slots for outputs at first.
+_SLOTS = 16
+# Roundings of the largest score that a gap may consist of.
+_ROUNDINGS = 16
+
+
+class ChainMixtures:
+    """``Mixtures`` of a chain: the same searches, row by row in one call.
+
+    Parameters
+    ----------
+    chain
+        Chain of all rows, float64 on the CPU.
+    strength
+        ``(batch,)`` float64, > 0.
+    y
+        Outputs ``(batch, time)`` to start from.
+    """
+
+    def __init__(self, chain: Any, strength: Tensor, y: Tensor) -> None:
+        self.chain, self.strength = chain, strength.numpy()
+        self._arrays = chain._buffers.arrays
+        B, T, self._states = chain.emissions.shape
+        # as the kernel has it, with the costs
+        self._emissions = self._arrays[0].copy()
+        self.rows = torch.arange(B, device="cpu")
+        self._outputs = np.full((B, _SLOTS, T), -1)
+        self._outputs[:, 0] = y.numpy()
+        self._weights = np.zeros((B, _SLOTS))
+        self._weights[:, 0] = 1.0
+        self._gap, self._counts = np.zeros(B), np.ones(B, np.int64)
+        self._decodes = np.zeros(B, np.int64)
+        self._scores: Any = None
+
+    @property
+    def decodes(self) -> Tensor:
+        """``(batch,)``: number of searches for the best output."""
+        return torch.from_numpy(self._decodes)
+
+    def restart(self, _: Any, rows: Tensor, cost: Tensor, strength: Tensor) -> None:
+        """Search these rows again, with costs ``(n, size)`` and strengths ``(n,)``."""
+        self.rows, at = rows, rows.numpy()
+        paid = cost.numpy().reshape(len(at), *self._emissions.shape[1:])
+        self._emissions[at] = self._arrays[0][at] + paid
+        self.strength[at] = strength.numpy()
+
+    def run(self, most: int, last: bool = False) -> None:
+        """Decode at most ``most`` times; rows that took as many stay in ``rows``."""
+        at, C = self.rows.numpy(), self._weights.shape[1]
+        if self._counts.max(initial=0) + most >= C:
+            self._outputs = np.pad(self._outputs, ((0, 0), (0, C), (0, 0)))
+            self._weights, C = np.pad(self._weights, ((0, 0), (0, C))), 2 * C
+        before = self._decodes[at]
+        order = at[np.argsort(-self._arrays[5][at], kind="stable")]
+        rounding = _ROUNDINGS * np.finfo(np.float64).eps
+        given = (self._emissions, *self._arrays[1:]), order, self.strength
+        out = self._outputs, self._weights, self._gap, self._counts, self._decodes
+        work = len(at) * (self.chain._buffers.inner_steps // len(self._gap) + C * C)
+        arrays = *given, most, last, rounding, out
+        run_rows(chain_mixtures.mixtures, len(at), 2 * work, *arrays)
+        self.rows = self.rows[torch.from_numpy(self._decodes[at] - before == most)]
+        self._scores = None
+
+    def shares(self, rows: Tensor) -> Tensor:
+        """Share ``(n, size)`` of the mixture that uses each label."""
+        at = rows.numpy()
+        outputs, weights = self._outputs[at], self._weights[at][..., None]
+        n, _, T = outputs.shape
+        used = np.arange(T) * self._states + np.maximum(outputs, 0)
+        given = np.where(outputs >= 0, weights, 0.0)
+        found = torch.zeros(n, T * self._states, dtype=torch.float64, device="cpu")
+        flat = [torch.from_numpy(x.reshape(n, -1)) for x in (used, given)]
+        return found.scatter_add_(1, *flat)
+
+    def active_outputs(self, row: int) -> tuple[Any, Any, Any, Any]:
+        """Slots, weights, scores without cost and parts of a row, as arrays."""
+        if self._scores is None:
+            some = self._weights > 0
+            best = self._outputs[np.arange(len(some)), self._weights.argmax(1)]
+            shown = np.where(some[..., None], self._outputs, best[:, None])
+            self._scores = self.chain.score(torch.from_numpy(shown)).numpy()
+        slots = np.flatnonzero(self._weights[row])
+        labels = self._outputs[row, slots][..., None] == np.arange(self._states)
+        parts = labels.reshape(len(slots), -1).astype(np.float64)
+        return slots, self._weights[row, slots], self._scores[row, slots], parts
+
+    def set_weights(self, row: int, slots: Any, weights: Any) -> None:
+        """Change the weights of a row."""
+        self._weights[row] = 0.0
+        self._weights[row, slots] = weights
+        self._counts[row] = (weights > 0).sum()
+
+    def result(self) -> tuple[Tensor, Tensor, Tensor, None]:
+        """Outputs, weights and parts, heaviest first, as ``Mixtures`` has them."""
+        k = int(self._counts.max(initial=1))
+        order = np.argsort(-self._weights, axis=1, kind="stable")[:, :k]
+        rows = np.arange(len(order))[:, None]
+        weights = self._weights[rows, order]
+        shown = np.where(weights > 0, order, order[:, :1])
+        outputs = torch.from_numpy(self._outputs[rows, shown])
+        labels = torch.arange(self._states, device="cpu")
+        parts = (outputs.unsqueeze(3) == labels).to(torch.float64)
+        return outputs, torch.from_numpy(weights), parts, None
