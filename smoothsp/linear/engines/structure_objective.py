@@ -25,9 +25,7 @@ class StructureObjective(CallbackObjective):
         """Loss of example i, and its slope; NaN where potentials overflow."""
         try:
             found = self.problem.slopes(w, *self._loss(mu), np.array([i]))
-        except ValueError as error:
-            if not str(error).startswith("w:"):
-                raise
+        except checks.Diverged:
             return math.nan, NONE
         return float(found[0][0]), found[1][0]
 
