@@ -397,7 +397,7 @@ def test_edited_files_are_refused(tmp_path):
         compare({"SGD": SOLVERS["SGD"]}, CHAIN, **given)
     (path,) = tmp_path.iterdir()
     with np.load(path) as arrays:
-        edited = {**arrays, "rows_of_comparison": np.array("[]")}
+        edited = {**arrays, "rows_of_comparison": np.array("[{}]")}
     np.savez(path, **edited)
     with pytest.raises(ValueError, match=r"^out: .*edited file at.*npz; delete it"):
         compare({"SGD": SOLVERS["SGD"]}, CHAIN, **given)
