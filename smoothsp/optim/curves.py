@@ -6,6 +6,7 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 from smoothsp.optim import _checks
@@ -37,7 +38,7 @@ class Panel(NamedTuple):
 
 
 class Band(NamedTuple):
-    """A curve: mean costs, medians, and the range over seeds."""
+    """A curve: medians of costs and of values, and the range over seeds."""
 
     x: list[float]
     y: list[float]
@@ -62,8 +63,7 @@ def band(runs: Sequence[Sequence[At]]) -> Band:
                 break
             continue
         costs = [run[-1].x for run in here if run[-1].look == look]
-        middle = values[(len(values) - 1) // 2], values[len(values) // 2]
-        numbers = sum(costs) / len(costs), sum(middle) / 2, values[0], values[-1]
+        numbers = median(costs), median(values), values[0], values[-1]
         for column, number in zip(found, numbers, strict=True):
             column.append(number)
     return found

@@ -5,10 +5,18 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 from smoothsp.linear import Comparison, compare
 from smoothsp.linear.comparison.fingerprint import described
-from smoothsp.linear.problems import CallbackProblem, LeastSquaresProblem
+from smoothsp.linear.problems import (
+    BinaryProblem,
+    CallbackProblem,
+    F1Problem,
+    LeastSquaresProblem,
+    MulticlassProblem,
+    ROCAreaProblem,
+)
 from smoothsp.linear.solvers import (
     AGM,
     BCFW,
@@ -23,6 +31,7 @@ from smoothsp.linear.solvers import (
 )
 from tests.linear.solvers.test_primal_callbacks import behind_oracles
 from tests.truth.linear_chain import random_chain
+from tests.truth.structure_problems import known_problem
 
 LAM = 0.05
 CHAIN = random_chain(2, n=8)
@@ -181,6 +190,151 @@ def test_what_diverges_is_a_row():
     race.panels()
 
 
+class Plain(Descent):
+    """Steps of no length that is good, without oracle calls."""
+
+    def due(self):
+        return True
+
+    def advance(self):
+        self.w = self.w + 10.0**self.rate
+        self.passes += 1
+        self.calls += 4
+
+
+class Failing(Plain):
+    """A certificate that fails with what it is told."""
+
+    def certify(self):
+        if self.passes == 2:
+            raise self.error
+        return 1.0, np.nan, np.nan
+
+
+def failing(error, rate=1.0):
+    def make(seed):
+        found = Failing(CHAIN, rate)
+        found.error = error
+        return found
+
+    return make
+
+
+FAR = {
+    "chain": (CHAIN, np.inf),
+    "chain, finite": (CHAIN, 308),
+    "classes": (MulticlassProblem(np.eye(3), [0, 1, 2]), np.inf),
+    "structure": (known_problem("chain").problem, np.inf),
+    "F1": (F1Problem(np.eye(3), [1, -1, 1]), np.inf),
+    "area": (ROCAreaProblem(np.eye(3), [1, -1, 1]), np.inf),
+    "two classes": (BinaryProblem(np.eye(3), [1, -1, 1]), np.inf),
+    "oracle": (behind_oracles(CHAIN), np.inf),
+}
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_certificates_that_diverge_lose_no_rows(name):
+    problem, rate = FAR[name]
+
+    class Certifying(Plain):
+        def certify(self):
+            return LAM / 2 * self.w @ self.w + problem.risk(self.w)[0], np.nan, np.nan
+
+    makes = {
+        "far": lambda seed: Certifying(problem, rate),
+        "near": lambda seed: Certifying(problem, -1),
+    }
+    race = compare(
+        makes, problem, looks=[1, 2], objective=lambda w: float(abs(w).sum())
+    )
+    far, *near = race.rows
+    assert far["primal"] == np.inf and far["status"].startswith("diverged: ")
+    assert [row["passes"] > 0 for row in near] == [True] * len(near) != []
+
+
+def test_errors_at_infinite_weights_are_divergence():
+    makes = {"a": failing(KeyError("x"), rate=np.inf), "b": SOLVERS["SGD"]}
+    race = compare(makes, CHAIN, looks=[2])
+    assert [row["primal"] == np.inf for row in race.rows] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("odd"),
+        KeyError("odd"),
+        KeyError(3),
+        ValueError(),
+        RuntimeError("a", 1),
+    ],
+)
+def test_errors_name_solver_and_seed(tmp_path, error):
+    given = {"looks": [1, 9], "seeds": [7], "out": tmp_path}
+    makes = {"SGD": SOLVERS["SGD"], "mine": failing(error)}
+    with pytest.raises(type(error), match=r"\(solver 'mine', seed 7\)"):
+        compare(makes, CHAIN, **given)
+    # the other is finished
+    assert [path.name[:3] for path in tmp_path.iterdir()] == ["SGD"]
+
+    def odd(*given):
+        raise type(error)(*error.args)
+
+    error.args = error.args[:1]
+    with pytest.raises(type(error), match=r"make\(seed\) of 'odd', seed 7"):
+        compare({**SOLVERS, "odd": odd}, CHAIN, looks=[1], seeds=[7])
+    with pytest.raises(type(error), match=r"solver 'BCFW', seed 7, metric 'odd'"):
+        compare(SOLVERS, CHAIN, looks=[1], seeds=[7], metrics={"odd": odd})
+
+
+def test_errors_of_metrics_are_no_divergence():
+    def odd(w):
+        raise FloatingPointError("odd")
+
+    with pytest.raises(
+        FloatingPointError, match=r"^odd \(solver 'SGD', seed 0, metric"
+    ):
+        compare({"SGD": SOLVERS["SGD"]}, CHAIN, looks=[1], metrics={"odd": odd})
+
+    def lost(w):
+        raise FileNotFoundError(2, "no such file", "a.txt")
+
+    # its message is made of its attributes
+    with pytest.raises(RuntimeError, match=r"^FileNotFoundError: .*a.txt.*'SGD'"):
+        compare({"SGD": SOLVERS["SGD"]}, CHAIN, looks=[1], metrics={"lost": lost})
+
+
+@pytest.mark.parametrize("unit", ["calls", "passes", "seconds"])
+def test_the_first_run_is_warm(unit):
+    passes = {}
+
+    class Noted(Descent):
+        def advance(self):
+            super().advance()
+            passes.setdefault(id(self), []).append(self)
+
+    makes = {name: lambda seed: Noted(CHAIN) for name in "ab"}
+    given = {"looks": [1e-9] if unit == "seconds" else [3], "unit": unit}
+    race = compare(makes, CHAIN, seeds=[0, 1], **given)
+    counts = [len(made) for made in passes.values()]
+    runs = [row["passes"] for row in race.rows if row["passes"]]
+    assert sorted(counts) == sorted([1, 1, *runs])
+    if unit == "calls":
+        assert counts == [1, 3, 1, 3, 3, 3]
+
+
+def test_ctrl_c_stops_the_pass_that_is_not_counted():
+    made = []
+
+    class Stopped(Descent):
+        def advance(self):
+            made.append(self)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compare({"a": lambda seed: Stopped(CHAIN)}, CHAIN, looks=[1])
+    assert len(made) == 1
+
+
 def test_finished_runs_are_read_and_changed_ones_computed(tmp_path):
     made = []
 
@@ -197,9 +351,10 @@ def test_finished_runs_are_read_and_changed_ones_computed(tmp_path):
 
     given = {"looks": [1, 2], "seeds": [0, 1], "out": tmp_path / "race"}
     first = compare({"a": bcfw}, CHAIN, **given)
-    assert made == [0, 1] and len(list((tmp_path / "race").iterdir())) == 2
+    # the first is one pass that is not counted
+    assert made == [0, 0, 1] and len(list((tmp_path / "race").iterdir())) == 2
     again = compare({"a": bcfw}, CHAIN, **given)
-    assert made == [0, 1]
+    assert made == [0, 0, 1]
     np.testing.assert_equal(again.rows, first.rows)
     changes = [
         ({"a": lambda seed: bcfw(seed, steps="pairwise")}, CHAIN, {}),
@@ -211,11 +366,41 @@ def test_finished_runs_are_read_and_changed_ones_computed(tmp_path):
     for solvers, problem, more in changes:
         made.clear()
         compare(solvers, problem, **{**given, **more})
-        assert made == [0, 1]
+        assert made == [0, 0, 1]
     # another seed alone
     made.clear()
     compare({"a": bcfw}, CHAIN, **{**given, "seeds": [1, 2, 0]})
-    assert made == [2]
+    assert made == [1, 2]
+    # names that differ in a sign alone
+    pair = compare({"a b": bcfw, "a-b": bcfw}, CHAIN, **given)
+    assert [row["solver"] for row in pair.rows] == 4 * ["a b"] + 4 * ["a-b"]
+
+
+def test_edited_files_are_refused(tmp_path):
+    given = {"looks": [1, 2], "out": tmp_path}
+    compare({"SGD": SOLVERS["SGD"]}, CHAIN, **given)
+    (path,) = tmp_path.iterdir()
+    found = json.loads(path.read_text())
+    found["rows"][0]["primal"] += 1
+    path.write_text(json.dumps(found))
+    with pytest.raises(ValueError, match=r"^out: .*edited file at.*SGD.*delete it"):
+        compare({"SGD": SOLVERS["SGD"]}, CHAIN, **given)
+
+    def interrupt(w):
+        if not path.exists():
+            raise KeyboardInterrupt
+        return 0.0
+
+    path.unlink()
+    given["metrics"] = {"x": interrupt}
+    with pytest.raises(KeyboardInterrupt):
+        compare({"SGD": SOLVERS["SGD"]}, CHAIN, **given)
+    (path,) = tmp_path.iterdir()
+    with np.load(path) as arrays:
+        edited = {**arrays, "rows_of_comparison": np.array("[{}]")}
+    np.savez(path, **edited)
+    with pytest.raises(ValueError, match=r"^out: .*edited file at.*npz; delete it"):
+        compare({"SGD": SOLVERS["SGD"]}, CHAIN, **given)
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"settings": {}, "rows": []}'])
@@ -304,11 +489,47 @@ def test_wrong_arguments():
             compare(given[0], CHAIN, looks=[1], seeds=given[1])
     with pytest.raises(TypeError, match=r"^solvers: expected make.seed. of 'a'.*int"):
         compare({"a": lambda seed: 3}, CHAIN, looks=[1])
+    for name, one in (("looks", 5), ("seeds", 5)):
+        with pytest.raises(TypeError, match=rf"^{name}: expected a sequence, got 5"):
+            compare(SOLVERS, CHAIN, **{"looks": [1], name: one})
+    with pytest.raises(ValueError, match=r"^seeds: expected different .*\[0, 1, 0\]"):
+        compare(SOLVERS, CHAIN, looks=[1], seeds=[0, 1, np.int64(0)])
+    with pytest.raises(TypeError, match=r"^seeds: expected an int"):
+        compare(SOLVERS, CHAIN, looks=[1], seeds=["x"])
+    with pytest.raises(TypeError, match=r"^solvers: expected functions.*'a'"):
+        compare({"a": BCFW(lam=LAM)}, CHAIN, looks=[1])
+    for name, wrong in (("solvers", [1]), ("metrics", len)):
+        given = {"solvers": SOLVERS, "problem": CHAIN, "looks": [1], name: wrong}
+        with pytest.raises(TypeError, match=rf"^{name}: expected a dict of functions"):
+            compare(**given)
+    once = BCFW(lam=LAM)
+    with pytest.raises(ValueError, match=r"^solvers: expected.*'a'.*same BCFW twice"):
+        compare({"a": lambda seed: once}, CHAIN, looks=[1])
     path = {"a": lambda seed: RegularisationPath(eps=0.5)}
     with pytest.raises(
         TypeError, match=r"^solvers: expected one of.*cannot be looked at"
     ):
         compare(path, CHAIN, looks=[1], objective=lambda w: 0.0)
+
+
+def test_metrics_are_numbers_of_their_own_columns():
+    one = {"SGD": SOLVERS["SGD"]}
+    columns = compare(one, CHAIN, looks=[1]).rows[0]
+    assert len(columns) == 11
+    for name in columns:
+        with pytest.raises(ValueError, match=rf"^metrics: expected names.*'{name}'"):
+            compare(one, CHAIN, looks=[1], metrics={name: np.linalg.norm})
+    for wrong in (np.zeros(2), np.zeros(1), "3", None, 1j):
+        with pytest.raises(TypeError, match=r"^metrics of 'x': expected a number.*SGD"):
+            compare(one, CHAIN, looks=[1], metrics={"x": lambda w, x=wrong: x})
+        with pytest.raises(TypeError, match=r"^objective: expected a number.*SGD"):
+            compare(one, CHAIN, looks=[1], objective=lambda w, x=wrong: x)
+    for right in (3, np.float32(3), np.array(3), torch.tensor(3.0)):
+        metrics = {"primal suboptimality": lambda w, x=right: x}
+        race = compare(one, CHAIN, looks=[1], metrics=metrics)
+        assert race.rows[0]["primal suboptimality"] == 3.0
+        *_, panel = race.panels(lower_bound=0.0)
+        assert panel.curves["SGD"][0][0].y == 3.0 and not panel.logarithmic
 
 
 def test_tables_and_figures(tmp_path, monkeypatch):

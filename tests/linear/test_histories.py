@@ -226,7 +226,7 @@ def test_whole_sets_count_each_example(name, monkeypatch):
         assert found.oracle_calls == N * (found.passes + looks)
 
 
-@pytest.mark.parametrize("name", ["Pragam", "Pragam, adaptive"])
+@pytest.mark.parametrize("name", ["Pragam", "Pragam, adaptive", "AGM, decreasing"])
 def test_pragam_counts_projections_and_risks(name, monkeypatch):
     counts = []
     for question in ("project", "risk_of_scores"):

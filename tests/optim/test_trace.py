@@ -215,7 +215,7 @@ def test_bands_are_medians_and_ranges_until_a_run_diverges():
     runs = [
         [At(0, 1.0, 4.0), At(1, 2.0, 2.0), At(2, 3.0, 1.0), At(3, 4.0, math.inf)],
         [At(0, 2.0, 5.0), At(1, 3.0, 3.0)],
-        [At(0, 3.0, 9.0), At(1, 4.0, 8.0), At(2, 5.0, 3.0), At(3, 6.0, 1.0)],
+        [At(0, 9.0, 9.0), At(1, 9.0, 8.0), At(2, 5.0, 3.0), At(3, 6.0, 1.0)],
     ]
     # the one that ended keeps its value, and has no costs any more
     assert band(runs) == ([2.0, 3.0, 4.0], [5, 3, 3], [4, 2, 1], [9, 8, 3])

@@ -3,9 +3,11 @@
 import importlib
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear.comparison.fingerprint import described
-from smoothsp.linear.comparison.objectives import Objective, objective_of, value_at
+from smoothsp.linear.comparison.objectives import (
+    Objective,
+    number,
+    objective_of,
+    value_at,
+)
 from smoothsp.linear.comparison.storage import Row, Stored
 from smoothsp.linear.engines.budget import bar_of, seed_of
 from smoothsp.linear.engines.looks import Look, watching
@@ -26,6 +33,9 @@ from smoothsp.optim.curves import At, Panel
 Metric = Callable[[NDArray[np.float64]], float]
 Unit = Literal["calls", "seconds", "passes"]
 UNITS = ("calls", "seconds", "passes")
+COSTS = ("passes", "oracle_calls", "calls", "seconds")
+# Columns of each row, besides the metrics.
+COLUMNS = ("solver", "seed", "look", *COSTS, "primal", "dual", "gap", "status")
 AXES = {
     "calls": "oracle calls per example",
     "seconds": "seconds",
@@ -110,22 +120,25 @@ class Comparison:
         if math.isnan(bound):
             finite = [row["primal"] for row in self.rows if row["primal"] < math.inf]
             bound, label = min(finite, default=math.nan), "primal above the lowest"
-        rows = [{**row, label: row["primal"] - bound} for row in self.rows]
+        values_of: list[tuple[str, Callable[[Row], float]]] = [
+            ("duality gap", lambda row: float(row["gap"])),
+            (label, lambda row: float(row["primal"] - bound)),
+            *((name, itemgetter(name)) for name in self.metrics),
+        ]
         found: list[Panel] = []
-        for name in ("gap", label, *self.metrics):
+        for place, (y, value_of) in enumerate(values_of):
             runs: dict[str, dict[int, list[At]]] = {}
-            for row in rows:
+            for row in self.rows:
                 run = runs.setdefault(row["solver"], {}).setdefault(row["seed"], [])
                 # what diverged has no gap, and its metrics say nothing
                 diverged = math.isinf(row["primal"])
-                value = math.inf if diverged else row[name]
+                value = math.inf if diverged else value_of(row)
                 run.append(At(row["look"], row[x], value))
             lists = {solver: list(of.values()) for solver, of in runs.items()}
             values = [at.y for of in lists.values() for run in of for at in run]
             if any(map(math.isfinite, values)):
-                y = "duality gap" if name == "gap" else name
-                log = name not in self.metrics
-                found.append(Panel(AXES[x], y, lists, log, title if not found else ""))
+                heading = title if not found else ""
+                found.append(Panel(AXES[x], y, lists, place < 2, heading))
         return found
 
     def draw(
@@ -175,7 +188,7 @@ def compare(
     Parameters
     ----------
     solvers
-        A function ``make(seed)`` for each name, which returns a fresh solver of
+        A function ``make(seed)`` for each name, which returns a new solver of
         :mod:`smoothsp.linear.solvers`, or your own object of this problem with the
         interface :class:`~smoothsp.linear.solvers.Solver`. Its ``max_passes`` and
         ``max_seconds`` are ignored. It stops at its ``tol``; with 0 it runs to the last
@@ -184,14 +197,17 @@ def compare(
         The problem that all of them solve.
     looks
         Costs at which to look, rising. A look that falls into a pass happens after the
-        pass, and its row has the true costs.
+        pass, and its row has the true costs. A pass that crosses several looks has one
+        row, with the last of them.
     unit
         Unit of the looks: ``"calls"``, oracle calls per example; ``"seconds"``; or
-        ``"passes"``. For seconds, each solver first makes one pass that is not counted.
+        ``"passes"``. Each solver first makes one pass that is not counted, so that no
+        run pays for first calls.
     seeds
-        Seeds of the runs of each solver.
+        Seeds of the runs of each solver, all different.
     metrics
-        Functions of the weights, such as ``{"test error": f}``.
+        Functions of the weights that compute a number, such as ``{"test error": f}``.
+        Names of other columns are reserved.
     objective
         Function of the weights that computes ``primal``. Default: the problem's hinge
         or likelihood with the terms of ``lam`` and ``l1``, equal for all solvers.
@@ -209,10 +225,16 @@ def compare(
     Raises
     ------
     ValueError
-        If solvers have different objectives; for looks that do not rise; for a file in
-        ``out`` that is damaged.
+        If solvers have different objectives, or ``make`` returns one object twice; for
+        looks that do not rise, equal seeds and reserved names of metrics; for a file in
+        ``out`` that is damaged or was edited.
     TypeError
-        If ``make`` returns no solver.
+        If ``make`` returns no solver, or a metric no number.
+    Exception
+        Of a solver, ``make`` or a metric: its message then ends with solver and seed.
+        Runs that finished before are in ``out``. A FloatingPointError, or any error at
+        weights that are not finite, is no error but the last row of a run that
+        diverged.
 
     Examples
     --------
@@ -232,19 +254,35 @@ def compare(
     >>> [(row["solver"], row["look"], row["oracle_calls"]) for row in race.rows][:3]
     [('BCFW', 1.0, 3), ('BCFW', 2.0, 6), ('BCFW', 4.0, 12)]
     """
-    metrics = dict(metrics or {})
-    looks, seeds = _rising(looks), [seed_of(seed) for seed in seeds]
+    metrics = _functions("metrics", metrics or {})
+    for name in metrics:
+        if name in COLUMNS:
+            raise ValueError(
+                f"metrics: expected names besides those of other columns, got {name!r};"
+                " choose another"
+            )
+    solvers = _functions("solvers", solvers)
+    looks = _rising(looks)
+    seeds = [seed_of(seed, "seeds") for seed in _several("seeds", seeds)]
+    if len({*seeds}) < len(seeds):
+        raise ValueError(f"seeds: expected different seeds, got {seeds}")
     checks.choice("unit", unit, UNITS)
     if not solvers or not seeds:
         raise ValueError(
             f"{'seeds' if solvers else 'solvers'}: expected at least one, got none"
         )
-    made = {name: make(seeds[0]) for name, make in solvers.items()}
+    made = {name: _make(solvers, name, seeds[0]) for name in solvers}
+    first = {name: _make(solvers, name, seeds[0]) for name in solvers}
     for name, solver in made.items():
         if not hasattr(solver, "solve") and not hasattr(solver, "advance"):
             raise TypeError(
                 f"solvers: expected make(seed) of {name!r} to return a solver, got"
                 f" {type(solver).__name__}"
+            )
+        if first[name] is solver:
+            raise ValueError(
+                f"solvers: expected make(seed) of {name!r} to return a new solver each"
+                f" time, got the same {type(solver).__name__} twice"
             )
     race = _Race(problem, looks, unit, metrics, objective, made)
     folder = None if out is None else Path(out)
@@ -252,14 +290,16 @@ def compare(
     rows: list[Row] = []
     try:
         for seed in seeds:
-            for name, make in solvers.items():
+            for name in solvers:
                 if bar is not None:
                     bar.set_postfix_str(f"{name}, seed {seed}")
-                solver = make(seed)
+                solver = first.pop(name, None)
+                if solver is None:
+                    solver = _make(solvers, name, seed)
                 stored = Stored(folder, name, seed, race.settings(solver))
                 found = stored.finished()
                 if found is None:
-                    found = race.run(name, seed, make, solver, stored)
+                    found = race.run(name, seed, solver, stored)
                 rows += found
                 if bar is not None:
                     bar.update()
@@ -271,10 +311,58 @@ def compare(
     return Comparison(rows, tuple(metrics))
 
 
+def _functions(name: str, value: Any) -> dict[str, Callable[..., Any]]:
+    """A dict of functions."""
+    if not isinstance(value, Mapping):
+        raise TypeError(
+            f"{name}: expected a dict of functions, got {checks.in_one_line(value)}"
+        )
+    for key, function in value.items():
+        if not isinstance(key, str) or not callable(function):
+            raise TypeError(
+                f"{name}: expected functions by names, got"
+                f" {checks.in_one_line({key: function})}"
+            )
+    return dict(value)
+
+
+def _several(name: str, value: Any) -> list[Any]:
+    """A sequence as a list."""
+    try:
+        return list(value)
+    except TypeError as error:
+        raise TypeError(
+            f"{name}: expected a sequence, got {checks.in_one_line(value)}"
+        ) from error
+
+
+def _make(solvers: Mapping[str, Callable[[int], Any]], name: str, seed: int) -> Any:
+    with _naming(f"make(seed) of {name!r}, seed {seed}"):
+        return solvers[name](seed)
+
+
+@contextmanager
+def _naming(subject: str) -> Iterator[None]:
+    """Errors end with the subject, without ``add_note`` of Python 3.11."""
+    try:
+        yield
+    except Exception as error:
+        said, *more = error.args or ("",)
+        if isinstance(said, str):
+            error.args = (f"{said} ({subject})".lstrip(), *more)
+        else:
+            error.args = (said, *more, f"({subject})")
+        if subject in str(error):
+            raise
+        # those of files make up their messages
+        kind = type(error).__name__
+        raise RuntimeError(f"{kind}: {error} ({subject})") from error
+
+
 def _rising(looks: Sequence[float]) -> list[float]:
-    found = [checks.at_least_zero("looks", look) for look in looks]
+    found = [checks.at_least_zero("looks", x) for x in _several("looks", looks)]
     if not found or any(b <= a for a, b in pairwise(found)):
-        raise ValueError(f"looks: expected numbers that rise, got {list(looks)}")
+        raise ValueError(f"looks: expected numbers that rise, got {found}")
     return found
 
 
@@ -291,7 +379,8 @@ class _Race:
         made: Mapping[str, Any],
     ) -> None:
         self.problem, self.looks, self.unit = problem, looks, unit
-        self.metrics, self.warm = metrics, set[str]()
+        # not warm yet: each makes a pass that is not counted
+        self.metrics, self.cold = metrics, dict(made)
         self.objective = objective or objective_of(problem, made)
         self.of_all = {
             "problem": f"{type(problem).__name__} of {len(problem)} examples, "
@@ -305,33 +394,22 @@ class _Race:
         """All that decides a run, in words."""
         return {**self.of_all, "solver": described(solver)}
 
-    def run(
-        self,
-        name: str,
-        seed: int,
-        make: Callable[[int], Any],
-        solver: Any,
-        stored: Stored,
-    ) -> list[Row]:
+    def run(self, name: str, seed: int, solver: Any, stored: Stored) -> list[Row]:
         """Run a solver to the last look, and store its rows."""
-        if self.unit == "seconds" and name not in self.warm:
-            with watching(lambda look: look.passes > 0):
-                self._solve(make(seed), None)
-            self.warm.add(name)
         rows, state = stored.interrupted()
         watcher = _Watcher(self, name, seed, rows)
         try:
+            self._warm_up(name)
             with watching(watcher):
                 solution = self._solve(solver, state)
-        except FloatingPointError as error:
+        except Exception as error:
+            if not watcher.lost(error):
+                measured = watcher.metric
+                of = "" if measured is None else f", metric {measured!r}"
+                with _naming(f"solver {name!r}, seed {seed}{of}"):
+                    raise
             watcher.diverge(str(error))
         else:
-            if not watcher.seen:
-                raise TypeError(
-                    f"solvers: expected one of smoothsp.linear.solvers or a Solver as"
-                    f" {name!r}, got {type(solver).__name__}, whose passes cannot be"
-                    " looked at"
-                )
             if solution.interrupted:
                 if hasattr(solver, "solve") or type(solver).load is not Solver.load:
                     stored.keep_interrupted(rows, solution.state)
@@ -339,6 +417,32 @@ class _Race:
             watcher.finish(solution)
         stored.keep(rows)
         return rows
+
+    def _warm_up(self, name: str) -> None:
+        """Make a pass that is not counted, before the first run of a solver."""
+        solver = self.cold.pop(name, None)
+        if solver is None:
+            return
+        passes: list[int] = []
+
+        def watch(look: Look) -> bool:
+            passes.append(look.passes)
+            return look.passes > 0
+
+        try:
+            with watching(watch):
+                solution = self._solve(solver, None)
+        except Exception:
+            # the run will fail in the same way
+            return
+        if not passes:
+            raise TypeError(
+                f"solvers: expected one of smoothsp.linear.solvers or a Solver as"
+                f" {name!r}, got {type(solver).__name__}, whose passes cannot be"
+                " looked at"
+            )
+        if solution.interrupted:
+            raise KeyboardInterrupt
 
     def _solve(self, solver: Any, state: State | None) -> Solution:
         # without an argument that is not needed: not all solvers know all
@@ -354,7 +458,10 @@ class _Watcher:
 
     def __init__(self, race: _Race, name: str, seed: int, rows: list[Row]) -> None:
         self.race, self.name, self.seed, self.rows = race, name, seed, rows
-        self.seen = self.diverged = False
+        self.diverged = False
+        self.weights: Callable[[], NDArray[np.float64]] | None = None
+        # the metric that is computed
+        self.metric: str | None = None
         self.costs: Row = self._costs(0, 0, 0.0)
 
     def _costs(self, passes: int, oracle_calls: int, seconds: float) -> Row:
@@ -367,7 +474,7 @@ class _Watcher:
         }
 
     def __call__(self, look: Look) -> bool:
-        self.seen = True
+        self.weights = look.weights
         self.costs = self._costs(look.passes, look.oracle_calls, look.seconds)
         spent = self.costs[self.race.unit]
         reached = [x for x in self.race.looks if x <= spent]
@@ -385,7 +492,10 @@ class _Watcher:
         # -inf is a bound of nothing
         known = [x for x in (*known, float(bound)) if x > -math.inf]
         dual = max(known, default=math.nan)
-        values = {name: float(metric(w)) for name, metric in race.metrics.items()}
+        values: Row = {}
+        for self.metric, measure in race.metrics.items():
+            values[self.metric] = number(f"metrics of {self.metric!r}", measure(w))
+        self.metric = None
         self._append(look, primal, dual, max(primal - dual, 0.0), values)
 
     def _append(
@@ -395,8 +505,19 @@ class _Watcher:
         found = {"primal": primal, "dual": dual, "gap": gap}
         self.rows.append({**of_run, **self.costs, **found, **values, "status": ""})
 
+    def lost(self, error: Exception) -> bool:
+        """Whether the error is that of a run that diverged."""
+        if self.metric is not None or isinstance(error, FloatingPointError):
+            return self.metric is None
+        with suppress(Exception):
+            if self.weights is not None:
+                return not np.isfinite(self.weights()).all()
+        return False
+
     def diverge(self, status: str) -> None:
         """Add the last row of a run that diverged."""
+        if self.diverged:
+            return
         self.diverged = True
         nothing = dict.fromkeys(self.race.metrics, math.nan)
         self._append(self._next(), math.inf, math.nan, math.inf, nothing)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LeastSquaresProblem
 from smoothsp.linear.problems.callback import whole
 
@@ -61,18 +62,20 @@ def _terms_of(solver: Any, squared: bool) -> _Terms | None:
     return _Terms(kind, float(lam), float(getattr(solver, "l1", 0.0)))
 
 
+def number(name: str, value: Any) -> float:
+    """A number, which may be an array or a tensor without axes."""
+    if getattr(value, "shape", None) == ():
+        value = value.item()
+    return checks.number(name, value)
+
+
 def value_at(objective: Objective, w: NDArray[np.float64]) -> float:
     """The objective; infinite where weights or potentials leave float64."""
     if not np.isfinite(w).all():
         return math.inf
     try:
         with np.errstate(over="ignore", invalid="ignore"):
-            found = float(objective(w))
+            found = number("objective", objective(w))
     except FloatingPointError:
-        return math.inf
-    except ValueError as error:
-        # potentials of structures
-        if not str(error).startswith("w:"):
-            raise
         return math.inf
     return math.inf if math.isnan(found) else found

@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import re
+import zlib
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -11,9 +12,12 @@ from zipfile import BadZipFile
 import numpy as np
 
 from smoothsp.linear.engines.solution import State
+from smoothsp.linear.inputs import states
 from smoothsp.optim import curves
 
 Row = dict[str, Any]
+# Of a state of an interrupted run: its rows so far.
+_ROWS = "rows_of_comparison"
 
 
 class Stored:
@@ -33,7 +37,7 @@ class Stored:
         self, folder: Path | None, name: str, seed: int, settings: dict[str, str]
     ) -> None:
         self.settings, self.folder = settings, folder
-        text = json.dumps(settings, sort_keys=True)
+        text = json.dumps([name, settings], sort_keys=True)
         mark = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
         slug = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:60]
         stem = (folder or Path()) / f"{slug}-seed{seed}-{mark}"
@@ -45,8 +49,9 @@ class Stored:
             return None
         try:
             found = json.loads(self.rows.read_bytes())
-            if found["settings"] == self.settings:
-                return [dict(row) for row in found["rows"]]
+            rows, settings = found["rows"], found["settings"]
+            if settings == self.settings and found["checksum"] == _sum(rows, settings):
+                return [dict(row) for row in rows]
         except (ValueError, TypeError, KeyError) as error:
             raise self._damaged(self.rows) from error
         raise self._damaged(self.rows)
@@ -57,18 +62,20 @@ class Stored:
             return [], None
         try:
             with np.load(self.part, allow_pickle=False) as found:
-                state = {name: found[name] for name in found.files}
-            rows = json.loads(str(state.pop("rows of the comparison")))
+                arrays = {name: found[name] for name in found.files}
+            with states.opened(arrays) as state:
+                rows = json.loads(str(state.pop(_ROWS)))
         except (ValueError, OSError, KeyError, EOFError, BadZipFile) as error:
             raise self._damaged(self.part) from error
-        return rows, state
+        return rows, states.sealed(state)
 
     def keep(self, rows: list[Row]) -> None:
         """Write a finished run."""
         if self.folder is None:
             return
-        content = json.dumps({"settings": self.settings, "rows": rows}, indent=1)
-        curves.replace(self.rows, content.encode())
+        checksum = _sum(rows, self.settings)
+        found = {"settings": self.settings, "rows": rows, "checksum": checksum}
+        curves.replace(self.rows, json.dumps(found, indent=1).encode())
         self.part.unlink(missing_ok=True)
 
     def keep_interrupted(self, rows: list[Row], state: State) -> None:
@@ -76,13 +83,18 @@ class Stored:
         if self.folder is None:
             return
         held = io.BytesIO()
-        text = np.array(json.dumps(rows))
-        arrays: Any = {**state, "rows of the comparison": text}
+        arrays: Any = states.sealed({**state, _ROWS: np.array(json.dumps(rows))})
         np.savez(held, **arrays)
         curves.replace(self.part, held.getvalue())
 
     def _damaged(self, path: Path) -> ValueError:
         return ValueError(
-            f"out: expected a run of compare(), got another or a damaged file at"
+            f"out: expected a run of compare(), got another, damaged or edited file at"
             f" {path}; delete it to repeat the run"
         )
+
+
+def _sum(rows: list[Row], settings: dict[str, str]) -> str:
+    """CRC-32 of a run, also as it was read."""
+    text = json.dumps([rows, settings], sort_keys=True)
+    return f"{zlib.crc32(text.encode()):08x}"

@@ -356,17 +356,13 @@ def require_same(name: str, problem: Any, state: State) -> None:
         )
 
 
-class Diverged(ValueError, FloatingPointError):
-    """An objective that leaves float64."""
-
-
 def require_finite(problem: Any, primal: float, dual: float, gap: float) -> None:
     """Refuse a certificate that leaves float64; NaN is a dual that is not known."""
     if math.isfinite(primal) and not math.isinf(gap) and not math.isinf(dual):
         return
     called = getattr(problem, "called", None)
     name = called if isinstance(called, str) else "psi"
-    raise Diverged(
+    raise checks.Diverged(
         f"{name}: expected features for which objective and gap fit float64, got"
         f" {primal:.3g} and {gap:.3g}; scale the features, raise lambda (lower C), or"
         " take shorter steps"
@@ -437,10 +433,10 @@ def pair_of_bounds(bounds: Any) -> tuple[Any, Any]:
     return bounds
 
 
-def seed_of(seed: object) -> int:
+def seed_of(seed: object, name: str = "seed") -> int:
     """An integer of at least 0."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise TypeError(f"seed: expected an int of at least 0, got {seed!r}")
+        raise TypeError(f"{name}: expected an int of at least 0, got {seed!r}")
     return int(seed)
 
 

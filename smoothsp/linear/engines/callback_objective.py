@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear.engines.compiled_objective import Loss
+from smoothsp.linear.engines.solution import weights_of
 from smoothsp.linear.inputs.sparse_row import (
     SparseRows,
     Vector,
@@ -97,13 +98,6 @@ class CallbackObjective:
         G /= self.n
         return total / self.n, slopes, np.empty(0)
 
-    def fits(self, w: Flat) -> Flat:
-        """A copy of weights, checked."""
-        w = np.array(w, dtype=np.float64)
-        if w.shape != (self.problem.num_weights,):
-            raise ValueError(
-                f"start: expected ({self.problem.num_weights},) weights, got {w.shape}"
-            )
-        if not np.isfinite(w).all():
-            raise ValueError("start: expected finite weights")
-        return w
+    def fits(self, start: object) -> Flat:
+        """A copy of weights to start from."""
+        return weights_of(start, self.problem.num_weights)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from smoothsp._kernels.linear import gradients as kernels
 from smoothsp._kernels.linear.slopes import ENTROPY, MAX, TOP_K
 from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp.linear.engines.solution import weights_of
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.inputs.arrays import zeros
 from smoothsp.linear.problems import ChainProblem
@@ -117,8 +118,7 @@ class Objective:
         G /= self.n
         return float(out.mean()), nodes, edges
 
-    def fits(self, w: Any) -> Flat:
-        """A padded copy of weights."""
-        if not np.isfinite(w).all():
-            raise ValueError("start: expected finite weights")
+    def fits(self, start: object) -> Flat:
+        """A padded copy of weights to start from."""
+        w = weights_of(start, self.problem.num_weights)
         return np.asarray(self.problem.padded_weights(w))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from smoothsp.linear.engines.budget import Budget, Limits
 from smoothsp.linear.engines.runner import Solver, run
-from smoothsp.linear.engines.solution import Bounds, Solution, State, weights_of
+from smoothsp.linear.engines.solution import Bounds, Solution, State
 from smoothsp.linear.engines.which_objective import AnyObjective
 
 
@@ -117,7 +117,7 @@ class _Looking(Solver):
         return self.stepper.calls + self.looked
 
     def begin(self, start: Any) -> None:
-        self.stepper.begin(self.objective.fits(weights_of(start)))
+        self.stepper.begin(self.objective.fits(start))
 
     def advance(self) -> None:
         self.stepper.advance()

@@ -32,7 +32,8 @@ class Solver(Protocol):
     """Interface of solvers for :func:`solve` and :func:`~smoothsp.linear.compare`.
 
     Inherit from it: ``passes``, ``calls``, ``advance``, ``certify`` and ``weights`` are
-    needed, ``state`` and ``load`` for runs that are resumed.
+    needed, ``state`` and ``load`` for runs that are resumed. Write ``due``, too, if a
+    certificate costs oracle calls: by default each pass pays for one.
 
     Attributes
     ----------
@@ -115,7 +116,7 @@ class Solver(Protocol):
         """Make one pass; a sentence if nothing is left to do, and nothing was done."""
 
     def due(self) -> bool:
-        """Whether it is time for a certificate."""
+        """Whether it is time for a certificate; by default after each pass."""
         return True
 
     def estimate(self) -> float:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.inputs import states
+from smoothsp.linear.inputs import checks, states
 
 State = states.State
 
@@ -196,7 +196,16 @@ class Solution:
     smoothed_primal: float = math.nan
 
 
-def weights_of(start: Solution | NDArray[np.float64]) -> NDArray[np.float64]:
-    """Weights to start from: those of anything that has a ``w``, or weights."""
-    weights: NDArray[np.float64] = getattr(start, "w", start)  # type: ignore[arg-type]
-    return weights
+def weights_of(start: object, size: int) -> NDArray[np.float64]:
+    """Weights to start from, a copy: those of anything that has a ``w``, or weights."""
+    try:
+        w = checks.real(np.array(getattr(start, "w", start)))
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"start: expected a Solution or weights, got {checks.in_one_line(start)}"
+        ) from error
+    if w.shape != (size,):
+        raise ValueError(f"start: expected ({size},) weights, got {w.shape}")
+    if not np.isfinite(w).all():
+        raise ValueError("start: expected finite weights")
+    return w

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from smoothsp.linear.engines.callback_objective import CallbackObjective
 from smoothsp.linear.engines.compiled_objective import Loss
+from smoothsp.linear.inputs import checks
 from smoothsp.linear.inputs.sparse_row import NONE, Vector, add
 
 Flat = NDArray[np.float64]
@@ -25,9 +26,7 @@ class StructureObjective(CallbackObjective):
         """Loss of example i, and its slope; NaN where potentials overflow."""
         try:
             found = self.problem.slopes(w, *self._loss(mu), np.array([i]))
-        except ValueError as error:
-            if not str(error).startswith("w:"):
-                raise
+        except checks.Diverged:
             return math.nan, NONE
         return float(found[0][0]), found[1][0]
 

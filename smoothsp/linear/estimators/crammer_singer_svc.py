@@ -16,7 +16,7 @@ from smoothsp.linear.descent.coordinate_descent import (
 )
 from smoothsp.linear.descent.dual_blocks import Blocks, full_at_costliest, take_over
 from smoothsp.linear.descent.multiclass_duals import LinearDual
-from smoothsp.linear.engines.solution import Certificate, Solution, weights_of
+from smoothsp.linear.engines.solution import Certificate, Solution
 from smoothsp.linear.estimators import classifier, whole_set
 from smoothsp.linear.estimators.tagger import (
     HINGE_DEFAULTS,
@@ -360,7 +360,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
                 # no such dual variables: the fit before had another solver
                 return None
             require_same_data(problem, found)
-        elif len(weights_of(found)) != problem.num_weights:
+        elif len(getattr(found, "w", found)) != problem.num_weights:
             raise ValueError(
                 "warm_start: expected the features and fit_intercept of the previous "
                 "fit; set warm_start=False, or clone"

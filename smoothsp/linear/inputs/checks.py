@@ -12,6 +12,10 @@ from sklearn.utils.class_weight import compute_class_weight
 _MOST_LETTERS = 60
 
 
+class Diverged(ValueError, FloatingPointError):
+    """Weights, or an objective, that leave float64."""
+
+
 def number(name: str, value: object) -> float:
     """Refuse what is no number; bool is none."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):

@@ -323,7 +323,7 @@ class ChainProblem:
         with np.errstate(over="ignore"):
             out = self.loss_scale * np.ldexp(out, power)
         if not np.isfinite(out).all():
-            raise ValueError(
+            raise checks.Diverged(
                 "w: expected weights, and costs, for which the hinges fit float64, got"
                 f" infinity at sequence {int((~np.isfinite(out)).argmax())}"
             )
@@ -340,7 +340,7 @@ class ChainProblem:
                 half = lam / 2 * most * float(np.dot(w / most, w / most)) * most
         found = float(half + self.hinges(w).mean())
         if not np.isfinite(found):
-            raise ValueError(
+            raise checks.Diverged(
                 "w: expected weights whose objective fits float64, got weights up to"
                 f" {most:.3g}"
             )

@@ -83,7 +83,7 @@ class F1Problem:
         wrong = ~np.isfinite(gains)
         if wrong.any():
             i = int(wrong.argmax())
-            raise ValueError(
+            raise checks.Diverged(
                 f"w: expected weights with finite scores, got {gains[i]} at sample {i}"
             )
         return np.asarray(gains)

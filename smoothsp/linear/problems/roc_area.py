@@ -125,7 +125,7 @@ class ROCAreaProblem:
             scores = np.asarray(self.X @ w)
         if not np.isfinite(scores).all():
             i = int((~np.isfinite(scores)).argmax())
-            raise ValueError(
+            raise checks.Diverged(
                 f"w: expected weights with finite scores, got {scores[i]} at sample {i}"
             )
         # a pair is short of the margin by b - a; from here on nothing is rounded twice

@@ -195,7 +195,7 @@ class StructureProblem(StructureSums):
                 scores = [f * x for (f, _), x in zip(terms, scores, strict=True)]
             known = found[kind.name] = sum(scores[1:], scores[0])
             if not bool(known.isfinite().all()):
-                raise ValueError(
+                raise checks.Diverged(
                     f"w: expected weights at which the potentials {kind.name!r} are"
                     " finite; scale down the weights or the features"
                 )

@@ -189,12 +189,7 @@ class _Steps(Solver):
 
     def begin(self, start: Any) -> None:
         """Start from weights."""
-        w = np.array(weights_of(start), dtype=np.float64)
-        if w.shape != self.w.shape:
-            raise ValueError(f"start: expected {self.w.shape} weights, got {w.shape}")
-        if not np.isfinite(w).all():
-            raise ValueError("start: expected finite weights")
-        self._stand(w)
+        self._stand(weights_of(start, len(self.w)))
 
     def advance(self) -> str | None:
         sweeps = np.zeros(1, dtype=np.int64)

@@ -10,7 +10,7 @@ from scipy.linalg.blas import daxpy
 from smoothsp.linear.engines.budget import Budget, Tolerance, limits
 from smoothsp.linear.engines.compiled_objective import Loss
 from smoothsp.linear.engines.line_search import Reached, Vectors, advance
-from smoothsp.linear.engines.solution import Bounds, Callback, Solution, weights_of
+from smoothsp.linear.engines.solution import Bounds, Callback, Solution
 from smoothsp.linear.engines.which_objective import AnyObjective, objective_for
 from smoothsp.linear.inputs import checks, states
 from smoothsp.linear.problems import LinearProblem
@@ -118,7 +118,7 @@ class LBFGS:
                 budget.load(given, settings)
                 run.load(given)
         elif start is not None:
-            run.start(objective.fits(weights_of(start)))
+            run.start(objective.fits(start))
         with budget.running():
             run.follow()
         return run.solution()

@@ -183,9 +183,7 @@ class _Passes(Solver):
         if has_blocks_of(problem, start):
             self.engine.take_duals(start.state)
             return
-        w = weights_of(start)
-        if not np.isfinite(w).all():
-            raise ValueError("start: expected finite weights")
+        w = weights_of(start, problem.num_weights)
         self.engine.take_weights(problem.padded_weights(w))
 
     def advance(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from smoothsp.linear.problems import ChainProblem, MulticlassProblem
-from smoothsp.linear.solvers import LBFGS, SGD, SVRG, CasimirSVRG
+from smoothsp.linear.solvers import AGM, BMRM, LBFGS, SDCA, SGD, SVRG, CasimirSVRG
 from tests.truth.linear_chain import random_chain
 
 CHAIN = random_chain(0)
@@ -123,6 +123,20 @@ def test_lbfgs_starts_at_weights_and_leaves_the_start_alone(S):
 def test_wrong_arguments(make, kind, message):
     with pytest.raises(kind, match=message):
         make()
+
+
+@pytest.mark.parametrize("kind", [AGM, BMRM, CasimirSVRG, LBFGS, SDCA, SGD, SVRG])
+def test_wrong_starts(kind):
+    problem, solver = random_chain(0), kind(lam=0.1, max_passes=1)
+    size = problem.num_weights
+    for start in ("x", np.zeros(size, dtype=complex), [[1.0], [1.0, 2.0]]):
+        with pytest.raises(TypeError, match="^start: expected a Solution or weights"):
+            solver.solve(problem, start=start)
+    for start in (np.zeros(size + 1), np.zeros((1, size)), 0.0):
+        with pytest.raises(ValueError, match=rf"^start: expected \({size},\) weights"):
+            solver.solve(problem, start=start)
+    with pytest.raises(ValueError, match="^start: expected finite weights"):
+        solver.solve(problem, start=np.full(size, np.inf))
 
 
 def test_wrong_problems():

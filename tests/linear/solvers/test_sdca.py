@@ -420,7 +420,7 @@ def test_wrong_problems_and_starts_are_refused(monkeypatch):
         SDCA(lam=1).solve(as_callbacks(random_chain(0)))
     with pytest.raises(ValueError, match="start: expected finite weights"):
         SDCA(lam=1).solve(problem, start=np.full(problem.num_weights, np.nan))
-    with pytest.raises(ValueError, match=r"w: expected \(\d+,\) weights"):
+    with pytest.raises(ValueError, match=r"start: expected \(\d+,\) weights"):
         SDCA(lam=1).solve(problem, start=np.zeros(3))
     with pytest.raises(ValueError, match="features: expected words whose"):
         SDCA(lam=1e-300).solve(ChainProblem([[1e160], [1.0]], [0, 1], lengths=[2]))

@@ -387,11 +387,7 @@ class _Primal(_Run):
 
     def begin(self, start: Any) -> None:
         """Start from weights."""
-        w = np.array(weights_of(start), dtype=np.float64)
-        if w.shape != (self.size,):
-            raise ValueError(f"start: expected ({self.size},) weights, got {w.shape}")
-        if not np.isfinite(w).all():
-            raise ValueError("start: expected finite weights")
+        w = weights_of(start, self.size)
         if self.settings.domain == "simplex" and not (
             (w > 0).all() and abs(w.sum() - 1) < 1e-9
         ):

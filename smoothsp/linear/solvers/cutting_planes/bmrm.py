@@ -162,11 +162,7 @@ class _Rounds(Solver):
 
     def begin(self, start: Any) -> None:
         """Start from weights."""
-        w, expected = np.array(weights_of(start), dtype=np.float64), self.at.w.shape
-        if w.shape != expected:
-            raise ValueError(f"start: expected {expected} weights, got {w.shape}")
-        if not np.isfinite(w).all():
-            raise ValueError("start: expected finite weights")
+        w = weights_of(start, len(self.at.w))
         self.at = self.at._replace(w=w, best_w=w)
 
     def _look(self) -> tuple[float, Floats]:
