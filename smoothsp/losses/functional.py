@@ -368,7 +368,7 @@ def _latent_hinge(
     if not hasattr(structure, "restrict"):
         raise TypeError(
             "structure: the latent hinge needs a structure that answers restrict, "
-            f"{type(structure).__name__} does not{instead(structure)}"
+            f"got {type(structure).__name__}{instead(structure)}"
         )
     sign = 0 if isinstance(cost, Tensor) else 1
     if isinstance(cost, str) and cost == "hamming":
@@ -662,8 +662,8 @@ def require_topk(structure: Structure) -> TopKStructure:
     # hasattr and not isinstance: torch.compile cannot look into protocols
     if not hasattr(structure, "decode_topk"):
         raise TypeError(
-            "structure: L2 smoothing needs a structure that answers decode_topk, "
-            f"{type(structure).__name__} does not{instead(structure)}"
+            "structure: the k best outputs need a structure with decode_topk, "
+            f"got {type(structure).__name__}{instead(structure)}"
         )
     return cast(TopKStructure, structure)
 

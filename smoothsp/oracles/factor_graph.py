@@ -203,7 +203,8 @@ class FactorGraph(ReadOnly):
             ``(batch,)`` bool: True where value and bound agree up to rounding in the
             dtype of the search: float64 for structures of this library.
         bound
-            ``(batch,)`` float64: upper bound of all scores, not differentiable.
+            ``(batch,)`` float64: upper bound of all scores, not differentiable; -inf
+            where there is proof that the structures cannot agree.
 
         Notes
         -----
@@ -212,7 +213,8 @@ class FactorGraph(ReadOnly):
         all scores, or after ``max_rounds``.
         """
         found = self._search(0.0)
-        return *self._found(found), found.exact, found.bound
+        bound = found.bound.masked_fill(found.disagree, -torch.inf)
+        return *self._found(found), found.exact | found.disagree, bound
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Outputs]:
         """Highest score, and an output that attains it.
@@ -224,6 +226,7 @@ class FactorGraph(ReadOnly):
         ------
         ValueError
             If a row has no proof, unless ``relaxed=True``; the message names the rows.
+            If the structures of a row cannot agree.
         """
         found = self._search(0.0)
         if self.relaxed:
@@ -233,11 +236,17 @@ class FactorGraph(ReadOnly):
             row = lost[0]
             value, bound = found.value[row].item(), found.bound[row].item()
             some = ", ".join(map(str, lost[:5])) + (", ..." if len(lost) > 5 else "")
+            if value == -torch.inf:
+                raise ValueError(
+                    f"graph: found no outputs of row {row} on which its structures "
+                    f"agree (rows without proof: {some}). Allow more outputs, or call "
+                    "approximate(), which returns -inf for such rows"
+                )
             raise ValueError(
                 f"graph: no proof of a best output for {len(lost)} of "
                 f"{len(found.value)} rows: {some}; in row {row} the best output found "
-                f"scores {value:.6g} and the bound is {bound:.6g}, a gap of "
-                f"{bound - value:.3g}. Call approximate(), which returns both, raise "
+                f"scores {value:.6g}, and the bound is {bound - value:.3g} above it. "
+                "Call approximate(), which returns both, raise "
                 f"max_rounds ({self.max_rounds}), or pass relaxed=True to train"
             )
         return self._found(found)
@@ -247,6 +256,11 @@ class FactorGraph(ReadOnly):
 
         It is the least bound that was found, and exceeds the maximum of the relaxation
         by about ``tol``. Its gradient is the relaxed solution, in [0, 1].
+
+        Raises
+        ------
+        ValueError
+            If the structures of a row cannot agree.
         """
         return self._relaxed(self._search(0.0))
 
@@ -434,6 +448,10 @@ def _checked(structures: object) -> dict[str, Any]:
             raise TypeError(
                 f"structures[{name!r}]: expected a structure, got a FactorGraph; pass "
                 "its structures and shared cells"
+            )
+        if not hasattr(x, "decode"):
+            raise TypeError(
+                f"structures[{name!r}]: expected a structure, got {type(x).__name__}"
             )
         require_parts(x)
         sizes[name] = len(x.lengths)
