@@ -213,8 +213,9 @@ class FactorGraph(ReadOnly):
         all scores, or after ``max_rounds``.
         """
         found = self._search(0.0)
-        bound = found.bound.masked_fill(found.disagree, -torch.inf)
-        return *self._found(found), found.exact | found.disagree, bound
+        none = found.infeasible
+        bound = found.bound.masked_fill(none, -torch.inf)
+        return *self._found(found), found.exact | none, bound
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Outputs]:
         """Highest score, and an output that attains it.

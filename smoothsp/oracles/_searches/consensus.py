@@ -179,6 +179,12 @@ class Consensus:
         return self.bound < self.least - self.gamma / 2 * cells
 
     @property
+    def infeasible(self) -> Tensor:
+        """Rows of which this is certain: no score of their structures is a guess."""
+        known = all(x.potentials() is not None for x in self.factors)
+        return self.disagree if known else torch.zeros_like(self.disagree)
+
+    @property
     def slack(self) -> Tensor:
         """Rounding of bounds, ``(batch,)``."""
         eps = max(torch.finfo(x.dtype).eps for x in self.factors)
