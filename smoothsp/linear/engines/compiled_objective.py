@@ -1,7 +1,6 @@
 """The objective of a problem under one of the losses, and its gradient."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray

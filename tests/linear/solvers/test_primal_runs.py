@@ -130,12 +130,12 @@ def test_wrong_starts(kind):
     problem, solver = random_chain(0), kind(lam=0.1, max_passes=1)
     size = problem.num_weights
     for start in ("x", np.zeros(size, dtype=complex), [[1.0], [1.0, 2.0]]):
-        with pytest.raises(TypeError, match="^start: expected a Solution or weights"):
+        with pytest.raises(TypeError, match=r"^start: expected a Solution or weights"):
             solver.solve(problem, start=start)
     for start in (np.zeros(size + 1), np.zeros((1, size)), 0.0):
         with pytest.raises(ValueError, match=rf"^start: expected \({size},\) weights"):
             solver.solve(problem, start=start)
-    with pytest.raises(ValueError, match="^start: expected finite weights"):
+    with pytest.raises(ValueError, match=r"^start: expected finite weights"):
         solver.solve(problem, start=np.full(size, np.inf))
 
 
