@@ -91,8 +91,8 @@ def _losses(
 ) -> Tensor:
     structure, narrow = widened(structure)
     gold = gold_score(structure, y)
-    if hasattr(structure, "_squares"):
-        squares = structure._squares(y).to(gold.value)
+    if hasattr(structure, "_squares_of_variables"):
+        squares = structure._squares_of_variables(y).to(gold.value)
     else:
         squares = parts_of(structure, y).flatten(1).square().sum(1)
     raised = with_cost(structure, y, cost, cost_scale)

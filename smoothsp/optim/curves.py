@@ -88,6 +88,8 @@ def draw(path: str | os.PathLike[str], panels: Sequence[Sequence[Panel]]) -> Non
             f'draw: needs {error.name}: pip install "smoothsp[figures]"',
             name=error.name,
         ) from error
+    if not panels:
+        raise ValueError("draw: expected finite values of some run, got none")
     rows, columns = len(panels), len(panels[0])
     names = list(
         dict.fromkeys(name for row in panels for one in row for name in one.curves)

@@ -22,6 +22,8 @@ from smoothsp.oracles.protocols import Structure
 from smoothsp.oracles.sparse_map import moved_by
 
 Outputs = dict[str, Tensor]
+# Structures whose mixtures differ by more have not converged.
+_APART = 1e-3
 Self = TypeVar("Self", bound="FactorGraph")
 
 
@@ -321,7 +323,7 @@ class FactorGraph(ReadOnly):
     def _agree(self, parts: Tensor) -> Tensor:
         return (self._variables.mean(parts) == parts).all(1)
 
-    def _squares(self, y: Mapping[str, Tensor]) -> Tensor:
+    def _squares_of_variables(self, y: Mapping[str, Tensor]) -> Tensor:
         """Squared length ``(batch,)`` of the indicator of an output's variables."""
         return (self._parts(y).square() / self._variables.sharing).sum(1)
 
@@ -428,7 +430,8 @@ def _require_values() -> None:
 
 
 def _refuse_disagreement(found: Consensus) -> None:
-    lost = found.disagree.nonzero().squeeze(1).tolist()
+    apart = found.disagree & (found.residual > _APART)
+    lost = (apart | found.infeasible).nonzero().squeeze(1).tolist()
     if lost:
         raise ValueError(
             f"graph: row {lost[0]} has no relaxed solution: its structures have no "

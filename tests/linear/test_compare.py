@@ -1,5 +1,7 @@
 """Solvers side by side: budgets, looks, stored runs, tables and figures."""
 
+import copy
+import functools
 import json
 import sys
 
@@ -576,3 +578,27 @@ def test_settings_in_words():
     assert described(rngs[0]) != described(rngs[1])
     size = CallbackProblem(1, 2, lambda i, w: (np.zeros(2), 0.0, 0))
     assert "CallbackProblem" in described(size)
+
+
+def test_duals_are_those_of_the_objective_that_is_shown():
+    # a box changes the minimum, and another objective has other duals
+    boxed = {
+        "free": lambda seed: BCFW(lam=LAM, tol=0.0),
+        "boxed": lambda seed: BCFW(lam=LAM, tol=0.0, bounds=(-0.1, 0.1)),
+    }
+    with pytest.raises(ValueError, match=r"^solvers: .*bounds; give objective="):
+        compare(boxed, CHAIN, looks=[1])
+    race = compare(boxed, CHAIN, looks=[2], objective=lambda w: float(w @ w))
+    assert np.isnan([[row["dual"], row["gap"]] for row in race.rows]).all()
+
+
+def test_settings_are_told_apart():
+    alike = [
+        [functools.partial(max, 1), functools.partial(max, 2)],
+        [torch.ones(2), torch.zeros(2)],
+        [frozenset("ab"), frozenset("ac")],
+    ]
+    for one, other in alike:
+        assert described(one) == described(copy.copy(one)) != described(other)
+    order = ["abcdefgh", "hgfedcba"]
+    assert described(frozenset(order[0])) == described(frozenset(order[1]))

@@ -132,8 +132,8 @@ FAULTS = {
     ),
     "divergence of inner positions added": (
         KERNELS + "dual_ascent",
-        "return gap - inner[0], rise - inner[1],",
-        "return gap + inner[0], rise - inner[1],",
+        "outer[0] - inner[0],",
+        "outer[0] + inner[0],",
     ),
     "steps too long": (
         KERNELS + "dual_ascent",

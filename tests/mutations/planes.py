@@ -164,8 +164,8 @@ FAULTS = {
     ),
     "mu too small": (
         PRAGAM,
-        "return _Reached(zero, nothing, alpha, 2 * L, L, 0)",
-        "return _Reached(zero, nothing, alpha, L / 4, L, 0)",
+        "return _Reached(zero, nothing, alpha, 2 * L, L, 0, n)",
+        "return _Reached(zero, nothing, alpha, L / 4, L, 0, n)",
     ),
     "gradient step of the old point": (
         PRAGAM,

@@ -79,7 +79,7 @@ def test_letters_tell_of_words_held_out(monkeypatch, tmp_path, capsys):
     train, test = words.split("small")
     missing = set(words.spelt(test)) - set(words.spelt(train))
     assert missing
-    monkeypatch.setattr(runs, "warm_up", _stop)
+    monkeypatch.setattr(runs, "train", _stop)
     with pytest.raises(KeyboardInterrupt):
         ocr_words.main(ocr_words.Config(drawn=20, out=tmp_path))
     line = warnings_in(capsys)[0]

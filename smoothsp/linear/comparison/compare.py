@@ -209,8 +209,9 @@ def compare(
         Functions of the weights that compute a number, such as ``{"test error": f}``.
         Names of other columns are reserved.
     objective
-        Function of the weights that computes ``primal``. Default: the problem's hinge
-        or likelihood with the terms of ``lam`` and ``l1``, equal for all solvers.
+        Function of the weights that computes ``primal``, without duals. Default: the
+        problem's hinge or likelihood with the terms of ``lam`` and ``l1``, equal for
+        all solvers.
     out
         Folder where each run is stored once it is finished. Runs with equal settings
         are read, others computed; functions count by their name. After Ctrl-C, which
@@ -382,6 +383,8 @@ class _Race:
         # not warm yet: each makes a pass that is not counted
         self.metrics, self.cold = metrics, dict(made)
         self.objective = objective or objective_of(problem, made)
+        # duals of solvers are below the minima of their own objectives
+        self.has_duals = objective is None
         self.of_all = {
             "problem": f"{type(problem).__name__} of {len(problem)} examples, "
             f"{getattr(problem, 'checksum', None)}",
@@ -491,7 +494,7 @@ class _Watcher:
         known = [row["dual"] for row in self.rows]
         # -inf is a bound of nothing
         known = [x for x in (*known, float(bound)) if x > -math.inf]
-        dual = max(known, default=math.nan)
+        dual = max(known, default=math.nan) if race.has_duals else math.nan
         values: Row = {}
         for self.metric, measure in race.metrics.items():
             values[self.metric] = number(f"metrics of {self.metric!r}", measure(w))
@@ -536,6 +539,7 @@ class _Watcher:
             counts = solution.passes, solution.oracle_calls, solution.seconds
             self.costs = self._costs(*counts)
             plain = [r.dual for r in solution.history if math.isnan(r.smoothed_primal)]
-            self._add(self._next(), solution.w, max(plain, default=math.nan))
+            dual = np.fmax.reduce([*plain, math.nan])
+            self._add(self._next(), solution.w, float(dual))
         if not self.diverged:
             self.rows[-1]["status"] = solution.status

@@ -2,10 +2,12 @@
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from smoothsp.linear.engines.budget import Limits
 from smoothsp.linear.inputs import arrays
@@ -30,8 +32,12 @@ def described(value: Any, depth: int = 0) -> str:
     if isinstance(value, Limits):
         return f"tol={value.tol!r}"
     kind = type(value).__qualname__
-    if isinstance(value, type) or callable(value):
-        return str(getattr(value, "__qualname__", kind))
+    if isinstance(value, torch.Tensor):
+        return again(value.detach().cpu().numpy())
+    if isinstance(value, functools.partial):
+        return again((value.func, value.args, value.keywords))
+    if isinstance(value, type) or inspect.isroutine(value):
+        return str(value.__qualname__)
     known = getattr(value, "checksum", None)
     if known is not None:
         return f"{kind}({known})"
@@ -39,11 +45,10 @@ def described(value: Any, depth: int = 0) -> str:
         return kind
     if isinstance(value, Mapping):
         return f"{kind}({', '.join(f'{k}: {again(v)}' for k, v in value.items())})"
-    if isinstance(value, list | tuple | set | frozenset):
-        parts = [again(one) for one in value]
-        return (
-            f"{kind}({', '.join(sorted(parts) if isinstance(value, set) else parts)})"
-        )
+    if isinstance(value, list | tuple):
+        return f"{kind}({', '.join(map(again, value))})"
+    if isinstance(value, set | frozenset):
+        return f"{kind}({', '.join(sorted(map(again, value)))})"
     if isinstance(value, np.random.Generator):
         return f"{kind}({value.bit_generator.state})"
     found = (

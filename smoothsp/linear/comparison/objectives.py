@@ -21,6 +21,7 @@ class _Terms(NamedTuple):
     loss: str
     lam: float
     l1: float
+    bounds: str
 
 
 def objective_of(problem: Any, solvers: Mapping[str, Any]) -> Objective:
@@ -41,7 +42,7 @@ def objective_of(problem: Any, solvers: Mapping[str, Any]) -> Objective:
         other, second = others[0]
         raise ValueError(
             f"solvers: expected one objective for all, got {tuple(first)} of {name!r}"
-            f" and {tuple(other)} of {second!r} as loss, lam and l1; {_REMEDY}"
+            f" and {tuple(other)} of {second!r} as loss, lam, l1 and bounds; {_REMEDY}"
         )
     risk = problem.likelihood if first.loss == "likelihood" else whole(problem).risk
 
@@ -59,7 +60,10 @@ def _terms_of(solver: Any, squared: bool) -> _Terms | None:
     loss = getattr(solver, "loss", "hinge")
     loss = getattr(loss, "name", loss)
     kind = "likelihood" if squared or loss == "likelihood" else "hinge"
-    return _Terms(kind, float(lam), float(getattr(solver, "l1", 0.0)))
+    plan = getattr(solver, "plan", None)
+    bounds = [getattr(plan, name, None) for name in ("lower", "upper")]
+    words = "" if bounds[0] is bounds[1] is None else repr(bounds)
+    return _Terms(kind, float(lam), float(getattr(solver, "l1", 0.0)), words)
 
 
 def number(name: str, value: Any) -> float:

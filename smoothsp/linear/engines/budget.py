@@ -207,11 +207,14 @@ class Budget:
             return float(np.fmax.reduce(bounds))
 
         seconds = self.seconds
-        with looks.watching(None):
-            stop = self.watch(looks.Look(self.passes, calls, seconds, weights, best))
+        try:
+            with looks.watching(None):
+                at = looks.Look(self.passes, calls, seconds, weights, best)
+                stop = self.watch(at)
+        finally:
+            self._start += clock.seconds() - begun
         if stop and not self.over:
             self.over, self.status = True, "stopped at the last look"
-        self._start += clock.seconds() - begun
 
     def end(self, reason: str, certified: bool) -> None:
         """Stop for this reason; ``certified`` as it was before the last pass."""

@@ -158,6 +158,7 @@ class DualAscentEngine:
     def take_weights(self, flat: Floats) -> None:
         """Blocks become the marginals at these padded weights, and w theirs."""
         run_rows(kernels.begin_at, self.n, self._work, self._s, flat, self._d)
+        self.measured_calls += self.n
         self.rebuild()
 
     def take_duals(self, state: dict[str, NDArray[Any]]) -> None:

@@ -229,6 +229,13 @@ def run(
             found["w"] = solver.weights()
         return {**budget.state(settings, solver.repeats), **found}
 
+    def certify() -> None:
+        found = solver.certify()
+        if saved and not np.array_equal(saved["w"], w := solver.weights()):
+            # the state has the weights of the certificate, too
+            saved.update({"w": w, _BEFORE: saved["w"]})
+        budget.certify(solver.calls, found, state, solver.weights)
+
     with budget.running():
         while True:
             budget.look(solver.calls, solver.weights, solver.bound)
@@ -252,17 +259,12 @@ def run(
                 # an uninterrupted run would not certify here: saved before, so that
                 # resuming gives the same bits
                 saved = state()
-            found = solver.certify()
-            if saved and not np.array_equal(saved["w"], w := solver.weights()):
-                # the state has the weights of the certificate, too
-                saved |= {"w": w, _BEFORE: saved["w"]}
-            budget.certify(solver.calls, found, state, solver.weights)
+            certify()
             budget.show(solver.estimate())
     if budget.interrupted and not budget.certified:
         saved = state()
         if solver.certifies_late:
-            found = solver.certify()
-            budget.certify(solver.calls, found, state, solver.weights)
+            certify()
     return budget.solution(solver.weights(), solver.calls, state())
 
 

@@ -56,7 +56,7 @@ class SDCA:
         than three seconds.
     refresh_every
         Most passes between two certificates, each of which costs about half a pass. A
-        certificate comes earlier if the gaps of the last visits are within ``tol``.
+        certificate comes earlier if the gaps of the last visits sum to 2 ``tol``.
 
     Notes
     -----

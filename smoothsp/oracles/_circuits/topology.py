@@ -151,7 +151,9 @@ class Topology:
         leaf = np.flatnonzero(positions >= 0)
         table = np.full((self.labels, 1 + int(values.max(initial=-1))), -1)
         table[positions[leaf], values[leaf]] = leaf
-        return torch.from_numpy(table)
+        with torch._C._DisableFuncTorch():
+            found = torch.from_numpy(table)
+        return found
 
 
 def _check_size(size: object, end: int) -> None:

@@ -249,7 +249,7 @@ class Consensus:
 
     def _closed(self, rows: Tensor) -> Tensor:
         """Rows whose certificate ends the search."""
-        ended = self.solved | self.disagree
+        ended = self.solved | self.infeasible
         return (ended if self.gamma > 0 else ended | self.exact)[rows]
 
     def _first_multipliers(self) -> tuple[Tensor, Tensor]:
@@ -319,7 +319,7 @@ class Consensus:
         slack = self.slack
         for row in rows.tolist():
             value, slots, weights = self.claims.pop(row, (-np.inf, (), ()))
-            if self.bound[row] - value > slack[row]:
+            if not self.bound[row] - value <= slack[row]:
                 continue
             self.solved[row], self.residual[row] = True, 0.0
             for mixture, s, w in zip(self.mixtures, slots, weights, strict=True):
