@@ -33,8 +33,6 @@ class Panel(NamedTuple):
     curves: Mapping[str, Sequence[Sequence[At]]]
     logarithmic: bool = True
     title: str = ""
-    line: float = math.nan
-    """Height of a dotted line; NaN for none."""
 
 
 class Band(NamedTuple):
@@ -142,8 +140,6 @@ def _fill(axes: Any, panel: Panel, names: Sequence[str]) -> None:
     axes.set(xlabel=panel.x, ylabel=panel.y)
     if panel.title:
         axes.set_title(panel.title, fontsize=10)
-    if math.isfinite(panel.line):
-        axes.axhline(panel.line, color="0.5", ls=":", lw=1)
     if logarithmic:
         axes.set_yscale("log")
     axes.xaxis.get_major_locator().set_params(nbins=4)

@@ -325,7 +325,7 @@ class FactorGraph(ReadOnly):
 
     def _squares_of_variables(self, y: Mapping[str, Tensor]) -> Tensor:
         """Squared length ``(batch,)`` of the indicator of an output's variables."""
-        return (self._parts(y).square() / self._variables.sharing).sum(1)
+        return (self._parts(y).square() / self._variables.degree).sum(1)
 
     def _require_outputs(self, y: object) -> None:
         if not isinstance(y, Mapping) or set(y) != set(self.structures):
@@ -386,7 +386,7 @@ class RelaxedMixture:
 
     def _value(self, weights: Tensor, scores: Tensor) -> Tensor:
         u = self._variables.mean(self._cells(weights))
-        squares = u.square() / self._variables.sharing.to(u)
+        squares = u.square() / self._variables.degree.to(u)
         return (weights * scores).sum(1) - self._gamma / 2 * squares.sum(1)
 
     def _cells(self, weights: Tensor) -> Tensor:
@@ -416,7 +416,7 @@ class RelaxedMixture:
             for x, w in zip(self._parts, on, strict=True)
         ]
         owner = np.repeat(np.arange(len(parts)), [len(x) for x in parts])
-        variables = self._variables.of_cell[row], self._variables.sharing[row]
+        variables = self._variables.of_cell[row], self._variables.degree[row]
         arrays = [x.cpu().numpy() for x in variables]
         return face_of(block(parts), owner, *arrays).derivative(self._gamma)
 

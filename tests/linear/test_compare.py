@@ -205,7 +205,7 @@ class Plain(Descent):
 
 
 class Failing(Plain):
-    """A certificate that fails with what it is told."""
+    """A certificate that raises the given error."""
 
     def certify(self):
         if self.passes == 2:

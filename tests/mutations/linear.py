@@ -137,8 +137,8 @@ FAULTS = {
     ),
     "steps too long": (
         KERNELS + "dual_ascent",
-        "curve = part / rules.lam * squares",
-        "curve = 0.1 * part / rules.lam * squares",
+        "kappa = part / rules.lam * squares",
+        "kappa = 0.1 * part / rules.lam * squares",
     ),
     "weights of pairs that do not occur": (
         KERNELS + "dual_ascent",

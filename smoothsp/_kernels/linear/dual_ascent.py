@@ -258,7 +258,7 @@ def _visit(s, i, rules, p, d, c, counts):
         return
     counts[CALLS] += 1
     _marginals(s, i, p.w, c)
-    gap, rise, left, right, most = _differences(s, i, d, c)
+    gap, slope_at_0, bend_at_0, bend_at_1, most_bend = _differences(s, i, d, c)
     if not gap > _ROUNDING * T * math.log(s.S):
         return
     d.gaps[i] = part * gap
@@ -268,9 +268,9 @@ def _visit(s, i, rules, p, d, c, counts):
         squares = _restricted_length(s, i, T, p, c.r)
     else:
         squares = length(s, i, p.x, c.r, T)
-    curve = part / rules.lam * squares
-    bends = left + curve, right + curve, most + curve
-    gamma = _best_step(s, i, d, c, rise, bends, curve, rules.precision, counts)
+    kappa = part / rules.lam * squares
+    bends = bend_at_0 + kappa, bend_at_1 + kappa, most_bend + kappa
+    gamma = _best_step(s, i, d, c, slope_at_0, bends, kappa, rules.precision, counts)
     _move(s, i, d, c.m, gamma)
     add_direction(s, i, c.r, T, -gamma * part / rules.lam, p.w)
     if restricted:
@@ -284,7 +284,7 @@ def _compare(a, o, size, b, log_b, share):
     ``a r``, ``-d r``, ``d^2 / a``, ``d^2 / b`` and ``d^2 / min(a, b)``. ``share`` takes
     what each vector adds to the second.
     """
-    gap = rise = left = right = most = splat(0.0)
+    gap = slope_at_0 = bend_at_0 = bend_at_1 = most_bend = splat(0.0)
     tiny, small = splat(TINY), splat(_SMALL)
     for q in range(0, size, V):
         x, y = load(a, o + q), load(b, q)
@@ -293,15 +293,20 @@ def _compare(a, o, size, b, log_b, share):
         gap = fma(x, ratio, gap)
         part = d * ratio
         share[q // V] = -sum_of(part)
-        rise = rise + part
+        slope_at_0 = slope_at_0 + part
         x, y = larger(x, small), larger(y, small)
         weight = d * d / (x * y)
-        left = fma(weight, y, left)
-        right = fma(weight, x, right)
-        most = fma(weight, larger(x, y), most)
+        bend_at_0 = fma(weight, y, bend_at_0)
+        bend_at_1 = fma(weight, x, bend_at_1)
+        most_bend = fma(weight, larger(x, y), most_bend)
         store(b, q, d)
-    sums = sum_of(gap), -sum_of(rise), sum_of(left), sum_of(right), sum_of(most)
-    return sums
+    return (
+        sum_of(gap),
+        -sum_of(slope_at_0),
+        sum_of(bend_at_0),
+        sum_of(bend_at_1),
+        sum_of(most_bend),
+    )
 
 
 @subroutine
@@ -380,7 +385,7 @@ def _slope(s, i, d, c, count, gamma):
 
 
 @subroutine
-def _best_step(s, i, d, c, rise, bends, curve, precision, counts):
+def _best_step(s, i, d, c, slope_at_0, bends, kappa, precision, counts):
     """A step near the root of the slope, with which the dual does not fall.
 
     ``bends`` are the curvatures at 0 and at 1, and a bound of those in between. The
@@ -398,24 +403,24 @@ def _best_step(s, i, d, c, rise, bends, curve, precision, counts):
     leave more than ``h(low) - h(0) >= low slope(low)`` has gained.
     """
     low, high, gained = 0.0, 1.0, 0.0
-    first, last = rise / bends[0], 1.0 - curve / bends[1]
+    first, last = slope_at_0 / bends[0], 1.0 - kappa / bends[1]
     gamma = min(max((first + last) / 2, _LEAST), 1.0)
-    if abs(first - last) < precision * gamma and gamma * bends[2] < 2 * rise:
+    if abs(first - last) < precision * gamma and gamma * bends[2] < 2 * slope_at_0:
         return gamma
     # a little short: where the slope is not negative, every step is safe
     gamma *= _SHORT
     size = d.at[i + 1] - d.at[i] if _length(s, i) > 1 else s.P
-    count = _keep(size, precision * rise * V / size, c.n)
+    count = _keep(size, precision * slope_at_0 * V / size, c.n)
     for _ in range(_MOST_EVALUATIONS):
         slope, bend = _slope(s, i, d, c, count, gamma)
-        slope, bend = -slope - gamma * curve, bend + curve
+        slope, bend = -slope - gamma * kappa, bend + kappa
         counts[EVALUATIONS] += 1
         following = gamma + slope / bend
         close = abs(following - gamma) < precision * gamma
         if slope >= 0.0:
             low, gained = gamma, gamma * slope
             if close:
-                return min(following, high) if gamma * bend >= curve else gamma
+                return min(following, high) if gamma * bend >= kappa else gamma
         else:
             high = gamma
             if close and low < following and gained >= slope * (low - following):

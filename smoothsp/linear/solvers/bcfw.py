@@ -3,26 +3,14 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smoothsp.linear.engines import budget as budgets
 from smoothsp.linear.engines.budget import Budget, Tolerance, limits
-from smoothsp.linear.engines.runner import (
-    Engine,
-    Solver,
-    engine_for,
-    one_pass,
-    run,
-    start_engine,
-)
+from smoothsp.linear.engines.dual_passes import DualPasses
+from smoothsp.linear.engines.runner import Engine, engine_for, run, start_engine
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
-
-# The sum of stale estimates at which it is worth to look, as a share of tol.
-_HOPEFUL = 0.8
-# Certificates between two rebuilds of w from the dual variables.
-_REBUILD = 10
 
 
 class BCFW:
@@ -145,7 +133,7 @@ class BCFW:
             upper=upper,
             batch=checks.count("batch_size", batch_size),
         )
-        self.lam, self.sampling, self.tol = lam, sampling, tol
+        self.lam, self.sampling, self.tol = self.plan.lam, sampling, tol
         self.seed = budgets.seed_of(seed)
         self.refresh_every = checks.count("refresh_every", refresh_every)
         self.warm_start = warm_start
@@ -191,73 +179,32 @@ class BCFW:
         )
 
 
-class _Passes(Solver):
-    """Passes of single steps, and the exact gap every few of them."""
-
-    passes = 0
+class _Passes(DualPasses):
+    """Passes over hinges, and the estimated gap before each certificate."""
 
     def __init__(self, solver: BCFW, engine: Engine, budget: Budget) -> None:
-        self.solver, self.engine, self.budget = solver, engine, budget
-        self.compiled = self.certifies_late = engine.compiled
-        self.stream = np.random.Generator(np.random.PCG64(solver.seed))
-        self.since_refresh = 0
-        self.relative = isinstance(solver.tol, Tolerance)
-        # before the last certificate; see gap_diagnostics
+        super().__init__(solver, engine, budget)
+        # see gap_diagnostics
         self.estimated_gap = np.inf
 
     @property
-    def enough(self) -> float:
-        """The sum of stale gaps at which to look."""
+    def stop_draws_at(self) -> float:
         # the gaps of the iterates say nothing about that of their average
-        return 0.0 if self.solver.plan.averaging else _HOPEFUL * self.budget.goal
-
-    @property
-    def calls(self) -> int:
-        return self.engine.oracle_calls
+        return 0.0 if self.solver.plan.averaging else super().stop_draws_at
 
     def begin(self, start: Any) -> None:
-        start_engine(self.engine, start, self.solver.plan.lam, self.solver.warm_start)
-
-    def advance(self) -> None:
-        one_pass(self.engine, self.stream, self.solver.sampling, self.enough)
-        self.passes += 1
-        self.since_refresh += 1
-
-    def estimate(self) -> float:
-        return float(self.engine.estimates.sum())
-
-    def due(self) -> bool:
-        late = self.since_refresh >= self.solver.refresh_every
-        # a relative goal is known from the first certificate on
-        unknown = self.relative and not self.budget.history
-        return late or unknown or self.estimate() <= self.enough
+        start_engine(self.engine, start, self.solver.lam, self.solver.warm_start)
 
     def bound(self) -> float:
-        return self.engine.dual
+        return float(self.engine.dual)
 
     def certify(self) -> tuple[float, float, float]:
-        if self.engine.measured % _REBUILD == _REBUILD - 1:
-            self.engine.rebuild()
         self.estimated_gap = self.estimate()
-        found = self.engine.measure()
-        self.since_refresh = 0
-        return found
-
-    def weights(self) -> NDArray[np.float64]:
-        return self.engine.w
+        return super().certify()
 
     def state(self) -> State:
-        return {
-            **self.engine.state(),
-            "stream": budgets.save_stream(self.stream),
-            "since_refresh": np.array(self.since_refresh),
-            "estimated_gap": np.array(self.estimated_gap),
-            "lam": np.array(self.solver.plan.lam),
-        }
+        return super().state() | {"estimated_gap": np.array(self.estimated_gap)}
 
     def load(self, state: State) -> None:
-        self.engine.load(state)
-        self.stream = budgets.load_stream(state["stream"])
-        self.since_refresh = int(state["since_refresh"])
+        super().load(state)
         self.estimated_gap = float(state["estimated_gap"])
-        self.passes = int(state["passes"])

@@ -8,17 +8,14 @@ from numpy.typing import NDArray
 from smoothsp.linear.engines import budget as budgets
 from smoothsp.linear.engines.budget import Budget, Tolerance, limits
 from smoothsp.linear.engines.dual_ascent import DualAscentEngine
-from smoothsp.linear.engines.runner import Solver, one_pass, run
+from smoothsp.linear.engines.dual_passes import DualPasses
+from smoothsp.linear.engines.runner import run
 from smoothsp.linear.engines.solution import Callback, Solution, State, weights_of
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import ChainProblem
 
-# The sum of stale gaps at which it is worth to look, as a share of tol.
-_HOPEFUL = 0.8
-# Estimates are about so many times the gaps.
+# Gaps at the last visits are about this many times those at the weights.
 _STALE = 2.0
-# Certificates between two rebuilds of w from the dual variables.
-_REBUILD = 10
 
 
 class SDCA:
@@ -157,26 +154,12 @@ def has_blocks_of(problem: ChainProblem, start: object) -> bool:
     return "nodes" in state and state.get("examples") == problem.checksum
 
 
-class _Passes(Solver):
-    """Passes of single steps, and the exact gap every few of them."""
-
-    passes = 0
-    compiled = certifies_late = True
-
-    def __init__(self, solver: SDCA, engine: DualAscentEngine, budget: Budget) -> None:
-        self.solver, self.engine, self.budget = solver, engine, budget
-        self.stream = np.random.Generator(np.random.PCG64(solver.seed))
-        self.since_refresh = 0
-        self.relative = isinstance(solver.tol, Tolerance)
+class _Passes(DualPasses):
+    """Passes that begin at weights, too."""
 
     @property
-    def enough(self) -> float:
-        """The sum of stale gaps at which to look."""
-        return _HOPEFUL * self.budget.goal
-
-    @property
-    def calls(self) -> int:
-        return self.engine.oracle_calls
+    def certify_at(self) -> float:
+        return _STALE * self.budget.goal
 
     def begin(self, start: Any) -> None:
         problem = self.engine.problem
@@ -185,41 +168,3 @@ class _Passes(Solver):
             return
         w = weights_of(start, problem.num_weights)
         self.engine.take_weights(problem.padded_weights(w))
-
-    def advance(self) -> None:
-        one_pass(self.engine, self.stream, self.solver.sampling, self.enough)
-        self.passes += 1
-        self.since_refresh += 1
-
-    def estimate(self) -> float:
-        return float(self.engine.estimates.sum())
-
-    def due(self) -> bool:
-        late = self.since_refresh >= self.solver.refresh_every
-        # a relative goal is known from the first certificate on
-        unknown = self.relative and not self.budget.history
-        return late or unknown or self.estimate() <= _STALE * self.budget.goal
-
-    def certify(self) -> tuple[float, float, float]:
-        if self.engine.measured % _REBUILD == _REBUILD - 1:
-            self.engine.rebuild()
-        found = self.engine.measure()
-        self.since_refresh = 0
-        return found
-
-    def weights(self) -> NDArray[np.float64]:
-        return self.engine.w
-
-    def state(self) -> State:
-        return {
-            **self.engine.state(),
-            "stream": budgets.save_stream(self.stream),
-            "since_refresh": np.array(self.since_refresh),
-            "lam": np.array(self.solver.lam),
-        }
-
-    def load(self, state: State) -> None:
-        self.engine.load(state)
-        self.stream = budgets.load_stream(state["stream"])
-        self.since_refresh = int(state["since_refresh"])
-        self.passes = int(state["passes"])

@@ -72,7 +72,7 @@ def block(parts: Sequence[Floats]) -> Floats:
 
 
 def face_of(
-    A: Floats, owner: NDArray[np.int64], of_cell: NDArray[np.int64], sharing: Floats
+    A: Floats, owner: NDArray[np.int64], of_cell: NDArray[np.int64], degree: Floats
 ) -> Face:
     """The equations of a row.
 
@@ -82,25 +82,25 @@ def face_of(
         ``(cells, K)``: parts of outputs of all structures, 0 for cells of others.
     owner
         ``(K,)``: the structure of each output.
-    of_cell, sharing
+    of_cell, degree
         ``(cells,)``: the variable of each cell, and how many cells it has.
     """
     K, F = A.shape[1], int(owner.max()) + 1
     # shared cells of variables that no output uses agree
     used, touched = A.any(1), np.zeros(len(A), np.bool_)
     touched[of_cell[used]] = True
-    cells = np.flatnonzero(touched[of_cell] & (sharing > 1))
+    cells = np.flatnonzero(touched[of_cell] & (degree > 1))
     names, group = np.unique(of_cell[cells], return_inverse=True)
     total = np.zeros((len(names), K))
     np.add.at(total, group, A[cells])
-    apart = A[cells] - total[group] / sharing[cells, None]
+    apart = A[cells] - total[group] / degree[cells, None]
     E = np.concatenate([(owner == np.arange(F).reshape(F, 1)), apart])
     # at least as many rows as columns, so that all of the null space comes out
     square = np.concatenate([E, np.zeros((max(K - len(E), 0), K))])
     U, S, V = np.linalg.svd(square, full_matrices=False)
     rank = int((_RANK * S[0] < S).sum())
     pinv = (V[:rank].T / S[:rank]) @ U[: len(E), :rank].T
-    null, Q = V[rank:].T, A[used].T @ (A[used] / sharing[used, None])
+    null, Q = V[rank:].T, A[used].T @ (A[used] / degree[used, None])
     return Face(F, cells, E, pinv, null, null.T @ Q @ null, Q)
 
 

@@ -161,7 +161,7 @@ class Consensus:
         self.rounds, self.decodes = zeros.long(), zeros.long()
         self.solved = zeros.bool()
         # of rows: value, slots and weights of solutions that a bound may prove
-        self.claims: dict[int, Any] = {}
+        self.candidates: dict[int, Any] = {}
         self.y = [x.structure.decode()[1] for x in factors]
         pairs = zip(factors, self.y, strict=True)
         self.least = -sum((x.largest_score(y) for x, y in pairs), zeros)
@@ -197,7 +197,7 @@ class Consensus:
         live, variables, gamma = list(self.factors), self.variables, self.gamma
         parts = self._certify(live, variables, lam, rows, torch.zeros_like(lam))
         u, kappa = variables.mean(parts), gamma + _EXTRA * size
-        done = self._closed(rows)
+        done = self._finished(rows)
         if self.gamma == 0 and bool(done.all()):
             return
         self.mixtures = [
@@ -212,7 +212,7 @@ class Consensus:
                 lam, u, kappa = lam[on], u[on], kappa[on]
             if not len(rows):
                 return
-            rho = kappa[:, None] - gamma / variables.sharing
+            rho = kappa[:, None] - gamma / variables.degree
             targets = variables.split(lam + rho * u)
             copies, ready = [], torch.ones_like(rows, dtype=torch.bool)
             for mixture, factor, cost in zip(self.mixtures, live, targets, strict=True):
@@ -240,14 +240,14 @@ class Consensus:
             if bool(at.any()):
                 some, few = [x.select(at) for x in live], variables.select(at)
                 self._certify(some, few, best_lam[at], rows[at], best_u[at])
-                done = done | self._closed(rows)
+                done = done | self._finished(rows)
             if count % _ADAPT == 0:
                 more = torch.where(primal > _UNLIKE * dual, 2.0, 1.0)
                 less = torch.where(dual > _UNLIKE * primal, 0.5, 1.0)
                 extra = (kappa - gamma) * more * less
                 kappa = gamma + extra.clamp(size / _RANGE, size * _RANGE)
 
-    def _closed(self, rows: Tensor) -> Tensor:
+    def _finished(self, rows: Tensor) -> Tensor:
         """Rows whose certificate ends the search."""
         ended = self.solved | self.infeasible
         return (ended if self.gamma > 0 else ended | self.exact)[rows]
@@ -265,16 +265,16 @@ class Consensus:
         cells = torch.cat(given, 1)
         forbidden = cells == -torch.inf
         cells = cells.masked_fill(forbidden, 0)
-        shared = variables.sharing > 1
+        shared = variables.degree > 1
         mean = variables.mean(cells)
         lam = (mean - cells).masked_fill(~shared, 0)
         size = (mean.abs() * shared).sum(1) / shared.sum(1).clamp(min=1)
         # of what one structure forbids the others pay more than any score
         barred = variables.mean(forbidden.double()) > 0
-        lam = torch.where(barred, -self._force(slice(None)), lam)
+        lam = torch.where(barred, -self._forcing_cost(slice(None)), lam)
         return lam.masked_fill(forbidden, 0), torch.where(size > 0, size, 1.0)
 
-    def _force(self, rows: Any) -> Tensor:
+    def _forcing_cost(self, rows: Any) -> Tensor:
         """More than the difference of any two scores, ``(rows, 1)``."""
         return (2 - 2 * self.least[rows]).clamp(max=LIMIT / 8)[:, None]
 
@@ -291,11 +291,11 @@ class Consensus:
             active = [mixture.active_outputs(row) for mixture in self.mixtures]
             slots, p, scores, parts = zip(*active, strict=True)
             sizes = [len(x) for x in slots]
-            of_cell, sharing = (
-                x[i].cpu().numpy() for x in (variables.of_cell, variables.sharing)
+            of_cell, degree = (
+                x[i].cpu().numpy() for x in (variables.of_cell, variables.degree)
             )
             A, owner = block(parts), np.repeat(np.arange(len(sizes)), sizes)
-            face = face_of(A, owner, of_cell, sharing)
+            face = face_of(A, owner, of_cell, degree)
             s, pull = np.concatenate(scores), A.T @ lam[i].cpu().numpy()
             answer = solution(face, np.concatenate(p), s, pull, self.gamma)
             if answer is None:
@@ -308,17 +308,21 @@ class Consensus:
             u[i] = variables.select(torch.tensor([i], device=lam.device)).mean(
                 shares[None]
             )[0]
-            self.claims[row] = value, slots, np.split(weights, np.cumsum(sizes)[:-1])
+            self.candidates[row] = (
+                value,
+                slots,
+                np.split(weights, np.cumsum(sizes)[:-1]),
+            )
             found[i] = True
         return found
 
-    def _take(
+    def _accept_proven(
         self, live: Sequence[Factor], variables: Variables, lam: Tensor, rows: Tensor
     ) -> None:
         """Take solutions whose value is the bound; complete their outputs."""
         slack = self.slack
         for row in rows.tolist():
-            value, slots, weights = self.claims.pop(row, (-np.inf, (), ()))
+            value, slots, weights = self.candidates.pop(row, (-np.inf, (), ()))
             if not self.bound[row] - value <= slack[row]:
                 continue
             self.solved[row], self.residual[row] = True, 0.0
@@ -349,8 +353,8 @@ class Consensus:
         ``- gamma / delta u`` added to the multipliers, and ``gamma / 2 |u|^2`` to the
         sum: a concave function lies below its tangents.
         """
-        paid = lam - self.gamma / variables.sharing * u
-        bound = self.gamma / 2 * (u.square() / variables.sharing).sum(1)
+        paid = lam - self.gamma / variables.degree * u
+        bound = self.gamma / 2 * (u.square() / variables.degree).sum(1)
         ys, parts, scale = [], [], torch.zeros_like(bound)
         for factor, cost in zip(live, variables.split(paid), strict=True):
             y, used = factor.decode(cost)
@@ -367,13 +371,13 @@ class Consensus:
         joined = torch.cat(parts, 1)
         if self.gamma == 0:
             agree = (variables.mean(joined) == joined).all(1)
-            self._keep(live, rows, ys, agree)
+            self._keep_best(live, rows, ys, agree)
             on = ~agree
             if bool(on.any()):
                 some = [x.select(on) for x in live], variables.select(on), lam[on]
                 for first, (y, used) in enumerate(zip(ys, parts, strict=True)):
                     self._complete(*some, rows[on], first, y[on], used[on])
-        self._take(live, variables, lam, rows)
+        self._accept_proven(live, variables, lam, rows)
         return joined
 
     def _complete(
@@ -390,7 +394,7 @@ class Consensus:
 
         Each structure in turn decodes with the cells forced that those before it have.
         """
-        force, costs = self._force(rows), variables.split(lam)
+        force, costs = self._forcing_cost(rows), variables.split(lam)
         mine = variables.split(variables.of_cell)
         known = torch.zeros_like(lam, dtype=torch.bool).scatter(1, mine[first], True)
         values = torch.zeros_like(lam).scatter(1, mine[first], used)
@@ -405,9 +409,9 @@ class Consensus:
             good = good & ((found == wanted) | ~fixed).all(1)
             known = known.scatter(1, mine[f], True)
             values = values.scatter(1, mine[f], found)
-        self._keep(live, rows, ys, good)
+        self._keep_best(live, rows, ys, good)
 
-    def _keep(
+    def _keep_best(
         self, live: Sequence[Factor], rows: Tensor, ys: Sequence[Tensor], good: Tensor
     ) -> None:
         """Keep outputs that are the best of their row, where ``good``."""

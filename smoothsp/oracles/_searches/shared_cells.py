@@ -28,17 +28,16 @@ class Variables:
     Attributes
     ----------
     degree
-        ``(batch, cells)`` float64: number of structures that have the variable; 0 for
-        cells that are not the least of their variable.
+        ``(batch, cells)`` float64: number of structures that have the variable of a
+        cell, delta in the formulas.
     """
 
     def __init__(self, of_cell: Tensor, sizes: Sequence[int]) -> None:
         self.of_cell, self.sizes = of_cell, list(sizes)
         zeros = torch.zeros(of_cell.shape, dtype=torch.float64, device=of_cell.device)
         ones = torch.ones_like(zeros)
-        self.degree = zeros.scatter_add(1, of_cell, ones)
-        # of each cell: how many structures have its variable
-        self.sharing = self.degree.gather(1, of_cell)
+        cells = zeros.scatter_add(1, of_cell, ones)
+        self.degree = cells.gather(1, of_cell)
 
     def select(self, rows: Tensor) -> "Variables":
         """Variables of some rows."""
@@ -51,7 +50,7 @@ class Variables:
     def mean(self, cells: Tensor) -> Tensor:
         """Mean over its cells of each variable, in all of them: ``(batch, cells)``."""
         total = torch.zeros_like(cells).scatter_add(1, self.of_cell, cells)
-        return total.gather(1, self.of_cell) / self.sharing.to(cells.dtype)
+        return total.gather(1, self.of_cell) / self.degree.to(cells.dtype)
 
 
 def variables_of(

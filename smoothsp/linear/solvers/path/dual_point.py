@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp.linear.engines import budget as budgets
 from smoothsp.linear.engines.budget import require_finite
+from smoothsp.linear.engines.dual_passes import REBUILD_EVERY, STOP_DRAWS
 from smoothsp.linear.engines.runner import engine_for, one_pass
 from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.problems import LinearProblem
@@ -18,10 +19,6 @@ from smoothsp.linear.problems import LinearProblem
 Floats = NDArray[np.float64]
 State = dict[str, NDArray[Any]]
 
-# The sum of stale estimates at which it is worth to look, as a share of the goal.
-_HOPEFUL = 0.8
-# Certificates between two rebuilds of w from the dual variables.
-_REBUILD = 10
 # So large that scores are nothing beside costs: whole steps to the worst outputs.
 _VAST = 2.0**100
 # Times weights: costs are nothing beside scores.
@@ -105,7 +102,7 @@ class DualPoint:
     def measure(self) -> float:
         """The exact gap of each example, and their sum."""
         engine = self.engine
-        if engine.measured % _REBUILD == _REBUILD - 1:
+        if engine.measured % REBUILD_EVERY == REBUILD_EVERY - 1:
             engine.rebuild()
         found = engine.measure()
         require_finite(self.problem, *found)
@@ -115,7 +112,7 @@ class DualPoint:
 
     def to_gap(self, goal: float, spent: Callable[[], bool]) -> float | None:
         """Steps until the gap is at most ``goal``; None if a budget ends before."""
-        floor = _HOPEFUL * goal
+        floor = STOP_DRAWS * goal
         while True:
             hope = float(self.engine.estimates.sum())
             if hope <= goal and self.exact:
