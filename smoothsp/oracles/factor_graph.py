@@ -434,9 +434,9 @@ def _refuse_disagreement(found: Consensus) -> None:
     lost = (apart | found.infeasible).nonzero().squeeze(1).tolist()
     if lost:
         raise ValueError(
-            f"graph: row {lost[0]} has no relaxed solution: its structures have no "
-            "mixtures of outputs that agree on shared cells; allow more outputs, or "
-            "call approximate(), which returns -inf"
+            f"graph: found no relaxed solution of row {lost[0]}: no mixtures of its "
+            "structures' outputs agree on shared cells. Allow more outputs, or call "
+            "approximate(), which returns -inf for such rows"
         )
 
 

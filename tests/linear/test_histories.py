@@ -349,3 +349,13 @@ def test_runs_use_that_clock(monkeypatch):
     y = (ROWS[:, 0] > 0).astype(int)
     model = HingeSVC(tol=1e-9, certify_every=1, callback=look).fit(ROWS, y)
     assert [at.seconds for at in model.history_] == list(range(len(model.history_)))
+
+
+@pytest.mark.parametrize("name", ["BCFW", "SDCA", "SGD", "SVRG, not smoothed"])
+def test_a_run_that_was_over_has_its_certificate_again(name):
+    # at the end of a budget, between two certificates
+    solution, _, solver = run(name, max_passes=5, callback=None)
+    again = solver.solve(ALL[name][1], resume=solution.state)
+    assert again.primal == solution.primal and again.w.tolist() == solution.w.tolist()
+    assert len(again.history) == len(solution.history)
+    assert again.oracle_calls == solution.oracle_calls

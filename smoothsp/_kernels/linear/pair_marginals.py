@@ -157,21 +157,60 @@ def _edges(T, S, P, tail, moves, top, m):
 
 @subroutine
 def _by_logarithms(T, S, P, tail, moves, U, m):
-    """The same of messages in logarithms, where those above leave float64."""
-    a, b = m.prefix, m.suffix
-    total = log_messages(T, S, P, tail, moves, 1.0, U, b, m.logs, a)
+    """The same from messages in logarithms, where those above leave float64.
+
+    Backwards, with each distribution divided by its sum:
+
+        P(y_{T-1} = j)       = a_{T-1}(j) / Z
+        P(i, j at t)         = P(y_t = j) a_{t-1}(i) e^{A(i, j)} / sum_i of the same
+        P(y_{t-1} = i)       = sum_j P(i, j at t)
+
+    So the marginals are those of one distribution, even if logarithms are so large that
+    their rounding counts.
+    """
+    a, b, log_node, log_edge = m.prefix, m.suffix, m.log_node, m.log_edge
+    log_messages(T, S, P, tail, moves, 1.0, U, b, m.logs, a)
+    last = (T - 1) * P
+    total = _log_sum(a, last, S, 1)
+    for j in range(S):
+        log_node[last + j] = a[last + j] - total
+    value = total
+    total = _log_sum(log_node, last, S, 1)
+    for j in range(S):
+        log_node[last + j] -= total
+    for t in range(T - 1, 0, -1):
+        o, p, e = t * P, (t - 1) * P, (t - 1) * S * S
+        for j in range(S):
+            for i in range(S):
+                log_edge[e + i * S + j] = a[p + i] + tail[moves + i * P + j]
+            total = _log_sum(log_edge, e + j, S, S)
+            for i in range(S):
+                log_edge[e + i * S + j] -= total
+            # once more: the first sum is as rough as its terms
+            total = _log_sum(log_edge, e + j, S, S) - log_node[o + j]
+            for i in range(S):
+                log_edge[e + i * S + j] -= total
+        for i in range(S):
+            log_node[p + i] = _log_sum(log_edge, e + i * S, S, 1)
+    for q in range((T - 1) * S * S):
+        m.edge[q] = math.exp(log_edge[q])
     for t in range(T):
         for j in range(S):
-            q = t * P + j
-            m.log_node[q] = a[q] + b[q] - total
-            m.node[q] = math.exp(m.log_node[q])
+            m.node[t * P + j] = math.exp(log_node[t * P + j])
         for j in range(S, P):
             m.node[t * P + j] = 0.0
-    for t in range(1, T):
-        o, p, e = t * P, (t - 1) * P, (t - 1) * S * S
-        for i in range(S):
-            for j in range(S):
-                x = a[p + i] + tail[moves + i * P + j] + U[o + j] + b[o + j] - total
-                m.log_edge[e + i * S + j] = x
-                m.edge[e + i * S + j] = math.exp(x)
-    return total
+    return value
+
+
+@subroutine
+def _log_sum(x, first, count, step):
+    """``log sum exp`` of ``count`` numbers from ``x[first]`` on, a step apart."""
+    top = -np.inf
+    for k in range(count):
+        top = max(top, x[first + k * step])
+    if top == -np.inf:
+        return top
+    total = 0.0
+    for k in range(count):
+        total += math.exp(x[first + k * step] - top)
+    return top + math.log(total)

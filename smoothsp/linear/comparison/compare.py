@@ -523,7 +523,7 @@ class _Watcher:
             return
         self.diverged = True
         nothing = dict.fromkeys(self.race.metrics, math.nan)
-        self._append(self._next(), math.inf, math.nan, math.inf, nothing)
+        self._append(self._next(), math.inf, math.nan, math.nan, nothing)
         self.rows[-1]["status"] = f"diverged: {status}"
 
     def _next(self) -> float:

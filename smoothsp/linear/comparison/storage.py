@@ -52,7 +52,7 @@ class Stored:
             rows, settings = found["rows"], found["settings"]
             if settings == self.settings and found["checksum"] == _sum(rows, settings):
                 return [dict(row) for row in rows]
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, OSError, RecursionError) as error:
             raise self._damaged(self.rows) from error
         raise self._damaged(self.rows)
 
@@ -65,7 +65,10 @@ class Stored:
                 arrays = {name: found[name] for name in found.files}
             with states.opened(arrays) as state:
                 rows = json.loads(str(state.pop(_ROWS)))
-        except (ValueError, OSError, KeyError, EOFError, BadZipFile) as error:
+        except (
+            *(ValueError, OSError, KeyError, EOFError, BadZipFile),
+            *(TypeError, RecursionError),
+        ) as error:
             raise self._damaged(self.part) from error
         return rows, states.sealed(state)
 

@@ -152,7 +152,7 @@ class Budget:
         try:
             self._bar = bar_of(self.limits.progress, self.limits.name)
             # a resumed run may have nothing left to do
-            if self.history:
+            if self.certified:
                 self._decide(self.history[-1])
             # a certificate that overflows is refused in words
             with np.errstate(over="ignore", invalid="ignore"):

@@ -57,9 +57,10 @@ class SDCA:
 
     Notes
     -----
-    The dual objective never falls. The objective at the weights may rise. The number of
-    visits grows with ``R^2 / lam`` for features of length R, so :class:`LBFGS` is
-    faster if lambda is small or features are not scaled.
+    The dual objective never falls but by rounding. The objective at the weights may
+    rise, far above that of ``start``, too. The number of visits and the rounding grow
+    with ``R^2 / lam`` for features of length R, so :class:`LBFGS` is better if lambda
+    is small or features are not scaled.
 
     Dual variables take 8 bytes for each two labels at each two neighbouring positions:
     131 MB for 200,000 words and 9 labels, and twice that while the state is copied.

@@ -44,6 +44,9 @@ _ROUNDINGS = 64
 _EXTRA = 4.0
 # Residuals that differ by more than this factor change the strength.
 _UNLIKE = 10.0
+# Scores of structures whose potentials are unknown are guessed to be at most so many
+# times that of their best output: only rows without agreement have lower bounds.
+_GUESS = 2.0**16
 # Factor by which the strength may change in all.
 _RANGE = 2.0**10
 
@@ -97,7 +100,8 @@ class Factor:
         structure = self.structure
         main = self.potentials()
         if main is None:
-            return 1 + 8 * self.score(y).abs()
+            size = self.score(y).abs()
+            return torch.maximum((_GUESS * (1 + size)).clamp(max=LIMIT / 16), 8 * size)
         own = getattr(structure, "_own", {structure._main_name: main})
         total, uses = (
             torch.zeros_like(main[:, :0].sum(1)),
@@ -229,6 +233,8 @@ class Consensus:
             dual = _largest(rho * (u - old)) / (1 + size)
             self.rounds[rows], self.residual[rows] = count, primal
             done = ready & (torch.maximum(primal, dual) <= self.tol)
+            # more would be minus infinity
+            done = done | (_largest(lam) > LIMIT / 8)
             if count == self.max_rounds or count % _CERTIFY == 0:
                 at = torch.ones_like(done)
             else:
@@ -249,7 +255,7 @@ class Consensus:
 
     def _finished(self, rows: Tensor) -> Tensor:
         """Rows whose certificate ends the search."""
-        ended = self.solved | self.infeasible
+        ended = self.solved | self.disagree
         return (ended if self.gamma > 0 else ended | self.exact)[rows]
 
     def _first_multipliers(self) -> tuple[Tensor, Tensor]:

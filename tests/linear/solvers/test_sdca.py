@@ -321,6 +321,31 @@ def test_duals_of_scores_far_apart_are_bounds(size, longest):
         assert at.gap == pytest.approx(at.primal - at.dual)
 
 
+@pytest.mark.parametrize("longest", [1, 2, 4])
+def test_starts_whose_scores_are_vast_keep_marginals_and_duals(longest):
+    # scores of 1e16 have rounding errors of 1, also in logarithms of probabilities
+    rng = np.random.default_rng(0)
+    lengths = np.maximum(rng.integers(0, longest + 1, 8), 1)
+    X = rng.integers(-2, 3, (lengths.sum(), 1)) * 1e5
+    problem = ChainProblem(X, rng.integers(3, size=len(X)), lengths=lengths)
+    seen = []
+    solver = SDCA(lam=1e-6, max_passes=20, refresh_every=1, callback=seen.append)
+    found = solver.solve(problem, start=np.zeros(problem.num_weights))
+    engine = DualAscentEngine(problem, 1e-6)
+    engine.load(found.state)
+    dual = Point(engine, problem, 1e-6).dual()
+    np.testing.assert_allclose(found.dual, dual, rtol=1e-6, atol=1e-9 * found.primal)
+    duals = np.array([at.dual for at in seen])
+    assert (duals <= np.log(3) * len(X) / 8).all()
+    assert (np.diff(duals) >= -1e-9 * abs(duals[:-1])).all()
+    nodes, edges = engine.blocks
+    np.testing.assert_allclose(nodes.sum(1), 1, atol=1e-12)
+    for at, pairs in zip(problem.offsets, edges, strict=False):
+        for t, pair in enumerate(pairs):
+            np.testing.assert_allclose(pair.sum(1), nodes[at + t], atol=1e-12)
+            np.testing.assert_allclose(pair.sum(0), nodes[at + t + 1], atol=1e-12)
+
+
 @pytest.mark.parametrize("sampling", ["gap", "uniform", "permutation"])
 def test_duals_never_fall_where_lambda_is_small(sampling):
     # rounded features, whose steps on the whole segment overshoot

@@ -610,7 +610,7 @@ def test_structures_that_cannot_agree_end():
     assert (y["tags"][0] == -1).all() and (y["few"][0] == -1).all()
     assert graph._search(0.0).rounds.max() < 100
     for ask in (graph.relaxed_maximum, lambda: SparseMAP(graph)):
-        with pytest.raises(ValueError, match="row 0 has no relaxed solution"):
+        with pytest.raises(ValueError, match="no relaxed solution of row 0"):
             ask()
     with pytest.raises(ValueError, match="no outputs of row 0 on which its structures"):
         graph.decode()
@@ -624,6 +624,14 @@ def test_structures_that_cannot_agree_end():
     graph = FactorGraph({"mine": mine, "many": many, "few": few}, shared, 30)
     value, _, exact, _ = graph.approximate()
     assert value.item() == -torch.inf and not exact.any()
+    # nor are multipliers without end
+    forced = {
+        "mine": Labels(torch.full((1, 3, 2), -1e8, dtype=WIDE)),
+        "many": Subset(torch.full((1, 3), -1e8, dtype=WIDE), at_least=2),
+        "few": few,
+    }
+    value, _, exact, bound = FactorGraph(forced, shared).approximate()
+    assert value.item() == -torch.inf and not exact.any() and bound.isfinite()
 
 
 def test_what_one_structure_forbids_none_uses():
