@@ -15,7 +15,7 @@ from smoothsp.constraints import Constraints
 from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge, StructuredPerceptron
 from smoothsp.losses.reduction import Reduction
 from smoothsp.oracles import Chain
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._inference import checks
 
 if TYPE_CHECKING:
     from smoothsp.viterbi import Viterbi

@@ -12,7 +12,7 @@ from smoothsp.constraints import bio
 from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge, StructuredPerceptron
 from smoothsp.oracles import Chain, Multiclass
 from tests.instances.chains import Y, random_case
-from tests.instances.drawn import structure
+from tests.instances.strategies import structure
 from tests.on_device import DEVICE, needs_gpu, same, there
 from tests.truth.chain_cases import MulticlassCase
 

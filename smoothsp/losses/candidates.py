@@ -10,10 +10,10 @@ from smoothsp.losses.functional import gold_score, hamming, require_topk
 from smoothsp.losses.module import Loss
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import BoxSearch, Structure, TopKStructure
-from smoothsp.oracles._questions import checks, exact
-from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.parts import instead, parts_of, repeated
-from smoothsp.oracles._questions.tracing import is_eager_tensor
+from smoothsp.oracles._inference import checks, double_double
+from smoothsp.oracles._inference.double_double import Exact
+from smoothsp.oracles._inference.parts import instead, parts_of, repeated
+from smoothsp.oracles._inference.tracing import is_eager_tensor
 
 # ``cost(outputs (batch, k, ...), y)`` gives ``(batch, k)``.
 ListCost = Literal["hamming"] | Tensor | Callable[[Tensor, Tensor], Tensor]
@@ -198,7 +198,7 @@ class RankingHinge(Loss):
 
 def k_best(structure: TopKStructure, k: int) -> tuple[Exact, Tensor, Tensor]:
     """Scores, outputs and which of them exist; the best stands where none does."""
-    scores, ys, valid = exact.k_best(structure, k)
+    scores, ys, valid = double_double.k_best(structure, k)
     missing = ~valid.reshape(*valid.shape, *[1] * (ys.dim() - 2))
     return scores.filled(~valid), torch.where(missing, ys[:, :1], ys), valid
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from smoothsp.losses.smoothing import L2, Entropy
 from smoothsp.oracles import SumStructure, TopKStructure
-from smoothsp.oracles._questions.numbers import LIMIT
+from smoothsp.oracles._inference.score_values import LIMIT
 
 # outputs that are listed rather than searched
 _LISTED = 256

@@ -23,8 +23,8 @@ from smoothsp.losses.perturbed import (
     seeded,
 )
 from smoothsp.oracles import Structure
-from smoothsp.oracles._questions import checks, in_graphs
-from smoothsp.oracles._questions.parts import (
+from smoothsp.oracles._inference import checks, in_graphs
+from smoothsp.oracles._inference.parts import (
     first_potentials,
     parts_of,
     repeated,

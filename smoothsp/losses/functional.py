@@ -32,12 +32,12 @@ from smoothsp.oracles import (
     SumStructure,
     TopKStructure,
 )
-from smoothsp.oracles._questions import checks, exact, in_graphs
-from smoothsp.oracles._questions.exact import Exact, at_zero
-from smoothsp.oracles._questions.numbers import LIMIT
-from smoothsp.oracles._questions.parts import instead, widened
-from smoothsp.oracles._questions.question import Recomputation
-from smoothsp.oracles._questions.tracing import (
+from smoothsp.oracles._inference import checks, double_double, in_graphs
+from smoothsp.oracles._inference.double_double import Exact, at_zero
+from smoothsp.oracles._inference.op import Recomputation
+from smoothsp.oracles._inference.parts import instead, widened
+from smoothsp.oracles._inference.score_values import LIMIT
+from smoothsp.oracles._inference.tracing import (
     is_compiling,
     is_eager,
     is_eager_tensor,
@@ -194,7 +194,7 @@ def _hinge_by_questions(
         scaled = _over(structure, smoothing.mu, _adding(paid, smoothing.mu))
         if scaled is not None:
             low, high = scaled
-            total, gold = exact.log_partition(high), gold_score(low, y)
+            total, gold = double_double.log_partition(high), gold_score(low, y)
             _require_above(high, total, gold, sign)
             return smoothing.mu * total.less(gold, sign=sign), None
     augmented = structure if paid is None else structure.augment(paid)
@@ -378,13 +378,13 @@ def _latent_hinge(
         scaled = _over(structure, smoothing.mu, _adding(paid, smoothing.mu))
         if scaled is not None:
             low, high = scaled
-            inner = exact.log_partition(low.restrict(allowed))
-            loss = exact.log_partition(high).less(inner, sign=sign)
+            inner = double_double.log_partition(low.restrict(allowed))
+            loss = double_double.log_partition(high).less(inner, sign=sign)
             return smoothing.mu * loss, None
     inside = structure.restrict(allowed)
     augmented = structure if paid is None else structure.augment(paid)
     if not isinstance(smoothing, L2):
-        return _maximum(augmented, smoothing, exact.best(inside)[0], sign)
+        return _maximum(augmented, smoothing, double_double.best(inside)[0], sign)
     soft, low, inner_exact = _l2_maximum(inside, smoothing)
     outer, high, outer_exact = _l2_maximum(augmented, smoothing)
     loss = at_zero(high.less(low) + (outer - soft), sign)
@@ -511,7 +511,7 @@ def _maximum(
         _require_above(structure, top, gold, sign)
         return at_zero(rest + top.less(gold), sign), found
     check_smoothing(smoothing)
-    best = exact.best(structure)[0]
+    best = double_double.best(structure)[0]
     _require_above(structure, best, gold, sign)
     return best.less(gold, sign=sign), None
 
@@ -553,7 +553,7 @@ def _l2_maximum(structure: Structure, smoothing: L2) -> tuple[Tensor, Exact, Ten
 def _l2_over_best(
     structure: TopKStructure, mu: float, k: int
 ) -> tuple[Tensor, Exact, Tensor]:
-    scores, _, valid = exact.k_best(structure, k + 1)
+    scores, _, valid = double_double.k_best(structure, k + 1)
     top = scores.map(lambda x: x[:, 0]).detach()
     below = scores.less(top.unsqueeze(1))
     value, _ = max_l2(below[:, :k], mu, valid[:, :k])
@@ -645,7 +645,7 @@ def with_cost(
 
 def gold_score(structure: Structure, y: Tensor) -> Exact:
     """Scores of the gold outputs, ``(batch,)``."""
-    found = exact.score(structure, y)
+    found = double_double.score(structure, y)
     _require_one_a_row(found.value, y)
     return found
 

@@ -4,7 +4,7 @@ from typing import NoReturn
 
 from torch import nn
 
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._inference import checks
 
 
 class Loss(nn.Module):

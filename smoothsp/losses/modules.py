@@ -16,7 +16,7 @@ from smoothsp.losses.reduction import (
 )
 from smoothsp.losses.smoothing import Smoothing
 from smoothsp.oracles import Structure, Summed, SumStructure
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._inference import checks
 
 
 class StructuralHinge(Loss):

@@ -21,19 +21,19 @@ from torch import Tensor
 
 from smoothsp.losses.smoothing import L2, Smoothing
 from smoothsp.oracles import Chain
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.parts import is_coarse
-from smoothsp.oracles._questions.question import (
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.op import (
     FusedNode,
     Recomputation,
     wants_gradient,
 )
-from smoothsp.oracles._questions.row_losses import (
+from smoothsp.oracles._inference.parts import is_coarse
+from smoothsp.oracles._inference.row_losses import (
     RowLosses,
     hinges,
     negative_log_likelihoods,
 )
-from smoothsp.oracles._questions.tracing import is_dense_cpu, is_eager
+from smoothsp.oracles._inference.tracing import is_dense_cpu, is_eager
 
 # Over a smaller mu, scores up to 64 and their costs might leave the range of scores.
 SMALLEST_MU = 2.0**-20

@@ -8,7 +8,7 @@ from smoothsp.losses.module import Loss
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.losses.smoothing import L2, Smoothing
 from smoothsp.oracles import PartialStructure
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._inference import checks
 
 
 class MarginalLikelihood(Loss):

@@ -10,9 +10,9 @@ from smoothsp.losses.functional import gold_score
 from smoothsp.losses.module import Loss
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import Structure
-from smoothsp.oracles._questions import checks, exact, in_graphs
-from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.parts import (
+from smoothsp.oracles._inference import checks, double_double, in_graphs
+from smoothsp.oracles._inference.double_double import Exact
+from smoothsp.oracles._inference.parts import (
     first_potentials,
     instead,
     parts_of,
@@ -21,8 +21,8 @@ from smoothsp.oracles._questions.parts import (
     scores_of,
     widened,
 )
-from smoothsp.oracles._questions.read_only import ReadOnly
-from smoothsp.oracles._questions.tracing import is_compiling
+from smoothsp.oracles._inference.read_only import ReadOnly
+from smoothsp.oracles._inference.tracing import is_compiling
 
 Noise = Literal["normal", "gumbel"]
 # The mean of a Gumbel variable.
@@ -123,7 +123,7 @@ class Perturbed(ReadOnly):
             scores = self._multiplied.repeat_interleave(self._n, 0)
             scores = scores.masked_fill(scores == -torch.inf, 0)
             cost = scores * torch.expm1(cost - self.sigma**2 / 2)
-        values, ys = exact.best(wide.augment(cost))
+        values, ys = double_double.best(wide.augment(cost))
         B, n = len(blank), self._n
         self._values = values.map(lambda x: x.reshape(B, n, *x.shape[1:]))
         # a row without parts has no size that could be left to be found

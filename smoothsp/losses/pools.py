@@ -15,8 +15,8 @@ from smoothsp.losses.module import Loss
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.losses.spo_plus import check_true_scores
 from smoothsp.oracles import Structure
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.parts import (
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.parts import (
     instead,
     parts_of,
     repeated,

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from smoothsp.oracles import Structure
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.rounding import weighed
-from smoothsp.oracles._questions.tracing import is_eager_tensor
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.rounding import weighed
+from smoothsp.oracles._inference.tracing import is_eager_tensor
 
 Reduction = Literal["none", "sum", "mean", "token_mean"]
 

@@ -6,8 +6,8 @@ from smoothsp.losses.functional import Cost, check_cost, gold_score, with_cost
 from smoothsp.losses.module import Loss
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import SparseMAP, Structure
-from smoothsp.oracles._questions import checks, in_graphs
-from smoothsp.oracles._questions.parts import parts_of, widened
+from smoothsp.oracles._inference import checks, in_graphs
+from smoothsp.oracles._inference.parts import parts_of, widened
 from smoothsp.oracles.sparse_map import check_settings
 
 

@@ -7,9 +7,9 @@ from smoothsp.losses.functional import gold_score
 from smoothsp.losses.module import Loss
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import Structure
-from smoothsp.oracles._questions import checks, exact
-from smoothsp.oracles._questions.parts import parts_of, widened
-from smoothsp.oracles._questions.tracing import is_eager_tensor
+from smoothsp.oracles._inference import checks, double_double
+from smoothsp.oracles._inference.parts import parts_of, widened
+from smoothsp.oracles._inference.tracing import is_eager_tensor
 
 
 class SPOPlus(Loss):
@@ -88,7 +88,7 @@ class SPOPlus(Loss):
                 "true_scores: expected finite numbers where an output may use the part,"
                 f" of the size of the predictions; their halves as a {error}"
             ) from error
-        best, _ = exact.best(augmented)
+        best, _ = double_double.best(augmented)
         losses = 2 * best.less(gold) + true
         losses = losses + (-losses.detach()).clamp(min=0)
         losses = losses.float() if narrow else losses

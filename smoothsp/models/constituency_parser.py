@@ -13,13 +13,10 @@ from smoothsp.models import files
 from smoothsp.models.constituents import Constituents, bracketless
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
-from smoothsp.models.restoring import keep, one_of, require_sizes, restored
 from smoothsp.models.running import made, require_encoder, run_of
+from smoothsp.models.serialisation import keep, one_of, require_sizes, restored
 from smoothsp.models.span_scores import SpanScores
-from smoothsp.models.tree_options import ConstituencyOptions, check
-from smoothsp.models.tree_scores import bracket_scores, entity_scores
-from smoothsp.models.word_vectors import Sizes
-from smoothsp.models.words import (
+from smoothsp.models.tokenisation import (
     TOKENIZERS,
     TREEBANK,
     Words,
@@ -27,6 +24,9 @@ from smoothsp.models.words import (
     in_parts,
     limited,
 )
+from smoothsp.models.tree_options import ConstituencyOptions, check
+from smoothsp.models.tree_scores import bracket_scores, entity_scores
+from smoothsp.models.word_vectors import Sizes
 from smoothsp.oracles import SpanTree
 
 __all__ = ["FORMAT", "LONGEST", "ConstituencyParser", "from_folder", "require_short"]

@@ -27,7 +27,7 @@ from smoothsp.models.detection import DECODERS
 from smoothsp.models.regions import GEOMETRY, Appearance, geometry, resized, scaled
 from smoothsp.models.running import made, run_of
 from smoothsp.models.weights import WEIGHTS, set_weights, weights_of
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._inference import checks
 
 __all__ = ["Found", "Localiser", "LocaliserNetwork"]
 

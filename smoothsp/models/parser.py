@@ -13,12 +13,9 @@ from smoothsp.models.biaffine import SIBLING, STRUCTURES, Biaffine
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.parsed import Parsed
-from smoothsp.models.restoring import keep, one_of, require_sizes, restored
 from smoothsp.models.running import made, require_encoder, run_of
-from smoothsp.models.tree_options import ParserOptions, check
-from smoothsp.models.tree_scores import attachment
-from smoothsp.models.word_vectors import Sizes
-from smoothsp.models.words import (
+from smoothsp.models.serialisation import keep, one_of, require_sizes, restored
+from smoothsp.models.tokenisation import (
     TOKENIZERS,
     TREEBANK,
     Words,
@@ -26,6 +23,9 @@ from smoothsp.models.words import (
     in_parts,
     limited,
 )
+from smoothsp.models.tree_options import ParserOptions, check
+from smoothsp.models.tree_scores import attachment
+from smoothsp.models.word_vectors import Sizes
 
 __all__ = ["FORMAT", "Parser", "from_folder"]
 

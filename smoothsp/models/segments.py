@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from smoothsp.layers import Decoding
 from smoothsp.oracles import SemiMarkov
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._inference import checks
 
 __all__ = ["SegmentHead"]
 

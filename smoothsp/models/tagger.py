@@ -21,12 +21,12 @@ from smoothsp.models import files
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
-from smoothsp.models.restoring import keep, one_of, require_sizes, restored
 from smoothsp.models.running import made, require_encoder, run_of
 from smoothsp.models.segments import SegmentHead
+from smoothsp.models.serialisation import keep, one_of, require_sizes, restored
 from smoothsp.models.tagged import Span, Tagged
 from smoothsp.models.tagger_options import Options, check
-from smoothsp.models.words import (
+from smoothsp.models.tokenisation import (
     MOST_LISTED,
     TOKENIZERS,
     TREEBANK,

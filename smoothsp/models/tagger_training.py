@@ -15,7 +15,7 @@ from smoothsp import losses
 from smoothsp.data import TaggedSentence, as_tagged, read_tagged, unseen_labels
 from smoothsp.data.cutting import TREEBANK
 from smoothsp.metrics import span_f1
-from smoothsp.models import partial
+from smoothsp.models import partial_labels
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
@@ -77,7 +77,7 @@ def train(
         options.hidden,
         options.dropout,
         options.loss == "softmax",
-        partial.longest_segment(targets)
+        partial_labels.longest_segment(targets)
         if options.structure == "semi-markov"
         else None,
     )
@@ -86,7 +86,7 @@ def train(
         encoder = Encoder.pretrained(encoder, mixed=True, context=context)
     network = TaggerNetwork(vocabulary, labels, sizes, encoder)
     network.emissions.set_vectors(vocabulary, vectors)
-    numbers, allowed = partial.numbered(labels, targets)
+    numbers, allowed = partial_labels.numbered(labels, targets)
     documents = [one.document for one in examples]
     corpus = Corpus(vocabulary, words, numbers, encoder, documents)
     objective = _Objective(network, corpus, criterion_of(options, allowed), allowed)
@@ -178,7 +178,7 @@ class _Objective:
             loss: Tensor = head(emissions, tags, mask, loss=self.criterion)
         else:
             labels = self.allowed.to(tags.device)[tags.clamp(min=0)]
-            loss = partial.loss_of(head, emissions, labels, mask, self.criterion)
+            loss = partial_labels.loss_of(head, emissions, labels, mask, self.criterion)
         if is_main_process() and getattr(self.criterion, "exact", None) is not None:
             self.exact.append(self.criterion.exact)  # type: ignore[arg-type]
         return loss
@@ -279,7 +279,7 @@ def _checksum(content: Any) -> str:
 def _targets(tags: Tags, scheme: str) -> list[str]:
     """Labels in BIOES; with unknown tags what each label may be, parted by tabs."""
     if None in tags:
-        return partial.possible(tags, scheme)
+        return partial_labels.possible(tags, scheme)
     return convert(list(map(str, tags)), source=scheme, target="BIOES", strict=False)
 
 

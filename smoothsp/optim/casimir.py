@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT, StateDict
 
-from smoothsp.optim import _budget, _checks, _outer, _states
+from smoothsp.optim import _casimir_plan, _checks, _outer, _states
 from smoothsp.optim._batches import Size, num_examples, require_repeatable
 from smoothsp.optim._evaluation import Closure
 from smoothsp.optim._resumable import BoundMu, starting_mu
@@ -195,11 +195,11 @@ class CasimirSVRG(BoundMu, SVRG):
         self.defaults["smoothness"] = smoothness
         for group in self.param_groups:
             group.setdefault("smoothness", smoothness)
-            _budget.check_group(group)
+            _casimir_plan.check_group(group)
         self._own = schedule
         if schedule is None:
             mu = starting_mu(smoothing, mu)
-            schedule, num_batches = _budget.choose(
+            schedule, num_batches = _casimir_plan.choose(
                 self.param_groups, num_batches, kappa, mu, decreasing
             )
             self.progress["schedule"] = asdict(schedule)
@@ -209,9 +209,9 @@ class CasimirSVRG(BoundMu, SVRG):
                 "as it replaces them"
             )
         else:
-            decay = _budget.strong_convexity(self.param_groups)
+            decay = _casimir_plan.strong_convexity(self.param_groups)
             decay = getattr(schedule, "weight_decay", decay)
-            _budget.require_same_convexity(self.param_groups, decay)
+            _casimir_plan.require_same_convexity(self.param_groups, decay)
         self.progress.update(outer=0, inner=0, alpha=schedule.alpha_0, beta=0.0)
         self.progress.update(
             mu_factor=1.0,
@@ -223,7 +223,9 @@ class CasimirSVRG(BoundMu, SVRG):
             epoch_steps=1,
         )
         self.progress["num_batches"] = num_batches
-        self.progress["weight_decay"] = _budget.strong_convexity(self.param_groups)
+        self.progress["weight_decay"] = _casimir_plan.strong_convexity(
+            self.param_groups
+        )
         self.progress["proved"] = stop == "relative"
         self._mu_changed()
 
@@ -265,17 +267,19 @@ class CasimirSVRG(BoundMu, SVRG):
         if "weight_decay" in self.progress:
             decay = param_group.get("weight_decay", self.defaults["weight_decay"])
             groups = [*self.param_groups, {"weight_decay": decay}]
-            _budget.require_same_convexity(groups, self.progress["weight_decay"])
+            _casimir_plan.require_same_convexity(groups, self.progress["weight_decay"])
         derived = self._derived_lr and "lr" not in param_group
         param_group.setdefault("derived_lr", 0.0 if derived else None)
         param_group.setdefault("first_lr", None)
         super().add_param_group(param_group)
         if "smoothness" in self.defaults:
-            _budget.check_group(param_group)
+            _casimir_plan.check_group(param_group)
             self._mu_changed()
 
     def _mu_changed(self) -> None:
-        _budget.follow(self.schedule, self.progress, self.param_groups, self.smoothing)
+        _casimir_plan.follow(
+            self.schedule, self.progress, self.param_groups, self.smoothing
+        )
 
     def _kept(self) -> tuple[list[Tensor], list[dict[str, Any]], list[float]]:
         """Parameters that move, what is kept for them, and their weight decay."""
@@ -299,7 +303,9 @@ class CasimirSVRG(BoundMu, SVRG):
         the next one.
         """
         self.end_epoch()
-        _budget.require_same_convexity(self.param_groups, self.progress["weight_decay"])
+        _casimir_plan.require_same_convexity(
+            self.param_groups, self.progress["weight_decay"]
+        )
         self._mu_changed()
         if self.stop == "relative" and batches is not None:
             require_repeatable(f'{self._name} with stop="relative"', batches)
@@ -313,7 +319,7 @@ class CasimirSVRG(BoundMu, SVRG):
             self._advance()
         params, kept, _ = self._kept()
         kappa = self.progress["kappa"]
-        factor = kappa / (kappa + _budget.strong_convexity(self.param_groups))
+        factor = kappa / (kappa + _casimir_plan.strong_convexity(self.param_groups))
         _outer.start(params, kept, self.warm_start, factor)
         loss = self._start_epoch(closure, batches, size)
         params, kept, decays = self._kept()
@@ -341,7 +347,7 @@ class CasimirSVRG(BoundMu, SVRG):
     def _is_over(self) -> bool:
         k = self.progress["outer"] + 1
         delta, kappa = self.schedule.delta_at(k), self.progress["kappa"]
-        convexity = _budget.strong_convexity(self.param_groups)
+        convexity = _casimir_plan.strong_convexity(self.param_groups)
         if _outer.is_accurate(*self._kept(), convexity, kappa, delta):
             covered = satisfies_theorem_16(self.schedule, k, convexity)
             if not covered or self.progress["mu_factor"] != 1:
@@ -364,16 +370,16 @@ class CasimirSVRG(BoundMu, SVRG):
 
     def _epochs_needed(self) -> int:
         steps = self.progress["epoch_steps"]
-        return _budget.epochs_needed(
+        return _casimir_plan.epochs_needed(
             self.schedule, self.progress, self.param_groups, self.epochs, steps
         )
 
     def _expect(self, steps: int) -> None:
         terms = self.progress["terms"]
-        _budget.require_as_many(self.progress["num_batches"], terms, steps)
+        _casimir_plan.require_as_many(self.progress["num_batches"], terms, steps)
 
     def _rate(self, group: dict[str, Any]) -> float:
-        return _budget.rate(group)
+        return _casimir_plan.rate(group)
 
     def _pull(self, v: list[Tensor], params: list[Tensor]) -> None:
         """Add the gradient of the proximal term."""
@@ -400,7 +406,7 @@ class CasimirSVRG(BoundMu, SVRG):
 
     def _advance(self) -> None:
         decay, k = (
-            _budget.strong_convexity(self.param_groups),
+            _casimir_plan.strong_convexity(self.param_groups),
             self.progress["outer"] + 1,
         )
         alpha, kappa = self.progress["alpha"], self.schedule.kappa_at(k)

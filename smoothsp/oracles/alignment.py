@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.numbers import LIMIT
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.score_values import LIMIT
 
 _AFFINE = ("gap_open", "gap_extend")
 

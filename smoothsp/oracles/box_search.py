@@ -6,11 +6,11 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp._kernels.searches import box_search
+from smoothsp._kernels.combinatorial import box_search
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._questions import checks, exact, numbers
-from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.exact import Exact
+from smoothsp.oracles._inference import checks, double_double, score_values
+from smoothsp.oracles._inference.double_double import Exact
+from smoothsp.oracles._inference.to_numpy import array
 from smoothsp.oracles._searches.structure import SearchStructure
 
 
@@ -107,10 +107,10 @@ class BoxSearch(SearchStructure):
         return rows & (left >= 0) & (left <= right) & (right < W)
 
     def _infeasible_row(self) -> int:
-        return numbers.barred_row(self.cells.flatten(1))
+        return score_values.barred_row(self.cells.flatten(1))
 
     def _exactly(self, value: Tensor, y: Tensor) -> Exact:
-        return Exact(value.to(self._main.dtype), exact.as_two(value))
+        return Exact(value.to(self._main.dtype), double_double.as_two(value))
 
     def _given(self, y: Tensor) -> Tensor:
         return self._value(y)
@@ -186,7 +186,7 @@ class BoxSearch(SearchStructure):
         filled = self._masks(other._gold[:, None])
         box = filled[0].transpose(1, 2) * filled[1]
         fits = (cost == (box * c[:, None, None]).to(cost.dtype)).flatten(1).all(1)
-        wrong = ~(fits & (c >= 0) & (c < numbers.LIMIT))
+        wrong = ~(fits & (c >= 0) & (c < score_values.LIMIT))
         if checks.values_are_there() and bool(wrong.any()):
             raise ValueError(
                 "cost: expected one number of at least 0 in the cells of a box and 0 "

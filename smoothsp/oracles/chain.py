@@ -6,20 +6,20 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from smoothsp.oracles._chain import totals
+from smoothsp.oracles._chain import summed_losses
 from smoothsp.oracles._chain.buffers import NAMES, Potentials, own
 from smoothsp.oracles._chain.checks import chain_buffers, looked_at
 from smoothsp.oracles._chain.engine import ChainEngine, StepsOfChain
-from smoothsp.oracles._questions import checks, exact, rules
-from smoothsp.oracles._questions.distribution import Distribution
-from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.parts import widened
-from smoothsp.oracles._questions.positions import Positions
-from smoothsp.oracles._questions.question import Recomputation
-from smoothsp.oracles._questions.read_only import put
-from smoothsp.oracles._questions.rounding import weighed
-from smoothsp.oracles._questions.structure import Named
-from smoothsp.oracles._questions.tracing import is_compiling
+from smoothsp.oracles._inference import checks, double_double, rules
+from smoothsp.oracles._inference.distribution import Distribution
+from smoothsp.oracles._inference.double_double import Exact
+from smoothsp.oracles._inference.op import Recomputation
+from smoothsp.oracles._inference.parts import widened
+from smoothsp.oracles._inference.positions import Positions
+from smoothsp.oracles._inference.read_only import put
+from smoothsp.oracles._inference.rounding import weighed
+from smoothsp.oracles._inference.structure import Named
+from smoothsp.oracles._inference.tracing import is_compiling
 from smoothsp.oracles.protocols import Summed
 from smoothsp.oracles.semi_markov import SemiMarkov
 
@@ -267,11 +267,13 @@ class Chain(Distribution, Summed):
         def by_questions() -> Tensor:
             wide, _ = widened(self)
             augmented = wide.augment(self.hamming(y) * cost_scale)
-            ahead = exact.best(augmented)[0].less(exact.score(wide, y), sign=1)
+            ahead = double_double.best(augmented)[0].less(
+                double_double.score(wide, y), sign=1
+            )
             return _weighted_sum(ahead.to(self.emissions.dtype), weight)
 
         again = Recomputation(by_questions, (y, weight))
-        found = totals.violation(self._buffers, y, weight, again, cost_scale)
+        found = summed_losses.violation(self._buffers, y, weight, again, cost_scale)
         return by_questions() if found is None else found
 
     def _smoothed_violation(
@@ -289,8 +291,10 @@ class Chain(Distribution, Summed):
         """
         given = self._buffers, y
         if k:
-            return totals.smoothed_violation(*given, weight, again, cost_scale, mu, k)
-        found = totals.log_likelihood(*given, -weight, again, cost_scale, mu)
+            return summed_losses.smoothed_violation(
+                *given, weight, again, cost_scale, mu, k
+            )
+        found = summed_losses.log_likelihood(*given, -weight, again, cost_scale, mu)
         return None if found is None else (found, None)
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch time"]]:
@@ -406,7 +410,7 @@ class Chain(Distribution, Summed):
             return _weighted_sum(self.log_prob(y), weight)
 
         again = Recomputation(by_questions, (y, weight))
-        found = totals.log_likelihood(self._buffers, y, weight, again)
+        found = summed_losses.log_likelihood(self._buffers, y, weight, again)
         return by_questions() if found is None else found
 
     def entropy(self) -> Float[Tensor, " batch"]:

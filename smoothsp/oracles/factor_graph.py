@@ -9,11 +9,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from smoothsp.oracles._chain.warm_mixtures import ChainMixtures
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.parts import parts_of, require_parts, scores_of
-from smoothsp.oracles._questions.read_only import ReadOnly
-from smoothsp.oracles._questions.tracing import is_eager
-from smoothsp.oracles._searches.active_faces import block, face_of
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.parts import parts_of, require_parts, scores_of
+from smoothsp.oracles._inference.read_only import ReadOnly
+from smoothsp.oracles._inference.tracing import is_eager
+from smoothsp.oracles._searches.active_outputs import block, face_of
 from smoothsp.oracles._searches.consensus import Consensus, Factor
 from smoothsp.oracles._searches.mixtures import Mixtures
 from smoothsp.oracles._searches.shared_cells import Shared, Variables, variables_of

@@ -8,15 +8,15 @@ import numpy as np
 from torch import Tensor
 
 from smoothsp.oracles._circuits import CircuitStructure, Topology
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.in_graphs import Argument
+from smoothsp.oracles._inference.read_only import ReadOnly
+from smoothsp.oracles._inference.tracing import is_compiling
 from smoothsp.oracles._logic.checks import check_decomposable, check_deterministic
 from smoothsp.oracles._logic.circuit import count_models, sentence_circuit, smooth
-from smoothsp.oracles._logic.clauses import compile_clauses
-from smoothsp.oracles._logic.compiled import read_nnf, read_sdd
-from smoothsp.oracles._logic.sentence import MOST_VARIABLES, Sentence
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.in_graphs import Argument
-from smoothsp.oracles._questions.read_only import ReadOnly
-from smoothsp.oracles._questions.tracing import is_compiling
+from smoothsp.oracles._logic.cnf import compile_clauses
+from smoothsp.oracles._logic.nnf import MOST_VARIABLES, Sentence
+from smoothsp.oracles._logic.readers import read_nnf, read_sdd
 
 
 class Formula(ReadOnly, Argument):

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.tracing import is_eager_tensor
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.tracing import is_eager_tensor
 from smoothsp.oracles.span_tree import counted_spans
 
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothsp._kernels.threads.ranges import run_all
-from smoothsp.oracles._questions import checks, in_graphs
-from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.structure import Structure
-from smoothsp.oracles._questions.tracing import is_compiling, is_eager
+from smoothsp.oracles._inference import checks, in_graphs
+from smoothsp.oracles._inference.structure import Structure
+from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.tracing import is_compiling, is_eager
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.tracing import is_compiling
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.tracing import is_compiling
 from smoothsp.oracles.large_knapsack import LargeKnapsack
 
 # Elements times weights that a circuit may have: 80 bytes each while it is built.

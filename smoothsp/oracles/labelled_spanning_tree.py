@@ -8,10 +8,10 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.log_sums import entropies, log_sum, shares
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.double_double import Exact
+from smoothsp.oracles._inference.logsumexp import entropies, log_sum, shares
+from smoothsp.oracles._inference.to_numpy import array
 from smoothsp.oracles._searches.trees import DependencyTrees
 from smoothsp.oracles.spanning_tree import SpanningTree
 

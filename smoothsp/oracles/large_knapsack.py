@@ -9,14 +9,14 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp._kernels.searches import knapsack
+from smoothsp._kernels.combinatorial import knapsack
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._partition import bmmf
-from smoothsp.oracles._questions import rules
-from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.distribution import Distribution
-from smoothsp.oracles._questions.engine import Engine
-from smoothsp.oracles._questions.exact import Exact, in_dtype
+from smoothsp.oracles._inference import rules
+from smoothsp.oracles._inference.distribution import Distribution
+from smoothsp.oracles._inference.double_double import Exact, in_dtype
+from smoothsp.oracles._inference.engine import Engine
+from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._k_best import bmmf
 from smoothsp.oracles._searches.structure import SearchStructure
 
 Floats = NDArray[np.float64]

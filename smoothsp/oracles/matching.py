@@ -8,12 +8,12 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp._kernels.searches import assignment, murty
+from smoothsp._kernels.combinatorial import jonker_volgenant, murty
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.numbers import VECTORS
-from smoothsp.oracles._questions.tracing import is_eager_tensor
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.score_values import VECTORS
+from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.tracing import is_eager_tensor
 from smoothsp.oracles._searches.structure import SearchStructure
 
 Floats = NDArray[np.float64]
@@ -108,7 +108,7 @@ class Matching(SearchStructure):
         used = y.new_empty(y.shape)
         sizes = y.shape[0] * y.shape[1], *self.scores.shape[1:]
         places = y.data_ptr(), used.data_ptr()
-        return used, assignment.pairs_used(sizes, places, self._partial)
+        return used, jonker_volgenant.pairs_used(sizes, places, self._partial)
 
     def _used(self, y: Tensor) -> Tensor:
         used, _ = self._entries_of(y) if is_eager_tensor(y) else (None, 0)
@@ -150,13 +150,13 @@ class Matching(SearchStructure):
         scores = self._on_host()
         given = scores.data_ptr(), tuple(scores.shape), VECTORS[scores.dtype]
         found = np.empty(given[1][0], np.bool_)
-        assignment.exist(*given, self._partial, found)
+        jonker_volgenant.exist(*given, self._partial, found)
         return found
 
     def _totals(self, y: Ints) -> Floats:
         values = np.empty(y.shape[:2])
         alone = self._sizes[1] if self._partial else -1
-        assignment.add_up(array(self.scores), alone, y, values)
+        jonker_volgenant.add_up(array(self.scores), alone, y, values)
         return values
 
     def _squares(self, scores: Floats) -> Floats:
@@ -204,7 +204,7 @@ class Matching(SearchStructure):
         columns, found = np.empty((M, N), np.int64), np.empty(M, np.bool_)
         u, v = np.empty((M, N)), np.empty((M, N))
         work = M * N**2 * (10 + N // 4)
-        run_rows(assignment.best, M, work, squares, columns, u, v, found)
+        run_rows(jonker_volgenant.best, M, work, squares, columns, u, v, found)
         return columns, u, v, found
 
     def _search(self) -> tuple[Ints, NDArray[Any], Bools]:
@@ -216,7 +216,7 @@ class Matching(SearchStructure):
         N = P + C - 1 if self._partial else max(P, C)
         given = scores.data_ptr(), shape, self._partial
         work = B * N**2 * (10 + N // 4)
-        run_rows(assignment.decode, B, work, *given, columns, values, found)
+        run_rows(jonker_volgenant.decode, B, work, *given, columns, values, found)
         return columns, values, found
 
     def _best(self) -> tuple[Ints, Bools]:
@@ -258,7 +258,7 @@ class Matching(SearchStructure):
         M, N = squares.shape[:2]
         columns, u, v, exist = self._assigned(squares)
         lost = np.empty_like(squares)
-        run_rows(assignment.detours, M, M * N**3, squares, columns, u, v, lost)
+        run_rows(jonker_volgenant.detours, M, M * N**3, squares, columns, u, v, lost)
         picked = np.take_along_axis(squares, columns[..., None], 2)
         value = np.where(exist, picked.sum((1, 2)), -np.inf)
         P, Q = self._sizes

@@ -4,13 +4,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from smoothsp.oracles._questions import checks, exact, numbers
-from smoothsp.oracles._questions.distribution import Distribution
-from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.log_sums import entropies, log_sum
-from smoothsp.oracles._questions.read_only import put
-from smoothsp.oracles._questions.row_losses import add_hamming
-from smoothsp.oracles._questions.tracing import is_eager
+from smoothsp.oracles._inference import checks, double_double, score_values
+from smoothsp.oracles._inference.distribution import Distribution
+from smoothsp.oracles._inference.double_double import Exact
+from smoothsp.oracles._inference.logsumexp import entropies, log_sum
+from smoothsp.oracles._inference.read_only import put
+from smoothsp.oracles._inference.row_losses import add_hamming
+from smoothsp.oracles._inference.tracing import is_eager
 from smoothsp.oracles._searches.candidate_engine import CandidateEngine
 
 
@@ -106,7 +106,7 @@ class Multiclass(Distribution):
 
     def _infeasible_row(self) -> int:
         if not self._masked:
-            return numbers.barred_row(self.scores)
+            return score_values.barred_row(self.scores)
         stuck = (self.scores.amax(1) == -torch.inf) & self.mask.any(1)
         return int(stuck.int().argmax()) if bool(stuck.any()) else -1
 
@@ -298,4 +298,4 @@ class Multiclass(Distribution):
 
 def _as_two(value: Tensor) -> Exact:
     """Scores, which are sums of one number."""
-    return Exact(value, exact.as_two(value))
+    return Exact(value, double_double.as_two(value))

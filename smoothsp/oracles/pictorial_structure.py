@@ -8,13 +8,13 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp._kernels.searches import distance_transform
+from smoothsp._kernels.combinatorial import distance_transform
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._partition import bmmf
-from smoothsp.oracles._questions import checks, exact, numbers
-from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.tracing import is_compiling
+from smoothsp.oracles._inference import checks, double_double, score_values
+from smoothsp.oracles._inference.double_double import Exact
+from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.tracing import is_compiling
+from smoothsp.oracles._k_best import bmmf
 from smoothsp.oracles._searches.structure import SearchStructure
 
 Floats = NDArray[np.float64]
@@ -119,7 +119,7 @@ class PictorialStructure(SearchStructure):
             anchors = parts.new_zeros((P, 2))
         anchors = checks.potentials("anchors", anchors)
         checks.same_device("anchors", anchors, parts.device)
-        small = anchors.abs() < numbers.LIMIT
+        small = anchors.abs() < score_values.LIMIT
         if checks.values_are_there() and not bool(small.all()):
             raise ValueError(
                 "anchors: expected numbers below 2^40 (1.1e12) in size, got others"
@@ -145,8 +145,8 @@ class PictorialStructure(SearchStructure):
             return
         read = deformation.detach()[:, self._held_parts]
         wrong = read < 0
-        wrong[..., 0] = read[..., 0] <= -numbers.LIMIT
-        wrong[..., 2] = read[..., 2] <= -numbers.LIMIT
+        wrong[..., 0] = read[..., 0] <= -score_values.LIMIT
+        wrong[..., 2] = read[..., 2] <= -score_values.LIMIT
         if bool(wrong.any()):
             b, i, entry = wrong.nonzero()[0].tolist()
             raise ValueError(
@@ -191,7 +191,7 @@ class PictorialStructure(SearchStructure):
         return part * self._num_labels + self._labels(y).clamp(min=0)
 
     def _exactly(self, value: Tensor, y: Tensor) -> Exact:
-        return Exact(value.to(self._main.dtype), exact.as_two(value))
+        return Exact(value.to(self._main.dtype), double_double.as_two(value))
 
     def _given(self, y: Tensor) -> Tensor:
         return self._value(y)
@@ -282,7 +282,7 @@ class PictorialStructure(SearchStructure):
         return np.where(places[..., None] < 0, -1, found)
 
     def _infeasible_row(self) -> int:
-        part = numbers.barred_row(self.parts.flatten(0, 1).flatten(1))
+        part = score_values.barred_row(self.parts.flatten(0, 1).flatten(1))
         return part if part < 0 else part // self.shape[0]
 
     def _best(self) -> tuple[Ints, Bools]:

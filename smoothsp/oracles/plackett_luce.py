@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.structure import Potentials
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.structure import Potentials
 
 # In place of -inf: nothing beside any score, and without NaN in derivatives.
 _NOTHING = -1e30

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._inference import checks
 
 
 class ProjectiveDependencies(CircuitStructure):

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, Items, topology
 from smoothsp.oracles._circuits.masked_sequences import MaskedSequences
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.in_graphs import Argument
+from smoothsp.oracles._inference.read_only import ReadOnly
 from smoothsp.oracles._logic.regular import Automaton, automaton
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.in_graphs import Argument
-from smoothsp.oracles._questions.read_only import ReadOnly
 
 
 class RegularLanguage(ReadOnly, Argument):

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, Items, topology
 from smoothsp.oracles._circuits.masked_sequences import MaskedSequences
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._inference import checks
 
 
 class SecondOrderChain(MaskedSequences):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._inference import checks
 
 Places = NDArray[Any]
 

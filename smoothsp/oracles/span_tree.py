@@ -6,8 +6,8 @@ from torch import Tensor
 
 from smoothsp._kernels.circuits.cpu.scores import labels_of_trees
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.tracing import is_eager_tensor
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.tracing import is_eager_tensor
 
 
 class SpanTree(CircuitStructure):

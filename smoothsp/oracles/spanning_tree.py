@@ -8,14 +8,14 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp._kernels.searches import arborescence, camerini
+from smoothsp._kernels.combinatorial import camerini, chu_liu_edmonds
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._questions import checks, rules
-from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.log_sums import log_sum, shares
-from smoothsp.oracles._questions.numbers import VECTORS
-from smoothsp.oracles._questions.tracing import is_eager_tensor
+from smoothsp.oracles._inference import checks, rules
+from smoothsp.oracles._inference.double_double import Exact
+from smoothsp.oracles._inference.logsumexp import log_sum, shares
+from smoothsp.oracles._inference.score_values import VECTORS
+from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.tracing import is_eager_tensor
 from smoothsp.oracles._searches.distinct_trees import distinct_trees
 from smoothsp.oracles._searches.tree_engine import TreeEngine
 from smoothsp.oracles._searches.trees import DependencyTrees
@@ -145,7 +145,7 @@ class SpanningTree(DependencyTrees):
         used = y.new_empty(y.shape)
         at = 0 if lengths is None else lengths.data_ptr()
         places = y.data_ptr(), used.data_ptr(), at
-        return used, arborescence.arcs_used(tuple(y.shape), places, self._single)
+        return used, chu_liu_edmonds.arcs_used(tuple(y.shape), places, self._single)
 
     def _used(self, y: Tensor) -> Tensor:
         used, _ = self._entries_of(y) if is_eager_tensor(y) else (None, 0)
@@ -174,7 +174,7 @@ class SpanningTree(DependencyTrees):
         given = arcs.data_ptr(), tuple(arcs.shape), VECTORS[arcs.dtype]
         found = np.empty(given[1][0], np.bool_)
         place = 0 if lengths is None else lengths.data_ptr()
-        arborescence.exist(*given, place, self._single, found)
+        chu_liu_edmonds.exist(*given, place, self._single, found)
         return found
 
     def _search(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.bool_]]:
@@ -186,7 +186,7 @@ class SpanningTree(DependencyTrees):
         place = 0 if lengths is None else lengths.data_ptr()
         given = arcs.data_ptr(), shape, place, self._single
         work = 8 * B * m**2
-        run_rows(arborescence.best, B, work, *given, heads, values, found)
+        run_rows(chu_liu_edmonds.best, B, work, *given, heads, values, found)
         return heads, values, found
 
     def _best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -207,7 +207,7 @@ class SpanningTree(DependencyTrees):
 
     def _totals(self, y: NDArray[np.int64]) -> NDArray[np.float64]:
         values = np.empty(y.shape[:2])
-        arborescence.add_up(array(self.arcs.cpu()), y, values)
+        chu_liu_edmonds.add_up(array(self.arcs.cpu()), y, values)
         return values
 
     def max_marginals(self, name: str = "arcs") -> Float[Tensor, "batch head modifier"]:

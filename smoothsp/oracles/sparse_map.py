@@ -6,15 +6,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from smoothsp._kernels.searches import active_set
+from smoothsp._kernels.combinatorial import sparsemap_qp
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._chain import sparse_mixtures
-from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.numbers import LIMIT
-from smoothsp.oracles._questions.parts import require_parts, scores_of
-from smoothsp.oracles._questions.read_only import ReadOnly
-from smoothsp.oracles._questions.tracing import is_eager
+from smoothsp.oracles._chain import sparse_map
+from smoothsp.oracles._inference.double_double import Exact
+from smoothsp.oracles._inference.parts import require_parts, scores_of
+from smoothsp.oracles._inference.read_only import ReadOnly
+from smoothsp.oracles._inference.score_values import LIMIT
+from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.tracing import is_eager
 from smoothsp.oracles._searches.mixtures import ROUNDINGS, Mixtures
 from smoothsp.oracles.chain import Chain
 from smoothsp.oracles.protocols import Structure
@@ -189,7 +189,7 @@ class _Piece:
         B, k = given.shape
         active = (self.weights > 0).cpu()
         arrays = (self.products(), active, given, found)
-        run_rows(active_set.move, B, B * k**3 // 6, *map(array, arrays))
+        run_rows(sparsemap_qp.move, B, B * k**3 // 6, *map(array, arrays))
         return found.to(scores)
 
 
@@ -219,11 +219,11 @@ class _PieceOfChains(_Piece):
         self._products: Tensor | None = None
 
     def shares(self, weights: Tensor) -> Tensor:
-        return sparse_mixtures.shares_of(self._buffers, weights, self.outputs)
+        return sparse_map.shares_of(self._buffers, weights, self.outputs)
 
     def products(self) -> Tensor:
         if self._products is None:
-            self._products = sparse_mixtures.products_of(self.outputs)
+            self._products = sparse_map.products_of(self.outputs)
         return self._products
 
 
@@ -270,7 +270,7 @@ def _search(structure: Structure, strength: float, most: int) -> _Piece:
     if isinstance(structure, Chain):
         rounding = ROUNDINGS * torch.finfo(structure.emissions.dtype).eps
         given = structure._buffers, strength, most, rounding
-        found = sparse_mixtures.mixtures_of(*given)
+        found = sparse_map.mixtures_of(*given)
         if found is not None:
             return _PieceOfChains(found, structure)
     _, y = structure.decode()

@@ -7,17 +7,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp._kernels.searches import selection
+from smoothsp._kernels.combinatorial import selection
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
-from smoothsp.oracles._circuits.compiled import EMPTY, VECTORS, rounded
+from smoothsp.oracles._circuits.circuit_batch import Query
+from smoothsp.oracles._circuits.cpu import EMPTY, VECTORS, rounded
 from smoothsp.oracles._circuits.engine import CircuitEngine
-from smoothsp.oracles._circuits.query import Query
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.engine import Chosen
-from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.question import wants_gradient
-from smoothsp.oracles._questions.tracing import is_compiling, is_eager_tensor
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.double_double import Exact
+from smoothsp.oracles._inference.engine import Chosen
+from smoothsp.oracles._inference.op import wants_gradient
+from smoothsp.oracles._inference.tracing import is_compiling, is_eager_tensor
 
 Pairs = tuple[tuple[int, int], ...]
 

@@ -8,13 +8,13 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp._kernels.searches import kruskal
+from smoothsp._kernels.combinatorial import kruskal
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.arrays import array, constant
-from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.tracing import is_compiling
-from smoothsp.oracles._searches.chosen_edges import ChosenEdges, edges_and_index
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.double_double import Exact
+from smoothsp.oracles._inference.to_numpy import array, constant
+from smoothsp.oracles._inference.tracing import is_compiling
+from smoothsp.oracles._searches.edge_subset import ChosenEdges, edges_and_index
 from smoothsp.oracles._searches.trees import Trees
 from smoothsp.oracles.labelled_spanning_tree import LabelledSpanningTree
 from smoothsp.oracles.spanning_tree import SpanningTree

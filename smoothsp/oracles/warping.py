@@ -6,7 +6,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._inference import checks
 from smoothsp.oracles.alignment import real_items, steps_to, within
 
 

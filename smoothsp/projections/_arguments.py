@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.tracing import is_eager_tensor
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.tracing import is_eager_tensor
 
 
 def vectors(v: object, name: str = "v") -> Tensor:

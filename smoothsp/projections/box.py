@@ -8,10 +8,10 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp._kernels.multiclass import box_equality
+from smoothsp._kernels.svm import quadratic_knapsack
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.tracing import is_eager_tensor
+from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.tracing import is_eager_tensor
 from smoothsp.projections._arguments import bound, require, vectors
 
 
@@ -261,7 +261,7 @@ def _compiled(box: _Box) -> Tensor:
     total = array(box.total.double().reshape(-1))
     out = torch.empty_like(rows)
     arrays = (array(rows), *(x for x, _ in found), strides, total, out.numpy())
-    run_rows(box_equality.box_equality, len(rows), 16 * rows.numel(), *arrays)
+    run_rows(quadratic_knapsack.box_equality, len(rows), 16 * rows.numel(), *arrays)
     return out.to(box.v.dtype).reshape(box.v.shape)
 
 

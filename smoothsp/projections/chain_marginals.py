@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._inference import checks
 from smoothsp.projections._arguments import require
 from smoothsp.projections.simplex import project_simplex
 

@@ -12,10 +12,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from smoothsp._kernels.multiclass import projections
+from smoothsp._kernels.svm import projections
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.tracing import is_eager_tensor
+from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.tracing import is_eager_tensor
 from smoothsp.projections._arguments import bound, require, vectors
 
 

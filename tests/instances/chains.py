@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from smoothsp.oracles import Chain
-from tests.instances.drawn import structure
+from tests.instances.strategies import structure
 from tests.truth.chain_cases import ChainCase
 
 HOLES = torch.tensor([[1, 1, 0, 1], [0, 0, 1, 1], [0, 1, 0, 0], [0, 0, 0, 0]]).bool()

@@ -15,11 +15,11 @@ import torch
 
 import smoothsp._kernels
 from tests.instances.circuits import projective, semi_markov
-from tests.kernels.twins import ugly_case
-from tests.ptx import our_kernels
+from tests.kernels.cpu_references import ugly_case
+from tests.ptx import simulate_kernels
 from tests.ptx.arithmetic import Fault
 from tests.ptx.launch import Simulator, installed
-from tests.ptx.our_kernels import NARROW, circuits, hold, log_space
+from tests.ptx.simulate_kernels import NARROW, circuits, hold, log_space
 
 BARRIER = "tl.debug_barrier()"
 FOLDER = Path(smoothsp._kernels.__path__[0])
@@ -53,9 +53,9 @@ SUMS = chains(
 COVARIANCE = chains(("covariance", 33, False))
 DRAWS = chains(("sample", 33, False), ("entropy", 33, False))
 RUNS: dict[str, tuple[Callable[[], None], ...]] = {
-    "covariance": (COVARIANCE, our_kernels.barriers),
+    "covariance": (COVARIANCE, simulate_kernels.barriers),
     "forward_backward": (SUMS, in_log_space),
-    "log_space": (in_log_space, COVARIANCE, DRAWS, our_kernels.barriers),
+    "log_space": (in_log_space, COVARIANCE, DRAWS, simulate_kernels.barriers),
     "scaled_recursion": (SUMS,),
     "samples": (DRAWS,),
     "scan_chunks": (chains(("scan", 33, False)),),

@@ -11,8 +11,8 @@ import torch
 from torch.testing import assert_close
 
 from smoothsp.oracles import ProjectiveDependencies, SemiMarkov
-from smoothsp.oracles._circuits import compiled, on_device, schedule
-from smoothsp.oracles._circuits.query import Leaves
+from smoothsp.oracles._circuits import cpu, cuda, schedule
+from smoothsp.oracles._circuits.circuit_batch import Leaves
 from tests.instances.circuits import BUILDERS, projective, semi_markov, small
 from tests.sweeps import thinned
 from tests.truth.circuits.cases import KINDS, draw
@@ -42,7 +42,7 @@ def sums(leaves, query, outwards=True):
     """Values and marginals ``[B, P + Q]`` of the Triton kernels, on the CPU."""
     there = leaves.map(lambda x: x.to(DEVICE))
     wanted = [outwards] * len((*leaves.own, *leaves.shared))
-    value, _, marginals = on_device.sums(there, query, wanted, torch.float64)
+    value, _, marginals = cuda.sums(there, query, wanted, torch.float64)
     return value.cpu(), flat(x.cpu() for x in marginals)
 
 
@@ -53,7 +53,7 @@ def flat(arrays):
 
 def choose(leaves, query):
     there = leaves.map(lambda x: x.to(DEVICE))
-    found = on_device.choose(there, query, None, torch.float64)
+    found = cuda.choose(there, query, None, torch.float64)
     return [x.cpu() for x in (found[0], *found[2:])]
 
 
@@ -62,10 +62,10 @@ def compare(leaves, query, rtol, atol):
     found = sums(leaves, query)
     wanted = [True] * len((*leaves.own, *leaves.shared))
     wide = leaves.map(lambda x: x.double())
-    value, _, marginals = compiled.sums(wide, query, wanted, torch.float64)
+    value, _, marginals = cpu.sums(wide, query, wanted, torch.float64)
     assert_close(found[0], value, rtol=rtol, atol=atol)
     assert_close(found[1].double(), flat(marginals), rtol=rtol, atol=atol)
-    value, _, *rest = compiled.choose(leaves, query, None, torch.float64)
+    value, _, *rest = cpu.choose(leaves, query, None, torch.float64)
     assert_close(choose(leaves, query), [value, *rest], rtol=0, atol=0)
 
 
@@ -164,7 +164,7 @@ def test_the_bits_of_a_row_do_not_depend_on_its_neighbours():
     leaves, query = structure._leaves(), structure._query
     together = (*sums(leaves, query), *choose(leaves, query))
     for row in (0, 9):
-        alone = compiled.pick(leaves, torch.tensor([row]))
+        alone = cpu.pick(leaves, torch.tensor([row]))
         asked_alone = query.select(torch.tensor([row]))
         found = (*sums(alone, asked_alone), *choose(alone, asked_alone))
         assert_close(found, tuple(x[row : row + 1] for x in together), rtol=0, atol=0)
@@ -176,7 +176,7 @@ def test_values_alone_are_those_with_marginals(build):
     leaves, query = small(build, torch.float32)
     there = leaves.map(lambda x: x.to(DEVICE))
     none = [False] * len((*leaves.own, *leaves.shared))
-    value, _, marginals = on_device.sums(there, query, none, torch.float64)
+    value, _, marginals = cuda.sums(there, query, none, torch.float64)
     assert all(x.numel() == 0 for x in marginals)
     assert_close(value.cpu(), sums(leaves, query)[0], rtol=0, atol=0)
 

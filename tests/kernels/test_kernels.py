@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from smoothsp._kernels.chain.cpu import laws
+from smoothsp._kernels.chain.cpu import forward_backward_float64
 from smoothsp._kernels.chain.cpu.forward_backward import forward_backward
-from smoothsp._kernels.vectors.lanes import lanes_pay
-from tests.instances.drawn import forbid_some, generators, structure, values
+from smoothsp._kernels.vectors.lane_products import lanes_pay
+from tests.instances.strategies import forbid_some, generators, structure, values
 from tests.sweeps import thinned
 from tests.truth import chain_in_log_space
 from tests.truth.chain_cases import ChainCase
@@ -72,7 +72,7 @@ def run(kernel: str, chain: tuple, dtype: type) -> tuple[np.ndarray, list]:
     else:
         chain = (*(x.astype(np.float64) for x in chain[:4]), *chain[4:])
         out = [out[0], *(x.astype(np.float64) for x in out[1:])]
-        laws.sums(0, B, np.arange(B), chain, out[0], tuple(out[1:]))
+        forward_backward_float64.sums(0, B, np.arange(B), chain, out[0], tuple(out[1:]))
         pending[:] = False
     # the log-partition is a sum of two numbers
     return ~pending, [out[0].sum(1), *out[1:]]

@@ -10,8 +10,8 @@ from smoothsp._kernels.chain.cpu import hinge as cpu_hinge
 from smoothsp._kernels.chain.cpu import scores
 from smoothsp._kernels.chain.cpu import viterbi as cpu_viterbi
 from tests.instances.chains import large_case
-from tests.instances.drawn import SPREADS, forbid_some, generators, structure
-from tests.instances.drawn import values as drawn_values
+from tests.instances.strategies import SPREADS, forbid_some, generators, structure
+from tests.instances.strategies import values as drawn_values
 from tests.sweeps import thinned
 from tests.truth.chain_cases import ChainCase
 

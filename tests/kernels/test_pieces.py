@@ -11,8 +11,8 @@ from torch.testing import assert_close
 
 from smoothsp._kernels.threads.ranges import Placement, run_all, run_rows
 from smoothsp.oracles import Chain
-from smoothsp.oracles._chain import addresses
-from smoothsp.oracles._chain.addresses import rows_of_answers, rows_of_piece
+from smoothsp.oracles._chain import chunks
+from smoothsp.oracles._chain.chunks import rows_of_answers, rows_of_piece
 
 # in lanes, over states; three pieces and a rest of one row each
 SHAPES = [(97, 5, 3), (25, 4, 40)]
@@ -21,7 +21,7 @@ SHAPES = [(97, 5, 3), (25, 4, 40)]
 @pytest.fixture(params=[1, 3], ids="threads={}".format)
 def pieces(request, monkeypatch):
     """The smallest pieces, and threads to take them."""
-    monkeypatch.setattr(addresses, "PIECE", 1)
+    monkeypatch.setattr(chunks, "PIECE", 1)
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
     yield
@@ -88,7 +88,7 @@ def test_decoding(pieces, shape):
 
 
 def test_the_same_bits_on_any_number_of_threads(monkeypatch):
-    monkeypatch.setattr(addresses, "PIECE", 1)
+    monkeypatch.setattr(chunks, "PIECE", 1)
     potentials, y, lengths, weights = drawn(SHAPES[0], torch.float32)
     answers = []
     for threads in (1, 2, 3):
@@ -117,7 +117,7 @@ def test_each_of_several_threads_has_rows_of_its_own(monkeypatch):
 
 @pytest.mark.parametrize("rows", [2, 7, 8])
 def test_the_same_bits_of_every_row_on_any_number_of_threads(rows, monkeypatch):
-    monkeypatch.setattr(addresses, "PIECE", 1)
+    monkeypatch.setattr(chunks, "PIECE", 1)
     potentials, _, lengths, _ = drawn((rows, 9, 40), torch.float32)
     answers = []
     for threads in (1, 2, 3):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numba import njit
 
-from smoothsp._kernels.vectors import subnormals
-from smoothsp._kernels.vectors.long_sums import add
+from smoothsp._kernels.vectors import flush_to_zero
+from smoothsp._kernels.vectors.kahan import add
 from smoothsp._kernels.vectors.simd import (
     aligned,
     get,
@@ -20,7 +20,7 @@ from smoothsp._kernels.vectors.simd import (
     store,
 )
 from smoothsp._kernels.vectors.simd_exp import exp, exponent, log, mantissa
-from smoothsp._kernels.vectors.simd_parts import (
+from smoothsp._kernels.vectors.simd_masked import (
     load_some,
     max_of,
     store_some,
@@ -175,15 +175,15 @@ def test_long_sums_keep_what_rounding_takes():
 )
 @pytest.mark.parametrize("has_word", [True, False])
 def test_only_x86_processors_get_instructions_of_x86(has_word, monkeypatch):
-    monkeypatch.setattr(subnormals, "_HAS_WORD", has_word)
+    monkeypatch.setattr(flush_to_zero, "_HAS_WORD", has_word)
 
     @njit
     def ask():
-        before = subnormals.flush()
-        subnormals.restore(before)
+        before = flush_to_zero.flush()
+        flush_to_zero.restore(before)
 
     ask.compile(())
     (code,) = ask.inspect_llvm().values()
     assert ("llvm.x86.sse.ldmxcsr" in code) == has_word
-    sources = Path(subnormals.__file__).parents[1].rglob("*.py")
+    sources = Path(flush_to_zero.__file__).parents[1].rglob("*.py")
     assert [x.name for x in sources if "llvm.x86" in x.read_text()] == ["subnormals.py"]

@@ -6,10 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from smoothsp.oracles._chain.trials import answer_on_cpu
+from smoothsp.oracles._chain.kernel_checks import answer_on_cpu
 from tests.instances.chains import large_case
-from tests.instances.drawn import chains, generators, values
-from tests.kernels.twins import (
+from tests.instances.strategies import chains, generators, values
+from tests.kernels.cpu_references import (
     DEVICE,
     KERNELS,
     UGLY,

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from smoothsp.oracles import SemiMarkov
-from smoothsp.oracles._chain import on_device
-from smoothsp.oracles._circuits import on_device as circuits
+from smoothsp.oracles._chain import cuda
+from smoothsp.oracles._circuits import cuda as circuits
 from tests.ptx.launch import modules, pretend
 
 # Batches of a tagger with nine tags: rows and the longest of them.
@@ -29,9 +29,9 @@ def chain(B: int, T: int, S: int) -> tuple[Tensor, ...]:
 def train(B: int, T: int) -> None:
     """Likelihoods with gradients, and predictions."""
     asked = chain(B, T, TAGS)
-    on_device.log_partition(*asked, False)
-    on_device.decode(*asked)
-    on_device.decode_topk(*asked, 3)
+    cuda.log_partition(*asked, False)
+    cuda.decode(*asked)
+    cuda.decode_topk(*asked, 3)
     segments = SemiMarkov(torch.zeros(B, T, 2, 3), torch.zeros(3, 3))
     leaves, which = segments._leaves(), segments._query
     circuits.sums(leaves, which, [True] * len(leaves.every), torch.float64)

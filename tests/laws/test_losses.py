@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from smoothsp.losses import L2, Entropy, StructuralHinge, StructuredPerceptron
 from smoothsp.losses import functional as F
-from tests.instances.drawn import every_structure, generators, structure
+from tests.instances.strategies import every_structure, generators, structure
 from tests.truth.chain_cases import Case
 from tests.truth.losses import GOLD, SMALL, draw_problem, every_smoothed_structure
 

@@ -18,7 +18,7 @@ from smoothsp.losses import (
     regret,
 )
 from smoothsp.oracles import BoxSearch, Chain, Matching, Multiclass
-from smoothsp.oracles._questions.parts import parts_of
+from smoothsp.oracles._inference.parts import parts_of
 from smoothsp.projections import project_simplex
 from tests.sweeps import thinned
 from tests.truth.circuits.cases import KINDS, SUMMED, draw

@@ -18,7 +18,7 @@ from smoothsp.losses import (
 from smoothsp.losses import functional as F
 from smoothsp.oracles import Matching, PartialStructure
 from tests import sweeps
-from tests.instances.drawn import every_structure, generators, structure
+from tests.instances.strategies import every_structure, generators, structure
 from tests.sweeps import thinned
 from tests.truth.circuits.cases import KINDS as CIRCUITS
 from tests.truth.circuits.cases import SUMMED, draw

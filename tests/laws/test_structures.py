@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from tests.instances.drawn import (
+from tests.instances.strategies import (
     draw_case,
     every_structure,
     fill_padding,

@@ -14,7 +14,7 @@ from torch.autograd import gradcheck
 from torch.testing import assert_close
 
 from smoothsp.losses.functional import max_entropy, max_l2, topk_is_exact
-from tests.instances.drawn import generators, values
+from tests.instances.strategies import generators, values
 from tests.truth.losses import projection, smooth_l2
 
 F64 = torch.float64

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from smoothsp.losses import L2, CRFLoss, Entropy, StructuralHinge, StructuredPerceptron
 from smoothsp.oracles import Chain, Multiclass, Summed
-from tests.instances.drawn import every_structure, structure
+from tests.instances.strategies import every_structure, structure
 from tests.sweeps import thinned
 from tests.truth.chain_cases import Case
 from tests.truth.losses import GOLD, SMALL, draw_problem, place

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from smoothsp.losses import L2, Entropy, StructuralHinge
 from smoothsp.losses import functional as F
 from smoothsp.oracles import Chain, Multiclass
-from tests.instances.drawn import every_structure, generators, structure
+from tests.instances.strategies import every_structure, generators, structure
 from tests.sweeps import thinned
 from tests.truth.chain_cases import ChainCase
 from tests.truth.losses import (

@@ -240,7 +240,7 @@ def test_answers_are_in_the_scheme_of_the_tagger(tagger, tmp_path):
 
 
 def test_sentences_are_streamed_in_parts(tagger, monkeypatch):
-    monkeypatch.setattr("smoothsp.models.words.PART", 1)
+    monkeypatch.setattr("smoothsp.models.tokenisation.PART", 1)
     taken = []
 
     def sentences():

@@ -15,7 +15,7 @@ from tests.linear.accelerated import test_estimate_functions as laws
 from tests.mutations.runner import report
 from tests.projections import test_boxes_and_balls as boxes
 
-KERNEL = "_kernels/multiclass/box_equality"
+KERNEL = "_kernels/svm/quadratic_knapsack"
 AGM = "linear/solvers/accelerated/"
 
 # name: (file, line, what stands there instead); the line occurs at least once
@@ -94,12 +94,12 @@ FAULTS = {
         "self.lam = 2 * (self.l1 + self.l2)",
     ),
     "conjugate without its threshold": (
-        AGM + "simple_terms",
+        AGM + "prox_terms",
         "excess = np.maximum(np.abs(v) - self.l1, 0.0)",
         "excess = np.abs(v)",
     ),
     "cap not in the conjugate": (
-        AGM + "simple_terms",
+        AGM + "prox_terms",
         "if self.cap >= 1:",
         "if True:",
     ),

@@ -15,24 +15,28 @@ from tests.truth.chain_cases import ChainCase
 # name: (kernel, line, what stands there instead); the line occurs at least once
 _OF_KERNELS = {
     "none": ("chain/cpu/scores", "", ""),
-    "forward without emissions": ("chain/cpu/laws", "a = exp(x) * c", "a = c"),
+    "forward without emissions": (
+        "chain/cpu/forward_backward_float64",
+        "a = exp(x) * c",
+        "a = c",
+    ),
     "backward one step off": (
-        "chain/cpu/laws",
+        "chain/cpu/forward_backward_float64",
         "conditionals = span(_conditionals(b, n, chain, kept))\n        at =",
         "conditionals = span(_conditionals(b, N - 1, chain, kept))\n        at =",
     ),
     "edges transposed": (
-        "chain/cpu/laws",
+        "chain/cpu/forward_backward_float64",
         "store_some(to, at + e, S - j, p)",
         "store_some(to, at + j * S + i, S - j, p)",
     ),
     "laws without end": (
-        "chain/cpu/laws",
+        "chain/cpu/forward_backward_float64",
         "kept.logs[N - 1, j] + (chain.end[j] - top)",
         "kept.logs[N - 1, j]",
     ),
     "log space without moves": (
-        "chain/cpu/laws",
+        "chain/cpu/forward_backward_float64",
         "c += _exp(x - peak)",
         "c += _exp(kept.logs[n - 1, i] - peak)",
     ),
@@ -52,7 +56,7 @@ _OF_KERNELS = {
         "store(inverses, i * V, where_below(after, ends, inverse, zero))",
     ),
     "tile of another column": (
-        "vectors/lanes",
+        "vectors/lane_products",
         "d = fma(v, splat_at(matrix, e + 3), d)",
         "d = fma(v, splat_at(matrix, e + 2), d)",
     ),
@@ -163,22 +167,22 @@ _OF_KERNELS = {
         "transitions[p, q, j, i] += weight",
     ),
     "second order without past": (
-        "chain/cpu/laws",
+        "chain/cpu/forward_backward_float64",
         "p = p * (splat(past[n - 1, i] - expected) + far)",
         "p = p * (splat(-expected) + far)",
     ),
     "second order without future": (
-        "chain/cpu/laws",
+        "chain/cpu/forward_backward_float64",
         "gain[s] = weights[0][b, t, s] - taken[n] + future[s]",
         "gain[s] = weights[0][b, t, s] - taken[n]",
     ),
     "entropy of the unlikely only": (
-        "chain/cpu/laws",
+        "chain/cpu/forward_backward_float64",
         "return where_below(rest, half, zero - q * minus_log, zero - p * log_p)",
         "return zero",
     ),
     "entropy of the last label only": (
-        "chain/cpu/laws",
+        "chain/cpu/forward_backward_float64",
         "total = fma(p, splat_at(past, i), total)",
         "total = zero",
     ),
@@ -228,27 +232,27 @@ _OF_KERNELS = {
         "e = (b * T + n) * S",
     ),
     "mixture that costs nothing": (
-        "searches/chain_mixtures",
+        "combinatorial/sparsemap_chains",
         "to[e] = given[e] - strength * shares[g, e]",
         "to[e] = given[e]",
     ),
     "mixture without the moves": (
-        "searches/chain_mixtures",
+        "combinatorial/sparsemap_chains",
         "total += transitions[0, 0, i, y[t]]",
         "total += 0",
     ),
     "mixture of outputs that share nothing": (
-        "searches/chain_mixtures",
+        "combinatorial/sparsemap_chains",
         "column[a] = same[mine[a]] + 1",
         "column[a] = 1",
     ),
     "mixture off the simplex": (
-        "searches/simplex_face",
+        "combinatorial/updatable_cholesky",
         "t = (mass - 1) / square",
         "t = mass / square",
     ),
     "mixture that rotates the wrong way": (
-        "searches/simplex_face",
+        "combinatorial/updatable_cholesky",
         "put(pair, a + 1, cos * q - sin * p)",
         "put(pair, a + 1, cos * q + sin * p)",
     ),

@@ -16,7 +16,7 @@ from tests.truth.circuits.cases import draw
 
 KERNELS = "_kernels/circuits/cpu/"
 ENGINE = "oracles/_circuits/"
-RULES = "oracles/_questions/rules"
+RULES = "oracles/_inference/rules"
 # name: (file, line, what stands there instead); the line occurs at least once
 FAULTS = {
     "none": ("oracles/graphs/tree", "", ""),
@@ -111,7 +111,7 @@ FAULTS = {
         "return left, left if right",
     ),
     "each root that of the last row": (
-        ENGINE + "query",
+        ENGINE + "circuit_batch",
         "self.rows = Rows(order, np.ascontiguousarray(found, np.int64))",
         "self.rows = Rows(order, np.ascontiguousarray(found[order], np.int64))",
     ),
@@ -182,29 +182,29 @@ FAULTS = {
         "store(rest, a, larger(g, load(rest, a)))",
     ),
     "draws that forget what they left out": (
-        KERNELS + "distinct_samples",
+        KERNELS + "samples_without_replacement",
         "links[linked, 0], links[linked, 1] = number, left_out",
         "links[linked, 0], links[linked, 1] = number, -1",
     ),
     "the rest of a set as likely as all of it": (
-        KERNELS + "distinct_samples",
+        KERNELS + "samples_without_replacement",
         "more = _log_exponential(state) - rest",
         "more = _log_exponential(state) - log_p",
     ),
     "relative entropy without its normalisers": (
-        "oracles/_questions/distribution",
+        "oracles/_inference/distribution",
         "total = q.log_partition() - p.log_partition() - _expected(p, change)",
         "total = -_expected(p, change)",
     ),
     # derivatives
     "no factor of the row": (
         ENGINE + "engine",
-        "found.append(compiled.scale_in_place(weights, x))",
+        "found.append(cpu.scale_in_place(weights, x))",
         "found.append(x)",
     ),
     "shared scores of rows that weigh alike": (
         ENGINE + "engine",
-        "found.append(compiled.add_weighted(weights, x))",
+        "found.append(cpu.add_weighted(weights, x))",
         "found.append(x.sum(0))",
     ),
     "entropy with the wrong sign": (

@@ -10,7 +10,7 @@ import torch
 from torch.testing import assert_close
 
 from smoothsp.oracles import SpanTree
-from smoothsp.oracles._circuits import compiled, on_device
+from smoothsp.oracles._circuits import cpu, cuda
 from tests.instances.circuits import projective, semi_markov, small
 from tests.mutations.runner import report
 
@@ -50,12 +50,12 @@ FAULTS = {
         "b_reach = tl.max(b_size, 0)",
     ),
     "logarithms of two to three digits": (
-        KERNELS + "numbers",
+        KERNELS + "scaled_floats",
         "r = (x - k * LN2_HIGH) - k * LN2_LOW",
         "r = x - k * LN2_HIGH",
     ),
     "mantissas of half the size": (
-        KERNELS + "numbers",
+        KERNELS + "scaled_floats",
         "bits = (bits & 0xFFFFFFFFFFFFF) | 0x3FF0000000000000",
         "bits = (bits & 0xFFFFFFFFFFFFF) | 0x3FE0000000000000",
     ),
@@ -85,7 +85,7 @@ FAULTS = {
         "~goes_on & (since == 0)",
     ),
     "far rows forgotten": (
-        ENGINE + "on_device",
+        ENGINE + "cuda",
         "if len(again):",
         "if len(again) > len(value):",
     ),
@@ -109,15 +109,15 @@ def check_laws() -> None:
     batches = (leaves, asked), (large, asked), (dirty, trees), (many, spans)
     for given, rows in batches:
         wanted = [True] * len((*given.own, *given.shared))
-        value, _, marginals = on_device.sums(given, rows, wanted, wide)
+        value, _, marginals = cuda.sums(given, rows, wanted, wide)
         clean = words if given is dirty else given
-        expected, _, split = compiled.sums(clean, rows, wanted, wide)
+        expected, _, split = cpu.sums(clean, rows, wanted, wide)
         assert_close(value, expected, rtol=1e-12, atol=1e-12)
         assert_close(marginals, split, rtol=1e-9, atol=1e-9)
     ties = many.map(torch.zeros_like)
     for given, rows in ((tied, trees), (dirty, trees), (ties, spans)):
-        found = on_device.choose(given, rows, None, wide)
-        expected = compiled.choose(given, rows, None, wide)
+        found = cuda.choose(given, rows, None, wide)
+        expected = cpu.choose(given, rows, None, wide)
         assert_close(found[0], expected[0], rtol=0, atol=0)
         assert_close(found[2:], expected[2:], rtol=0, atol=0)
 

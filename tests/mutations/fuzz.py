@@ -10,11 +10,11 @@ from tests.fuzz.__main__ import mismatches
 from tests.mutations.runner import report
 
 CHAIN, CIRCUITS = "_kernels/chain/cpu/", "_kernels/circuits/cpu/"
-SEARCHES = "_kernels/searches/"
+SEARCHES = "_kernels/combinatorial/"
 
 # name: (file, line, what stands there instead); the line occurs at least once
 FAULTS = {
-    "none": (CHAIN + "laws", "", ""),
+    "none": (CHAIN + "forward_backward_float64", "", ""),
     "mistakes counted from the second label on": (
         CHAIN + "hinge",
         "wrong += j != z",
@@ -26,7 +26,7 @@ FAULTS = {
         "if n > 0 and j != z:",
     ),
     "entropy that forgets scores to come": (
-        CHAIN + "laws",
+        CHAIN + "forward_backward_float64",
         "expected += distribution[s] * (past[N - 1, s] + future[s])",
         "expected += distribution[s] * past[N - 1, s]",
     ),

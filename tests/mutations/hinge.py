@@ -10,7 +10,7 @@ import numpy as np
 from tests.linear.estimators import test_binary_rows as laws
 from tests.mutations.runner import report
 
-KERNEL, DUAL = "_kernels/multiclass/binary_hinge", "linear/descent/binary_dual"
+KERNEL, DUAL = "_kernels/svm/binary_hinge", "linear/descent/binary_dual"
 
 # name: (file, line, what stands there instead); the line occurs at least once
 FAULTS = {
@@ -27,7 +27,7 @@ FAULTS = {
         "product = _dense_product(k * width, width",
     ),
     "one of four sums forgotten": (
-        "_kernels/multiclass/csr_rows",
+        "_kernels/svm/csr_rows",
         "return (a + b) + (c + d)",
         "return (a + b) + c",
     ),

@@ -40,17 +40,17 @@ FAULTS = {
         "score += weights[moves + y[o + t] * P + y[o + t - 1]]",
     ),
     "no end": (
-        KERNELS + "best_of_one",
+        KERNELS + "viterbi",
         "store(U, last + j, load(U, last + j) + load(weights, end + j))",
         "store(U, last + j, load(U, last + j))",
     ),
     "traced back in the wrong column": (
-        KERNELS + "best_of_one",
+        KERNELS + "viterbi",
         "j = _place(U, o - P, weights, moves + j, S, P, M[o + j])",
         "j = _place(U, o - P, weights, moves, S, P, M[o + j])",
     ),
     "cost not scaled": (
-        KERNELS + "best_of_one",
+        KERNELS + "viterbi",
         "store(U, p + j, fma(factor, load(costs, c + j), load(E, p + j)))",
         "store(U, p + j, load(costs, c + j) + load(E, p + j))",
     ),
@@ -65,22 +65,22 @@ FAULTS = {
         "return h + (1 - squares) / 2",
     ),
     "pairs of the sums transposed": (
-        KERNELS + "sums_of_one",
+        KERNELS + "forward_backward",
         "RT[j * P + i] = R[i * P + j]",
         "RT[i * P + j] = R[i * P + j]",
     ),
     "logarithms without the last score": (
-        KERNELS + "log_sums_of_one",
+        KERNELS + "forward_backward_log_space",
         "after = U[t * P + j] / mu + X[t * P + j]",
         "after = X[t * P + j]",
     ),
     "slope without gold": (
-        KERNELS + "slopes",
+        KERNELS + "sequence_loss",
         "_count(T, s.labels[o : o + T], -1.0, P, c.D, c.edges)",
         "_count(T, s.labels[o : o + T], -1.0, P, c.D, 0 * c.edges)",
     ),
     "end of the first row": (
-        KERNELS + "slopes",
+        KERNELS + "sequence_loss",
         "store(tail, s.end + j, load(tail, s.end + j) + scale * load(D, o + j))",
         "store(tail, s.end + j, load(tail, s.end + j) + scale * load(D, j))",
     ),
@@ -101,12 +101,12 @@ FAULTS = {
         "b = keep * (b + rate)",
     ),
     "squares once": (
-        KERNELS + "norms",
+        KERNELS + "squared_norm",
         "total = fma(p, fma(two, a, splat_at(gram, g + t) * p), total)",
         "total = fma(p, a + splat_at(gram, g + t) * p, total)",
     ),
     "feature in another place": (
-        KERNELS + "norms",
+        KERNELS + "squared_norm",
         "used += 1",
         "used += 0",
     ),
@@ -166,17 +166,17 @@ FAULTS = {
         "furthest = mass",
     ),
     "a shared weight of the label before": (
-        KERNELS + "parts",
+        KERNELS + "tied_weights",
         "weights[s.table[first + r + j]] += a * x[o + r + j]",
         "weights[s.table[first + r + j]] += a * x[o + r + max(j - 1, 0)]",
     ),
     "what meets is squared more than once": (
-        KERNELS + "parts",
+        KERNELS + "tied_weights",
         "sums[place] = 0.0",
         "pass",
     ),
     "lazy weights read as they are": (
-        KERNELS + "parts",
+        KERNELS + "tied_weights",
         "room[o + j] = scale * weights[s.table[first + o + j]]",
         "room[o + j] = weights[s.table[first + o + j]]",
     ),

@@ -14,8 +14,11 @@ from tests.truth.circuits.cases import KINDS, SUMMED
 
 SCORES, FUSED = "_kernels/circuits/cpu/scores", "_kernels/chain/cpu/fused"
 SMOOTHED = "_kernels/vectors/smoothed_hinge"
-TREES, PAIRS = "_kernels/searches/arborescence", "_kernels/searches/assignment"
-ROWS, NODE = "oracles/_questions/row_losses", "losses/one_node"
+TREES, PAIRS = (
+    "_kernels/combinatorial/chu_liu_edmonds",
+    "_kernels/combinatorial/jonker_volgenant",
+)
+ROWS, NODE = "oracles/_inference/row_losses", "losses/one_node"
 
 # name: (file, line, what stands there instead); the line occurs at least once
 FAULTS = {

@@ -14,7 +14,7 @@ PROGRAMS = (
     "losses",  # losses that are one node
     "linear",  # loops of linear chains, and the path
     "accelerated",  # projections and accelerated methods
-    "planes",  # solvers of the whole set, and their problems
+    "batch_solvers",  # solvers of the whole set, and their problems
     "fuzz",  # random structures
 )
 

@@ -4,8 +4,8 @@ import torch
 
 import smoothsp.oracles
 from smoothsp.oracles import Chain
-from smoothsp.oracles._questions.distribution import Distribution
-from smoothsp.oracles._questions.structure import Potentials, Structure
+from smoothsp.oracles._inference.distribution import Distribution
+from smoothsp.oracles._inference.structure import Potentials, Structure
 
 # Classes that override a public method of the base.
 OVERRIDES = {

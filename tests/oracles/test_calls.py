@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from smoothsp.oracles import Chain
-from smoothsp.oracles._questions.positions import Positions
-from tests.instances.drawn import (
+from smoothsp.oracles._inference.positions import Positions
+from tests.instances.strategies import (
     chains,
     draw_outputs,
     generators,

@@ -14,7 +14,7 @@ from tests.instances.chains import (
     large_case,
     random_case,
 )
-from tests.instances.drawn import structure
+from tests.instances.strategies import structure
 from tests.truth.chain_cases import ChainCase
 
 F32, F64 = torch.float32, torch.float64

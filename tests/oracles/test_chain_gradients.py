@@ -16,7 +16,7 @@ from tests.instances.chains import (
     any_transitions,
     random_case,
 )
-from tests.instances.drawn import structure
+from tests.instances.strategies import structure
 from tests.truth.chain_cases import ChainCase
 
 

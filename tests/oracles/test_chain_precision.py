@@ -17,7 +17,7 @@ from tests.instances.chains import (
     gradients,
     large_case,
 )
-from tests.instances.drawn import chains, structure
+from tests.instances.strategies import chains, structure
 from tests.sweeps import thinned
 from tests.truth import recurrence
 from tests.truth.chain_cases import ChainCase

@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from smoothsp.oracles import Chain
-from smoothsp.oracles._questions import rules
+from smoothsp.oracles._inference import rules
 from tests.truth import chain_in_log_space
 
 # PyTorch's own, once, when forward derivatives are first taken

@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from tests.instances.chains import any_transitions, large_case
-from tests.instances.drawn import SPREADS, forbid_some, generators, structure, values
+from tests.instances.strategies import (
+    SPREADS,
+    forbid_some,
+    generators,
+    structure,
+    values,
+)
 from tests.truth import recurrence
 from tests.truth.chain_cases import ChainCase
 

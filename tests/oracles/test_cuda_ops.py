@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from torch import Tensor
 
 from tests.instances.chains import large_case, random_case
-from tests.instances.drawn import chains, fill_padding, generators
-from tests.kernels.twins import (
+from tests.instances.strategies import chains, fill_padding, generators
+from tests.kernels.cpu_references import (
     DEVICE,
     UGLY,
     WIDE,
@@ -28,8 +28,10 @@ from tests.sweeps import drawn_from, thinned
 from tests.truth.chain_cases import ChainCase
 
 from smoothsp._kernels.chain.cpu import validation  # isort: skip
-from smoothsp.oracles._chain import checks, on_device, scores  # isort: skip
-from smoothsp.oracles._chain.trials import answer_on_cpu  # isort: skip
+from smoothsp.oracles._chain import checks, scores  # isort: skip
+from smoothsp.oracles._chain import cuda
+
+from smoothsp.oracles._chain.kernel_checks import answer_on_cpu  # isort: skip
 from smoothsp.oracles._chain.buffers import ChainBuffers  # isort: skip
 
 NAMES = (
@@ -61,7 +63,7 @@ def _answers_are_poisoned():
 def ask(name: str, *inputs: object) -> object:
     """Return the device's answer, on the CPU."""
     there = [x.to(DEVICE) if isinstance(x, Tensor) else x for x in inputs]
-    answer = getattr(on_device, name)(*there)
+    answer = getattr(cuda, name)(*there)
     if isinstance(answer, Tensor):
         return answer.cpu()
     return tuple(x.cpu() for x in answer)
@@ -139,7 +141,7 @@ def compare_weighed(twins: Twins) -> None:
     # float64, as the gradient of a log-partition comes
     weights = twins.randn(len(parts[0])).to(WIDE)
     there = [x.to(DEVICE) for x in (weights, *parts)]
-    found = [x.cpu() for x in on_device.vjp(there[0], there[1:], twins.shared)]
+    found = [x.cpu() for x in cuda.vjp(there[0], there[1:], twins.shared)]
     expected = [torch.einsum("b,b...->b...", weights, x.to(WIDE)) for x in parts]
     if twins.shared:
         expected[1] = expected[1].sum(0)
@@ -199,7 +201,7 @@ def test_marginals_may_lie_in_any_order_in_memory(per_edge):
     turned = [x.mT.contiguous().mT if x.dim() > 2 else x for x in parts]
     assert not turned[0].is_contiguous()
     expected, found = (
-        on_device.vjp(weights, tuple(x), twins.shared) for x in (parts, turned)
+        cuda.vjp(weights, tuple(x), twins.shared) for x in (parts, turned)
     )
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
@@ -270,7 +272,7 @@ def test_a_label_out_of_range_is_refused_in_the_words_of_the_cpu(monkeypatch):
         ask("score", *twins.chain, y)
     assert str(found.value) == str(expected.value)
     # no flag is read while a graph is captured
-    monkeypatch.setattr(on_device, "is_capturing", lambda near: True)
+    monkeypatch.setattr(cuda, "is_capturing", lambda near: True)
     ask("score", *twins.chain, y)
 
 
@@ -281,7 +283,7 @@ def test_numbers_are_judged_as_on_the_cpu(number, per_edge, monkeypatch):
     twins = Twins.of(case, torch.float32, torch.Generator())
 
     def look(chain: tuple[Tensor, ...]) -> int:
-        found = on_device.look(*(x.to(DEVICE) for x in chain))
+        found = cuda.look(*(x.to(DEVICE) for x in chain))
         assert found == checks._look(ChainBuffers.of_inputs(*chain))[0]
         return found
 
@@ -296,5 +298,5 @@ def test_numbers_are_judged_as_on_the_cpu(number, per_edge, monkeypatch):
         fault = validation.INFEASIBLE if number < 0 else validation.REFUSED
         assert look(tuple(chain)) & fault
     # nothing waits while a graph is captured
-    monkeypatch.setattr(on_device, "is_capturing", lambda near: True)
-    assert on_device.look(*chain) == 0
+    monkeypatch.setattr(cuda, "is_capturing", lambda near: True)
+    assert cuda.look(*chain) == 0

@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from smoothsp._kernels.compilation.launch import launch
-from smoothsp.oracles._chain import on_device, trials
-from smoothsp.oracles._questions import device_check
+from smoothsp.oracles._chain import cuda
+from smoothsp.oracles._chain import kernel_checks as trials
+from smoothsp.oracles._inference import kernel_checks
 from tests.instances.circuits import semi_markov, small
+from tests.kernels.cpu_references import DEVICE, WIDE, Twins, kernels, ugly_case
 from tests.kernels.test_circuit_twins import choose, sums
-from tests.kernels.twins import DEVICE, WIDE, Twins, kernels, ugly_case
 from tests.oracles.test_cuda_ops import compare
 from tests.sweeps import thinned
 
@@ -40,9 +41,9 @@ TRIED = tuple(BROKEN)
 @pytest.fixture
 def watched(monkeypatch, tmp_path):
     """A process that has not tried anything, on a machine where nothing was."""
-    monkeypatch.setattr(device_check, "is_tried", lambda near: True)
-    monkeypatch.setattr(device_check, "_failed", False)
-    monkeypatch.setattr(device_check, "_passed", {})
+    monkeypatch.setattr(kernel_checks, "is_tried", lambda near: True)
+    monkeypatch.setattr(kernel_checks, "_failed", False)
+    monkeypatch.setattr(kernel_checks, "_passed", {})
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     return tmp_path
 
@@ -62,7 +63,7 @@ def not_at_all(*args, **options):
 
 @pytest.mark.parametrize("name", thinned(TRIED, 3))
 def test_the_cpu_answers(name, watched, monkeypatch):
-    monkeypatch.setattr(device_check, "_failed", True)
+    monkeypatch.setattr(kernel_checks, "_failed", True)
     monkeypatch.setattr(kernels(BROKEN[name]), "launch", not_at_all)
     for size in SIZES:
         compare(name, twins(size))
@@ -71,8 +72,8 @@ def test_the_cpu_answers(name, watched, monkeypatch):
 
 @pytest.mark.parametrize("name", thinned(TRIED, 3))
 def test_nothing_is_copied_while_a_graph_is_captured(name, watched, monkeypatch):
-    monkeypatch.setattr(device_check, "_failed", True)
-    monkeypatch.setattr(device_check, "is_capturing", lambda near: True)
+    monkeypatch.setattr(kernel_checks, "_failed", True)
+    monkeypatch.setattr(kernel_checks, "is_capturing", lambda near: True)
     why = "runs on the CPU, since a GPU kernel failed its check; call it outside of the"
     with pytest.raises(
         RuntimeError, match=f"torch.cuda.graph: expected .* {why} graph"
@@ -87,10 +88,10 @@ def test_nothing_is_copied_while_a_graph_is_captured(name, watched, monkeypatch)
 def test_right_kernels_pass(name, dtype, watched):
     for shared in (True, False):
         given = trials.example(name, dtype, 3, shared)
-        getattr(on_device, name)(*given)
+        getattr(cuda, name)(*given)
         if name == "log_partition":
-            on_device._log_partition_in_parallel(*given)
-    assert not device_check._failed
+            cuda._log_partition_in_parallel(*given)
+    assert not kernel_checks._failed
     (file,) = watched.iterdir()
     tried = json.loads(file.read_text())["passed"]
     together = len(trials.TRAINING) if name in trials.TRAINING else 1
@@ -121,13 +122,13 @@ def test_a_wrong_kernel_is_replaced_by_the_cpu(name, watched, monkeypatch):
 @pytest.mark.long
 def test_right_kernels_are_tried_once_on_a_machine(watched, monkeypatch):
     tried = []
-    hold = device_check.hold
+    hold = kernel_checks.hold
 
     def counted(*answers):
         tried.append(1)
         hold(*answers)
 
-    monkeypatch.setattr("smoothsp.oracles._chain.trials.hold", counted)
+    monkeypatch.setattr("smoothsp.oracles._chain.kernel_checks.hold", counted)
     for _ in range(2):
         for size in SIZES[:2]:
             compare("decode", twins(size))
@@ -137,11 +138,11 @@ def test_right_kernels_are_tried_once_on_a_machine(watched, monkeypatch):
     compare("decode", twins((1, 2, 17, False)))
     assert len(tried) == 3 * once  # and another block of states
     # another process
-    device_check._passed.clear()
+    kernel_checks._passed.clear()
     compare("decode", twins(SIZES[0]))
     assert len(tried) == 3 * once
     # and one that finds the file damaged
-    device_check._passed.clear()
+    kernel_checks._passed.clear()
     (file,) = watched.iterdir()
     file.write_text(file.read_text()[:-9])
     compare("decode", twins(SIZES[0]))
@@ -156,7 +157,7 @@ def test_a_terminal_reads_how_many_kernels_are_compiled(watched, monkeypatch):
     for name in ("decode", "log_partition", "entropy"):
         compare(name, twins(SIZES[0]))
     # the CPU's kernels may be compiled, too, and say so
-    said = [x for x in terminal.getvalue().split(device_check.CLEAR) if "GPU" in x]
+    said = [x for x in terminal.getvalue().split(kernel_checks.CLEAR) if "GPU" in x]
     what = "smoothsp: compiling and checking {}, once on a machine"
     assert said == [what.format(x) for x in ("2 GPU kernels", "1 GPU kernel")]
 
@@ -174,7 +175,7 @@ def test_a_wrong_kernel_of_circuits_is_replaced(file, ask, watched, monkeypatch)
         warnings.simplefilter("error", UserWarning)
         expected = ask(leaves, asked)
     assert len(list(watched.iterdir())) == 1
-    device_check._passed.clear(), [x.unlink() for x in watched.iterdir()]
+    kernel_checks._passed.clear(), [x.unlink() for x in watched.iterdir()]
     monkeypatch.setattr(module, "launch", without_last_program)
     with pytest.warns(UserWarning, match=f"circuits' {'sums' if ask is sums else 'm'}"):
         found = ask(leaves, asked)
@@ -184,11 +185,11 @@ def test_a_wrong_kernel_of_circuits_is_replaced(file, ask, watched, monkeypatch)
 
 def test_trials_are_for_cuda_devices_and_can_be_turned_off(monkeypatch):
     there, here = SimpleNamespace(is_cuda=True), torch.zeros(1)
-    monkeypatch.delenv(device_check.OFF, raising=False)
-    assert device_check.is_tried(there)
-    assert not device_check.is_tried(here)
-    monkeypatch.setenv(device_check.OFF, "0")
-    assert not device_check.is_tried(there)
+    monkeypatch.delenv(kernel_checks.OFF, raising=False)
+    assert kernel_checks.is_tried(there)
+    assert not kernel_checks.is_tried(here)
+    monkeypatch.setenv(kernel_checks.OFF, "0")
+    assert not kernel_checks.is_tried(there)
 
 
 def test_devices_of_one_model_share_what_was_tried(monkeypatch):
@@ -198,9 +199,9 @@ def test_devices_of_one_model_share_what_was_tried(monkeypatch):
         "get_device_properties",
         lambda device: SimpleNamespace(name=names[device.index], major=9, minor=0),
     )
-    device_check.device_key.cache_clear()
+    kernel_checks.device_key.cache_clear()
     one, other, third = (
-        device_check.device_key(torch.device("cuda", i)) for i in names
+        kernel_checks.device_key(torch.device("cuda", i)) for i in names
     )
-    device_check.device_key.cache_clear()
+    kernel_checks.device_key.cache_clear()
     assert one == other != third

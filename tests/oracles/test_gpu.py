@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from smoothsp.oracles import Chain
-from smoothsp.oracles._questions import device_check
+from smoothsp.oracles._inference import kernel_checks
 from tests.instances.chains import (
     QUESTIONS,
     Y,
@@ -17,7 +17,7 @@ from tests.instances.chains import (
     large_case,
     random_case,
 )
-from tests.instances.drawn import structure
+from tests.instances.strategies import structure
 from tests.on_device import DEVICE, needs_gpu, same, there, value_and_gradients
 from tests.truth.chain_cases import ChainCase
 
@@ -217,7 +217,7 @@ def test_a_graph_may_be_captured_and_replayed():
 
 
 def test_kernels_that_failed_are_replaced_by_the_cpu(monkeypatch):
-    monkeypatch.setattr(device_check, "_failed", True)
+    monkeypatch.setattr(kernel_checks, "_failed", True)
     case = random_case(False)
     for question in QUESTIONS:
         same(case, lambda c, q=question: answer(q, structure(c), Y))

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from smoothsp.oracles import SpanningTree
-from smoothsp.oracles._questions import in_graphs, rules
-from smoothsp.oracles._questions.question import Question, ask
+from smoothsp.oracles._inference import in_graphs, rules
+from smoothsp.oracles._inference.op import Question, ask
 from tests.instances.chains import Y, random_case
-from tests.instances.drawn import structure
+from tests.instances.strategies import structure
 from tests.sweeps import thinned
 
 F64 = torch.float64

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from smoothsp.oracles import Multiclass
-from tests.instances.drawn import (
+from tests.instances.strategies import (
     chains,
     draw_case,
     draw_outputs,

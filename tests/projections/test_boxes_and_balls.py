@@ -8,7 +8,7 @@ from scipy.optimize import brentq
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
-from smoothsp._kernels.multiclass.box_equality import root
+from smoothsp._kernels.svm.quadratic_knapsack import root
 from smoothsp.projections import (
     project_box_equality,
     project_capped_simplex,

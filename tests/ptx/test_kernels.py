@@ -19,5 +19,11 @@ HOPPER, AMPERE = 90, 80
 )
 def test_every_kernel_is_its_twin_in_any_order_of_warps(generation, which):
     pytest.importorskip("triton.backends.nvidia")
-    command = [sys.executable, "-m", "tests.ptx.our_kernels", str(generation), which]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.ptx.simulate_kernels",
+        str(generation),
+        which,
+    ]
     run(*command, env={"TRITON_INTERPRET": "0"})

@@ -13,7 +13,7 @@ from tests.ptx.arithmetic import Unknown, rule
 def test_each_fault_is_seen():
     """Triton reads its settings when it is imported: so it happens in a program."""
     pytest.importorskip("triton.backends.nvidia")
-    command = [sys.executable, "-m", "tests.ptx.faulty_kernels"]
+    command = [sys.executable, "-m", "tests.ptx.simulate_faults"]
     said = run(*command, env={"TRITON_INTERPRET": "0"}).stdout.splitlines()
     assert said == [
         "a missing barrier: race between warps",

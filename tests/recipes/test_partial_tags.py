@@ -8,7 +8,7 @@ from conll_ner import Config, main
 from smoothsp.data import TaggedSentence
 from smoothsp.data.columns import read
 from smoothsp.models import load
-from smoothsp.models.partial import longest_segment, possible
+from smoothsp.models.partial_labels import longest_segment, possible
 from smoothsp.schemes import convert
 from tests.recipes.runs import numbers
 

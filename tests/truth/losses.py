@@ -8,7 +8,7 @@ import torch
 from hypothesis import strategies as st
 
 from smoothsp.losses import L2, Entropy
-from tests.instances.drawn import draw_case, draw_outputs, generators
+from tests.instances.strategies import draw_case, draw_outputs, generators
 from tests.sweeps import thinned
 from tests.truth.chain_cases import Case, ChainCase, MulticlassCase, Row
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from tests.instances.drawn import chains
+from tests.instances.strategies import chains
 from tests.truth import recurrence
 from tests.truth.chain_cases import ChainCase
 

@@ -25,17 +25,17 @@ from typing import NamedTuple
 import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.linear.norms import squared_length
-from smoothsp._kernels.linear.parts import (
+from smoothsp._kernels.linear.sparse_scores import V
+from smoothsp._kernels.linear.squared_norm import squared_length
+from smoothsp._kernels.linear.tied_weights import (
     add_to_rest,
     add_word,
     sharing,
     sum_of_squares,
 )
-from smoothsp._kernels.linear.sparse_scores import V
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import fma, larger, load, smaller, splat, store
-from smoothsp._kernels.vectors.simd_parts import sum_of
+from smoothsp._kernels.vectors.simd_masked import sum_of
 
 
 class Duals(NamedTuple):

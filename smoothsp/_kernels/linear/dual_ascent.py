@@ -32,16 +32,7 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.linear.best_of_one import without_costs
 from smoothsp._kernels.linear.directions import Direction, add_direction, length
-from smoothsp._kernels.linear.examples import (
-    Scratch,
-    gold_score,
-    score_sequence,
-    scratch,
-    share,
-)
-from smoothsp._kernels.linear.norms import Products
 from smoothsp._kernels.linear.pair_marginals import (
     TINY,
     Marginals,
@@ -49,11 +40,20 @@ from smoothsp._kernels.linear.pair_marginals import (
     room_of_marginals,
 )
 from smoothsp._kernels.linear.sampling_tree import draw, set_leaf
+from smoothsp._kernels.linear.sequences import (
+    Scratch,
+    gold_score,
+    score_sequence,
+    scratch,
+    share,
+)
 from smoothsp._kernels.linear.sparse_scores import V, entry
+from smoothsp._kernels.linear.squared_norm import Products
+from smoothsp._kernels.linear.viterbi import without_costs
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import fma, get, larger, load, splat, store
 from smoothsp._kernels.vectors.simd_exp import log
-from smoothsp._kernels.vectors.simd_parts import sum_of
+from smoothsp._kernels.vectors.simd_masked import sum_of
 
 # The share of draws by gap that is uniform instead: gaps of examples that are not
 # visited grow unnoticed.

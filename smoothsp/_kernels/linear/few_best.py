@@ -9,7 +9,7 @@ import numpy as np
 
 from smoothsp._kernels.chain.cpu.k_best import Prefixes, k_best
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.linear.best_of_one import best_labels
+from smoothsp._kernels.linear.viterbi import best_labels
 from smoothsp._kernels.vectors import arrays
 
 

@@ -22,7 +22,9 @@ from smoothsp._kernels.linear.directions import (
     slope,
     towards,
 )
-from smoothsp._kernels.linear.examples import (
+from smoothsp._kernels.linear.frank_wolfe_steps import Costs, Rules, visit
+from smoothsp._kernels.linear.sampling_tree import draw, fill_tree, set_leaf
+from smoothsp._kernels.linear.sequences import (
     Sequences,
     cost_of,
     gold_score,
@@ -31,11 +33,9 @@ from smoothsp._kernels.linear.examples import (
     share,
     worst_labels,
 )
-from smoothsp._kernels.linear.frank_wolfe_steps import Costs, Rules, visit
-from smoothsp._kernels.linear.norms import Products, multiply_words
-from smoothsp._kernels.linear.parts import add_one_to_rest, add_word_label
-from smoothsp._kernels.linear.sampling_tree import draw, fill_tree, set_leaf
-from smoothsp._kernels.linear.stored_outputs import (
+from smoothsp._kernels.linear.squared_norm import Products, multiply_words
+from smoothsp._kernels.linear.tied_weights import add_one_to_rest, add_word_label
+from smoothsp._kernels.linear.working_sets import (
     Store,
     marginals_from_slots,
     mix_with_gold,

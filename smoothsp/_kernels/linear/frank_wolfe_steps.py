@@ -7,7 +7,7 @@ Along a direction that adds ``gamma w_d`` to w and ``gamma ell_d`` to ell the du
 
 and the best step is ``gamma = clip(num / den, 0, largest)``. With the corner y of the
 visit, the stored labelling a of least h among those with weight, h as in
-``stored_outputs`` and E[h] its mean under alpha, the directions are
+``working_sets`` and E[h] its mean under alpha, the directions are
 
     step            D           num                            largest
     Frank-Wolfe     mu - e_y    gap = s_i (h(y) - E[h])        1
@@ -37,14 +37,14 @@ from smoothsp._kernels.linear.directions import (
     towards,
     turn_round,
 )
-from smoothsp._kernels.linear.examples import (
+from smoothsp._kernels.linear.sequences import (
     cost_of,
     gold_score,
     score_sequence,
     share,
     worst_labels,
 )
-from smoothsp._kernels.linear.stored_outputs import (
+from smoothsp._kernels.linear.working_sets import (
     away_slot,
     best_slot,
     forget_weightless,

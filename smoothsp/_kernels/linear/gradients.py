@@ -15,8 +15,7 @@ Weights are laid out as in ``linear.slopes``: W, and the rest in ``tail``.
 import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
-from smoothsp._kernels.linear.parts import add_word, rest, score_words
-from smoothsp._kernels.linear.slopes import (
+from smoothsp._kernels.linear.sequence_loss import (
     add_to_tail,
     finite,
     is_zero,
@@ -24,6 +23,7 @@ from smoothsp._kernels.linear.slopes import (
     slope,
     slope_scratch,
 )
+from smoothsp._kernels.linear.tied_weights import add_word, rest, score_words
 from smoothsp._kernels.vectors.arrays import copy
 
 

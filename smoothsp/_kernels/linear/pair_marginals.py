@@ -1,6 +1,6 @@
 r"""Marginals of positions and of pairs of neighbours of one sequence, and logarithms.
 
-With a_t, q_t and b_t of ``linear.sums_of_one``, at mu = 1,
+With a_t, q_t and b_t of ``linear.forward_backward``, at mu = 1,
 
     P(y_t = j)                = a_t(j) b_t(j)
     P(y_{t-1} = i, y_t = j)   = a_{t-1}(i) e^{A(i, j) - max A} q_t(j)
@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.linear.log_sums_of_one import log_messages
+from smoothsp._kernels.linear.forward_backward import exponentials, forward
+from smoothsp._kernels.linear.forward_backward_log_space import log_messages
 from smoothsp._kernels.linear.sparse_scores import V
-from smoothsp._kernels.linear.sums_of_one import exponentials, forward
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import fma, larger, load, splat, splat_at, store
 from smoothsp._kernels.vectors.simd_exp import log

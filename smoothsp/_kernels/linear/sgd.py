@@ -19,8 +19,7 @@ sections 4 and 7.2; the scaled representation is that of Shalev-Shwartz et al. (
 import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
-from smoothsp._kernels.linear.parts import add_word, rest, score_words, sharing
-from smoothsp._kernels.linear.slopes import (
+from smoothsp._kernels.linear.sequence_loss import (
     add_to_tail,
     finite,
     is_zero,
@@ -30,6 +29,7 @@ from smoothsp._kernels.linear.slopes import (
     slope_scratch,
 )
 from smoothsp._kernels.linear.sparse_scores import V
+from smoothsp._kernels.linear.tied_weights import add_word, rest, score_words, sharing
 from smoothsp._kernels.vectors.simd import fma, load, splat, store
 
 # The scale r is folded into V when it falls below this: what m loses to cancellation is

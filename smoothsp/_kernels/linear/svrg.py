@@ -21,14 +21,7 @@ sections 5 and 7.2.
 """
 
 from smoothsp._kernels.compilation.kernel import kernel
-from smoothsp._kernels.linear.parts import (
-    add_word,
-    rest,
-    room_of_rest,
-    score_words,
-    sharing,
-)
-from smoothsp._kernels.linear.slopes import (
+from smoothsp._kernels.linear.sequence_loss import (
     add_to_tail,
     finite,
     is_zero,
@@ -38,6 +31,13 @@ from smoothsp._kernels.linear.slopes import (
     slope_scratch,
 )
 from smoothsp._kernels.linear.sparse_scores import V
+from smoothsp._kernels.linear.tied_weights import (
+    add_word,
+    rest,
+    room_of_rest,
+    score_words,
+    sharing,
+)
 from smoothsp._kernels.vectors.simd import fma, load, splat, store
 
 # As in linear.sgd.

@@ -5,7 +5,7 @@ import numpy as np
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import get, larger, put, splat, store
 from smoothsp._kernels.vectors.simd_exp import exp
-from smoothsp._kernels.vectors.simd_parts import load_some, max_of
+from smoothsp._kernels.vectors.simd_masked import load_some, max_of
 
 
 @subroutine

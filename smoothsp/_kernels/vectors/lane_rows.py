@@ -6,7 +6,7 @@ of lanes are ``[count, L]`` and followed by room for one such square.
 
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import aligned, load, span, splat, store
-from smoothsp._kernels.vectors.simd_parts import load_some, store_some, transpose
+from smoothsp._kernels.vectors.simd_masked import load_some, store_some, transpose
 
 
 @subroutine

@@ -9,9 +9,9 @@ on the rows that are computed beside it.
 from typing import Any, NamedTuple
 
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.long_sums import BLOCK, add_at
+from smoothsp._kernels.vectors.kahan import BLOCK, add_at
 from smoothsp._kernels.vectors.simd import fma, load, splat_at, store
-from smoothsp._kernels.vectors.simd_parts import store_some
+from smoothsp._kernels.vectors.simd_masked import store_some
 
 # Rows that share a pass over the matrix.
 ROWS = 4

@@ -22,8 +22,8 @@ from smoothsp.linear.comparison.objectives import (
     value_at,
 )
 from smoothsp.linear.comparison.storage import Row, Stored
-from smoothsp.linear.engines.budget import bar_of, seed_of
-from smoothsp.linear.engines.looks import Look, watching
+from smoothsp.linear.engines.evaluations import Look, watching
+from smoothsp.linear.engines.run_monitor import bar_of, seed_of
 from smoothsp.linear.engines.runner import Solver, solve
 from smoothsp.linear.engines.solution import Solution, State
 from smoothsp.linear.inputs import checks

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from smoothsp.linear.engines.budget import Limits
+from smoothsp.linear.engines.run_monitor import Limits
 from smoothsp.linear.inputs import arrays
 
 # Deeper, objects are described by their type alone.

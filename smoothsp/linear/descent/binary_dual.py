@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.multiclass import binary_hinge
+from smoothsp._kernels.svm import binary_hinge
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.descent.coordinate_descent import (
     PATIENCE,

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.compilation import clock
-from smoothsp._kernels.multiclass.shuffling import shuffle
+from smoothsp._kernels.svm.shuffling import shuffle
 from smoothsp.linear.descent.progress import Progress
-from smoothsp.linear.engines.budget import Tolerance
+from smoothsp.linear.engines.run_monitor import Tolerance
 from smoothsp.linear.engines.solution import Certificate, State
 from smoothsp.linear.inputs import states
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.multiclass import csr_rows, weston_watkins_gram
+from smoothsp._kernels.svm import csr_rows, weston_watkins_gram
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.descent.coordinate_descent import Parts, chunks, squared_norm
 from smoothsp.linear.descent.dual_blocks import Blocks

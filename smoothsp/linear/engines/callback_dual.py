@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.compilation.interrupts import uninterrupted
-from smoothsp._kernels.linear.stored_outputs import TIE
-from smoothsp.linear.engines.budget import STEPS, EngineSettings, box
-from smoothsp.linear.engines.callback_steps import (
+from smoothsp._kernels.linear.working_sets import TIE
+from smoothsp.linear.engines.run_monitor import STEPS, EngineSettings, box
+from smoothsp.linear.engines.stored_outputs import (
     Slot,
     Step,
     gold_slot,
@@ -24,7 +24,7 @@ from smoothsp.linear.engines.callback_steps import (
     lowest,
     save_slots,
 )
-from smoothsp.linear.inputs.sparse_row import (
+from smoothsp.linear.inputs.vectors import (
     SparseRows,
     Vector,
     add,

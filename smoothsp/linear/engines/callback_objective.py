@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from smoothsp.linear.engines.compiled_objective import Loss
 from smoothsp.linear.engines.solution import weights_of
-from smoothsp.linear.inputs.sparse_row import (
+from smoothsp.linear.inputs.vectors import (
     SparseRows,
     Vector,
     add,

@@ -11,7 +11,7 @@ from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp._kernels.linear import frank_wolfe as kernels
 from smoothsp._kernels.linear.frank_wolfe_steps import CALLS, HITS, STEPS
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.linear.engines.budget import UNLIMITED, EngineSettings, box
+from smoothsp.linear.engines.run_monitor import UNLIMITED, EngineSettings, box
 from smoothsp.linear.inputs.arrays import require_memory, zeros
 from smoothsp.linear.problems import ChainProblem
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.linear import gradients as kernels
-from smoothsp._kernels.linear.slopes import ENTROPY, MAX, TOP_K
+from smoothsp._kernels.linear.sequence_loss import ENTROPY, MAX, TOP_K
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.engines.solution import weights_of
 from smoothsp.linear.inputs import checks

@@ -6,10 +6,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines.budget import Budget, Limits
+from smoothsp.linear.engines.objective_factory import AnyObjective
+from smoothsp.linear.engines.run_monitor import Budget, Limits
 from smoothsp.linear.engines.runner import Solver, run
 from smoothsp.linear.engines.solution import Bounds, Solution, State
-from smoothsp.linear.engines.which_objective import AnyObjective
 
 
 class Stepper(Protocol):

@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.compilation.interrupts import uninterrupted
-from smoothsp.linear.engines.budget import (
+from smoothsp.linear.engines.callback_dual import CallbackEngine
+from smoothsp.linear.engines.compiled_dual import ChainEngine
+from smoothsp.linear.engines.run_monitor import (
     Budget,
     EngineSettings,
     Tolerance,
     limits,
     require_same,
 )
-from smoothsp.linear.engines.callback_dual import CallbackEngine
-from smoothsp.linear.engines.compiled_dual import ChainEngine
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.inputs import states
 from smoothsp.linear.problems.callback import whole

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from smoothsp.linear.engines.callback_loops import EngineSettings
 from smoothsp.linear.engines.callback_objective import CallbackObjective
 from smoothsp.linear.inputs import checks
-from smoothsp.linear.inputs.sparse_row import Combined, Vector, add
+from smoothsp.linear.inputs.vectors import Combined, Vector, add
 
 Flat = NDArray[np.float64]
 State = dict[str, NDArray[Any]]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from smoothsp.linear.engines.callback_objective import CallbackObjective
 from smoothsp.linear.engines.compiled_objective import Loss
 from smoothsp.linear.inputs import checks
-from smoothsp.linear.inputs.sparse_row import NONE, Vector, add
+from smoothsp.linear.inputs.vectors import NONE, Vector, add
 
 Flat = NDArray[np.float64]
 

@@ -9,8 +9,8 @@ from smoothsp._kernels.linear import svrg as kernel
 from smoothsp.linear.engines.callback_loops import plain_epoch
 from smoothsp.linear.engines.callback_objective import CallbackObjective
 from smoothsp.linear.engines.compiled_objective import Objective
+from smoothsp.linear.engines.objective_factory import AnyObjective
 from smoothsp.linear.engines.sparse_loops import sparse_epoch
-from smoothsp.linear.engines.which_objective import AnyObjective
 
 Flat = NDArray[np.float64]
 

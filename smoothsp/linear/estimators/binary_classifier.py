@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear.engines.solution import Certificate
-from smoothsp.linear.estimators import classifier, whole_set
+from smoothsp.linear.estimators import batch_fit, classifier
 from smoothsp.linear.inputs import checks
 
 
@@ -21,16 +21,16 @@ class BinaryClassifier(classifier.CertifiedClassifier):
     def _keep(
         self,
         samples: classifier.Samples,
-        solve: whole_set.Solve,
+        solve: batch_fit.Solve,
         scale: float,
         constant: float,
     ) -> NDArray[np.float64]:
-        """Run a solver of the whole set as ``whole_set.fit`` does; keep what it finds.
+        """Run a solver of the whole set as ``batch_fit.fit`` does; keep what it finds.
 
         Returns the weights in float64.
         """
         history: list[Certificate] = []
-        w, status = whole_set.fit(self, solve, scale, history, self.max_epochs)
+        w, status = batch_fit.fit(self, solve, scale, history, self.max_epochs)
         classifier.keep_weights(self, w.astype(samples.X.dtype)[:, None], constant)
         classifier.keep_outcome(self, samples, status, history)
         return w

@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from smoothsp.linear.descent.coordinate_descent import DescentSettings, Status
-from smoothsp.linear.engines.budget import STOPPING, Tolerance
+from smoothsp.linear.engines.run_monitor import STOPPING, Tolerance
 from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.inputs.arrays import padded

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils.metaestimators import available_if
 
-from smoothsp._kernels.multiclass import crammer_singer
+from smoothsp._kernels.svm import crammer_singer
 from smoothsp.linear.descent.coordinate_descent import (
     DescentSettings,
     Status,
@@ -17,7 +17,7 @@ from smoothsp.linear.descent.coordinate_descent import (
 from smoothsp.linear.descent.dual_blocks import Blocks, full_at_costliest, take_over
 from smoothsp.linear.descent.multiclass_duals import LinearDual
 from smoothsp.linear.engines.solution import Certificate, Solution
-from smoothsp.linear.estimators import classifier, whole_set
+from smoothsp.linear.estimators import batch_fit, classifier
 from smoothsp.linear.estimators.tagger import (
     HINGE_DEFAULTS,
     HINGE_SOLVERS,
@@ -274,7 +274,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         self, samples: classifier.Samples, constant: float
     ) -> tuple[MulticlassProblem, NDArray[np.float64]]:
         """The samples as a structured problem, and C times their weights."""
-        whole_set.require_bounds(samples.bounds)
+        batch_fit.require_bounds(samples.bounds)
         limits = samples.bounds.astype(np.float64)
         n, total = len(limits), float(limits.sum())
         scale = None if (limits == limits[0]).all() else limits * (n / total)
@@ -325,7 +325,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
                 solution = solver.solve(problem, start=start, resume=resume)
             return solution
 
-        w, status = whole_set.fit(self, solve, scale, history, more["max_passes"])
+        w, status = batch_fit.fit(self, solve, scale, history, more["max_passes"])
         if not np.isfinite(w).all():
             raise ValueError(
                 "X: expected features and C for which the weights fit float64; scale "

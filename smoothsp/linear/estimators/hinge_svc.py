@@ -9,7 +9,7 @@ import numpy as np
 from smoothsp.linear.descent.binary_dual import BinaryProblem
 from smoothsp.linear.descent.coordinate_descent import descend
 from smoothsp.linear.engines.solution import Certificate
-from smoothsp.linear.estimators import classifier, whole_set
+from smoothsp.linear.estimators import batch_fit, classifier
 from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.inputs.sparse_matrices import rows_of
@@ -189,9 +189,9 @@ class HingeSVC(BinaryClassifier):
         for name in ("store_dual", "warm_start"):
             if getattr(self, name):
                 raise ValueError(f"{name}: expected False, or solver='dual'")
-        whole_set.require_bounds(samples.bounds)
-        rows = whole_set.with_constant(samples.X, constant)
-        y = whole_set.signs(samples.labels)
+        batch_fit.require_bounds(samples.bounds)
+        rows = batch_fit.with_constant(samples.X, constant)
+        y = batch_fit.signs(samples.labels)
         problem = whole.BinaryProblem(rows, y, weights=samples.bounds)
         with np.errstate(over="ignore"):
             classifier.squares_in_range(problem.squares, np.float64, constant)

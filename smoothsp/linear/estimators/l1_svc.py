@@ -10,10 +10,10 @@ from scipy import sparse
 
 from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp._kernels.linear import elastic_net
-from smoothsp.linear.engines.budget import Budget, limits
+from smoothsp.linear.engines.run_monitor import Budget, limits
 from smoothsp.linear.engines.runner import Solver, run
 from smoothsp.linear.engines.solution import Certificate, Solution, State
-from smoothsp.linear.estimators import whole_set
+from smoothsp.linear.estimators import batch_fit
 from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import BinaryProblem
@@ -134,8 +134,8 @@ class L1SVC(BinaryClassifier):
         most = checks.count("max_epochs", self.max_epochs)
         free = checks.flag("fit_intercept", self.fit_intercept)
         samples = self._samples(X, y, sample_weight)
-        whole_set.require_bounds(samples.bounds)
-        signs = whole_set.signs(samples.labels)
+        batch_fit.require_bounds(samples.bounds)
+        signs = batch_fit.signs(samples.labels)
         problem = BinaryProblem(samples.X, signs, bias=free, weights=samples.bounds)
 
         # a state is one of the samples as they are: kept before they are scaled

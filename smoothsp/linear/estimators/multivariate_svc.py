@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear.engines.solution import Certificate
-from smoothsp.linear.estimators import classifier, whole_set
+from smoothsp.linear.estimators import batch_fit, classifier
 from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
 from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.problems import F1Problem, ROCAreaProblem
@@ -24,7 +24,7 @@ class _SetSVC(BinaryClassifier):
         C = checks.positive("C", self.C)
         most = checks.count("max_epochs", self.max_epochs)
         samples = self._samples(X, y, None)
-        y = whole_set.signs(samples.labels)
+        y = batch_fit.signs(samples.labels)
         weights = None
         if sample_weight is not None:
             weights = checks.weights(sample_weight, len(y))
@@ -35,8 +35,8 @@ class _SetSVC(BinaryClassifier):
                 )
         total = len(y) if weights is None else float(weights.sum())
         constant = self._constant()
-        lam = whole_set.lambda_of(C, total)
-        rows = whole_set.with_constant(samples.X, constant)
+        lam = batch_fit.lambda_of(C, total)
+        rows = batch_fit.with_constant(samples.X, constant)
         with np.errstate(over="ignore"):
             squares = squares_of(rows.astype(np.float64))
         classifier.squares_in_range(squares, np.float64, constant)

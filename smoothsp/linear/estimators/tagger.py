@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from smoothsp.linear.estimators import classifier, sequences, storing
+from smoothsp.linear.estimators import classifier, persistence, sequences
 from smoothsp.linear.estimators.named_features import Columns, learn, rows_by_name
 from smoothsp.linear.estimators.named_weights import NamedWeights
 from smoothsp.linear.inputs import checks
@@ -553,7 +553,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             "n_features_in_": self.n_features_in_,
             "feature_names_": self.feature_names_,
         }
-        storing.save(self, path, arrays, facts)
+        persistence.save(self, path, arrays, facts)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Any:
@@ -565,7 +565,9 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             If the file is no such file, is damaged, or does not fit together.
         """
         about = (*_NUMBERS, "status_", "n_features_in_", "feature_names_")
-        tagger, arrays, facts = storing.load(cls, path, ("classes", "weights"), about)
+        tagger, arrays, facts = persistence.load(
+            cls, path, ("classes", "weights"), about
+        )
         for name in about:
             setattr(tagger, name, facts[name])
         tagger.classes_, tagger.weights_ = arrays["classes"], arrays["weights"]

@@ -9,7 +9,7 @@ from scipy import sparse
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils.validation import check_is_fitted
 
-from smoothsp._kernels.multiclass import weston_watkins
+from smoothsp._kernels.svm import weston_watkins
 from smoothsp.linear.descent.coordinate_descent import DescentSettings, Status, descend
 from smoothsp.linear.descent.dual_blocks import Blocks, full_everywhere, take_over
 from smoothsp.linear.descent.multiclass_duals import GramProblem, LinearDual

@@ -13,9 +13,15 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 
 from smoothsp._kernels.linear import feature_rows as kernel
 from smoothsp.linear.features import whole_files
-from smoothsp.linear.features._dictionary import Dictionary
-from smoothsp.linear.features._grammar import FUNCTIONS, Source, Template, parse, shown
-from smoothsp.linear.features._strings import Tokens, derived, digest
+from smoothsp.linear.features._feature_index import Dictionary
+from smoothsp.linear.features._template_parser import (
+    FUNCTIONS,
+    Source,
+    Template,
+    parse,
+    shown,
+)
+from smoothsp.linear.features._token_columns import Tokens, derived, digest
 
 _FORMAT = "smoothsp templates 1"
 # Columns of features that are hashed again, with labels.

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from smoothsp._kernels.multiclass import csr_rows
+from smoothsp._kernels.svm import csr_rows
 
 
 def checked(X: Any, name: str = "X") -> Any:

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from smoothsp._kernels.multiclass import binary_hinge, excessive_gap
-from smoothsp._kernels.multiclass.box_equality import box_equality
+from smoothsp._kernels.svm import binary_hinge, excessive_gap
+from smoothsp._kernels.svm.quadratic_knapsack import box_equality
 from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.inputs.sparse_matrices import checked, parts_of
 

@@ -9,7 +9,7 @@ from scipy import sparse as scipy_sparse
 
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.inputs.sparse_matrices import checked
-from smoothsp.linear.inputs.sparse_row import add, dot, row_of
+from smoothsp.linear.inputs.vectors import add, dot, row_of
 from smoothsp.linear.problems.batch import Slope, smoothed_max, smoothing_of
 
 Weights = NDArray[np.float64]

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.linear import examples as kernels
 from smoothsp._kernels.linear import gradients
+from smoothsp._kernels.linear import sequences as kernels
 from smoothsp._kernels.linear.frank_wolfe import add_corners
-from smoothsp._kernels.linear.slopes import ENTROPY, MAX, TOP_K
+from smoothsp._kernels.linear.sequence_loss import ENTROPY, MAX, TOP_K
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.inputs.arrays import padded, zeros

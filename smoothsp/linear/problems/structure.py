@@ -12,7 +12,7 @@ from scipy import sparse
 from torch import Tensor
 
 from smoothsp.linear.inputs import arrays, checks
-from smoothsp.linear.inputs.sparse_row import Combined, SparseRow
+from smoothsp.linear.inputs.vectors import Combined, SparseRow
 from smoothsp.linear.problems import _rows
 from smoothsp.linear.problems._outputs import Outputs, cut, said_shapes, shapes_of
 from smoothsp.linear.problems._structure_sums import (

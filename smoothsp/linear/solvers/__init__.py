@@ -1,6 +1,6 @@
 """Solvers of linear structured SVMs, each with a certificate where it has one."""
 
-from smoothsp.linear.engines.budget import Tolerance
+from smoothsp.linear.engines.run_monitor import Tolerance
 from smoothsp.linear.engines.runner import Solver, solve
 from smoothsp.linear.engines.solution import Certificate, Solution
 from smoothsp.linear.solvers.accelerated.agm import AGM
@@ -10,7 +10,7 @@ from smoothsp.linear.solvers.accelerated.minimise import (
     minimise_composite,
 )
 from smoothsp.linear.solvers.accelerated.pragam import Pragam
-from smoothsp.linear.solvers.accelerated.simple_terms import (
+from smoothsp.linear.solvers.accelerated.prox_terms import (
     CappedSimplex,
     ElasticNet,
     ElasticNetBall,

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from smoothsp.linear.engines import budget as budgets
-from smoothsp.linear.engines.budget import Budget, Tolerance, limits
+from smoothsp.linear.engines import run_monitor as budgets
 from smoothsp.linear.engines.dual_passes import DualPasses
+from smoothsp.linear.engines.run_monitor import Budget, Tolerance, limits
 from smoothsp.linear.engines.runner import Engine, engine_for, run, start_engine
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.inputs import checks

@@ -7,11 +7,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines import budget as budgets
-from smoothsp.linear.engines.budget import Tolerance, limits
+from smoothsp.linear.engines import run_monitor as budgets
 from smoothsp.linear.engines.callback_objective import CallbackObjective
 from smoothsp.linear.engines.compiled_objective import Loss, Objective
+from smoothsp.linear.engines.objective_factory import AnyObjective, objective_for
 from smoothsp.linear.engines.primal_passes import run_steps
+from smoothsp.linear.engines.run_monitor import Tolerance, limits
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.engines.variance_reduced_epoch import (
     Snapshot,
@@ -19,9 +20,8 @@ from smoothsp.linear.engines.variance_reduced_epoch import (
     order_of,
     snapshot,
 )
-from smoothsp.linear.engines.which_objective import AnyObjective, objective_for
 from smoothsp.linear.inputs import checks
-from smoothsp.linear.inputs.sparse_row import add
+from smoothsp.linear.inputs.vectors import add
 from smoothsp.linear.problems import LinearProblem
 from smoothsp.optim import estimate_smoothness, schedules
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from smoothsp._kernels.linear import elastic_net
-from smoothsp.linear.engines.budget import Budget, Tolerance, limits
+from smoothsp.linear.engines.run_monitor import Budget, Tolerance, limits
 from smoothsp.linear.engines.runner import Solver, run
 from smoothsp.linear.engines.solution import Callback, Solution, State, weights_of
 from smoothsp.linear.inputs import checks

@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import daxpy
 
-from smoothsp.linear.engines.budget import Budget, Tolerance, limits
 from smoothsp.linear.engines.compiled_objective import Loss
-from smoothsp.linear.engines.line_search import Reached, Vectors, advance
+from smoothsp.linear.engines.lbfgs_step import Reached, Vectors, advance
+from smoothsp.linear.engines.objective_factory import AnyObjective, objective_for
+from smoothsp.linear.engines.run_monitor import Budget, Tolerance, limits
 from smoothsp.linear.engines.solution import Bounds, Callback, Solution
-from smoothsp.linear.engines.which_objective import AnyObjective, objective_for
 from smoothsp.linear.inputs import checks, states
 from smoothsp.linear.problems import LinearProblem
 

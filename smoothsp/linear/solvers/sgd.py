@@ -6,15 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.linear import sgd as kernel
-from smoothsp.linear.engines import budget as budgets
-from smoothsp.linear.engines.budget import Tolerance, limits
+from smoothsp.linear.engines import run_monitor as budgets
 from smoothsp.linear.engines.callback_loops import PlainSteps
 from smoothsp.linear.engines.callback_objective import CallbackObjective
 from smoothsp.linear.engines.compiled_objective import Loss, Objective
+from smoothsp.linear.engines.objective_factory import objective_for
 from smoothsp.linear.engines.primal_passes import Stepper, run_steps
+from smoothsp.linear.engines.run_monitor import Tolerance, limits
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.engines.sparse_loops import SparseSteps
-from smoothsp.linear.engines.which_objective import objective_for
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
 

@@ -3,13 +3,13 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines import budget as budgets
-from smoothsp.linear.engines.budget import Tolerance, limits
+from smoothsp.linear.engines import run_monitor as budgets
 from smoothsp.linear.engines.compiled_objective import Loss
+from smoothsp.linear.engines.objective_factory import AnyObjective, objective_for
 from smoothsp.linear.engines.primal_passes import run_steps
+from smoothsp.linear.engines.run_monitor import Tolerance, limits
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.engines.variance_reduced_epoch import epoch, order_of, snapshot
-from smoothsp.linear.engines.which_objective import AnyObjective, objective_for
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
 

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from smoothsp._kernels.chain.cpu import validation
-from smoothsp.oracles._chain.addresses import VECTORS
-from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.positions import Positions
-from smoothsp.oracles._questions.tracing import is_dense_cpu, is_eager
+from smoothsp.oracles._chain.chunks import VECTORS
+from smoothsp.oracles._inference.positions import Positions
+from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.tracing import is_dense_cpu, is_eager
 
 Potentials = tuple[Tensor, Tensor, Tensor, Tensor]
 # What new tensors are made like: cheaper than torch.empty with a dtype and a device.

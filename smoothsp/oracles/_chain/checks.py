@@ -6,12 +6,12 @@ import numpy as np
 from torch import Tensor
 
 from smoothsp._kernels.chain.cpu import validation
-from smoothsp.oracles._chain import on_device
+from smoothsp.oracles._chain import cuda
 from smoothsp.oracles._chain.buffers import ChainBuffers, Potentials, absent
 from smoothsp.oracles._chain.engine import ChainEngine
-from smoothsp.oracles._questions import checks, numbers
-from smoothsp.oracles._questions.positions import Positions
-from smoothsp.oracles._questions.tracing import (
+from smoothsp.oracles._inference import checks, score_values
+from smoothsp.oracles._inference.positions import Positions
+from smoothsp.oracles._inference.tracing import (
     are_dense_cpu,
     is_dense_cpu,
     is_eager,
@@ -134,7 +134,7 @@ def looked_at(chain: ChainEngine, name: str = "") -> ChainEngine:
             return chain
         found, stuck = _look(chain)
     elif is_eager_tensor(chain.potentials[0], "cuda"):
-        found = on_device.look(*chain.inputs)
+        found = cuda.look(*chain.inputs)
         if found & validation.INFEASIBLE:
             there = (x.detach().cpu() for x in chain.inputs)
             found, stuck = _look(ChainBuffers.of_inputs(*there))
@@ -155,13 +155,13 @@ def looked_at(chain: ChainEngine, name: str = "") -> ChainEngine:
     in_emissions, in_transitions, in_start, in_end = validation.LOW_BITS
     # one by one: a loop over them takes as long as the copy of a small batch
     if found & in_emissions:
-        emissions = numbers.masked(emissions)
+        emissions = score_values.masked(emissions)
     if found & in_transitions:
-        transitions = numbers.masked(transitions)
+        transitions = score_values.masked(transitions)
     if found & in_start:
-        start = numbers.masked(start)
+        start = score_values.masked(start)
     if found & in_end:
-        end = numbers.masked(end)
+        end = score_values.masked(end)
     masked = emissions, transitions, start, end
     return ChainEngine(masked, chain.positions, chain.plain)
 
@@ -176,13 +176,13 @@ def _refuse_number(chain: ChainBuffers, name: str) -> None:
     """Name the first number that is refused, of those that are read."""
     emissions, transitions, start, end = chain.potentials
     real = chain.positions.mask
-    places = {"emissions": numbers.wrong(emissions) & real[..., None]}
+    places = {"emissions": score_values.wrong(emissions) & real[..., None]}
     if transitions.dim() == 2:
-        places["transitions"] = numbers.wrong(transitions)
+        places["transitions"] = score_values.wrong(transitions)
     else:
         into = real[:, 1:] & (real.cumsum(1)[:, :-1] > 0)
-        places["transitions"] = numbers.wrong(transitions) & into[..., None, None]
-    places |= {"start": numbers.wrong(start), "end": numbers.wrong(end)}
+        places["transitions"] = score_values.wrong(transitions) & into[..., None, None]
+    places |= {"start": score_values.wrong(start), "end": score_values.wrong(end)}
     words = {
         "emissions": "row {}, step {}, state {}",
         "transitions": "from state {} to state {}",
@@ -195,4 +195,6 @@ def _refuse_number(chain: ChainBuffers, name: str) -> None:
         if bool(wrong.any()):
             place = tuple(wrong.nonzero()[0].tolist())
             where = words[argument].format(*place)
-            raise ValueError(numbers.refusal(name or argument, x[place].item(), where))
+            raise ValueError(
+                score_values.refusal(name or argument, x[place].item(), where)
+            )

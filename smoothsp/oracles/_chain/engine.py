@@ -6,14 +6,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from smoothsp.oracles._chain import forward_backward, on_device, scores, viterbi
+from smoothsp.oracles._chain import cuda, forward_backward, scores, viterbi
 from smoothsp.oracles._chain.buffers import ChainBuffers
 from smoothsp.oracles._chain.vjp import marginals_in, vjp, vjp_in_place
-from smoothsp.oracles._questions.engine import Chosen, Engine, weighed
-from smoothsp.oracles._questions.exact import as_two, in_dtype
-from smoothsp.oracles._questions.positions import Positions
-from smoothsp.oracles._questions.question import ENGINES
-from smoothsp.oracles._questions.tracing import (
+from smoothsp.oracles._inference.double_double import as_two, in_dtype
+from smoothsp.oracles._inference.engine import Chosen, Engine, weighed
+from smoothsp.oracles._inference.op import ENGINES
+from smoothsp.oracles._inference.positions import Positions
+from smoothsp.oracles._inference.tracing import (
     is_dense_cpu,
     is_eager,
     is_eager_tensor,
@@ -68,7 +68,7 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
     ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
         chain = self._here()
         if chain is None:
-            value, *found = on_device.log_partition(*self.inputs, True)
+            value, *found = cuda.log_partition(*self.inputs, True)
             rounded = in_dtype(value, dtype or self.dtype)
             return rounded, as_two(value) if two else None, found
         parts = self._two_numbers() if two else None
@@ -107,7 +107,7 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
         if isinstance(marginals, tuple):
             return vjp_in_place(weights, marginals, wanted)
         if weights.is_cuda:
-            return list(on_device.vjp(weights, tuple(marginals), self.shared))
+            return list(cuda.vjp(weights, tuple(marginals), self.shared))
         if self.shared:
             return weighed(weights, marginals, self.own, wanted)
         return vjp(weights, marginals)
@@ -116,28 +116,28 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
         chain = self._here()
         if chain is not None:
             return list(forward_backward.covariance_of(chain, *along))
-        return list(on_device.covariance(*self.inputs, *along))
+        return list(cuda.covariance(*self.inputs, *along))
 
     def entropy(self) -> Tensor:
         chain = self._here()
         if chain is None:
-            return on_device.entropy(*self.inputs)
+            return cuda.entropy(*self.inputs)
         return forward_backward.entropy_of(chain)
 
     def best(self, k: int | None, dtype: torch.dtype, precise: bool = False) -> Chosen:
         chain = self._here()
         if k is None:
             if chain is None:
-                value, labels = on_device.decode(*self.inputs)
+                value, labels = cuda.decode(*self.inputs)
             else:
                 value, labels = viterbi.best_of(chain)
             return Chosen(in_dtype(value, dtype), labels)
         if chain is not None:
             labels, exist, values = viterbi.k_best_of(chain, k)
         else:
-            labels, exist = on_device.decode_topk(*self.inputs, k)
+            labels, exist = cuda.decode_topk(*self.inputs, k)
             existing = torch.where(exist[..., None], labels, labels[:, :1])
-            values = on_device.score(*self.inputs, existing)
+            values = cuda.score(*self.inputs, existing)
             values = values.masked_fill(~exist, -torch.inf)
         return Chosen(in_dtype(values, dtype), labels, exist=exist)
 
@@ -151,7 +151,7 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
     ) -> tuple[Tensor, Tensor | None]:
         chain = self._here()
         if chain is None:
-            value = on_device.score(*self.inputs, used)
+            value = cuda.score(*self.inputs, used)
             return value.to(dtype), as_two(value) if two else None
         value, parts = scores.score_of(chain, used, two)
         return in_dtype(value, dtype), parts
@@ -167,7 +167,7 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
         if chain is not None:
             return list(scores.count_of(chain, weights, used))
         S, (steps, lengths) = self.potentials[0].shape[2], self.row_attributes
-        return list(on_device.count(weights, used, steps, lengths, S, self.shared))
+        return list(cuda.count(weights, used, steps, lengths, S, self.shared))
 
     def entries(self, used: Tensor) -> Tensor:
         steps, lengths = self.row_attributes
@@ -192,7 +192,7 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
     def sample(self, numbers: Tensor) -> Tensor:
         chain = self._here()
         if chain is None:
-            return on_device.sample(*self.inputs, numbers)
+            return cuda.sample(*self.inputs, numbers)
         return viterbi.samples_of(chain, numbers)
 
 

@@ -7,16 +7,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.chain.cpu import covariance, entropy, fused, laws, steps
+from smoothsp._kernels.chain.cpu import (
+    covariance,
+    entropy,
+    forward_backward_float64,
+    fused,
+    steps,
+)
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._chain.addresses import (
+from smoothsp.oracles._chain.buffers import EMPTY, ChainBuffers
+from smoothsp.oracles._chain.chunks import (
     Way,
     in_pieces,
     way_of_one_call,
 )
-from smoothsp.oracles._chain.buffers import EMPTY, ChainBuffers
 from smoothsp.oracles._chain.vjp import Kept, marginals_in
-from smoothsp.oracles._questions.arrays import array
+from smoothsp.oracles._inference.to_numpy import array
 
 Sums = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -131,7 +137,7 @@ def _fill_by_laws(
     value, marginals = out[0].numpy(), _by_steps(out[1:], out[2].dim() == 3)
     exact = np.empty((len(value), 2))
     arrays = (rows, chain.in_float64.arrays, exact, marginals)
-    run_rows(laws.sums, len(rows), 4 * chain.inner_steps, *arrays)
+    run_rows(forward_backward_float64.sums, len(rows), 4 * chain.inner_steps, *arrays)
     value[rows] = exact[rows, 0]
     if parts is not None:
         parts.numpy()[rows] = exact[rows]
@@ -166,7 +172,12 @@ def covariance_of(chain: ChainBuffers, *v: Tensor) -> tuple[Tensor, ...]:
         rows = pending.nonzero()[0]
         weights, out = _by_steps(along, chain.shared), _by_steps(found, chain.shared)
         arrays = (rows, wide.arrays, weights, out)
-        run_rows(laws.covariance, len(rows), 8 * chain.inner_steps, *arrays)
+        run_rows(
+            forward_backward_float64.covariance,
+            len(rows),
+            8 * chain.inner_steps,
+            *arrays,
+        )
     return tuple(x.to(chain.dtype) for x in found)
 
 
@@ -185,7 +196,9 @@ def entropy_of(chain: ChainBuffers) -> Tensor:
     if not chain.shared or in_pieces(wide.addresses, ask):
         rows = np.isnan(value).nonzero()[0]
         work = 4 * chain.inner_steps
-        run_rows(laws.entropy, len(rows), work, rows, wide.arrays, value)
+        run_rows(
+            forward_backward_float64.entropy, len(rows), work, rows, wide.arrays, value
+        )
     return torch.from_numpy(value).to(chain.dtype)
 
 

@@ -7,8 +7,8 @@ from torch import Tensor
 from smoothsp._kernels.chain.cpu import fused, validation
 from smoothsp._kernels.chain.cpu import scores as scores_cpu
 from smoothsp.oracles._chain.buffers import ChainBuffers
-from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.checks import label_out_of_range
+from smoothsp.oracles._inference.checks import label_out_of_range
+from smoothsp.oracles._inference.to_numpy import array
 
 
 def score_of(

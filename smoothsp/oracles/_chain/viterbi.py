@@ -8,22 +8,22 @@ import torch
 from torch import Tensor
 
 from smoothsp._kernels.chain.cpu import (
+    forward_backward_float64,
     fused,
-    laws,
     samples,
     viterbi,
 )
 from smoothsp._kernels.chain.cpu.viterbi_over_states import ROWS
 from smoothsp._kernels.threads.ranges import WORK_PER_THREAD, run_all, run_rows
-from smoothsp.oracles._chain.addresses import (
+from smoothsp.oracles._chain.buffers import ChainBuffers
+from smoothsp.oracles._chain.chunks import (
     STATES_OVER_LANES,
     Way,
     in_pieces,
     piece,
     rows_of_answers,
 )
-from smoothsp.oracles._chain.buffers import ChainBuffers
-from smoothsp.oracles._questions.arrays import array
+from smoothsp.oracles._inference.to_numpy import array
 
 
 def _longest_first(lengths: Any) -> Any:
@@ -112,5 +112,5 @@ def samples_of(chain: ChainBuffers, uniforms: Tensor) -> Tensor:
         rows = pending.nonzero()[0]
         arrays = (rows, wide.arrays, uniforms.numpy(), labels.numpy())
         work = 2 * (chain.inner_steps + uniforms.numel() * S)
-        run_rows(laws.sample, len(rows), work, *arrays)
+        run_rows(forward_backward_float64.sample, len(rows), work, *arrays)
     return labels

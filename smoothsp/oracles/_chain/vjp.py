@@ -9,7 +9,7 @@ from torch import Tensor
 from smoothsp._kernels.chain.cpu import fused
 from smoothsp._kernels.threads.ranges import WORK_PER_THREAD, run_rows
 from smoothsp._kernels.vectors.whole_arrays import add_rows, scale_rows
-from smoothsp.oracles._chain.addresses import VECTORS
+from smoothsp.oracles._chain.chunks import VECTORS
 
 # Into how many ranges the gradient is cut, for threads.
 PIECES = 16

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothsp._kernels.circuits.cpu import topology
-from smoothsp._kernels.circuits.layout.edges import Edges
+from smoothsp._kernels.circuits.layout.circuit_arrays import Edges
 
 Items = NDArray[np.int32]
 # heads, starts, runs, tiles: see ``Edges``

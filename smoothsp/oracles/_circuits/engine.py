@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smoothsp.oracles._circuits import compiled, on_device
-from smoothsp.oracles._circuits.query import Leaves, Query
-from smoothsp.oracles._questions.engine import Chosen, Engine, weighed
-from smoothsp.oracles._questions.rules import finite
+from smoothsp.oracles._circuits import cpu, cuda
+from smoothsp.oracles._circuits.circuit_batch import Leaves, Query
+from smoothsp.oracles._inference.engine import Chosen, Engine, weighed
+from smoothsp.oracles._inference.rules import finite
 
 # Modules of the same functions, by the type of the device that they run on.
-LOOPS: dict[str, Any] = {"cpu": compiled, "cuda": on_device}
+LOOPS: dict[str, Any] = {"cpu": cpu, "cuda": cuda}
 
 
 class CircuitEngine(Engine):
@@ -62,9 +62,9 @@ class CircuitEngine(Engine):
             if not want:
                 found.append(None)
             elif i < self.own:
-                found.append(compiled.scale_in_place(weights, x))
+                found.append(cpu.scale_in_place(weights, x))
             else:
-                found.append(compiled.add_weighted(weights, x))
+                found.append(cpu.add_weighted(weights, x))
         return found
 
     def covariance(self, along: Sequence[Tensor]) -> list[Tensor]:
@@ -87,7 +87,7 @@ class CircuitEngine(Engine):
             return Chosen(value, labels, parts, two)
         device = self.potentials[0].device
         leaves = self.leaves.map(lambda x: x.cpu())
-        value, two, labels, parts = compiled.choose(leaves, self.query, k, dtype)
+        value, two, labels, parts = cpu.choose(leaves, self.query, k, dtype)
         if device.type != "cpu":
             value, two, labels, parts = (
                 x.to(device) for x in (value, two, labels, parts)
@@ -111,21 +111,21 @@ class CircuitEngine(Engine):
     ) -> list[Tensor | None]:
         if weights.device.type != "cpu":
             return super().count(weights, used, wanted)
-        return compiled.count(weights, used, self.leaves, wanted)
+        return cpu.count(weights, used, self.leaves, wanted)
 
     def sample(self, numbers: Tensor) -> Tensor:
         leaves = self.leaves.map(lambda x: x.detach().cpu())
-        found = compiled.samples(leaves, self.query, numbers.cpu())
+        found = cpu.samples(leaves, self.query, numbers.cpu())
         return found.to(numbers.device)
 
     def distinct_samples(self, n: int, seeds: Tensor) -> tuple[Tensor, Tensor]:
         """Labels ``[B, n, N]`` of distinct draws, and which of them exist."""
         leaves = self.leaves.map(lambda x: x.detach().cpu())
-        found = compiled.distinct_samples(leaves, self.query, n, seeds.cpu())
+        found = cpu.distinct_samples(leaves, self.query, n, seeds.cpu())
         return found[0].to(seeds.device), found[1].to(seeds.device)
 
     def max_marginals(self) -> list[Tensor]:
         """Highest scores of outputs with each leaf ``[B, ...]``, in float64."""
         device = self.potentials[0].device
         leaves = self.leaves.map(lambda x: x.detach().cpu())
-        return [x.to(device) for x in compiled.max_marginals(leaves, self.query)]
+        return [x.to(device) for x in cpu.max_marginals(leaves, self.query)]

@@ -7,8 +7,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from smoothsp.oracles._circuits.structure import CircuitStructure
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.positions import Positions
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.positions import Positions
 
 
 class MaskedSequences(CircuitStructure):

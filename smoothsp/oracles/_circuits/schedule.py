@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from smoothsp._kernels.circuits.cpu.topology import measure
-from smoothsp._kernels.circuits.layout.edges import Edges
+from smoothsp._kernels.circuits.layout.circuit_arrays import Edges
 from smoothsp._kernels.circuits.layout.schedule import Placed, Schedule
 from smoothsp.oracles._circuits.topology import Topology
 

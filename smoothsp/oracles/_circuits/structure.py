@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from smoothsp.oracles._circuits import compiled
+from smoothsp.oracles._circuits import cpu
+from smoothsp.oracles._circuits.circuit_batch import Leaves, Query
 from smoothsp.oracles._circuits.engine import CircuitEngine
-from smoothsp.oracles._circuits.query import Leaves, Query
 from smoothsp.oracles._circuits.topology import Sizes, Topology
 from smoothsp.oracles._circuits.validation import (
     first_missing,
@@ -18,10 +18,10 @@ from smoothsp.oracles._circuits.validation import (
     parts_read,
     reads,
 )
-from smoothsp.oracles._questions import checks, rules
-from smoothsp.oracles._questions.distribution import Distribution
-from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.tracing import (
+from smoothsp.oracles._inference import checks, rules
+from smoothsp.oracles._inference.distribution import Distribution
+from smoothsp.oracles._inference.double_double import Exact
+from smoothsp.oracles._inference.tracing import (
     is_compiling,
     is_dense_cpu,
     is_eager,
@@ -363,7 +363,7 @@ class CircuitStructure(Distribution):
             self.__dict__["_proven"] = y.clone(), labels, used
         return labels, used
 
-    def _require_exist(self, y: Tensor, proof: compiled.Proof) -> None:
+    def _require_exist(self, y: Tensor, proof: cpu.Proof) -> None:
         if proof.missing >= 0:
             b, k = divmod(proof.missing, proof.labels.shape[1])
             row = (y[b, k] if y.dim() > 1 + len(self.shape) else y[b]).tolist()
@@ -372,7 +372,7 @@ class CircuitStructure(Distribution):
 
     def _several(
         self, y: Tensor, main: Tensor | None = None, scale: float = 1.0
-    ) -> compiled.Proof:
+    ) -> cpu.Proof:
         """Labels and leaves of outputs; ``main`` and ``scale`` as of ``prove``."""
         y = checks.integers("y", y, self._main.device)
         B = len(self._main)
@@ -393,7 +393,7 @@ class CircuitStructure(Distribution):
             )
         if is_eager_tensor(labels):
             given = labels.long(), reads(query), query, whole, main, scale
-            proof = compiled.prove(*given)
+            proof = cpu.prove(*given)
             if whole:
                 return proof
             used = self.leaves_used(proof.labels)
@@ -401,7 +401,7 @@ class CircuitStructure(Distribution):
             real = labels_read(query).to(labels.device)
             labels = torch.where(real[:, None], labels, -1)
             used = self.leaves_used(labels)
-            proof = compiled.Proof(labels, used, -1)
+            proof = cpu.Proof(labels, used, -1)
         return proof._replace(used=used, missing=first_missing(query, used))
 
     def _labels_of_one(self, y: Tensor) -> Tensor:
@@ -471,13 +471,13 @@ class CircuitStructure(Distribution):
         leaves = self._leaves()
         if not is_dense_cpu(leaves.own[0]):
             leaves = leaves.map(lambda x: x.detach().cpu())
-        return compiled.impossible(leaves, self._query)
+        return cpu.impossible(leaves, self._query)
 
     def _reads(self, name: str) -> Tensor:
         x = self._potentials()[name]
         read = parts_read(self._query).to(x.device)
         if name in self._own:
-            reads = compiled.split(read.expand(len(x), -1).double(), self._leaves())
+            reads = cpu.split(read.expand(len(x), -1).double(), self._leaves())
             return self._of_leaves(reads, name) > 0
         before = list(self._common).index(name)
         first = self._query.edges.own

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothsp._kernels.circuits.layout.addresses import addresses
-from smoothsp._kernels.circuits.layout.edges import Edges
+from smoothsp._kernels.circuits.layout.circuit_arrays import Edges
 from smoothsp.oracles._circuits.circuit import Circuit, Items, needed
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.in_graphs import at_compilation
-from smoothsp.oracles._questions.tracing import is_dense_cpu
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.in_graphs import at_compilation
+from smoothsp.oracles._inference.tracing import is_dense_cpu
 
 Builder = Callable[..., tuple[Circuit, Items]]
 MOST_BYTES = 2**28

@@ -6,10 +6,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothsp._kernels.circuits.cpu import validation
-from smoothsp.oracles._circuits import compiled
-from smoothsp.oracles._circuits.query import Query
+from smoothsp.oracles._circuits import cpu
+from smoothsp.oracles._circuits.circuit_batch import Query
 from smoothsp.oracles._circuits.topology import Topology
-from smoothsp.oracles._questions.tracing import is_eager
+from smoothsp.oracles._inference.tracing import is_eager
 
 
 def parts_read(query: Query) -> Tensor:
@@ -50,4 +50,4 @@ def first_missing(query: Query, used: Tensor) -> int:
     """``b K + k`` of the first leaves ``[B, K, U]`` that make no output, or -1."""
     if not is_eager() or not used.numel():
         return -1
-    return compiled.first_missing(query, used.cpu())
+    return cpu.first_missing(query, used.cpu())

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smoothsp.oracles._questions.engine import Chosen, Engine
-from smoothsp.oracles._questions.exact import as_two
-from smoothsp.oracles._questions.log_sums import log_sum
+from smoothsp.oracles._inference.double_double import as_two
+from smoothsp.oracles._inference.engine import Chosen, Engine
+from smoothsp.oracles._inference.logsumexp import log_sum
 
 
 class CandidateEngine(Engine):

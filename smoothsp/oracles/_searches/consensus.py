@@ -24,9 +24,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp.oracles._questions.numbers import LIMIT
-from smoothsp.oracles._questions.parts import parts_of
-from smoothsp.oracles._searches.active_faces import block, face_of, solution
+from smoothsp.oracles._inference.parts import parts_of
+from smoothsp.oracles._inference.score_values import LIMIT
+from smoothsp.oracles._searches.active_outputs import block, face_of, solution
 from smoothsp.oracles._searches.shared_cells import Variables
 
 # Most decodes of a structure in a round: to search on for the best mixture of a round

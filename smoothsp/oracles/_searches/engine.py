@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.engine import Chosen, Engine
-from smoothsp.oracles._questions.exact import as_two, in_dtype, sums
-from smoothsp.oracles._questions.question import Question
+from smoothsp.oracles._inference.double_double import as_two, in_dtype, sums
+from smoothsp.oracles._inference.engine import Chosen, Engine
+from smoothsp.oracles._inference.op import Question
+from smoothsp.oracles._inference.to_numpy import array
 
 
 class SearchEngine(Engine):

@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.searches import active_set
+from smoothsp._kernels.combinatorial import sparsemap_qp
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._questions.parts import parts_of
+from smoothsp.oracles._inference.parts import parts_of
 
 # Slots for outputs at first; there are twice as many when all are full.
 _SLOTS = 8
@@ -204,7 +204,7 @@ class Mixtures:
         arrays = (self.products, self.scores, new, self.weights, self.active)
         work = len(slot) * self.active.shape[1] ** 3
         numbers = [x.numpy() for x in arrays]
-        run_rows(active_set.add, len(new), work, *numbers)
+        run_rows(sparsemap_qp.add, len(new), work, *numbers)
 
     def _grow(self) -> None:
         """Make twice the slots."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._inference import checks
 
 Shared = Sequence[tuple[str, Tensor, str, Tensor]]
 

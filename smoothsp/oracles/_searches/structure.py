@@ -9,14 +9,14 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp.oracles._questions import checks, exact, rules
-from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.exact import Exact
-from smoothsp.oracles._questions.question import wants_gradient
-from smoothsp.oracles._questions.read_only import put
-from smoothsp.oracles._questions.row_losses import add_hamming
-from smoothsp.oracles._questions.structure import Structure
-from smoothsp.oracles._questions.tracing import (
+from smoothsp.oracles._inference import checks, double_double, rules
+from smoothsp.oracles._inference.double_double import Exact
+from smoothsp.oracles._inference.op import wants_gradient
+from smoothsp.oracles._inference.read_only import put
+from smoothsp.oracles._inference.row_losses import add_hamming
+from smoothsp.oracles._inference.structure import Structure
+from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.tracing import (
     is_eager,
     is_eager_tensor,
 )
@@ -254,13 +254,13 @@ class SearchStructure(Structure):
         found = value.to(self._main.dtype)
         if not is_eager():
             return Exact(found)
-        return Exact(found, exact.sums(self._entries(self._used(y)).detach()))
+        return Exact(found, double_double.sums(self._entries(self._used(y)).detach()))
 
     def _around(self, value: Tensor, tops: Tensor, relative: Tensor) -> Exact:
         """A log-partition, which is the sum of ``tops`` and what is relative to it."""
         if not is_eager():
             return Exact(value)
-        parts = exact.sums(tops.masked_fill(tops == -torch.inf, 0))
+        parts = double_double.sums(tops.masked_fill(tops == -torch.inf, 0))
         parts[:, 1] += relative
         return Exact(value, parts)
 

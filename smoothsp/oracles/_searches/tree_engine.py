@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp._kernels.searches import tree_moves, tree_samples, tree_sums
+from smoothsp._kernels.combinatorial import matrix_tree, matrix_tree_log_space, wilson
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.engine import Engine
-from smoothsp.oracles._questions.exact import in_dtype
+from smoothsp.oracles._inference.double_double import in_dtype
+from smoothsp.oracles._inference.engine import Engine
+from smoothsp.oracles._inference.to_numpy import array
 
 
 class TreeEngine(Engine):
@@ -60,7 +60,7 @@ class TreeEngine(Engine):
         work = B * size**2 * (size + 10 * numbers.shape[1])
         trees = self.lengths.cpu().numpy(), self.single
         drawn = numbers.cpu().contiguous().numpy(), heads
-        run_rows(tree_samples.samples, B, work, given, *trees, *drawn)
+        run_rows(wilson.samples, B, work, given, *trees, *drawn)
         return torch.from_numpy(heads).to(self.arcs.device)
 
     def outputs_like(self, k: int | None) -> tuple[Tensor, ...]:
@@ -80,7 +80,7 @@ def _sums(
     out = value, far, chances
     # eight numbers at a time
     work = B * size**2 * (1 + size // 8)
-    run_rows(tree_sums.sums, B, work, given, words, single, inwards, *out)
+    run_rows(matrix_tree.sums, B, work, given, words, single, inwards, *out)
     if far.any():
         rows = np.flatnonzero(far)
         some = given[rows]
@@ -101,5 +101,5 @@ def _moves(
     B, size = arcs.shape[:2]
     found = np.empty(B), np.empty(arcs.shape), np.empty(arcs.shape)
     work = 40 * B * size**3
-    run_rows(tree_moves.moves, B, work, arcs, lengths, single, along, *found)
+    run_rows(matrix_tree_log_space.moves, B, work, arcs, lengths, single, along, *found)
     return found

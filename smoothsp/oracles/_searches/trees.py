@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, inf
 
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.distribution import Distribution
-from smoothsp.oracles._questions.rounding import at_most_zero
-from smoothsp.oracles._questions.tracing import is_eager
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.distribution import Distribution
+from smoothsp.oracles._inference.rounding import at_most_zero
+from smoothsp.oracles._inference.tracing import is_eager
 from smoothsp.oracles._searches.structure import SearchStructure
 
 

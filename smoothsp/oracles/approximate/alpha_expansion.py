@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from smoothsp.oracles._questions import checks
+from smoothsp.oracles._inference import checks
 from smoothsp.oracles.approximate import dual_decomposition, pairwise
 from smoothsp.oracles.graphs.binary_graph import BinaryGraph
 

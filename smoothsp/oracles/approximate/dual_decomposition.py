@@ -6,10 +6,10 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp._kernels.searches import dual_decomposition
+from smoothsp._kernels.combinatorial import dual_decomposition
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.arrays import array
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.to_numpy import array
 from smoothsp.oracles.approximate import pairwise
 
 Forests = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from smoothsp.oracles._questions import checks, numbers
+from smoothsp.oracles._inference import checks, score_values
 
 
 def checked(
@@ -62,9 +62,9 @@ def score(nodes: Tensor, edges: Tensor, index: Tensor, y: Tensor) -> Tensor:
 
 def _scores(name: str, x: Tensor) -> Tensor:
     """Numbers that are scores, -inf for what forbids."""
-    wrong = numbers.wrong(x)
+    wrong = score_values.wrong(x)
     if bool(wrong.any()):
         place = wrong.nonzero()[0].tolist()
         where = f"row {place[0]}, entry {place[1:]}"
-        raise ValueError(numbers.refusal(name, x[tuple(place)].item(), where))
-    return numbers.masked(x)
+        raise ValueError(score_values.refusal(name, x[tuple(place)].item(), where))
+    return score_values.masked(x)

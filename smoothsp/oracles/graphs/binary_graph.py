@@ -9,12 +9,12 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp._kernels.searches import binary_cut, max_flow
+from smoothsp._kernels.combinatorial import graph_cut, ibfs_max_flow
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._partition import bmmf
-from smoothsp.oracles._questions import checks, in_graphs, numbers
-from smoothsp.oracles._questions.arrays import array
-from smoothsp.oracles._questions.tracing import is_compiling, is_eager
+from smoothsp.oracles._inference import checks, in_graphs, score_values
+from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.tracing import is_compiling, is_eager
+from smoothsp.oracles._k_best import bmmf
 from smoothsp.oracles._searches.structure import SearchStructure
 
 Floats = NDArray[np.float64]
@@ -126,7 +126,7 @@ class BinaryGraph(SearchStructure):
         self._hold({"nodes": nodes, "edges": edges})
         self._record_versions(self._own)
         barred = self._look("nodes")
-        if is_eager() and binary_cut.repelling(self._tables()[1]):
+        if is_eager() and graph_cut.repelling(self._tables()[1]):
             _require_submodular(self._full())
         if barred:
             self._require_outputs("nodes")
@@ -260,7 +260,7 @@ class BinaryGraph(SearchStructure):
         labels = y.reshape(*y.shape[:2], self._size)
         values = np.empty(y.shape[:2])
         arrays = *self._tables(), self._graph[0], labels, values
-        binary_cut.add_up(*arrays)
+        graph_cut.add_up(*arrays)
         return values
 
     def _cut(self, tables: Tables, graph: Graph) -> tuple[Ints, Floats, Floats, Bools]:
@@ -270,7 +270,7 @@ class BinaryGraph(SearchStructure):
         values, bound = np.empty((2, M))
         work = 100 * M * (V + tables[1].shape[1])
         arrays = *tables, graph, labels, values, bound, found
-        run_rows(binary_cut.cut, M, work, *arrays)
+        run_rows(graph_cut.cut, M, work, *arrays)
         return labels, values, bound, found
 
     def _solve(self, nodes: Floats, rows: Ints) -> tuple[Ints, Bools]:
@@ -279,9 +279,9 @@ class BinaryGraph(SearchStructure):
         return labels, found
 
     def _infeasible_row(self) -> int:
-        if numbers.look(self.edges) & numbers.FORBIDDEN:
+        if score_values.look(self.edges) & score_values.FORBIDDEN:
             return super()._infeasible_row()
-        node = numbers.barred_row(self.nodes.reshape(-1, 2))
+        node = score_values.barred_row(self.nodes.reshape(-1, 2))
         return node if node < 0 else node // self._size
 
     def _best(self) -> tuple[Ints, Bools]:
@@ -338,8 +338,8 @@ class BinaryGraph(SearchStructure):
         graph = self._graph_of(rows)
         work = 2000 * M * (V + edges.shape[1])
         arrays = nodes, edges, graph, nearest, labels, lost, found
-        run_rows(binary_cut.detours, M, work, *arrays)
-        binary_cut.add_up(nodes, edges, graph[0], labels[:, None], best)
+        run_rows(graph_cut.detours, M, work, *arrays)
+        graph_cut.add_up(nodes, edges, graph[0], labels[:, None], best)
         best = np.where(found[:, None], best, -np.inf)[..., None]
         other = np.arange(2) != labels[..., None]
         return np.where(other, best - lost[..., None], best)
@@ -356,7 +356,7 @@ def _lay_out(edges: Ints, nodes: int) -> Graph:
     heads, back = np.empty((2, L, 2 * E), np.int32)
     index, places = np.empty((L, E, 2), np.int64), np.empty((L, E), np.int32)
     fine = np.empty(1, np.bool_)
-    max_flow.lay_out(
+    ibfs_max_flow.lay_out(
         np.ascontiguousarray(edges), index, starts, heads, back, places, fine
     )
     if not fine[0]:

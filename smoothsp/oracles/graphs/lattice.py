@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.arrays import constant
-from smoothsp.oracles._questions.tracing import is_compiling
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.to_numpy import constant
+from smoothsp.oracles._inference.tracing import is_compiling
 
 
 class Lattice(CircuitStructure):

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, topology
 from smoothsp.oracles._circuits.circuit import Items
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.tracing import is_compiling
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.tracing import is_compiling
 
 # Products that a circuit may have: 40 bytes each while it is built.
 _MOST = 4_000_000

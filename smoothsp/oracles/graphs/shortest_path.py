@@ -8,12 +8,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp._kernels.searches import shortest_paths
+from smoothsp._kernels.combinatorial import shortest_paths
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.arrays import array, constant
-from smoothsp.oracles._questions.tracing import is_compiling
-from smoothsp.oracles._searches.chosen_edges import ChosenEdges, edges_and_index
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.to_numpy import array, constant
+from smoothsp.oracles._inference.tracing import is_compiling
+from smoothsp.oracles._searches.edge_subset import ChosenEdges, edges_and_index
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
-from smoothsp.oracles._questions import checks
-from smoothsp.oracles._questions.tracing import is_compiling
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._inference.tracing import is_compiling
 
 
 class Tree(CircuitStructure):

@@ -12,7 +12,7 @@ from smoothsp.linear.solvers.accelerated.estimate_functions import (
     OneMemory,
     divergence,
 )
-from smoothsp.linear.solvers.accelerated.simple_terms import (
+from smoothsp.linear.solvers.accelerated.prox_terms import (
     CappedSimplex,
     ElasticNet,
     ElasticNetBall,

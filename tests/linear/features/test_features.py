@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from smoothsp.linear.features import Templates, _strings
+from smoothsp.linear.features import Templates, _token_columns
 
 COLUMNS = ("word", "pos")
 TEMPLATES = [
@@ -297,7 +297,7 @@ class Sentence(list):
 
 
 def test_sentences_of_an_iterator_are_read_some_at_a_time(monkeypatch):
-    monkeypatch.setattr(_strings, "_AT_ONCE", 4)
+    monkeypatch.setattr(_token_columns, "_AT_ONCE", 4)
     rng = np.random.default_rng(0)
     text = [
         [(str(w), str(w % 3)) for w in rng.integers(9, size=rng.integers(0, 5))]

@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 from scipy.optimize import approx_fprime, linprog, minimize_scalar
 
-from smoothsp._kernels.multiclass.excessive_gap import BLOCK
+from smoothsp._kernels.svm.excessive_gap import BLOCK
 from smoothsp.linear.problems import BinaryProblem
 from smoothsp.linear.problems.binary import optimal_bias
 from tests.sweeps import thinned

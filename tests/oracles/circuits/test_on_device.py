@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from smoothsp.oracles import SemiMarkov
-from smoothsp.oracles._circuits import compiled, on_device
+from smoothsp.oracles._circuits import cpu, cuda
 from smoothsp.oracles._circuits.engine import LOOPS
-from smoothsp.oracles._questions import device_check
+from smoothsp.oracles._inference import kernel_checks
 from tests.on_device import DEVICE, needs_gpu
 from tests.sweeps import thinned
 from tests.truth.circuits.cases import KINDS, draw
@@ -65,9 +65,9 @@ def compare(found, expected, case, **tolerance):
 @pytest.fixture
 def failed(monkeypatch):
     """A device whose kernels failed their check."""
-    monkeypatch.setitem(LOOPS, "cpu", on_device)
-    monkeypatch.setattr(device_check, "is_tried", lambda near: True)
-    monkeypatch.setattr(device_check, "_failed", True)
+    monkeypatch.setitem(LOOPS, "cpu", cuda)
+    monkeypatch.setattr(kernel_checks, "is_tried", lambda near: True)
+    monkeypatch.setattr(kernel_checks, "_failed", True)
 
 
 @every_seed
@@ -75,7 +75,7 @@ def failed(monkeypatch):
 def test_the_cpu_replaces_loops_that_failed(kind, seed, failed, monkeypatch):
     case = draw(kind, seed)
     found = answers(case)
-    monkeypatch.setitem(LOOPS, "cpu", compiled)
+    monkeypatch.setitem(LOOPS, "cpu", cpu)
     compare(found, answers(case), case, **CLOSE)
 
 
@@ -90,7 +90,7 @@ def test_transforms_take_the_answers_of_the_cpu(failed, monkeypatch):
     moves = torch.eye(3).double()
     transforms = torch.func.hessian(value), torch.func.vmap(torch.func.grad(value))
     found = transforms[0](segments[0]), transforms[1](segments)
-    monkeypatch.setitem(LOOPS, "cpu", compiled)
+    monkeypatch.setitem(LOOPS, "cpu", cpu)
     expected = transforms[0](segments[0]), transforms[1](segments)
     assert_close(found, expected, **CLOSE)
 
@@ -98,10 +98,10 @@ def test_transforms_take_the_answers_of_the_cpu(failed, monkeypatch):
 @pytest.mark.parametrize("tried", [True, False])
 def test_nothing_is_copied_while_a_graph_is_captured(tried, monkeypatch):
     built = draw("knapsack", 0).structure()
-    monkeypatch.setitem(LOOPS, "cpu", on_device)
-    monkeypatch.setattr(device_check, "is_tried", lambda near: tried)
-    monkeypatch.setattr(device_check, "_failed", tried)
-    monkeypatch.setattr(device_check, "is_capturing", lambda near: True)
+    monkeypatch.setitem(LOOPS, "cpu", cuda)
+    monkeypatch.setattr(kernel_checks, "is_tried", lambda near: tried)
+    monkeypatch.setattr(kernel_checks, "_failed", tried)
+    monkeypatch.setattr(kernel_checks, "is_capturing", lambda near: True)
     why = r"the CPU, since a GPU kernel failed its check;" if tried else "the CPU;"
     message = rf"torch.cuda.graph: expected .* got one that runs on {why} call it out"
     for ask in (built.log_partition, built.decode)[: 2 * tried]:
@@ -118,7 +118,7 @@ def test_the_loops_of_a_device_answer_as_those_of_the_cpu(kind, monkeypatch):
         pytest.skip("Triton's interpreter is not on: the tests of devices see this")
     case = draw(kind, 1)
     expected = answers(case)
-    monkeypatch.setitem(LOOPS, "cpu", on_device)
+    monkeypatch.setitem(LOOPS, "cpu", cuda)
     found = answers(case)
     assert torch.equal(found[0], expected[0])
     compare(found, expected, case, **CLOSE)

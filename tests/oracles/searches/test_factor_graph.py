@@ -34,7 +34,7 @@ from smoothsp.oracles import (
     Subset,
     SumStructure,
 )
-from smoothsp.oracles._questions.parts import parts_of
+from smoothsp.oracles._inference.parts import parts_of
 from smoothsp.oracles._searches.mixtures import Mixtures
 from tests.sweeps import thinned
 

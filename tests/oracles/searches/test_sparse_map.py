@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from smoothsp.losses import SparseMAP
 from smoothsp.oracles import Chain
-from smoothsp.oracles._chain import sparse_mixtures
+from smoothsp.oracles._chain import sparse_map
 
 
 def chain(scale, *, rows=11, moves="shared", T=12, S=4, dtype=torch.float64):
@@ -28,7 +28,7 @@ def chain(scale, *, rows=11, moves="shared", T=12, S=4, dtype=torch.float64):
 def by_any(monkeypatch, *args, **options):
     """What the search finds that every structure has."""
     with monkeypatch.context() as patch:
-        patch.setattr(sparse_mixtures, "mixtures_of", lambda *_: None)
+        patch.setattr(sparse_map, "mixtures_of", lambda *_: None)
         return SparseMAP(*args, **options)
 
 
@@ -48,7 +48,7 @@ def test_the_mixture_is_that_of_the_search_of_any_structure(moves, scale, monkey
 def test_there_are_as_many_slots_as_outputs_need(monkeypatch):
     built = chain(0.3)
     whole = SparseMAP(built)
-    monkeypatch.setattr(sparse_mixtures, "_SLOTS", 1)
+    monkeypatch.setattr(sparse_map, "_SLOTS", 1)
     found = SparseMAP(built)
     assert whole.outputs.shape[1] > 4
     assert torch.equal(found.outputs, whole.outputs)

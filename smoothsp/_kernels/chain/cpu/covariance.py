@@ -33,8 +33,9 @@ from smoothsp._kernels.chain.cpu.forward_backward import (
 from smoothsp._kernels.chain.cpu.records import Addresses, chain_at, longest_first
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors import arrays, lanes
+from smoothsp._kernels.vectors import arrays, lane_products
 from smoothsp._kernels.vectors.arrays import at
+from smoothsp._kernels.vectors.flush_to_zero import flush, restore
 from smoothsp._kernels.vectors.lane_rows import gather, scatter, scatter_whole, turn
 from smoothsp._kernels.vectors.simd import (
     aligned,
@@ -48,7 +49,6 @@ from smoothsp._kernels.vectors.simd import (
     store,
     where_below,
 )
-from smoothsp._kernels.vectors.subnormals import flush, restore
 
 
 class Directions(NamedTuple):
@@ -68,7 +68,7 @@ class Directions(NamedTuple):
 
 @kernel
 def covariance(where, weights, out, pending):
-    """Fill ``out`` as ``laws.covariance``, of potentials in float64.
+    """Fill ``out`` like ``forward_backward_float64.covariance``, in float64.
 
     ``weights`` and ``out`` are addresses of nodes[B, T, S], edges[B, 1, S, S], summed
     over time, heads[B, S] and tails[B, S]. Rows out of range are marked in pending[B].
@@ -179,7 +179,9 @@ def _look_back(N, S, kept, moved):
         for j in range(0, P, V):
             store(moved.now, j, zero)
         if n > 0:
-            lanes.product(moved.alphas, before, kept.move, S, moved.now, 0, zero, V)
+            lane_products.product(
+                moved.alphas, before, kept.move, S, moved.now, 0, zero, V
+            )
             _add_product(kept.alphas, before, moved.moves, S, V, S, 1, moved.now)
         likeliest = taken = zero
         for j in range(o, o + P, V):
@@ -221,7 +223,7 @@ def _look_ahead(N, S, kept, moved):
         for j in range(0, P, V):
             store(now, j, zero)
         if n < N - 1:
-            lanes.product(moved.weights, after, kept.back, S, now, 0, zero, V)
+            lane_products.product(moved.weights, after, kept.back, S, now, 0, zero, V)
             _add_product(kept.weights, after, moved.moves, S, V, 1, S, now)
         mean = zero
         for j in range(0, P, V):
@@ -251,9 +253,9 @@ def _store(rows, chain, pending, kept, moved, row, nodes, edges):
     S, V, N = nodes.shape[2], len(zeros), lengths[rows[0]]
     zero, move, lost = splat(zeros[0]), kept.move, kept.lost
     s, u, first, second = kept.alphas, kept.weights, moved.first, moved.second
-    lanes.outer_sums(moved.alphas, u, N, S, zero, V, move, kept.total, lost)
-    lanes.outer_sums(s, moved.weights, N, S, zero, V, move, first, lost)
-    lanes.outer_sums(s, u, N, S, zero, V, move, second, lost)
+    lane_products.outer_sums(moved.alphas, u, N, S, zero, V, move, kept.total, lost)
+    lane_products.outer_sums(s, moved.weights, N, S, zero, V, move, first, lost)
+    lane_products.outer_sums(s, u, N, S, zero, V, move, second, lost)
     for e in range(0, S * S * V, V):
         total = load(kept.total, e) + load(first, e)
         total = fma(load(moved.edges, e), load(second, e), total)

@@ -1,7 +1,8 @@
 """Entropies of chains as differences: ``H = log Z - <marginals, potentials>``.
 
 From the scaled recursion in float64. Where the difference is small beside its terms
-their digits cancel: such a row is left to ``laws.entropy``, which has no difference.
+their digits cancel: such a row is left to ``forward_backward_float64.entropy``, which
+has no difference.
 """
 
 import numpy as np
@@ -10,11 +11,11 @@ from smoothsp._kernels.chain.cpu.forward_backward import sums_in_range
 from smoothsp._kernels.chain.cpu.records import Addresses, Marginals, chain_at
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors import arrays, exact_sums
+from smoothsp._kernels.vectors import arrays, double_double
 from smoothsp._kernels.vectors.arrays import at
-from smoothsp._kernels.vectors.long_sums import BLOCK
+from smoothsp._kernels.vectors.kahan import BLOCK
 from smoothsp._kernels.vectors.simd import larger, span, splat, where_below
-from smoothsp._kernels.vectors.simd_parts import load_some, sum_of
+from smoothsp._kernels.vectors.simd_masked import load_some, sum_of
 
 
 @kernel
@@ -69,6 +70,6 @@ def _less(z, scores, marginals, at_scores, at_marginals, count, zeros):
             term = where_below(zero, probability, term, zero)
             some = some + term
             sizes = sizes + larger(term, zero - term)
-        total, rest = exact_sums.add(total, rest, -sum_of(some))
+        total, rest = double_double.add(total, rest, -sum_of(some))
         size += sum_of(sizes)
     return total, rest, size

@@ -52,10 +52,16 @@ import numpy as np
 from smoothsp._kernels.chain.cpu.records import Chain, Marginals, longest_first
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors import arrays, exact_sums, lanes, state_products
+from smoothsp._kernels.vectors import (
+    arrays,
+    double_double,
+    lane_products,
+    state_products,
+)
 from smoothsp._kernels.vectors.exponentials import exponentials, transposed
+from smoothsp._kernels.vectors.flush_to_zero import flush, restore
+from smoothsp._kernels.vectors.kahan import BLOCK
 from smoothsp._kernels.vectors.lane_rows import gather, scatter, scatter_whole, turn
-from smoothsp._kernels.vectors.long_sums import BLOCK
 from smoothsp._kernels.vectors.simd import (
     aligned,
     fma,
@@ -71,9 +77,8 @@ from smoothsp._kernels.vectors.simd import (
     where_below,
 )
 from smoothsp._kernels.vectors.simd_exp import exp, exponent, mantissa
-from smoothsp._kernels.vectors.simd_parts import load_some, max_of, store_some, sum_of
+from smoothsp._kernels.vectors.simd_masked import load_some, max_of, store_some, sum_of
 from smoothsp._kernels.vectors.state_products import ROWS, Matrix
-from smoothsp._kernels.vectors.subnormals import flush, restore
 
 # What is found of a unit, a vector each: the sum of what was taken out, in three
 # numbers; exponents and mantissas of the product of 1 / c; the reach.
@@ -179,7 +184,7 @@ def forward_backward(
                 value[b, 0] = value[b, 1] = 0
             elif 16 * get(kept.found, f + REACH * V) <= ceiling * T * S:
                 pending[b] = False
-                taken, rest = exact_sums.add(
+                taken, rest = double_double.add(
                     np.float64(get(kept.found, f)),
                     np.float64(get(kept.found, f + 2 * V)),
                     np.float64(get(kept.found, f + V)),
@@ -283,14 +288,14 @@ def take_exponentials(chain, kept, matrix, in_lanes, over_states):
 @subroutine(loops=False)
 def total_of(peaks, rest, N, top, last_top, log_rest):
     """The log-partition of N steps as two numbers: what was taken out, and the rest."""
-    total, rest = exact_sums.add(peaks, rest, last_top)
+    total, rest = double_double.add(peaks, rest, last_top)
     if N > 1:
         # the product of N and half the digits of top is exact
         high = np.float64(np.float32(top))
-        total, rest = exact_sums.add(total, rest, (N - 1) * high)
-        total, rest = exact_sums.add(total, rest, (N - 1) * (top - high))
-    total, rest = exact_sums.add(total, rest, log_rest)
-    return exact_sums.settle(total, rest)
+        total, rest = double_double.add(total, rest, (N - 1) * high)
+        total, rest = double_double.add(total, rest, (N - 1) * (top - high))
+    total, rest = double_double.add(total, rest, log_rest)
+    return double_double.settle(total, rest)
 
 
 @subroutine(forceinline=True)
@@ -380,7 +385,7 @@ def forward(rows, chain, kept, row, in_lanes, over_states):
             move = Matrix(kept.move, S, P, V, zero)
             state_products.products(alphas, (n - 1) * P, T * P, units, move, now)
         if n > 0 and in_lanes is not None:
-            lanes.product(alphas, (n - 1) * P, kept.move, S, now, 0, zero, V)
+            lane_products.product(alphas, (n - 1) * P, kept.move, S, now, 0, zero, V)
         for u in range(units):
             i = u * T + n
             inverse = load(inverses, (i - 1) * V) if n > 0 else one
@@ -421,7 +426,7 @@ def backward(rows, chain, kept, nodes, in_lanes, over_states):
             back = Matrix(kept.back, S, P, V, zero)
             state_products.products(weights, (n + 1) * P, T * P, begun, back, now)
         if begun > 0 and in_lanes is not None:
-            lanes.product(weights, (n + 1) * P, kept.back, S, now, 0, zero, V)
+            lane_products.product(weights, (n + 1) * P, kept.back, S, now, 0, zero, V)
         here, after = splat(zeros.dtype.type(n)), splat(zeros.dtype.type(n + 1))
         fresh = begun
         while begun < len(rows) and lengths[rows[begun]] > n:
@@ -521,7 +526,7 @@ def _store(
             )  # fmt: skip
     if in_lanes is not None:
         N, move = lengths[rows[0]], kept.move
-        lanes.outer_sums(shares, pulls, N, S, zero, V, move, total, lost)
+        lane_products.outer_sums(shares, pulls, N, S, zero, V, move, total, lost)
         turn(N * S, zeros, kept.nodes)
         turn(S * S, zeros, kept.total)
         scatter(steps, lengths, rows, pending, row, zeros, kept.nodes, nodes)

@@ -33,7 +33,7 @@ from smoothsp._kernels.chain.cpu.viterbi_over_states import (
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import larger, load, splat, store, where_below
-from smoothsp._kernels.vectors.simd_parts import max_of
+from smoothsp._kernels.vectors.simd_masked import max_of
 
 # An entry: the state before, the entry before (-1: the best there, not looked up yet),
 # the next of its list, and where its cell keeps the candidates of states.

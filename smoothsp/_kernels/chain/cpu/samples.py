@@ -16,20 +16,20 @@ from smoothsp._kernels.chain.cpu.forward_backward import (
     sizes_of_scratch,
     take_exponentials,
 )
-from smoothsp._kernels.chain.cpu.laws import drawn
+from smoothsp._kernels.chain.cpu.forward_backward_float64 import drawn
 from smoothsp._kernels.chain.cpu.records import Addresses, chain_at, longest_first
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import at
+from smoothsp._kernels.vectors.flush_to_zero import flush, restore
 from smoothsp._kernels.vectors.simd import get
 from smoothsp._kernels.vectors.state_products import ROWS
-from smoothsp._kernels.vectors.subnormals import flush, restore
 
 
 @kernel
 def sample(where, in_lanes, over_states, K, uniforms, labels, pending):
-    """Fill labels[B, K, T] as ``laws.sample``, of potentials in float64.
+    """Fill labels[B, K, T] like ``forward_backward_float64.sample``, in float64.
 
     But for the rows out of range: those are marked in pending[B]. Returns how many.
     """

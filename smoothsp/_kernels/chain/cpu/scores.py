@@ -12,7 +12,7 @@ loops are scalar.
 import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
-from smoothsp._kernels.vectors import exact_sums
+from smoothsp._kernels.vectors import double_double
 
 
 @kernel
@@ -51,12 +51,12 @@ def score(first, last, chain, labels, value, rest, fault):
                         total += move
                         moves += move
                     else:
-                        total, lost = exact_sums.add(total, lost, move)
+                        total, lost = double_double.add(total, lost, move)
                 if narrow:
                     total += node
                     nodes += node
                 else:
-                    total, lost = exact_sums.add(total, lost, node)
+                    total, lost = double_double.add(total, lost, node)
                 i = j
             if fault[b] >= 0:
                 break
@@ -64,12 +64,12 @@ def score(first, last, chain, labels, value, rest, fault):
                 last = np.float64(end[i])
                 if narrow:
                     total += last
-                    found, lost = exact_sums.add(nodes, 0.0, moves)
-                    found, lost = exact_sums.add(found, lost, head)
-                    found, lost = exact_sums.add(found, lost, last)
+                    found, lost = double_double.add(nodes, 0.0, moves)
+                    found, lost = double_double.add(found, lost, head)
+                    found, lost = double_double.add(found, lost, last)
                     lost += found - total
                 else:
-                    total, lost = exact_sums.add(total, lost, last)
+                    total, lost = double_double.add(total, lost, last)
             value[b, k] = total
             if len(rest) > 0:
                 # nothing is left of an infinity

@@ -16,7 +16,8 @@ from smoothsp._kernels.chain.cpu.forward_backward import RANGE_32, RANGE_64
 from smoothsp._kernels.chain.cpu.records import Chain
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors import arrays, exact_sums
+from smoothsp._kernels.vectors import arrays, double_double
+from smoothsp._kernels.vectors.flush_to_zero import flush, restore
 from smoothsp._kernels.vectors.simd import (
     fma,
     get,
@@ -30,8 +31,7 @@ from smoothsp._kernels.vectors.simd import (
     store,
 )
 from smoothsp._kernels.vectors.simd_exp import exp
-from smoothsp._kernels.vectors.simd_parts import load_some, max_of, store_some, sum_of
-from smoothsp._kernels.vectors.subnormals import flush, restore
+from smoothsp._kernels.vectors.simd_masked import load_some, max_of, store_some, sum_of
 
 # The logarithm of a product is taken before it may leave this range.
 LEAST, MOST = 1e-200, 1e200
@@ -80,9 +80,9 @@ def sums(first, last, chain, zeros, pending, value, out):
         if own > 0:
             total, rest = _forward(b, chain, kept)
             reach, log_z = _backward(b, chain, kept, span(nodes), span(edges))
-            total, rest = exact_sums.add(total, rest, top)
-            total, rest = exact_sums.add(total, rest, log_z)
-            value[b, 0], value[b, 1] = exact_sums.settle(total, rest)
+            total, rest = double_double.add(total, rest, top)
+            total, rest = double_double.add(total, rest, log_z)
+            value[b, 0], value[b, 1] = double_double.settle(total, rest)
         pending[b] = not reach <= limit
         for s in range(S):
             heads[b, s] = nodes[b, chain.steps[b, 0], s] if own > 0 else 0
@@ -163,8 +163,8 @@ def _forward(b, chain, kept):
             scores = part(moves, 0 if chain.shared else e, S * S)
             matrix = part(kept.moves, (n - 1) * size, size)
             top = _exponentials(scores, S * S, matrix, zeros)
-            total, rest = exact_sums.add(total, rest, np.float64(peak))
-            total, rest = exact_sums.add(total, rest, top)
+            total, rest = double_double.add(total, rest, np.float64(peak))
+            total, rest = double_double.add(total, rest, top)
             _product(alphas, o - P, matrix, S, now, zeros)
         else:
             for j in range(0, P, V):
@@ -179,10 +179,10 @@ def _forward(b, chain, kept):
         kept.inverses[n] = inverse
         if n < N - 1:
             if not LEAST < product * np.float64(scale) < MOST:
-                total, rest = exact_sums.add(total, rest, _log(product))
+                total, rest = double_double.add(total, rest, _log(product))
                 product = 1.0
             product *= np.float64(scale)
-    return exact_sums.add(total, rest, _log(product))
+    return double_double.add(total, rest, _log(product))
 
 
 @subroutine(forceinline=True)
@@ -207,7 +207,7 @@ def _first_step(b, chain, kept):
         kept.now[s] = -np.inf
     for s in range(S):
         score = np.float64(chain.emissions[b, t, s])
-        x, lost = exact_sums.add(score, 0.0, np.float64(chain.start[s]))
+        x, lost = double_double.add(score, 0.0, np.float64(chain.start[s]))
         if x > -np.inf:
             kept.now[s] = dtype.type(x - peak + lost)
     for j in range(0, len(kept.now), len(kept.zeros)):

@@ -13,7 +13,7 @@ from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import at
-from smoothsp._kernels.vectors.extremes import COARSE, LIMIT, LOW, WRONG, extremes
+from smoothsp._kernels.vectors.range_check import COARSE, LIMIT, LOW, WRONG, extremes
 from smoothsp._kernels.vectors.simd import fma, get, load, span, splat, store
 
 # Bits that ``look`` returns. Of the emissions, the transitions, start and end: finite

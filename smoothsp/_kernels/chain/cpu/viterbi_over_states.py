@@ -37,7 +37,7 @@ from smoothsp._kernels.vectors.simd import (
     store,
     where_below,
 )
-from smoothsp._kernels.vectors.simd_parts import load_some, max_of
+from smoothsp._kernels.vectors.simd_masked import load_some, max_of
 
 # Lanes of a vector of float64.
 V = 8

@@ -26,7 +26,7 @@ from smoothsp._kernels.circuits.cpu.lanes import (
     one_of,
     scatter,
 )
-from smoothsp._kernels.circuits.cpu.numbers import (
+from smoothsp._kernels.circuits.cpu.scaled_floats import (
     constant,
     faintest,
     furthest,
@@ -41,11 +41,11 @@ from smoothsp._kernels.circuits.layout.addresses import (
     potentials_at,
     rows_at,
 )
-from smoothsp._kernels.circuits.layout.edges import TILE
+from smoothsp._kernels.circuits.layout.circuit_arrays import TILE
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.arrays import at
-from smoothsp._kernels.vectors.exact_sums import log, settle
+from smoothsp._kernels.vectors.double_double import log, settle
 from smoothsp._kernels.vectors.simd import (
     fma,
     larger,

@@ -12,12 +12,17 @@ definitions, are written later and replace that.
 import numpy as np
 from numba.extending import register_jitable
 
-from smoothsp._kernels.circuits.cpu.numbers import constant, enter
-from smoothsp._kernels.circuits.layout.edges import ADDRESS, SHARED, TARGET, WIDTH
+from smoothsp._kernels.circuits.cpu.scaled_floats import constant, enter
+from smoothsp._kernels.circuits.layout.circuit_arrays import (
+    ADDRESS,
+    SHARED,
+    TARGET,
+    WIDTH,
+)
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.arrays import at
 from smoothsp._kernels.vectors.simd import load, span, splat, store
-from smoothsp._kernels.vectors.simd_parts import load_some, store_some, transpose
+from smoothsp._kernels.vectors.simd_masked import load_some, store_some, transpose
 
 
 @register_jitable

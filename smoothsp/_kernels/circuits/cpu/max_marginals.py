@@ -13,7 +13,7 @@ import numpy as np
 
 from smoothsp._kernels.circuits.cpu.lanes import bounds, gather, one_of, scatter
 from smoothsp._kernels.circuits.cpu.max_product import maxima
-from smoothsp._kernels.circuits.cpu.numbers import constant
+from smoothsp._kernels.circuits.cpu.scaled_floats import constant
 from smoothsp._kernels.circuits.layout.addresses import (
     circuit_at,
     potentials_at,

@@ -16,18 +16,23 @@ trace meets few items, and searches the products of these alone.
 import numpy as np
 
 from smoothsp._kernels.circuits.cpu.lanes import bounds, factor, gather, one_of
-from smoothsp._kernels.circuits.cpu.numbers import constant
+from smoothsp._kernels.circuits.cpu.scaled_floats import constant
 from smoothsp._kernels.circuits.layout.addresses import (
     circuit_at,
     potentials_at,
     rows_at,
 )
-from smoothsp._kernels.circuits.layout.edges import ADDRESS, SHARED, TILE, WIDTH
+from smoothsp._kernels.circuits.layout.circuit_arrays import (
+    ADDRESS,
+    SHARED,
+    TILE,
+    WIDTH,
+)
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import at
-from smoothsp._kernels.vectors.exact_sums import add, settle
+from smoothsp._kernels.vectors.double_double import add, settle
 from smoothsp._kernels.vectors.simd import larger, load, span, store, where_below
 
 

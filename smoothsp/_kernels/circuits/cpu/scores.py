@@ -18,12 +18,12 @@ from smoothsp._kernels.circuits.layout.addresses import (
     potentials_at,
     rows_at,
 )
-from smoothsp._kernels.circuits.layout.edges import SHARED, TARGET, WIDTH
+from smoothsp._kernels.circuits.layout.circuit_arrays import SHARED, TARGET, WIDTH
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import at
-from smoothsp._kernels.vectors.exact_sums import add, settle
+from smoothsp._kernels.vectors.double_double import add, settle
 from smoothsp._kernels.vectors.smoothed_hinge import smoothed_hinge
 
 

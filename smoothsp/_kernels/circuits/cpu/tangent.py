@@ -23,7 +23,7 @@ from smoothsp._kernels.circuits.cpu.lanes import (
     one_of,
     scatter,
 )
-from smoothsp._kernels.circuits.cpu.numbers import (
+from smoothsp._kernels.circuits.cpu.scaled_floats import (
     constant,
     faintest,
     lowest,

@@ -7,7 +7,7 @@ addresses by constants, and read no index for a product.
 
 import numpy as np
 
-from smoothsp._kernels.circuits.layout.edges import TILE
+from smoothsp._kernels.circuits.layout.circuit_arrays import TILE
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays

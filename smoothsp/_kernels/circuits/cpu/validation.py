@@ -13,7 +13,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from smoothsp._kernels.circuits.layout.addresses import circuit_at, potentials_at
-from smoothsp._kernels.circuits.layout.edges import ADDRESS, SHARED, WIDTH
+from smoothsp._kernels.circuits.layout.circuit_arrays import ADDRESS, SHARED, WIDTH
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import at

@@ -16,7 +16,7 @@ import torch
 import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
-from smoothsp._kernels.circuits.cuda.numbers import (
+from smoothsp._kernels.circuits.cuda.scaled_floats import (
     FURTHEST,
     LN2,
     NOTHING,

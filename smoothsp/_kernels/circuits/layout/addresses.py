@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.circuits.layout.edges import Edges, Rows
+from smoothsp._kernels.circuits.layout.circuit_arrays import Edges, Rows
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.arrays import at
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines.budget import Budget, Tolerance, limits
+from smoothsp.linear.engines.run_monitor import Budget, Tolerance, limits
 from smoothsp.linear.engines.runner import Solver, run
 from smoothsp.linear.engines.solution import Callback, Solution, State, weights_of
 from smoothsp.linear.inputs import checks
@@ -17,6 +17,11 @@ from smoothsp.linear.solvers.accelerated.lipschitz import (
     largest_eigenvalue,
 )
 from smoothsp.linear.solvers.accelerated.pragam import Pragam
+from smoothsp.linear.solvers.accelerated.prox_terms import (
+    CappedSimplex,
+    ElasticNet,
+    SimpleTerm,
+)
 from smoothsp.linear.solvers.accelerated.risks import (
     DualSet,
     Likelihood,
@@ -24,11 +29,6 @@ from smoothsp.linear.solvers.accelerated.risks import (
     SmoothedRisk,
 )
 from smoothsp.linear.solvers.accelerated.scaled_hinge import ScaledHinge
-from smoothsp.linear.solvers.accelerated.simple_terms import (
-    CappedSimplex,
-    ElasticNet,
-    SimpleTerm,
-)
 
 Floats = NDArray[np.float64]
 

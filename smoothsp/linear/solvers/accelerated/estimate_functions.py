@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.solvers.accelerated.simple_terms import Point, SimpleTerm
+from smoothsp.linear.solvers.accelerated.prox_terms import Point, SimpleTerm
 
 Floats = NDArray[np.float64]
 State = dict[str, NDArray[Any]]

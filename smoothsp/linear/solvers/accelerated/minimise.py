@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.solvers.accelerated.estimate_functions import MEMORIES
-from smoothsp.linear.solvers.accelerated.simple_terms import Point, SimpleTerm
+from smoothsp.linear.solvers.accelerated.prox_terms import Point, SimpleTerm
 
 Floats = NDArray[np.float64]
 Slope = Callable[[Floats], tuple[float, Floats]]

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines.budget import require_finite
-from smoothsp.linear.solvers.accelerated.simple_terms import Point, SimpleTerm
+from smoothsp.linear.engines.run_monitor import require_finite
+from smoothsp.linear.solvers.accelerated.prox_terms import Point, SimpleTerm
 
 Floats = NDArray[np.float64]
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines.budget import Budget, Tolerance, limits
+from smoothsp.linear.engines.run_monitor import Budget, Tolerance, limits
 from smoothsp.linear.engines.runner import Solver, run
 from smoothsp.linear.engines.solution import Callback, Solution, State, weights_of
 from smoothsp.linear.inputs import checks

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.searches import cuts
-from smoothsp._kernels.searches.cuts import LANES
+from smoothsp._kernels.combinatorial import cutting_planes as cuts
+from smoothsp._kernels.combinatorial.cutting_planes import LANES
 
 Floats = NDArray[np.float64]
 State = dict[str, NDArray[Any]]

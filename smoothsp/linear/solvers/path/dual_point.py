@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.compilation.interrupts import uninterrupted
-from smoothsp.linear.engines import budget as budgets
-from smoothsp.linear.engines.budget import require_finite
+from smoothsp.linear.engines import run_monitor as budgets
 from smoothsp.linear.engines.dual_passes import REBUILD_EVERY, STOP_DRAWS
+from smoothsp.linear.engines.run_monitor import require_finite
 from smoothsp.linear.engines.runner import engine_for, one_pass
 from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.problems import LinearProblem

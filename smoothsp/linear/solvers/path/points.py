@@ -8,8 +8,8 @@ import numpy as np
 
 from smoothsp._kernels.compilation import clock
 from smoothsp._kernels.compilation.interrupts import uninterrupted
-from smoothsp.linear.engines import budget as budgets
-from smoothsp.linear.engines.budget import bar_of, mark_of, require_same
+from smoothsp.linear.engines import run_monitor as budgets
+from smoothsp.linear.engines.run_monitor import bar_of, mark_of, require_same
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.solvers.path.dual_point import DualPoint, State
 from smoothsp.linear.solvers.path.solution import PathPoint

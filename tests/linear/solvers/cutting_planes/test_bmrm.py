@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 from sklearn.svm import SVC
 
-from smoothsp._kernels.searches.cuts import BLOCK
+from smoothsp._kernels.combinatorial.cutting_planes import BLOCK
 from smoothsp.linear import HingeSVC
 from smoothsp.linear.problems import BinaryProblem, CallbackProblem, ChainProblem
 from smoothsp.linear.solvers import BCFW, BMRM

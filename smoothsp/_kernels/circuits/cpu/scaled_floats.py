@@ -1,0 +1,182 @@
+"""Numbers ``m 2^e``: a mantissa m from 0.7 to 2 and a whole e, two vectors of floats.
+
+Sums and products of them neither overflow nor underflow, and cost no exponential and no
+logarithm. Zero is m = 0 with an e so low that it counts for nothing.
+"""
+
+import math
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import config
+from numba.extending import intrinsic, register_jitable
+
+from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors.double_double import LN2, LN2_REST
+from smoothsp._kernels.vectors.simd import (
+    call,
+    fma,
+    larger,
+    load,
+    smaller,
+    store,
+    where_below,
+)
+from smoothsp._kernels.vectors.simd_exp import CONSTANTS, exponent, mantissa
+
+
+@intrinsic
+def constant(typing, like, value):
+    """A float64 number in every lane of a vector like another."""
+
+    def code(context, builder, signature, args):
+        kind, x = args[0].type, args[1]
+        if isinstance(kind.element, ir.FloatType):
+            x = builder.fptrunc(x, kind.element)
+        i32 = ir.IntType(32)
+        nothing = ir.Constant(kind, ir.Undefined)
+        first = builder.insert_element(nothing, x, i32(0))
+        zeros = ir.Constant(ir.VectorType(i32, kind.count), [0] * kind.count)
+        return builder.shuffle_vector(first, nothing, zeros)
+
+    return like(like, types.float64), code
+
+
+@intrinsic
+def small_exp(typing, r):
+    """``exp(r)`` for ``|r| <= ln(2) / 2``, by its Taylor polynomial."""
+    degree = CONSTANTS[r.dtype][-1]
+
+    def code(context, builder, signature, args):
+        kind = args[0].type
+        terms = [1 / math.factorial(n) for n in range(degree, -1, -1)]
+        coefficients = [ir.Constant(kind, [term] * kind.count) for term in terms]
+        p = coefficients[0]
+        for coefficient in coefficients[1:]:
+            p = call(builder, "fma", p, args[0], coefficient)
+        return p
+
+    return r(r), code
+
+
+@intrinsic
+def power2(typing, x):
+    """``2^k`` of ``x = k + origin(L)``, k whole; 0 for k below half the least exponent.
+
+    So what is multiplied by it, if no smaller, stays a normal number: denormal ones
+    take a hundred cycles. In so large an x the last bits of the mantissa count ones.
+    """
+    size, bias, *_ = CONSTANTS[x.dtype]
+
+    def code(context, builder, signature, args):
+        kind = args[0].type
+        ints = ir.VectorType(ir.IntType(x.dtype.bitwidth), kind.count)
+
+        def every(value, kind=kind):
+            return ir.Constant(kind, [value] * kind.count)
+
+        least = every(1.5 * 2**size + bias - bias // 2)
+        above = builder.fcmp_ordered(">", args[0], least)
+        bits = builder.shl(builder.bitcast(args[0], ints), every(size, ints))
+        return builder.select(above, builder.bitcast(bits, kind), every(0.0))
+
+    return x(x), code
+
+
+@register_jitable
+def origin(L):
+    """What ``power2`` takes for the exponent 0: a large number and the bias."""
+    return 1.5 * 2.0**23 + 127 if L == 16 else 1.5 * 2.0**52 + 1023
+
+
+@register_jitable
+def highest(L):
+    """The largest exponent that a partial sum may have."""
+    return 100.0 if L == 16 else 900.0
+
+
+@register_jitable
+def lowest(L):
+    """The exponent of zero: with any other added, lower than all of numbers."""
+    return -4e6 if L == 16 else -(2.0**56)
+
+
+@register_jitable
+def furthest(L):
+    """How far from 0 the exponent of an output may be for all others to be exact.
+
+    float64 has room for thousands of the largest scores.
+    """
+    return 2.0**20 if L == 16 else 2.0**50
+
+
+@register_jitable
+def ln2_high(L):
+    """The number of the float type that is nearest to ln 2."""
+    return 0.693147182464599609375 if L == 16 else LN2
+
+
+@register_jitable
+def faintest(L):
+    """Marginals below this are set to 0: their products might be denormal."""
+    return 2.0**-60 if L == 16 else 2.0**-500
+
+
+@register_jitable
+def large(L):
+    """A number so large that the last bits of its mantissa count ones."""
+    return 1.5 * 2.0**23 if L == 16 else 1.5 * 2.0**52
+
+
+@subroutine(forceinline=True)
+def enter(m, e, first, last, reach, one, L):
+    """Turn the scores in items ``first`` to ``last`` of m into numbers in m and e.
+
+    Returns the largest absolute exponent so far of each lane, ``reach`` included. -inf
+    becomes zero, and so does NaN, which only padding holds.
+    """
+    zero = one - one
+    most = constant(one, furthest(L))
+    least = zero - most
+    low, below = constant(one, lowest(L)), constant(one, -np.inf)
+    whole, rate = constant(one, large(L)), constant(one, 1 / LN2)
+    # ln 2 in two parts: the first times k is exact within a fused product and sum
+    high_part = constant(one, -ln2_high(L))
+    low_part = constant(one, ln2_high(L) - LN2 - (0.0 if L == 16 else LN2_REST))
+    for i in range(first * L, last * L, L):
+        w = load(m, i)
+        x = smaller(larger(w, least), most)  # comparisons with NaN are false
+        # x = k ln 2 + r, with k whole and |r| at most half of ln 2
+        k = fma(x, rate, whole) - whole
+        r = fma(k, low_part, fma(k, high_part, x))
+        some = where_below(below, w, k, zero)
+        reach = larger(larger(some, zero - some), reach)
+        store(m, i, where_below(below, w, small_exp(r), zero))
+        store(e, i, where_below(below, w, k, low))
+    return reach
+
+
+@subroutine(forceinline=True)
+def put_number(m, e, at, total, top, low):
+    """Store ``total 2^top``: a normal number, or 0."""
+    zero = total - total
+    store(m, at, where_below(zero, total, mantissa(total), zero))
+    store(e, at, where_below(zero, total, top + exponent(total), low))
+
+
+if config.DISABLE_JIT:
+    # Without the compiler a vector is a numpy array.
+
+    def constant(like, value):
+        """A number in every lane."""
+        return np.full_like(like, value)
+
+    small_exp = np.exp
+
+    def power2(x):
+        """``2^k``, 0 where k is very low."""
+        L = 64 // x.itemsize
+        least = -63 if L == 16 else -511
+        k = x - x.dtype.type(origin(L))
+        return np.where(k > least, np.exp2(np.maximum(k, least)), 0).astype(x.dtype)

@@ -1,0 +1,187 @@
+"""Sums over spanning trees, their chances, and how these move: in log space.
+
+The elimination of ``matrix_tree``, kept as logarithms and shares: of the heads of an
+eliminated word, p, and of the way over it in an arc of the others, r. For k from n to
+1, and i, j below k,
+
+    D_k       = sum_i w(i, k),    p_k(i) = w(i, k) / D_k
+    w(i, j)  += p_k(i) w(k, j),   r_k(i, j) = p_k(i) w(k, j) / w(i, j)
+    log Z     = sum_k log D_k
+
+where r divides by the new w. Marginals P follow for k from 1 to n, from those of the
+words below k:
+
+    P(k, j)   = sum_i P(i, j) r_k(i, j)
+    P(i, k)   = sum_j P(i, j) r_k(i, j) + p_k(i) (1 - sum_ij P(i, j) r_k(i, j))
+    P(i, j)  -= P(i, j) r_k(i, j)
+
+Derivatives along a direction are computed beside these, for v = d log w:
+
+    dp_k(i)    = p_k(i) (v(i, k) - sum_h p_k(h) v(h, k))
+    dr_k(i, j) = r_k (1 - r_k) (v of the path over k - v(i, j))
+
+The r of all k are stored, n^3 numbers and their derivatives, since they are read in the
+opposite order.
+
+A weight is ``t^e`` times its exponential, t infinitely small: e is 1 at the root where
+exactly one word may have it for its head, and sums keep the terms of least e.
+"""
+
+import math
+
+import numpy as np
+
+from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
+
+
+@kernel
+def moves(first, last, arcs, lengths, single, along, value, chances, moved):
+    """Fill value[B], and chances and moved, both as arcs ``[B, n + 1, n + 1]``.
+
+    ``moved`` is how chances change along the direction ``along``: the Hessian of the
+    log-partition times it.
+    """
+    size = arcs.shape[1]
+    room = scratch(size)
+    for b in range(first, last):
+        chances[b] = 0.0
+        moved[b] = 0.0
+        value[b] = of_one(arcs[b], lengths[b], single, along[b], room, chances[b])
+        n = lengths[b]
+        for i in range(n + 1):
+            for j in range(1, n + 1):
+                moved[b, i, j] = room[5][i, j]
+
+
+@subroutine
+def scratch(size):
+    """Logarithms, orders, directions, shares p and how they move, chances' moves, r."""
+    square = (size, size)
+    logs, way, p, dp, moved = (
+        arrays.zeros(square),
+        arrays.zeros(square),
+        arrays.zeros(square),
+        arrays.zeros(square),
+        arrays.zeros(square),
+    )
+    orders = arrays.zeros(square, np.int64)
+    r = arrays.zeros((2, size, size, size))
+    return logs, orders, way, p, dp, moved, r
+
+
+@subroutine
+def of_one(scores, n, single, along, room, chances):
+    """The log-partition of one row; fills chances, and how they move in the room."""
+    logs, orders, way, p, dp, moved, r = room
+    shift = 0.0
+    for j in range(1, n + 1):
+        top = -np.inf
+        for i in range(n + 1):
+            if i != j:
+                top = max(top, scores[i, j])
+        if top == -np.inf:
+            return -np.inf
+        shift += top
+        for i in range(n + 1):
+            logs[i, j] = scores[i, j] - top if i != j else -np.inf
+            orders[i, j] = 1 if single and i == 0 else 0
+            way[i, j] = along[i, j] if i != j and scores[i, j] > -np.inf else 0.0
+            chances[i, j] = moved[i, j] = 0.0
+    value = 0.0
+    for k in range(n, 0, -1):
+        mass = _shares(logs, orders, way, p, dp, k)
+        if mass == -np.inf:
+            return -np.inf
+        value += mass
+        _eliminate(logs, orders, way, r, k)
+    for k in range(1, n + 1):
+        _reinstate(chances, moved, p, dp, r, k)
+    return shift + value
+
+
+@subroutine
+def _shares(logs, orders, way, p, dp, k):
+    """Fill shares p of k's heads; return the log of their weights' sum, subtracted."""
+    order, top = np.int64(2**62), -np.inf
+    for i in range(k):
+        if logs[i, k] > -np.inf:
+            if orders[i, k] < order:
+                order, top = orders[i, k], -np.inf
+            if orders[i, k] == order:
+                top = max(top, logs[i, k])
+    if top == -np.inf:
+        return -np.inf
+    total = 0.0
+    for i in range(k):
+        p[i, k] = 0.0
+        if logs[i, k] > -np.inf and orders[i, k] == order:
+            p[i, k] = math.exp(logs[i, k] - top)
+            total += p[i, k]
+    mean, mass = 0.0, top + math.log(total)
+    for i in range(k):
+        p[i, k] /= total
+        mean += p[i, k] * way[i, k]
+    for i in range(k):
+        dp[i, k] = p[i, k] * (way[i, k] - mean)
+        logs[i, k] -= mass
+        orders[i, k] -= order
+        way[i, k] -= mean
+    return mass
+
+
+@subroutine
+def _eliminate(logs, orders, way, r, k):
+    """Add to each arc of the others the path over k, of share ``r[0, k]``."""
+    for i in range(k):
+        for j in range(1, k):
+            r[0, k, i, j] = r[1, k, i, j] = 0.0
+            over = logs[i, k] + logs[k, j]
+            if i == j or over == -np.inf:
+                continue
+            order = orders[i, k] + orders[k, j]
+            turn = way[i, k] + way[k, j]
+            if logs[i, j] == -np.inf or order < orders[i, j]:
+                share = 1.0
+            elif order > orders[i, j]:
+                continue
+            else:
+                share = 1 / (1 + math.exp(logs[i, j] - over))
+            if share == 1:
+                logs[i, j] = over
+            elif over > logs[i, j]:
+                logs[i, j] = over + math.log1p(math.exp(logs[i, j] - over))
+            else:
+                logs[i, j] += math.log1p(math.exp(over - logs[i, j]))
+            orders[i, j] = order
+            r[0, k, i, j] = share
+            r[1, k, i, j] = share * (1 - share) * (turn - way[i, j])
+            way[i, j] = turn if share == 1 else way[i, j] + share * (turn - way[i, j])
+
+
+@subroutine
+def _reinstate(chances, moved, p, dp, r, k):
+    """Chances with k among the words, from those without it, and how they move."""
+    used = turned = 0.0
+    for i in range(k):
+        a = da = 0.0
+        for j in range(1, k):
+            share, turn = r[0, k, i, j], r[1, k, i, j]
+            if share == 0:
+                continue
+            part = chances[i, j] * share
+            move = moved[i, j] * share + chances[i, j] * turn
+            a += part
+            da += move
+            chances[k, j] += part
+            moved[k, j] += move
+            chances[i, j] -= part
+            moved[i, j] -= move
+        chances[i, k], moved[i, k] = a, da
+        used += a
+        turned += da
+    for i in range(k):
+        chances[i, k] += p[i, k] * (1 - used)
+        moved[i, k] += dp[i, k] * (1 - used) - p[i, k] * turned
+        chances[i, k] = max(chances[i, k], 0.0)

@@ -1,0 +1,143 @@
+r"""Sums over all labellings of one sequence: the free energy and the marginals.
+
+With scores U of positions, padded and past the last label -inf, transitions A, and a
+temperature mu,
+
+    a_t(j) = e^{U(t, j) / mu} sum_i a_{t-1}(i) e^{A(i, j) / mu} / c_t , sum_j a_t(j) = 1
+    b_{t-1}(i) = sum_j e^{A(i, j) / mu} q_t(j) ,  q_t(j) = e^{U(t, j) / mu} b_t(j) / c_t
+    P(y_t = j) = a_t(j) b_t(j) ,  P(y_{t-1} = i, y_t = j) = a_{t-1}(i) e^{A / mu} q_t(j)
+
+The largest U of a position and the largest A are taken out first. What underflows in
+a_t may count later, when all others become small: if any product of successive c_t is
+below 1e-283, everything is computed again with logarithms.
+
+It stands beside ``chain.cpu.forward_backward`` because a solver changes A after each
+sequence: no rows share its exponentials, and every solver compiles the recursion.
+"""
+
+import math
+
+import numpy as np
+
+from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.linear.forward_backward_log_space import sums_of_logarithms
+from smoothsp._kernels.linear.sparse_scores import V
+from smoothsp._kernels.vectors.simd import fma, larger, load, splat, splat_at, store
+from smoothsp._kernels.vectors.simd_exp import exp
+from smoothsp._kernels.vectors.simd_masked import max_of, sum_of
+
+_FADED = 1e283
+
+
+@subroutine
+def exponentials(weights, moves, mu, S, P, R, RT):
+    """Fill rows R of ``exp((A - max A) / mu)`` and its transpose; return max A."""
+    top = -np.inf
+    for i in range(S):
+        for j in range(S):
+            top = max(top, weights[moves + i * P + j])
+    one_over, zero = splat(1 / mu), splat(0.0)
+    for i in range(S):
+        for j in range(0, P, V):
+            # past the last label stands 0, which may exceed the largest
+            below = larger(splat(top) - load(weights, moves + i * P + j), zero)
+            store(R, i * P + j, exp(zero - below * one_over))
+    for i in range(S):
+        for j in range(S):
+            RT[j * P + i] = R[i * P + j]
+    return top
+
+
+@subroutine
+def sums(T, S, P, weights, moves, mu, U, X, R, RT, N, edges):
+    """Fill marginals N of positions, and those of pairs, summed; return mu log Z.
+
+    X and N are as large as U; R, RT and ``edges`` have S rows.
+    """
+    edges[:] = 0.0
+    top = exponentials(weights, moves, mu, S, P, R, RT) if T > 1 else 0.0
+    value, worst = forward(T, S, P, mu, U, X, R, N, top)
+    if not worst < _FADED:
+        return sums_of_logarithms(T, S, P, weights, moves, mu, U, X, R, N, edges)
+    if T > 1:
+        _backward(T, S, P, X, R, RT, N, edges)
+    return value
+
+
+@subroutine
+def forward(T, S, P, mu, U, X, R, N, top):
+    """Fill N with a_t and X with the exponentials of U over c_t.
+
+    Returns ``mu log Z`` and 1, or infinity in second place if logarithms are needed.
+    Of products of c_t a logarithm is taken only where they leave 1e-100 to 1e100.
+    """
+    one_over, zero = splat(1 / mu), splat(0.0)
+    value, product, worst, inverse = 0.0, 1.0, 1.0, 1.0
+    for t in range(T):
+        o = t * P
+        best = load(U, o)
+        for j in range(V, P, V):
+            best = larger(load(U, o + j), best)
+        peak = max_of(best)
+        value += peak
+        height = splat(peak)
+        total = zero
+        for j in range(0, P, V):
+            x = exp((load(U, o + j) - height) * one_over)
+            store(X, o + j, x)
+            if t > 0:
+                p = o - P
+                a = b = zero
+                for i in range(0, S - 1, 2):
+                    a = fma(splat_at(N, p + i), load(R, i * P + j), a)
+                    b = fma(splat_at(N, p + i + 1), load(R, i * P + P + j), b)
+                if S % 2 == 1:
+                    a = fma(splat_at(N, p + S - 1), load(R, (S - 1) * P + j), a)
+                x = x * (a + b)
+            store(N, o + j, x)
+            total = total + x
+        c = sum_of(total)
+        inverse = 1 / c
+        worst = max(worst, 1.0) * inverse if t > 0 else 1.0
+        if not worst < _FADED:
+            return value, np.inf
+        product *= c
+        if product < 1e-100 or product > 1e100:
+            value += mu * math.log(product)
+            product = 1.0
+        scale = splat(inverse)
+        for j in range(0, P, V):
+            store(N, o + j, load(N, o + j) * scale)
+            store(X, o + j, load(X, o + j) * scale)
+    return value + mu * math.log(product) + (T - 1) * top, 1.0
+
+
+@subroutine
+def _backward(T, S, P, X, R, RT, N, edges):
+    """Turn N into marginals of positions, and fill ``edges`` with those of pairs.
+
+    ``edges`` sum ``a_{t-1}(i) q_t(j)`` over t; ``e^{A / mu}`` is the same at every step
+    and is multiplied in once, at the end. Its transpose RT serves b, whose vectors go
+    over i.
+    """
+    zero = splat(0.0)
+    # X becomes q, one position after the other; b of the last position is 1
+    for t in range(T - 1, 0, -1):
+        o, p = t * P, t * P - P
+        for i in range(S):
+            a = splat_at(N, p + i)
+            for j in range(0, P, V):
+                e = i * P + j
+                store(edges, e, fma(a, load(X, o + j), load(edges, e)))
+        for i in range(0, P, V):
+            a = b = zero
+            for j in range(0, S - 1, 2):
+                a = fma(splat_at(X, o + j), load(RT, j * P + i), a)
+                b = fma(splat_at(X, o + j + 1), load(RT, j * P + P + i), b)
+            if S % 2 == 1:
+                a = fma(splat_at(X, o + S - 1), load(RT, (S - 1) * P + i), a)
+            a = a + b
+            store(N, p + i, load(N, p + i) * a)
+            store(X, p + i, load(X, p + i) * a)
+    for e in range(0, S * P, V):
+        store(edges, e, load(edges, e) * load(R, e))

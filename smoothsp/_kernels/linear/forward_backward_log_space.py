@@ -1,0 +1,87 @@
+"""The sums of ``linear.forward_backward`` in logarithms: slow, and never out of range.
+
+They stand beside ``chain.cpu.laws``, which would add seconds of compilation to the
+first fit of every solver.
+"""
+
+import math
+
+import numpy as np
+
+from smoothsp._kernels.compilation.subroutine import subroutine
+
+
+@subroutine
+def sums_of_logarithms(T, S, P, weights, moves, mu, U, X, R, N, edges):
+    """As ``sums``: N holds ``log a``, then marginals; X ``log b``; R terms of one sum.
+
+    Forwards, backwards, then marginals of pairs and of positions, with a and b not
+    normalised:
+
+        log a_t(j)     = U(t, j) / mu + log sum_i exp(log a_{t-1}(i) + A(i, j) / mu)
+        log b_{t-1}(i) = log sum_j exp(A(i, j) / mu + U(t, j) / mu + log b_t(j))
+        log Z          = log sum_j a_{T-1}(j)
+        P(i, j at t)   = exp(log a_{t-1}(i) + (A(i, j) + U(t, j)) / mu + log b_t(j)
+                             - log Z)
+        P(y_t = j)     = exp(log a_t(j) + log b_t(j) - log Z)
+
+    The terms of a sum are collected in R first, since the largest is subtracted before
+    any exponential. Sequences seldom come here, so the loops are scalar.
+    """
+    total = log_messages(T, S, P, weights, moves, mu, U, X, R, N)
+    edges[:] = 0.0
+    for t in range(1, T):
+        for i in range(S):
+            before = N[(t - 1) * P + i] - total
+            for j in range(S):
+                step = weights[moves + i * P + j] / mu
+                after = U[t * P + j] / mu + X[t * P + j]
+                edges[i * P + j] += math.exp(before + step + after)
+    for t in range(T):
+        for j in range(S):
+            N[t * P + j] = math.exp(N[t * P + j] + X[t * P + j] - total)
+        for j in range(S, P):
+            N[t * P + j] = 0.0
+    return mu * total
+
+
+@subroutine
+def log_messages(T, S, P, weights, moves, mu, U, X, R, N):
+    """Fill N with ``log a`` and X with ``log b``, and return ``log Z``, all as above.
+
+    R has room for the terms of one sum.
+    """
+    for t in range(T):
+        for j in range(S):
+            here = U[t * P + j] / mu
+            if t > 0:
+                for i in range(S):
+                    step = weights[moves + i * P + j] / mu
+                    R[i] = N[(t - 1) * P + i] + step
+                here += _log_sum(S, R)
+            N[t * P + j] = here
+    for i in range(S):
+        X[(T - 1) * P + i] = 0.0
+    for t in range(T - 1, 0, -1):
+        for i in range(S):
+            for j in range(S):
+                step = weights[moves + i * P + j] / mu
+                R[j] = step + U[t * P + j] / mu + X[t * P + j]
+            X[(t - 1) * P + i] = _log_sum(S, R)
+    for j in range(S):
+        R[j] = N[(T - 1) * P + j]
+    return _log_sum(S, R)
+
+
+@subroutine
+def _log_sum(S, x):
+    """``log sum_j exp(x_j)``; -inf if all are."""
+    top = -np.inf
+    for j in range(S):
+        top = max(top, x[j])
+    if top == -np.inf:
+        return top
+    total = 0.0
+    for j in range(S):
+        total += math.exp(x[j] - top)
+    return top + math.log(total)

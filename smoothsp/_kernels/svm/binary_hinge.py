@@ -1,0 +1,230 @@
+"""Dual coordinate descent for the binary SVM, and its duality gap.
+
+    min 1/2 |w|^2 + sum_i c_i max(0, 1 - s_i w'x_i),    s_i = 1 or -1
+
+with ``w = sum_i s_i a_i x_i`` and ``0 <= a_i <= c_i``. Sample after sample, with q_i
+the squared norm of x_i and m_i = 1 - s_i w'x_i,
+
+    a_i <- clip(a_i + m_i / q_i, 0, c_i),    w += s_i (change of a_i) x_i
+    gap_i = (c_i - a_i) max(0, m_i) + a_i max(0, -m_i)
+
+A gap is a sum of numbers of at least 0, so nothing cancels in it. X is in CSR, and
+``width`` 0; or it is dense, in ``data`` alone, each row ``width`` numbers. Weights end
+with a whole vector, 0 past the last feature.
+
+Source: Hsieh et al., "A Dual Coordinate Descent Method for Large-scale Linear SVM",
+algorithm 1.
+"""
+
+import numpy as np
+
+from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.svm import csr_rows
+from smoothsp._kernels.svm.shrinking import note_move
+from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.vectors.kahan import add
+from smoothsp._kernels.vectors.prefetching import prefetch_dense_row, prefetch_row
+from smoothsp._kernels.vectors.simd import fma, load, span, splat, store
+from smoothsp._kernels.vectors.simd_masked import load_some, sum_of
+
+
+@subroutine(forceinline=True)
+def _dense_product(row, width, V, values, w, nothing):
+    """``w'x``, in two sums that do not depend on each other."""
+    p = q = nothing
+    e = 0
+    while e + 2 * V <= width:
+        p = fma(load(w, e), load(values, row + e), p)
+        q = fma(load(w, e + V), load(values, row + e + V), q)
+        e += 2 * V
+    while e < width:
+        p = fma(load(w, e), load_some(values, row + e, width - e, nothing), p)
+        e += V
+    return sum_of(p + q)
+
+
+@subroutine(forceinline=True)
+def _add_dense(row, width, V, change, values, nothing, w):
+    """Add ``change``, a vector of one number, times x to w."""
+    for e in range(0, width, V):
+        x = load_some(values, row + e, width - e, nothing)
+        store(w, e, fma(change, x, load(w, e)))
+
+
+@kernel
+def descend(
+    first,
+    last,
+    order,
+    width,
+    indptr,
+    indices,
+    data,
+    squares,
+    signs,
+    bounds,
+    still,
+    patience,
+    zeros,
+    weights,
+    coefficients,
+    waits,
+    calm,
+    reach,
+    met,
+):
+    """Solve for the coefficients ``order[first:last]``, one after the other.
+
+    A variable that would move by at most ``still`` times what it may be, its bound or
+    1 / q, is left alone; ``waits`` and ``calm`` as in ``shrinking``, ``reach`` of what
+    moves is -1. The gaps that the samples had are added to ``met[0]``, to
+    ``met[1]`` how many moved, and to ``met[2]`` how many were not skipped.
+    """
+    w, columns, values = span(weights), span(indices), span(data)
+    zero, nothing, V = zeros[0], load(zeros, 0), len(zeros)
+    for k in range(first, last):
+        if width:
+            prefetch_dense_row(k, last, order, waits, width, V, values)
+        else:
+            prefetch_row(k, last, order, waits, indptr, columns, values)
+        i = order[k]
+        if waits[i] > 0:
+            waits[i] -= 1
+            continue
+        s = signs[i]
+        inverse = 1 / squares[i]
+        if width:
+            product = _dense_product(i * width, width, V, values, w, nothing)
+        else:
+            low, high = indptr[i], indptr[i + 1]
+            product = csr_rows.product(low, high, columns, values, w, zero)
+        violation = 1 - s * product
+        old = coefficients[i]
+        new = min(max(old + violation * inverse, zero), bounds[i])
+        change = new - old
+        unmoved = abs(change) <= still * min(bounds[i], inverse)
+        if not unmoved:
+            coefficients[i] = new
+            reach[i] = -1
+            change *= s
+            if width:
+                step = splat(zeros.dtype.type(change))
+                _add_dense(i * width, width, V, step, values, nothing, w)
+            else:
+                csr_rows.add_row(indptr[i], indptr[i + 1], change, columns, values, w)
+        note_move(i, unmoved, patience, waits, calm)
+        above, below = max(violation, zero), max(-violation, zero)
+        met[0] += (bounds[i] - old) * above + old * below
+        met[1] += not unmoved
+        met[2] += 1
+
+
+@kernel
+def gaps(
+    first,
+    last,
+    rows,
+    width,
+    indptr,
+    indices,
+    data,
+    squares,
+    signs,
+    bounds,
+    path,
+    rounding,
+    length,
+    zeros,
+    weights,
+    coefficients,
+    loss,
+    at_stake,
+    gap,
+    reach,
+):
+    """Fill what is at stake, duality gap and reach of ``rows[first:last]``.
+
+    And ``loss``, if it has any room.
+
+    ``path`` is how far the weights have come, and until it is longer than its reach a
+    sample that does not move has no gap: the margin changes by at most ``|x|`` times
+    what the weights do. Computed margins may be off by ``rounding`` times the length of
+    the weights, ``length``, for each feature.
+    """
+    w, columns, values = span(weights), span(indices), span(data)
+    zero, nothing, V = zeros[0], load(zeros, 0), len(zeros)
+    entries, whole = width, len(loss) > 0
+    for k in range(first, last):
+        i = rows[k]
+        if width:
+            product = _dense_product(i * width, width, V, values, w, nothing)
+        else:
+            low, high = indptr[i], indptr[i + 1]
+            entries = high - low
+            product = csr_rows.product(low, high, columns, values, w, zero)
+        m = 1 - signs[i] * product
+        a, c = coefficients[i], bounds[i]
+        above = m if m > 0 else zero
+        if whole:
+            loss[i] = c * above
+        at_stake[i] = c if (a > 0) | (above > 0) else zero
+        gap[i] = (c - a) * above + a * (above - m)
+        # nothing depends on a branch, which would be mispredicted
+        off = rounding * entries
+        distance = np.float64(abs(m)) / np.sqrt(squares[i])
+        ends = path + distance * (1 - off) - length * off
+        reach[i] = -1.0 if (gap[i] > 0) | (m == 0) else ends
+
+
+@kernel
+def rebuild(
+    first, last, width, indptr, indices, data, signs, zeros, coefficients, weights
+):
+    """Fill the weights with the sum of ``s_i a_i x_i`` over rows first to last."""
+    weights[:] = 0
+    w, columns, values = span(weights), span(indices), span(data)
+    nothing, V = load(zeros, 0), len(zeros)
+    for i in range(first, last):
+        a = signs[i] * coefficients[i]
+        if a == 0:
+            continue
+        if width:
+            _add_dense(i * width, width, V, splat(a), values, nothing, w)
+        else:
+            csr_rows.add_row(indptr[i], indptr[i + 1], a, columns, values, w)
+
+
+# Samples of which the losses are found before any is added up.
+BLOCK = 256
+
+
+@kernel
+def risk(
+    first, last, indptr, indices, data, signs, bounds, zeros, weights, slope, value
+):
+    """Fill the slope by the weights, and ``value[0]``, for CSR rows first to last.
+
+    Of ``sum_i c_i max(0, 1 - s_i w'x_i)``. A row is read once for both, and without
+    loss it has no slope. A loss that is not finite makes the value NaN.
+    """
+    w, columns, values, out = span(weights), span(indices), span(data), span(slope)
+    zero = zeros[0]
+    slope[:] = 0
+    total = lost = zero
+    shorts = arrays.empty(BLOCK, np.float64)
+    for begin in range(first, last, BLOCK):
+        count = min(BLOCK, last - begin)
+        for k in range(count):
+            i = begin + k
+            low, high = indptr[i], indptr[i + 1]
+            product = csr_rows.any_product(low, high, columns, values, w, zero)
+            shorts[k] = 1 - signs[i] * product
+        # a guess whether there is a loss, if wrong, does not wait for the product
+        for k in range(count):
+            i, short = begin + k, shorts[k]
+            if not short <= 0:
+                low, high = indptr[i], indptr[i + 1]
+                total, lost = add(total, lost, bounds[i] * short)
+                csr_rows.add_row(low, high, -signs[i] * bounds[i], columns, values, out)
+    value[0] = total - lost

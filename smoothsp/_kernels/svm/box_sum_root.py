@@ -1,0 +1,141 @@
+r"""The root that solves a block of the Weston-Watkins dual.
+
+The minimiser of ``1/2 b'(I + 11')b - v'b`` over ``0 <= b <= c`` is
+
+    b = clip(v - g, 0, c),    g = sum_i b_i,
+
+so one number is unknown: the root of ``h(g) = sum_i clip(v_i - g, 0, c_i) - g``, which
+falls with slope ``-(1 + n)``, n the number of entries strictly between their bounds.
+``root`` takes Newton's steps within a bracket, and a chord where a step leaves it: when
+two points have the same entries free and full, the second is exact. If that takes too
+long, ``root_by_sorting`` sorts the breakpoints ``v_i`` and ``v_i - c_i`` and goes down
+to the piece of h that holds the root: O(P log P) for every input.
+
+Arrays are whole vectors of V; an entry that means nothing has bound 0. Both functions
+move the origin of g to ``base``.
+
+Source: Wang and Scott, "An Exact Solver for the Weston-Watkins SVM Subproblem",
+lemma A.9 and algorithm 2, with one comparison a step.
+"""
+
+import numpy as np
+
+from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors import arrays
+from smoothsp._kernels.vectors.simd import larger, load, smaller, splat, where_below
+from smoothsp._kernels.vectors.simd_masked import sum_of
+
+# Points tried before breakpoints are sorted; two to four are usual.
+PATIENCE = 16
+
+
+@subroutine(forceinline=True)
+def clip(u, bound, zero):
+    """``u`` between 0 and its bound."""
+    return smaller(larger(u, zero), bound)
+
+
+@subroutine
+def root(v, c, base, g, top, patience, P, zeros):
+    """The root g of ``sum_i clip(v_i - g, 0, c_i) = base + g``, from a guess of it.
+
+    ``top`` is finite, and no smaller than the root.
+    """
+    V = len(zeros)
+    number = zeros.dtype.type
+    zero, one = splat(zeros[0]), splat(number(1))
+    if top <= -base:
+        return -base
+    low, high = -np.inf, top
+    over, under = 0.0, -base - top
+    best, error = top, base + top
+    g = float(number(min(max(g, -base), top)))
+    above = free = -1.0
+    for _ in range(patience):
+        at = splat(number(g))
+        total = positive = inside = zero
+        for j in range(0, P, V):
+            u = load(v, j) - at
+            bound = load(c, j)
+            total = total + clip(u, bound, zero)
+            positive = positive + where_below(zero, u, one, zero)
+            below = where_below(u, bound, one, zero)
+            inside = inside + where_below(zero, u, below, zero)
+        n, m = float(sum_of(positive)), float(sum_of(inside))
+        excess = float(sum_of(total)) - base - g
+        # both counts fall as g rises: the same counts are the same entries, and the
+        # step that led here was exact but for rounding
+        if excess == 0 or (n == above and m == free):
+            return float(number(g + excess / (1 + m)))
+        above, free = n, m
+        if abs(excess) < error:
+            best, error = g, abs(excess)
+        if excess > 0:
+            low, over = g, excess
+        else:
+            high, under = g, excess
+        g = float(number(g + excess / (1 + m)))
+        if not low < g < high:
+            above = -1.0
+            g = float(number(low + (high - low) * (over / (over - under))))
+            # halve the value at the end that stays, or it may stay for ever
+            if excess > 0:
+                under *= 0.5
+            else:
+                over *= 0.5
+            if not low < g < high:
+                # no number is left between the ends
+                return best
+    return root_by_sorting(v, c, base, P, zeros)
+
+
+@subroutine
+def root_by_sorting(v, c, base, P, zeros):
+    """The root of ``root``, over sorted breakpoints, in O(P log P)."""
+    total = 0.0
+    for j in range(P):
+        total += c[j]
+    values = arrays.empty(P, np.float64)
+    bounds = arrays.empty(P, np.float64)
+    size = 0
+    even = True
+    for j in range(P):
+        if c[j] > 0 and v[j] + base > 0:
+            bounds[size] = c[j]
+            # g is at most the sum of bounds: beyond this an entry is full
+            values[size] = min(float(v[j]), total + c[j] - base)
+            even = even and c[j] == bounds[0]
+            size += 1
+    if size == 0:
+        return -base
+    enter = np.argsort(values[:size])[::-1]
+    fill = enter if even else np.argsort(values[:size] - bounds[:size])[::-1]
+    i = j = free = 0
+    inside = full = g = 0.0
+    while True:
+        coming = values[enter[i]] if i < size else -np.inf
+        going = values[fill[j]] - bounds[fill[j]] if j < size else -np.inf
+        # at equal breakpoints entries enter before others leave
+        if coming >= going:
+            inside += coming
+            free += 1
+            i += 1
+        else:
+            inside -= values[fill[j]]
+            full += bounds[fill[j]]
+            free -= 1
+            j += 1
+        coming = values[enter[i]] if i < size else -np.inf
+        going = values[fill[j]] - bounds[fill[j]] if j < size else -np.inf
+        following = max(coming, going, -base)
+        mass = full + inside - base
+        if mass >= (free + 1) * following or following == -base:
+            g = mass / (free + 1)
+            break
+    # one step of Newton takes away what the running sums have lost
+    excess, free = -base - g, 0
+    for j in range(size):
+        u = values[j] - g
+        excess += min(max(u, 0.0), bounds[j])
+        free += 0 < u < bounds[j]
+    return float(zeros.dtype.type(g + excess / (1 + free)))

@@ -1,0 +1,107 @@
+"""Steps of Pragam on sparse samples of two classes without a bias.
+
+A step mixes dual variables, and climbs from there. With mixed scores u and bounds c,
+
+    mix      beta = (1 - tau) alpha + tau clip((1 - y u) / mu, 0, c)
+             out = sum_i beta_i y_i x_i
+    climb    z = X w
+             alpha = clip(beta + (1 - y z) / L, 0, c)
+             u <- (1 - tau) u + tau z
+
+Each reads the samples once, and a step that has the next one's settings does both at
+one reading.
+"""
+
+from smoothsp._kernels.compilation.kernel import kernel
+from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.svm.csr_rows import add_row, any_product
+from smoothsp._kernels.vectors.simd import span
+
+# Samples that are computed before they are added up: whether one counts is then known
+# at once, where a wrong guess would have waited for its product and divisions.
+BLOCK = 256
+
+
+@kernel
+def mix(
+    first, last, indptr, indices, data, signs, bounds, alpha, scores, mu, tau, beta, out
+):
+    """Fill ``beta = (1 - tau) alpha + tau alpha_mu``, and ``sum_i beta_i y_i x_i``.
+
+    ``alpha_mu`` are the dual variables of the smoothed objective at the scores.
+    """
+    rows = indptr, span(indices), span(data)
+    out[:] = 0
+    for low in range(first, last, BLOCK):
+        high = min(low + BLOCK, last)
+        for i in range(low, high):
+            beta[i] = _mixed(alpha[i], signs[i], scores[i], mu, tau, bounds[i])
+        _add(low, high, rows, beta, signs, span(out))
+
+
+@kernel
+def climb(
+    first, last, indptr, indices, data, signs, bounds, weights, beta, scores, tau, L,
+    alpha, mixed,
+):  # fmt: skip
+    """Fill a projected step of the dual from beta, and the mixed scores.
+
+    Those are ``(1 - tau) scores + tau X w``.
+    """
+    rows, w = (indptr, span(indices), span(data)), span(weights)
+    for low in range(first, last, BLOCK):
+        high = min(low + BLOCK, last)
+        _products(low, high, rows, w, mixed)
+        for i in range(low, high):
+            score = mixed[i]
+            alpha[i] = _climbed(beta[i], signs[i], score, L, bounds[i])
+            mixed[i] = (1 - tau) * scores[i] + tau * score
+
+
+@kernel
+def climb_and_mix(
+    first, last, indptr, indices, data, signs, bounds, weights, beta, scores, tau, L,
+    next_mu, next_tau, alpha, mixed, next_beta, out,
+):  # fmt: skip
+    """``climb``, then ``mix`` with what it filled."""
+    rows, w = (indptr, span(indices), span(data)), span(weights)
+    out[:] = 0
+    for low in range(first, last, BLOCK):
+        high = min(low + BLOCK, last)
+        _products(low, high, rows, w, mixed)
+        for i in range(low, high):
+            score, sign, bound = mixed[i], signs[i], bounds[i]
+            alpha[i] = _climbed(beta[i], sign, score, L, bound)
+            mixed[i] = (1 - tau) * scores[i] + tau * score
+            next_beta[i] = _mixed(alpha[i], sign, mixed[i], next_mu, next_tau, bound)
+        _add(low, high, rows, next_beta, signs, span(out))
+
+
+@subroutine
+def _products(first, last, rows, w, out):
+    """Fill ``out`` with the products of samples and w."""
+    indptr, columns, values = rows
+    for i in range(first, last):
+        out[i] = any_product(indptr[i], indptr[i + 1], columns, values, w, 0.0)
+
+
+@subroutine
+def _add(first, last, rows, beta, signs, out):
+    """Add ``beta_i y_i x_i`` of the samples to ``out``."""
+    indptr, columns, values = rows
+    for i in range(first, last):
+        b = beta[i]
+        if b != 0:
+            add_row(indptr[i], indptr[i + 1], b * signs[i], columns, values, out)
+
+
+@subroutine(forceinline=True)
+def _climbed(beta, sign, score, L, bound):
+    moved = beta + (1 - sign * score) / L
+    return min(max(moved, 0.0), bound)
+
+
+@subroutine(forceinline=True)
+def _mixed(alpha, sign, score, mu, tau, bound):
+    smoothed = min(max((1 - sign * score) / mu, 0.0), bound)
+    return (1 - tau) * alpha + tau * smoothed

@@ -1,0 +1,86 @@
+"""The threshold that projects onto a simplex, or onto one with room to spare.
+
+The point of ``b >= 0, sum(b) = total`` nearest to v is ``b = max(v - t, 0)``. In a
+block of the Crammer-Singer dual one entry, that of the true class, stands for what the
+others leave of the total. It would be ``total - base - t`` and lose its digits where
+the total is large, so it is left out: t solves
+
+    sum_j max(v_j - t, 0) = min(base + t, total)
+
+over the others, base their sum so far; the plain simplex has an infinite base. The
+difference of the two sides is convex in t. Newton's steps from the left never pass the
+root, and end at the piece that holds it; if that takes too long, entries are sorted.
+
+Source: Duchi et al., "Efficient Projections onto the l1-Ball for Learning in High
+Dimensions", section 3; Michelot, "A Finite Algorithm for Finding the Projection of a
+Point onto the Canonical Simplex of R^n".
+"""
+
+import numpy as np
+
+from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors.simd import load, splat, where_below
+from smoothsp._kernels.vectors.simd_masked import sum_of
+
+# Steps before entries are sorted; two or three are usual.
+PATIENCE = 16
+
+
+@subroutine
+def threshold(v, base, total, t, patience, P, zeros):
+    """The threshold t, from a guess that is not above it."""
+    V = len(zeros)
+    number = zeros.dtype.type
+    zero, one = splat(zeros[0]), splat(number(1))
+    t = float(number(t))
+    seen = seen_slack = -1.0
+    close = 4 * (2.0**-23 if zeros.itemsize == 4 else 2.0**-52)  # roundings
+    for _ in range(patience):
+        at = splat(number(t))
+        inside = count = zero
+        for j in range(0, P, V):
+            u = load(v, j) - at
+            inside = inside + where_below(zero, u, u, zero)
+            count = count + where_below(zero, u, one, zero)
+        n, slack = float(sum_of(count)), 1.0 if base + t < total else 0.0
+        if n + slack == 0:
+            break
+        mass, room = float(sum_of(inside)), min(base + t, total)
+        excess = mass - room
+        t = float(number(t + excess / (n + slack)))
+        # the guess was the root, as it is where the same entries stay in
+        if seen < 0 and abs(excess) <= close * (mass + abs(room)):
+            return t
+        # this step, on the piece where the last one ended, was exact but for rounding
+        if n == seen and slack == seen_slack:
+            return t
+        seen, seen_slack = n, slack
+    return root_by_sorting(v, base, total, P, zeros)
+
+
+@subroutine
+def root_by_sorting(v, base, total, P, zeros):
+    """The same threshold, over the sorted entries, in O(P log P)."""
+    values = np.sort(v[:P])
+    # a line of each piece of the right side; the root of their maximum is the larger
+    t = -np.inf
+    if base < np.inf:
+        mass, size = 0.0, 0
+        for j in range(P - 1, -1, -1):
+            # the entry is in while the sum of what is above it exceeds base + entry
+            if mass - size * float(values[j]) >= base + float(values[j]):
+                break
+            mass += float(values[j])
+            size += 1
+        t = (mass - base) / (size + 1)
+    top = float(values[P - 1])
+    if top > -np.inf:
+        mass, size = 0.0, 0
+        for j in range(P - 1, -1, -1):
+            u = float(values[j]) - top
+            if mass - size * u >= total:
+                break
+            mass += u
+            size += 1
+        t = max(t, top + (mass - total) / size)
+    return float(zeros.dtype.type(t))

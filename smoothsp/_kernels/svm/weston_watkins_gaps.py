@@ -1,0 +1,33 @@
+"""The duality gap of one sample of the Weston-Watkins SVM."""
+
+from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors.simd import larger, load, splat, where_below
+from smoothsp._kernels.vectors.simd_masked import sum_of
+
+
+@subroutine(forceinline=True)
+def sample_gap(y, z, cost, r, limit, cap, K, P, zeros, a, o):
+    """Loss, linear part of the dual and duality gap of a sample with scores z.
+
+    Arguments as in ``weston_watkins_blocks``. With ``b = -a`` and sums over classes
+    other than y, the loss is ``c sum max(0, m)``, the linear part ``sum b cost``. The
+    gap ``c max(0, m) - b m`` is summed as ``(c - b) max(0, m) + b max(0, -m)``, in
+    which nothing cancels.
+    """
+    V = len(zeros)
+    zero = splat(zeros[0])
+    cap[:K] = limit
+    cap[y] = 0
+    shift = splat(z[y])
+    loss = linear = gap = zero
+    for j in range(0, P, V):
+        c = load(cost, r + j)
+        m = c + (load(z, j) - shift)
+        bound = load(cap, j)
+        # nothing at y and past K
+        b = where_below(zero, bound, zero - load(a, o + j), zero)
+        above, below = larger(m, zero), larger(zero - m, zero)
+        loss = loss + bound * above
+        linear = linear + b * c
+        gap = gap + ((bound - b) * above + b * below)
+    return sum_of(loss), sum_of(linear), sum_of(gap)

@@ -1,0 +1,127 @@
+"""Products of small matrices, one problem per lane of a vector.
+
+Arrays are flat: a vector of S numbers per lane is ``[S, L]`` at an offset. Tiles of
+four keep what is summed in registers.
+"""
+
+from numba.extending import register_jitable
+
+from smoothsp._kernels.compilation.subroutine import subroutine
+from smoothsp._kernels.vectors.kahan import BLOCK, add_at
+from smoothsp._kernels.vectors.simd import fma, load, splat_at, store
+
+
+@register_jitable
+def lanes_pay(rows, S, L):
+    """Whether one chain per lane beats one state per lane.
+
+    Measured: true where lanes are nearly full and what each lane needs fits the cache.
+    """
+    groups = (rows + L - 1) // L
+    return S * groups <= 2 * rows and S < 3 * L
+
+
+@subroutine(forceinline=True)
+def product(x, o, matrix, S, y, p, zero, L):
+    """``y(j) = sum_i x(i) matrix(i, j)``, x at offset o, y at p; the same matrix."""
+    j = 0
+    while j + 4 <= S:
+        a = b = c = d = zero
+        for i in range(S):
+            v = load(x, o + i * L)
+            e = i * S + j
+            a = fma(v, splat_at(matrix, e), a)
+            b = fma(v, splat_at(matrix, e + 1), b)
+            c = fma(v, splat_at(matrix, e + 2), c)
+            d = fma(v, splat_at(matrix, e + 3), d)
+        e = p + j * L
+        store(y, e, a)
+        store(y, e + L, b)
+        store(y, e + 2 * L, c)
+        store(y, e + 3 * L, d)
+        j += 4
+    while j < S:
+        a = zero
+        for i in range(S):
+            a = fma(load(x, o + i * L), splat_at(matrix, i * S + j), a)
+        store(y, p + j * L, a)
+        j += 1
+
+
+@subroutine
+def outer_sums(x, y, N, S, zero, L, matrix, total, lost):
+    """``total(i, j) = matrix(i, j) sum over n in [1, N) of x_{n-1}(i) y_n(j)``.
+
+    x and y are ``[N, S, L]``, total is ``[S, S, L]``; so is ``lost``, scratch, unless N
+    is at most ``BLOCK + 1``. The matrix is the same for all lanes. Blocks of steps are
+    outside, tiles of four by four inside: a tile keeps its 16 sums in registers over a
+    block, and sums of blocks are added with compensation.
+    """
+    alone = N - 1 <= BLOCK
+    for e in range(0, S * S * L, L):
+        if N < 2 or not alone:
+            store(total, e, zero)
+        if not alone:
+            store(lost, e, zero)
+    for first in range(1, N, BLOCK):
+        last = min(first + BLOCK, N)
+        for i in range(0, S, 4):
+            for j in range(0, S, 4):
+                if i + 4 <= S and j + 4 <= S:
+                    to = (alone, S, L, matrix, total, lost)
+                    _tile(first, last, i, j, x, y, zero, to)
+                    continue
+                for u in range(i, min(i + 4, S)):
+                    for v in range(j, min(j + 4, S)):
+                        t = zero
+                        for n in range(first, last):
+                            a = load(x, ((n - 1) * S + u) * L)
+                            t = fma(a, load(y, (n * S + v) * L), t)
+                        _put(t, u * S + v, (alone, S, L, matrix, total, lost))
+    if not alone:
+        for e in range(S * S):
+            store(total, e * L, load(total, e * L) * splat_at(matrix, e))
+
+
+@subroutine(forceinline=True)
+def _tile(first, last, i, j, x, y, zero, to):
+    """The 16 sums of a tile: eight loads a step for 16 products."""
+    S, L = to[1], to[2]
+    a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero
+    c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = zero
+    for n in range(first, last):
+        o = ((n - 1) * S + i) * L
+        p = (n * S + j) * L
+        y0, y1 = load(y, p), load(y, p + L)
+        y2, y3 = load(y, p + 2 * L), load(y, p + 3 * L)
+        v = load(x, o)
+        a0, a1, a2, a3 = fma(v, y0, a0), fma(v, y1, a1), fma(v, y2, a2), fma(v, y3, a3)
+        v = load(x, o + L)
+        b0, b1, b2, b3 = fma(v, y0, b0), fma(v, y1, b1), fma(v, y2, b2), fma(v, y3, b3)
+        v = load(x, o + 2 * L)
+        c0, c1, c2, c3 = fma(v, y0, c0), fma(v, y1, c1), fma(v, y2, c2), fma(v, y3, c3)
+        v = load(x, o + 3 * L)
+        d0, d1, d2, d3 = fma(v, y0, d0), fma(v, y1, d1), fma(v, y2, d2), fma(v, y3, d3)
+    e = i * S + j
+    _put_row(a0, a1, a2, a3, e, to)
+    _put_row(b0, b1, b2, b3, e + S, to)
+    _put_row(c0, c1, c2, c3, e + 2 * S, to)
+    _put_row(d0, d1, d2, d3, e + 3 * S, to)
+
+
+@subroutine(forceinline=True)
+def _put_row(t0, t1, t2, t3, e, to):
+    _put(t0, e, to)
+    _put(t1, e + 1, to)
+    _put(t2, e + 2, to)
+    _put(t3, e + 3, to)
+
+
+@subroutine(forceinline=True)
+def _put(t, e, to):
+    """A sum to where it belongs."""
+    alone, _, L, matrix, total, lost = to
+    if alone:
+        store(total, e * L, t * splat_at(matrix, e))
+    else:
+        add_at(e * L, total, lost, t)

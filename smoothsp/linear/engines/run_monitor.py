@@ -1,0 +1,470 @@
+"""Settings and budget of a run: tolerances, certificates, Ctrl-C, saved state."""
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothsp._kernels.compilation import clock
+from smoothsp.linear.engines import evaluations
+from smoothsp.linear.engines.solution import (
+    Bounds,
+    Callback,
+    Certificate,
+    Solution,
+    State,
+)
+from smoothsp.linear.inputs import checks, states
+
+SAMPLINGS = ("gap", "uniform", "permutation")
+STEPS = ("fw", "pairwise", "away", "safeguarded", "best")
+# More labellings than any example keeps.
+UNLIMITED = 2**30
+STOPPING = ("objective", "relative_gap", "gap")
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """A tolerance relative to the objective, as ``tol`` of a solver.
+
+    A number as ``tol`` of a solver is the gap itself.
+
+    Parameters
+    ----------
+    tol
+        At least 0.
+    stopping
+        ``"objective"``: stop at a gap of ``tol`` times the dual. A positive objective
+        is then at most ``1 + tol`` times its minimum. ``"relative_gap"``: at ``tol``
+        times the first gap. ``"gap"``: at ``tol``.
+
+    Notes
+    -----
+    Source: Wang and Scott, "An Exact Solver for the Weston-Watkins SVM Subproblem",
+    sections 5 and A.6.3, for ``"relative_gap"``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from smoothsp.linear.problems import MulticlassProblem
+    >>> from smoothsp.linear.solvers import BCFW, Tolerance
+    >>> solver = BCFW(lam=0.1, tol=Tolerance(0.01))
+    >>> solution = solver.solve(MulticlassProblem(np.eye(2), [0, 1]))
+    >>> bool(solution.gap <= 0.01 * solution.dual)
+    True
+    """
+
+    tol: float
+    stopping: str = "objective"
+
+    def goal(self, history: Sequence[Certificate]) -> float:
+        """Return the gap to stop at, given the certificates so far; 0 for none."""
+        if self.stopping == "gap":
+            return self.tol
+        if not history:
+            return 0.0
+        if self.stopping == "relative_gap":
+            return self.tol * history[0].gap
+        # NaN where no bound is known
+        return self.tol * max(0.0, history[-1].dual)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Budget, tolerance and callback of a run."""
+
+    tol: float | Tolerance
+    max_passes: int
+    max_seconds: float
+    callback: Callback | None
+    progress: bool | None
+    name: str
+
+
+def limits(
+    name: str,
+    tol: float | Tolerance,
+    max_passes: object,
+    max_seconds: object,
+    callback: Callback | None,
+    progress: object,
+) -> Limits:
+    """The limits of the solver ``name``, checked."""
+    checks.callback(callback)
+    if not isinstance(tol, Tolerance):
+        tol = checks.at_least_zero("tol", tol)
+    return Limits(
+        tol=tol,
+        max_passes=checks.count("max_passes", max_passes),
+        max_seconds=seconds_of(max_seconds),
+        callback=callback,
+        progress=checks.shown("progress", progress),
+        name=name,
+    )
+
+
+class Budget:
+    """Progress of a run so far."""
+
+    def __init__(self, limits: Limits, problem: Any) -> None:
+        self.watch = evaluations.current()
+        if self.watch is not None:
+            limits = replace(limits, max_passes=sys.maxsize, max_seconds=math.inf)
+        self.limits, self.problem = limits, problem
+        self.passes = 0
+        self.history: list[Certificate] = []
+        self.over = self.interrupted = self.close = False
+        self.status = ""
+        self._before, self._start = 0.0, clock.seconds()
+        # whether the last certificate is that of the weights as they are
+        self.certified = False
+        self._bar: Any = None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start, including earlier runs, without compilation."""
+        return self._before + clock.seconds() - self._start
+
+    @property
+    def goal(self) -> float:
+        """The gap at which to stop, as far as it is known yet."""
+        tol = self.limits.tol
+        return tol.goal(self.history) if isinstance(tol, Tolerance) else tol
+
+    def spent(self) -> bool:
+        """Whether a budget is used up."""
+        limits = self.limits
+        return self.passes >= limits.max_passes or self.seconds >= limits.max_seconds
+
+    def moves(self) -> None:
+        """The weights are about to change: no certificate holds."""
+        self.certified = False
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Around the loop: a bar if wanted, and no exception on Ctrl-C."""
+        begun = False
+        try:
+            self._bar = bar_of(self.limits.progress, self.limits.name)
+            # a resumed run may have nothing left to do
+            if self.certified:
+                self._decide(self.history[-1])
+            # a certificate that overflows is refused in words
+            with np.errstate(over="ignore", invalid="ignore"):
+                begun = True
+                yield
+        except KeyboardInterrupt:
+            if not begun:
+                raise
+            self.over = self.interrupted = True
+            self.status = (
+                f"interrupted after {self.passes} passes: the weights are those reached"
+            )
+        finally:
+            if self._bar is not None:
+                self._bar.close()
+
+    def show(self, estimate: float = math.nan) -> None:
+        """Move the bar, with the objective, and with the gap where there is one."""
+        if self._bar is None:
+            return
+        last = self.history[-1] if self.history else None
+        parts = []
+        if last is not None and math.isfinite(last.primal):
+            parts.append(f"objective {last.primal:.5g}")
+        if last is not None and math.isfinite(last.gap):
+            parts.append(f"gap {last.gap:.2e}")
+        if not math.isnan(estimate):
+            parts.append(f"estimated {estimate:.2e}")
+        if parts and not parts[-1].startswith("objective"):
+            parts.append(f"goal {self.goal:.2e}")
+        self._bar.set_postfix_str(", ".join(parts), refresh=False)
+        self._bar.update(self.passes - self._bar.n)
+
+    def look(
+        self,
+        calls: int,
+        weights: Callable[[], NDArray[np.float64]],
+        bound: Callable[[], float] = lambda: math.nan,
+    ) -> None:
+        """Call whoever watches the run, with the clock stopped; stop on its word.
+
+        ``bound`` computes a lower bound of the minimum without calls of the oracle.
+        """
+        if self.watch is None:
+            return
+        begun = clock.seconds()
+
+        def best() -> float:
+            # the bound of a smoothed objective is none of the plain one
+            plain = [r.dual for r in self.history if math.isnan(r.smoothed_primal)]
+            bounds = np.array([*plain, bound()])
+            return float(np.fmax.reduce(bounds))
+
+        seconds = self.seconds
+        try:
+            with evaluations.watching(None):
+                at = evaluations.Look(self.passes, calls, seconds, weights, best)
+                stop = self.watch(at)
+        finally:
+            self._start += clock.seconds() - begun
+        if stop and not self.over:
+            self.over, self.status = True, "stopped at the last look"
+
+    def end(self, reason: str, certified: bool) -> None:
+        """Stop for this reason; ``certified`` as it was before the last pass."""
+        self.over, self.status, self.certified = True, reason, certified
+
+    def certify(
+        self,
+        calls: int,
+        certificate: tuple[float, ...],
+        state: Callable[[], State],
+        weights: Callable[[], NDArray[np.float64]],
+    ) -> None:
+        """Record a certificate, call the callback, decide whether to go on.
+
+        ``certificate`` has the fields of :class:`Bounds`. ``state`` and ``weights``
+        are for the callback.
+        """
+        found = Bounds(*certificate)
+        record = Certificate(self.passes, calls, self.seconds, *found)
+        require_finite(self.problem, record.minimised, found.dual, found.gap)
+        self.history.append(record)
+        self.certified = True
+        if self.interrupted:
+            return
+        wanted = False
+        if self.limits.callback is not None:
+            with record.with_state(state, weights):
+                wanted = self.limits.callback(record)
+        self._decide(record)
+        if wanted and not self.over:
+            self.over = True
+            self.status = f"stopped by the callback after {self.passes} passes"
+
+    def _decide(self, record: Certificate) -> None:
+        limits = self.limits
+        if record.gap <= self.goal:
+            self.over = self.close = True
+            self.status = f"the gap is at most tol = {self._tol:.3g}"
+        elif self._levelled():
+            self.over = self.close = True
+            self.status = f"the objective falls by less than tol = {self._tol:.3g}"
+        elif self.passes >= limits.max_passes:
+            self.over = True
+            self.status = f"max_passes = {limits.max_passes} passes are used up"
+        elif self.seconds >= limits.max_seconds:
+            self.over = True
+            self.status = f"max_seconds = {limits.max_seconds:.3g} seconds are used up"
+
+    @property
+    def _tol(self) -> float:
+        tol = self.limits.tol
+        return tol.tol if isinstance(tol, Tolerance) else tol
+
+    def _levelled(self) -> bool:
+        """Whether an objective without a gap has not fallen in two certificates."""
+        if len(self.history) < 3 or not math.isnan(self.history[-1].gap):
+            return False
+        values = [record.minimised for record in self.history]
+        before, tol = min(values[:-2]), self._tol
+        if isinstance(self.limits.tol, Tolerance):
+            tol *= abs(before)
+        return tol > 0 and before - min(values[-2:]) <= tol
+
+    def solution(
+        self, w: NDArray[np.float64], calls: int, state: dict[str, NDArray[Any]]
+    ) -> Solution:
+        """The outcome."""
+        last = self.history[-1].bounds if self.certified else Bounds(math.nan)
+        return Solution(
+            w=w,
+            **last._asdict(),
+            passes=self.passes,
+            oracle_calls=calls,
+            seconds=self.seconds,
+            status=self.status,
+            converged=self.certified and self.close,
+            history=self.history,
+            state=states.sealed(state),
+            interrupted=self.interrupted,
+        )
+
+    def state(self, settings: str, without_last: bool = False) -> State:
+        """All that changes, as arrays; perhaps as before the last certificate."""
+        again = int(without_last and self.certified)
+        rows = [
+            (r.passes, r.oracle_calls, r.seconds, *r.bounds)
+            for r in self.history[: len(self.history) - again]
+        ]
+        return {
+            "history": np.array(rows, dtype=np.float64).reshape(-1, 7),
+            "passes": np.array(self.passes - again),
+            "seconds": np.array(self.seconds),
+            "settings": np.array(settings),
+            **mark_of(self.problem),
+        }
+
+    def load(self, state: State, settings: str) -> None:
+        """Go on from a saved state, of the same settings."""
+        found = str(state.get("settings", "no state of this solver"))
+        if found != settings:
+            raise ValueError(
+                f"resume: expected a state of {settings}, got one of {found}"
+            )
+        require_same("resume", self.problem, state)
+        self.history = [
+            Certificate(int(row[0]), int(row[1]), *(float(x) for x in row[2:]))
+            for row in state["history"]
+        ]
+        self.passes = int(state["passes"])
+        self._before = float(state["seconds"])
+        self.certified = bool(self.history) and self.passes == self.history[-1].passes
+
+
+def bar_of(wanted: bool | None, name: str, **more: Any) -> Any:
+    """A bar of passes on stderr; None if there is to be none.
+
+    With ``wanted=None`` it is shown on a terminal, to runs of over three seconds.
+    """
+    if not (sys.stderr.isatty() if wanted is None else wanted):
+        return None
+    from tqdm import tqdm
+
+    given = {"desc": name, "unit": " passes", **more}
+    return tqdm(**given, delay=3.0 if wanted is None else 0.0)
+
+
+def mark_of(problem: Any) -> State:
+    """Fingerprint of the examples of a state; their number if inaccessible."""
+    if problem is None:
+        return {}
+    found = getattr(problem, "checksum", None)
+    return {"examples": np.array(len(problem) if found is None else found)}
+
+
+def require_same(name: str, problem: Any, state: State) -> None:
+    """Refuse a state of other examples."""
+    mark = mark_of(problem).get("examples")
+    if state.get("examples") != mark:
+        raise ValueError(
+            f"{name}: expected a state of the same features, labels and costs. Was it"
+            " another problem?"
+        )
+
+
+def require_finite(problem: Any, primal: float, dual: float, gap: float) -> None:
+    """Refuse a certificate that leaves float64; NaN is a dual that is not known."""
+    if math.isfinite(primal) and not math.isinf(gap) and not math.isinf(dual):
+        return
+    called = getattr(problem, "called", None)
+    name = called if isinstance(called, str) else "psi"
+    raise checks.Diverged(
+        f"{name}: expected features for which objective and gap fit float64, got"
+        f" {primal:.3g} and {gap:.3g}; scale the features, raise lambda (lower C), or"
+        " take shorter steps"
+    )
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """Settings of both engines.
+
+    ``steps`` is an index into ``STEPS``; ``local`` and ``overall`` are F and nu of the
+    criterion for cache hits.
+    """
+
+    lam: float
+    steps: int
+    cached: bool
+    local: float
+    overall: float
+    most: int
+    averaging: bool
+    lower: Any
+    upper: Any
+    # examples that are asked for at once
+    batch: int = 1
+
+    @property
+    def boxed(self) -> bool:
+        """Whether weights have bounds."""
+        return self.lower is not None or self.upper is not None
+
+    @property
+    def weighed(self) -> bool:
+        """Whether labellings have weights, not only a place in the cache."""
+        return self.steps != 0
+
+
+def box(
+    bounds: Any, num_weights: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Lower and upper bound of each weight."""
+    ends = []
+    for name, given, none in zip(
+        ("lower", "upper"), bounds, (-math.inf, math.inf), strict=True
+    ):
+        value = np.asarray(none if given is None else given, dtype=np.float64)
+        if value.shape not in ((), (num_weights,)):
+            raise ValueError(
+                f"bounds: expected a number or ({num_weights},) numbers as {name} "
+                f"bound, got {value.shape}"
+            )
+        ends.append(np.broadcast_to(value, (num_weights,)).copy())
+    if not (ends[0] <= ends[1]).all():
+        i = int((~(ends[0] <= ends[1])).argmax())
+        raise ValueError(
+            f"bounds: expected lower <= upper, got {ends[0][i]} and {ends[1][i]} at "
+            f"weight {i}"
+        )
+    return ends[0], ends[1]
+
+
+def pair_of_bounds(bounds: Any) -> tuple[Any, Any]:
+    """``(lower, upper)``, either of them None for no bound."""
+    if bounds is None:
+        return None, None
+    if not isinstance(bounds, tuple) or len(bounds) != 2:
+        raise TypeError(f"bounds: expected (lower, upper) or None, got {bounds!r}")
+    return bounds
+
+
+def seed_of(seed: object, name: str = "seed") -> int:
+    """An integer of at least 0."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise TypeError(f"{name}: expected an int of at least 0, got {seed!r}")
+    return int(seed)
+
+
+def seconds_of(value: object) -> float:
+    """A budget of seconds, infinite for None."""
+    return math.inf if value is None else checks.positive("max_seconds", value)
+
+
+def save_stream(stream: np.random.Generator) -> NDArray[np.uint64]:
+    """The state of a generator as six words."""
+    known: Any = stream.bit_generator.state
+    words = []
+    for number in (known["state"]["state"], known["state"]["inc"]):
+        words += [number >> 64, number & (2**64 - 1)]
+    return np.array([*words, known["has_uint32"], known["uinteger"]], dtype=np.uint64)
+
+
+def load_stream(words: NDArray[np.uint64]) -> np.random.Generator:
+    """The generator whose state was saved."""
+    stream = np.random.Generator(np.random.PCG64())
+    high, low, inc_high, inc_low, has, last = (int(x) for x in words)
+    stream.bit_generator.state = {
+        "bit_generator": "PCG64",
+        "state": {"state": (high << 64) | low, "inc": (inc_high << 64) | inc_low},
+        "has_uint32": has,
+        "uinteger": last,
+    }
+    return stream

@@ -1,0 +1,211 @@
+"""The answers to questions about a chain, computed where its tensors are.
+
+Arguments and results are those of ``kernel_checks.answer_on_cpu``, without the name of
+the op. The arguments of a chain are those of ``_chain.buffers``. Nothing moves to the
+host, and nothing waits for the device, except where a docstring says so. Triton is
+imported at the first question.
+
+Functions that call kernels are ``tried``: in a process where one gave a wrong answer,
+the CPU answers instead, on copies. Scores, counts and the vector-Jacobian product are
+those of ``vectorised``.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from smoothsp._kernels.chain.cpu import validation
+from smoothsp.oracles._chain import vectorised
+from smoothsp.oracles._chain.kernel_checks import tried
+from smoothsp.oracles._inference import score_values
+from smoothsp.oracles._inference.checks import label_out_of_range
+from smoothsp.oracles._inference.kernel_checks import is_capturing
+
+
+def as_edges(transitions: Tensor) -> Tensor:
+    """Transitions with an axis for rows and one for steps."""
+    return transitions[None, None] if transitions.dim() == 2 else transitions
+
+
+def _run(kernel: Callable[..., None], chain: tuple[Tensor, ...], *rest: Any) -> None:
+    """Call a kernel on a chain, on further inputs and on outputs."""
+    emissions, transitions, *others = chain
+    inputs = (emissions, as_edges(transitions), *others)
+    shared = transitions.dim() == 2
+    kernel((*(x.detach().contiguous() for x in inputs), shared), *rest)
+
+
+def look(
+    emissions: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    steps: Tensor,
+    lengths: Tensor,
+) -> int:
+    """Kinds of numbers that are read, as bits of ``chain.cpu.validation``.
+
+    Waits for the device to read flags, once more where something forbids; while a CUDA
+    graph is captured nothing is looked at.
+    """
+    if is_capturing(emissions):
+        return 0
+    T = emissions.shape[1]
+    ordered = torch.arange(T, device=emissions.device) < lengths[:, None]
+    real = torch.zeros_like(ordered).scatter(1, steps, ordered)
+    read = emissions.masked_fill(~real[..., None], 0)
+    moves = transitions
+    if transitions.dim() == 4:
+        into = real[:, 1:] & (real.cumsum(1)[:, :-1] > 0)
+        moves = transitions.masked_fill(~into[..., None, None], 0)
+    codes = score_values.look_at_all((read, moves, start, end))
+    pairs = zip(validation.LOW_BITS, codes, strict=True)
+    found = sum(int(bit) for bit, code in pairs if code & score_values.LOW)
+    if any(code & score_values.WRONG for code in codes):
+        return found | validation.REFUSED
+    if any(code & score_values.FORBIDDEN for code in codes):
+        nodes, moves, heads, tails = map(score_values.masked, (read, moves, start, end))
+        value, _ = decode(nodes, moves, heads, tails, steps, lengths)
+        if bool((value == -torch.inf).any()):
+            found |= validation.INFEASIBLE
+    return found
+
+
+def log_partition(*inputs: Any) -> tuple[Tensor, ...]:
+    """Log-partition ``[B]`` and marginals: nodes, edges, heads, tails.
+
+    The log-partition is in float64 if ``wide``, the last input, else of the dtype of
+    the potentials. One launch, or a few with time in parallel where
+    ``chain.cuda.scan.pays``.
+    """
+    pays = _scan_pays(inputs[0])
+    return (_log_partition_in_parallel if pays else _log_partition)(*inputs)
+
+
+def _scan_pays(emissions: Tensor) -> bool:
+    try:
+        from smoothsp._kernels.chain.cuda import scan
+    except ImportError:  # without Triton: the trial of the other kernel says so
+        return False
+    return bool(scan.multiplies(emissions.dtype) and scan.pays(*emissions.shape))
+
+
+@tried("log_partition")
+def _log_partition(*inputs: Any) -> tuple[Tensor, ...]:
+    from smoothsp._kernels.chain.cuda import forward_backward
+
+    return _sums(forward_backward.forward_backward, *inputs)
+
+
+@tried("log_partition", kernels=4)
+def _log_partition_in_parallel(*inputs: Any) -> tuple[Tensor, ...]:
+    from smoothsp._kernels.chain.cuda import scan
+
+    return _sums(scan.forward_backward, *inputs)
+
+
+def _sums(kernel: Callable[..., None], *inputs: Any) -> tuple[Tensor, ...]:
+    """Log-partition and marginals, by one of two kernels."""
+    *chain, wide = inputs
+    emissions, transitions, *_ = chain
+    B, T, S = emissions.shape
+    new = emissions.new_empty
+    value = new((B,), dtype=torch.float64)
+    shared = transitions.dim() == 2
+    nodes = new((B, T, S))
+    edges = new((B, S, S) if shared else transitions.shape)
+    heads, tails = new((B, S)), new((B, S))
+    steps = edges[:, None] if shared else edges
+    _run(kernel, tuple(chain), value, (nodes, steps, heads, tails))
+    return value if wide else value.to(emissions.dtype), nodes, edges, heads, tails
+
+
+@tried("covariance")
+def covariance(*inputs: Tensor) -> tuple[Tensor, ...]:
+    """Covariance of every part with the sum of weights over an output's parts.
+
+    The weights of nodes, edges, heads and tails are the last four inputs.
+    """
+    from smoothsp._kernels.chain.cuda import covariance as kernels
+
+    weights = [x.detach().contiguous() for x in inputs[6:]]
+    found = tuple(torch.empty_like(v) for v in weights)
+    shared = inputs[1].dim() == 2
+
+    def by_steps(parts: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        nodes, edges, *ends = parts
+        return nodes, edges[:, None] if shared else edges, *ends
+
+    _run(kernels.covariance, inputs[:6], by_steps(weights), by_steps(found))
+    return found
+
+
+@tried("entropy")
+def entropy(*chain: Tensor) -> Tensor:
+    """Entropy ``[B]`` of each row's law, in nats."""
+    from smoothsp._kernels.chain.cuda import samples
+
+    value = chain[0].new_empty((len(chain[0]),))
+    _run(samples.entropy, chain, value)
+    return value
+
+
+def score(*inputs: Tensor) -> Tensor:
+    """Scores ``[B, K]``, in float64, of labels ``[B, K, T]``, the last input.
+
+    Waits for the device to read one flag: is a label out of range? It is not read while
+    a CUDA graph is captured; the score of such labels then means nothing.
+    """
+    *chain, labels = inputs
+    value, wrong = vectorised.score(tuple(chain), labels)
+    if not is_capturing(value) and bool(wrong.any()):
+        row, _, n = wrong.nonzero()[0].tolist()
+        step = int(chain[4][row, n])
+        found = labels[row, :, step].tolist()
+        label = found[0] if len(found) == 1 else found
+        S = chain[0].shape[2]
+        raise ValueError(label_out_of_range(S, label, row, step))
+    return value
+
+
+@tried("decode")
+def decode(*chain: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores ``[B]`` of maximisers ``[B, T]``, -1 where there is no real position."""
+    from smoothsp._kernels.chain.cuda import viterbi
+
+    labels = torch.empty_like(chain[4], memory_format=torch.contiguous_format)
+    _run(viterbi.viterbi, chain, labels)
+    value, _ = vectorised.score(chain, labels[:, None])
+    return value.squeeze(1).to(chain[0].dtype), labels
+
+
+@tried("decode_topk")
+def decode_topk(*inputs: Any) -> tuple[Tensor, Tensor]:
+    """The k best outputs ``[B, k, T]``, and which of them exist ``[B, k]``.
+
+    k is the last input.
+    """
+    from smoothsp._kernels.chain.cuda import viterbi
+
+    *chain, k = inputs
+    B, T = chain[4].shape
+    labels = chain[4].new_empty((B, k, T))
+    valid = chain[4].new_empty((B, k), dtype=torch.bool)
+    _run(viterbi.viterbi_topk, tuple(chain), labels, valid)
+    return labels, valid
+
+
+@tried("sample")
+def sample(*inputs: Tensor) -> Tensor:
+    """Draws ``[B, n, T]`` made from uniforms of that shape, the last input."""
+    from smoothsp._kernels.chain.cuda import samples
+
+    uniforms = inputs[6].contiguous()
+    labels = torch.empty_like(uniforms, dtype=torch.int64)
+    _run(samples.sample, inputs[:6], uniforms, labels)
+    return labels
+
+
+count, vjp = vectorised.count, vectorised.vjp

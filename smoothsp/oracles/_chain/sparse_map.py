@@ -1,0 +1,72 @@
+"""Sparse mixtures of the outputs of chains, whole searches in compiled code."""
+
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smoothsp._kernels.combinatorial import sparsemap_chains
+from smoothsp._kernels.threads.ranges import run_rows
+from smoothsp.oracles._chain.buffers import ChainBuffers
+from smoothsp.oracles._chain.engine import ChainEngine
+from smoothsp.oracles._inference import rules
+
+# Slots for outputs at first; where a row needs more, four times as many.
+_SLOTS = 64
+# Strengths that leave scores and costs far from the ends of float64.
+_LOW, _HIGH = 1e-100, 1e100
+
+
+def mixtures_of(
+    chain: ChainBuffers, strength: float, most: int, rounding: float
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Outputs ``[B, k, T]``, weights ``[B, k]`` and gaps ``[B]``, heaviest first.
+
+    None where the chain is not on the CPU, or the strength is beyond what the search
+    takes. Where a row has fewer than k outputs, its first again, without weight.
+    """
+    if not chain.plain or not _LOW < strength < _HIGH:
+        return None
+    B, T, _ = chain.sizes
+    arrays = chain.in_float64.arrays
+    rows, C = np.argsort(-arrays[5], kind="stable"), _SLOTS
+    outputs, weights = np.empty((B, C, T), np.int64), np.empty((B, C))
+    gap, strengths = np.empty(B), np.full(B, strength)
+    counts, decodes = np.zeros((2, B), np.int64)
+    while True:
+        given = (arrays, rows, strengths, most, False, rounding)
+        work = C * (chain.inner_steps + len(rows) * C * C) // 4
+        counts[rows] = 0
+        buffers = outputs, weights, gap, counts, decodes
+        run_rows(sparsemap_chains.mixtures, len(rows), work, *given, buffers)
+        rows = rows[counts[rows] < 0]
+        if len(rows) == 0:
+            return *_heaviest_first(outputs, weights), torch.from_numpy(gap)
+        outputs = np.pad(outputs, ((0, 0), (0, 3 * C), (0, 0)))
+        weights = np.pad(weights, ((0, 0), (0, 3 * C)))
+        C *= 4
+
+
+def _heaviest_first(outputs: Any, weights: Any) -> tuple[Tensor, Tensor]:
+    k = max(int((weights > 0).sum(1).max(initial=0)), 1)
+    order = np.argsort(-weights, axis=1, kind="stable")[:, :k]
+    rows = np.arange(len(order))[:, None]
+    weights = weights[rows, order]
+    order = np.where(weights > 0, order, order[:, :1])
+    return torch.from_numpy(outputs[rows, order]), torch.from_numpy(weights)
+
+
+def products_of(outputs: Tensor) -> Tensor:
+    """At how many positions two of the outputs ``[B, k, T]`` agree: ``[B, k, k]``."""
+    B, k, T = outputs.shape
+    counts = np.empty((B, k, k))
+    arrays = outputs.numpy(), counts
+    run_rows(sparsemap_chains.products, B, B * k * k * T // 8, *arrays)
+    return torch.from_numpy(counts)
+
+
+def shares_of(chain: ChainEngine, weights: Tensor, outputs: Tensor) -> Tensor:
+    """Share ``[B, T, S]`` of mixtures that has each label. Differentiable."""
+    found = rules.count(chain, outputs, weights, (True, False, False, False))
+    return cast(Tensor, found[0])

@@ -1,0 +1,124 @@
+"""A query of a circuit: which of its items for which row, and of which scores."""
+
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from smoothsp._kernels.circuits.layout.addresses import addresses
+from smoothsp._kernels.circuits.layout.circuit_arrays import Rows
+from smoothsp._kernels.circuits.layout.schedule import Lanes
+from smoothsp.oracles._circuits.topology import Topology
+from smoothsp.oracles._inference.tracing import is_transformed
+
+# Batches without ragged rows, by topology, root and number of rows.
+_alike: "OrderedDict[tuple[int, int, int], Query]" = OrderedDict()
+MOST_ALIKE = 64
+
+
+class Leaves(NamedTuple):
+    """Scores of leaves, array by array: of the rows ``[B, ...]``, and of all rows."""
+
+    own: tuple[Tensor, ...]
+    shared: tuple[Tensor, ...]
+
+    @property
+    def every(self) -> tuple[Tensor, ...]:
+        """All arrays."""
+        return *self.own, *self.shared
+
+    def joined(self) -> Tensor:
+        """All of them for each row, ``[B, P + Q]``."""
+        rows = [x.flatten(1) for x in self.own]
+        common = [x.flatten().expand(len(self.own[0]), -1) for x in self.shared]
+        return torch.cat([*rows, *common], 1)
+
+    def map(self, change: Any) -> "Leaves":
+        """``change`` of each array."""
+        return Leaves(tuple(map(change, self.own)), tuple(map(change, self.shared)))
+
+
+class Query:
+    """A topology, and the items ``[B]`` that answer for the rows, int64 on the CPU."""
+
+    def __init__(self, topology: Topology, roots: Tensor) -> None:
+        self.topology = topology
+        self.roots, found = (
+            _constant(roots) if is_transformed() else (roots, roots.numpy())
+        )
+        self.alike = not len(found) or bool((found == found[0]).all())
+        order = np.arange(len(found))
+        if not self.alike:
+            order = np.argsort(-topology.edges.place[found], kind="stable")
+        self.rows = Rows(order, np.ascontiguousarray(found, np.int64))
+        self.rows_at = addresses(self.rows)
+        self.edges, self.edges_at = topology.edges, topology.edges_at
+        self.size = len(found)
+        self._lanes: dict[torch.device, Lanes] = {}
+        # what rows of different roots read, once it is known
+        self.reads: tuple[Tensor, Tensor] | None = None
+        self.possible = bool((topology.edges.uses[found] >= 0).all())
+
+    @classmethod
+    def same(cls, topology: Topology, root: int, rows: int) -> "Query":
+        """Query of one item for all rows, cached."""
+        key = (id(topology), root, rows)
+        found = _alike.get(key)
+        if found is None or found.topology is not topology:
+            roots = torch.full((rows,), root, dtype=torch.int64, device="cpu")
+            found = _alike[key] = cls(topology, roots)
+            found.edges = topology.needed(root)
+            found.edges_at = addresses(found.edges)
+            while len(_alike) > MOST_ALIKE:
+                _alike.popitem(last=False)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        # the arrays of a copy are elsewhere
+        left = {"edges_at", "rows_at", "_lanes"}
+        return {name: x for name, x in vars(self).items() if name not in left}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._lanes, self.rows_at = {}, addresses(self.rows)
+        self.edges_at = addresses(self.edges)
+
+    def select(self, rows: Any) -> "Query":
+        """Queries of the given rows."""
+        return Query(self.topology, self.roots[rows])
+
+    def repeat(self, times: int) -> "Query":
+        """Query for batches that repeat all rows several times."""
+        if self.alike and len(self.roots):
+            many = times * len(self.roots)
+            return Query.same(self.topology, int(self.roots[0]), many)
+        return Query(self.topology, self.roots.repeat(times))
+
+    def lanes(self, device: torch.device) -> Lanes:
+        """The rows as a device takes them, kept there."""
+        if device not in self._lanes:
+            order = torch.from_numpy(self.rows.order)
+            self._lanes[device] = Lanes(order.to(device), self.roots.to(device))
+        return self._lanes[device]
+
+    def work(self, lanes: int, steps: int) -> int:
+        """Estimated time of a visit of all products, ``steps`` for each."""
+        return self.topology.products * steps * -(-len(self.roots) // lanes)
+
+
+def _constant(roots: Tensor) -> tuple[Tensor, NDArray[np.int64]]:
+    """The integers themselves, which a transform may have wrapped."""
+    wrapped = torch._C._functorch
+    while wrapped.is_functorch_wrapped_tensor(roots):
+        if wrapped.is_batchedtensor(roots):
+            raise TypeError(
+                "lengths: expected a tensor that is the same in all calls, got one that"
+                " torch.func.vmap maps over; map over rows of one length, or put the"
+                " rows into one batch"
+            )
+        roots = wrapped.get_unwrapped(roots)
+    with torch._C._DisableFuncTorch():
+        return roots, roots.numpy()

@@ -1,0 +1,395 @@
+"""Checks of what a user hands in, and their messages."""
+
+import os
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smoothsp._kernels.vectors.whole_arrays import copy_within
+from smoothsp.oracles._inference.tracing import (
+    is_dense_cpu,
+    is_eager,
+    is_transformed,
+)
+
+DEVICES = ("cpu", "cuda")
+FLOATS = (torch.float32, torch.float64)
+HALVES = (torch.bfloat16, torch.float16)
+# Outputs of a row that may be asked for: more would not fit into memory.
+MOST_LISTED = 10**6
+# Bytes of memory of this machine.
+MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+_CONVERTIBLE = (list, tuple, np.ndarray)
+
+NO_TORCHSCRIPT = (
+    "torch.jit: TorchScript is not supported; use torch.export, of "
+    "LinearChain.exportable() where smoothsp cannot be imported"
+)
+# What torch.jit.is_tracing asks, without its hops.
+is_torchscript = torch._C._is_tracing
+
+
+def values_are_there() -> bool:
+    """Whether values can be looked at: not while torch.compile or torch.func trace."""
+    return not (
+        torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    )
+
+
+def refuse_torchscript() -> None:
+    """Raise an error while ``torch.jit.trace`` runs, which would keep constants."""
+    if is_torchscript():
+        raise TypeError(NO_TORCHSCRIPT)
+
+
+def dense(name: str, value: object) -> Tensor:
+    """``value`` as a tensor whose memory holds its entries, in some order.
+
+    A negative bit is resolved, since memory holds the opposites where it is set. Zeros
+    without memory are written to new memory.
+    """
+    if not isinstance(value, Tensor):
+        remedy = (
+            "; convert with torch.as_tensor" if isinstance(value, _CONVERTIBLE) else ""
+        )
+        raise TypeError(
+            f"{name}: expected a torch.Tensor, got {type(value).__name__}{remedy}"
+        )
+    if value.layout is not torch.strided or value.is_nested:
+        layout = "a nested tensor" if value.is_nested else value.layout
+        raise TypeError(
+            f"{name}: expected a dense tensor, with layout torch.strided, got {layout}"
+        )
+    if torch.compiler.is_compiling():
+        return value
+    if value.is_neg() or value._is_zerotensor():
+        return value.resolve_neg().clone()
+    return value
+
+
+def potentials(name: str, value: object) -> Tensor:
+    """``value`` as a dense tensor of float32 or float64; halves become float32."""
+    if not torch.compiler.is_compiling():
+        refuse_torchscript()
+        if is_dense_cpu(value) and value.dtype in FLOATS:  # type: ignore[attr-defined]
+            return value  # type: ignore[return-value]
+    value = dense(name, value)
+    if value.dtype in HALVES:
+        value = value.float()
+    if value.dtype not in FLOATS:
+        raise TypeError(
+            f"{name}: expected float32 or float64 (or a half type), got {value.dtype}"
+        )
+    if value.device.type not in DEVICES:
+        remedy = "move it with .cpu(), gradients flow back through the move"
+        if value.is_meta:
+            remedy = "it has no values: give the network some with module.to_empty()"
+        raise TypeError(
+            f"{name}: structures compute on {' and '.join(DEVICES)}, got a tensor on "
+            f"{value.device}; {remedy}"
+        )
+    return value
+
+
+def like(name: str, value: Tensor, reference_name: str, reference: Tensor) -> None:
+    """Potentials must agree, so that none is silently rounded or moved."""
+    same_device(name, value, reference.device)
+    if value.dtype != reference.dtype:
+        raise TypeError(
+            f"{name}: expected {reference.dtype} to match {reference_name}, "
+            f"got {value.dtype}"
+        )
+
+
+def same_device(name: str, value: Tensor, device: torch.device) -> None:
+    """``value`` must be where the potentials are."""
+    if value.device != device:
+        raise TypeError(
+            f"{name}: expected a tensor on {device} like the potentials, got one on "
+            f"{value.device}"
+        )
+
+
+def shape(name: str, value: Tensor, expected: tuple[int, ...], words: str) -> None:
+    """``value`` must have the expected shape, called ``words``."""
+    if tuple(value.shape) != expected:
+        raise ValueError(
+            f"{name}: expected {words} = {expected}, got {tuple(value.shape)}"
+        )
+
+
+def positive_int(name: str, value: object) -> int:
+    """``value`` as an int of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name}: expected an int, got {type(value).__name__}")
+    if value < 1:
+        raise ValueError(f"{name}: expected at least 1, got {value}")
+    return value
+
+
+def count(name: str, value: object, numbers: int = 1, sampled: bool = False) -> int:
+    """``value`` as how many outputs to list or to sample: an int of at least 1.
+
+    ``numbers``, of 8 bytes, that one output of each row takes: memory has to have room.
+    """
+    found = positive_int(name, value)
+    # sizes that a compiler leaves open are not looked at
+    room = MEMORY // (8 * max(numbers, 1)) if values_are_there() else found
+    most = room if sampled else min(room, MOST_LISTED)
+    if found > most:
+        gigabytes = f"{MEMORY / 2**30:.3g} GiB"
+        why = f", which fill the {gigabytes} of memory of this machine"
+        got = found if found < 2**63 else "more than 64 bits hold"
+        raise ValueError(
+            f"{name}: expected at most {most}{why if most == room else ''}, got {got}"
+        )
+    return found
+
+
+def number(name: str, value: object) -> None:
+    """``value`` must be a number, or a tensor that holds one."""
+    if isinstance(value, str) or not hasattr(value, "__float__"):
+        raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
+
+
+def positive(name: str, value: float) -> float:
+    """``value`` as a positive number."""
+    number(name, value)
+    if isinstance(value, bool):
+        raise TypeError(f"{name}: expected a number, got bool")
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{name}: expected a positive number, got {value}")
+    return value
+
+
+def at_least_zero(name: str, value: float) -> float:
+    """``value`` as a number of at least 0."""
+    number(name, value)
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{name}: expected a number >= 0, got {value}")
+    return float(value)
+
+
+def flag(name: str, value: object) -> bool:
+    """``value`` as a bool."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name}: expected True or False, got {value!r}")
+    return value
+
+
+def generator(value: object) -> torch.Generator | None:
+    """``value`` as what random numbers are drawn from."""
+    if value is None or isinstance(value, torch.Generator):
+        return value
+    raise TypeError(
+        f"generator: expected a torch.Generator or None, got {type(value).__name__}"
+    )
+
+
+def bool_mask(
+    name: str,
+    value: object,
+    expected: tuple[int, ...],
+    words: str,
+    device: torch.device,
+) -> Tensor:
+    """``value`` as a boolean mask of the expected shape."""
+    value = dense(name, value)
+    if value.dtype != torch.bool:
+        raise TypeError(
+            f"{name}: expected torch.bool with True at real positions, "
+            f"got {value.dtype}; convert with .bool() where 1 is real, "
+            "with == 0 where 0 is"
+        )
+    same_device(name, value, device)
+    shape(name, value, expected, words)
+    return value
+
+
+def integers(name: str, value: object, device: torch.device) -> Tensor:
+    """``value`` as int64, where the potentials are."""
+    value = dense(name, value)
+    if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
+        raise TypeError(
+            f"{name}: expected an integer dtype, got {value.dtype}; "
+            "convert with .long()"
+        )
+    same_device(name, value, device)
+    return value.to(torch.int64)
+
+
+def row_lengths(
+    value: object,
+    batch: int,
+    time: int,
+    device: torch.device,
+    name: str = "lengths",
+) -> Tensor:
+    """``value`` as int64 lengths, one per row: a copy, which nobody else can change."""
+    if is_eager() and is_dense_cpu(value) and device.type == "cpu":
+        copied = _copied_lengths(value, batch, time)  # type: ignore[arg-type]
+        if copied is not None:
+            return copied
+    value = integers(name, value, device)
+    shape(name, value, (batch,), "(batch,)")
+    value = value.clone(memory_format=torch.contiguous_format)
+    if not values_are_there() and value.is_cuda:
+        # nothing can be raised there without waiting for the device
+        return value.clamp(0, time)
+    if values_are_there() and batch:
+        wrong = (value < 0) | (value > time)
+        if bool(wrong.any()):
+            row = int(wrong.int().argmax())
+            raise ValueError(
+                f"{name}: expected values from 0 to {time}, got "
+                f"{int(value[row])} at row {row}"
+            )
+    return value
+
+
+def row_integers(
+    name: str, value: object, batch: int, device: torch.device
+) -> list[int]:
+    """``value`` as an integer of at least 0 for each row, of one or of ``(batch,)``.
+
+    None while ``torch.compile`` traces.
+    """
+    if type(value) is int and value >= 0 and not torch.compiler.is_compiling():
+        return [value] * batch
+    if isinstance(value, bool) or not isinstance(value, int | Tensor):
+        raise TypeError(
+            f"{name}: expected an int or a tensor (batch,), got {type(value).__name__}"
+        )
+    if isinstance(value, Tensor):
+        value = integers(name, value, device)
+        shape(name, value, (batch,), "(batch,)")
+    if torch.compiler.is_compiling():
+        return []
+    if isinstance(value, Tensor):
+        found: list[int] = listed(value)
+    else:
+        found = [value] * batch
+    for row, number in enumerate(found or ([value] if isinstance(value, int) else [])):
+        if number < 0:
+            raise ValueError(f"{name}: expected at least 0, got {number} at row {row}")
+    return found
+
+
+def _copied_lengths(value: Tensor, batch: int, time: int) -> Tensor | None:
+    """Ordinary int64 lengths, in one pass; None if something is unusual or wrong."""
+    if value.dtype != torch.int64 or value.shape != (batch,):
+        return None
+    given, copied = value.data_ptr(), value.new_empty(batch)
+    if not given:
+        return None
+    wrong = copy_within(batch, given, value.stride(0), time, copied.data_ptr())
+    return copied if wrong < 0 else None
+
+
+def rows(value: object, batch: int, device: torch.device) -> Tensor:
+    """``value`` as what picks rows: bool ``(batch,)``, or int64 indices of any number.
+
+    Negative indices count from the end.
+    """
+    if isinstance(value, Tensor) and value.dtype == torch.bool:
+        return bool_mask("rows", value, (batch,), "(batch,)", device)
+    value = integers("rows", value, device)
+    if value.dim() != 1:
+        raise ValueError(
+            "rows: expected indices (number,) or a bool mask (batch,), got "
+            f"{tuple(value.shape)}"
+        )
+    if values_are_there() and len(value):
+        wrong = (value < -batch) | (value >= batch)
+        if bool(wrong.any()):
+            found = int(value[wrong][0])
+            raise ValueError(f"rows: expected indices in [0, {batch}), got {found}")
+    return value
+
+
+def row_weights(name: str, value: Tensor, batch: int, device: torch.device) -> Tensor:
+    """``value`` as real weights, one per row."""
+    value = dense(name, value)
+    if value.is_complex():
+        raise TypeError(f"{name}: expected real numbers, got {value.dtype}")
+    same_device(name, value, device)
+    shape(name, value, (batch,), "(batch,)")
+    return value
+
+
+def labels(value: object, like: Tensor) -> Tensor:
+    """``value`` as int64 labels ``(batch, time)`` or ``(batch, k, time)``.
+
+    ``like`` is a tensor ``(batch, time, ...)``.
+    """
+    batch, time = like.shape[:2]
+    value = integers("y", value, like.device)
+    ends = (value.shape[0], value.shape[-1]) if value.dim() in (2, 3) else None
+    if ends != (batch, time):
+        raise ValueError(
+            f"y: expected (batch, time) = ({batch}, {time}) or (batch, k, time), "
+            f"got {tuple(value.shape)}"
+        )
+    return value
+
+
+def real_labels(value: object, mask: Tensor, states: int) -> Tensor:
+    """``value`` as labels ``(batch, time)`` in range, 0 at masked positions."""
+    found = labels(value, mask)
+    shape("y", found, tuple(mask.shape), "(batch, time)")
+    found = found.masked_fill(~mask, 0)
+    if values_are_there():
+        wrong = (found < 0) | (found >= states)
+        if bool(wrong.any()):
+            row, step = wrong.nonzero()[0].tolist()
+            raise ValueError(
+                label_out_of_range(states, int(found[row, step]), row, step)
+            )
+    return found.clamp(0, states - 1)
+
+
+def label_out_of_range(states: int, found: object, row: int, step: int) -> str:
+    """Message about a label that is not a state."""
+    return (
+        f"y: expected labels in [0, {states}) at every real position, got {found} at "
+        f"row {row}, step {step}; mask that position if it has no label"
+    )
+
+
+def candidates(value: object, mask: Tensor) -> Tensor:
+    """``value`` as int64 ``(batch,)`` or ``(batch, k)`` of real candidates."""
+    B, M = mask.shape
+    value = integers("y", value, mask.device)
+    if value.dim() not in (1, 2) or value.shape[0] != B:
+        raise ValueError(
+            f"y: expected (batch,) = ({B},) or (batch, k), got {tuple(value.shape)}"
+        )
+    if not values_are_there() or value.numel() == 0:
+        return value
+    columns = value if value.dim() == 2 else value[:, None]
+    inside = (columns >= 0) & (columns < M)
+    real = inside & mask.gather(1, columns.clamp(0, M - 1))
+    wrong = ~real & mask.any(1, keepdim=True)
+    if bool(wrong.any()):
+        row, column = wrong.nonzero()[0].tolist()
+        raise ValueError(
+            f"y: expected a real candidate, in [0, {M}) and not masked, got "
+            f"{int(columns[row, column])} at row {row}"
+        )
+    return value
+
+
+def listed(x: Tensor) -> Any:
+    """Constant integers as Python's, also where a transform has wrapped them."""
+    if not is_transformed():
+        return x.tolist()
+    # before 2.9 PyTorch finds no storage in what grad or jvp wrap
+    while torch._C._functorch.is_gradtrackingtensor(x):
+        x = torch._C._functorch.get_unwrapped(x)
+    if torch._C._functorch.is_functorch_wrapped_tensor(x):
+        return x.tolist()
+    with torch._C._DisableFuncTorch():
+        return x.tolist()

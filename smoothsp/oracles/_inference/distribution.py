@@ -1,0 +1,172 @@
+"""The base of structures that are distributions: probabilities and divergences."""
+
+from typing import Any, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from smoothsp.oracles._inference.double_double import Exact, at_zero
+from smoothsp.oracles._inference.engine import Engine
+from smoothsp.oracles._inference.structure import Named, Structure
+
+Self = TypeVar("Self", bound="Distribution")
+
+
+class Distribution(Structure):
+    """A structure that sums over its outputs, so that they have probabilities.
+
+    Scores are linear in potentials, so expected scores are marginals times potentials.
+    """
+
+    @property
+    def _engine(self) -> Engine:
+        """Engine that answers for the structure, unless it asks another structure."""
+        raise NotImplementedError
+
+    @property
+    def _for_likelihoods(self) -> Any:
+        """A structure, of the same probabilities, whose ``_engine`` sums for losses.
+
+        Its potentials are the own ones, less numbers without a gradient. None: losses
+        ask ``log_prob``.
+        """
+        return None
+
+    def _exact_score(self, y: Tensor) -> Exact:
+        raise NotImplementedError
+
+    def log_partition(self) -> Float[Tensor, " batch"]:
+        raise NotImplementedError
+
+    def _exact_log_partition(self) -> Exact:
+        raise NotImplementedError
+
+    def _named(self, name: str | None) -> str:
+        """The name of potentials, of the first if there is none."""
+        names = [*self._by_name()]
+        if name is not None and name not in names:
+            raise ValueError(f"name: expected one of {names}, got {name!r}")
+        return names[0] if name is None else name
+
+    def _marginals(self) -> Named:
+        """Marginals ``(batch, ...)`` of all potentials, by name."""
+        structure: Any = self
+        return {name: structure.marginals(name) for name in self._potentials()}
+
+    def _outputs_like(self: Self, other: Self) -> bool:
+        """Whether both have the same outputs, if they have the same shapes."""
+        pairs = (
+            (getattr(x, name) for x in (self, other)) for name in self.row_attributes
+        )
+        return all(
+            one is two or (one is not None and two is not None and one.equal(two))
+            for one, two in pairs
+        )
+
+    def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
+        """Log-probability of y: ``score(y) - log_partition()``, at most 0.
+
+        The difference is computed before rounding.
+        """
+        scores, total = self._exact_score(y), self._exact_log_partition()
+        if scores.value.dim() > 1:
+            total = total.unsqueeze(1)
+        return self._rounded(scores.less(total, sign=-1))
+
+    def log_prob_within(self, allowed: Tensor) -> Float[Tensor, " batch"]:
+        """Log-probability that an output uses only ``allowed`` parts: at most 0.
+
+        Equal to ``restrict(allowed).log_partition() - log_partition()``.
+        """
+        some = self.restrict(allowed)._exact_log_partition()
+        return self._rounded(some.less(self._exact_log_partition(), sign=-1))
+
+    def cross_entropy(self: Self, other: Self) -> Float[Tensor, " batch"]:
+        r"""Cross-entropy of ``other`` under this distribution, in nats.
+
+        .. math:: H(p, q) = -\sum_y p(y) \log q(y)
+            = \log Z_q - \langle \mu_p, \theta_q \rangle
+
+        Parameters
+        ----------
+        other
+            A structure of the same kind with the same outputs, of which q is the
+            distribution; p is that of this one.
+
+        Returns
+        -------
+        Tensor
+            ``(batch,)``, at least the entropy of p; inf where q forbids an output that
+            p allows. Differentiable once, in the potentials of both.
+
+        Raises
+        ------
+        TypeError
+            If ``other`` is a structure of another kind.
+        ValueError
+            If its potentials have other shapes, or it has other outputs.
+        """
+        _check_comparable(self, other)
+        p, q = self._wide(), other._wide()
+        scores = q._potentials()
+        return self._rounded(q.log_partition() - _expected(p, scores))
+
+    def kl(self: Self, other: Self) -> Float[Tensor, " batch"]:
+        r"""Relative entropy of this distribution to that of ``other``, in nats.
+
+        .. math:: D(p \| q) = \sum_y p(y) \log \frac{p(y)}{q(y)}
+            = \langle \mu_p, \theta_p - \theta_q \rangle - \log Z_p + \log Z_q
+
+        Differences of potentials are what is averaged, so that what both have in common
+        costs no digits. Arguments and errors as of ``cross_entropy``.
+
+        Returns
+        -------
+        Tensor
+            ``(batch,)``, at least 0; inf where q forbids an output that p allows.
+            Differentiable once, in the potentials of both.
+        """
+        _check_comparable(self, other)
+        p, q = self._wide(), other._wide()
+        scores = q._potentials()
+        change = {
+            name: torch.where(scores[name].isneginf() & x.isneginf(), 0, scores[name])
+            - x.masked_fill(x.isneginf(), 0)
+            for name, x in p._potentials().items()
+        }
+        total = q.log_partition() - p.log_partition() - _expected(p, change)
+        return self._rounded(at_zero(total, 1))
+
+
+def _expected(p: Distribution, scores: dict[str, Tensor]) -> Tensor:
+    """Mean of scores of parts under p, ``(batch,)``; -inf if one may be."""
+    found, barred = [], []
+    marginals = p._marginals()
+    for name, x in scores.items():
+        chances = marginals[name]
+        never = x.isneginf()
+        barred.append(_by_row(never & (chances > 0)).any(1))
+        # what no output reads may be anything
+        usable = torch.where(x.isfinite(), x, 0)
+        found.append(_by_row(chances * usable).sum(1))
+    mean = torch.stack(found).sum(0)
+    return mean.masked_fill(torch.stack(barred).any(0), -torch.inf)
+
+
+def _by_row(x: Tensor) -> Tensor:
+    """Entries of each row, ``(batch, entries)``; a row may be one number."""
+    return x[..., None].flatten(1)
+
+
+def _check_comparable(p: Distribution, q: object) -> None:
+    if type(q) is not type(p):
+        kinds = type(p).__name__, type(q).__name__
+        raise TypeError(f"other: expected a {kinds[0]}, got a {kinds[1]}")
+    ours, theirs = (
+        {n: tuple(x.shape) for n, x in y._potentials().items()} for y in (p, q)
+    )
+    if ours != theirs:
+        raise ValueError(f"other: expected potentials {ours}, got {theirs}")
+    if not p._outputs_like(q):
+        raise ValueError("other: expected the same outputs: lengths, masks and others")

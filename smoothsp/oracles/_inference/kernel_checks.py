@@ -1,0 +1,199 @@
+"""Whether Triton kernels are right on this machine's device: each is tried before use.
+
+Before kernels answer a question for the first time, they answer it for a small batch
+that has a known answer. The questions of a training step are tried together. Trials
+that passed are remembered on disk, per model of the device, driver, version of Triton,
+and sources of the kernels. After a trial that fails, the process computes on copies on
+the CPU. ``SMOOTHSP_CHECK_DEVICE=0`` turns trials off.
+"""
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
+import smoothsp._kernels
+from smoothsp._kernels.compilation.launch import triton_version
+
+KERNELS = Path(smoothsp._kernels.__path__[0])
+CLEAR = "\r\x1b[K"
+OFF = "SMOOTHSP_CHECK_DEVICE"
+# Relative and absolute, as in the tests; integers are equal.
+TOLERANCE = {torch.float32: (2e-5, 1e-5), torch.float64: (1e-9, 1e-9)}
+
+
+class Trial(NamedTuple):
+    """A question, how many kernels answer it, and what raises if they are wrong."""
+
+    question: str
+    kernels: int
+    run: Callable[[torch.device], None]
+
+
+_lock = threading.RLock()
+_failed = False
+_passed: dict[str, set[str]] = {}
+
+
+def is_tried(near: Tensor) -> bool:
+    """Return whether kernels for this tensor are tried: on CUDA devices, unless off."""
+    return near.is_cuda and os.environ.get(OFF) != "0"
+
+
+def is_capturing(near: Tensor) -> bool:
+    """Return whether a CUDA graph is being captured, when nothing may be read."""
+    return near.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def on_cpu(near: Tensor, answer: Callable[..., Any], *inputs: Any) -> Any:
+    """Return the answer to copies of tensors on the CPU, copied to the device of one.
+
+    Tensors of inputs and answer may be nested in tuples and lists.
+
+    Raises
+    ------
+    RuntimeError
+        While a CUDA graph is captured.
+    """
+    if is_capturing(near):
+        why = ", since a GPU kernel failed its check" if _failed else ""
+        raise RuntimeError(
+            "torch.cuda.graph: expected computations on the device alone, got one that "
+            f"runs on the CPU{why}; call it outside of the graph"
+        )
+    given = tree_map_only(Tensor, lambda x: x.detach().cpu(), inputs)
+    return tree_map_only(Tensor, lambda x: x.to(near.device), answer(*given))
+
+
+def sound(near: Tensor, question: str, trials: Callable[[], Iterable[Trial]]) -> bool:
+    """Return whether kernels may answer a question on the device of ``near``.
+
+    At the first call of an op the ``kernel_checks`` that have not passed are run: those of
+    the op, and those of questions that usually follow. While a CUDA graph is captured
+    nothing is tried.
+    """
+    global _failed
+    if not is_tried(near):
+        return True
+    if _failed:
+        return False
+    key = device_key(near.device)
+    if question in _known(key):
+        return True
+    if is_capturing(near):
+        return True
+    with _lock:
+        new = [] if _failed else [x for x in trials() if x.question not in _known(key)]
+        with _announced(sum(trial.kernels for trial in new)):
+            for trial in new:
+                try:
+                    trial.run(near.device)
+                except torch.OutOfMemoryError:
+                    return True  # which says nothing of kernels
+                except Exception as error:
+                    _failed = True
+                    _warn(trial.question, near.device, error)
+                    break
+                _remember(key, trial.question)
+    return not _failed
+
+
+@contextlib.contextmanager
+def _announced(kernels: int) -> Iterator[None]:
+    """Write on a terminal how many kernels are compiled meanwhile."""
+    talks = kernels > 0 and sys.stderr.isatty()
+    if talks:
+        what = f"{kernels} GPU kernel{'s' * (kernels > 1)}, once on a machine"
+        sys.stderr.write(f"{CLEAR}smoothsp: compiling and checking {what}")
+        sys.stderr.flush()
+    try:
+        yield
+    finally:
+        if talks:
+            sys.stderr.write(CLEAR)
+            sys.stderr.flush()
+
+
+def hold(found: Any, expected: Any, dtype: torch.dtype) -> None:
+    """Raise if tensors of a device are not those of the CPU.
+
+    ``dtype`` is that of the potentials: sums of float32 may be stored in float64.
+    """
+    for one, other in zip(found, expected, strict=True):
+        rtol, atol = TOLERANCE[dtype] if one.is_floating_point() else (0, 0)
+        torch.testing.assert_close(one.cpu(), other, rtol=rtol, atol=atol)
+
+
+def _warn(question: str, device: torch.device, error: Exception) -> None:
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    warnings.warn(
+        f"smoothsp: the GPU kernels of {question} failed their check on {device} "
+        f"({what[:600]}). This process computes on the CPU from now on, on copies: "
+        f"results are correct, but slower. Set {OFF}=0 to use the kernels without the "
+        "check",
+        stacklevel=2,
+    )
+
+
+@functools.cache
+def device_key(device: torch.device) -> str:
+    """Return what trials depend on: device, driver, versions and kernels."""
+    parts = [_sources(), triton_version(), torch.__version__]
+    if device.type == "cuda":
+        driver = Path("/proc/driver/nvidia/version")
+        with contextlib.suppress(OSError):
+            parts.append(driver.read_text())
+        about = torch.cuda.get_device_properties(device)
+        # not all of it: two devices of one model are alike
+        parts += [about.name, f"{about.major}.{about.minor}"]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _sources() -> str:
+    """Return the hash of all Triton kernels."""
+    digest = hashlib.sha256()
+    for path in sorted(KERNELS.rglob("cuda/*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _file(key: str) -> Path:
+    """Return where trials are remembered: beside the compiled kernels of the CPU."""
+    folder = os.environ.get("NUMBA_CACHE_DIR") or KERNELS / "__pycache__"
+    return Path(folder) / f"device_check.{key[:16]}.json"
+
+
+def _known(key: str) -> set[str]:
+    if key not in _passed:
+        _passed[key] = set()
+        # a file that is damaged or missing: everything is tried again
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            found = json.loads(_file(key).read_text())
+            if found["key"] == key:
+                _passed[key] = set(map(str, found["passed"]))
+    return _passed[key]
+
+
+def _remember(key: str, question: str) -> None:
+    """Add a trial that passed to those of the process and those on disk."""
+    _passed[key].add(question)
+    path = _file(key)
+    content = json.dumps({"key": key, "passed": sorted(_passed[key])})
+    # where nothing can be written each process tries again
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+            file.write(content)
+        os.replace(file.name, path)

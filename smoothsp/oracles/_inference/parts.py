@@ -1,0 +1,114 @@
+"""Parts that outputs of any structure use, and potentials that costs change."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from smoothsp.oracles._inference import double_double, in_graphs
+from smoothsp.oracles._inference.double_double import Exact
+from smoothsp.oracles._inference.score_values import COARSE, look
+from smoothsp.oracles._inference.tracing import is_eager
+
+
+def parts_of(structure: Any, y: Tensor) -> Tensor:
+    """Number of times outputs ``(batch, ...)`` use each part, as a cost is shaped.
+
+    A score is linear in the potentials, so this is its derivative: what the score gains
+    when a cost is added to a part.
+    """
+    require_parts(structure)
+    found: Tensor = in_graphs.called(
+        structure, _parts_of, (y,), in_graphs.parts_like, constant=True
+    )
+    return found
+
+
+def _parts_of(structure: Any, y: Tensor) -> Tensor:
+    if getattr(structure, "_uses_entries", False) and is_eager():
+        main = structure._main
+        used, size = structure._used_by_gold(y)[:, 0], main.shape[1:].numel()
+        used = torch.where((used >= 0) & (used < size), used, size)
+        counts = main.new_zeros(len(main), size + 1)
+        counts.scatter_add_(1, used, counts.new_ones(used.shape))
+        found: Tensor = counts[:, :size].reshape(main.shape)
+        return found
+
+    def score(cost: Tensor) -> Tensor:
+        total: Tensor = structure.augment(cost).score(y).sum()
+        return total
+
+    zero = torch.zeros_like(structure.hamming(y))
+    if torch._C._are_functorch_transforms_active():
+        slope: Tensor = torch.func.grad(score)(zero)
+        return slope
+    with torch.enable_grad():
+        cost = zero.requires_grad_()
+        total = score(cost)
+        if not total.requires_grad:
+            return cost.detach()
+        (parts,) = torch.autograd.grad(total, cost)
+    return parts
+
+
+def require_parts(structure: Any) -> None:
+    """Refuse a structure whose costs are not added to parts, one by one."""
+    if not hasattr(structure, "decode") or not getattr(structure, "_cost_adds", True):
+        raise TypeError(
+            "structure: expected one that adds a cost to each part, got "
+            f"{type(structure).__name__}; StructuralHinge takes any structure"
+        )
+
+
+def widened(structure: Any) -> tuple[Any, bool]:
+    """The structure in float64 where float32 is coarse, and whether it is."""
+    if not hasattr(structure, "_wide") or not is_eager():
+        return structure, False
+    values = structure._potentials().values()
+    if next(iter(values)).dtype == torch.float32 and is_coarse(structure):
+        return structure._wide(), True
+    return structure, False
+
+
+def instead(structure: Any, otherwise: str = "") -> str:
+    """The end of a message for a structure without a method: what trains it."""
+    if hasattr(structure, "relaxed_maximum"):
+        return (
+            "; train a FactorGraph with SparseMAPLoss, or with relaxed=True and "
+            "StructuralHinge, StructuredPerceptron or PerturbedLoss"
+        )
+    return otherwise
+
+
+def is_coarse(structure: Any) -> bool:
+    """Whether a score has a magnitude above 64."""
+    for x in structure._potentials().values():  # noqa: SIM110 - a generator takes long
+        if look(x) & COARSE:
+            return True
+    return False
+
+
+def first_potentials(structure: Any) -> Tensor:
+    """The potentials that a cost is added to, of the structures of this library."""
+    found = getattr(structure, "_main", None)
+    if isinstance(found, Tensor):
+        return found
+    raise TypeError(
+        "structure: expected one of smoothsp.oracles, or one that inherits from "
+        f"CircuitStructure, got {type(structure).__name__}{instead(structure)}"
+    )
+
+
+def scores_of(structure: Any, ys: Tensor) -> Exact:
+    """Scores of the outputs ``ys``, ``(batch, k, ...)``: ``(batch, k)``."""
+    if hasattr(structure, "decode_topk"):
+        return double_double.score(structure, ys)
+    return Exact(torch.stack([structure.score(y) for y in ys.unbind(1)], 1))
+
+
+def repeated(structure: Any, n: int) -> Any:
+    """The structure with each row n times, one below the other."""
+    require_parts(structure)
+    lengths = structure.lengths
+    rows = torch.arange(len(lengths), device=lengths.device)
+    return structure.select(rows.repeat_interleave(n))

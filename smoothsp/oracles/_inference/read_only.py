@@ -1,0 +1,94 @@
+"""Attributes that are set once, and potentials that stay unchanged."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from torch import Tensor
+
+from smoothsp.oracles._inference.checks import NO_TORCHSCRIPT, values_are_there
+
+# Sets an attribute without a look at its name, where microseconds count.
+put = object.__setattr__
+
+# Methods that read the values of potentials; those left out call one of these.
+_QUESTIONS = (
+    *("score", "decode", "decode_topk", "log_partition", "marginals", "edge_marginals"),
+    *("log_prob", "entropy", "sample", "max_marginals", "bound", "log_count"),
+    *("augment", "scale", "select", "restrict", "_wide", "_potentials"),
+    *("violation", "log_likelihood", "_exact_log_partition"),
+    *("_exact_score", "_exact_decode", "_exact_decode_topk"),
+)
+
+
+class ReadOnly:
+    """Public attributes are set once, while an object is made, and never again.
+
+    Numbers derived from potentials are kept beside them: a structure with one potential
+    exchanged would compute with the old one in part. The same holds for a potential
+    that is changed in place: a structure records the versions of its potentials, and
+    its methods raise an error if PyTorch has counted a change since.
+    """
+
+    # Name, tensor and version of each potential when the structure was made.
+    _versions: Sequence[tuple[str, Tensor, int]] = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name in _QUESTIONS:
+            if name in vars(cls):
+                setattr(cls, name, _of_unchanged_potentials(vars(cls)[name]))
+
+    def _record_versions(self, potentials: Mapping[str, Tensor]) -> None:
+        """Record which values the structure is made of; none while something traces."""
+        if values_are_there():
+            found = []
+            try:
+                for name, x in potentials.items():
+                    found.append((name, x, x._version))
+            except RuntimeError:  # tensors of inference mode have no version
+                return
+            put(self, "_versions", found)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # tensors that are copied or loaded count from 0
+        return {name: x for name, x in vars(self).items() if name != "_versions"}
+
+    def __copy__(self) -> Any:
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
+        return other
+
+    @staticmethod
+    def __prepare_scriptable__() -> NoReturn:
+        """Raise an error: what ``torch.jit.script`` calls first."""
+        raise TypeError(NO_TORCHSCRIPT)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name[0] != "_" and (
+            name in self.__dict__
+            or isinstance(getattr(type(self), name, None), property)
+        ):
+            kind = type(self).__name__
+            raise AttributeError(
+                f"{name}: the attributes of a {kind} cannot be set again; make a new "
+                f"{kind}"
+            )
+        super().__setattr__(name, value)
+
+
+def _of_unchanged_potentials(question: Callable[..., Any]) -> Callable[..., Any]:
+    """The question, with an error if a potential was changed in place."""
+
+    @functools.wraps(question)
+    def checked(self: ReadOnly, *args: Any, **options: Any) -> Any:
+        for name, potential, version in self._versions:
+            if potential._version != version:
+                kind = type(self).__name__
+                raise ValueError(
+                    f"{name}: expected the values that this {kind} was made of, got a "
+                    f"tensor that was changed in place since; make a new {kind}"
+                )
+        return question(self, *args, **options)
+
+    return checked

@@ -1,0 +1,212 @@
+"""Hinges and negative log-likelihoods of rows, and their derivatives, without a graph.
+
+    hinge  max_u <u, s> - mu / 2 (|u|^2 - 1) - s(y), with s the k best scores
+    nll    log Z - s(y)
+
+Derivatives, with phi(y) the parts that y uses:
+
+    hinge  sum_k u_k phi(y_k) - phi(y)
+    nll    P(part) - phi(y)
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from smoothsp._kernels.circuits.cpu import scores
+from smoothsp.oracles._inference.double_double import as_two
+from smoothsp.oracles._inference.engine import Engine
+from smoothsp.oracles._inference.to_numpy import Table
+
+# Zeros of a type, as kernels take it, and what new tensors are made by.
+_LIKE = {
+    dtype: torch.zeros(64 // dtype.itemsize, dtype=dtype, device="cpu").numpy()
+    for dtype in (torch.float32, torch.float64, torch.int32, torch.int64)
+}
+_NEW = {
+    dtype: torch.empty(0, dtype=dtype, device="cpu").new_empty
+    for dtype in (torch.float32, torch.float64, torch.bool)
+}
+
+
+class RowLosses:
+    """Losses of the rows of a batch, of which y are the true outputs.
+
+    Parameters
+    ----------
+    engine
+        Of the potentials that score y.
+    used
+        Entries ``[B, 1, U]`` of the potentials that y uses.
+    maxima
+        The best scores in two numbers each ``[B, M, 2]``, or
+        without k the best one or the log-partition ``[B, 2]``.
+    never_negative
+        Whether no loss is below 0 by its formula.
+    weight
+        Of the rows in the total: a number, or ``[B]``.
+    mu, k
+        Strength of the smoothing over the k best; 0 for none.
+
+    Attributes
+    ----------
+    value, total
+        ``[B]``, and their weighted sum ``[]``.
+    exact
+        ``[B]``: whether smoothing over the k best equals that over all.
+    highest
+        ``[B]`` each: the first of ``maxima``, and the score of y.
+    """
+
+    # What a maximum is of: leaves ``[B, M, U]`` or ``[B, U]`` of the best outputs, or
+    # marginals of an engine.
+    best: Tensor | None = None
+    summing: Engine | None = None
+
+    def __init__(
+        self,
+        engine: Engine,
+        used: Tensor,
+        maxima: Tensor,
+        never_negative: bool,
+        weight: Tensor | float,
+        mu: float = 0.0,
+        k: int = 0,
+    ) -> None:
+        B, M = len(used), maxima.shape[-2] if k else 1
+        self.engine, self.y = engine, used.contiguous()
+        dtype = engine.potentials[0].dtype
+        new, wide = _NEW[dtype], _NEW[torch.float64]
+        self.value, self.total, self.u = new(B), new(()), wide(B, M)
+        self.exact, self.highest = _NEW[torch.bool](B), (wide(B), wide(B))
+        number, weights = _weights(weight)
+        table = Table(engine.potentials[: engine.own], engine.potentials[engine.own :])
+        addresses = maxima.contiguous(), self.y, weights
+        out = self.value, self.total, self.u, self.exact, *self.highest
+        scores.row_losses(
+            table.at,
+            _LIKE[dtype],
+            (B, M, self.y.shape[2]),
+            _addresses(addresses),
+            (float(mu), max(k, 1), never_negative),
+            number,
+            _addresses(out),
+        )
+
+    def derivative(
+        self, weight: Tensor | float, wanted: Sequence[bool]
+    ) -> list[Tensor | None]:
+        """Derivative of the weighted losses by the potentials of the engine."""
+        engine, y, best = self.engine, self.y, self.best
+        own, dtype = engine.own, engine.potentials[0].dtype
+        number, weights = _weights(weight)
+        means: Sequence[Tensor | None] = [None] * len(wanted)
+        if self.summing is not None:
+            rows = weights
+            if rows is None:
+                rows = _NEW[dtype](len(y)).fill_(number)
+            # one step, so that no other thread overwrites the same marginals
+            marginals = vars(self).pop("marginals", None)
+            if marginals is None:
+                marginals = self.summing.log_partition(wanted, dtype, True)[2]
+            means = self.summing.weigh(rows, marginals, wanted)
+        targets: list[Tensor | None] = []
+        for i, (x, want) in enumerate(zip(engine.potentials, wanted, strict=True)):
+            mean = means[i]
+            if not want:
+                targets.append(None)
+            elif i < own and mean is not None and mean.is_contiguous():
+                targets.append(mean)
+            else:
+                kind = dtype if i < own else torch.float64
+                targets.append(_NEW[kind](x.shape).zero_())
+        table = Table(engine.potentials[:own], engine.potentials[own:], targets)
+        if best is None:
+            best = y[:, :0]
+        like = _LIKE[dtype], _LIKE[best.dtype]
+        addresses = self.u, best, y, weights
+        M = best.shape[1] if best.dim() == 3 else 1
+        sizes = len(best), M, best.shape[-1], y.shape[2], self.u.shape[1]
+        scores.row_losses_gradient(
+            table.at, *like, sizes, _addresses(addresses), number
+        )
+        return [
+            x if x is None or x is mean else x.to(dtype) if mean is None else x + mean
+            for x, mean in zip(targets, means, strict=True)
+        ]
+
+
+def hinges(
+    augmented: Engine,
+    engine: Engine,
+    used: Tensor,
+    mu: float,
+    k: int,
+    never_negative: bool,
+    weight: Tensor | float,
+) -> RowLosses:
+    """Hinges of the best outputs of ``augmented``, which has costs, smoothed or not."""
+    best = augmented.best(k + 1 if k else None, augmented.potentials[0].dtype, True)
+    if best.used is not None:
+        chosen = best.used
+    else:
+        labels = best.labels if k else best.labels.unsqueeze(1)
+        chosen = augmented.entries(labels)
+    maxima = best.two_numbers
+    if maxima is None:
+        maxima = augmented.scores_of_best(labels, best)
+    losses = RowLosses(engine, used, maxima, never_negative, weight, mu, k)
+    losses.best = chosen.contiguous()
+    return losses
+
+
+def negative_log_likelihoods(
+    summing: Engine,
+    engine: Engine,
+    used: Tensor,
+    wanted: Sequence[bool],
+    never_negative: bool,
+    weight: Tensor | float,
+) -> RowLosses:
+    """Negative log-likelihoods, of which ``summing`` answers the log-partition.
+
+    And marginals, if a derivative is wanted.
+    """
+    dtype = summing.potentials[0].dtype
+    total, maxima, marginals = summing.log_partition(wanted, dtype, True)
+    maxima = as_two(total) if maxima is None else maxima
+    losses = RowLosses(engine, used, maxima, never_negative, weight)
+    losses.summing = summing
+    vars(losses)["marginals"] = marginals
+    return losses
+
+
+def add_hamming(
+    main: Tensor, read: Tensor | None, used: Tensor, scale: float
+) -> Tensor:
+    """``main`` ``[B, ...]`` and ``scale`` for each part that is read and not used.
+
+    ``used`` are the entries ``[B, 1, U]`` of y.
+    """
+    main, used = main.detach().contiguous(), used.contiguous()
+    read = None if read is None else read.expand(main.shape).contiguous()
+    found = main.new_empty(main.shape)
+    sizes = len(main), main.shape[1:].numel(), used.shape[2]
+    addresses = _addresses((main, read, used, found))
+    scores.add_hamming(sizes, addresses, _LIKE[main.dtype], float(scale))
+    return found
+
+
+def _addresses(tensors: Sequence[Tensor | None]) -> tuple[int, ...]:
+    # a generator takes a microsecond
+    return tuple([0 if x is None else x.data_ptr() for x in tensors])
+
+
+def _weights(weight: Tensor | float) -> tuple[float, Tensor | None]:
+    """A number for all rows, and one for each row as kernels take them."""
+    if not isinstance(weight, Tensor):
+        return float(weight), None
+    if not weight.dim():
+        return weight.item(), None
+    return 1.0, weight.double().contiguous()

@@ -1,0 +1,114 @@
+"""Valid values of potentials: one rule for structures, dtypes and devices.
+
+A number of magnitude below 2^40 is a score. A number at or below -2^40 forbids, as -inf
+does, and is replaced by it before any kernel sees it. A number at or above 2^40, +inf
+and NaN are refused. Values are not looked at while something traces.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from smoothsp._kernels.vectors.range_check import (
+    COARSE,
+    FORBIDDEN,
+    LIMIT,
+    LOW,
+    MOST_FINE,
+    WRONG,
+    extremes,
+    forbid,
+    forbidden_row,
+)
+from smoothsp.oracles._inference.tracing import is_dense_cpu
+
+__all__ = [
+    "COARSE",
+    "FORBIDDEN",
+    "LIMIT",
+    "LOW",
+    "VECTORS",
+    "WRONG",
+    "barred_row",
+    "look",
+    "look_at_all",
+    "masked",
+    "refusal",
+    "wrong",
+]
+
+# Numbers from which on PyTorch may use threads.
+GRAIN = 2**15
+# One vector of a dtype, which tells compiled code the dtype.
+VECTORS = {
+    dtype: torch.zeros(64 // dtype.itemsize, dtype=dtype, device="cpu").numpy()
+    for dtype in (torch.float32, torch.float64)
+}
+
+
+def look(x: Tensor) -> int:
+    """Kinds of numbers of a float32 or float64 tensor, as a sum of codes.
+
+    ``FORBIDDEN``: -inf, or a finite number that means it; ``LOW``: such a finite
+    number, so that ``masked`` is needed; ``WRONG``: what is refused; ``COARSE``: a
+    score of magnitude above 64.
+    """
+    if is_dense_cpu(x):
+        x = x if x.is_contiguous() else x.contiguous()
+        found: int = extremes(x.data_ptr(), x.numel(), VECTORS[x.dtype])
+        return found
+    return look_at_all((x,))[0]
+
+
+def look_at_all(tensors: Sequence[Tensor]) -> list[int]:
+    """``look`` at each of several tensors on one device, which is waited for once."""
+    flags = []
+    for x in tensors:
+        x = x.detach()
+        barred = x <= -LIMIT
+        flags += [barred.any(), (barred & (x > -torch.inf)).any(), ~(x < LIMIT).all()]
+        flags.append(((x.abs() > MOST_FINE) & ~barred).any())
+    found: list[int] = torch.stack(flags).int().tolist()
+    codes = FORBIDDEN, LOW, WRONG, COARSE
+    return [
+        sum(code * flag for code, flag in zip(codes, found[i : i + 4], strict=True))
+        for i in range(0, len(found), 4)
+    ]
+
+
+def barred_row(x: Tensor) -> int:
+    """The first of rows ``[rows, size]`` without a number above -inf; -1 if none is."""
+    x = x.detach().cpu().contiguous()
+    rows, size = x.shape
+    return int(forbidden_row(x.data_ptr(), rows, size, VECTORS[x.dtype]))
+
+
+def masked(x: Tensor) -> Tensor:
+    """``x`` with -inf for what forbids; gradients flow as through a copy.
+
+    No output uses what forbids, so that its gradient is exactly 0.
+    """
+    # below its grain, PyTorch starts no threads, which a forked child would wait for
+    small = x.numel() < GRAIN and not x.requires_grad
+    if small or not is_dense_cpu(x):
+        return torch.threshold(x, -LIMIT, -torch.inf)
+    if x.requires_grad or not x.is_contiguous():
+        given = found = x.clone(memory_format=torch.contiguous_format)
+    else:
+        given, found = x, x.new_empty(x.shape)
+    forbid(given.data_ptr(), x.numel(), VECTORS[x.dtype], found.data_ptr())
+    return found
+
+
+def wrong(x: Tensor) -> Tensor:
+    """Return True for invalid numbers: NaN, +inf and values of at least 2^40."""
+    return ~(x.detach() < LIMIT)
+
+
+def refusal(name: str, value: float, where: str) -> str:
+    """The message for a number that is refused."""
+    return (
+        f"{name}: expected numbers below 2^40 (1.1e12), got {value} at {where}; scale "
+        "the scores down, or forbid with -inf"
+    )

@@ -1,0 +1,318 @@
+"""The base of all structures: potentials by name, and what follows from them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from smoothsp.oracles._inference import checks, in_graphs, score_values
+from smoothsp.oracles._inference.engine import Engine
+from smoothsp.oracles._inference.read_only import ReadOnly
+from smoothsp.oracles._inference.rounding import scaled
+from smoothsp.oracles._inference.tracing import is_compiling, is_eager
+
+Named = dict[str, Tensor]
+NONE: Named = {}
+_NOTHING = torch.empty(0, device="cpu")
+AnyPotentials = TypeVar("AnyPotentials", bound="Potentials")
+Self = TypeVar("Self", bound="Structure")
+
+
+class Potentials(ReadOnly):
+    """Potentials of each row and of all rows, by name: attributes of the object.
+
+    Attributes
+    ----------
+    row_attributes
+        Names of further attributes with an entry for each row, or None. ``select``
+        picks their rows.
+    output_description
+        What an output is, for messages.
+    """
+
+    # Whether torch.compile traces questions, instead of taking each as one op.
+    _is_traced: ClassVar[bool] = False
+    # In graphs: attributes that methods set, and numbers of outputs.
+    _computed: ClassVar[tuple[str, ...]] = ()
+    _kind_of_output: int = in_graphs.INT
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "__init__" in vars(cls):
+            setattr(cls, "__init__", in_graphs.recorded(vars(cls)["__init__"]))  # noqa: B010
+        for name in in_graphs.NAMES:
+            if name in vars(cls):
+                setattr(cls, name, in_graphs.asked(vars(cls)[name]))
+
+    row_attributes: ClassVar[tuple[str, ...]] = ()
+    output_description: ClassVar[str] = "an output of the structure"
+
+    # Potentials ``(batch, ...)``, those that all rows share, and the first ones.
+    _own: Named
+    _common: Named
+    _main: Tensor
+    _main_name: str
+
+    # What a structure says ------------------------------------------------------
+
+    def _reads(self, name: str) -> Tensor | None:
+        """Bool: True for entries that some output may use; None for all."""
+        return None
+
+    def _may_lack_outputs(self, name: str) -> bool:
+        """Whether -inf among such potentials may leave a row without an output."""
+        return True
+
+    @property
+    def _possible(self) -> bool:
+        """Whether all rows have outputs, as long as no potential forbids any."""
+        return True
+
+    def _infeasible_row(self) -> int:
+        """The first row without an output, -1 if there is none."""
+        raise NotImplementedError
+
+    def _labels_of_one(self, y: Tensor) -> Tensor:
+        """Labels ``(batch, N)`` of one output for each row, -1 for none."""
+        raise NotImplementedError
+
+    @property
+    def _num_labels(self) -> int:
+        raise NotImplementedError
+
+    # What follows ---------------------------------------------------------------
+
+    def _hold(self, own: Named, common: Named = NONE) -> None:
+        """Set the potentials."""
+        held = self.__dict__
+        held.update(own)
+        held.update(common)
+        held["_own"], held["_common"] = own, common
+        # a cost is added to the first
+        held["_main_name"], held["_main"] = next(iter(own.items()))
+
+    def _like(self: AnyPotentials, own: Named, common: Named = NONE) -> AnyPotentials:
+        """Other potentials of the same rows, trusted to be sound."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._hold(own, common)
+        return other
+
+    def _in_graph(self) -> list[Tensor]:
+        """Tensors that a graph of ``torch.compile`` holds of this structure."""
+        computed = [getattr(self, name) for name in self._computed]
+        return [*self._by_name().values(), *computed]
+
+    def _with(self: AnyPotentials, held: Sequence[Tensor]) -> AnyPotentials:
+        """The structure of which a graph holds such tensors."""
+        own, common = self._own, self._common
+        named = dict(zip((*own, *common, *self._computed), held, strict=True))
+        other = self._like({n: named[n] for n in own}, {n: named[n] for n in common})
+        other.__dict__.update({n: named[n] for n in self._computed})
+        return other
+
+    def _picked(self: AnyPotentials, rows: Tensor) -> AnyPotentials:
+        """Potentials and attributes of these rows."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        if is_compiling():
+            other.__dict__["_recipe"] = self.__dict__["_recipe"].select(rows)
+        for name in self.row_attributes:
+            # graphs have only attributes that need no values
+            if (value := getattr(self, name, None)) is not None:
+                other.__dict__[name] = value[rows]
+        other._hold({name: x[rows] for name, x in self._own.items()}, self._common)
+        return other
+
+    def _by_name(self) -> Named:
+        """All potentials by name, those of rows ``(batch, ...)`` first."""
+        return {**self._own, **self._common}
+
+    def _potentials(self) -> Named:
+        """All potentials by name, unless one was changed in place."""
+        return self._by_name()
+
+    def _rounded(self, value: Tensor) -> Tensor:
+        """A value in the dtype of the potentials."""
+        # ``to`` takes 6 us of a decode even where there is nothing to convert
+        dtype = self._main.dtype
+        return value if value.dtype == dtype else value.to(dtype)
+
+    def __repr__(self) -> str:
+        words = (f"{name}={tuple(x.shape)}" for name, x in self._by_name().items())
+        kind = type(self).__name__
+        return f"{kind}({', '.join(words)}, dtype={self._main.dtype})"
+
+    def select(self: AnyPotentials, rows: Tensor) -> AnyPotentials:
+        """The structure of the given rows: bool ``(batch,)``, or int64 indices."""
+        main = self._main
+        return self._picked(checks.rows(rows, len(main), main.device))
+
+    @in_graphs.asked
+    def label_counts(self, y: Tensor) -> Float[Tensor, "batch label"]:
+        """Number of times y uses each label, ``(batch, label)``."""
+        labels, most = self._labels_of_one(y), self._num_labels
+        counts = self._main.new_zeros(len(labels), most + 1)
+        ones = counts.new_ones(labels.shape)
+        return counts.scatter_add(1, labels.clamp(-1, most - 1) + 1, ones)[:, 1:]
+
+    def _require_valid(
+        self, blame: str, only: str | None = None, changed: Tensor | None = None
+    ) -> None:
+        """Require scores, and an output for each row. What forbids becomes -inf.
+
+        Nothing is checked where something traces.
+
+        Parameters
+        ----------
+        blame
+            The argument to name.
+        only
+            The potentials that are new, all if absent.
+        changed
+            Numbers of which some forbid if -inf among the potentials is new.
+        """
+        if self._look(blame, only, changed):
+            self._require_outputs(blame)
+
+    def _look(
+        self, blame: str, only: str | None = None, changed: Tensor | None = None
+    ) -> bool:
+        """Require scores, as above; return whether a row may lack an output."""
+        if not is_eager():
+            return False
+        barred, new = not self._possible, {}
+        for name, x in (*self._own.items(), *self._common.items()):
+            if only is not None and name != only:
+                continue
+            found = score_values.look(x)
+            if not found:
+                continue
+            if found & score_values.WRONG:
+                self._refuse_wrong(name, x, name if blame in self._own else blame)
+                # no output reads the others
+                new[name] = torch.where(
+                    score_values.wrong(x), -torch.inf, score_values.masked(x)
+                )
+            elif found & score_values.LOW:
+                new[name] = score_values.masked(x)
+            if found & score_values.FORBIDDEN and not barred:
+                newly = found if changed is None else score_values.look(changed)
+                if newly & score_values.FORBIDDEN or found & score_values.LOW:
+                    barred = self._may_lack_outputs(name)
+        if new:
+            own, common = self._own, self._common
+            self._hold(
+                {name: new.get(name, x) for name, x in own.items()},
+                {name: new.get(name, x) for name, x in common.items()},
+            )
+        return barred
+
+    def _refuse_wrong(self, name: str, x: Tensor, blame: str) -> None:
+        wrong, read = score_values.wrong(x), self._reads(name)
+        if read is not None:
+            wrong = wrong & read
+        if bool(wrong.any()):
+            place = wrong.nonzero()[0].tolist()
+            value = x[tuple(place)].item()
+            where = f"entry {place}"
+            if name in self._own:
+                where = f"row {place[0]}, entry {place[1:]}"
+            raise ValueError(score_values.refusal(blame, value, where))
+
+    def _require_outputs(self, blame: str) -> None:
+        row = self._infeasible_row()
+        if row >= 0:
+            raise ValueError(
+                f"{blame}: row {row} has no feasible output: all use a forbidden part "
+                "(-inf), or none has this size; allow at least one"
+            )
+
+
+class Structure(Potentials):
+    """A structure whose scores are sums of potentials."""
+
+    @property
+    def _decoding_engine(self) -> Engine | None:
+        """Engine that finds and scores outputs for losses, if there is one."""
+        return None
+
+    def _used_by_gold(self, y: Tensor) -> Tensor:
+        """Entries ``[B, 1, U]`` of the potentials that one output of each row uses."""
+        raise NotImplementedError
+
+    @property
+    def _uses_entries(self) -> bool:
+        """Whether ``_used_by_gold`` has the entries of potentials as they lie."""
+        return False
+
+    def _augmented_by_hamming(
+        self: Self, y: Tensor, scale: float
+    ) -> tuple[Self, Tensor] | None:
+        """The structure with ``scale`` times the Hamming cost of y, and what y uses.
+
+        As ``_used_by_gold`` has it, without a graph. None where there is no faster way
+        than ``augment(scale * hamming(y))``.
+        """
+        return None
+
+    def _with_main(self: Self, main: Tensor) -> Self:
+        """Other first potentials."""
+        return self._like({**self._own, self._main_name: main}, self._common)
+
+    def _mapped(self: Self, change: Callable[[Tensor], Tensor]) -> Self:
+        """A function of each of the potentials."""
+        own = {name: change(x) for name, x in self._own.items()}
+        common = self._common and {n: change(x) for n, x in self._common.items()}
+        return self._like(own, common)
+
+    def _has_costs_of(self, base: Any) -> bool:
+        """Whether costs are those of a base class, and no class below has its own."""
+        kind: Any = type(self)
+        return kind.hamming is base.hamming and kind.augment is base.augment
+
+    def augment(self: Self, cost: Tensor) -> Self:
+        """The structure with ``cost`` added to its first potentials.
+
+        Its ``decode`` is loss-augmented decoding.
+        """
+        main, name = self._main, self._main_name
+        cost = checks.potentials("cost", cost).to(main.dtype)
+        checks.same_device("cost", cost, main.device)
+        checks.shape("cost", cost, tuple(main.shape), f"the shape of {name}")
+        other = self._with_main(main + cost)
+        other._require_valid("cost", name, cost)
+        return other
+
+    def _with_costs(self: Self, main: Tensor) -> Self:
+        """The structure with these first potentials, to which a cost was added."""
+        other = self._with_main(main)
+        other._require_valid("cost", self._main_name, _NOTHING)
+        return other
+
+    def scale(self: Self, factor: float) -> Self:
+        """The structure with every potential multiplied by ``factor > 0``."""
+        factor = checks.positive("factor", factor)
+        other = self._mapped(lambda x: scaled(x, factor))
+        if factor > 1:
+            other._require_valid("factor", changed=_NOTHING)
+        return other
+
+    def restrict(self: Self, allowed: Tensor) -> Self:
+        """The structure in which only parts that are True in ``allowed`` may be used.
+
+        ``allowed`` is bool, of the shape of the first potentials. Train on partially
+        labelled outputs with the ``log_partition`` of this structure.
+        """
+        main, name = self._main, self._main_name
+        words, size = f"the shape of {name}", tuple(main.shape)
+        allowed = checks.bool_mask("allowed", allowed, size, words, main.device)
+        other = self._with_main(main.masked_fill(~allowed, -torch.inf))
+        other._require_valid("allowed", name)
+        return other
+
+    def _wide(self: Self) -> Self:
+        """Structure in float64."""
+        return self._mapped(Tensor.double)

@@ -1,0 +1,84 @@
+"""Sentences in negation normal form: literals, conjunctions and disjunctions."""
+
+from collections.abc import Iterable
+
+AND, OR = "and", "or"
+# Scopes have a bit for each.
+MOST_VARIABLES = 1_000_000
+Node = tuple[str, tuple[int, ...]]
+
+
+class Sentence:
+    """Nodes, each once and after its children, and the one that is meant.
+
+    A node is an integer. A literal is 1 + v or -(1 + v) for variable v. What is
+    logically the same already at sight becomes the same node.
+
+    Examples
+    --------
+    >>> from smoothsp.oracles._logic.nnf import Sentence
+    >>> sentence = Sentence()
+    >>> one, none = sentence.literal(1), sentence.literal(-1)
+    >>> sentence.root = sentence.disjoin([one, sentence.conjoin([none, one, 0])])
+    >>> sentence.nodes[sentence.root]
+    ('or', (2, 4))
+    """
+
+    TRUE, FALSE = 0, 1
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = [(AND, ()), (OR, ())]
+        self.root = self.TRUE
+        self._ids: dict[Node, int] = {}
+
+    def literal(self, literal: int) -> int:
+        """The variable ``|literal| - 1`` is 1 (positive) or 0 (negative)."""
+        return self._node(("literal", (literal,)))
+
+    def conjoin(self, parts: Iterable[int]) -> int:
+        """All of them hold."""
+        return self._join(AND, parts, neutral=self.TRUE, absorbing=self.FALSE)
+
+    def disjoin(self, parts: Iterable[int]) -> int:
+        """One of them holds."""
+        return self._join(OR, parts, neutral=self.FALSE, absorbing=self.TRUE)
+
+    def _join(
+        self, kind: str, parts: Iterable[int], neutral: int, absorbing: int
+    ) -> int:
+        children = sorted(set(parts) - {neutral})
+        if absorbing in children:
+            return absorbing
+        if len(children) < 2:
+            return children[0] if children else neutral
+        return self._node((kind, tuple(children)))
+
+    def _node(self, node: Node) -> int:
+        found = self._ids.setdefault(node, len(self.nodes))
+        if found == len(self.nodes):
+            self.nodes.append(node)
+        return found
+
+    def below(self, *nodes: int) -> list[int]:
+        """Descendants of nodes and the nodes, children first."""
+        needed = set(nodes)
+        for node in range(max(nodes), -1, -1):
+            kind, children = self.nodes[node]
+            if node in needed and kind in (AND, OR):
+                needed.update(children)
+        return sorted(needed)
+
+    def scopes(self) -> list[int]:
+        """The variables of each node, as the bits of an integer."""
+        found: list[int] = []
+        for kind, children in self.nodes:
+            bits = 0
+            for child in children:
+                bits |= found[child] if kind in (AND, OR) else 1 << (abs(child) - 1)
+            found.append(bits)
+        return found
+
+
+def variables_of(bits: int) -> list[int]:
+    """The bits of an integer that are 1."""
+    return [v for v in range(bits.bit_length()) if bits >> v & 1]

@@ -1,0 +1,71 @@
+"""Outputs that choose edges of a graph: 1 for these, 0 for others, -1 for none."""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from smoothsp.oracles._inference import checks
+from smoothsp.oracles._searches.structure import SearchStructure
+
+
+class ChosenEdges(SearchStructure):
+    """A search whose only potentials ``(batch, E)`` are scores of chosen edges.
+
+    Attributes
+    ----------
+    index
+        ``(batch, E, 2)``: the nodes of each edge, -1 for edges that a row lacks.
+    """
+
+    index: Tensor
+    _num_labels = 2
+    # whether it is known that no row lacks an edge
+    _whole = False
+
+    @property
+    def lengths(self) -> Int[Tensor, " batch"]:
+        """``(batch,)``: the edges of each row."""
+        return self._real.sum(1)
+
+    @property
+    def output_shapes(self) -> Int[Tensor, "batch 1"]:
+        """``(batch, 1)``: one more than the last edge of each row."""
+        E = self.shape[0]
+        at = torch.arange(1, E + 1, device=self._main.device)
+        ends = torch.where(self._real, at, 0)
+        return ends.amax(1, keepdim=True) if E else ends.sum(1, keepdim=True)
+
+    @property
+    def _real(self) -> Tensor:
+        return self.index[..., 0] >= 0
+
+    def _reads(self, name: str) -> Tensor | None:
+        return None if self._whole else self._real
+
+    def _labels(self, y: Tensor) -> Tensor:
+        return y if self._whole else y.masked_fill(~self._real[:, None], -1)
+
+    def _used(self, y: Tensor) -> Tensor:
+        chosen = y == 1
+        if not self._whole:
+            chosen = chosen & self._real[:, None]
+        return torch.where(chosen, torch.arange(self.shape[0], device=y.device), -1)
+
+    def _entries(self, used: Tensor) -> Tensor:
+        # of edge e either e or none is used
+        return torch.where(used >= 0, self._main[:, None], 0).double()
+
+
+def edges_and_index(name: str, edges: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores ``(batch, E)``, and nodes ``(E, 2)`` or ``(batch, E, 2)``, checked."""
+    edges = checks.potentials(name, edges)
+    if edges.dim() != 2:
+        raise ValueError(f"{name}: expected (batch, E), got {tuple(edges.shape)}")
+    B, E = edges.shape
+    index = checks.integers("index", index, edges.device)
+    if tuple(index.shape) not in ((E, 2), (B, E, 2)):
+        raise ValueError(
+            f"index: expected (E, 2) = ({E}, 2) or (batch, E, 2) = ({B}, {E}, 2), "
+            f"got {tuple(index.shape)}"
+        )
+    return edges, index
