@@ -8,7 +8,8 @@ last of them is given up. Lengths are reduced costs,
     cost(i, j) - u(i) - v(j) >= 0,    0 where i has j
 
 where cost, u and v are minus the scores and prices of ``jonker_volgenant``. A candidate
-costs as much as the old assignment and its path together. Prices are updated along the path.
+costs as much as the old assignment and its path together. Prices are updated along the
+path.
 Each candidate stores its own, so that its successors are single paths again.
 
 Source: Murty (1968); Miller, Stone and Cox, "Optimizing Murty's Ranked Assignment

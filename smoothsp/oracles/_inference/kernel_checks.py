@@ -80,8 +80,8 @@ def on_cpu(near: Tensor, answer: Callable[..., Any], *inputs: Any) -> Any:
 def sound(near: Tensor, question: str, trials: Callable[[], Iterable[Trial]]) -> bool:
     """Return whether kernels may answer a question on the device of ``near``.
 
-    At the first call of an op the ``kernel_checks`` that have not passed are run: those of
-    the op, and those of questions that usually follow. While a CUDA graph is captured
+    At the first call of an op the checks that have not passed are run: those of the
+    op, and those of ops that usually follow. While a CUDA graph is captured
     nothing is tried.
     """
     global _failed
