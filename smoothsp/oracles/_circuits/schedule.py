@@ -15,7 +15,7 @@ Ints = NDArray[np.int64]
 _placed: "WeakKeyDictionary[Topology, dict[torch.device, Placed]]" = WeakKeyDictionary()
 
 
-def placed(topology: Topology, device: torch.device) -> Placed:
+def device_schedule(topology: Topology, device: torch.device) -> Placed:
     """The topology on a device: made once for each, and kept."""
     places = _placed.setdefault(topology, {})
     if device not in places:

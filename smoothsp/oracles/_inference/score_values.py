@@ -30,12 +30,12 @@ __all__ = [
     "LOW",
     "VECTORS",
     "WRONG",
-    "barred_row",
-    "look",
-    "look_at_all",
-    "masked",
-    "refusal",
-    "wrong",
+    "first_forbidden_row",
+    "invalid_value_message",
+    "is_invalid",
+    "low_to_neg_inf",
+    "value_flags",
+    "value_flags_of",
 ]
 
 # Numbers from which on PyTorch may use threads.
@@ -47,7 +47,7 @@ VECTORS = {
 }
 
 
-def look(x: Tensor) -> int:
+def value_flags(x: Tensor) -> int:
     """Kinds of numbers of a float32 or float64 tensor, as a sum of codes.
 
     ``FORBIDDEN``: -inf, or a finite number that means it; ``LOW``: such a finite
@@ -58,10 +58,10 @@ def look(x: Tensor) -> int:
         x = x if x.is_contiguous() else x.contiguous()
         found: int = extremes(x.data_ptr(), x.numel(), VECTORS[x.dtype])
         return found
-    return look_at_all((x,))[0]
+    return value_flags_of((x,))[0]
 
 
-def look_at_all(tensors: Sequence[Tensor]) -> list[int]:
+def value_flags_of(tensors: Sequence[Tensor]) -> list[int]:
     """``look`` at each of several tensors on one device, which is waited for once."""
     flags = []
     for x in tensors:
@@ -77,14 +77,14 @@ def look_at_all(tensors: Sequence[Tensor]) -> list[int]:
     ]
 
 
-def barred_row(x: Tensor) -> int:
+def first_forbidden_row(x: Tensor) -> int:
     """The first of rows ``[rows, size]`` without a number above -inf; -1 if none is."""
     x = x.detach().cpu().contiguous()
     rows, size = x.shape
     return int(forbidden_row(x.data_ptr(), rows, size, VECTORS[x.dtype]))
 
 
-def masked(x: Tensor) -> Tensor:
+def low_to_neg_inf(x: Tensor) -> Tensor:
     """``x`` with -inf for what forbids; gradients flow as through a copy.
 
     No output uses what forbids, so that its gradient is exactly 0.
@@ -101,12 +101,12 @@ def masked(x: Tensor) -> Tensor:
     return found
 
 
-def wrong(x: Tensor) -> Tensor:
+def is_invalid(x: Tensor) -> Tensor:
     """Return True for invalid numbers: NaN, +inf and values of at least 2^40."""
     return ~(x.detach() < LIMIT)
 
 
-def refusal(name: str, value: float, where: str) -> str:
+def invalid_value_message(name: str, value: float, where: str) -> str:
     """The message for a number that is refused."""
     return (
         f"{name}: expected numbers below 2^40 (1.1e12), got {value} at {where}; scale "
