@@ -189,7 +189,7 @@ class _Piece:
         B, k = given.shape
         active = (self.weights > 0).cpu()
         arrays = (self.products(), active, given, found)
-        run_rows(sparsemap_qp.move, B, B * k**3 // 6, *map(array, arrays))
+        run_rows(sparsemap_qp.weights_jvp, B, B * k**3 // 6, *map(array, arrays))
         return found.to(scores)
 
 

@@ -63,7 +63,7 @@ FRANK_WOLFE, PAIRWISE, AWAY, SAFEGUARDED, BEST = range(5)
 STEPS, CALLS, HITS, DROPS = range(4)
 
 
-class Rules(NamedTuple):
+class StepRule(NamedTuple):
     """How to step.
 
     A cached corner is good enough if its gap reaches ``local`` times the gap at the
@@ -79,7 +79,7 @@ class Rules(NamedTuple):
     most: int
 
 
-class Costs(NamedTuple):
+class Counters(NamedTuple):
     """Counters, and what the averaged ell lacks."""
 
     counts: np.ndarray
@@ -156,7 +156,7 @@ def _round(s, i, d, r, count):
     for m in range(count):
         for j in range((first + r.moved[m]) * s.P, (first + r.moved[m] + 1) * s.P):
             d.mu[j] = np.round(d.mu[j])
-    if s.moves >= 0:
+    if s.transition_offset >= 0:
         for e in range(i * s.S * s.P, (i + 1) * s.S * s.P):
             d.edges[e] = np.round(d.edges[e])
 

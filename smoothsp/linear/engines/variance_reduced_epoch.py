@@ -64,7 +64,7 @@ def epoch(
     x[:] = begin.x
     sums = objective.room()
     scales = np.array([1.0, 0.0, 0.0, 0.0])
-    finite = np.isfinite(c).all() and kernel.epoch(
+    finite = np.isfinite(c).all() and kernel.svrg_epoch(
         order,
         rate,
         objective.lam + kappa,

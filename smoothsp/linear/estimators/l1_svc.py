@@ -405,7 +405,7 @@ def _lowest(bends: Floats, ascent: Floats, start: Floats, shrink: Floats) -> Flo
     index, squares = np.zeros(len(w) + 1, dtype=np.int32), np.diag(bends).copy()
     first = math.inf
     for _ in range(_SWEEPS):
-        elastic_net.descend(
+        elastic_net.coordinate_descent(
             bends, index, index, none, squares, 1.0, shrink, 0.0, 5, zero, w, rest,
             sweeps,
         )  # fmt: skip

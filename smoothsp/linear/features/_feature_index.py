@@ -66,10 +66,10 @@ class Dictionary:
                 self.levels.append([])
             for j, piece in enumerate(template):
                 size = len(self.values[piece.source])
-                kernel.neighbours(
+                kernel.shift_codes(
                     codes[piece.source], tokens.offsets, piece.offset, size, here
                 )
-                kernel.pairs(here, size + 1, running)
+                kernel.join_codes(here, size + 1, running)
                 if min_count is not None:
                     least = min_count if j == len(template) - 1 else 1
                     self.levels[t].append(_met(running, size + 1, j == 0, least))
@@ -159,7 +159,7 @@ def _find(
 ) -> None:
     """Replace values by their places in ``known``, or by -1."""
     if not first:
-        kernel.places(known, running)
+        kernel.look_up(known, running)
         return
     # the last entry is read where there is no value
     place = np.full(size + 1, -1, dtype=np.int64)

@@ -359,7 +359,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         indptr = np.empty(len(columns) + 1, dtype=np.int64)
         indices = np.empty(columns.size, dtype=np.int32)
         values = np.empty(columns.size, dtype=np.dtype(self.dtype))
-        kernel.rows(columns, indptr, indices, values)
+        kernel.build_rows(columns, indptr, indices, values)
         used = int(indptr[-1])
         # scipy wants the two kinds of index alike
         if used <= np.iinfo(np.int32).max:
@@ -410,7 +410,7 @@ def hashed_columns(
         lookup = [-1 if v is None else table[v] for v in values]
         codes[source] = np.array(lookup, np.int32)[tokens.codes[source.column]]
         known = [digest(value) for value in table]
-        hashes[source] = np.array([*known, kernel.OUTSIDE], dtype=np.uint64)
+        hashes[source] = np.array([*known, kernel.OUTSIDE_HASH], dtype=np.uint64)
     found = np.empty((positions, len(templates)), dtype=np.int32)
     here = np.empty(positions, dtype=np.int32)
     for t, template in enumerate(templates):
@@ -418,10 +418,10 @@ def hashed_columns(
         fires = np.ones(positions, dtype=np.bool_)
         for piece in template:
             outside = len(hashes[piece.source]) - 1
-            kernel.neighbours(
+            kernel.shift_codes(
                 codes[piece.source], tokens.offsets, piece.offset, outside, here
             )
-            kernel.mixed(here, hashes[piece.source], running, fires)
+            kernel.hash_codes(here, hashes[piece.source], running, fires)
         numbers = (running % np.uint64(size)).astype(np.int32)
         found[:, t] = np.where(fires, numbers, -1)
     return found

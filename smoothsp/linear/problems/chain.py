@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from smoothsp._kernels.linear import gradients
 from smoothsp._kernels.linear import sequences as kernels
-from smoothsp._kernels.linear.frank_wolfe import add_corners
+from smoothsp._kernels.linear.frank_wolfe import add_subgradients
 from smoothsp._kernels.linear.sequence_loss import ENTROPY, MAX, TOP_K
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.inputs import arrays, checks
@@ -195,11 +195,11 @@ class ChainProblem:
             loss_scales=loss_scale,
             S=S,
             P=P,
-            moves=d * P if self.transitions else -1,
-            start=past * P if boundaries else -1,
-            end=(past + 1) * P if boundaries else -1,
-            longest=int(np.diff(offsets).max(initial=0)),
-            table=np.zeros(0, np.int32),
+            transition_offset=d * P if self.transitions else -1,
+            start_offset=past * P if boundaries else -1,
+            end_offset=(past + 1) * P if boundaries else -1,
+            max_length=int(np.diff(offsets).max(initial=0)),
+            tied_index=np.zeros(0, np.int32),
         )
 
     def __len__(self) -> int:
@@ -240,7 +240,7 @@ class ChainProblem:
     def apart(self) -> kernels.Sequences:
         """Arrays for loops that take W and the other weights as two arrays."""
         s = self.sequences
-        names = ("moves", "start", "end")
+        names = ("transition_offset", "start_offset", "end_offset")
         given = {name: getattr(s, name) for name in names if getattr(s, name) >= 0}
         return s._replace(**{name: at - self.border for name, at in given.items()})
 
@@ -265,11 +265,11 @@ class ChainProblem:
         later[some[0]] = False
         places: list[tuple[NDArray[Any], Any]]
         places = [(of_entry, self.indices * np.int64(P))]
-        if s.moves >= 0:
+        if s.transition_offset >= 0:
             t = np.flatnonzero(later)
-            places.append((t, s.moves + labels[t - 1] * P))
-        if s.start >= 0:
-            places += [(some[0], s.start), (some[1], s.end)]
+            places.append((t, s.transition_offset + labels[t - 1] * P))
+        if s.start_offset >= 0:
+            places += [(some[0], s.start_offset), (some[1], s.end_offset)]
         # rows of the second label of a pair, or of the only one
         found = [(row + labels[t])[counts[t]] for t, row in places]
         return np.unique(np.concatenate(found))
@@ -319,7 +319,7 @@ class ChainProblem:
     def hinges(self, w: Weights) -> NDArray[np.float64]:
         """Weighted hinge ``(n,)`` of each sequence, by one oracle call each."""
         out = np.empty(len(self))
-        power = self._run(kernels.hinges, w, out)
+        power = self._run(kernels.structured_hinges, w, out)
         with np.errstate(over="ignore"):
             out = self.loss_scale * np.ldexp(out, power)
         if not np.isfinite(out).all():
@@ -352,7 +352,7 @@ class ChainProblem:
             raise IndexError(f"i: expected 0 to {len(self) - 1}, got {i}")
         psi, flat = zeros(self.flat_size, float), self.padded_weights(w)
         loss, hinge = np.zeros(len(self)), np.zeros(len(self))
-        add_corners(i, i + 1, self.sequences, flat, 1.0, psi, loss, hinge)
+        add_subgradients(i, i + 1, self.sequences, flat, 1.0, psi, loss, hinge)
         return Corner(self.plain_weights(psi), float(loss[i]), None)
 
     def risk(self, w: Weights) -> Slope:
@@ -406,7 +406,7 @@ class ChainProblem:
         """``scale`` times the sum of psi of the worst outputs, mean loss and hinge."""
         s, n = self.sequences, len(self.offsets) - 1
         v, losses, hinges = np.zeros(self.flat_size), np.empty(n), np.empty(n)
-        add_corners(0, n, s, self.padded_weights(w), scale, v, losses, hinges)
+        add_subgradients(0, n, s, self.padded_weights(w), scale, v, losses, hinges)
         return self.plain_weights(v), float(losses.mean()), float(hinges.mean())
 
     def require_range(self, lam: float) -> None:
@@ -491,7 +491,7 @@ class ChainProblem:
         n, slope = len(s.offsets) - 1, np.zeros_like(flat)
         none, losses = np.empty(0), np.empty(n)
         nodes, edges = kept or (none, none.reshape(0, s.S * s.P))
-        gradients.gradient(
+        gradients.losses_and_gradient(
             s,
             flat[:border],
             flat[border:],
@@ -560,7 +560,7 @@ class ChainProblem:
         rows[count:, : s.S] = table[d:]
         moved = {
             name: getattr(s, name) + (count - d) * s.P
-            for name in ("moves", "start", "end")
+            for name in ("transition_offset", "start_offset", "end_offset")
             if getattr(s, name) >= 0
         }
         indices = np.arange(count, dtype=np.int32)

@@ -141,11 +141,11 @@ class F1Problem:
             raise ValueError(f"mu: expected one by which scores can be divided: {mu}")
         logs, falls = zip(*(_counted(odds[side]) for side in sides), strict=True)
         chances, sums = [np.empty_like(x) for x in logs], np.empty(2)
-        contingency.joint(*logs, mu, *chances, sums)
+        contingency.table_marginals(*logs, mu, *chances, sums)
         flipped = np.empty(len(gains))
         for side, fall, chance in zip(sides, falls, chances, strict=True):
             found = np.empty(len(side))
-            contingency.flips(odds[side], fall, chance, found)
+            contingency.flip_probabilities(odds[side], fall, chance, found)
             flipped[side] = found
         value = mu * (float(sums[0]) - len(gains) * math.log(2))
         return value, self._slope(flipped), float(sums[1])
@@ -168,5 +168,5 @@ class F1Problem:
 def _counted(odds: Floats) -> tuple[Floats, Floats]:
     """Log weights of how many elements of a class are flipped, and their ratios."""
     found = np.empty(len(odds) + 1), np.empty(len(odds) + 1)
-    contingency.log_weights(odds, *found)
+    contingency.log_elementary_symmetric(odds, *found)
     return found

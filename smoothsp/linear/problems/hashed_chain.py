@@ -124,10 +124,10 @@ class HashedChainProblem(ChainProblem):
         table = np.zeros((self.num_rows, P), np.int32)
         table[:, :S] = self._places()
         self.sequences = s._replace(
-            table=table.ravel(),
-            moves=0,
-            start=S * P if self.boundaries else -1,
-            end=(S + 1) * P if self.boundaries else -1,
+            tied_index=table.ravel(),
+            transition_offset=0,
+            start_offset=S * P if self.boundaries else -1,
+            end_offset=(S + 1) * P if self.boundaries else -1,
         )
 
     def _places(self) -> NDArray[np.int64]:
@@ -144,7 +144,7 @@ class HashedChainProblem(ChainProblem):
             for kind, first in kinds
         ]
         running = np.concatenate(keys).ravel()
-        kernel.mixed(
+        kernel.hash_codes(
             np.zeros(len(running), np.int32),
             np.zeros(1, np.uint64),
             running,
@@ -175,7 +175,7 @@ class HashedChainProblem(ChainProblem):
 
     def used(self) -> NDArray[np.int64]:
         """Positions in padded weights of the weights that any sequence uses."""
-        table = self.sequences.table.reshape(self.num_rows, -1)
+        table = self.sequences.tied_index.reshape(self.num_rows, -1)
         return np.unique(table[:, : self.num_labels]).astype(np.int64)
 
     @cached_property
@@ -196,7 +196,9 @@ class HashedChainProblem(ChainProblem):
 
     def split(self, w: Weights) -> tuple[Weights, Weights, Weights, Weights]:
         """W of the columns that occur, ``columns``, A, start and end, as copies."""
-        table = self.sequences.table.reshape(self.num_rows, -1)[:, : self.num_labels]
+        table = self.sequences.tied_index.reshape(self.num_rows, -1)[
+            :, : self.num_labels
+        ]
         found = self._checked(w)[table]
         d, past = self.num_features, self.num_features + self.num_labels
         ends = found[past:] if self.boundaries else np.zeros((2, self.num_labels))

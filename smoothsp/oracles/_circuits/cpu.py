@@ -22,8 +22,8 @@ from smoothsp._kernels.circuits.cpu import samples_without_replacement as distin
 from smoothsp._kernels.circuits.cpu import scores as scores_cpu
 from smoothsp._kernels.circuits.cpu import tangent as tangent_cpu
 from smoothsp._kernels.circuits.cpu import validation
-from smoothsp._kernels.circuits.cpu.scaled_floats import furthest
-from smoothsp._kernels.circuits.layout.circuit_arrays import Edges
+from smoothsp._kernels.circuits.cpu.scaled_floats import max_exponent
+from smoothsp._kernels.circuits.layout.circuit_arrays import CircuitArrays
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp._kernels.vectors.double_double import LN2
 from smoothsp._kernels.vectors.whole_arrays import add_rows, scale_rows
@@ -73,12 +73,16 @@ def sums(
     def piece(first: int, last: int) -> None:
         scratch = room(query.edges, 3, number)
         rows = first, last, query.edges_at, query.rows_at
-        many.append(inside_outside_cpu.sums(*rows, given.at, scratch, outwards, places))
+        many.append(
+            inside_outside_cpu.inside_outside(
+                *rows, given.at, scratch, outwards, places
+            )
+        )
 
     lanes = LANES[own]
     run_rows(piece, B, query.work(lanes, SUM_STEPS), together=lanes)
     if own == torch.float32 and any(many):
-        rows = truly_far(leaves, query, far.numpy(), furthest(lanes))
+        rows = truly_far(leaves, query, far.numpy(), max_exponent(lanes))
         if len(rows):
             wide = pick(leaves, rows).map(lambda x: x.double())
             again = sums(wide, query.select(rows), wanted, torch.float64)
@@ -137,7 +141,7 @@ def truly_far(leaves: Leaves, query: Query, far: Any, most: float) -> Tensor:
     """Rows of ``far[B]`` that read entries above the exponents ``most``."""
     rows = torch.from_numpy(np.flatnonzero(far))
     read = rows.new_empty((len(rows), query.topology.leaves), dtype=torch.bool)
-    validation.reading(query.edges_at, query.roots[rows].numpy(), read.numpy())
+    validation.reachable_leaves(query.edges_at, query.roots[rows].numpy(), read.numpy())
     scores = pick(leaves, rows).joined().detach().cpu()
     size = torch.where(scores.abs() < torch.inf, scores, 0).masked_fill(~read, 0)
     reach = size.abs().amax(1).double() * query.topology.most / LN2
@@ -180,7 +184,7 @@ def choose(
     places = exact.data_ptr(), value_at, labels.data_ptr(), parts.data_ptr()
     if k is None:
         sizes: tuple[int, ...] = N, U
-        kernel, arrays = max_product_cpu.best, 1
+        kernel, arrays = max_product_cpu.best_outputs, 1
     else:
         leaves, own = leaves.map(lambda x: x.double()), torch.float64
         kernel, arrays, sizes = k_best_cpu.k_best, 2, (K, N, U)
@@ -219,8 +223,8 @@ def samples(leaves: Leaves, query: Query, seeds: Tensor) -> Tensor:
         scratch = room(query.edges, 3, FLOAT64)
         for rows in groups(first, last, 8):
             what = *rows, query.edges_at, query.rows_at
-            inside_outside_cpu.inwards(*what, given.at, scratch, exact, far)
-            samples_cpu.samples(*what, drawn[1], scratch, drawn[0])
+            inside_outside_cpu.inside_only(*what, given.at, scratch, exact, far)
+            samples_cpu.sample_outputs(*what, drawn[1], scratch, drawn[0])
 
     work = query.work(8, SUM_STEPS) + TRACE_STEPS * n * B * query.topology.most
     run_rows(piece, B, work, together=8)
@@ -245,8 +249,10 @@ def distinct_samples(
         scratch = room(query.edges, 3, FLOAT64)
         for rows in groups(first, last, 8):
             what = *rows, query.edges_at, query.rows_at
-            inside_outside_cpu.inwards(*what, given.at, scratch, exact, far)
-            distinct_cpu.distinct_samples(*what, drawn[0], scratch, *drawn[1:])
+            inside_outside_cpu.inside_only(*what, given.at, scratch, exact, far)
+            distinct_cpu.sample_without_replacement(
+                *what, drawn[0], scratch, *drawn[1:]
+            )
 
     work = query.work(8, SUM_STEPS) + 3 * TRACE_STEPS * n * B * query.topology.most
     run_rows(piece, B, work, together=8)
@@ -287,8 +293,8 @@ def tangent(
         scratch = room(query.edges, 5, FLOAT64)
         for rows in groups(first, last, 8):
             what = *rows, query.edges_at, query.rows_at, given.at
-            inside_outside_cpu.inwards(*what, scratch, exact, far)
-            tangent_cpu.tangent(*what, ways.at, scratch, outwards, means)
+            inside_outside_cpu.inside_only(*what, scratch, exact, far)
+            tangent_cpu.inside_outside_jvp(*what, ways.at, scratch, outwards, means)
 
     run_rows(piece, B, query.work(8, 3 * SUM_STEPS), together=8)
     return torch.from_numpy(exact[:, 0]), torch.from_numpy(means), moved
@@ -308,7 +314,7 @@ def total(leaves: Leaves, used: Tensor, dtype: torch.dtype) -> tuple[Tensor, Ten
     given = Table(*leaves)
     exact = torch.empty((*used.shape[:2], 2), dtype=torch.float64, device="cpu")
     vector = VECTORS[leaves.own[0].dtype]
-    scores_cpu.total(given.at, used.contiguous().numpy(), vector, exact.numpy())
+    scores_cpu.score_outputs(given.at, used.contiguous().numpy(), vector, exact.numpy())
     return rounded(exact, dtype), exact
 
 
@@ -325,7 +331,7 @@ def count(
     ]
     given = arrays.array(weights), used.contiguous().numpy()
     table = Table(*leaves, out)
-    scores_cpu.count(*given, table.at)
+    scores_cpu.add_weights_to_leaves(*given, table.at)
     return [None if x is None else x.to(weights.dtype) for x in out]
 
 
@@ -378,14 +384,16 @@ def prove(
     rows = query.edges_at, query.rows_at
     whole = whole and kept.numel() > 0
     vector = VECTORS[like.dtype]
-    first = scores_cpu.prove(*rows, sizes, places, whole, vector, float(scale))
+    first = scores_cpu.leaves_from_labels(
+        *rows, sizes, places, whole, vector, float(scale)
+    )
     return Proof(kept, used, first, augmented)
 
 
 def first_missing(query: Query, used: Tensor) -> int:
     """``b K + k`` of the first leaves ``[B, K, U]`` that make no output, or -1."""
     given = query.edges_at, query.rows_at, used.contiguous().numpy()
-    found: int = scores_cpu.first_missing(*given)
+    found: int = scores_cpu.first_infeasible_output(*given)
     return found
 
 
@@ -393,7 +401,7 @@ def impossible(leaves: Leaves, query: Query) -> int:
     """The first row whose outputs are all forbidden; -1 if there is none."""
     given, vector = Table(*leaves), VECTORS[leaves.own[0].dtype]
     roots, table = query.rows.roots, given.at
-    found: int = validation.impossible(query.edges_at, roots, table, vector)
+    found: int = validation.first_infeasible_row(query.edges_at, roots, table, vector)
     return found
 
 
@@ -403,9 +411,9 @@ MOST_BYTES = 2**28
 _kept = threading.local()
 
 
-def room(edges: Edges, arrays: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+def room(edges: CircuitArrays, arrays: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """``[arrays, size]``, aligned to 64 bytes: a vector an item, and some more."""
-    query = edges.items, arrays, dtype
+    query = edges.num_items, arrays, dtype
     kept: dict[str, Any] = _kept.__dict__
     found: NDArray[Any]
     if kept.get("query") == query:
@@ -413,7 +421,7 @@ def room(edges: Edges, arrays: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         return found
     lanes = 64 // dtype.itemsize
     # rows come and go in squares of vectors
-    size = (edges.items + lanes) * lanes
+    size = (edges.num_items + lanes) * lanes
     needed = arrays * size * dtype.itemsize + 64
     raw = kept.get("raw")
     if raw is None or raw.nbytes < needed:

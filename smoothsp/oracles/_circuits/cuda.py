@@ -73,9 +73,9 @@ def _sums(
     far = own.new_empty(B, dtype=torch.bool)
     chances = own.new_empty((B, own.shape[1] + len(shared)) if outwards else (0, 0))
     rows = placed(query.topology, own.device), query.lanes(own.device)
-    kernels.sums(own, shared, *rows, outwards, value, far, chances)
+    kernels.inside_outside(own, shared, *rows, outwards, value, far, chances)
     if not is_capturing(own) and bool(far.any()):
-        most = scaled_floats.FURTHEST.value
+        most = scaled_floats.MAX_EXPONENT.value
         again = cpu.truly_far(leaves, query, far.cpu().numpy(), most)
         if len(again):
             _do_on_cpu(leaves, query, again, value, chances)
@@ -132,7 +132,7 @@ def _choose(
     labels = own.new_full((B, topology.labels), -1, dtype=torch.int64)
     parts = own.new_full((B, topology.most), -1, dtype=torch.int32)
     rows = placed(topology, own.device), query.lanes(own.device)
-    kernels.best(own, shared, *rows, value, labels, parts)
+    kernels.best_outputs(own, shared, *rows, value, labels, parts)
     return value.to(dtype), as_two(value), labels, parts
 
 

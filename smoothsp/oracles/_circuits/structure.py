@@ -208,12 +208,12 @@ class CircuitStructure(Distribution):
             sum(x.shape[1:].numel() for x in found.own),
             sum(x.shape.numel() for x in found.shared),
         )
-        if sizes != (edges.own, edges.shared):
+        if sizes != (edges.num_row_leaves, edges.num_shared_leaves):
             raise ValueError(
-                f"potentials: expected {edges.own} leaves for each row and "
-                f"{edges.shared} shared ones, as {type(self).__name__}'s circuit has, "
-                f"got {sizes[0]} and {sizes[1]}; compare their shapes with Circuit"
-                ".leaves and Circuit.shared"
+                f"potentials: expected {edges.num_row_leaves} leaves for each row and "
+                f"{edges.num_shared_leaves} shared ones, as {type(self).__name__}'s "
+                f"circuit has, got {sizes[0]} and {sizes[1]}; compare their shapes "
+                "with Circuit.leaves and Circuit.shared"
             )
         return found
 
@@ -480,7 +480,7 @@ class CircuitStructure(Distribution):
             reads = cpu.split(read.expand(len(x), -1).double(), self._leaves())
             return self._of_leaves(reads, name) > 0
         before = list(self._common).index(name)
-        first = self._query.edges.own
+        first = self._query.edges.num_row_leaves
         first += sum(other.numel() for other in [*self._common.values()][:before])
         return read[:, first : first + x.numel()].any(0).reshape(x.shape)
 

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp._kernels.circuits.layout.addresses import addresses
-from smoothsp._kernels.circuits.layout.circuit_arrays import Edges
+from smoothsp._kernels.circuits.layout.addresses import address_table
+from smoothsp._kernels.circuits.layout.circuit_arrays import CircuitArrays
 from smoothsp.oracles._circuits.circuit import Circuit, Items, needed
 from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.in_graphs import at_compilation
@@ -42,12 +42,12 @@ class Topology:
         How many labels an output has.
     """
 
-    edges: Edges
+    edges: CircuitArrays
     roots: Tensor
     labels: int
 
     # What one root needs, by root.
-    parts: dict[int, Edges] = field(default_factory=dict, repr=False)
+    parts: dict[int, CircuitArrays] = field(default_factory=dict, repr=False)
     # What rows of one root read: leaves and labels, by root.
     reads: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
 
@@ -60,7 +60,9 @@ class Topology:
             circuit.define(impossible)
             roots[roots == circuit.NONE] = impossible
         edges = circuit.edges(roots.reshape(-1))
-        undefined = (edges.place[roots] < 0) & (roots > edges.own + edges.shared)
+        undefined = (edges.definition[roots] < 0) & (
+            roots > edges.num_row_leaves + edges.num_shared_leaves
+        )
         if undefined.any():
             raise ValueError("roots: expected items that are defined, or leaves")
         # of constants, also where a transform is under way
@@ -71,9 +73,9 @@ class Topology:
     @property
     def leaves(self) -> int:
         """Leaves of a row, and those that all share."""
-        return self.edges.own + self.edges.shared
+        return self.edges.num_row_leaves + self.edges.num_shared_leaves
 
-    def needed(self, root: int) -> Edges:
+    def needed(self, root: int) -> CircuitArrays:
         """Definitions that a root needs."""
         if root not in self.parts:
             self.parts[root] = needed(self.edges, root)
@@ -82,7 +84,7 @@ class Topology:
     @cached_property
     def edges_at(self) -> NDArray[np.int64]:
         """The addresses of ``edges``."""
-        return addresses(self.edges)
+        return address_table(self.edges)
 
     def __getstate__(self) -> dict[str, Any]:
         # the arrays of a copy are elsewhere
@@ -134,7 +136,7 @@ class Topology:
     @cached_property
     def most(self) -> int:
         """The most leaves that an output uses."""
-        return max(0, int(self.edges.uses[self._roots].max(initial=0)))
+        return max(0, int(self.edges.max_leaves[self._roots].max(initial=0)))
 
     @cached_property
     def labels_of(self) -> tuple[Tensor, Tensor]:

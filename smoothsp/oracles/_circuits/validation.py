@@ -39,7 +39,7 @@ def _find_reads(topology: Topology, roots: NDArray[np.int64]) -> tuple[Tensor, T
     # of constants, also where a transform is under way
     with torch._C._DisableFuncTorch():
         read = np.empty((len(roots), topology.leaves), np.bool_)
-        validation.reading(topology.edges_at, roots, read)
+        validation.reachable_leaves(topology.edges_at, roots, read)
         positions = torch.from_numpy(topology.edges.positions[1:]).long()
         reads = torch.from_numpy(read)
         counts = reads.new_zeros((len(roots), topology.labels + 1), dtype=torch.int32)

@@ -204,7 +204,7 @@ class Mixtures:
         arrays = (self.products, self.scores, new, self.weights, self.active)
         work = len(slot) * self.active.shape[1] ** 3
         numbers = [x.numpy() for x in arrays]
-        run_rows(sparsemap_qp.add, len(new), work, *numbers)
+        run_rows(sparsemap_qp.add_output, len(new), work, *numbers)
 
     def _grow(self) -> None:
         """Make twice the slots."""
