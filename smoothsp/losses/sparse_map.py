@@ -91,7 +91,7 @@ def _losses(
 ) -> Tensor:
     structure, narrow = widened(structure)
     gold = gold_score(structure, y)
-    if hasattr(structure, "_squares_of_variables"):
+    if hasattr(structure, "_squared_norms_of_variables"):
         squares = structure._squared_norms_of_variables(y).to(gold.value)
     else:
         squares = parts_of(structure, y).flatten(1).square().sum(1)

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.oracles._logic.nnf import AND, OR, NNF, variables_of
+from smoothsp.oracles._logic.nnf import AND, NNF, OR, variables_of
 
 # Variables of which all assignments are tried, if nothing else decides.
 MOST_TRIED = 16

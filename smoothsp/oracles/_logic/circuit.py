@@ -8,7 +8,7 @@ from collections import defaultdict
 import numpy as np
 
 from smoothsp.oracles._circuits import Circuit, Items
-from smoothsp.oracles._logic.nnf import AND, OR, NNF, variables_of
+from smoothsp.oracles._logic.nnf import AND, NNF, OR, variables_of
 
 Product = tuple[int, int]
 

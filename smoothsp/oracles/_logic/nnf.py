@@ -16,8 +16,8 @@ class NNF:
 
     Examples
     --------
-    >>> from smoothsp.oracles._logic.nnf import Sentence
-    >>> sentence = Sentence()
+    >>> from smoothsp.oracles._logic.nnf import NNF
+    >>> sentence = NNF()
     >>> one, none = sentence.literal(1), sentence.literal(-1)
     >>> sentence.root = sentence.disjoin([one, sentence.conjoin([none, one, 0])])
     >>> sentence.nodes[sentence.root]
