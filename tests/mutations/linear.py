@@ -191,8 +191,8 @@ FAULTS = {
     ),
     "a bound for the better weights only": (
         PATH + "run",
-        "return max(objectives) - chord(above, below, lam)",
-        "return min(objectives) - chord(above, below, lam)",
+        "return max(objectives) - dual_chord(above, below, lam)",
+        "return min(objectives) - dual_chord(above, below, lam)",
     ),
     "steps too far are kept": (
         PATH + "run",
@@ -206,8 +206,8 @@ FAULTS = {
     ),
     "gaps of another lambda": (
         PATH + "dual_point",
-        "gaps = engine.estimates + (1 - rho) * delta",
-        "gaps = engine.estimates + 0 * delta",
+        "gaps = engine.gap_estimates + (1 - rho) * delta",
+        "gaps = engine.gap_estimates + 0 * delta",
     ),
     "estimates for certain": (
         PATH + "dual_point",

@@ -25,9 +25,10 @@ LOSS_KERNELS = {
 
 @dataclass(frozen=True)
 class Loss:
-    """One of ``LOSS_KERNELS``; ``mu`` smooths the two in the middle, ``k`` the first of them.
+    """Loss by its name in ``LOSS_KERNELS``, with the strength of its smoothing.
 
-    ``mu = 0`` is the hinge itself.
+    ``mu`` smooths ``"hinge-l2"`` and ``"hinge-entropy"``; ``mu = 0`` is the hinge.
+    ``k`` is the number of outputs of ``"hinge-l2"``.
     """
 
     name: str

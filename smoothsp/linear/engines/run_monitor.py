@@ -380,10 +380,10 @@ def require_finite_certificate(
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """Settings of both engines.
+    """Settings of the compiled and of the callback engine.
 
-    ``steps`` is an index into ``STEP_RULES``; ``local`` and ``overall`` are F and nu of the
-    criterion for cache hits.
+    ``steps`` is an index into ``STEP_RULES``; ``local`` and ``overall`` are F and nu of
+    the cache-hit criterion of Osokin et al.
     """
 
     lam: float

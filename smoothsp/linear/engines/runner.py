@@ -1,7 +1,7 @@
-"""The one loop of all solvers: pass after pass, within a budget.
+"""Loop of all solvers: passes, certificates, saved states and resumed runs.
 
-A solver is its steps and its certificate. This file and ``RunMonitor`` have what solvers
-share: when to certify, when to stop, callbacks, Ctrl-C, saved states and resumed runs.
+A solver implements its steps and its certificate. ``run_solver`` calls them in turns;
+``RunMonitor`` holds the stopping rules, the callback and the handling of Ctrl-C.
 """
 
 import math
