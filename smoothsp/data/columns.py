@@ -153,7 +153,7 @@ class ParsedFile:
     """Sentences as running text, in place of ``sentences``."""
     bad: list[str] = field(default_factory=list)
     """Fault of each sentence that is left out, from the line's number on."""
-    notation: schemes.Notation = schemes.USUAL
+    notation: schemes.Notation = schemes.DEFAULT_NOTATION
     """Notation of the tags in the file; in ``sentences`` they are ``B-PER``, ``O``."""
 
 
@@ -220,7 +220,7 @@ def _read(path: str | Path, layouts: Sequence[Layout]) -> list[ParsedFile]:
         found, notation = _normalised(found, layout.unknown)
         rows, scheme = _in_scheme(found, layout.unknown, where)
         scheme_text = "no scheme" if scheme == schemes.PLAIN else f"scheme {scheme}"
-        scheme_text += "" if notation == schemes.USUAL else f", written as {notation}"
+        scheme_text += "" if notation == schemes.DEFAULT_NOTATION else f", written as {notation}"
         said.append(f"{path}: read as {kind}, {scheme_text}")
         checked.append(rows)
         forms.append((scheme, notation))
@@ -288,7 +288,7 @@ def parse_sentences(
     print_stderr(f"{name}: read as {said}")
     if not found:
         raise ValueError(f"{name}: expected at least one sentence, got none")
-    scheme, notation = None, schemes.USUAL
+    scheme, notation = None, schemes.DEFAULT_NOTATION
     if tagged:
         found, notation = _normalised(found, layout.unknown)
         scheme = schemes.detect(x.tags for x in found if isinstance(x, FileSentence))
@@ -317,7 +317,7 @@ def _normalised(
     notation = _notation_of(
         (tag for tag in chain.from_iterable(good) if tag not in nothing), ANY
     )
-    if notation == schemes.USUAL:
+    if notation == schemes.DEFAULT_NOTATION:
         return list(found), notation
     known = {x: x if x in nothing else notation.normalise(x) for x in {*chain(*good)}}
     return [
