@@ -78,7 +78,8 @@ def _boxes(
             )
             if several:
                 write(
-                    given.out / f"{names[path]}.xml", box_files.to_voc(path.name, answer)
+                    given.out / f"{names[path]}.xml",
+                    box_files.to_voc(path.name, answer),
                 )
 
     write_text(lines(), None)

@@ -12,8 +12,8 @@ from smoothsp import data, schemes
 from smoothsp.command_line.results import format_table, json_line, write_text
 from smoothsp.command_line.terminal import SkippedInputs
 from smoothsp.data import columns, dependencies, trees
-from smoothsp.data.word_tokenizers import make_tokenizer
 from smoothsp.data.text_files import display_name
+from smoothsp.data.word_tokenizers import make_tokenizer
 from smoothsp.metrics import span_f1, spans
 from smoothsp.models import Parser, Tagged, Tagger
 
@@ -43,7 +43,7 @@ def _tagged(tagger: Tagger, given: Namespace, failures: SkippedInputs) -> Iterat
     layout = _layout(given)
     file = columns.read_sentences(given.file, layout)
     for wrong in file.bad:
-        failures.add(f"{name_of(given.file)}, {wrong}")
+        failures.add(f"{display_name(given.file)}, {wrong}")
     sentences = file.texts or data.by_document(file.sentences)
     # the lines of a file of JSON may be empty sentences, but it has no documents
     parted = len(sentences) > len(file.texts or file.sentences)
@@ -58,7 +58,11 @@ def _tagged(tagger: Tagger, given: Namespace, failures: SkippedInputs) -> Iterat
 
 
 def _shown(
-    tagged: Tagged, show: str | None, nbest: int, tagger: Tagger, file: columns.ParsedFile
+    tagged: Tagged,
+    show: str | None,
+    nbest: int,
+    tagger: Tagger,
+    file: columns.ParsedFile,
 ) -> str:
     """Taggings of a sentence, with tags written as those of the input."""
     ranked, scheme = [tagged, *tagged.others], file.scheme
@@ -113,7 +117,7 @@ def _constituents(
             sentences.append(sentence)
             continue
         failures.add(
-            f"expected sentences of at most {LONGEST} words, got {len(words):,} in"
+            f"expected sentences of at most {MAX_WORDS} words, got {len(words):,} in"
             f" {' '.join(words[:3])[:60]!r} and so on. Cut it into sentences, one a"
             " line"
         )

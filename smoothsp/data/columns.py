@@ -220,7 +220,9 @@ def _read(path: str | Path, layouts: Sequence[Layout]) -> list[ParsedFile]:
         found, notation = _normalised(found, layout.unknown)
         rows, scheme = _in_scheme(found, layout.unknown, where)
         scheme_text = "no scheme" if scheme == schemes.PLAIN else f"scheme {scheme}"
-        scheme_text += "" if notation == schemes.DEFAULT_NOTATION else f", written as {notation}"
+        scheme_text += (
+            "" if notation == schemes.DEFAULT_NOTATION else f", written as {notation}"
+        )
         said.append(f"{path}: read as {kind}, {scheme_text}")
         checked.append(rows)
         forms.append((scheme, notation))

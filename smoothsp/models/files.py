@@ -16,7 +16,12 @@ from pathlib import Path
 from typing import Any, overload
 
 from smoothsp.atomic_files import replace
-from smoothsp.json_files import MAX_NAME_BYTES, parse_json_object, is_file_name, require_json_size
+from smoothsp.json_files import (
+    MAX_NAME_BYTES,
+    is_file_name,
+    parse_json_object,
+    require_json_size,
+)
 
 __all__ = [
     "CONFIG",
