@@ -47,7 +47,7 @@ class Duals(NamedTuple):
     mu: np.ndarray
     edges: np.ndarray
     ell: np.ndarray
-    estimates: np.ndarray
+    gap_estimates: np.ndarray
 
 
 class Primal(NamedTuple):

@@ -88,7 +88,7 @@ def visit_by_gap(uniforms, floor, tree, s, rules, p, d, x, q, c):
         i = sample_leaf(tree, uniforms[m])
         if not visit(s, i, rules, p, d, x, q, k, r, c):
             return m
-        set_leaf(tree, i, d.estimates[i])
+        set_leaf(tree, i, d.gap_estimates[i])
     return len(uniforms)
 
 

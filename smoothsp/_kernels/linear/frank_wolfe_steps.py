@@ -105,7 +105,7 @@ def visit(s, i, rules, p, d, x, q, k, r, c):
         o = q.word[i] + own * (s.offsets[i + 1] - s.offsets[i])
         count = towards(s, i, d, q.labels, o, r)
         gap = loss - d.ell[i] - part * slope(s, i, tail, k.E, r, count)
-        hit = gap > 0.0 and gap >= max(rules.local * d.estimates[i], rules.least)
+        hit = gap > 0.0 and gap >= max(rules.local * d.gap_estimates[i], rules.least)
     if hit:
         c.counts[HITS] += 1
     else:
@@ -114,7 +114,7 @@ def visit(s, i, rules, p, d, x, q, k, r, c):
         count = towards(s, i, d, k.y, 0, r)
         gap = loss - d.ell[i] - part * slope(s, i, tail, k.E, r, count)
         c.counts[CALLS] += 1
-        d.estimates[i] = max(gap, 0.0)
+        d.gap_estimates[i] = max(gap, 0.0)
         if keeps:
             weighed = rules.kind != FRANK_WOLFE
             own = slot_as_good(i, worst - base, q) if weighed else -1

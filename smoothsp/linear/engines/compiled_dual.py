@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.compilation.interrupts import defer_sigint
+from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp._kernels.linear import frank_wolfe as kernels
 from smoothsp._kernels.linear.frank_wolfe_steps import CALLS, HITS, STEPS
 from smoothsp._kernels.threads.ranges import run_rows
@@ -16,7 +16,7 @@ from smoothsp.linear.engines.run_monitor import (
     EngineSettings,
     expand_bounds,
 )
-from smoothsp.linear.inputs.arrays import require_memory, aligned_zeros
+from smoothsp.linear.inputs.arrays import require_memory, zeros
 from smoothsp.linear.problems import ChainProblem
 
 Floats = NDArray[np.float64]
@@ -53,7 +53,7 @@ class ChainEngine:
             _REMEDY,
         )
         empty = np.zeros(0)
-        w, mu = aligned_zeros(count, np.float64), aligned_zeros(rows * s.P, np.float64)
+        w, mu = zeros(count, np.float64), zeros(rows * s.P, np.float64)
         low = high = empty
         if plan.boxed:
             lower, upper = expand_bounds((plan.lower, plan.upper), problem.num_weights)
@@ -62,17 +62,17 @@ class ChainEngine:
             w = np.clip(w, low, high)
         self._p = kernels.Primal(
             w=w,
-            v=aligned_zeros(count, np.float64) if plan.boxed else w,
+            v=zeros(count, np.float64) if plan.boxed else w,
             low=low,
             high=high,
-            lag=aligned_zeros(count if plan.averaging else 0, np.float64),
+            lag=zeros(count if plan.averaging else 0, np.float64),
             boxed=plan.boxed,
             averaged=plan.averaging,
         )
         mu.reshape(rows, s.P)[np.arange(rows), problem.labels] = 1
         self._d = kernels.Duals(
             mu,
-            aligned_zeros(self.n * pairs, np.float64),
+            zeros(self.n * pairs, np.float64),
             np.zeros(self.n),
             np.full(self.n, math.inf),
         )
@@ -223,7 +223,7 @@ class ChainEngine:
     def rebuild_weights(self) -> None:
         """Weights anew from the dual variables: rounding does not add up."""
         p = self._p
-        with defer_sigint():
+        with uninterrupted():
             p.v[:] = 0
             kernels.primal_from_dual(0, self.n, self._s, self.plan.lam, self._d, p.v)
             if p.boxed:
@@ -336,7 +336,10 @@ def compute_gram_matrices(problem: ChainProblem) -> kernels.GramCache:
     if len(s.tied_index):
         # parts that share weights are added up where these are
         none = np.zeros(0)
-        at, sums = np.full(len(problem), -1), aligned_zeros(problem.flat_size, np.float64)
+        at, sums = (
+            np.full(len(problem), -1),
+            zeros(problem.flat_size, np.float64),
+        )
         return kernels.GramCache(none, at, none.astype(np.int32), sums)
     lengths = np.diff(s.offsets)
     entries = s.indptr[s.offsets[1:]] - s.indptr[s.offsets[:-1]]
@@ -352,7 +355,7 @@ def compute_gram_matrices(problem: ChainProblem) -> kernels.GramCache:
         gram,
         at,
         np.full(problem.num_features if largest else 0, -1, np.int32),
-        aligned_zeros(min(largest, problem.num_features) * s.P, np.float64),
+        zeros(min(largest, problem.num_features) * s.P, np.float64),
     )
 
 
@@ -372,7 +375,7 @@ class LabelCache:
             h=np.zeros(slots),
             word=_FIRST * problem.offsets[:-1],
             slot=_FIRST * np.arange(n),
-            zero_buffer=np.full(n, _FIRST),
+            room=np.full(n, _FIRST),
             size=np.ones(n, np.int64),
             used=np.array([_FIRST * len(problem.labels), _FIRST * n]),
         )
