@@ -256,8 +256,8 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         problem = LinearDual(
             blocks,
             rows,
-            crammer_singer.descend,
-            crammer_singer.gaps,
+            crammer_singer.coordinate_descent,
+            crammer_singer.compute_gaps,
             (blocks.still,),
             blocks.stakes(worst_only=True),
         )

@@ -250,8 +250,8 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         problem = LinearDual(
             blocks,
             rows,
-            weston_watkins.descend,
-            weston_watkins.gaps,
+            weston_watkins.coordinate_descent,
+            weston_watkins.compute_gaps,
             self._stops(blocks),
             blocks.stakes(worst_only=False),
         )
