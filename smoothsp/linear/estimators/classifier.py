@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from smoothsp.linear.descent.coordinate_descent import DescentSettings, Status
-from smoothsp.linear.engines.run_monitor import STOPPING, Tolerance
+from smoothsp.linear.engines.run_monitor import STOPPING_RULES, Tolerance
 from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.inputs.arrays import padded
@@ -76,7 +76,7 @@ def plan_of(estimator: Any, max_epochs: int | None = None) -> DescentSettings:
 def tolerance_of(estimator: Any) -> Tolerance:
     """The parameters ``tol`` and ``stopping``, checked."""
     stopping = getattr(estimator, "stopping", "objective")
-    checks.choice("stopping", stopping, STOPPING)
+    checks.choice("stopping", stopping, STOPPING_RULES)
     return Tolerance(checks.at_least_zero("tol", estimator.tol), stopping)
 
 
