@@ -27,21 +27,21 @@ from smoothsp._kernels.vectors.simd import (
     aligned_span,
     fma,
     get,
-    maximum,
     load,
+    maximum,
     put,
+    select_lt,
     span,
     splat,
     splat_at,
     store,
-    select_lt,
 )
 from smoothsp._kernels.vectors.simd_exp import exp, exponent, mantissa
 from smoothsp._kernels.vectors.simd_masked import (
     load_masked,
     reduce_max,
-    store_masked,
     reduce_sum,
+    store_masked,
 )
 
 # Below this chance that heads drawn one by one make a tree, exponents may run out.

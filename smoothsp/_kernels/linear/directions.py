@@ -34,7 +34,7 @@ from smoothsp._kernels.linear.tied_weights import (
     sum_of_squares,
 )
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import fma, maximum, load, minimum, splat, store
+from smoothsp._kernels.vectors.simd import fma, load, maximum, minimum, splat, store
 from smoothsp._kernels.vectors.simd_masked import reduce_sum
 
 

@@ -51,7 +51,7 @@ from smoothsp._kernels.linear.sparse_scores import V, entry
 from smoothsp._kernels.linear.squared_norm import GramCache
 from smoothsp._kernels.linear.viterbi import without_costs
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import fma, get, maximum, load, splat, store
+from smoothsp._kernels.vectors.simd import fma, get, load, maximum, splat, store
 from smoothsp._kernels.vectors.simd_exp import log
 from smoothsp._kernels.vectors.simd_masked import reduce_sum
 

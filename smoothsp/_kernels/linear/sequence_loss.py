@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu.k_best import make_scratch, candidates_size
+from smoothsp._kernels.chain.cpu.k_best import candidates_size, make_scratch
 from smoothsp._kernels.chain.cpu.viterbi_over_states import aligned_empty
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.few_best import Ranking, few_best, ranking
@@ -26,7 +26,7 @@ from smoothsp._kernels.linear.sparse_scores import V, labelling_score
 from smoothsp._kernels.linear.tied_weights import add_to_rest, room_of_rest, sharing
 from smoothsp._kernels.linear.viterbi import add_costs, best_labels
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import maximum, load, splat, store
+from smoothsp._kernels.vectors.simd import load, maximum, splat, store
 from smoothsp._kernels.vectors.simd_masked import reduce_max, reduce_sum
 from smoothsp._kernels.vectors.smoothed_hinge import project_onto_simplex
 

@@ -22,7 +22,11 @@ from smoothsp._kernels.circuits.layout.circuit_arrays import (
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.arrays import carray
 from smoothsp._kernels.vectors.simd import load, span, splat, store
-from smoothsp._kernels.vectors.simd_masked import load_masked, store_masked, transpose_block
+from smoothsp._kernels.vectors.simd_masked import (
+    load_masked,
+    store_masked,
+    transpose_block,
+)
 
 
 @register_jitable

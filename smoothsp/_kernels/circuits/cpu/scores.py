@@ -143,7 +143,10 @@ def row_losses_gradient(table, like, kind, sizes, addresses, weight):
     """
     table = potentials_at(table)
     B, M, U, N, W = sizes
-    u, y = carray(addresses[0], (B, W), np.float64), carray(addresses[2], (B, N), np.int64)
+    u, y = (
+        carray(addresses[0], (B, W), np.float64),
+        carray(addresses[2], (B, N), np.int64),
+    )
     best = carray(addresses[1], (B, M, U), kind)
     for b in range(B):
         own = weight
@@ -166,7 +169,10 @@ def add_hamming_costs(sizes, addresses, like, scale):
     -1 for none, and of augmented.
     """
     B, W, U = sizes
-    main, augmented = carray(addresses[0], (B, W), like), carray(addresses[3], (B, W), like)
+    main, augmented = (
+        carray(addresses[0], (B, W), like),
+        carray(addresses[3], (B, W), like),
+    )
     y = carray(addresses[2], (B, U), np.int64)
     for b in range(B):
         for i in range(W):
@@ -225,7 +231,10 @@ def leaves_from_labels(circuit, rows, sizes, addresses, whole, like, scale):
             (alone, edges.num_row_leaves + edges.num_shared_leaves),
             np.bool_,
         )
-        main, augmented = carray(addresses[6], (B, W), like), carray(addresses[7], (B, W), like)
+        main, augmented = (
+            carray(addresses[6], (B, W), like),
+            carray(addresses[7], (B, W), like),
+        )
         for b in range(B):
             row = 0 if alone == 1 else b
             for leaf in range(W):
