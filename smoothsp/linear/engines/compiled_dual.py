@@ -12,7 +12,7 @@ from smoothsp._kernels.linear import frank_wolfe as kernels
 from smoothsp._kernels.linear.frank_wolfe_steps import CALLS, HITS, STEPS
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.engines.run_monitor import UNLIMITED, EngineSettings, box
-from smoothsp.linear.inputs.arrays import require_memory, zeros
+from smoothsp.linear.inputs.arrays import aligned_zeros, require_memory
 from smoothsp.linear.problems import ChainProblem
 
 Floats = NDArray[np.float64]
@@ -49,7 +49,7 @@ class ChainEngine:
             _REMEDY,
         )
         empty = np.zeros(0)
-        w, mu = zeros(count, np.float64), zeros(rows * s.P, np.float64)
+        w, mu = aligned_zeros(count, np.float64), aligned_zeros(rows * s.P, np.float64)
         low = high = empty
         if plan.boxed:
             lower, upper = box((plan.lower, plan.upper), problem.num_weights)
@@ -58,17 +58,17 @@ class ChainEngine:
             w = np.clip(w, low, high)
         self._p = kernels.Primal(
             w=w,
-            v=zeros(count, np.float64) if plan.boxed else w,
+            v=aligned_zeros(count, np.float64) if plan.boxed else w,
             low=low,
             high=high,
-            lag=zeros(count if plan.averaging else 0, np.float64),
+            lag=aligned_zeros(count if plan.averaging else 0, np.float64),
             boxed=plan.boxed,
             averaged=plan.averaging,
         )
         mu.reshape(rows, s.P)[np.arange(rows), problem.labels] = 1
         self._d = kernels.Duals(
             mu,
-            zeros(self.n * pairs, np.float64),
+            aligned_zeros(self.n * pairs, np.float64),
             np.zeros(self.n),
             np.full(self.n, math.inf),
         )
@@ -328,7 +328,10 @@ def word_products(problem: ChainProblem) -> kernels.Products:
     if len(s.table):
         # parts that share weights are added up where these are
         none = np.zeros(0)
-        at, sums = np.full(len(problem), -1), zeros(problem.flat_size, np.float64)
+        at, sums = (
+            np.full(len(problem), -1),
+            aligned_zeros(problem.flat_size, np.float64),
+        )
         return kernels.Products(none, at, none.astype(np.int32), sums)
     lengths = np.diff(s.offsets)
     entries = s.indptr[s.offsets[1:]] - s.indptr[s.offsets[:-1]]
@@ -344,7 +347,7 @@ def word_products(problem: ChainProblem) -> kernels.Products:
         gram,
         at,
         np.full(problem.num_features if largest else 0, -1, np.int32),
-        zeros(min(largest, problem.num_features) * s.P, np.float64),
+        aligned_zeros(min(largest, problem.num_features) * s.P, np.float64),
     )
 
 

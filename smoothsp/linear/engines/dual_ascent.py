@@ -10,7 +10,11 @@ from smoothsp._kernels.linear import dual_ascent as kernels
 from smoothsp._kernels.linear.sampling_tree import fill_tree
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.engines.compiled_dual import word_products
-from smoothsp.linear.inputs.arrays import padded, require_memory, zeros
+from smoothsp.linear.inputs.arrays import (
+    aligned_zeros,
+    require_memory,
+    round_up_to_lanes,
+)
 from smoothsp.linear.problems import ChainProblem
 
 Floats = NDArray[np.float64]
@@ -53,7 +57,9 @@ class DualAscentEngine:
         rows, count = len(problem.labels), problem.flat_size
         lengths = np.diff(s.offsets)
         steps = np.maximum(lengths - 1, 0) * s.S**2
-        sizes = -(-steps // padded(1, np.float64)) * padded(1, np.float64)
+        sizes = -(-steps // round_up_to_lanes(1, np.float64)) * round_up_to_lanes(
+            1, np.float64
+        )
         at = np.concatenate([[0], np.cumsum(sizes)])
         restricted = problem.seen is not None
         require_memory(
@@ -68,17 +74,17 @@ class DualAscentEngine:
             _REMEDY,
         )
         self._d = kernels.Blocks(
-            zeros(rows * s.P, np.float64),
-            zeros(int(at[-1]), np.float64),
+            aligned_zeros(rows * s.P, np.float64),
+            aligned_zeros(int(at[-1]), np.float64),
             at,
             np.full(self.n, math.inf),
         )
-        mask = zeros(count if restricted else 0, np.float64)
+        mask = aligned_zeros(count if restricted else 0, np.float64)
         products = word_products(problem)
         if problem.seen is not None:
             mask[problem.seen] = 1
-            products = products._replace(rows=zeros(count, np.float64))
-        self._p = kernels.Ascent(zeros(count, np.float64), mask, products)
+            products = products._replace(rows=aligned_zeros(count, np.float64))
+        self._p = kernels.Ascent(aligned_zeros(count, np.float64), mask, products)
         self._counts = np.zeros(3, np.int64)
         self._tree = np.zeros(2 * 2 ** max(math.ceil(math.log2(self.n)), 0))
         # inner-loop steps of a pass
@@ -147,7 +153,7 @@ class DualAscentEngine:
     def rebuild(self) -> None:
         """Weights anew from the dual variables: rounding does not add up."""
         p = self._p
-        w = zeros(len(p.w), np.float64)
+        w = aligned_zeros(len(p.w), np.float64)
         kernels.rebuild(self._s, self._rules.lam, self._d, w)
         if len(p.mask):
             w *= p.mask

@@ -95,15 +95,15 @@ def limits(
     progress: object,
 ) -> Limits:
     """The limits of the solver ``name``, checked."""
-    checks.callback(callback)
+    checks.require_callback(callback)
     if not isinstance(tol, Tolerance):
-        tol = checks.at_least_zero("tol", tol)
+        tol = checks.as_nonnegative("tol", tol)
     return Limits(
         tol=tol,
-        max_passes=checks.count("max_passes", max_passes),
+        max_passes=checks.as_positive_int("max_passes", max_passes),
         max_seconds=seconds_of(max_seconds),
         callback=callback,
-        progress=checks.shown("progress", progress),
+        progress=checks.as_optional_bool("progress", progress),
         name=name,
     )
 
@@ -292,7 +292,7 @@ class Budget:
             status=self.status,
             converged=self.certified and self.close,
             history=self.history,
-            state=states.sealed(state),
+            state=states.add_checksums(state),
             interrupted=self.interrupted,
         )
 
@@ -445,7 +445,7 @@ def seed_of(seed: object, name: str = "seed") -> int:
 
 def seconds_of(value: object) -> float:
     """A budget of seconds, infinite for None."""
-    return math.inf if value is None else checks.positive("max_seconds", value)
+    return math.inf if value is None else checks.as_positive("max_seconds", value)
 
 
 def save_stream(stream: np.random.Generator) -> NDArray[np.uint64]:

@@ -92,11 +92,11 @@ class SDCA:
         progress: bool | None = None,
         refresh_every: int = 10,
     ) -> None:
-        self.lam, self.loss = checks.positive("lam", lam), "likelihood"
-        checks.choice("sampling", sampling, budgets.SAMPLINGS)
+        self.lam, self.loss = checks.as_positive("lam", lam), "likelihood"
+        checks.require_choice("sampling", sampling, budgets.SAMPLINGS)
         self.sampling, self.tol = sampling, tol
         self.seed = budgets.seed_of(seed)
-        self.refresh_every = checks.count("refresh_every", refresh_every)
+        self.refresh_every = checks.as_positive_int("refresh_every", refresh_every)
         self._limits = limits("SDCA", tol, max_passes, max_seconds, callback, progress)
 
     def solve(

@@ -41,11 +41,11 @@ class StepSettings:
 
     def __post_init__(self) -> None:
         budgets.pair_of_bounds(self.bounds)
-        checks.choice("sampling", self.sampling, budgets.SAMPLINGS)
-        checks.choice("steps", self.steps, budgets.STEPS)
-        checks.flag("cache", self.cache)
+        checks.require_choice("sampling", self.sampling, budgets.SAMPLINGS)
+        checks.require_choice("steps", self.steps, budgets.STEPS)
+        checks.as_bool("cache", self.cache)
         budgets.seed_of(self.seed)
-        checks.count("refresh_every", self.refresh_every)
+        checks.as_positive_int("refresh_every", self.refresh_every)
 
     def __str__(self) -> str:
         if self.bounds is None:
