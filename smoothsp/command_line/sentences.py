@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from smoothsp import data, schemes
-from smoothsp.command_line.results import as_json, rows, write_text
-from smoothsp.command_line.terminal import Failures
+from smoothsp.command_line.results import format_table, json_line, write_text
+from smoothsp.command_line.terminal import SkippedInputs
 from smoothsp.data import columns, dependencies, trees
 from smoothsp.data.cutting import cutter
 from smoothsp.data.text_files import name_of
@@ -22,7 +22,7 @@ __all__ = ["evaluate", "predict"]
 
 def predict(model: Any, given: Namespace) -> None:
     """Write the tags or the tree of each sentence of a file."""
-    failures, done = Failures(given.skip_bad), Counter[str]()
+    failures, done = SkippedInputs(given.skip_bad), Counter[str]()
     if isinstance(model, Tagger):
         parts = _tagged(model, given, failures)
     elif isinstance(model, Parser):
@@ -39,7 +39,7 @@ def predict(model: Any, given: Namespace) -> None:
     failures.end(done["sentences"], "sentences")
 
 
-def _tagged(tagger: Tagger, given: Namespace, failures: Failures) -> Iterator[str]:
+def _tagged(tagger: Tagger, given: Namespace, failures: SkippedInputs) -> Iterator[str]:
     layout = _layout(given)
     file = columns.read_words(given.file, layout)
     for wrong in file.bad:
@@ -87,7 +87,7 @@ def _as_written(
 
 
 def _dependencies(
-    parser: Parser, given: Namespace, failures: Failures
+    parser: Parser, given: Namespace, failures: SkippedInputs
 ) -> Iterator[str]:
     sentences: Sequence[Any] = dependencies.read_words(given.file, failures.add)
     words = [x if isinstance(x, str) else x.words for x in sentences]
@@ -101,7 +101,9 @@ def _dependencies(
             yield dependencies.text([found])
 
 
-def _constituents(model: Any, given: Namespace, failures: Failures) -> Iterator[str]:
+def _constituents(
+    model: Any, given: Namespace, failures: SkippedInputs
+) -> Iterator[str]:
     from smoothsp.models.constituency_parser import LONGEST
 
     cut, sentences = cutter(model.tokenizer), []
@@ -137,10 +139,10 @@ def evaluate(model: Any, given: Namespace) -> None:
         )
         table = {"the parser": model.evaluate(gold)}
     if not given.json:
-        sys.stdout.write(rows(Path(given.file).name, table))
+        sys.stdout.write(format_table(Path(given.file).name, table))
         return
     *types, chief = table.items()
-    sys.stdout.write(as_json(chief[1] | ({"types": dict(types)} if types else {})))
+    sys.stdout.write(json_line(chief[1] | ({"types": dict(types)} if types else {})))
 
 
 def _scores_of_types(tagger: Tagger, given: Namespace) -> dict[str, dict[str, float]]:
@@ -161,7 +163,7 @@ def _scores_of_types(tagger: Tagger, given: Namespace) -> dict[str, dict[str, fl
     ]
     data.unseen_labels.warn(
         given.file,
-        (schemes.split(tag)[1] for row in sides[0] for tag in row if tag != "O"),
+        (schemes.split_tag(tag)[1] for row in sides[0] for tag in row if tag != "O"),
         tagger.types,
     )
     kinds = {kind for side in sides for row in side for kind, _, _ in spans(row)}

@@ -145,7 +145,7 @@ class File:
     """Sentences as running text, in place of ``sentences``."""
     bad: list[str] = field(default_factory=list)
     """Fault of each sentence that is left out, from the line's number on."""
-    notation: schemes.Notation = schemes.USUAL
+    notation: schemes.Notation = schemes.DEFAULT_NOTATION
     """Notation of the tags in the file; in ``sentences`` they are ``B-PER``, ``O``."""
 
 
@@ -212,7 +212,9 @@ def _read(path: str | Path, layouts: Sequence[Layout]) -> list[File]:
         found, notation = _normalised(found, layout.unknown)
         rows, scheme = _in_scheme(found, layout.unknown, where)
         named = "no scheme" if scheme == schemes.PLAIN else f"scheme {scheme}"
-        named += "" if notation == schemes.USUAL else f", written as {notation}"
+        named += (
+            "" if notation == schemes.DEFAULT_NOTATION else f", written as {notation}"
+        )
         said.append(f"{path}: read as {kind}, {named}")
         checked.append(rows)
         forms.append((scheme, notation))
@@ -276,7 +278,7 @@ def words_in(lines: Sequence[str], name: str, layout: Layout = AS_USUAL) -> File
     say(f"{name}: read as {said}")
     if not found:
         raise ValueError(f"{name}: expected at least one sentence, got none")
-    scheme, notation = None, schemes.USUAL
+    scheme, notation = None, schemes.DEFAULT_NOTATION
     if tagged:
         found, notation = _normalised(found, layout.unknown)
         scheme = schemes.detect(x.tags for x in found if isinstance(x, Row))
@@ -305,7 +307,7 @@ def _normalised(
     notation = _notation_of(
         (tag for tag in chain.from_iterable(good) if tag not in nothing), ANY
     )
-    if notation == schemes.USUAL:
+    if notation == schemes.DEFAULT_NOTATION:
         return list(found), notation
     known = {x: x if x in nothing else notation.normalise(x) for x in {*chain(*good)}}
     return [

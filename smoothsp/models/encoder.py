@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothsp import encoder_config
-from smoothsp.weight_files import sketch_of, weight_files
+from smoothsp.weight_files import build_on_meta, list_weight_files
 
 __all__ = ["Encoder", "Pieces"]
 
@@ -99,15 +99,15 @@ class Encoder(nn.Module):
             If there is none, if it is no text encoder of
             ``encoder_config.MODEL_TYPES``, or if its tokenizer is not a fast one.
         """
-        hub = encoder_config.transformers_of("encoder")
+        hub = encoder_config.import_transformers("encoder")
         safe = encoder_config.safe_options(name)
         try:
             found, _ = hub.PretrainedConfig.get_config_dict(str(name), **safe)
             place = f"{name}/config.json"
             about = encoder_config.configuration(found, place, strict=False)
             if Path(name).is_dir():
-                sketch_of(lambda: hub.AutoModel.from_config(about), place)
-                weight_files(Path(name))
+                build_on_meta(lambda: hub.AutoModel.from_config(about), place)
+                list_weight_files(Path(name))
                 safe["use_safetensors"] = True
             model = hub.AutoModel.from_pretrained(
                 str(name), config=about, dtype=torch.float32, **safe
@@ -139,19 +139,21 @@ class Encoder(nn.Module):
     @classmethod
     def described(cls, about: dict[str, Any], tokenizer: str) -> "Encoder":
         """Create the network of a ``description``, with random weights."""
-        hub = encoder_config.transformers_of("encoder")
+        hub = encoder_config.import_transformers("encoder")
         from tokenizers import Tokenizer
 
         if not isinstance(about, dict):
             found = type(about).__name__
             raise ValueError(f"encoder: expected a JSON object, got {found}")
         known = {"model", "longest", "padding", "mixed", "context"}
-        encoder_config.require_known(about, "encoder", known, "smoothsp encoder")
+        encoder_config.require_allowed_fields(
+            about, "encoder", known, "smoothsp encoder"
+        )
         sizes: dict[str, Any] = {
             name: about.get(name) for name in ("longest", "padding", "context")
         }
         for name, value in sizes.items():
-            most = encoder_config.MOST
+            most = encoder_config.MAX_INTEGER
             if type(value) is not int or not 0 <= value <= most:
                 raise ValueError(f"encoder.{name}: expected 0 to {most}, got {value!r}")
         mixed = about.get("mixed")
@@ -172,7 +174,7 @@ class Encoder(nn.Module):
     def description(self) -> dict[str, Any]:
         """Description besides weights and tokenizer, as JSON values."""
         return {
-            "model": encoder_config.known_fields(self.model.config),
+            "model": encoder_config.loadable_fields(self.model.config),
             "longest": self.longest,
             "padding": self.padding,
             "mixed": self.mix is not None,

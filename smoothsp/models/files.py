@@ -16,7 +16,12 @@ from pathlib import Path
 from typing import Any, overload
 
 from smoothsp.atomic_files import replace
-from smoothsp.json_files import LONGEST_NAME, as_json, is_name, require_json_size
+from smoothsp.json_files import (
+    MAX_NAME_BYTES,
+    is_file_name,
+    parse_json_object,
+    require_json_size,
+)
 
 __all__ = [
     "CONFIG",
@@ -47,7 +52,7 @@ def place_of(folder: object) -> Path:
         said = (
             error.strerror or str(error) if isinstance(error, OSError) else str(error)
         )
-    shown = repr(str(place))[:LONGEST_NAME]
+    shown = repr(str(place))[:MAX_NAME_BYTES]
     raise ValueError(f"folder: expected the path of a folder, got {shown} ({said})")
 
 
@@ -123,13 +128,13 @@ def json_bytes(value: dict[str, Any]) -> bytes:
 
 def _of_config(folder: Path, content: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
     path = folder / CONFIG
-    config = as_json(path, content)
+    config = parse_json_object(path, content)
     sums = config.pop("files", None)
     if not isinstance(sums, dict) or not all(isinstance(x, str) for x in sums.values()):
         raise ValueError(f"{path}: expected the checksums of files, got no 'files'")
     for name in sums:
-        if not is_name(name):
-            shown = ascii(name) if len(name) <= LONGEST_NAME else f"{name[:20]!a}..."
+        if not is_file_name(name):
+            shown = ascii(name) if len(name) <= MAX_NAME_BYTES else f"{name[:20]!a}..."
             raise ValueError(
                 f"{path}: expected names of files as keys of 'files', got {shown}"
             )
@@ -183,12 +188,12 @@ def _finish(folder: Path) -> None:
     if not path.is_file():
         return
     try:
-        sums = as_json(path, _bytes(path)).get("files")
+        sums = parse_json_object(path, _bytes(path)).get("files")
     except ValueError:
         return
     for name, checksum in sums.items() if isinstance(sums, dict) else ():
         new = folder / (name + NEW)
-        if is_name(name) and new.is_file():
+        if is_file_name(name) and new.is_file():
             if _bytes(new, str(checksum)) is not None:
                 os.replace(new, folder / name)
             else:

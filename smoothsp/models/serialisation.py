@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from smoothsp import encoder_config
-from smoothsp.json_files import as_json
+from smoothsp.json_files import parse_json_object
 from smoothsp.models import files
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Vocabulary
@@ -59,7 +59,9 @@ def restored(
     ``build`` makes the network of ``config``, with weights of any values.
     """
     path = place / files.CONFIG
-    encoder_config.require_known(config, str(path), FIELDS, str(config.get("format")))
+    encoder_config.require_allowed_fields(
+        config, str(path), FIELDS, str(config.get("format"))
+    )
     for name in (WEIGHTS, VOCABULARY):
         if name not in content:
             raise ValueError(f"{path}: expected the checksum of {name}, got none")
@@ -133,7 +135,7 @@ def _built(
 
 
 def _vocabulary(path: Path, content: bytes) -> Vocabulary:
-    found = as_json(path, content)
+    found = parse_json_object(path, content)
     names = {field.name for field in fields(Vocabulary)}
     if found.keys() != names:
         wrong = ", ".join(sorted(found.keys() ^ names))

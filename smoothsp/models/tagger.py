@@ -36,7 +36,7 @@ from smoothsp.models.tokenisation import (
     limited,
 )
 from smoothsp.oracles import Chain, SemiMarkov
-from smoothsp.schemes import PLAIN, SHAPES, convert, detect, split
+from smoothsp.schemes import PLAIN, SPAN_PREFIXES, convert, detect, split_tag
 
 __all__ = ["FORMAT", "Tagger", "from_folder"]
 
@@ -59,7 +59,7 @@ def from_folder(
     kept = [
         one_of(path, name, config.get(name, known[0]), known)
         for name, known in (
-            ("scheme", ("BIO", *SHAPES, PLAIN)),
+            ("scheme", ("BIO", *SPAN_PREFIXES, PLAIN)),
             ("tokenizer", TOKENIZERS),
         )
     ]
@@ -111,7 +111,7 @@ class Tagger:
     @property
     def types(self) -> list[str]:
         """The types of spans."""
-        return sorted({split(label)[1] for label in self.labels if label != "O"})
+        return sorted({split_tag(label)[1] for label in self.labels if label != "O"})
 
     @classmethod
     def train(
@@ -453,7 +453,7 @@ class Tagger:
             found = [min(1.0, chance) for chance in chances[at].tolist()]
             return dict(zip(keys, found, strict=True))
         known = {}
-        prefixes, kinds = zip(*map(split, self.labels), strict=True)
+        prefixes, kinds = zip(*map(split_tag, self.labels), strict=True)
         kind_of = np.array(kinds)
         goes_on = (kind_of[:, None] == kind_of) & np.isin(prefixes, ("I", "E"))
         goes_on &= np.isin(prefixes, ("B", "I"))[:, None]

@@ -23,7 +23,7 @@ from smoothsp.models.running import parted
 from smoothsp.models.tagger import Tagger
 from smoothsp.models.tagger_options import MU, TOP_K, Options
 from smoothsp.run_folder import MODEL, is_main_process
-from smoothsp.schemes import PLAIN, convert, detect, join, split
+from smoothsp.schemes import PLAIN, convert, detect, join_tag, split_tag
 from smoothsp.training import Jointly, fit, one_thread, seed_all
 
 __all__ = ["train"]
@@ -288,10 +288,10 @@ def _labels(targets: list[list[str]], scheme: str) -> list[str]:
     seen = {one for row in targets for tag in row for one in tag.split("\t")} - {""}
     if scheme == PLAIN:
         return sorted(seen)
-    kinds = sorted({split(tag)[1] for tag in seen - {"O"}})
+    kinds = sorted({split_tag(tag)[1] for tag in seen - {"O"}})
     if not kinds:
         raise ValueError(
             "tags: expected named entities in the training sentences, got only the tag"
             " O. Is the tag the last column of the file?"
         )
-    return ["O", *(join(prefix, kind) for kind in kinds for prefix in "BIES")]
+    return ["O", *(join_tag(prefix, kind) for kind in kinds for prefix in "BIES")]

@@ -130,7 +130,7 @@ class SparseMAP(ReadOnly):
         """
         if self._graph is not None:
             return self._graph.marginals()
-        return self._piece.shares(self.weights)
+        return self._piece.marginals(self.weights)
 
     def maximum(self) -> Float[Tensor, " batch"]:
         """The regularised maximum, ``(batch,)``; its gradient is the mixture."""
@@ -139,7 +139,7 @@ class SparseMAP(ReadOnly):
             return found
         return self._mixed(self._scores.value)
 
-    def _above(self, gold: Exact) -> Tensor:
+    def _minus_score(self, gold: Exact) -> Tensor:
         """``maximum()`` less the score of an output of each row."""
         if self._graph is not None:
             return self.maximum() - gold.value
@@ -172,7 +172,7 @@ class _Piece:
     def __init__(self, outputs: Tensor, weights: Tensor, gap: Tensor) -> None:
         self.outputs, self.weights, self.gap = outputs, weights, gap
 
-    def shares(self, weights: Tensor) -> Tensor:
+    def marginals(self, weights: Tensor) -> Tensor:
         """Total weight of outputs that use each part."""
         raise NotImplementedError
 
@@ -202,7 +202,7 @@ class _PieceOfParts(_Piece):
         super().__init__(*found)
         self._parts, self._products = parts, products
 
-    def shares(self, weights: Tensor) -> Tensor:
+    def marginals(self, weights: Tensor) -> Tensor:
         shares = (weights.unsqueeze(2) * self._parts.flatten(2)).sum(1)
         return shares.reshape(len(shares), *self._parts.shape[2:])
 
@@ -218,7 +218,7 @@ class _PieceOfChains(_Piece):
         self._buffers = chain._buffers
         self._products: Tensor | None = None
 
-    def shares(self, weights: Tensor) -> Tensor:
+    def marginals(self, weights: Tensor) -> Tensor:
         return sparse_map.shares_of(self._buffers, weights, self.outputs)
 
     def products(self) -> Tensor:
