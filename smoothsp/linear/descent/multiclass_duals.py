@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from smoothsp._kernels.svm import csr_rows, weston_watkins_gram
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.descent.coordinate_descent import Parts, chunks, squared_norm
-from smoothsp.linear.descent.dual_blocks import Blocks
+from smoothsp.linear.descent.dual_blocks import DualBlocks
 from smoothsp.linear.engines.solution import State
 from smoothsp.linear.inputs import arrays as linear_arrays
 from smoothsp.linear.inputs.sparse_matrices import SparseRows
@@ -37,7 +37,7 @@ class LinearDual:
 
     def __init__(
         self,
-        blocks: Blocks,
+        blocks: DualBlocks,
         rows: SparseRows,
         solve: Kernel,
         gaps: Kernel,
@@ -48,7 +48,7 @@ class LinearDual:
         self._solve, self._gaps, self._stops = solve, gaps, stops
         self.blocks, self.dtype = blocks.solvable, blocks.dtype
         self.waits, self.calm = blocks.waits, blocks.calm
-        self.met, self.looked = np.zeros(3), len(blocks.labels)
+        self.met, self.num_checked = np.zeros(3), len(blocks.labels)
         self.work = 2 * len(rows.data) * blocks.width
         self.weights = linear_arrays.aligned_zeros(
             rows.features * blocks.width, blocks.bounds.dtype
@@ -133,7 +133,7 @@ class LinearDual:
         )
 
 
-class GramProblem:
+class GramDual:
     """Scores of the samples, ``z_i = sum_s G(i, s) a_s``, for a Gram matrix G."""
 
     # there are no features
@@ -141,7 +141,7 @@ class GramProblem:
 
     def __init__(
         self,
-        blocks: Blocks,
+        blocks: DualBlocks,
         gram: NDArray[Any],
         stops: tuple[Any, ...],
         stakes: NDArray[np.float64],
@@ -150,7 +150,7 @@ class GramProblem:
         self._stakes = stakes
         self.blocks, self.dtype = blocks.solvable, blocks.dtype
         self.waits, self.calm = blocks.waits, blocks.calm
-        self.met, self.looked = np.zeros(3), len(blocks.labels)
+        self.met, self.num_checked = np.zeros(3), len(blocks.labels)
         self.work = len(gram) * len(gram) * blocks.width
         self._scores = linear_arrays.aligned_zeros(
             len(gram) * blocks.width, blocks.bounds.dtype

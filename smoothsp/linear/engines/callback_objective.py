@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear.engines.compiled_objective import Loss
-from smoothsp.linear.engines.solution import weights_of
+from smoothsp.linear.engines.solution import check_start_weights
 from smoothsp.linear.inputs.vectors import (
     SparseVectorStore,
     Vector,
@@ -47,11 +47,11 @@ class CallbackObjective:
                 f" {few}; give it {few}(i, w, k), or choose 'hinge'"
             )
 
-    def room(self) -> Flat:
+    def zero_buffer(self) -> Flat:
         """Zeros as large as the weights."""
         return np.zeros(self.problem.num_weights)
 
-    def plain(self, flat: Flat) -> Flat:
+    def unpad(self, flat: Flat) -> Flat:
         """A copy."""
         return flat.copy()
 
@@ -83,21 +83,21 @@ class CallbackObjective:
         return np.array([self.one(i, flat, mu)[0] for i in range(self.n)])
 
     def gradient(
-        self, flat: Flat, mu: float, G: Flat, keep: bool = False
+        self, flat: Flat, mu: float, G: Flat, per_example: bool = False
     ) -> tuple[float, Any, Flat]:
         """Fill G with the mean slope; the mean loss, and the slopes if wanted."""
-        slopes = make_vector_store(self.problem).zeros(self.n if keep else 0)
+        slopes = make_vector_store(self.problem).zeros(self.n if per_example else 0)
         total = 0.0
         G[:] = 0
         for i in range(self.n):
             value, slope = self.one(i, flat, mu)
             total += value
             add(G, slope)
-            if keep:
+            if per_example:
                 slopes[i] = slope
         G /= self.n
         return total / self.n, slopes, np.empty(0)
 
-    def fits(self, start: object) -> Flat:
+    def as_start_weights(self, start: object) -> Flat:
         """A copy of weights to start from."""
-        return weights_of(start, self.problem.num_weights)
+        return check_start_weights(start, self.problem.num_weights)

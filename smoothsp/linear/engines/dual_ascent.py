@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from smoothsp._kernels.linear import dual_ascent as kernels
 from smoothsp._kernels.linear.sampling_tree import fill_tree
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.linear.engines.compiled_dual import word_products
+from smoothsp.linear.engines.compiled_dual import compute_gram_matrices
 from smoothsp.linear.inputs.arrays import (
     aligned_zeros,
     require_memory,
@@ -80,7 +80,7 @@ class DualAscentEngine:
             np.full(self.n, math.inf),
         )
         mask = aligned_zeros(count if restricted else 0, np.float64)
-        products = word_products(problem)
+        products = compute_gram_matrices(problem)
         if problem.seen is not None:
             mask[problem.seen] = 1
             products = products._replace(rows=aligned_zeros(count, np.float64))
@@ -89,20 +89,20 @@ class DualAscentEngine:
         self._tree = np.zeros(2 * 2 ** max(math.ceil(math.log2(self.n)), 0))
         # inner-loop steps of a pass
         self._work = (len(s.indices) + len(s.labels) * s.S) * s.P // 8
-        self.measured = self.measured_calls = 0
+        self.num_certificates = self.certificate_oracle_calls = 0
         eps = min(_AWAY, lam) if away is None else away
         run_rows(kernels.begin, self.n, self._work, s, eps, self._d)
-        self.rebuild()
+        self.rebuild_weights()
 
     @property
-    def estimates(self) -> Floats:
+    def gap_estimates(self) -> Floats:
         """Gaps of the examples at their last visits, over n."""
         return self._d.gaps
 
     @property
     def oracle_calls(self) -> int:
         """Forward-backward calls so far, those of certificates included."""
-        return int(self._counts[kernels.CALLS]) + self.measured_calls
+        return int(self._counts[kernels.CALLS]) + self.certificate_oracle_calls
 
     @property
     def evaluations(self) -> int:
@@ -125,32 +125,32 @@ class DualAscentEngine:
         ]
         return d.nodes.reshape(-1, s.P)[:, : s.S], edges
 
-    def in_order(self, order: NDArray[np.int64]) -> None:
+    def visit_in_order(self, order: NDArray[np.int64]) -> None:
         """A step on each of ``order``."""
         kernels.visit_in_order(order, *self._arguments())
 
-    def by_gap(self, uniforms: Floats, floor: float) -> int:
+    def visit_by_gap(self, uniforms: Floats, floor: float) -> int:
         """Steps drawn by estimated gaps until these sum to ``floor``; how many."""
         before = int(self._counts[kernels.STEPS])
-        fill_tree(self.estimates, self._tree)
+        fill_tree(self.gap_estimates, self._tree)
         kernels.visit_by_gap(uniforms, floor, self._tree, *self._arguments())
         return int(self._counts[kernels.STEPS]) - before
 
     def _arguments(self) -> tuple[Any, ...]:
         return self._s, self._rules, self._p, self._d, self._counts
 
-    def measure(self) -> tuple[float, float, float]:
+    def compute_certificate(self) -> tuple[float, float, float]:
         """Primal, dual and gap, with the exact gap of each example: n oracle calls."""
         losses, w = np.empty(self.n), self._p.w
         gaps = self._d.gaps
         run_rows(kernels.measure, self.n, self._work, self._s, w, self._d, gaps, losses)
-        self.measured += 1
-        self.measured_calls += self.n
+        self.num_certificates += 1
+        self.certificate_oracle_calls += self.n
         primal = self._rules.lam / 2 * float(np.dot(w, w)) + float(losses.mean())
         gap = float(gaps.sum())
         return primal, primal - gap, gap
 
-    def rebuild(self) -> None:
+    def rebuild_weights(self) -> None:
         """Weights anew from the dual variables: rounding does not add up."""
         p = self._p
         w = aligned_zeros(len(p.w), np.float64)
@@ -161,13 +161,13 @@ class DualAscentEngine:
 
     # another start
 
-    def take_weights(self, flat: Floats) -> None:
+    def set_duals_at(self, flat: Floats) -> None:
         """Blocks become the marginals at these padded weights, and w theirs."""
         run_rows(kernels.begin_at, self.n, self._work, self._s, flat, self._d)
-        self.measured_calls += self.n
-        self.rebuild()
+        self.certificate_oracle_calls += self.n
+        self.rebuild_weights()
 
-    def take_duals(self, state: dict[str, NDArray[Any]]) -> None:
+    def load_duals(self, state: dict[str, NDArray[Any]]) -> None:
         """Start from the dual variables of a state, at any lambda."""
         s, d = self._s, self._d
         want = (len(s.labels), s.S), d.edges.shape
@@ -178,7 +178,7 @@ class DualAscentEngine:
             )
         d.nodes.reshape(-1, s.P)[:, : s.S] = state["nodes"]
         d.edges[:] = state["edges"]
-        self.rebuild()
+        self.rebuild_weights()
 
     # saving
 
@@ -191,13 +191,17 @@ class DualAscentEngine:
             "gaps": d.gaps.copy(),
             "w": self.w,
             "counts": self._counts.copy(),
-            "measured": np.array([self.measured_calls, self.measured]),
+            "measured": np.array(
+                [self.certificate_oracle_calls, self.num_certificates]
+            ),
         }
 
     def load(self, state: dict[str, NDArray[Any]]) -> None:
         """Go on from a saved state."""
-        self.take_duals(state)
+        self.load_duals(state)
         self._d.gaps[:] = state["gaps"]
         self._p.w[:] = self.problem.padded_weights(state["w"])
         self._counts[:] = state["counts"]
-        self.measured_calls, self.measured = (int(x) for x in state["measured"])
+        self.certificate_oracle_calls, self.num_certificates = (
+            int(x) for x in state["measured"]
+        )

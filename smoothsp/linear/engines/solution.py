@@ -196,7 +196,7 @@ class Solution:
     smoothed_primal: float = math.nan
 
 
-def weights_of(start: object, size: int) -> NDArray[np.float64]:
+def check_start_weights(start: object, size: int) -> NDArray[np.float64]:
     """Weights to start from, a copy: those of anything that has a ``w``, or weights."""
     try:
         w = checks.as_real_float64(np.array(getattr(start, "w", start)))

@@ -17,7 +17,7 @@ from smoothsp.linear.problems import Corner
 
 
 @dataclass(eq=False)
-class Slot:
+class StoredOutput:
     """A stored output: its corner, its weight, and its loss less ``<w, psi>``."""
 
     corner: Corner
@@ -55,7 +55,7 @@ class Step:
         return gamma * self.num - gamma**2 * lam * squared_norm(self.w) / 2
 
 
-def lowest(slots: list[Slot]) -> Slot:
+def argmin_score(slots: list[StoredOutput]) -> StoredOutput:
     """The first with the smallest h but for rounding."""
     found = slots[0]
     for slot in slots[1:]:
@@ -64,7 +64,7 @@ def lowest(slots: list[Slot]) -> Slot:
     return found
 
 
-def highest(slots: list[Slot]) -> Slot:
+def argmax_score(slots: list[StoredOutput]) -> StoredOutput:
     """The first with the largest h but for rounding."""
     found = slots[0]
     for slot in slots[1:]:
@@ -73,13 +73,13 @@ def highest(slots: list[Slot]) -> Slot:
     return found
 
 
-def gold_slot(zero: Vector) -> Slot:
+def gold_output(zero: Vector) -> StoredOutput:
     """The gold output with all the weight, its psi ``zero``."""
-    return Slot(Corner(zero, 0.0, None), alpha=1.0)
+    return StoredOutput(Corner(zero, 0.0, None), alpha=1.0)
 
 
-def save_slots(
-    store: list[list[Slot]], rows: DenseVectorStore
+def save_outputs(
+    store: list[list[StoredOutput]], rows: DenseVectorStore
 ) -> dict[str, NDArray[Any]]:
     """Arrays of all slots; keys are no arrays, psi and loss stand for them."""
     slots = [slot for slots in store for slot in slots]
@@ -91,9 +91,9 @@ def save_slots(
     }
 
 
-def load_slots(
+def load_outputs(
     state: dict[str, NDArray[Any]], rows: DenseVectorStore
-) -> list[list[Slot]]:
+) -> list[list[StoredOutput]]:
     """The slots that were saved."""
     known = zip(
         rows.load("store_psi", state),
@@ -102,7 +102,8 @@ def load_slots(
         strict=True,
     )
     slots = [
-        Slot(Corner(psi, float(loss), None), float(alpha)) for psi, loss, alpha in known
+        StoredOutput(Corner(psi, float(loss), None), float(alpha))
+        for psi, loss, alpha in known
     ]
     ends = np.cumsum(state["store_sizes"])
     return [

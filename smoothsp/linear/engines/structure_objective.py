@@ -43,10 +43,10 @@ class StructureObjective(CallbackObjective):
         return np.asarray(self.problem.losses(flat, name, *more))
 
     def gradient(
-        self, flat: Flat, mu: float, G: Flat, keep: bool = False
+        self, flat: Flat, mu: float, G: Flat, per_example: bool = False
     ) -> tuple[float, Any, Flat]:
         """Fill G with the mean slope; the mean loss, and the slopes if wanted."""
-        if not keep:
+        if not per_example:
             value, G[:] = self.problem.mean_slope(flat, *self._loss(mu))
             return value, [], np.empty(0)
         every = np.arange(self.n)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from smoothsp.linear.descent.coordinate_descent import Status, within_range
+from smoothsp.linear.descent.coordinate_descent import Status, require_finite_sum
 from smoothsp.linear.engines.solution import Bounds, Certificate, Solution
 from smoothsp.linear.estimators import classifier
 from smoothsp.linear.inputs import checks
@@ -81,7 +81,7 @@ def scale_certificate(found: Certificate, scale: float) -> Certificate:
 def require_valid_loss_weights(bounds: NDArray[Any]) -> None:
     """Refuse C times weights whose sum, or whose share of a mean, is no number."""
     limits = bounds.astype(np.float64)
-    within_range(limits)
+    require_finite_sum(limits)
     largest = float(limits.max())
     if not largest / len(limits) >= np.finfo(np.float64).tiny:
         raise ValueError(

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines.compiled_objective import Loss, Objective
+from smoothsp.linear.engines.compiled_objective import ChainObjective, Loss
 from smoothsp.linear.engines.solution import Callback
 from smoothsp.linear.estimators import sequences
 from smoothsp.linear.estimators.tagger import LinearTagger, make_solver
@@ -191,9 +191,11 @@ def compute_marginals(
         return sequences.split_by_length(
             np.zeros((0, problem.num_labels)), np.diff(problem.offsets)
         )
-    objective = Objective(problem, Loss("likelihood"), 1.0)
+    objective = ChainObjective(problem, Loss("likelihood"), 1.0)
     flat = problem.padded_weights(w)
-    _, nodes, _ = objective.gradient(flat, 1.0, objective.room(), keep=True)
+    _, nodes, _ = objective.gradient(
+        flat, 1.0, objective.zero_buffer(), per_example=True
+    )
     shape = len(problem.labels), problem.row_width
     found = nodes.reshape(shape)[:, : problem.num_labels].copy()
     # they came less the labels, all of which are the first class

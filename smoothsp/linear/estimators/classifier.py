@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from smoothsp.linear.descent.coordinate_descent import DescentSettings, Status
-from smoothsp.linear.engines.run_monitor import STOPPING, Tolerance
+from smoothsp.linear.engines.run_monitor import STOPPING_RULES, Tolerance
 from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.inputs.arrays import round_up_to_lanes
@@ -84,7 +84,7 @@ def make_descent_settings(
 def make_tolerance(estimator: Any) -> Tolerance:
     """The parameters ``tol`` and ``stopping``, checked."""
     stopping = getattr(estimator, "stopping", "objective")
-    checks.require_choice("stopping", stopping, STOPPING)
+    checks.require_choice("stopping", stopping, STOPPING_RULES)
     return Tolerance(checks.as_nonnegative("tol", estimator.tol), stopping)
 
 

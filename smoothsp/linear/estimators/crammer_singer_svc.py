@@ -14,7 +14,11 @@ from smoothsp.linear.descent.coordinate_descent import (
     Status,
     descend,
 )
-from smoothsp.linear.descent.dual_blocks import Blocks, full_at_costliest, take_over
+from smoothsp.linear.descent.dual_blocks import (
+    DualBlocks,
+    saturate_costliest_class,
+    warm_start_blocks,
+)
 from smoothsp.linear.descent.multiclass_duals import LinearDual
 from smoothsp.linear.engines.solution import Certificate, Solution
 from smoothsp.linear.estimators import batch_fit, classifier
@@ -242,7 +246,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         )
         # finite, so that no product with 0 is NaN, and never the largest violation
         padding = -float(np.finfo(dtype).max) / 8
-        blocks = Blocks(
+        blocks = DualBlocks(
             samples.labels,
             samples.bounds,
             classifier.compute_squared_norms(rows, constant),
@@ -253,15 +257,15 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         )
         earlier = classifier.load_warm_start(self, samples)
         if earlier is not None:
-            take_over(blocks, earlier, worst_only=True)
-        full_at_costliest(blocks)
+            warm_start_blocks(blocks, earlier, max_over_classes=True)
+        saturate_costliest_class(blocks)
         problem = LinearDual(
             blocks,
             rows,
             crammer_singer.descend,
             crammer_singer.gaps,
             (blocks.still,),
-            blocks.stakes(worst_only=True),
+            blocks.losses_at_zero(max_over_classes=True),
         )
         history: list[Certificate] = []
         status = descend(problem, plan, history, resume)

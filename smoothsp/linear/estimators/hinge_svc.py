@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from smoothsp.linear.descent.binary_dual import BinaryProblem
+from smoothsp.linear.descent.binary_dual import BinaryHingeDual
 from smoothsp.linear.descent.coordinate_descent import descend
 from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.estimators import batch_fit, classifier
@@ -169,7 +169,7 @@ class HingeSVC(BinaryClassifier):
         rows = as_sample_rows(samples.X, constant)
         dtype = samples.X.dtype
         signs = np.where(samples.labels == 1, dtype.type(1), dtype.type(-1))
-        problem = BinaryProblem(
+        problem = BinaryHingeDual(
             rows,
             signs,
             samples.bounds,

@@ -10,8 +10,8 @@ from scipy import sparse
 
 from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp._kernels.linear import elastic_net
-from smoothsp.linear.engines.run_monitor import Budget, limits
-from smoothsp.linear.engines.runner import Solver, run
+from smoothsp.linear.engines.run_monitor import RunMonitor, check_limits
+from smoothsp.linear.engines.runner import Solver, run_solver
 from smoothsp.linear.engines.solution import Certificate, Solution, State
 from smoothsp.linear.estimators import batch_fit
 from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
@@ -144,9 +144,9 @@ class L1SVC(BinaryClassifier):
 
         def solve(tol: Any, callback: Any, progress: Any) -> Solution:
             steps = _Steps(problem, 1 / len(signs), scales)
-            budget = limits("L1SVC", tol, most, None, callback, progress)
+            budget = check_limits("L1SVC", tol, most, None, callback, progress)
             said = f"L1SVC C={self.C!r}"
-            return run(steps, Budget(budget, problem), said, None, resume)
+            return run_solver(steps, RunMonitor(budget, problem), said, None, resume)
 
         w = self._keep(samples, solve, len(signs), 0.0)
         bias = problem.optimal_bias(w * scales)
@@ -231,7 +231,7 @@ class _Steps(Solver):
     """
 
     passes = calls = 0
-    certifies_late = True
+    certify_on_interrupt = True
 
     def __init__(self, problem: BinaryProblem, lam: float, scales: Floats) -> None:
         self.problem, self.lam, self.scales = problem, lam / scales, scales

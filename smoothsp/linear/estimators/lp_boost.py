@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from smoothsp._kernels.compilation import clock
-from smoothsp.linear.engines.run_monitor import bar_of
+from smoothsp.linear.engines.run_monitor import make_progress_bar
 from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.estimators import classifier
 from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
@@ -175,7 +175,7 @@ class LPBoostClassifier(BinaryClassifier):
         self.history_: list[Certificate] = []
         began = clock.seconds()
         solved, close = True, False
-        bar = bar_of(
+        bar = make_progress_bar(
             checks.as_optional_bool("verbose", self.verbose),
             "LPBoostClassifier",
             unit=" rounds",

@@ -24,7 +24,7 @@ from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.problems._rows import Rows, as_rows
 from smoothsp.linear.solvers import AGM, BCFW, BMRM, SGD, SVRG, CasimirSVRG, Solution
-from smoothsp.linear.solvers.sdca import has_blocks_of
+from smoothsp.linear.solvers.sdca import has_duals_for
 
 # Those of the structural hinge, by the names that estimators have for them.
 HINGE_SOLVERS: dict[str, Any] = {
@@ -453,7 +453,7 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
                 f" {', '.join(map(str, classes[:20]))}; set warm_start=False, or clone"
             )
         found: Solution | None = self.__dict__.get("_solution")
-        if self.solver == "sdca" and has_blocks_of(problem, found):
+        if self.solver == "sdca" and has_duals_for(problem, found):
             return found
         if self.solver == "bcfw":
             if found is None or "ell" not in found.state:

@@ -11,8 +11,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from smoothsp._kernels.svm import weston_watkins
 from smoothsp.linear.descent.coordinate_descent import DescentSettings, Status, descend
-from smoothsp.linear.descent.dual_blocks import Blocks, full_everywhere, take_over
-from smoothsp.linear.descent.multiclass_duals import GramProblem, LinearDual
+from smoothsp.linear.descent.dual_blocks import (
+    DualBlocks,
+    saturate_zero_norm_rows,
+    warm_start_blocks,
+)
+from smoothsp.linear.descent.multiclass_duals import GramDual, LinearDual
 from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.estimators import classifier
 from smoothsp.linear.estimators.classifier import Samples
@@ -227,9 +231,9 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         tags.input_tags.pairwise = self.kernel == "precomputed"
         return tags
 
-    def _stops(self, blocks: Blocks) -> tuple[Any, ...]:
+    def _stops(self, blocks: DualBlocks) -> tuple[Any, ...]:
         dtype, greedy = blocks.bounds.dtype, self.solver == "greedy"
-        greed = _GREED[dtype.name] * blocks.margins.max() if greedy else 0.0
+        greed = _GREED[dtype.name] * blocks.class_costs.max() if greedy else 0.0
         return blocks.still, dtype.type(greed)
 
     def _fit_linear(
@@ -253,7 +257,7 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
             weston_watkins.descend,
             weston_watkins.gaps,
             self._stops(blocks),
-            blocks.stakes(worst_only=False),
+            blocks.losses_at_zero(max_over_classes=False),
         )
         status = descend(problem, plan, history, resume)
         classifier.set_coef(self, problem.w, constant)
@@ -292,8 +296,8 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         squares = gram.diagonal().astype(np.float64)
         classifier.require_finite_squared_norms(squares, samples.X.dtype, constant)
         blocks = self._blocks(samples, squares, costs, plan)
-        stakes = blocks.stakes(worst_only=False)
-        problem = GramProblem(blocks, gram, self._stops(blocks), stakes)
+        stakes = blocks.losses_at_zero(max_over_classes=False)
+        problem = GramDual(blocks, gram, self._stops(blocks), stakes)
         status = descend(problem, plan, history, resume)
         classifier.set_dual_coef(self, blocks.table)
         classifier.store_warm_start(self, samples, blocks.table)
@@ -308,8 +312,8 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         squares: NDArray[np.float64],
         costs: NDArray[np.float64] | None,
         plan: DescentSettings,
-    ) -> Blocks:
-        blocks = Blocks(
+    ) -> DualBlocks:
+        blocks = DualBlocks(
             samples.labels,
             samples.bounds,
             squares,
@@ -320,8 +324,8 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         )
         earlier = classifier.load_warm_start(self, samples)
         if earlier is not None:
-            take_over(blocks, earlier, worst_only=False)
-        full_everywhere(blocks)
+            warm_start_blocks(blocks, earlier, max_over_classes=False)
+        saturate_zero_norm_rows(blocks)
         return blocks
 
 

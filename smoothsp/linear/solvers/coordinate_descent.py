@@ -8,9 +8,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from smoothsp._kernels.linear import elastic_net
-from smoothsp.linear.engines.run_monitor import Budget, Tolerance, limits
-from smoothsp.linear.engines.runner import Solver, run
-from smoothsp.linear.engines.solution import Callback, Solution, State, weights_of
+from smoothsp.linear.engines.run_monitor import RunMonitor, Tolerance, check_limits
+from smoothsp.linear.engines.runner import Solver, run_solver
+from smoothsp.linear.engines.solution import (
+    Callback,
+    Solution,
+    State,
+    check_start_weights,
+)
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems.least_squares import LeastSquaresProblem
 
@@ -91,7 +96,7 @@ class CoordinateDescent:
             products = checks.as_bool("products", products)
         self.products = products
         self.certify_every = checks.as_positive_int("certify_every", certify_every)
-        self._limits = limits(
+        self._limits = check_limits(
             "CoordinateDescent", tol, max_passes, max_seconds, callback, progress
         )
 
@@ -124,13 +129,13 @@ class CoordinateDescent:
                 f" {type(problem).__name__}; use AGM for other problems"
             )
         # what is prepared counts, too
-        budget = Budget(self._limits, problem)
+        budget = RunMonitor(self._limits, problem)
         stored = self.products
         if stored is None:
             stored = _products_pay(problem.X)
         steps = _Steps(problem, self.lam, self.l1, stored, self.certify_every)
         said = f"CoordinateDescent lam={self.lam!r} l1={self.l1!r} products={stored}"
-        return run(steps, budget, said, start, resume)
+        return run_solver(steps, budget, said, start, resume)
 
 
 def _products_pay(X: Any) -> bool:
@@ -143,7 +148,7 @@ def _products_pay(X: Any) -> bool:
 
 
 class _Steps(Solver):
-    compiled = certifies_late = True
+    compiled = certify_on_interrupt = True
     passes = calls = 0
 
     def __init__(
@@ -189,7 +194,7 @@ class _Steps(Solver):
 
     def begin(self, start: Any) -> None:
         """Start from weights."""
-        self._stand(weights_of(start, len(self.w)))
+        self._stand(check_start_weights(start, len(self.w)))
 
     def advance(self) -> str | None:
         sweeps = np.zeros(1, dtype=np.int64)

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines import run_monitor as budgets
-from smoothsp.linear.engines.run_monitor import Budget, Tolerance, limits
-from smoothsp.linear.engines.runner import Solver, run
+from smoothsp.linear.engines import run_monitor
+from smoothsp.linear.engines.run_monitor import RunMonitor, Tolerance, check_limits
+from smoothsp.linear.engines.runner import Solver, run_solver
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
@@ -75,8 +75,8 @@ class BatchFrankWolfe:
         bounds: tuple[Any, Any] | None = None,
     ) -> None:
         self.lam = checks.as_positive("lam", lam)
-        self._bounds = budgets.pair_of_bounds(bounds)
-        self._limits = limits(
+        self._bounds = run_monitor.check_bounds(bounds)
+        self._limits = check_limits(
             "BatchFrankWolfe", tol, max_passes, max_seconds, callback, progress
         )
 
@@ -97,16 +97,18 @@ class BatchFrankWolfe:
         asked = as_batch_linear_problem(problem)
         if hasattr(asked, "require_range"):
             asked.require_range(self.lam)
-        box = budgets.box(self._bounds, problem.num_weights)
+        box = run_monitor.expand_bounds(self._bounds, problem.num_weights)
         passes = _Passes(asked, box, self.lam)
-        budget = Budget(self._limits, problem)
-        return run(passes, budget, f"batch Frank-Wolfe lam={self.lam!r}", resume=resume)
+        budget = RunMonitor(self._limits, problem)
+        return run_solver(
+            passes, budget, f"batch Frank-Wolfe lam={self.lam!r}", resume=resume
+        )
 
 
 class _Passes(Solver):
     """One oracle call an example gives the certificate, and then the next step."""
 
-    passes, repeats = 0, True
+    passes, recertify_on_resume = 0, True
 
     def __init__(
         self, problem: BatchLinearProblem, box: tuple[Floats, Floats], lam: float

@@ -179,8 +179,10 @@ class _GridRun(PointRun):
 def _decrease_lambda(dual_point: DualPoint, lam: float, warm_start: str) -> None:
     rho = lam / dual_point.lam
     if warm_start == "primal":
-        delta = dual_point.engine.hinges / dual_point.n - dual_point.engine.estimates
-        dual_point.mix_with_gold(rho, np.asarray(delta))
+        delta = (
+            dual_point.engine.hinges / dual_point.n - dual_point.engine.gap_estimates
+        )
+        dual_point.shrink_duals(rho, np.asarray(delta))
     else:
         dual_point.scale_weights(rho)
-        dual_point.measure()
+        dual_point.compute_certificate()

@@ -6,9 +6,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines.run_monitor import Budget, Tolerance, limits
-from smoothsp.linear.engines.runner import Solver, run
-from smoothsp.linear.engines.solution import Callback, Solution, State, weights_of
+from smoothsp.linear.engines.run_monitor import RunMonitor, Tolerance, check_limits
+from smoothsp.linear.engines.runner import Solver, run_solver
+from smoothsp.linear.engines.solution import (
+    Callback,
+    Solution,
+    State,
+    check_start_weights,
+)
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.solvers.accelerated.counted import Counted
 from smoothsp.linear.solvers.accelerated.estimate_functions import MEMORIES, Iteration
@@ -189,7 +194,9 @@ class AGM:
             )
         self.mu = None if mu is None else checks.as_positive("mu", mu)
         smooths = loss == "hinge" and scheme in SCHEMES[:2]
-        self._limits = limits("AGM", tol, max_passes, max_seconds, callback, progress)
+        self._limits = check_limits(
+            "AGM", tol, max_passes, max_seconds, callback, progress
+        )
         known = self._limits.tol
         self.least_gap = NEVER if isinstance(known, Tolerance) else max(known, NEVER)
         if anneal is None:
@@ -253,7 +260,9 @@ class AGM:
         others = {"smoothing": None, "prox": "uniform"}
         names = [*_SAID, *(x for x, y in others.items() if getattr(self, x) != y)]
         said = " ".join(f"{name}={getattr(self, name)!r}" for name in names)
-        return run(solver, Budget(self._limits, problem), f"AGM {said}", start, resume)
+        return run_solver(
+            solver, RunMonitor(self._limits, problem), f"AGM {said}", start, resume
+        )
 
     def _excessive_gaps(self, problem: Any, start: Any, resume: Any) -> Solution:
         if start is not None:
@@ -272,7 +281,7 @@ class AGM:
 
 
 class _Run(Solver):
-    certifies_late = True
+    certify_on_interrupt = True
     passes = 0
 
     def __init__(self, settings: AGM, problem: Any, penalty: SimpleTerm) -> None:
@@ -387,7 +396,7 @@ class _Primal(_Run):
 
     def begin(self, start: Any) -> None:
         """Start from weights."""
-        w = weights_of(start, self.size)
+        w = check_start_weights(start, self.size)
         if self.settings.domain == "simplex" and not (
             (w > 0).all() and abs(w.sum() - 1) < 1e-9
         ):

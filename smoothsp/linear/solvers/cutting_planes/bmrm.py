@@ -6,12 +6,17 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines.run_monitor import Budget, Tolerance, limits
-from smoothsp.linear.engines.runner import Solver, run
-from smoothsp.linear.engines.solution import Callback, Solution, State, weights_of
+from smoothsp.linear.engines.run_monitor import RunMonitor, Tolerance, check_limits
+from smoothsp.linear.engines.runner import Solver, run_solver
+from smoothsp.linear.engines.solution import (
+    Callback,
+    Solution,
+    State,
+    check_start_weights,
+)
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems.callback import as_batch_linear_problem
-from smoothsp.linear.solvers.cutting_planes.models import AllCuts, Model, OneAverage
+from smoothsp.linear.solvers.cutting_planes.models import AllCuts, AveragedCut, Model
 
 Floats = NDArray[np.float64]
 
@@ -92,7 +97,9 @@ class BMRM:
             drop_after = checks.as_positive_int("drop_after", drop_after)
         self.drop_after = drop_after
         self.certify_every = checks.as_positive_int("certify_every", certify_every)
-        self._limits = limits("BMRM", tol, max_passes, max_seconds, callback, progress)
+        self._limits = check_limits(
+            "BMRM", tol, max_passes, max_seconds, callback, progress
+        )
 
     def solve(
         self,
@@ -117,13 +124,13 @@ class BMRM:
             The best weights so far. Ctrl-C does not raise; it returns the current
             weights.
         """
-        cuts: Model = OneAverage(self.lam)
+        cuts: Model = AveragedCut(self.lam)
         if self.inner == "qp":
             cuts = AllCuts(problem.num_weights, self.lam, self.drop_after)
         rounds = _Rounds(problem, self.lam, cuts, self.certify_every)
-        budget = Budget(self._limits, problem)
+        budget = RunMonitor(self._limits, problem)
         settings = f"BMRM lam={self.lam!r} inner={self.inner}"
-        return run(rounds, budget, settings, start, resume)
+        return run_solver(rounds, budget, settings, start, resume)
 
 
 class _Reached(NamedTuple):
@@ -143,7 +150,7 @@ class _Reached(NamedTuple):
 
 
 class _Rounds(Solver):
-    certifies_late = True
+    certify_on_interrupt = True
 
     def __init__(self, problem: Any, lam: float, cuts: Model, every: int) -> None:
         self.problem, self.lam, self.every = problem, lam, every
@@ -162,7 +169,7 @@ class _Rounds(Solver):
 
     def begin(self, start: Any) -> None:
         """Start from weights."""
-        w = weights_of(start, len(self.at.w))
+        w = check_start_weights(start, len(self.at.w))
         self.at = self.at._replace(w=w, best_w=w)
 
     def _look(self) -> tuple[float, Floats]:

@@ -8,8 +8,12 @@ import numpy as np
 
 from smoothsp._kernels.compilation import clock
 from smoothsp._kernels.compilation.interrupts import uninterrupted
-from smoothsp.linear.engines import run_monitor as budgets
-from smoothsp.linear.engines.run_monitor import bar_of, mark_of, require_same
+from smoothsp.linear.engines import run_monitor
+from smoothsp.linear.engines.run_monitor import (
+    examples_fingerprint,
+    make_progress_bar,
+    require_same_examples,
+)
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.solvers.path.dual_point import DualPoint, State
 from smoothsp.linear.solvers.path.solution import PathPoint
@@ -26,7 +30,7 @@ class PointLimits:
 
     def __post_init__(self) -> None:
         checks.as_positive_int("max_passes", self.max_passes)
-        budgets.seconds_of(self.max_seconds)
+        run_monitor.check_max_seconds(self.max_seconds)
         checks.as_optional_bool("progress", self.progress)
         checks.require_callback(self.callback)
 
@@ -70,7 +74,9 @@ class PointRun:
         bar = None
         try:
             known = {"total": total, "initial": len(self.points)}
-            bar = bar_of(self.limits.progress, self.name, unit=self.unit, **known)
+            bar = make_progress_bar(
+                self.limits.progress, self.name, unit=self.unit, **known
+            )
             while not self.status and self._prepare():
                 with np.errstate(over="ignore", invalid="ignore"):
                     gap = self.dual_point.to_gap(goal, self._spent)
@@ -127,7 +133,7 @@ class PointRun:
             "earlier": np.array(self.earlier),
             "path_seconds": np.array(self.seconds),
             "path_rules": np.array(self.settings),
-            **mark_of(self.problem),
+            **examples_fingerprint(self.problem),
         }
 
     def load(self, state: State) -> None:
@@ -137,7 +143,7 @@ class PointRun:
             raise ValueError(
                 f"resume: expected a state of {self.settings}, got one of {found}"
             )
-        require_same("resume", self.problem, state)
+        require_same_examples("resume", self.problem, state)
         self.dual_point.load(state)
         self.points = [
             PathPoint(lam, w.copy(), primal, gap, int(calls), seconds, begins)
