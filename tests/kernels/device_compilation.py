@@ -78,9 +78,9 @@ def kernels() -> set[tuple[str, str]]:
 
 
 def scan_multiplies(dtype: torch.dtype) -> bool:
-    from smoothsp._kernels.chain.cuda.scan import multiplies
+    from smoothsp._kernels.chain.cuda.scan import supports_matmul
 
-    return multiplies(dtype)
+    return supports_matmul(dtype)
 
 
 def chain_calls(S: int, shared: bool, dtype: torch.dtype) -> Iterator[tuple[Any, ...]]:

@@ -123,8 +123,8 @@ FAULTS = {
     ),
     "the first product for the largest": (
         KERNELS + "max_product",
-        "top = larger(load(x, a) + load(x, b), top)",
-        "top = larger(load(x, a), top)",
+        "top = maximum(load(x, a) + load(x, b), top)",
+        "top = maximum(load(x, a), top)",
     ),
     "a trace along another lane": (
         KERNELS + "max_product",
@@ -133,8 +133,8 @@ FAULTS = {
     ),
     "sums without the last exponent": (
         KERNELS + "inside_outside",
-        "log(np.float64(m[place]), np.float64(e[place]))",
-        "log(np.float64(m[place]), np.float64(e[place]) - 1)",
+        "log_scaled(np.float64(m[place]), np.float64(e[place]))",
+        "log_scaled(np.float64(m[place]), np.float64(e[place]) - 1)",
     ),
     "one factor gets no marginal": (
         KERNELS + "inside_outside",
@@ -178,8 +178,8 @@ FAULTS = {
     ),
     "max-marginals without the other factor": (
         KERNELS + "max_marginals",
-        "store(rest, a, larger(g + w, load(rest, a)))",
-        "store(rest, a, larger(g, load(rest, a)))",
+        "store(rest, a, maximum(g + w, load(rest, a)))",
+        "store(rest, a, maximum(g, load(rest, a)))",
     ),
     "draws that forget what they left out": (
         KERNELS + "samples_without_replacement",

@@ -18,7 +18,7 @@ import numpy as np
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.arrays import at
+from smoothsp._kernels.vectors.arrays import carray
 
 
 @kernel
@@ -31,8 +31,8 @@ def best(first, last, address, shape, lengths, single, heads, values, found):
     word, along best arcs, until it meets a finished word or the root; where it closes a
     cycle, the cycle becomes one node.
     """
-    arcs = at(address, shape, values)
-    sizes = at(lengths, (shape[0],), np.int64)
+    arcs = carray(address, shape, values)
+    sizes = carray(lengths, (shape[0],), np.int64)
     n = shape[1] - 1
     value, enters, marks = scratch(n)
     for b in range(first, last):
@@ -59,8 +59,11 @@ def arcs_used(sizes, places, single):
     all are.
     """
     B, K, n = sizes
-    heads, used = at(places[0], (B, K, n), np.int64), at(places[1], (B, K, n), np.int64)
-    lengths = at(places[2], (B,), np.int64)
+    heads, used = (
+        carray(places[0], (B, K, n), np.int64),
+        carray(places[1], (B, K, n), np.int64),
+    )
+    lengths = carray(places[2], (B,), np.int64)
     seen, missing = arrays.empty(n + 1, np.int64), -1
     for b in range(B):
         m = lengths[b] if places[2] != 0 else n
@@ -96,8 +99,8 @@ def exist(address, shape, like, lengths, single, found):
     From the root, or with ``single`` from one of its words, all words are reached.
     Arcs, of the type of ``like``, and lengths are at addresses, as of ``best``.
     """
-    arcs = at(address, shape, like)
-    sizes = at(lengths, (shape[0],), np.int64)
+    arcs = carray(address, shape, like)
+    sizes = carray(lengths, (shape[0],), np.int64)
     n = shape[1] - 1
     reached, queue = arrays.empty(n + 1, np.int64), arrays.empty(n + 1, np.int64)
     for b in range(len(arcs)):
@@ -120,10 +123,10 @@ def _reach(scores, n, begin, mark, reached, queue):
     """Whether all words are reached from one; ``mark`` is written where one is."""
     queue[0] = begin
     reached[begin] = mark
-    at, count, left = 0, 1, n if begin == 0 else n - 1
-    while at < count and left > 0:
-        u = queue[at]
-        at += 1
+    carray, count, left = 0, 1, n if begin == 0 else n - 1
+    while carray < count and left > 0:
+        u = queue[carray]
+        carray += 1
         for v in range(1, n + 1):
             if reached[v] != mark and scores[u, v] > -np.inf:
                 reached[v] = mark

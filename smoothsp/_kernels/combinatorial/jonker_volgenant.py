@@ -12,7 +12,7 @@ import numpy as np
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.arrays import at, copy
+from smoothsp._kernels.vectors.arrays import carray, copy
 
 
 @kernel
@@ -24,7 +24,7 @@ def exist(address, shape, like, partial, found):
     others, along alternating paths. O(P Q) unless few pairs are allowed.
     """
     B, P, Q = shape
-    scores = at(address, shape, like)
+    scores = carray(address, shape, like)
     Q -= 1 if partial else 0
     turned = P > Q and not partial
     seekers, others = (Q, P) if turned else (P, Q)
@@ -45,7 +45,7 @@ def exist(address, shape, like, partial, found):
 def _find_mate(scores, start, turned, others, mate, before, queue):
     """Match one more, and move the mates of others for it; whether that is possible."""
     before[:] = -1
-    at, count, i = 0, 0, start
+    carray, count, i = 0, 0, start
     while True:
         for j in range(others):
             score = scores[j, i] if turned else scores[i, j]
@@ -64,10 +64,10 @@ def _find_mate(scores, start, turned, others, mate, before, queue):
                             return True
                 queue[count] = j
                 count += 1
-        if at == count:
+        if carray == count:
             return False
-        i = mate[queue[at]]
-        at += 1
+        i = mate[queue[carray]]
+        carray += 1
 
 
 @kernel
@@ -79,7 +79,10 @@ def pairs_used(sizes, places, partial):
     Returns the first r whose labels are no matching, -1 if all are.
     """
     R, P, C = sizes
-    labels, used = at(places[0], (R, P), np.int64), at(places[1], (R, P), np.int64)
+    labels, used = (
+        carray(places[0], (R, P), np.int64),
+        carray(places[1], (R, P), np.int64),
+    )
     Q = C - 1 if partial else C
     taken, first = arrays.empty(Q, np.bool_), -1
     for r in range(R):
@@ -126,7 +129,7 @@ def decode(first, last, address, shape, partial, columns, values, found):
     values, are at an address. Rows that are left meet padding of score 0. O(N^3).
     """
     _, P, C = shape
-    scores = at(address, shape, values)
+    scores = carray(address, shape, values)
     Q = C - 1 if partial else C
     turned = P > Q and not partial
     N = P + Q if partial else max(P, Q)
@@ -229,11 +232,11 @@ def _bid(cost, columns, rows, v, free, count):
     had the column becomes free. Returns how many rows still are.
     """
     N = len(cost)
-    at = left = 0
+    carray = left = 0
     patience = 4 * N
-    while at < count:
-        i = free[at]
-        at += 1
+    while carray < count:
+        i = free[carray]
+        carray += 1
         low, second, j = np.inf, np.inf, -1
         other = -1
         for c in range(N):
@@ -265,8 +268,8 @@ def _bid(cost, columns, rows, v, free, count):
         if before >= 0:
             columns[before] = -1
             if patience > 0:
-                at -= 1
-                free[at] = before
+                carray -= 1
+                free[carray] = before
             else:
                 free[left] = before
                 left += 1

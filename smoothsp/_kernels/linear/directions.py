@@ -34,8 +34,8 @@ from smoothsp._kernels.linear.tied_weights import (
     sum_of_squares,
 )
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import fma, larger, load, smaller, splat, store
-from smoothsp._kernels.vectors.simd_masked import sum_of
+from smoothsp._kernels.vectors.simd import fma, load, maximum, minimum, splat, store
+from smoothsp._kernels.vectors.simd_masked import reduce_sum
 
 
 class Duals(NamedTuple):
@@ -77,7 +77,7 @@ class Direction(NamedTuple):
     moved: np.ndarray
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def no_direction(s):
     """Room for one."""
     size = s.longest * s.P
@@ -91,7 +91,7 @@ def no_direction(s):
     )
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def towards(s, i, d, y, o, r):
     """``D = mu - e_y``: to the corner of the labels ``y[o:]``. Returns rows moved.
 
@@ -118,7 +118,7 @@ def towards(s, i, d, y, o, r):
     return count
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def between(s, i, labels, a, o, r):
     """``D = e_a - e_y``: from the labels ``labels[a:]`` to ``labels[o:]``."""
     P = s.P
@@ -142,7 +142,7 @@ def between(s, i, labels, a, o, r):
     return count
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def turn_round(s, count, r):
     """``D = -D``: away from the corner."""
     minus = splat(-1.0)
@@ -171,7 +171,7 @@ def _dot(x, o, y, p, size):
     return (a + b) + (c + d)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def slope(s, i, tail, E, r, count):
     """``sum_t <D_t, E_t> + <DE, A>`` and the ends: ``lambda <w_d, w> / s_i``.
 
@@ -193,10 +193,10 @@ def slope(s, i, tail, E, r, count):
         if r.moved[count - 1] == last:
             for j in range(0, s.P, V):
                 total = fma(load(r.D, last * s.P + j), load(tail, s.end + j), total)
-    return sum_of(total)
+    return reduce_sum(total)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def length(s, i, x, r, count):
     """``||X'D||^2 + ||DE||^2`` and the ends: ``(lambda ||w_d|| / s_i)^2``."""
     if count == 0:
@@ -216,10 +216,10 @@ def length(s, i, x, r, count):
         if r.moved[count - 1] == last:
             for q in range(last * s.P, (last + 1) * s.P, V):
                 total = fma(load(r.D, q), load(r.D, q), total)
-    return sum_of(total) + squared_length(s, i, x, r.D, r.moved, count)
+    return reduce_sum(total) + squared_length(s, i, x, r.D, r.moved, count)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def step_size(num, den, largest):
     """``num / den`` within 0 and ``largest``."""
     if den <= 0.0:
@@ -227,7 +227,7 @@ def step_size(num, den, largest):
     return min(max(num / den, 0.0), largest)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def take_marginals(s, i, d, r, count, gamma):
     """``mu -= gamma D``, ``edges -= gamma DE``."""
     step = splat(-gamma)
@@ -243,7 +243,7 @@ def take_marginals(s, i, d, r, count, gamma):
             store(d.edges, e + q, fma(step, load(r.DE, q), load(d.edges, e + q)))
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def add_direction(s, i, r, count, a, weights):
     """``weights += a`` times the features of D and DE."""
     first = s.offsets[i]
@@ -260,7 +260,7 @@ def add_direction(s, i, r, count, a, weights):
             add_to_rest(s, 1, s.end, a, r.D, last * s.P, weights)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def back_into_box(s, i, r, count, p):
     """``w = clip(v, low, high)`` in the rows that the direction changed."""
     if sharing(s):
@@ -280,8 +280,8 @@ def back_into_box(s, i, r, count, p):
         _clip_row(p, s.end, s.P)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _clip_row(p, o, P):
     for q in range(o, o + P, V):
-        v = larger(load(p.v, q), load(p.low, q))
-        store(p.w, q, smaller(v, load(p.high, q)))
+        v = maximum(load(p.v, q), load(p.low, q))
+        store(p.w, q, minimum(v, load(p.high, q)))

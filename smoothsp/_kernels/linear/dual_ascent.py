@@ -51,9 +51,9 @@ from smoothsp._kernels.linear.sparse_scores import V, entry
 from smoothsp._kernels.linear.squared_norm import Products
 from smoothsp._kernels.linear.viterbi import without_costs
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import fma, get, larger, load, splat, store
+from smoothsp._kernels.vectors.simd import fma, get, load, maximum, splat, store
 from smoothsp._kernels.vectors.simd_exp import log
-from smoothsp._kernels.vectors.simd_masked import sum_of
+from smoothsp._kernels.vectors.simd_masked import reduce_sum
 
 # The share of draws by gap that is uniform instead: gaps of examples that are not
 # visited grow unnoticed.
@@ -141,7 +141,7 @@ def room_of_one(s):
     return Room(scratch(s), m, r, arrays.zeros(square + V), n)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _length(s, i):
     return s.offsets[i + 1] - s.offsets[i]
 
@@ -288,24 +288,24 @@ def _compare(a, o, size, b, log_b, share):
     tiny, small = splat(TINY), splat(_SMALL)
     for q in range(0, size, V):
         x, y = load(a, o + q), load(b, q)
-        ratio = log(larger(x, tiny)) - load(log_b, q)
+        ratio = log(maximum(x, tiny)) - load(log_b, q)
         d = y - x
         gap = fma(x, ratio, gap)
         part = d * ratio
-        share[q // V] = -sum_of(part)
+        share[q // V] = -reduce_sum(part)
         slope_at_0 = slope_at_0 + part
-        x, y = larger(x, small), larger(y, small)
+        x, y = maximum(x, small), maximum(y, small)
         weight = d * d / (x * y)
         bend_at_0 = fma(weight, y, bend_at_0)
         bend_at_1 = fma(weight, x, bend_at_1)
-        most_bend = fma(weight, larger(x, y), most_bend)
+        most_bend = fma(weight, maximum(x, y), most_bend)
         store(b, q, d)
     return (
-        sum_of(gap),
-        -sum_of(slope_at_0),
-        sum_of(bend_at_0),
-        sum_of(bend_at_1),
-        sum_of(most_bend),
+        reduce_sum(gap),
+        -reduce_sum(slope_at_0),
+        reduce_sum(bend_at_0),
+        reduce_sum(bend_at_1),
+        reduce_sum(most_bend),
     )
 
 
@@ -363,10 +363,10 @@ def _along(a, o, count, kept, d, log_b, gamma):
     for v in range(count):
         q = get(kept, v) * V
         x = load(d, q)
-        m = larger(fma(step, x, load(a, o + q)), tiny)
+        m = maximum(fma(step, x, load(a, o + q)), tiny)
         slope = fma(x, log(m) - load(log_b, q), slope)
         bend = fma(x, x / m, bend)
-    return sum_of(slope), sum_of(bend)
+    return reduce_sum(slope), reduce_sum(bend)
 
 
 @subroutine
@@ -481,7 +481,7 @@ def _restricted_length(s, i, T, p, r):
             total = fma(g, load(rows, s.start + j), total)
             g = load(rows, s.end + j) * load(p.mask, s.end + j)
             total = fma(g, load(rows, s.end + j), total)
-    return sum_of(total)
+    return reduce_sum(total)
 
 
 @subroutine

@@ -55,7 +55,7 @@ def descend(
             if whole:
                 g = rest[j]
             else:
-                g = scale * csr_rows.any_product(low, high, columns, values, left, zero)
+                g = scale * csr_rows.dot(low, high, columns, values, left, zero)
             new = 0.0
             if bend > 0:
                 new = _shrunk(g + squares[j] * old, l1[j]) / bend
@@ -82,7 +82,7 @@ def descend(
             return
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _shrunk(x, l1):
     """The number x, brought nearer to 0 by l1."""
     if x > l1:

@@ -86,7 +86,7 @@ class Costs(NamedTuple):
     lag: np.ndarray
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def visit(s, i, rules, p, d, x, q, k, r, c):
     """One step on sequence i; False if the store is full, and then nothing changed."""
     keeps = rules.kind != FRANK_WOLFE or rules.cached
@@ -130,14 +130,14 @@ def visit(s, i, rules, p, d, x, q, k, r, c):
     return True
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _curvature(s, i, lam, x, r, count):
     """``den = s_i^2 (||X'D||^2 + ...) / lambda``, with ``directions.length``."""
     part = share(s, i)
     return length(s, i, x, r, count) * part * part / lam
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _frank_wolfe(s, i, lam, p, d, x, r, c, count, gap, loss):
     """Step along ``mu - e_y``, whose D is in r; return gamma."""
     if count == 0 or gap <= 0.0:
@@ -149,7 +149,7 @@ def _frank_wolfe(s, i, lam, p, d, x, r, c, count, gap, loss):
     return gamma
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _round(s, i, d, r, count):
     """After a whole step the marginals are a corner, free of rounding."""
     first = s.offsets[i]
@@ -161,7 +161,7 @@ def _round(s, i, d, r, count):
             d.edges[e] = np.round(d.edges[e])
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _move(s, i, lam, p, d, r, c, count, gamma, ell):
     """Take ``gamma`` of the direction, whose expected cost is ``ell``.
 
@@ -182,14 +182,14 @@ def _move(s, i, lam, p, d, r, c, count, gamma, ell):
         c.lag[0] += older * gamma * ell
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _gain(num, den, largest):
     """What the best step along a direction adds to the dual."""
     gamma = step_size(num, den, largest)
     return gamma * num - gamma * gamma * den / 2
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _weighed_step(s, i, rules, p, d, x, q, r, c, own, gap):
     """A step that changes the weights of stored labellings; ``own`` is the corner's.
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu.k_best import empty_lists, size_of_offers
-from smoothsp._kernels.chain.cpu.viterbi_over_states import cache_lines
+from smoothsp._kernels.chain.cpu.k_best import candidates_size, make_scratch
+from smoothsp._kernels.chain.cpu.viterbi_over_states import aligned_empty
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.few_best import Ranking, few_best, ranking
 from smoothsp._kernels.linear.forward_backward import sums
@@ -26,9 +26,9 @@ from smoothsp._kernels.linear.sparse_scores import V, labelling_score
 from smoothsp._kernels.linear.tied_weights import add_to_rest, room_of_rest, sharing
 from smoothsp._kernels.linear.viterbi import add_costs, best_labels
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import larger, load, splat, store
-from smoothsp._kernels.vectors.simd_masked import max_of, sum_of
-from smoothsp._kernels.vectors.smoothed_hinge import project
+from smoothsp._kernels.vectors.simd import load, maximum, splat, store
+from smoothsp._kernels.vectors.simd_masked import reduce_max, reduce_sum
+from smoothsp._kernels.vectors.smoothed_hinge import project_onto_simplex
 
 MAX, ENTROPY, TOP_K = 0, 1, 2
 
@@ -72,8 +72,8 @@ def slope_scratch(s, K):
 @subroutine
 def scratch_of_ranking(s, K):
     """What the lazy enumeration of K labellings needs, made once."""
-    offers = cache_lines(size_of_offers(s.longest, s.S, s.P, K))
-    return empty_lists(s.longest, s.S, K, offers)
+    offers = aligned_empty(candidates_size(s.longest, s.S, s.P, K))
+    return make_scratch(s.longest, s.S, K, offers)
 
 
 @subroutine
@@ -101,7 +101,7 @@ def slope(s, i, tail, kind, mu, c, space):
             _count(T, k.y, 1.0, P, c.D, c.edges)
         else:
             count = few_best(T, S, P, tail, s.moves, k.U, k.M, k.y, c.r, space)
-            value = project(mu, count, c.r.z, c.r.u)
+            value = project_onto_simplex(mu, count, c.r.z, c.r.u)
             for b in range(count):
                 if c.r.u[b] > 0:
                     _count(T, c.r.labels[0, b], c.r.u[b], P, c.D, c.edges)
@@ -155,8 +155,8 @@ def is_zero(D, o, P):
     most = zero
     for j in range(0, P, V):
         x = load(D, o + j)
-        most = larger(larger(x, zero - x), most)
-    return max_of(most) == 0
+        most = maximum(maximum(x, zero - x), most)
+    return reduce_max(most) == 0
 
 
 @subroutine
@@ -165,7 +165,7 @@ def finite(x, size):
     total, zero = splat(0.0), splat(0.0)
     for e in range(0, size, V):
         total = total + load(x, e) * zero
-    return sum_of(total) == 0
+    return reduce_sum(total) == 0
 
 
 @subroutine

@@ -69,7 +69,7 @@ class Scratch(NamedTuple):
     rest: np.ndarray
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def scratch(s):
     """Room for the longest sequence; a cache line begins where a row does."""
     size = s.longest * s.P
@@ -84,14 +84,14 @@ def scratch(s):
     )
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def score_sequence(s, i, weights, k):
     """Fill ``k.E`` for sequence i; return where A, start and end are."""
     score_words(s, s.offsets[i], s.offsets[i + 1], weights, k.E)
     return rest(s, 1.0, weights, weights, k.rest)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def worst_labels(s, i, tail, k):
     """Fill ``k.y`` with the labelling of most cost plus score, and return that sum.
 
@@ -103,7 +103,7 @@ def worst_labels(s, i, tail, k):
     return best_labels(T, s.S, tail, s.moves, s.P, k.U, k.M, k.y)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def gold_score(s, i, tail, k):
     """The score of the gold labels of sequence i, whose scores are in ``k.E``."""
     o = s.offsets[i]
@@ -111,7 +111,7 @@ def gold_score(s, i, tail, k):
     return labelling_score(k.E, T, s.labels, o, tail, s.moves, s.start, s.end, s.P)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def cost_of(s, i, y, o):
     """``scales_i sum_t c(gold_t, y_t)`` for the labels ``y[o:]`` of sequence i."""
     first = s.offsets[i]
@@ -121,7 +121,7 @@ def cost_of(s, i, y, o):
     return s.scales[i] * cost
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def share(s, i):
     """``s_i = loss_scales[i] / n``, the weight of sequence i in the mean loss."""
     return s.loss_scales[i] / (len(s.offsets) - 1)

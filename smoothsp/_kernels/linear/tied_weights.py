@@ -20,13 +20,13 @@ from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import fma, load, splat, store
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def sharing(s):
     """Whether parts share weights."""
     return len(s.table) > 0
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def score_words(s, first, last, weights, E):
     """Fill ``E[(t - first) P + j]`` for the positions ``first`` to ``last``."""
     if not sharing(s):
@@ -42,7 +42,7 @@ def score_words(s, first, last, weights, E):
                 E[o + j] += x * weights[s.table[f + j]]
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def add_word(s, t, a, D, o, weights):
     """Add ``a x(t, f) D(j)`` to the weight of each f and j, with the row D at o."""
     if not sharing(s):
@@ -54,7 +54,7 @@ def add_word(s, t, a, D, o, weights):
             weights[s.table[f + j]] += x * D[o + j]
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def add_word_label(s, t, a, j, weights):
     """Add ``a x(t, f)`` to the weight of each f and one label j."""
     if not sharing(s):
@@ -64,7 +64,7 @@ def add_word_label(s, t, a, j, weights):
         weights[s.table[s.indices[e] * s.P + j]] += a * s.values[e]
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def room_of_rest(s):
     """Room for the rows of A, start and end, where they have to be collected."""
     rows = s.S if s.moves >= 0 else 0
@@ -72,7 +72,7 @@ def room_of_rest(s):
     return arrays.zeros(rows * s.P if sharing(s) else 0)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _before(s):
     """Parts of features: those of A, start and end come after."""
     rows = s.S if s.moves >= 0 else 0
@@ -80,7 +80,7 @@ def _before(s):
     return len(s.table) - rows * s.P
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def rest(s, scale, weights, tail, room):
     """A, start and end: ``tail``, or room, filled with ``scale`` times the weights."""
     if not sharing(s):
@@ -92,7 +92,7 @@ def rest(s, scale, weights, tail, room):
     return room
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def add_to_rest(s, rows, part, a, x, o, weights):
     """Add a times ``rows`` rows of x at o to A, start or end, from ``part`` on."""
     if sharing(s):
@@ -107,7 +107,7 @@ def add_to_rest(s, rows, part, a, x, o, weights):
         store(weights, p, fma(step, load(x, o + q), load(weights, p)))
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def add_one_to_rest(s, part, a, weights):
     """Add a to one weight of A, start or end."""
     if sharing(s):
@@ -116,7 +116,7 @@ def add_one_to_rest(s, part, a, weights):
         weights[part] += a
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def sum_of_squares(s, first, moved, count, sums):
     """Of ``sums`` at the places of the words ``moved`` and of A, start and end.
 

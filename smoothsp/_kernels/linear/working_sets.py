@@ -42,7 +42,7 @@ class Store(NamedTuple):
     used: np.ndarray
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def has_room(s, i, q, most):
     """Make room for one more slot; False if the pool is full, and then nothing changed.
 
@@ -68,7 +68,7 @@ def has_room(s, i, q, most):
     return True
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def score_slots(s, i, w, E, base, q):
     """Fill ``h = loss + score - base`` of each slot; ``base`` is the gold score.
 
@@ -81,7 +81,7 @@ def score_slots(s, i, w, E, base, q):
         q.h[q.slot[i] + k] = q.loss[q.slot[i] + k] + score - base
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def best_slot(i, q):
     """The first slot with the largest h."""
     b, best = q.slot[i], 0
@@ -91,7 +91,7 @@ def best_slot(i, q):
     return best
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def slot_as_good(i, h, q):
     """The first slot whose labels are worth h but for rounding, or -1."""
     for k in range(q.size[i]):
@@ -100,7 +100,7 @@ def slot_as_good(i, h, q):
     return -1
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def away_slot(i, q):
     """The first slot with the smallest h among those with weight."""
     b, worst = q.slot[i], -1
@@ -111,7 +111,7 @@ def away_slot(i, q):
     return worst
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def put_labels(s, i, y, h, most, weighed, q):
     """The slot of labels y, which gets one if it had none.
 
@@ -146,7 +146,7 @@ def put_labels(s, i, y, h, most, weighed, q):
     return k
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def forget_weightless(s, i, q):
     """Take out slots without weight; the last fills the gap."""
     T = s.offsets[i + 1] - s.offsets[i]
@@ -163,7 +163,7 @@ def forget_weightless(s, i, q):
         k -= 1
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def marginals_from_slots(s, i, q, d):
     """Build the dual variable of sequence i from its weights, made to sum to one.
 

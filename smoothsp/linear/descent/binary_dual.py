@@ -80,7 +80,7 @@ class BinaryHingeDual:
 
     def sweep(self, order: NDArray[np.intp], first: int, last: int) -> None:
         """Solve for the coefficients ``order[first:last]``."""
-        binary_hinge.descend(
+        binary_hinge.coordinate_descent(
             first,
             last,
             order,
@@ -114,7 +114,7 @@ class BinaryHingeDual:
         whole, self._rebuilt = self._rebuilt, False
         loss = np.empty(len(rows) if whole else 0)
         run_rows(
-            binary_hinge.gaps,
+            binary_hinge.compute_gaps,
             len(rows),
             self.work * len(rows) // (2 * len(self._reach)),
             rows,
@@ -166,7 +166,7 @@ class BinaryHingeDual:
         """Weights anew from the coefficients; the next gap looks at all samples."""
         self._rebuilt = True
         self._reach[:] = -1
-        binary_hinge.rebuild(
+        binary_hinge.weights_from_dual(
             0,
             len(self._signs),
             self._width,

@@ -121,7 +121,7 @@ class LinearDual:
             np.arange(len(state.labels)) * state.width + state.labels
         ]
         rows = np.flatnonzero(own)
-        csr_rows.rebuild(
+        csr_rows.weights_from_dual(
             0,
             len(rows),
             rows,
@@ -159,7 +159,7 @@ class GramDual:
     def sweep(self, order: NDArray[np.intp], first: int, last: int) -> None:
         """Solve the blocks ``order[first:last]``."""
         state = self._state
-        weston_watkins_gram.descend(
+        weston_watkins_gram.coordinate_descent(
             first,
             last,
             order,
@@ -192,7 +192,7 @@ class GramDual:
             state.scale,
             self._stakes,
             norm / 2,
-            weston_watkins_gram.gaps,
+            weston_watkins_gram.compute_gaps,
             len(self._scores),
             state.labels,
             state.bounds,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.compilation.interrupts import defer_sigint
 from smoothsp._kernels.linear.working_sets import TIE
 from smoothsp.linear.engines.run_monitor import (
     STEP_RULES,
@@ -139,7 +139,7 @@ class CallbackEngine:
             if place:
                 self._look_again(i)
             again = i in chosen[:place]
-            with uninterrupted():
+            with defer_sigint():
                 self._visit(i, corners.get(i), again)
 
     def _look_again(self, i: int) -> None:

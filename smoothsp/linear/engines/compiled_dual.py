@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.compilation.interrupts import defer_sigint
 from smoothsp._kernels.linear import frank_wolfe as kernels
 from smoothsp._kernels.linear.frank_wolfe_steps import CALLS, HITS, STEPS
 from smoothsp._kernels.threads.ranges import run_rows
@@ -223,7 +223,7 @@ class ChainEngine:
     def rebuild_weights(self) -> None:
         """Weights anew from the dual variables: rounding does not add up."""
         p = self._p
-        with uninterrupted():
+        with defer_sigint():
             p.v[:] = 0
             kernels.rebuild(0, self.n, self._s, self.plan.lam, self._d, p.v)
             if p.boxed:

@@ -120,7 +120,7 @@ class RunMonitor:
         self.history: list[Certificate] = []
         self.over = self.interrupted = self.close = False
         self.status = ""
-        self._before, self._start = 0.0, clock.seconds()
+        self._before, self._start = 0.0, clock.seconds_without_compilation()
         # whether the last certificate is that of the weights as they are
         self.certified = False
         self._bar: Any = None
@@ -128,7 +128,7 @@ class RunMonitor:
     @property
     def seconds(self) -> float:
         """Seconds since the start, including earlier runs, without compilation."""
-        return self._before + clock.seconds() - self._start
+        return self._before + clock.seconds_without_compilation() - self._start
 
     @property
     def goal(self) -> float:
@@ -198,7 +198,7 @@ class RunMonitor:
         """
         if self.watch is None:
             return
-        begun = clock.seconds()
+        begun = clock.seconds_without_compilation()
 
         def best() -> float:
             # the bound of a smoothed objective is none of the plain one
@@ -214,7 +214,7 @@ class RunMonitor:
                 )
                 stop = self.watch(at)
         finally:
-            self._start += clock.seconds() - begun
+            self._start += clock.seconds_without_compilation() - begun
         if stop and not self.over:
             self.over, self.status = True, "stopped at the last look"
 

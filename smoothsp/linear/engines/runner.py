@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.compilation.interrupts import defer_sigint
 from smoothsp.linear.engines.callback_dual import CallbackEngine
 from smoothsp.linear.engines.compiled_dual import ChainEngine
 from smoothsp.linear.engines.run_monitor import (
@@ -244,7 +244,7 @@ def run_solver(
             if not budget.spent():
                 known = budget.certified
                 budget.moves()
-                with uninterrupted(solver.compiled):
+                with defer_sigint(solver.compiled):
                     reason = solver.advance()
                     budget.passes = solver.passes
                 if reason is not None:

@@ -262,8 +262,8 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         problem = LinearDual(
             blocks,
             rows,
-            crammer_singer.descend,
-            crammer_singer.gaps,
+            crammer_singer.coordinate_descent,
+            crammer_singer.compute_gaps,
             (blocks.still,),
             blocks.losses_at_zero(max_over_classes=True),
         )

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.compilation.interrupts import defer_sigint
 from smoothsp._kernels.linear import elastic_net
 from smoothsp.linear.engines.run_monitor import RunMonitor, check_limits
 from smoothsp.linear.engines.runner import Solver, run_solver
@@ -257,7 +257,7 @@ class _Steps(Solver):
         else:
             at = at._replace(point=moved[0], bias=moved[1], beta=beta)
             pace = pace._replace(tries=pace.tries + 1)
-        with uninterrupted():
+        with defer_sigint():
             self.at, self.pace, self.passes = at, pace, self.passes + 1
         return None
 
@@ -352,7 +352,7 @@ class _Steps(Solver):
         better = primal < before.primal
         best = _Best(at.point, primal, dual) if better else before._replace(dual=dual)
         fallen = best.primal - best.dual < before.primal - before.dual
-        with uninterrupted():
+        with defer_sigint():
             idle = 0 if fallen else self.pace.idle + 1
             self.best, self.pace = best, self.pace._replace(idle=idle)
         return best.primal, best.dual, max(best.primal - best.dual, 0.0)

@@ -173,7 +173,7 @@ class LPBoostClassifier(BinaryClassifier):
         alpha, dual, spread = np.zeros(0), -math.inf, 0.0
         self.estimators_: list[Any] = []
         self.history_: list[Certificate] = []
-        began = clock.seconds()
+        began = clock.seconds_without_compilation()
         solved, close = True, False
         bar = make_progress_bar(
             checks.as_optional_bool("verbose", self.verbose),
@@ -187,7 +187,7 @@ class LPBoostClassifier(BinaryClassifier):
             primal = lam * spread + largest
             gap = max(primal - dual, 0.0)
             number, known = len(self.history_) + 1, (gap if exact else math.nan)
-            seconds = clock.seconds() - began
+            seconds = clock.seconds_without_compilation() - began
             self.history_.append(
                 Certificate(number, number, seconds, primal, dual, known)
             )

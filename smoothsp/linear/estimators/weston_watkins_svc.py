@@ -254,8 +254,8 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         problem = LinearDual(
             blocks,
             rows,
-            weston_watkins.descend,
-            weston_watkins.gaps,
+            weston_watkins.coordinate_descent,
+            weston_watkins.compute_gaps,
             self._stops(blocks),
             blocks.losses_at_zero(max_over_classes=False),
         )

@@ -70,7 +70,7 @@ class SparseRows:
     def squares(self) -> NDArray[np.float64]:
         """Squared norm of each sample."""
         found = np.empty(len(self.indptr) - 1)
-        csr_rows.squares(0, len(found), self.indptr, self.data, found)
+        csr_rows.squared_norms(0, len(found), self.indptr, self.data, found)
         return found
 
     @property
@@ -156,7 +156,7 @@ def _check_compressed(X: Any, name: str) -> bool:
             f" most the number of entries, {room}; build the matrix anew"
         )
     found = np.empty(2, dtype=np.int64)
-    csr_rows.check(0, rows, indptr, indices, columns, found)
+    csr_rows.check_csr(0, rows, indptr, indices, columns, found)
     e, rises = found
     if e >= 0:
         i = int(np.searchsorted(indptr, e, side="right")) - 1

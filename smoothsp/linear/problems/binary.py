@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from smoothsp._kernels.svm import binary_hinge, excessive_gap
-from smoothsp._kernels.svm.quadratic_knapsack import box_equality
+from smoothsp._kernels.svm.quadratic_knapsack import project_box_equality
 from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.inputs.sparse_matrices import list_arrays, validate_sparse
 
@@ -122,7 +122,7 @@ class BinaryProblem:
             return np.zeros(len(v))
         scale = np.ones(1) if scale is None else scale
         along = np.array([[0, 0], [0, 1], [0, 1], [0, int(len(scale) > 1)]])
-        box_equality(
+        project_box_equality(
             0, 1, v[None], _ZERO, self.bounds, self.y, scale, along, _ZERO, out
         )
         return np.asarray(out[0])
@@ -158,7 +158,7 @@ class BinaryProblem:
         alpha, scores = _held("alpha", alpha, n), _held("scores", scores, n)
         beta, combined = np.empty(n), np.empty(self.num_weights)
         given = (*self._rows, self.y, self.bounds, alpha, scores, mu, tau)
-        excessive_gap.mix(0, n, *given, beta, combined)
+        excessive_gap.mix_dual(0, n, *given, beta, combined)
         return beta, combined
 
     def climb(
@@ -206,10 +206,10 @@ class BinaryProblem:
         alpha, mixed = np.empty((2, n))
         given = (*self._rows, self.y, self.bounds, w, beta, scores, tau, L)
         if following is None:
-            excessive_gap.climb(0, n, *given, alpha, mixed)
+            excessive_gap.dual_step(0, n, *given, alpha, mixed)
             return alpha, mixed, None
         ahead = np.empty(n), np.empty(self.num_weights)
-        excessive_gap.climb_and_mix(0, n, *given, *following, alpha, mixed, *ahead)
+        excessive_gap.dual_step_and_mix(0, n, *given, *following, alpha, mixed, *ahead)
         return alpha, mixed, ahead
 
     def risk(self, w: Floats) -> tuple[float, Floats]:
@@ -223,7 +223,7 @@ class BinaryProblem:
         assert self._rows is not None
         w = _held("w", w, self.num_weights)
         slope, value = np.empty(self.num_weights), np.empty(1)
-        binary_hinge.risk(
+        binary_hinge.empirical_risk(
             0, len(self.y), *self._rows, self.y, self.bounds, _ZERO, w, slope, value
         )
         return float(value[0]), slope

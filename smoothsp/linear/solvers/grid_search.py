@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.compilation.interrupts import defer_sigint
 from smoothsp.linear.inputs import arrays, checks, states
 from smoothsp.linear.problems import LinearProblem
 from smoothsp.linear.solvers.path.dual_point import DualPoint, State, StepSettings
@@ -139,7 +139,7 @@ class _GridRun(PointRun):
         """Move the dual point to the next value of lambda."""
         if self.place == len(self.points):
             return True
-        with uninterrupted():
+        with defer_sigint():
             self.place = len(self.points)
             lam = self.values[self.place]
             if self.warm_start == "none":

@@ -130,7 +130,7 @@ def looked_at(chain: ChainEngine, name: str = "") -> ChainEngine:
     graph is captured.
     """
     if chain.plain:
-        if validation.is_ordinary(chain.addresses, chain.shared):
+        if validation.all_below_limit(chain.addresses, chain.shared):
             return chain
         found, stuck = _look(chain)
     elif is_eager_tensor(chain.potentials[0], "cuda"):
@@ -140,7 +140,7 @@ def looked_at(chain: ChainEngine, name: str = "") -> ChainEngine:
             found, stuck = _look(ChainBuffers.of_inputs(*there))
     else:
         return chain
-    if found & validation.REFUSED:
+    if found & validation.HAS_INVALID:
         _refuse_number(chain, name)
     if found & validation.INFEASIBLE:
         row, step = stuck.tolist()
@@ -169,7 +169,7 @@ def looked_at(chain: ChainEngine, name: str = "") -> ChainEngine:
 def _look(chain: ChainBuffers) -> tuple[int, Any]:
     """Bits of ``validation.look``, and the row and the step without an output."""
     stuck = np.empty(2, np.int64)
-    return validation.look(chain.addresses, chain.shared, stuck), stuck
+    return validation.check_potentials(chain.addresses, chain.shared, stuck), stuck
 
 
 def _refuse_number(chain: ChainBuffers, name: str) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from smoothsp._kernels.threads.ranges import PIECES_PER_THREAD, run_all
-from smoothsp._kernels.vectors.lane_products import lanes_pay
-from smoothsp._kernels.vectors.state_products import ROWS
+from smoothsp._kernels.threads.ranges import CHUNKS_PER_THREAD, run_all
+from smoothsp._kernels.vectors.lane_products import prefer_lanes
+from smoothsp._kernels.vectors.state_products import ROWS_PER_PASS
 
 # One vector of the dtype to compute in, which tells compiled code the dtype.
 VECTORS = {
@@ -50,8 +50,8 @@ def rows_of_answers(B: int, T: int, S: int, itemsize: int = 4) -> int:
     threads = torch.get_num_threads() if work >= 2 * PIECE else 1
     if threads < 2:
         return rows
-    together = ROWS if B > 2 else 1  # two share no pass over the transitions
-    pieces = min(-(-(work // PIECE) // threads), PIECES_PER_THREAD) * threads
+    together = ROWS_PER_PASS if B > 2 else 1  # two share no pass over the transitions
+    pieces = min(-(-(work // PIECE) // threads), CHUNKS_PER_THREAD) * threads
     return min(rows, -(-B // (pieces * together)) * together)
 
 
@@ -76,7 +76,7 @@ def way_of_sums(where: tuple[Any, ...]) -> Way:
 
 @lru_cache(maxsize=256)
 def _way(B: int, S: int, lanes: int) -> Way:
-    return (1, None) if lanes_pay(B, S, lanes) else (None, 1)
+    return (1, None) if prefer_lanes(B, S, lanes) else (None, 1)
 
 
 def piece(where: tuple[Any, ...], first: int, rows: int) -> tuple[Any, ...]:

@@ -63,9 +63,9 @@ def look(
     codes = score_values.look_at_all((read, moves, start, end))
     pairs = zip(validation.LOW_BITS, codes, strict=True)
     found = sum(int(bit) for bit, code in pairs if code & score_values.LOW)
-    if any(code & score_values.WRONG for code in codes):
-        return found | validation.REFUSED
-    if any(code & score_values.FORBIDDEN for code in codes):
+    if any(code & score_values.INVALID for code in codes):
+        return found | validation.HAS_INVALID
+    if any(code & score_values.NEG_INF_OR_LOW for code in codes):
         nodes, moves, heads, tails = map(score_values.masked, (read, moves, start, end))
         value, _ = decode(nodes, moves, heads, tails, steps, lengths)
         if bool((value == -torch.inf).any()):
@@ -89,7 +89,9 @@ def _scan_pays(emissions: Tensor) -> bool:
         from smoothsp._kernels.chain.cuda import scan
     except ImportError:  # without Triton: the trial of the other kernel says so
         return False
-    return bool(scan.multiplies(emissions.dtype) and scan.pays(*emissions.shape))
+    return bool(
+        scan.supports_matmul(emissions.dtype) and scan.prefer_scan(*emissions.shape)
+    )
 
 
 @tried("log_partition")

@@ -76,7 +76,7 @@ def sums(
         many.append(inside_outside_cpu.sums(*rows, given.at, scratch, outwards, places))
 
     lanes = LANES[own]
-    run_rows(piece, B, query.work(lanes, SUM_STEPS), together=lanes)
+    run_rows(piece, B, query.work(lanes, SUM_STEPS), group_size=lanes)
     if own == torch.float32 and any(many):
         rows = truly_far(leaves, query, far.numpy(), furthest(lanes))
         if len(rows):
@@ -192,7 +192,7 @@ def choose(
         kernel(*rows, given.at, scratch, sizes, places)
 
     work = query.work(lanes, MAX_STEPS) + TRACE_STEPS * B * K * U
-    run_rows(piece, B, work, together=lanes)
+    run_rows(piece, B, work, group_size=lanes)
     if precise and own == torch.float32 and _is_coarse(exact):
         return choose(leaves.map(lambda x: x.double()), query, k, dtype)
     return value if written else rounded(exact, dtype), exact, labels, parts
@@ -223,7 +223,7 @@ def samples(leaves: Leaves, query: Query, seeds: Tensor) -> Tensor:
             samples_cpu.samples(*what, drawn[1], scratch, drawn[0])
 
     work = query.work(8, SUM_STEPS) + TRACE_STEPS * n * B * query.topology.most
-    run_rows(piece, B, work, together=8)
+    run_rows(piece, B, work, group_size=8)
     return labels
 
 
@@ -249,7 +249,7 @@ def distinct_samples(
             distinct_cpu.distinct_samples(*what, drawn[0], scratch, *drawn[1:])
 
     work = query.work(8, SUM_STEPS) + 3 * TRACE_STEPS * n * B * query.topology.most
-    run_rows(piece, B, work, together=8)
+    run_rows(piece, B, work, group_size=8)
     return labels, exist
 
 
@@ -264,7 +264,7 @@ def max_marginals(leaves: Leaves, query: Query) -> list[Tensor]:
         rows = first, last, query.edges_at, query.rows_at
         max_marginals_cpu.max_marginals(*rows, given.at, scratch)
 
-    run_rows(piece, B, query.work(8, 3 * MAX_STEPS), together=8)
+    run_rows(piece, B, query.work(8, 3 * MAX_STEPS), group_size=8)
     return found
 
 
@@ -290,7 +290,7 @@ def tangent(
             inside_outside_cpu.inwards(*what, scratch, exact, far)
             tangent_cpu.tangent(*what, ways.at, scratch, outwards, means)
 
-    run_rows(piece, B, query.work(8, 3 * SUM_STEPS), together=8)
+    run_rows(piece, B, query.work(8, 3 * SUM_STEPS), group_size=8)
     return torch.from_numpy(exact[:, 0]), torch.from_numpy(means), moved
 
 

@@ -190,7 +190,7 @@ class Potentials(ReadOnly):
             found = score_values.look(x)
             if not found:
                 continue
-            if found & score_values.WRONG:
+            if found & score_values.INVALID:
                 self._refuse_wrong(name, x, name if blame in self._own else blame)
                 # no output reads the others
                 new[name] = torch.where(
@@ -198,9 +198,9 @@ class Potentials(ReadOnly):
                 )
             elif found & score_values.LOW:
                 new[name] = score_values.masked(x)
-            if found & score_values.FORBIDDEN and not barred:
+            if found & score_values.NEG_INF_OR_LOW and not barred:
                 newly = found if changed is None else score_values.look(changed)
-                if newly & score_values.FORBIDDEN or found & score_values.LOW:
+                if newly & score_values.NEG_INF_OR_LOW or found & score_values.LOW:
                     barred = self._may_lack_outputs(name)
         if new:
             own, common = self._own, self._common

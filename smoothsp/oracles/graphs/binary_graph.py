@@ -279,7 +279,7 @@ class BinaryGraph(SearchStructure):
         return labels, found
 
     def _infeasible_row(self) -> int:
-        if score_values.look(self.edges) & score_values.FORBIDDEN:
+        if score_values.look(self.edges) & score_values.NEG_INF_OR_LOW:
             return super()._infeasible_row()
         node = score_values.barred_row(self.nodes.reshape(-1, 2))
         return node if node < 0 else node // self._size

@@ -30,7 +30,7 @@ from smoothsp._kernels.circuits.layout.addresses import (
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.arrays import at, copy
+from smoothsp._kernels.vectors.arrays import carray, copy
 
 # What is stored of an item, in one cache line: the row that stored it, its best
 # product, and the second with its number among the products.
@@ -71,9 +71,12 @@ def k_best(first, last, circuit, rows, scores, room, sizes, out):
     scores = potentials_at(scores)
     B = len(rows.roots)
     L = 64 // room.itemsize
-    exact, labels = at(exact, (B, K, 2), np.float64), at(labels, (B, K, N), np.int64)
-    parts = at(parts, (B, K, U), np.int32)
-    rounded = at(values, (B if values else 0, K), np.float32)
+    exact, labels = (
+        carray(exact, (B, K, 2), np.float64),
+        carray(labels, (B, K, N), np.int64),
+    )
+    parts = carray(parts, (B, K, U), np.int32)
+    rounded = carray(values, (B if values else 0, K), np.float32)
     one = one_of(room)
     x = room[0]
     losses = room[1].reshape(-1, NOTES // 2)
@@ -123,7 +126,7 @@ def k_best(first, last, circuit, rows, scores, room, sizes, out):
                     rounded[row, k] = mine[0]
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _is_below(one, other):
     """Whether a number of two parts is less than another."""
     return one[0] < other[0] or (one[0] == other[0] and one[1] < other[1])

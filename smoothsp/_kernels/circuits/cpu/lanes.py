@@ -20,9 +20,13 @@ from smoothsp._kernels.circuits.layout.circuit_arrays import (
     WIDTH,
 )
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.arrays import at
+from smoothsp._kernels.vectors.arrays import carray
 from smoothsp._kernels.vectors.simd import load, span, splat, store
-from smoothsp._kernels.vectors.simd_masked import load_some, store_some, transpose
+from smoothsp._kernels.vectors.simd_masked import (
+    load_masked,
+    store_masked,
+    transpose_block,
+)
 
 
 @register_jitable
@@ -40,9 +44,9 @@ def gather(table, B, rows, x, one, L):
     for t in range(len(table)):
         width = table[t, WIDTH]
         if table[t, SHARED]:
-            _repeat(at(table[t, ADDRESS], (width,), x), first, out, one, L)
+            _repeat(carray(table[t, ADDRESS], (width,), x), first, out, one, L)
         else:
-            scores = span(at(table[t, ADDRESS], (B * width,), x))
+            scores = span(carray(table[t, ADDRESS], (B * width,), x))
             for k in range(0, width, L):
                 _square(scores, rows, width, k, first + k, out, one, L)
         first += width
@@ -60,10 +64,10 @@ def gather_numbers(table, B, rows, m, e, one, L):
     for t in range(len(table)):
         width = table[t, WIDTH]
         if table[t, SHARED]:
-            _repeat(at(table[t, ADDRESS], (width,), m), first, out, one, L)
+            _repeat(carray(table[t, ADDRESS], (width,), m), first, out, one, L)
             reach = enter(out, exponents, first, first + width, reach, one, L)
         else:
-            scores = span(at(table[t, ADDRESS], (B * width,), m))
+            scores = span(carray(table[t, ADDRESS], (B * width,), m))
             for k in range(0, width, L):
                 _square(scores, rows, width, k, first + k, out, one, L)
                 last = first + (k + L if k + L < width else width)
@@ -84,9 +88,9 @@ def _square(scores, rows, width, k, item, out, one, L):
             if k + L <= width:
                 v = load(scores, place)
             else:
-                v = load_some(scores, place, width - k, zero)
+                v = load_masked(scores, place, width - k, zero)
         store(out, (item + lane) * L, v)
-    transpose(out, item * L)
+    transpose_block(out, item * L)
 
 
 @subroutine
@@ -109,16 +113,16 @@ def scatter(x, table, B, rows, L):
         last -= width
         if table[t, TARGET] == 0:
             continue
-        out = span(at(table[t, TARGET], (B * width,), x))
+        out = span(carray(table[t, TARGET], (B * width,), x))
         for k in range(0, width, L):
-            transpose(source, (last + k) * L)
+            transpose_block(source, (last + k) * L)
             for lane in range(len(rows)):
                 v = load(source, (last + k + lane) * L)
                 place = rows[lane] * width + k
                 if k + L <= width:
                     store(out, place, v)
                 else:
-                    store_some(out, place, width - k, v)
+                    store_masked(out, place, width - k, v)
 
 
 @subroutine
@@ -126,10 +130,10 @@ def turn(x, circuit, L):
     """Turn x square by square, so that numbers of one lane lie side by side."""
     out = span(x)
     for item in range(0, circuit.items, L):
-        transpose(out, item * L)
+        transpose_block(out, item * L)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def beside(item, lane, L):
     """Where the number of an item is after ``turn``."""
     column = item & (L - 1)
@@ -147,7 +151,7 @@ def clear(x, circuit, low, high, one, L):
         store(out, np.intp(heads[h]) * L, one - one)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def factor(runs, r, column, L):
     """Where the first left (1) or right (3) factor of a run is, and the step."""
     return np.intp(runs[r, column]) * L, np.intp(runs[r, column + 1]) * L

@@ -192,18 +192,18 @@ def _sum_without(m, e, lane, L, h, circuit, marks, stamp, chosen):
     return total, top
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _log_ratio(a, a_e, b, b_e):
     return math.log(a / b) + (a_e - b_e) * LN2
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _log_exponential(state):
     """The logarithm of an exponential number of rate 1."""
     return math.log(-math.log1p(-max(uniform(state), 2.0**-60)))
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _log_sum(a, b):
     top = max(a, b)
     return top + math.log1p(math.exp(min(a, b) - top))

@@ -22,8 +22,8 @@ from smoothsp._kernels.circuits.layout.circuit_arrays import SHARED, TARGET, WID
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.arrays import at
-from smoothsp._kernels.vectors.double_double import add, settle
+from smoothsp._kernels.vectors.arrays import carray
+from smoothsp._kernels.vectors.double_double import add, normalise
 from smoothsp._kernels.vectors.smoothed_hinge import smoothed_hinge
 
 
@@ -43,7 +43,7 @@ def total(scores, used, like, exact):
                 if used[b, k, u] >= 0:
                     score = score_of(scores, B, b, used[b, k, u], like)
                     sum_, rest = add(sum_, rest, score)
-            exact[b, k, 0], exact[b, k, 1] = settle(sum_, rest)
+            exact[b, k, 0], exact[b, k, 1] = normalise(sum_, rest)
 
 
 @kernel
@@ -74,9 +74,9 @@ def _add(weight, used, b, B, table, like):
                 if table[t, TARGET] == 0:
                     break
                 if table[t, SHARED]:
-                    at(table[t, TARGET], (width,), wide)[leaf] += weight
+                    carray(table[t, TARGET], (width,), wide)[leaf] += weight
                 else:
-                    flat = at(table[t, TARGET], (B * width,), like)
+                    flat = carray(table[t, TARGET], (B * width,), like)
                     flat[b * width + leaf] += weight
                 break
             leaf -= width
@@ -106,12 +106,12 @@ def row_losses(scores, like, sizes, addresses, smoothing, weight, out):
     scores = potentials_at(scores)
     B, M, U = sizes
     best, y = (
-        at(addresses[0], (B, M, 2), np.float64),
-        at(addresses[1], (B, U), np.int64),
+        carray(addresses[0], (B, M, 2), np.float64),
+        carray(addresses[1], (B, U), np.int64),
     )
-    value, total = at(out[0], (B,), like), at(out[1], (1,), like)
-    u, exact = at(out[2], (B, M), np.float64), at(out[3], (B,), np.bool_)
-    first, own = at(out[4], (B,), np.float64), at(out[5], (B,), np.float64)
+    value, total = carray(out[0], (B,), like), carray(out[1], (1,), like)
+    u, exact = carray(out[2], (B, M), np.float64), carray(out[3], (B,), np.bool_)
+    first, own = carray(out[4], (B,), np.float64), carray(out[5], (B,), np.float64)
     mu, K, never_negative = smoothing
     z, all_ = arrays.empty(M), 0.0
     for b in range(B):
@@ -119,14 +119,14 @@ def row_losses(scores, like, sizes, addresses, smoothing, weight, out):
         for i in range(U):
             if y[b, i] >= 0:
                 sum_, rest = add(sum_, rest, score_of(scores, B, b, y[b, i], like))
-        sum_, rest = settle(sum_, rest)
+        sum_, rest = normalise(sum_, rest)
         given = best[b], sum_, rest, mu, K, never_negative, z, u[b]
         loss, exact[b] = smoothed_hinge(*given)
         value[b] = loss
         first[b], own[b] = best[b, 0, 0], sum_
         factor = weight
         if addresses[2] != 0:
-            factor *= at(addresses[2], (B,), np.float64)[b]
+            factor *= carray(addresses[2], (B,), np.float64)[b]
         if factor != 0:
             all_ += factor * loss
     total[0] = all_
@@ -143,12 +143,15 @@ def row_losses_gradient(table, like, kind, sizes, addresses, weight):
     """
     table = potentials_at(table)
     B, M, U, N, W = sizes
-    u, y = at(addresses[0], (B, W), np.float64), at(addresses[2], (B, N), np.int64)
-    best = at(addresses[1], (B, M, U), kind)
+    u, y = (
+        carray(addresses[0], (B, W), np.float64),
+        carray(addresses[2], (B, N), np.int64),
+    )
+    best = carray(addresses[1], (B, M, U), kind)
     for b in range(B):
         own = weight
         if addresses[3] != 0:
-            own *= at(addresses[3], (B,), np.float64)[b]
+            own *= carray(addresses[3], (B,), np.float64)[b]
         if own == 0:
             continue
         for k in range(M):
@@ -166,13 +169,16 @@ def add_hamming(sizes, addresses, like, scale):
     -1 for none, and of augmented.
     """
     B, W, U = sizes
-    main, augmented = at(addresses[0], (B, W), like), at(addresses[3], (B, W), like)
-    y = at(addresses[2], (B, U), np.int64)
+    main, augmented = (
+        carray(addresses[0], (B, W), like),
+        carray(addresses[3], (B, W), like),
+    )
+    y = carray(addresses[2], (B, U), np.int64)
     for b in range(B):
         for i in range(W):
             augmented[b, i] = main[b, i] + scale
         if addresses[1] != 0:
-            read = at(addresses[1] + b * W, (W,), np.bool_)
+            read = carray(addresses[1] + b * W, (W,), np.bool_)
             for i in range(W):
                 if not read[i]:
                     augmented[b, i] = main[b, i]
@@ -204,14 +210,14 @@ def prove(circuit, rows, sizes, addresses, whole, like, scale):
     edges, roots = circuit_at(circuit), rows_at(rows).roots
     B, (K, N, V, W, alone) = len(roots), sizes
     labels, kept = (
-        at(addresses[0], (B, K, N), np.int64),
-        at(addresses[3], (B, K, N), np.int64),
+        carray(addresses[0], (B, K, N), np.int64),
+        carray(addresses[3], (B, K, N), np.int64),
     )
     real, leaf_of = (
-        at(addresses[1], (alone, N), np.bool_),
-        at(addresses[2], (N, V), np.int64),
+        carray(addresses[1], (alone, N), np.bool_),
+        carray(addresses[2], (N, V), np.int64),
     )
-    used = at(addresses[4], (B, K, N), np.int64)
+    used = carray(addresses[4], (B, K, N), np.int64)
     for b in range(B):
         row = 0 if alone == 1 else b
         for k in range(K):
@@ -220,8 +226,11 @@ def prove(circuit, rows, sizes, addresses, whole, like, scale):
                 kept[b, k, i] = label
                 used[b, k, i] = leaf_of[i, label] if 0 <= label < V else -1
     if addresses[6] != 0:
-        read = at(addresses[5], (alone, edges.own + edges.shared), np.bool_)
-        main, augmented = at(addresses[6], (B, W), like), at(addresses[7], (B, W), like)
+        read = carray(addresses[5], (alone, edges.own + edges.shared), np.bool_)
+        main, augmented = (
+            carray(addresses[6], (B, W), like),
+            carray(addresses[7], (B, W), like),
+        )
         for b in range(B):
             row = 0 if alone == 1 else b
             for leaf in range(W):
@@ -283,10 +292,10 @@ def labels_of_trees(sizes, addresses):
     """
     B, K, n = sizes
     y, labels = (
-        at(addresses[0], (B, K, n, n), np.int64),
-        at(addresses[2], (B, K, n, n), np.int64),
+        carray(addresses[0], (B, K, n, n), np.int64),
+        carray(addresses[2], (B, K, n, n), np.int64),
     )
-    lengths = at(addresses[1], (B,), np.int64)
+    lengths = carray(addresses[1], (B,), np.int64)
     for b in range(B):
         N = lengths[b]
         for k in range(K):

@@ -16,7 +16,7 @@ from smoothsp._kernels.circuits.layout.addresses import circuit_at, potentials_a
 from smoothsp._kernels.circuits.layout.circuit_arrays import ADDRESS, SHARED, WIDTH
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.arrays import at
+from smoothsp._kernels.vectors.arrays import carray
 
 WORD = 64
 
@@ -38,7 +38,7 @@ def impossible(circuit, roots, table, like):
         for t in range(len(table)):
             width = table[t, WIDTH]
             every = 1 if table[t, SHARED] else B
-            scores = at(table[t, ADDRESS], (every * width,), like)
+            scores = carray(table[t, ADDRESS], (every * width,), like)
             if table[t, SHARED]:
                 for leaf in range(width):
                     allowed = scores[leaf] > -np.inf

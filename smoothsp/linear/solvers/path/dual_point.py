@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.compilation.interrupts import defer_sigint
 from smoothsp.linear.engines import run_monitor
 from smoothsp.linear.engines.dual_passes import REBUILD_EVERY, STOP_SAMPLING_FRACTION
 from smoothsp.linear.engines.run_monitor import require_finite_certificate
@@ -125,7 +125,7 @@ class DualPoint:
                 return None
             else:
                 self.exact = False
-                with uninterrupted(self.engine.compiled):
+                with defer_sigint(self.engine.compiled):
                     run_block_pass(
                         self.engine, self.stream, self.step_settings.sampling, floor
                     )
