@@ -16,7 +16,7 @@ from smoothsp.linear.engines.run_monitor import (
     EngineSettings,
     expand_bounds,
 )
-from smoothsp.linear.inputs.arrays import require_memory, zeros
+from smoothsp.linear.inputs.arrays import aligned_zeros, require_memory
 from smoothsp.linear.problems import ChainProblem
 
 Floats = NDArray[np.float64]
@@ -53,7 +53,7 @@ class ChainEngine:
             _REMEDY,
         )
         empty = np.zeros(0)
-        w, mu = zeros(count, np.float64), zeros(rows * s.P, np.float64)
+        w, mu = aligned_zeros(count, np.float64), aligned_zeros(rows * s.P, np.float64)
         low = high = empty
         if plan.boxed:
             lower, upper = expand_bounds((plan.lower, plan.upper), problem.num_weights)
@@ -62,17 +62,17 @@ class ChainEngine:
             w = np.clip(w, low, high)
         self._p = kernels.Primal(
             w=w,
-            v=zeros(count, np.float64) if plan.boxed else w,
+            v=aligned_zeros(count, np.float64) if plan.boxed else w,
             low=low,
             high=high,
-            lag=zeros(count if plan.averaging else 0, np.float64),
+            lag=aligned_zeros(count if plan.averaging else 0, np.float64),
             boxed=plan.boxed,
             averaged=plan.averaging,
         )
         mu.reshape(rows, s.P)[np.arange(rows), problem.labels] = 1
         self._d = kernels.Duals(
             mu,
-            zeros(self.n * pairs, np.float64),
+            aligned_zeros(self.n * pairs, np.float64),
             np.zeros(self.n),
             np.full(self.n, math.inf),
         )
@@ -338,7 +338,7 @@ def compute_gram_matrices(problem: ChainProblem) -> kernels.GramCache:
         none = np.zeros(0)
         at, sums = (
             np.full(len(problem), -1),
-            zeros(problem.flat_size, np.float64),
+            aligned_zeros(problem.flat_size, np.float64),
         )
         return kernels.GramCache(none, at, none.astype(np.int32), sums)
     lengths = np.diff(s.offsets)
@@ -355,7 +355,7 @@ def compute_gram_matrices(problem: ChainProblem) -> kernels.GramCache:
         gram,
         at,
         np.full(problem.num_features if largest else 0, -1, np.int32),
-        zeros(min(largest, problem.num_features) * s.P, np.float64),
+        aligned_zeros(min(largest, problem.num_features) * s.P, np.float64),
     )
 
 
@@ -375,7 +375,7 @@ class LabelCache:
             h=np.zeros(slots),
             word=_FIRST * problem.offsets[:-1],
             slot=_FIRST * np.arange(n),
-            room=np.full(n, _FIRST),
+            zero_buffer=np.full(n, _FIRST),
             size=np.ones(n, np.int64),
             used=np.array([_FIRST * len(problem.labels), _FIRST * n]),
         )

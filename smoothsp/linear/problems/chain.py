@@ -13,9 +13,9 @@ from smoothsp._kernels.linear.frank_wolfe import add_subgradients
 from smoothsp._kernels.linear.sequence_loss import ENTROPY, MAX, TOP_K
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.inputs import arrays, checks
-from smoothsp.linear.inputs.arrays import padded, zeros
+from smoothsp.linear.inputs.arrays import aligned_zeros, round_up_to_lanes
 from smoothsp.linear.problems import _rows
-from smoothsp.linear.problems.batch import Slope, smoothing_of
+from smoothsp.linear.problems.batch import ValueAndGradient, require_smoothing
 from smoothsp.linear.problems.callback import Corner
 
 Weights = NDArray[np.float64]
@@ -113,20 +113,20 @@ class ChainProblem:
         loss_scale: Any = None,
         all_pairs: bool = True,
     ) -> None:
-        rows = _rows.rows_of("features", features)
+        rows = _rows.as_rows("features", features)
         positions = len(rows.indptr) - 1
-        found = _rows.offsets_of(offsets, lengths, positions)
-        labels, count = _rows.labels_of(labels, positions, num_labels)
+        found = _rows.as_offsets(offsets, lengths, positions)
+        labels, count = _rows.as_labels(labels, positions, num_labels)
         self._keep(
             rows,
             labels,
             found,
-            _rows.costs_of(cost, count),
-            _rows.scales_of(cost_scale, len(found) - 1),
-            checks.flag("boundaries", boundaries),
-            _rows.loss_scales_of(loss_scale, len(found) - 1),
+            _rows.as_cost_matrix(cost, count),
+            _rows.as_cost_scale(cost_scale, len(found) - 1),
+            checks.as_bool("boundaries", boundaries),
+            _rows.as_loss_scale(loss_scale, len(found) - 1),
         )
-        if not checks.flag("all_pairs", all_pairs):
+        if not checks.as_bool("all_pairs", all_pairs):
             self.seen = self._occurring()
 
     @classmethod
@@ -144,7 +144,7 @@ class ChainProblem:
         options
             Those of the class, without ``offsets`` and ``lengths``.
         """
-        matrix = _rows.joined("features", features, labels)
+        matrix = _rows.stack_labelled_sequences("features", features, labels)
         lengths = [len(y) for y in labels]
         known = [np.asarray(y) for y in labels if len(y)]
         flat = np.concatenate([np.zeros(0, np.int64), *known])
@@ -178,7 +178,7 @@ class ChainProblem:
         self.loss_scale = loss_scale
         self.num_labels = S = len(cost)
         # rows of the weights as compiled loops have them: see linear.sparse_scores
-        self.row_width = P = padded(S, np.float64)
+        self.row_width = P = round_up_to_lanes(S, np.float64)
         d = self.num_features
         table = np.full((S, P), -np.inf)
         table[:, :S] = cost
@@ -287,7 +287,7 @@ class ChainProblem:
         """Padded weights with 0 for pairs that have none."""
         if self.seen is None:
             return flat
-        found = zeros(len(flat), np.float64)
+        found = aligned_zeros(len(flat), np.float64)
         found[self.seen] = flat[self.seen]
         return found
 
@@ -306,7 +306,7 @@ class ChainProblem:
 
     def padded_weights(self, w: Weights) -> Weights:
         """A copy of w in rows of whole vectors, as compiled loops take it."""
-        flat = zeros(self.flat_size, np.float64)
+        flat = aligned_zeros(self.flat_size, np.float64)
         shape = (self.num_rows, self.num_labels)
         flat.reshape(self.num_rows, -1)[:, : shape[1]] = self._checked(w).reshape(shape)
         return self._only_seen(flat)
@@ -331,7 +331,7 @@ class ChainProblem:
 
     def primal(self, w: Weights, lam: float) -> float:
         """The objective at w; ``lam > 0``."""
-        lam = checks.positive("lam", lam)
+        lam = checks.as_positive("lam", lam)
         w = self._checked(w)
         most = float(np.abs(w).max())
         with np.errstate(over="ignore"):
@@ -350,20 +350,20 @@ class ChainProblem:
         """Return the labelling of sequence i with the largest ``loss - <w, psi>``."""
         if not 0 <= i < len(self):
             raise IndexError(f"i: expected 0 to {len(self) - 1}, got {i}")
-        psi, flat = zeros(self.flat_size, float), self.padded_weights(w)
+        psi, flat = aligned_zeros(self.flat_size, float), self.padded_weights(w)
         loss, hinge = np.zeros(len(self)), np.zeros(len(self))
         add_subgradients(i, i + 1, self.sequences, flat, 1.0, psi, loss, hinge)
         return Corner(self.plain_weights(psi), float(loss[i]), None)
 
-    def risk(self, w: Weights) -> Slope:
+    def risk(self, w: Weights) -> ValueAndGradient:
         """Mean hinge at w, and a subgradient; see ``BatchProblem``."""
         return self._mean_slope(w, MAX, 1.0, 1)
 
     def smoothed_risk(
         self, w: Weights, mu: float, smoothing: str = "entropy", k: int = 5
-    ) -> Slope:
+    ) -> ValueAndGradient:
         """Mean hinge smoothed from below, and its gradient; see ``BatchProblem``."""
-        smoothing_of(smoothing, mu, k)
+        require_smoothing(smoothing, mu, k)
         kind, K = (ENTROPY, 1) if smoothing == "entropy" else (TOP_K, k)
         value, slope = self._mean_slope(w, kind, float(mu), K)
         # the loops smooth from above
@@ -376,7 +376,7 @@ class ChainProblem:
 
         ``<v, slope>`` and the expected cost are at most the risk at any v.
         """
-        smoothing_of(smoothing, mu, k)
+        require_smoothing(smoothing, mu, k)
         kind, K = (ENTROPY, 1) if smoothing == "entropy" else (TOP_K, k)
         s, n = self.apart, len(self.offsets) - 1
         nodes, edges = np.empty((len(s.labels), s.P)), np.empty((n, s.S * s.P))
@@ -396,7 +396,7 @@ class ChainProblem:
 
     def diameter(self, smoothing: str = "entropy") -> float:
         """Largest gap between risk and smoothed risk, divided by mu."""
-        smoothing_of(smoothing, 1.0, 1)
+        require_smoothing(smoothing, 1.0, 1)
         if smoothing == "l2":
             return 0.5 * float(self.loss_scale.mean())
         words = float((self.loss_scale * np.diff(self.offsets)).mean())
@@ -427,11 +427,11 @@ class ChainProblem:
                 " scale the features, or raise lambda (lower C)"
             )
 
-    def likelihood(self, w: Weights) -> Slope:
+    def likelihood(self, w: Weights) -> ValueAndGradient:
         """Mean negative log-likelihood of the labels, and its gradient."""
         return self._mean_slope(w, ENTROPY, 1.0, 1, with_costs=False)
 
-    def mean_slope(self, w: Weights, loss: str, mu: float, k: int) -> Slope:
+    def mean_slope(self, w: Weights, loss: str, mu: float, k: int) -> ValueAndGradient:
         """The mean loss, smoothed from above, and its gradient."""
         if loss == "likelihood":
             return self.likelihood(w)
@@ -483,7 +483,7 @@ class ChainProblem:
         k: int,
         with_costs: bool = True,
         kept: tuple[Weights, Weights] | None = None,
-    ) -> Slope:
+    ) -> ValueAndGradient:
         s, flat, border = self.apart, self.padded_weights(w), self.border
         if not with_costs:
             # -inf past the last label stays
@@ -554,7 +554,7 @@ class ChainProblem:
         """Padded weights of only those rows that entries read, a copy for each."""
         s, d, count = self.sequences, self.num_features, len(self.indices)
         table = self._checked(w).reshape(self.num_rows, s.S)
-        flat = zeros((count + self.num_rows - d) * s.P, np.float64)
+        flat = aligned_zeros((count + self.num_rows - d) * s.P, np.float64)
         rows = flat.reshape(-1, s.P)
         rows[:count, : s.S] = table[self.indices]
         rows[count:, : s.S] = table[d:]

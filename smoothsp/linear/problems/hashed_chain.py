@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from smoothsp._kernels.linear import feature_rows as kernel
 from smoothsp.linear.inputs import arrays, checks
-from smoothsp.linear.inputs.arrays import padded, zeros
+from smoothsp.linear.inputs.arrays import aligned_zeros, round_up_to_lanes
 from smoothsp.linear.problems import _rows
 from smoothsp.linear.problems.chain import ChainProblem, Weights
 
@@ -89,7 +89,9 @@ class HashedChainProblem(ChainProblem):
                 "hash_with_label: expected how many weights there are, got None, and"
                 " features of Templates without hash_with_label"
             )
-        self.hash_with_label = checks.count("hash_with_label", hash_with_label)
+        self.hash_with_label = checks.as_positive_int(
+            "hash_with_label", hash_with_label
+        )
         if self.hash_with_label >= 2**31:
             raise ValueError(
                 "hash_with_label: expected a number from 1 to 2^31 - 1, got"
@@ -161,7 +163,7 @@ class HashedChainProblem(ChainProblem):
     @property
     def flat_size(self) -> int:
         """Length of padded weights."""
-        return padded(self.hash_with_label, np.float64)
+        return round_up_to_lanes(self.hash_with_label, np.float64)
 
     @property
     def border(self) -> int:
@@ -206,7 +208,7 @@ class HashedChainProblem(ChainProblem):
 
     def padded_weights(self, w: Weights) -> Weights:
         """A copy of w, up to whole vectors, as compiled loops take it."""
-        flat = zeros(self.flat_size, np.float64)
+        flat = aligned_zeros(self.flat_size, np.float64)
         flat[: self.hash_with_label] = self._checked(w)
         return flat
 
