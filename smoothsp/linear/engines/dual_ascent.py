@@ -143,7 +143,9 @@ class DualAscentEngine:
         """Primal, dual and gap, with the exact gap of each example: n oracle calls."""
         losses, w = np.empty(self.n), self._p.w
         gaps = self._d.gaps
-        run_rows(kernels.exact_gaps, self.n, self._work, self._s, w, self._d, gaps, losses)
+        run_rows(
+            kernels.exact_gaps, self.n, self._work, self._s, w, self._d, gaps, losses
+        )
         self.num_certificates += 1
         self.certificate_oracle_calls += self.n
         primal = self._rules.lam / 2 * float(np.dot(w, w)) + float(losses.mean())
@@ -163,7 +165,9 @@ class DualAscentEngine:
 
     def set_duals_at(self, flat: Floats) -> None:
         """Blocks become the marginals at these padded weights, and w theirs."""
-        run_rows(kernels.marginals_at_weights, self.n, self._work, self._s, flat, self._d)
+        run_rows(
+            kernels.marginals_at_weights, self.n, self._work, self._s, flat, self._d
+        )
         self.certificate_oracle_calls += self.n
         self.rebuild_weights()
 
