@@ -375,7 +375,7 @@ class LabelCache:
             h=np.zeros(slots),
             word=_FIRST * problem.offsets[:-1],
             slot=_FIRST * np.arange(n),
-            zero_buffer=np.full(n, _FIRST),
+            room=np.full(n, _FIRST),
             size=np.ones(n, np.int64),
             used=np.array([_FIRST * len(problem.labels), _FIRST * n]),
         )
