@@ -112,7 +112,7 @@ class LinearChain(nn.Module):
     """
 
     allowed_start: Tensor | None
-    allowed_moves: Tensor | None
+    allowed_transitions: Tensor | None
     allowed_end: Tensor | None
 
     def __init__(
@@ -125,7 +125,7 @@ class LinearChain(nn.Module):
         super().__init__()
         labels = None
         if isinstance(num_tags, Sequence | Mapping) and not isinstance(num_tags, str):
-            labels = tuple(tagging_rules.labels_of(num_tags))
+            labels = tuple(tagging_rules.as_label_list(num_tags))
             num_tags = len(labels)
         num_tags = checks.as_positive_int("num_tags", num_tags)
         if constraints is not None and not isinstance(constraints, Constraints):
@@ -153,7 +153,7 @@ class LinearChain(nn.Module):
         self.end_transitions = nn.Parameter(torch.empty(num_tags))
         start, moves, end = constraints or (None, None, None)
         self.register_buffer("allowed_start", start, persistent=False)
-        self.register_buffer("allowed_moves", moves, persistent=False)
+        self.register_buffer("allowed_transitions", moves, persistent=False)
         self.register_buffer("allowed_end", end, persistent=False)
         self.reset_parameters()
 
@@ -169,7 +169,7 @@ class LinearChain(nn.Module):
 
     def extra_repr(self) -> str:
         """Return the arguments that ``print`` shows."""
-        constrained = self.allowed_moves is not None
+        constrained = self.allowed_transitions is not None
         order = "" if self.batch_first else ", batch_first=False"
         return f"num_tags={self.num_tags}, constrained={constrained}{order}"
 
@@ -183,7 +183,7 @@ class LinearChain(nn.Module):
         if not self.batch_first:
             emissions = emissions.transpose(0, 1)
             real = None if real is None else real.transpose(0, 1)
-        transitions = _forbid(self.transitions, self.allowed_moves)
+        transitions = _forbid(self.transitions, self.allowed_transitions)
         start = _forbid(self.start_transitions, self.allowed_start)
         end = _forbid(self.end_transitions, self.allowed_end)
         if emissions.dtype == torch.float64:
@@ -257,7 +257,7 @@ class LinearChain(nn.Module):
             value: Tensor = criterion(chain, tags, weight)
         except (TypeError, ValueError) as error:
             raise _in_our_words(error) from None
-        if self.allowed_moves is not None and not torch.compiler.is_compiling():
+        if self.allowed_transitions is not None and not torch.compiler.is_compiling():
             self._check_gold(value, tags, chain)
         return value
 
@@ -345,7 +345,7 @@ class LinearChain(nn.Module):
         from smoothsp.viterbi import Viterbi
 
         return Viterbi(
-            _forbid(self.transitions, self.allowed_moves),
+            _forbid(self.transitions, self.allowed_transitions),
             _forbid(self.start_transitions, self.allowed_start),
             _forbid(self.end_transitions, self.allowed_end),
             self.batch_first,
@@ -445,8 +445,8 @@ class LinearChain(nn.Module):
                 "labels: expected those of the tags for spans, got none; write "
                 "LinearChain(labels)"
             )
-        parts = [schemes.split(label) for label in self.labels]
-        tags = [(schemes.ROLES.get(p, "O"), kind) for p, kind in parts]
+        parts = [schemes.split_tag(label) for label in self.labels]
+        tags = [(schemes.CANONICAL_PREFIX.get(p, "O"), kind) for p, kind in parts]
         kinds = sorted({kind for role, kind in tags if role != "O"})
         chain = self.structure(emissions, mask)
         where = _places(spans, chain.mask.sum(1).tolist(), kinds)
@@ -616,7 +616,11 @@ class LinearChain(nn.Module):
         """Forbidden gold tags make the loss infinite: say where."""
         if not checks.has_concrete_values() or bool(value.detach().isfinite().all()):
             return
-        start, moves, end = self.allowed_start, self.allowed_moves, self.allowed_end
+        start, moves, end = (
+            self.allowed_start,
+            self.allowed_transitions,
+            self.allowed_end,
+        )
         if start is None or moves is None or end is None:
             return
         for row, (gold, real) in enumerate(zip(tags, chain.mask, strict=True)):

@@ -93,13 +93,13 @@ def _losses(
 ) -> Tensor:
     structure, narrow = float64_if_large(structure)
     gold = gold_score(structure, y)
-    if hasattr(structure, "_squares_of_variables"):
-        squares = structure._squares_of_variables(y).to(gold.value)
+    if hasattr(structure, "_squared_norms_of_variables"):
+        squares = structure._squared_norms_of_variables(y).to(gold.value)
     else:
         squares = part_counts(structure, y).flatten(1).square().sum(1)
     raised = with_cost(structure, y, cost, cost_scale)
     sparse = SparseMAP(raised, strength=strength, max_outputs=max_outputs)
-    losses: Tensor = sparse._above(gold) + sparse.strength / 2 * squares
+    losses: Tensor = sparse._minus_score(gold) + sparse.strength / 2 * squares
     # what rounding left below the bound 0; the gradient stays
     if not isinstance(cost, Tensor):
         losses = losses + (-losses.detach()).clamp(min=0)

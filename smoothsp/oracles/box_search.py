@@ -210,7 +210,7 @@ class BoxSearch(SearchStructure):
         boxes, exist = np.empty((B, k, 4), np.int64), np.empty((B, k), np.bool_)
         visited = np.empty(B, np.int64)
         work = B * H * W * (100 + 10 * k)
-        run_rows(box_search.best, B, work, *given, boxes, exist, visited)
+        run_rows(box_search.best_box, B, work, *given, boxes, exist, visited)
         return boxes, exist, torch.from_numpy(visited)
 
     def _best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -327,7 +327,7 @@ class FactorGraph(ReadOnly):
     def _agree(self, parts: Tensor) -> Tensor:
         return (self._variables.mean(parts) == parts).all(1)
 
-    def _squares_of_variables(self, y: Mapping[str, Tensor]) -> Tensor:
+    def _squared_norms_of_variables(self, y: Mapping[str, Tensor]) -> Tensor:
         """Squared length ``(batch,)`` of the indicator of an output's variables."""
         return (self._parts(y).square() / self._variables.degree).sum(1)
 

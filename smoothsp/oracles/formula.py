@@ -15,7 +15,7 @@ from smoothsp.oracles._inference.tracing import is_compiling
 from smoothsp.oracles._logic.checks import check_decomposable, check_deterministic
 from smoothsp.oracles._logic.circuit import count_models, sentence_circuit, smooth
 from smoothsp.oracles._logic.cnf import compile_clauses
-from smoothsp.oracles._logic.nnf import MOST_VARIABLES, Sentence
+from smoothsp.oracles._logic.nnf import MOST_VARIABLES, NNF
 from smoothsp.oracles._logic.readers import read_nnf, read_sdd
 
 
@@ -59,7 +59,7 @@ class Formula(ReadOnly, ConstantArgument):
     ([2.0], [0, 1])
     """
 
-    def __init__(self, sentence: Sentence, variables: int) -> None:
+    def __init__(self, sentence: NNF, variables: int) -> None:
         scopes = sentence.scopes()
         check_decomposable(sentence, scopes)
         smoothed = smooth(sentence, variables)

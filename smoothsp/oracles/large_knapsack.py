@@ -219,7 +219,7 @@ class KnapsackEngine(Engine):
         outputs = np.empty((M, N), np.int64)
         values, found = np.empty(M), np.empty(M, np.bool_)
         given = tables, *self._sizes(rows), outputs, values, found
-        run_rows(knapsack.best, M, self._work(M), *given)
+        run_rows(knapsack.best_packing, M, self._work(M), *given)
         return outputs, values, found
 
     def max_marginals_of(self, tables: Floats, rows: Ints) -> Floats:
@@ -232,7 +232,9 @@ class KnapsackEngine(Engine):
         values = np.empty(len(tables))
         parts = np.empty(tables.shape if inwards else (0, 0, 2))
         given = tables, *self._sizes(rows), soft, inwards, values, parts
-        run_rows(knapsack.sums, len(tables), 20 * self._work(len(tables)), *given)
+        run_rows(
+            knapsack.forward_backward, len(tables), 20 * self._work(len(tables)), *given
+        )
         return values, parts
 
     def _sizes(self, rows: Ints) -> tuple[Ints, Any, Any]:

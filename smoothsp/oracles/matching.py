@@ -108,7 +108,7 @@ class Matching(SearchStructure):
         used = y.new_empty(y.shape)
         sizes = y.shape[0] * y.shape[1], *self.scores.shape[1:]
         places = y.data_ptr(), used.data_ptr()
-        return used, jonker_volgenant.pairs_used(sizes, places, self._partial)
+        return used, jonker_volgenant.indices_of_pairs(sizes, places, self._partial)
 
     def _used(self, y: Tensor) -> Tensor:
         used, _ = self._entries_of(y) if is_eager_tensor(y) else (None, 0)
@@ -150,13 +150,13 @@ class Matching(SearchStructure):
         scores = self._on_host()
         given = scores.data_ptr(), tuple(scores.shape), VECTORS[scores.dtype]
         found = np.empty(given[1][0], np.bool_)
-        jonker_volgenant.exist(*given, self._partial, found)
+        jonker_volgenant.is_feasible(*given, self._partial, found)
         return found
 
     def _totals(self, y: Ints) -> Floats:
         values = np.empty(y.shape[:2])
         alone = self._sizes[1] if self._partial else -1
-        jonker_volgenant.add_up(to_numpy(self.scores), alone, y, values)
+        jonker_volgenant.score_assignments(to_numpy(self.scores), alone, y, values)
         return values
 
     def _squares(self, scores: Floats) -> Floats:
@@ -204,7 +204,9 @@ class Matching(SearchStructure):
         columns, found = np.empty((M, N), np.int64), np.empty(M, np.bool_)
         u, v = np.empty((M, N)), np.empty((M, N))
         work = M * N**2 * (10 + N // 4)
-        run_rows(jonker_volgenant.best, M, work, squares, columns, u, v, found)
+        run_rows(
+            jonker_volgenant.best_assignment, M, work, squares, columns, u, v, found
+        )
         return columns, u, v, found
 
     def _search(self) -> tuple[Ints, NDArray[Any], Bools]:
@@ -216,7 +218,9 @@ class Matching(SearchStructure):
         N = P + C - 1 if self._partial else max(P, C)
         given = scores.data_ptr(), shape, self._partial
         work = B * N**2 * (10 + N // 4)
-        run_rows(jonker_volgenant.decode, B, work, *given, columns, values, found)
+        run_rows(
+            jonker_volgenant.decode_assignment, B, work, *given, columns, values, found
+        )
         return columns, values, found
 
     def _best(self) -> tuple[Ints, Bools]:
@@ -240,7 +244,7 @@ class Matching(SearchStructure):
         exist = np.empty((M, k), np.bool_)
         work = M * N**2 * (10 + N // 4 + k * self._real // 4)
         arrays = squares, self._real, solved, columns, exist
-        run_rows(murty.k_best, M, work, *arrays)
+        run_rows(murty.k_best_assignments, M, work, *arrays)
         return self._outputs(columns), exist
 
     def max_marginals(self) -> Float[Tensor, "batch row column"]:
@@ -258,7 +262,16 @@ class Matching(SearchStructure):
         M, N = squares.shape[:2]
         columns, u, v, exist = self._assigned(squares)
         lost = np.empty_like(squares)
-        run_rows(jonker_volgenant.detours, M, M * N**3, squares, columns, u, v, lost)
+        run_rows(
+            jonker_volgenant.max_marginal_gaps,
+            M,
+            M * N**3,
+            squares,
+            columns,
+            u,
+            v,
+            lost,
+        )
         picked = np.take_along_axis(squares, columns[..., None], 2)
         value = np.where(exist, picked.sum((1, 2)), -np.inf)
         P, Q = self._sizes

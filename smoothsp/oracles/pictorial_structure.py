@@ -259,7 +259,7 @@ class PictorialStructure(SearchStructure):
         scores = np.ascontiguousarray(tables).reshape(M, P, H, W)
         places, found = np.empty((M, P, 2), np.int64), np.empty(M, np.bool_)
         arrays = scores, *self._springs(rows), places, found
-        run_rows(distance_transform.best, M, 20 * tables.size, *arrays)
+        run_rows(distance_transform.best_locations, M, 20 * tables.size, *arrays)
         return places[..., 0] * W + places[..., 1], found
 
     def _highest(self, tables: Floats, rows: Ints) -> Floats:

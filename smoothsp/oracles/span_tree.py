@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.circuits.cpu.scores import labels_of_trees
+from smoothsp._kernels.circuits.cpu.scores import labels_of_complete_trees
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.tracing import is_eager_tensor
@@ -98,7 +98,7 @@ def counted_spans(y: Tensor, lengths: Tensor) -> Tensor:
         y, lengths = y.contiguous(), lengths.contiguous()
         labels = y.new_empty(y.shape)
         places = y.data_ptr(), lengths.data_ptr(), labels.data_ptr()
-        labels_of_trees(tuple(y.shape[:3]), places)
+        labels_of_complete_trees(tuple(y.shape[:3]), places)
         return labels
     at = torch.arange(y.shape[3], device=y.device)
     read = (at[:, None] <= at) & (at < lengths[:, None, None])

@@ -145,7 +145,9 @@ class SpanningTree(DependencyTrees):
         used = y.new_empty(y.shape)
         at = 0 if lengths is None else lengths.data_ptr()
         places = y.data_ptr(), used.data_ptr(), at
-        return used, chu_liu_edmonds.arcs_used(tuple(y.shape), places, self._single)
+        return used, chu_liu_edmonds.indices_of_arcs(
+            tuple(y.shape), places, self._single
+        )
 
     def _used(self, y: Tensor) -> Tensor:
         used, _ = self._entries_of(y) if is_eager_tensor(y) else (None, 0)
@@ -174,7 +176,7 @@ class SpanningTree(DependencyTrees):
         given = arcs.data_ptr(), tuple(arcs.shape), VECTORS[arcs.dtype]
         found = np.empty(given[1][0], np.bool_)
         place = 0 if lengths is None else lengths.data_ptr()
-        chu_liu_edmonds.exist(*given, place, self._single, found)
+        chu_liu_edmonds.is_feasible(*given, place, self._single, found)
         return found
 
     def _search(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.bool_]]:
@@ -186,7 +188,7 @@ class SpanningTree(DependencyTrees):
         place = 0 if lengths is None else lengths.data_ptr()
         given = arcs.data_ptr(), shape, place, self._single
         work = 8 * B * m**2
-        run_rows(chu_liu_edmonds.best, B, work, *given, heads, values, found)
+        run_rows(chu_liu_edmonds.best_tree, B, work, *given, heads, values, found)
         return heads, values, found
 
     def _best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -202,12 +204,12 @@ class SpanningTree(DependencyTrees):
         heads, exist = np.empty((B, k, m - 1), np.int64), np.empty((B, k), np.bool_)
         arcs, lengths = to_numpy(self.arcs.cpu()), to_numpy(self._lengths.cpu())
         arrays = arcs, lengths, self._single, heads, exist
-        run_rows(camerini.k_best, B, 30 * B * k * m**2, *arrays)
+        run_rows(camerini.k_best_trees, B, 30 * B * k * m**2, *arrays)
         return heads, exist
 
     def _totals(self, y: NDArray[np.int64]) -> NDArray[np.float64]:
         values = np.empty(y.shape[:2])
-        chu_liu_edmonds.add_up(to_numpy(self.arcs.cpu()), y, values)
+        chu_liu_edmonds.score_trees(to_numpy(self.arcs.cpu()), y, values)
         return values
 
     def max_marginals(self, name: str = "arcs") -> Float[Tensor, "batch head modifier"]:
@@ -278,9 +280,7 @@ class SpanningTree(DependencyTrees):
 
     def _log_partition_hi_lo(self) -> DoubleDouble:
         # the best heads of all words, and what is relative to these
-        arcs = torch.where(
-            self._usable_parts("arcs"), self.arcs.detach().double(), -torch.inf
-        )
+        arcs = torch.where(self._usable_parts("arcs"), self.arcs.detach().double(), -torch.inf)
         tops = arcs.amax(1) if arcs.numel() else arcs.new_zeros(len(arcs), 0)
         found = self._log_partition(self._relative().detach())
         return self._around(self.log_partition(), tops, found)
@@ -312,9 +312,7 @@ class SpanningTree(DependencyTrees):
         n = checks.as_output_count("n", n, B * m, sampled=True)
         generator = checks.as_generator(generator)
         if not checks.as_flag("replace", replace):
-            arcs = torch.where(
-                self._usable_parts("arcs"), self.arcs.double(), -torch.inf
-            )
+            arcs = torch.where(self._usable_parts("arcs"), self.arcs.double(), -torch.inf)
             return self._distinct(arcs.detach()[..., None], n, generator)[..., 0]
         size, device = (B, n), self.arcs.device
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)

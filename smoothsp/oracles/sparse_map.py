@@ -130,7 +130,7 @@ class SparseMAP(ReadOnly):
         """
         if self._graph is not None:
             return self._graph.marginals()
-        return self._piece.shares(self.weights)
+        return self._piece.marginals(self.weights)
 
     def maximum(self) -> Float[Tensor, " batch"]:
         """The regularised maximum, ``(batch,)``; its gradient is the mixture."""
@@ -139,7 +139,7 @@ class SparseMAP(ReadOnly):
             return found
         return self._mixed(self._scores.value)
 
-    def _above(self, gold: DoubleDouble) -> Tensor:
+    def _minus_score(self, gold: DoubleDouble) -> Tensor:
         """``maximum()`` less the score of an output of each row."""
         if self._graph is not None:
             return self.maximum() - gold.value
@@ -172,7 +172,7 @@ class _Piece:
     def __init__(self, outputs: Tensor, weights: Tensor, gap: Tensor) -> None:
         self.outputs, self.weights, self.gap = outputs, weights, gap
 
-    def shares(self, weights: Tensor) -> Tensor:
+    def marginals(self, weights: Tensor) -> Tensor:
         """Total weight of outputs that use each part."""
         raise NotImplementedError
 
@@ -189,7 +189,7 @@ class _Piece:
         B, k = given.shape
         active = (self.weights > 0).cpu()
         arrays = (self.products(), active, given, found)
-        run_rows(sparsemap_qp.move, B, B * k**3 // 6, *map(to_numpy, arrays))
+        run_rows(sparsemap_qp.weights_jvp, B, B * k**3 // 6, *map(to_numpy, arrays))
         return found.to(scores)
 
 
@@ -202,7 +202,7 @@ class _PieceOfParts(_Piece):
         super().__init__(*found)
         self._parts, self._products = parts, products
 
-    def shares(self, weights: Tensor) -> Tensor:
+    def marginals(self, weights: Tensor) -> Tensor:
         shares = (weights.unsqueeze(2) * self._parts.flatten(2)).sum(1)
         return shares.reshape(len(shares), *self._parts.shape[2:])
 
@@ -218,7 +218,7 @@ class _PieceOfChains(_Piece):
         self._buffers = chain._buffers
         self._products: Tensor | None = None
 
-    def shares(self, weights: Tensor) -> Tensor:
+    def marginals(self, weights: Tensor) -> Tensor:
         return sparse_map.mixture_marginals(self._buffers, weights, self.outputs)
 
     def products(self) -> Tensor:

@@ -176,7 +176,7 @@ def _largest(
     given = scores.data_ptr(), shape, VECTORS[scores.dtype], _bounds(query, pairs)
     wanted = (0 if x is None else x.data_ptr() for x in (used, exact))
     places = labels.data_ptr(), values.data_ptr(), *wanted
-    run_rows(selection.best, B, 10 * B * N, *given, places)
+    run_rows(selection.best_subset, B, 10 * B * N, *given, places)
     return values, labels
 
 

@@ -102,7 +102,7 @@ class UndirectedSpanningTree(ChosenEdges, Trees):
         if not checks.has_concrete_values():
             return torch.ones_like(y[..., 0] if y.shape[2] else y.sum(2)).bool()
         found = np.empty(tuple(y.shape[:2]), np.bool_)
-        kruskal.are_trees(*self._graph(), to_numpy(y.cpu().contiguous()), found)
+        kruskal.are_spanning_trees(*self._graph(), to_numpy(y.cpu().contiguous()), found)
         return torch.from_numpy(found).to(y.device)
 
     def _graph(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -226,7 +226,7 @@ def _best_trees(
     order = np.argsort(-edges, axis=1, kind="stable")
     trees, found = np.empty((B, E), np.int64), np.empty(B, np.bool_)
     given = edges, index, order, nodes, trees, found
-    run_rows(kruskal.best, B, 20 * B * (E + 1), *given)
+    run_rows(kruskal.best_spanning_tree, B, 20 * B * (E + 1), *given)
     return trees, found
 
 

@@ -42,9 +42,7 @@ def sums(leaves, query, outwards=True):
     """Values and marginals ``[B, P + Q]`` of the Triton kernels, on the CPU."""
     there = leaves.map(lambda x: x.to(DEVICE))
     wanted = [outwards] * len((*leaves.per_row, *leaves.shared))
-    value, _, marginals = cuda.log_partition_and_marginals(
-        there, query, wanted, torch.float64
-    )
+    value, _, marginals = cuda.log_partition_and_marginals(there, query, wanted, torch.float64)
     return value.cpu(), flat(x.cpu() for x in marginals)
 
 
@@ -64,9 +62,7 @@ def compare(leaves, query, rtol, atol):
     found = sums(leaves, query)
     wanted = [True] * len((*leaves.per_row, *leaves.shared))
     wide = leaves.map(lambda x: x.double())
-    value, _, marginals = cpu.log_partition_and_marginals(
-        wide, query, wanted, torch.float64
-    )
+    value, _, marginals = cpu.log_partition_and_marginals(wide, query, wanted, torch.float64)
     assert_close(found[0], value, rtol=rtol, atol=atol)
     assert_close(found[1].double(), flat(marginals), rtol=rtol, atol=atol)
     value, _, *rest = cpu.best(leaves, query, None, torch.float64)
@@ -180,9 +176,7 @@ def test_values_alone_are_those_with_marginals(build):
     leaves, query = small(build, torch.float32)
     there = leaves.map(lambda x: x.to(DEVICE))
     none = [False] * len((*leaves.per_row, *leaves.shared))
-    value, _, marginals = cuda.log_partition_and_marginals(
-        there, query, none, torch.float64
-    )
+    value, _, marginals = cuda.log_partition_and_marginals(there, query, none, torch.float64)
     assert all(x.numel() == 0 for x in marginals)
     assert_close(value.cpu(), sums(leaves, query)[0], rtol=0, atol=0)
 
@@ -206,13 +200,13 @@ def test_uses_are_products_turned_around(kind):
     expected += zip(right.tolist(), head, left.tolist(), strict=True)
     device = torch.device("cpu")
     circuit = schedule.device_schedule(topology, device)
-    found, ranks = gone_through(circuit.downwards)
+    found, ranks = gone_through(circuit.outside_schedule)
     assert sorted(found) == sorted(x for x in expected if x[0] > 0)
     leaves = range(1, 1 + topology.leaves)
     assert sorted(ranks) == sorted([*leaves, *edges.heads.tolist()])
     assert all(ranks[head] < ranks[item] for item, head, _ in found)
 
-    found, ranks = gone_through(circuit.upwards)
+    found, ranks = gone_through(circuit.inside_schedule)
     expected = zip(head, left.tolist(), right.tolist(), strict=True)
     assert sorted(found) == sorted(expected)
     assert sorted(ranks) == sorted(edges.heads.tolist())

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from smoothsp._kernels.threads.ranges import Placement, run_all, run_rows
+from smoothsp._kernels.threads.ranges import CoreAffinity, run_all, run_rows
 from smoothsp.oracles import Chain
 from smoothsp.oracles._chain import chunks
 from smoothsp.oracles._chain.chunks import rows_per_chunk, rows_per_chunk_rowwise
@@ -206,20 +206,20 @@ def test_run_rows_covers_every_row_once(pieces):
                 seen[row] += 1
 
         run_rows(kernel, rows, 10**9, seen)
-        run_rows(kernel, rows, 10**9, seen, together=3)
+        run_rows(kernel, rows, 10**9, seen, group_size=3)
         assert seen == [2] * rows
 
 
 def test_ranges_hold_whole_groups(pieces):
     firsts = []
-    run_rows(lambda first, last: firsts.append(first), 29, 10**9, together=4)
+    run_rows(lambda first, last: firsts.append(first), 29, 10**9, group_size=4)
     assert all(first % 4 == 0 for first in firsts)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="Linux has it")
 def test_threads_of_a_pool_are_kept_off_the_core_of_their_caller():
     cores = os.sched_getaffinity(0)
-    placement, began, end = Placement(), threading.Event(), threading.Event()
+    placement, began, end = CoreAffinity(), threading.Event(), threading.Event()
     native = []
 
     def live():
@@ -238,7 +238,7 @@ def test_threads_of_a_pool_are_kept_off_the_core_of_their_caller():
             # a caller that has one core only asks for nothing
             assert os.sched_getaffinity(native[0]) == cores
         os.sched_setaffinity(0, cores)
-        placement = Placement()
+        placement = CoreAffinity()
         placement._threads.append(native[0])
         placement.avoid_this_core()
         assert len(os.sched_getaffinity(native[0])) == max(len(cores) - 1, 1)

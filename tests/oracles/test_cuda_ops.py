@@ -295,7 +295,7 @@ def test_numbers_are_judged_as_on_the_cpu(number, per_edge, monkeypatch):
             chain[which].view(-1)[place] = number
             look(tuple(chain))
         chain[which] = torch.full_like(potential, number)
-        fault = validation.INFEASIBLE if number < 0 else validation.REFUSED
+        fault = validation.INFEASIBLE if number < 0 else validation.HAS_INVALID
         assert look(tuple(chain)) & fault
     # nothing waits while a graph is captured
     monkeypatch.setattr(cuda, "is_capturing", lambda near: True)

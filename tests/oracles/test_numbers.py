@@ -7,10 +7,10 @@ from smoothsp.oracles import Multiclass
 from smoothsp.oracles._inference import score_values
 from smoothsp.oracles._inference.score_values import (
     COARSE,
-    FORBIDDEN,
+    INVALID,
     LIMIT,
     LOW,
-    WRONG,
+    NEG_INF_OR_LOW,
 )
 
 DTYPES = torch.float32, torch.float64
@@ -20,12 +20,12 @@ CODES = {
     -65.0: COARSE,
     1e12: COARSE,
     -1e12: COARSE,
-    -torch.inf: FORBIDDEN,
-    -LIMIT: FORBIDDEN | LOW,
-    -1e30: FORBIDDEN | LOW,
-    torch.inf: WRONG,
-    LIMIT: WRONG,
-    torch.nan: WRONG,
+    -torch.inf: NEG_INF_OR_LOW,
+    -LIMIT: NEG_INF_OR_LOW | LOW,
+    -1e30: NEG_INF_OR_LOW | LOW,
+    torch.inf: INVALID,
+    LIMIT: INVALID,
+    torch.nan: INVALID,
 }
 
 
@@ -51,12 +51,12 @@ def test_one_number_among_many_is_found_wherever_it_stands(number, dtype):
 def test_a_tensor_that_kernels_cannot_read_is_looked_at_by_torch(dtype):
     x = torch.randn(3, 4, dtype=dtype)
     x[1, 2], x[2, 0] = -LIMIT, -torch.inf
-    assert score_values.value_flags(x.T) == FORBIDDEN | LOW
-    assert score_values.value_flags(x.as_subclass(_OfAnotherClass)) == FORBIDDEN | LOW
+    assert score_values.value_flags(x.T) == NEG_INF_OR_LOW | LOW
+    assert score_values.value_flags(x.as_subclass(_OfAnotherClass)) == NEG_INF_OR_LOW | LOW
     x[0, 0] = torch.nan
     assert (
         score_values.value_flags(x.as_subclass(_OfAnotherClass))
-        == FORBIDDEN | LOW | WRONG
+        == NEG_INF_OR_LOW | LOW | INVALID
     )
 
 

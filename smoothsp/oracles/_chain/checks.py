@@ -132,7 +132,7 @@ def validate_values(chain: ChainEngine, name: str = "") -> ChainEngine:
     graph is captured.
     """
     if chain.kernel_ready:
-        if validation.is_ordinary(chain.addresses, chain.shared_transitions):
+        if validation.all_below_limit(chain.addresses, chain.shared_transitions):
             return chain
         found, stuck = _value_flags(chain)
     elif is_eager_tensor(chain.potentials[0], "cuda"):
@@ -142,7 +142,7 @@ def validate_values(chain: ChainEngine, name: str = "") -> ChainEngine:
             found, stuck = _value_flags(ChainBuffers.from_op_args(*there))
     else:
         return chain
-    if found & validation.REFUSED:
+    if found & validation.HAS_INVALID:
         _refuse_number(chain, name)
     if found & validation.INFEASIBLE:
         row, step = stuck.tolist()
@@ -171,7 +171,7 @@ def validate_values(chain: ChainEngine, name: str = "") -> ChainEngine:
 def _value_flags(chain: ChainBuffers) -> tuple[int, Any]:
     """Bits of ``validation.look``, and the row and the step without an output."""
     stuck = np.empty(2, np.int64)
-    return validation.look(chain.addresses, chain.shared_transitions, stuck), stuck
+    return validation.check_potentials(chain.addresses, chain.shared_transitions, stuck), stuck
 
 
 def _refuse_number(chain: ChainBuffers, name: str) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from smoothsp._kernels.threads.ranges import PIECES_PER_THREAD, run_all
-from smoothsp._kernels.vectors.lane_products import lanes_pay
-from smoothsp._kernels.vectors.state_products import ROWS
+from smoothsp._kernels.threads.ranges import CHUNKS_PER_THREAD, run_all
+from smoothsp._kernels.vectors.lane_products import prefer_lanes
+from smoothsp._kernels.vectors.state_products import ROWS_PER_PASS
 
 # One vector of the dtype to compute in, which tells compiled code the dtype.
 VECTORS = {
@@ -50,8 +50,8 @@ def rows_per_chunk_rowwise(B: int, T: int, S: int, itemsize: int = 4) -> int:
     threads = torch.get_num_threads() if work >= 2 * MIN_CHUNK_WORK else 1
     if threads < 2:
         return rows
-    together = ROWS if B > 2 else 1  # two share no pass over the transitions
-    pieces = min(-(-(work // MIN_CHUNK_WORK) // threads), PIECES_PER_THREAD) * threads
+    together = ROWS_PER_PASS if B > 2 else 1  # two share no pass over the transitions
+    pieces = min(-(-(work // MIN_CHUNK_WORK) // threads), CHUNKS_PER_THREAD) * threads
     return min(rows, -(-B // (pieces * together)) * together)
 
 
@@ -78,7 +78,7 @@ def simd_layout(where: tuple[Any, ...]) -> SimdLayout:
 
 @lru_cache(maxsize=256)
 def _way(B: int, S: int, lanes: int) -> SimdLayout:
-    return (1, None) if lanes_pay(B, S, lanes) else (None, 1)
+    return (1, None) if prefer_lanes(B, S, lanes) else (None, 1)
 
 
 def slice_rows(where: tuple[Any, ...], first: int, rows: int) -> tuple[Any, ...]:

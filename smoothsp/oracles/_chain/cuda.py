@@ -63,9 +63,9 @@ def value_flags(
     codes = score_values.value_flags_of((read, moves, start, end))
     pairs = zip(validation.LOW_BITS, codes, strict=True)
     found = sum(int(bit) for bit, code in pairs if code & score_values.LOW)
-    if any(code & score_values.WRONG for code in codes):
-        return found | validation.REFUSED
-    if any(code & score_values.FORBIDDEN for code in codes):
+    if any(code & score_values.INVALID for code in codes):
+        return found | validation.HAS_INVALID
+    if any(code & score_values.NEG_INF_OR_LOW for code in codes):
         nodes, moves, heads, tails = map(
             score_values.low_to_neg_inf, (read, moves, start, end)
         )
@@ -91,7 +91,7 @@ def _scan_pays(emissions: Tensor) -> bool:
         from smoothsp._kernels.chain.cuda import scan
     except ImportError:  # without Triton: the trial of the other kernel says so
         return False
-    return bool(scan.multiplies(emissions.dtype) and scan.pays(*emissions.shape))
+    return bool(scan.supports_matmul(emissions.dtype) and scan.prefer_scan(*emissions.shape))
 
 
 @with_fallback("log_partition")

@@ -90,7 +90,7 @@ def _fill(
     where, (B, T, S) = chain.addresses, chain.sizes
     item = where[-1].itemsize
     if way := single_call_layout(B, T, S, item):
-        pending: int = fused.sums(where, *way, wide, value, pairs, places)
+        pending: int = fused.forward_backward(where, *way, wide, value, pairs, places)
         return pending
     one, two = 8 if wide else item, 16 if pairs else 0
     sizes = [item * x for x in (T * S, S * S, S, S)]
@@ -98,7 +98,7 @@ def _fill(
     def ask(where: tuple[Any, ...], way: SimdLayout, b: int) -> int:
         out = tuple(x + b * size for x, size in zip(places, sizes, strict=True))
         at = value + b * one, pairs + b * two
-        far: int = fused.sums(where, *way, wide, *at, out)
+        far: int = fused.forward_backward(where, *way, wide, *at, out)
         return far
 
     return run_in_chunks(where, ask)
@@ -110,7 +110,7 @@ def _fill_steps(chain: ChainBuffers, out: Sums, parts: Tensor | None) -> None:
     exact = np.empty((B, 2)) if parts is None else parts.numpy()
     zeros, marginals = chain.addresses[-1], tuple(x.numpy() for x in out[1:])
     arrays = (chain.arrays, zeros, pending, exact, marginals)
-    run_rows(steps.sums, B, chain.inner_steps // 2, *arrays)
+    run_rows(steps.forward_backward, B, chain.inner_steps // 2, *arrays)
     out[0].numpy()[:] = exact[:, 0]
     if pending.any():
         _fill_pending(chain, torch.from_numpy(pending), out, parts)
@@ -145,7 +145,7 @@ def _fill_by_laws(
     value, marginals = out[0].numpy(), _by_steps(out[1:], out[2].dim() == 3)
     exact = np.empty((len(value), 2))
     arrays = (rows, chain.as_float64.arrays, exact, marginals)
-    run_rows(forward_backward_float64.sums, len(rows), 4 * chain.inner_steps, *arrays)
+    run_rows(forward_backward_float64.forward_backward, len(rows), 4 * chain.inner_steps, *arrays)
     value[rows] = exact[rows, 0]
     if parts is not None:
         parts.numpy()[rows] = exact[rows]

@@ -34,7 +34,7 @@ def _fill(
     labels = labels.contiguous()
     if chain.shared_transitions:
         out = value.data_ptr(), 0 if rest is None else rest.data_ptr()
-        place = fused.score_of(chain.addresses, K, labels.data_ptr(), *out)
+        place = fused.score_labels(chain.addresses, K, labels.data_ptr(), *out)
     else:
         lost = np.empty((0, 0)) if rest is None else rest.numpy()
         fault = np.empty(B, np.int64)
@@ -70,6 +70,6 @@ def count_parts_cpu(
     nodes, edges, heads, tails = (x.numpy() for x in (emissions, *sums))
     used = to_numpy(weights), paths, steps, lengths, chain.shared_transitions
     into = edges[None, None] if chain.shared_transitions else edges
-    scores_cpu.count(0, B, *used, (nodes, into, heads, tails))
+    scores_cpu.add_part_counts(0, B, *used, (nodes, into, heads, tails))
     transitions, start, end = (x.to(weights.dtype) for x in sums)
     return emissions, transitions, start, end

@@ -39,7 +39,7 @@ def solve_sparse_map(
         work = C * (chain.inner_steps + len(rows) * C * C) // 4
         counts[rows] = 0
         buffers = outputs, weights, gap, counts, decodes
-        run_rows(sparsemap_chains.mixtures, len(rows), work, *given, buffers)
+        run_rows(sparsemap_chains.sparsemap, len(rows), work, *given, buffers)
         rows = rows[counts[rows] < 0]
         if len(rows) == 0:
             return *_heaviest_first(outputs, weights), torch.from_numpy(gap)
@@ -62,7 +62,7 @@ def agreement_counts(outputs: Tensor) -> Tensor:
     B, k, T = outputs.shape
     counts = np.empty((B, k, k))
     arrays = outputs.numpy(), counts
-    run_rows(sparsemap_chains.products, B, B * k * k * T // 8, *arrays)
+    run_rows(sparsemap_chains.inner_products, B, B * k * k * T // 8, *arrays)
     return torch.from_numpy(counts)
 
 

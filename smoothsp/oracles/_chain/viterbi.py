@@ -13,7 +13,7 @@ from smoothsp._kernels.chain.cpu import (
     samples,
     viterbi,
 )
-from smoothsp._kernels.chain.cpu.viterbi_over_states import ROWS
+from smoothsp._kernels.chain.cpu.viterbi_over_states import ROWS_PER_PASS
 from smoothsp._kernels.threads.ranges import WORK_PER_THREAD, run_all, run_rows
 from smoothsp.oracles._chain.buffers import ChainBuffers
 from smoothsp.oracles._chain.chunks import (
@@ -55,7 +55,7 @@ def decode_cpu(
         order = _longest_first(chain.arrays[5])
         right = found if gold is None else to_numpy(gold)
         arrays = (chain.arrays, order, right, cost, found, scores)
-        run_rows(viterbi.viterbi, B, _work(chain), *arrays, together=ROWS)
+        run_rows(viterbi.viterbi, B, _work(chain), *arrays, group_size=ROWS_PER_PASS)
         return torch.from_numpy(scores).to(chain.dtype), labels
     where, rows = chain.addresses, rows_per_chunk_rowwise(B, T, S)
     if rows >= B:
@@ -90,7 +90,7 @@ def decode_topk_cpu(chain: ChainBuffers, k: int) -> tuple[Tensor, Tensor, Tensor
         return labels, valid, values
     order, scores = _longest_first(chain.arrays[5]), np.empty((B, k))
     arrays = (chain.arrays, order, labels.numpy(), valid.numpy(), scores)
-    run_rows(viterbi.viterbi_topk, B, work, *arrays, together=ROWS)
+    run_rows(viterbi.viterbi_topk, B, work, *arrays, group_size=ROWS_PER_PASS)
     return labels, valid, torch.from_numpy(scores).to(chain.dtype)
 
 

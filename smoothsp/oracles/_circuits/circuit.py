@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothsp._kernels.circuits.cpu import topology
-from smoothsp._kernels.circuits.layout.circuit_arrays import Edges
+from smoothsp._kernels.circuits.layout.circuit_arrays import CircuitArrays
 
 Items = NDArray[np.int32]
 # heads, starts, runs, tiles: see ``Edges``
@@ -166,7 +166,7 @@ class Circuit:
         )
         self._labels.append((leaf.reshape(-1), at.reshape(-1), value.reshape(-1)))
 
-    def edges(self, roots: NDArray[np.int64]) -> Edges:
+    def edges(self, roots: NDArray[np.int64]) -> CircuitArrays:
         """Definitions that these items need, in the format of compiled loops."""
         heads = np.concatenate([np.zeros(0, np.int32), *self._heads])
         calls = np.concatenate([np.zeros(0, np.int32), *self._calls])
@@ -240,10 +240,10 @@ class Circuit:
         counts = np.empty(len(heads), np.int32)
         runs = np.empty((2 * len(heads), 5), np.int32)
         products = starts, np.ascontiguousarray(left), np.ascontiguousarray(right)
-        found = topology.compress(*products, counts, runs)
+        found = topology.compress_into_runs(*products, counts, runs)
         if found > len(runs):
             runs = np.empty((found, 5), np.int32)
-            topology.compress(*products, counts, runs)
+            topology.compress_into_runs(*products, counts, runs)
         self._heads.append(heads)
         self._calls.append(calls)
         self._counts.append(counts)
@@ -254,11 +254,11 @@ class Circuit:
             raise ValueError(f"{name}: expected leaves, then shared ones, then charts")
 
 
-def subgraph(edges: Edges, root: int) -> Edges:
+def subgraph(edges: CircuitArrays, root: int) -> CircuitArrays:
     """Edges with only the definitions that an item needs, in order."""
     tiles, order = edges.tiles, np.empty_like(edges.heads)
     given = edges.starts, edges.runs, tiles, edges.place
-    order = np.sort(order[: topology.schedule(*given, np.array([root]), order)])
+    order = np.sort(order[: topology.depth_first_order(*given, np.array([root]), order)])
     if len(order) == len(tiles):
         return edges
     labels = np.stack([edges.positions, edges.values])
@@ -268,12 +268,12 @@ def subgraph(edges: Edges, root: int) -> Edges:
 
 def _edges(
     own: int, shared: int, items: int, labels: Items, definitions: Definitions
-) -> Edges:
+) -> CircuitArrays:
     heads, starts, runs, tiles = definitions
     needs = np.empty((4, items), np.int32)
-    topology.measure(own + shared, heads, starts, runs, tiles, *needs)
+    topology.item_properties(own + shared, heads, starts, runs, tiles, *needs)
     place, since, uses, levels = needs
-    return Edges(
+    return CircuitArrays(
         items=items,
         own=own,
         shared=shared,
@@ -304,7 +304,7 @@ def _ordered(
     topology.find_tiles(calls, starts, runs, tiles)
     place = np.full(items, -1, np.int32)
     place[heads] = np.arange(len(heads))
-    order = order[: topology.schedule(starts, runs, tiles, place, roots, order)]
+    order = order[: topology.depth_first_order(starts, runs, tiles, place, roots, order)]
     return _picked(order, heads, starts, runs, tiles)
 
 

@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp._kernels.circuits.layout.addresses import addresses
-from smoothsp._kernels.circuits.layout.circuit_arrays import Rows
-from smoothsp._kernels.circuits.layout.schedule import Lanes
+from smoothsp._kernels.circuits.layout.addresses import address_table
+from smoothsp._kernels.circuits.layout.circuit_arrays import RowRoots
+from smoothsp._kernels.circuits.layout.schedule import DeviceRowRoots
 from smoothsp.oracles._circuits.topology import Topology
 from smoothsp.oracles._inference.tracing import is_transformed
 
@@ -53,11 +53,11 @@ class CircuitBatch:
         order = np.arange(len(found))
         if not self.has_one_root:
             order = np.argsort(-topology.edges.place[found], kind="stable")
-        self.rows = Rows(order, np.ascontiguousarray(found, np.int64))
-        self.rows_address = addresses(self.rows)
+        self.rows = RowRoots(order, np.ascontiguousarray(found, np.int64))
+        self.rows_address = address_table(self.rows)
         self.edges, self.edges_address = topology.edges, topology.edges_address
         self.size = len(found)
-        self._lanes: dict[torch.device, Lanes] = {}
+        self._lanes: dict[torch.device, DeviceRowRoots] = {}
         # what rows of different roots read, once it is known
         self.usable_parts: tuple[Tensor, Tensor] | None = None
         self.is_feasible = bool((topology.edges.uses[found] >= 0).all())
@@ -71,7 +71,7 @@ class CircuitBatch:
             roots = torch.full((rows,), root, dtype=torch.int64, device="cpu")
             found = _alike[key] = cls(topology, roots)
             found.edges = topology.subgraph(root)
-            found.edges_address = addresses(found.edges)
+            found.edges_address = address_table(found.edges)
             while len(_alike) > CACHE_SIZE:
                 _alike.popitem(last=False)
         return found
@@ -83,8 +83,8 @@ class CircuitBatch:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._lanes, self.rows_address = {}, addresses(self.rows)
-        self.edges_address = addresses(self.edges)
+        self._lanes, self.rows_address = {}, address_table(self.rows)
+        self.edges_address = address_table(self.edges)
 
     def select(self, rows: Any) -> "CircuitBatch":
         """Queries of the given rows."""
@@ -97,11 +97,11 @@ class CircuitBatch:
             return CircuitBatch.with_one_root(self.topology, int(self.roots[0]), many)
         return CircuitBatch(self.topology, self.roots.repeat(times))
 
-    def lanes(self, device: torch.device) -> Lanes:
+    def lanes(self, device: torch.device) -> DeviceRowRoots:
         """The rows as a device takes them, kept there."""
         if device not in self._lanes:
             order = torch.from_numpy(self.rows.order)
-            self._lanes[device] = Lanes(order.to(device), self.roots.to(device))
+            self._lanes[device] = DeviceRowRoots(order.to(device), self.roots.to(device))
         return self._lanes[device]
 
     def work(self, lanes: int, steps: int) -> int:

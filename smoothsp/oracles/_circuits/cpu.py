@@ -20,10 +20,10 @@ from smoothsp._kernels.circuits.cpu import max_product as max_product_cpu
 from smoothsp._kernels.circuits.cpu import samples as samples_cpu
 from smoothsp._kernels.circuits.cpu import samples_without_replacement as distinct_cpu
 from smoothsp._kernels.circuits.cpu import scores as scores_cpu
-from smoothsp._kernels.circuits.cpu import tangent as tangent_cpu
+from smoothsp._kernels.circuits.cpu import jvp as tangent_cpu
 from smoothsp._kernels.circuits.cpu import validation
-from smoothsp._kernels.circuits.cpu.scaled_floats import furthest
-from smoothsp._kernels.circuits.layout.circuit_arrays import Edges
+from smoothsp._kernels.circuits.cpu.scaled_floats import max_exponent
+from smoothsp._kernels.circuits.layout.circuit_arrays import CircuitArrays
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp._kernels.vectors.double_double import LN2
 from smoothsp._kernels.vectors.whole_arrays import add_rows, scale_rows
@@ -73,12 +73,12 @@ def log_partition_and_marginals(
     def piece(first: int, last: int) -> None:
         scratch = scratch_memory(query.edges, 3, number)
         rows = first, last, query.edges_address, query.rows_address
-        many.append(inside_outside_cpu.sums(*rows, given.at, scratch, outwards, places))
+        many.append(inside_outside_cpu.inside_outside(*rows, given.at, scratch, outwards, places))
 
     lanes = LANES[own]
-    run_rows(piece, B, query.work(lanes, SUM_STEPS), together=lanes)
+    run_rows(piece, B, query.work(lanes, SUM_STEPS), group_size=lanes)
     if own == torch.float32 and any(many):
-        rows = rows_out_of_range(leaves, query, far.numpy(), furthest(lanes))
+        rows = rows_out_of_range(leaves, query, far.numpy(), max_exponent(lanes))
         if len(rows):
             wide = select_rows(leaves, rows).map(lambda x: x.double())
             again = log_partition_and_marginals(
@@ -146,7 +146,7 @@ def rows_out_of_range(
     """Rows of ``far[B]`` that read entries above the exponents ``most``."""
     rows = torch.from_numpy(np.flatnonzero(far))
     read = rows.new_empty((len(rows), query.topology.leaves), dtype=torch.bool)
-    validation.reading(query.edges_address, query.roots[rows].numpy(), read.numpy())
+    validation.reachable_leaves(query.edges_address, query.roots[rows].numpy(), read.numpy())
     scores = select_rows(leaves, rows).concatenate().detach().cpu()
     size = torch.where(scores.abs() < torch.inf, scores, 0).masked_fill(~read, 0)
     reach = size.abs().amax(1).double() * query.topology.max_leaves / LN2
@@ -189,7 +189,7 @@ def best(
     places = exact.data_ptr(), value_at, labels.data_ptr(), parts.data_ptr()
     if k is None:
         sizes: tuple[int, ...] = N, U
-        kernel, arrays = max_product_cpu.best, 1
+        kernel, arrays = max_product_cpu.best_outputs, 1
     else:
         leaves, own = leaves.map(lambda x: x.double()), torch.float64
         kernel, arrays, sizes = k_best_cpu.k_best, 2, (K, N, U)
@@ -201,7 +201,7 @@ def best(
         kernel(*rows, given.at, scratch, sizes, places)
 
     work = query.work(lanes, MAX_STEPS) + TRACE_STEPS * B * K * U
-    run_rows(piece, B, work, together=lanes)
+    run_rows(piece, B, work, group_size=lanes)
     if precise and own == torch.float32 and _is_coarse(exact):
         return best(leaves.map(lambda x: x.double()), query, k, dtype)
     return value if written else round_hi_lo(exact, dtype), exact, labels, parts
@@ -228,11 +228,11 @@ def samples(leaves: Leaves, query: CircuitBatch, seeds: Tensor) -> Tensor:
         scratch = scratch_memory(query.edges, 3, FLOAT64)
         for rows in vector_groups(first, last, 8):
             what = *rows, query.edges_address, query.rows_address
-            inside_outside_cpu.inwards(*what, given.at, scratch, exact, far)
-            samples_cpu.samples(*what, drawn[1], scratch, drawn[0])
+            inside_outside_cpu.inside_only(*what, given.at, scratch, exact, far)
+            samples_cpu.sample_outputs(*what, drawn[1], scratch, drawn[0])
 
     work = query.work(8, SUM_STEPS) + TRACE_STEPS * n * B * query.topology.max_leaves
-    run_rows(piece, B, work, together=8)
+    run_rows(piece, B, work, group_size=8)
     return labels
 
 
@@ -254,13 +254,13 @@ def distinct_samples(
         scratch = scratch_memory(query.edges, 3, FLOAT64)
         for rows in vector_groups(first, last, 8):
             what = *rows, query.edges_address, query.rows_address
-            inside_outside_cpu.inwards(*what, given.at, scratch, exact, far)
-            distinct_cpu.distinct_samples(*what, drawn[0], scratch, *drawn[1:])
+            inside_outside_cpu.inside_only(*what, given.at, scratch, exact, far)
+            distinct_cpu.sample_without_replacement(*what, drawn[0], scratch, *drawn[1:])
 
     work = (
         query.work(8, SUM_STEPS) + 3 * TRACE_STEPS * n * B * query.topology.max_leaves
     )
-    run_rows(piece, B, work, together=8)
+    run_rows(piece, B, work, group_size=8)
     return labels, exist
 
 
@@ -275,7 +275,7 @@ def max_marginals(leaves: Leaves, query: CircuitBatch) -> list[Tensor]:
         rows = first, last, query.edges_address, query.rows_address
         max_marginals_cpu.max_marginals(*rows, given.at, scratch)
 
-    run_rows(piece, B, query.work(8, 3 * MAX_STEPS), together=8)
+    run_rows(piece, B, query.work(8, 3 * MAX_STEPS), group_size=8)
     return found
 
 
@@ -301,10 +301,10 @@ def jvp(
         scratch = scratch_memory(query.edges, 5, FLOAT64)
         for rows in vector_groups(first, last, 8):
             what = *rows, query.edges_address, query.rows_address, given.at
-            inside_outside_cpu.inwards(*what, scratch, exact, far)
+            inside_outside_cpu.inside_only(*what, scratch, exact, far)
             tangent_cpu.tangent(*what, ways.at, scratch, outwards, means)
 
-    run_rows(piece, B, query.work(8, 3 * SUM_STEPS), together=8)
+    run_rows(piece, B, query.work(8, 3 * SUM_STEPS), group_size=8)
     return torch.from_numpy(exact[:, 0]), torch.from_numpy(means), moved
 
 
@@ -322,7 +322,7 @@ def score(leaves: Leaves, used: Tensor, dtype: torch.dtype) -> tuple[Tensor, Ten
     given = PointerTable(*leaves)
     exact = torch.empty((*used.shape[:2], 2), dtype=torch.float64, device="cpu")
     vector = VECTORS[leaves.per_row[0].dtype]
-    scores_cpu.total(given.at, used.contiguous().numpy(), vector, exact.numpy())
+    scores_cpu.score_outputs(given.at, used.contiguous().numpy(), vector, exact.numpy())
     return round_hi_lo(exact, dtype), exact
 
 
@@ -339,7 +339,7 @@ def count_parts(
     ]
     given = arrays.to_numpy(weights), used.contiguous().numpy()
     table = PointerTable(*leaves, out)
-    scores_cpu.count(*given, table.at)
+    scores_cpu.add_weights_to_leaves(*given, table.at)
     return [None if x is None else x.to(weights.dtype) for x in out]
 
 
@@ -392,14 +392,14 @@ def resolve_outputs(
     rows = query.edges_address, query.rows_address
     whole = whole and kept.numel() > 0
     vector = VECTORS[like.dtype]
-    first = scores_cpu.prove(*rows, sizes, places, whole, vector, float(scale))
+    first = scores_cpu.leaves_from_labels(*rows, sizes, places, whole, vector, float(scale))
     return ResolvedOutputs(kept, used, first, augmented)
 
 
 def first_invalid_output(query: CircuitBatch, used: Tensor) -> int:
     """``b K + k`` of the first leaves ``[B, K, U]`` that make no output, or -1."""
     given = query.edges_address, query.rows_address, used.contiguous().numpy()
-    found: int = scores_cpu.first_missing(*given)
+    found: int = scores_cpu.first_infeasible_output(*given)
     return found
 
 
@@ -407,7 +407,7 @@ def first_infeasible_row(leaves: Leaves, query: CircuitBatch) -> int:
     """The first row whose outputs are all forbidden; -1 if there is none."""
     given, vector = PointerTable(*leaves), VECTORS[leaves.per_row[0].dtype]
     roots, table = query.rows.roots, given.at
-    found: int = validation.impossible(query.edges_address, roots, table, vector)
+    found: int = validation.first_infeasible_row(query.edges_address, roots, table, vector)
     return found
 
 
@@ -417,7 +417,7 @@ MOST_BYTES = 2**28
 _kept = threading.local()
 
 
-def scratch_memory(edges: Edges, arrays: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+def scratch_memory(edges: CircuitArrays, arrays: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """``[arrays, size]``, aligned to 64 bytes: a vector an item, and some more."""
     query = edges.items, arrays, dtype
     kept: dict[str, Any] = _kept.__dict__

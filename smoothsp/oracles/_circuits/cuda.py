@@ -73,9 +73,9 @@ def _log_partition_and_marginals(
     far = own.new_empty(B, dtype=torch.bool)
     chances = own.new_empty((B, own.shape[1] + len(shared)) if outwards else (0, 0))
     rows = device_schedule(query.topology, own.device), query.lanes(own.device)
-    kernels.sums(own, shared, *rows, outwards, value, far, chances)
+    kernels.inside_outside(own, shared, *rows, outwards, value, far, chances)
     if not is_capturing(own) and bool(far.any()):
-        most = scaled_floats.FURTHEST.value
+        most = scaled_floats.MAX_EXPONENT.value
         again = cpu.rows_out_of_range(leaves, query, far.cpu().numpy(), most)
         if len(again):
             _recompute_rows(leaves, query, again, value, chances)
@@ -134,7 +134,7 @@ def _best(
     labels = own.new_full((B, topology.labels), -1, dtype=torch.int64)
     parts = own.new_full((B, topology.max_leaves), -1, dtype=torch.int32)
     rows = device_schedule(topology, own.device), query.lanes(own.device)
-    kernels.best(own, shared, *rows, value, labels, parts)
+    kernels.best_outputs(own, shared, *rows, value, labels, parts)
     return value.to(dtype), as_hi_lo(value), labels, parts
 
 

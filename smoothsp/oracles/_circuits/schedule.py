@@ -6,16 +6,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from smoothsp._kernels.circuits.cpu.topology import measure
-from smoothsp._kernels.circuits.layout.circuit_arrays import Edges
-from smoothsp._kernels.circuits.layout.schedule import Placed, Schedule
+from smoothsp._kernels.circuits.cpu.topology import item_properties
+from smoothsp._kernels.circuits.layout.circuit_arrays import CircuitArrays
+from smoothsp._kernels.circuits.layout.schedule import DeviceCircuit, Schedule
 from smoothsp.oracles._circuits.topology import Topology
 
 Ints = NDArray[np.int64]
 _placed: "WeakKeyDictionary[Topology, dict[torch.device, Placed]]" = WeakKeyDictionary()
 
 
-def device_schedule(topology: Topology, device: torch.device) -> Placed:
+def device_schedule(topology: Topology, device: torch.device) -> DeviceCircuit:
     """The topology on a device: made once for each, and kept."""
     places = _placed.setdefault(topology, {})
     if device not in places:
@@ -23,16 +23,16 @@ def device_schedule(topology: Topology, device: torch.device) -> Placed:
     return places[device]
 
 
-def depths(edges: Edges) -> NDArray[np.int32]:
+def depths(edges: CircuitArrays) -> NDArray[np.int32]:
     """Depth of the definition of each item."""
     leaves = edges.own + edges.shared
     needs = np.empty((4, edges.items), np.int32)
-    measure(leaves, edges.heads, edges.starts, edges.runs, edges.tiles, *needs)
+    item_properties(leaves, edges.heads, edges.starts, edges.runs, edges.tiles, *needs)
     found: NDArray[np.int32] = needs[3]
     return found
 
 
-def products(edges: Edges) -> tuple[Ints, Ints, Ints]:
+def products(edges: CircuitArrays) -> tuple[Ints, Ints, Ints]:
     """All products: the definition, the left factor and the right one, in order."""
     count, a, step_a, b, step_b = edges.runs.T.astype(np.int64)
     run = np.repeat(np.arange(len(count)), count)
@@ -41,7 +41,7 @@ def products(edges: Edges) -> tuple[Ints, Ints, Ints]:
     return definition[run], a[run] + i * step_a[run], b[run] + i * step_b[run]
 
 
-def _place(edges: Edges, device: torch.device) -> Placed:
+def _place(edges: CircuitArrays, device: torch.device) -> DeviceCircuit:
     depth = depths(edges)
 
     def there(x: NDArray[np.integer]) -> torch.Tensor:
@@ -58,10 +58,10 @@ def _place(edges: Edges, device: torch.device) -> Placed:
     deepest = int(depth.max(initial=0))
     down = schedule(deepest - depth[items].astype(np.int64), items, uses, runs)
     tables = (edges.uses, edges.positions, edges.values)
-    return Placed(edges.items, deepest, up, down, there(depth), *map(there, tables))
+    return DeviceCircuit(edges.items, deepest, up, down, there(depth), *map(there, tables))
 
 
-def _uses(edges: Edges) -> tuple[Ints, Ints, Ints]:
+def _uses(edges: CircuitArrays) -> tuple[Ints, Ints, Ints]:
     """Leaves and what is defined, how many runs of uses each has, and the runs.
 
     A use is what is defined and the other factor.

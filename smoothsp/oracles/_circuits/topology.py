@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp._kernels.circuits.layout.addresses import addresses
-from smoothsp._kernels.circuits.layout.circuit_arrays import Edges
+from smoothsp._kernels.circuits.layout.addresses import address_table
+from smoothsp._kernels.circuits.layout.circuit_arrays import CircuitArrays
 from smoothsp.oracles._circuits.circuit import Circuit, Items, subgraph
 from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.in_graphs import compile_time_constant
@@ -42,12 +42,12 @@ class Topology:
         How many labels an output has.
     """
 
-    edges: Edges
+    edges: CircuitArrays
     roots: Tensor
     labels: int
 
     # What one root needs, by root.
-    parts: dict[int, Edges] = field(default_factory=dict, repr=False)
+    parts: dict[int, CircuitArrays] = field(default_factory=dict, repr=False)
     # What rows of one root read: leaves and labels, by root.
     usable_parts: dict[int, tuple[Tensor, Tensor]] = field(
         default_factory=dict, repr=False
@@ -75,7 +75,7 @@ class Topology:
         """Leaves of a row, and those that all share."""
         return self.edges.own + self.edges.shared
 
-    def subgraph(self, root: int) -> Edges:
+    def subgraph(self, root: int) -> CircuitArrays:
         """Definitions that a root needs."""
         if root not in self.parts:
             self.parts[root] = subgraph(self.edges, root)
@@ -84,7 +84,7 @@ class Topology:
     @cached_property
     def edges_address(self) -> NDArray[np.int64]:
         """The addresses of ``edges``."""
-        return addresses(self.edges)
+        return address_table(self.edges)
 
     def __getstate__(self) -> dict[str, Any]:
         # the arrays of a copy are elsewhere

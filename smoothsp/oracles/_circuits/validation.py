@@ -39,7 +39,7 @@ def _find_reads(topology: Topology, roots: NDArray[np.int64]) -> tuple[Tensor, T
     # of constants, also where a transform is under way
     with torch._C._DisableFuncTorch():
         read = np.empty((len(roots), topology.leaves), np.bool_)
-        validation.reading(topology.edges_address, roots, read)
+        validation.reachable_leaves(topology.edges_address, roots, read)
         positions = torch.from_numpy(topology.edges.positions[1:]).long()
         usable_leaves_and_labels = torch.from_numpy(read)
         counts = usable_leaves_and_labels.new_zeros(

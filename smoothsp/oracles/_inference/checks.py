@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.vectors.whole_arrays import copy_within
+from smoothsp._kernels.vectors.whole_arrays import copy_checked_indices
 from smoothsp.oracles._inference.tracing import (
     is_dense_cpu,
     is_eager,
@@ -295,7 +295,7 @@ def _copied_lengths(value: Tensor, batch: int, time: int) -> Tensor | None:
     given, copied = value.data_ptr(), value.new_empty(batch)
     if not given:
         return None
-    wrong = copy_within(batch, given, value.stride(0), time, copied.data_ptr())
+    wrong = copy_checked_indices(batch, given, value.stride(0), time, copied.data_ptr())
     return copied if wrong < 0 else None
 
 

@@ -46,7 +46,7 @@ class Positions:
         steps = torch.empty((B, T), dtype=torch.int64, device=mask.device)
         lengths = torch.empty(B, dtype=torch.int64, device=mask.device)
         addresses = mask.data_ptr(), steps.data_ptr(), lengths.data_ptr()
-        fused.positions(B, T, *addresses)
+        fused.mask_to_steps(B, T, *addresses)
         return cls(B, T, mask.device, steps, lengths)
 
     @property

@@ -197,7 +197,7 @@ def add_hamming(
     found = main.new_empty(main.shape)
     sizes = len(main), main.shape[1:].numel(), used.shape[2]
     addresses = _addresses((main, read, used, found))
-    scores.add_hamming(sizes, addresses, _LIKE[main.dtype], float(scale))
+    scores.add_hamming_costs(sizes, addresses, _LIKE[main.dtype], float(scale))
     return found
 
 

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from smoothsp._kernels.vectors.range_check import (
     COARSE,
-    FORBIDDEN,
+    NEG_INF_OR_LOW,
     LIMIT,
     LOW,
-    MOST_FINE,
-    WRONG,
-    extremes,
-    forbid,
-    forbidden_row,
+    MAX_FINE,
+    INVALID,
+    range_codes,
+    low_to_neg_inf,
+    find_neg_inf_row,
 )
 from smoothsp.oracles._inference.tracing import is_dense_cpu
 
@@ -56,7 +56,7 @@ def value_flags(x: Tensor) -> int:
     """
     if is_dense_cpu(x):
         x = x if x.is_contiguous() else x.contiguous()
-        found: int = extremes(x.data_ptr(), x.numel(), VECTORS[x.dtype])
+        found: int = range_codes(x.data_ptr(), x.numel(), VECTORS[x.dtype])
         return found
     return value_flags_of((x,))[0]
 
@@ -68,9 +68,9 @@ def value_flags_of(tensors: Sequence[Tensor]) -> list[int]:
         x = x.detach()
         barred = x <= -LIMIT
         flags += [barred.any(), (barred & (x > -torch.inf)).any(), ~(x < LIMIT).all()]
-        flags.append(((x.abs() > MOST_FINE) & ~barred).any())
+        flags.append(((x.abs() > MAX_FINE) & ~barred).any())
     found: list[int] = torch.stack(flags).int().tolist()
-    codes = FORBIDDEN, LOW, WRONG, COARSE
+    codes = NEG_INF_OR_LOW, LOW, INVALID, COARSE
     return [
         sum(code * flag for code, flag in zip(codes, found[i : i + 4], strict=True))
         for i in range(0, len(found), 4)
@@ -81,7 +81,7 @@ def first_forbidden_row(x: Tensor) -> int:
     """The first of rows ``[rows, size]`` without a number above -inf; -1 if none is."""
     x = x.detach().cpu().contiguous()
     rows, size = x.shape
-    return int(forbidden_row(x.data_ptr(), rows, size, VECTORS[x.dtype]))
+    return int(find_neg_inf_row(x.data_ptr(), rows, size, VECTORS[x.dtype]))
 
 
 def low_to_neg_inf(x: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ def low_to_neg_inf(x: Tensor) -> Tensor:
         given = found = x.clone(memory_format=torch.contiguous_format)
     else:
         given, found = x, x.new_empty(x.shape)
-    forbid(given.data_ptr(), x.numel(), VECTORS[x.dtype], found.data_ptr())
+    low_to_neg_inf(given.data_ptr(), x.numel(), VECTORS[x.dtype], found.data_ptr())
     return found
 
 

@@ -211,7 +211,7 @@ class Potentials(ReadOnly):
             found = score_values.value_flags(x)
             if not found:
                 continue
-            if found & score_values.WRONG:
+            if found & score_values.INVALID:
                 self._raise_invalid_value(
                     name, x, name if blame in self._row_potentials else blame
                 )
@@ -223,9 +223,9 @@ class Potentials(ReadOnly):
                 )
             elif found & score_values.LOW:
                 new[name] = score_values.low_to_neg_inf(x)
-            if found & score_values.FORBIDDEN and not barred:
+            if found & score_values.NEG_INF_OR_LOW and not barred:
                 newly = found if changed is None else score_values.value_flags(changed)
-                if newly & score_values.FORBIDDEN or found & score_values.LOW:
+                if newly & score_values.NEG_INF_OR_LOW or found & score_values.LOW:
                     barred = self._can_be_infeasible(name)
         if new:
             own, common = self._row_potentials, self._shared_potentials

@@ -222,10 +222,10 @@ class Consensus:
             for mixture, factor, cost in zip(self.mixtures, live, targets, strict=True):
                 before = mixture.decodes.clone()
                 mixture.restart(factor.structure, rows, cost, kappa)
-                mixture.run(_FEW, last=True)
+                mixture.run(_FEW, add_last=True)
                 self.decodes += mixture.decodes - before
                 ready &= ~torch.isin(rows, mixture.rows)
-                copies.append(mixture.shares(rows))
+                copies.append(mixture.marginals(rows))
             copied = torch.cat(copies, 1)
             old, u = u, variables.mean(copied)
             lam = lam - rho * (copied - u)

@@ -71,13 +71,13 @@ class Mixtures:
         self.scores[rows.cpu()] = scores.cpu()
         self._solve(torch.full((len(rows),), -1, device="cpu"))
 
-    def run(self, most: int, last: bool = False) -> None:
+    def run(self, max_decodes: int, add_last: bool = False) -> None:
         """Decode until no output is better than the mixture, at most ``most`` times.
 
         The output of the last call is added if ``last``, and otherwise used for the
         gap alone. Rows that are not at their maximum stay in ``rows``.
         """
-        for asked in range(1, most + 1):
+        for asked in range(1, max_decodes + 1):
             if len(self.rows) == 0:
                 return
             strength = self.strength[self.rows]
@@ -97,7 +97,7 @@ class Mixtures:
             rounding = ROUNDINGS * torch.finfo(self.dtype).eps
             # an output that has weight already is no better: what is left is rounding
             better = (gap > rounding * size) & ~self._has_weight(y)
-            if asked == most and not last:
+            if asked == max_decodes and not add_last:
                 return
             if not bool(better.all()):
                 self.rows, self.live = self.rows[better], self.live.select(better)
@@ -120,7 +120,7 @@ class Mixtures:
         self.active[row, slots] = True
         self.weights[row, slots] = torch.from_numpy(weights)
 
-    def shares(self, rows: Tensor) -> Tensor:
+    def marginals(self, rows: Tensor) -> Tensor:
         """Share ``(n, size)`` of the mixture that uses each part."""
         weights = self.weights[rows.cpu()].to(rows.device)
         whole = len(rows) == len(self.parts)
@@ -204,7 +204,7 @@ class Mixtures:
         arrays = (self.products, self.scores, new, self.weights, self.active)
         work = len(slot) * self.active.shape[1] ** 3
         numbers = [x.numpy() for x in arrays]
-        run_rows(sparsemap_qp.add, len(new), work, *numbers)
+        run_rows(sparsemap_qp.add_output, len(new), work, *numbers)
 
     def _grow(self) -> None:
         """Make twice the slots."""

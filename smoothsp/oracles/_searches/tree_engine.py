@@ -60,7 +60,7 @@ class TreeEngine(Engine):
         work = B * size**2 * (size + 10 * numbers.shape[1])
         trees = self.lengths.cpu().numpy(), self.single
         drawn = numbers.cpu().contiguous().numpy(), heads
-        run_rows(wilson.samples, B, work, given, *trees, *drawn)
+        run_rows(wilson.sample_trees, B, work, given, *trees, *drawn)
         return torch.from_numpy(heads).to(self.arcs.device)
 
     def empty_outputs(self, k: int | None) -> tuple[Tensor, ...]:
@@ -80,7 +80,7 @@ def _sums(
     out = value, far, chances
     # eight numbers at a time
     work = B * size**2 * (1 + size // 8)
-    run_rows(matrix_tree.sums, B, work, given, words, single, inwards, *out)
+    run_rows(matrix_tree.matrix_tree, B, work, given, words, single, inwards, *out)
     if far.any():
         rows = np.flatnonzero(far)
         some = given[rows]
@@ -101,5 +101,14 @@ def _moves(
     B, size = arcs.shape[:2]
     found = np.empty(B), np.empty(arcs.shape), np.empty(arcs.shape)
     work = 40 * B * size**3
-    run_rows(matrix_tree_log_space.moves, B, work, arcs, lengths, single, along, *found)
+    run_rows(
+        matrix_tree_log_space.matrix_tree_jvp,
+        B,
+        work,
+        arcs,
+        lengths,
+        single,
+        along,
+        *found,
+    )
     return found

@@ -119,7 +119,7 @@ def cover(index: Tensor, V: int) -> Forests:
     most = max(int(np.bincount(pairs.reshape(-1), minlength=1).max()), 1)
     order, ups = np.empty((2, most, V), np.int64)
     count = np.empty(1, np.int64)
-    dual_decomposition.cover(pairs, V, order, ups, count)
+    dual_decomposition.forest_cover(pairs, V, order, ups, count)
     return pairs, order[: count[0]], ups[: count[0]]
 
 
@@ -133,6 +133,14 @@ def descend(
     exact = np.empty(B, np.bool_)
     work = 20 * B * (V + edges.shape[1] * S) * S
     given = *tables, forests, max_rounds
-    run_rows(dual_decomposition.descend, B, work, *given, labels, bound, exact)
+    run_rows(
+        dual_decomposition.block_coordinate_descent,
+        B,
+        work,
+        *given,
+        labels,
+        bound,
+        exact,
+    )
     found = (torch.from_numpy(x).to(nodes.device) for x in (labels, exact, bound))
     return tuple(found)  # type: ignore[return-value]

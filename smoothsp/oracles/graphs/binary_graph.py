@@ -126,7 +126,7 @@ class BinaryGraph(SearchStructure):
         self._set_potentials({"nodes": nodes, "edges": edges})
         self._record_versions(self._row_potentials)
         barred = self._validate_values("nodes")
-        if is_eager() and graph_cut.repelling(self._tables()[1]):
+        if is_eager() and graph_cut.first_not_submodular(self._tables()[1]):
             _require_submodular(self._full())
         if barred:
             self._require_feasible("nodes")
@@ -169,9 +169,7 @@ class BinaryGraph(SearchStructure):
         found = object.__new__(cls)
         edges = torch.cat(flat, 1)
         if is_compiling():
-            vars(found)["_constructor_call"] = in_graphs.record_call(
-                _grid, (cls, nodes, down, right)
-            )
+            vars(found)["_recipe"] = in_graphs.record_call(_grid, (cls, nodes, down, right))
             found._build(nodes, edges, ())
             return found
         try:
@@ -262,7 +260,7 @@ class BinaryGraph(SearchStructure):
         labels = y.reshape(*y.shape[:2], self._size)
         values = np.empty(y.shape[:2])
         arrays = *self._tables(), self._graph[0], labels, values
-        graph_cut.add_up(*arrays)
+        graph_cut.score_labellings(*arrays)
         return values
 
     def _cut(self, tables: Tables, graph: Graph) -> tuple[Ints, Floats, Floats, Bools]:
@@ -272,7 +270,7 @@ class BinaryGraph(SearchStructure):
         values, bound = np.empty((2, M))
         work = 100 * M * (V + tables[1].shape[1])
         arrays = *tables, graph, labels, values, bound, found
-        run_rows(graph_cut.cut, M, work, *arrays)
+        run_rows(graph_cut.min_cut, M, work, *arrays)
         return labels, values, bound, found
 
     def _solve(self, nodes: Floats, rows: Ints) -> tuple[Ints, Bools]:
@@ -281,7 +279,7 @@ class BinaryGraph(SearchStructure):
         return labels, found
 
     def _first_infeasible_row(self) -> int:
-        if score_values.value_flags(self.edges) & score_values.FORBIDDEN:
+        if score_values.value_flags(self.edges) & score_values.NEG_INF_OR_LOW:
             return super()._first_infeasible_row()
         node = score_values.first_forbidden_row(self.nodes.reshape(-1, 2))
         return node if node < 0 else node // self._size
@@ -340,8 +338,8 @@ class BinaryGraph(SearchStructure):
         graph = self._graph_of(rows)
         work = 2000 * M * (V + edges.shape[1])
         arrays = nodes, edges, graph, nearest, labels, lost, found
-        run_rows(graph_cut.detours, M, work, *arrays)
-        graph_cut.add_up(nodes, edges, graph[0], labels[:, None], best)
+        run_rows(graph_cut.max_marginal_gaps, M, work, *arrays)
+        graph_cut.score_labellings(nodes, edges, graph[0], labels[:, None], best)
         best = np.where(found[:, None], best, -np.inf)[..., None]
         other = np.arange(2) != labels[..., None]
         return np.where(other, best - lost[..., None], best)
@@ -358,7 +356,7 @@ def _lay_out(edges: Ints, nodes: int) -> Graph:
     heads, back = np.empty((2, L, 2 * E), np.int32)
     index, places = np.empty((L, E, 2), np.int64), np.empty((L, E), np.int32)
     fine = np.empty(1, np.bool_)
-    ibfs_max_flow.lay_out(
+    ibfs_max_flow.build_adjacency(
         np.ascontiguousarray(edges), index, starts, heads, back, places, fine
     )
     if not fine[0]:

@@ -119,16 +119,12 @@ class ShortestPath(ChosenEdges):
         if not checks.has_concrete_values():
             return torch.ones_like(y[..., 0] if y.shape[2] else y.sum(2)).bool()
         found = np.empty(tuple(y.shape[:2]), np.bool_)
-        shortest_paths.exist(to_numpy(y.cpu()), *self._graphs(), found)
+        shortest_paths.are_paths(to_numpy(y.cpu()), *self._graphs(), found)
         return torch.from_numpy(found).to(y.device)
 
     def _graphs(self) -> tuple[tuple[Ints, ...], Ints, Ints]:
         """Graphs, and of each row which it has, and its ends."""
-        return (
-            self._laid_out.graphs,
-            to_numpy(self._which.cpu()),
-            to_numpy(self._ends.cpu()),
-        )
+        return self._laid_out.graphs, to_numpy(self._which.cpu()), to_numpy(self._ends.cpu())
 
     def _validate_values(
         self, blame: str, only: str | None = None, changed: Tensor | None = None
@@ -151,7 +147,7 @@ class ShortestPath(ChosenEdges):
         found = np.empty(B, np.int64)
         work = 50 * B * (E + 1)
         given = arcs, *self._graphs()
-        run_rows(shortest_paths.best, B, work, *given, outputs, values, found)
+        run_rows(shortest_paths.shortest_path, B, work, *given, outputs, values, found)
         _refuse_cycles(found, blame)
         return outputs, values, found == shortest_paths.PATH
 
@@ -169,7 +165,7 @@ class ShortestPath(ChosenEdges):
         outputs, found = np.empty((B, k, E), np.int64), np.empty((B, k), np.int64)
         work = 500 * B * k * (E + 1)
         given = arcs, *self._graphs()
-        run_rows(shortest_paths.k_best, B, work, *given, outputs, found)
+        run_rows(shortest_paths.k_shortest_paths, B, work, *given, outputs, found)
         _refuse_cycles(found[:, 0], "arcs")
         return outputs, found == shortest_paths.PATH
 
@@ -228,7 +224,9 @@ def _lay_out(
     outputs, values = np.empty((rows, E), np.int64), np.empty(rows)
     found = np.empty(rows, np.int64)
     arcs = np.zeros((rows, E))
-    shortest_paths.best(0, rows, arcs, laid_out, which, ends, outputs, values, found)
+    shortest_paths.shortest_path(
+        0, rows, arcs, laid_out, which, ends, outputs, values, found
+    )
     if not found.all():
         row = int(found.argmin())
         source, target = pairs[row]
