@@ -280,7 +280,9 @@ class SpanningTree(DependencyTrees):
 
     def _log_partition_hi_lo(self) -> DoubleDouble:
         # the best heads of all words, and what is relative to these
-        arcs = torch.where(self._usable_parts("arcs"), self.arcs.detach().double(), -torch.inf)
+        arcs = torch.where(
+            self._usable_parts("arcs"), self.arcs.detach().double(), -torch.inf
+        )
         tops = arcs.amax(1) if arcs.numel() else arcs.new_zeros(len(arcs), 0)
         found = self._log_partition(self._relative().detach())
         return self._around(self.log_partition(), tops, found)
@@ -312,7 +314,9 @@ class SpanningTree(DependencyTrees):
         n = checks.as_output_count("n", n, B * m, sampled=True)
         generator = checks.as_generator(generator)
         if not checks.as_flag("replace", replace):
-            arcs = torch.where(self._usable_parts("arcs"), self.arcs.double(), -torch.inf)
+            arcs = torch.where(
+                self._usable_parts("arcs"), self.arcs.double(), -torch.inf
+            )
             return self._distinct(arcs.detach()[..., None], n, generator)[..., 0]
         size, device = (B, n), self.arcs.device
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)

@@ -102,7 +102,9 @@ class UndirectedSpanningTree(ChosenEdges, Trees):
         if not checks.has_concrete_values():
             return torch.ones_like(y[..., 0] if y.shape[2] else y.sum(2)).bool()
         found = np.empty(tuple(y.shape[:2]), np.bool_)
-        kruskal.are_spanning_trees(*self._graph(), to_numpy(y.cpu().contiguous()), found)
+        kruskal.are_spanning_trees(
+            *self._graph(), to_numpy(y.cpu().contiguous()), found
+        )
         return torch.from_numpy(found).to(y.device)
 
     def _graph(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

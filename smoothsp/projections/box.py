@@ -261,7 +261,9 @@ def _compiled(box: _Box) -> Tensor:
     total = to_numpy(box.total.double().reshape(-1))
     out = torch.empty_like(rows)
     arrays = (to_numpy(rows), *(x for x, _ in found), strides, total, out.numpy())
-    run_rows(quadratic_knapsack.project_box_equality, len(rows), 16 * rows.numel(), *arrays)
+    run_rows(
+        quadratic_knapsack.project_box_equality, len(rows), 16 * rows.numel(), *arrays
+    )
     return out.to(box.v.dtype).reshape(box.v.shape)
 
 

@@ -42,7 +42,9 @@ def sums(leaves, query, outwards=True):
     """Values and marginals ``[B, P + Q]`` of the Triton kernels, on the CPU."""
     there = leaves.map(lambda x: x.to(DEVICE))
     wanted = [outwards] * len((*leaves.per_row, *leaves.shared))
-    value, _, marginals = cuda.log_partition_and_marginals(there, query, wanted, torch.float64)
+    value, _, marginals = cuda.log_partition_and_marginals(
+        there, query, wanted, torch.float64
+    )
     return value.cpu(), flat(x.cpu() for x in marginals)
 
 
@@ -62,7 +64,9 @@ def compare(leaves, query, rtol, atol):
     found = sums(leaves, query)
     wanted = [True] * len((*leaves.per_row, *leaves.shared))
     wide = leaves.map(lambda x: x.double())
-    value, _, marginals = cpu.log_partition_and_marginals(wide, query, wanted, torch.float64)
+    value, _, marginals = cpu.log_partition_and_marginals(
+        wide, query, wanted, torch.float64
+    )
     assert_close(found[0], value, rtol=rtol, atol=atol)
     assert_close(found[1].double(), flat(marginals), rtol=rtol, atol=atol)
     value, _, *rest = cpu.best(leaves, query, None, torch.float64)
@@ -176,7 +180,9 @@ def test_values_alone_are_those_with_marginals(build):
     leaves, query = small(build, torch.float32)
     there = leaves.map(lambda x: x.to(DEVICE))
     none = [False] * len((*leaves.per_row, *leaves.shared))
-    value, _, marginals = cuda.log_partition_and_marginals(there, query, none, torch.float64)
+    value, _, marginals = cuda.log_partition_and_marginals(
+        there, query, none, torch.float64
+    )
     assert all(x.numel() == 0 for x in marginals)
     assert_close(value.cpu(), sums(leaves, query)[0], rtol=0, atol=0)
 

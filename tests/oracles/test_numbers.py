@@ -52,7 +52,9 @@ def test_a_tensor_that_kernels_cannot_read_is_looked_at_by_torch(dtype):
     x = torch.randn(3, 4, dtype=dtype)
     x[1, 2], x[2, 0] = -LIMIT, -torch.inf
     assert score_values.value_flags(x.T) == NEG_INF_OR_LOW | LOW
-    assert score_values.value_flags(x.as_subclass(_OfAnotherClass)) == NEG_INF_OR_LOW | LOW
+    assert (
+        score_values.value_flags(x.as_subclass(_OfAnotherClass)) == NEG_INF_OR_LOW | LOW
+    )
     x[0, 0] = torch.nan
     assert (
         score_values.value_flags(x.as_subclass(_OfAnotherClass))
@@ -64,11 +66,11 @@ def test_a_tensor_that_kernels_cannot_read_is_looked_at_by_torch(dtype):
 def test_a_masked_number_is_minus_infinity_and_has_no_gradient(dtype):
     x = torch.tensor([1.0, -LIMIT, -1e20, -torch.inf, -1e12], dtype=dtype)
     x.requires_grad_()
-    found = score_values.low_to_neg_inf(x)
+    found = score_values.mask_low_scores(x)
     low = -torch.inf
     assert found.tolist() == [1.0, low, low, low, float(x.detach()[-1])]
     turned = torch.tensor([[0.0, -1e20], [1.0, 2.0]], dtype=dtype).T
-    assert score_values.low_to_neg_inf(turned).tolist() == [[0.0, 1.0], [low, 2.0]]
+    assert score_values.mask_low_scores(turned).tolist() == [[0.0, 1.0], [low, 2.0]]
     (grad,) = torch.autograd.grad(found.exp().sum() + found[-1], x)
     assert grad.tolist() == [found[0].exp().item(), 0.0, 0.0, 0.0, 1.0]
 

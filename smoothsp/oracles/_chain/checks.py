@@ -157,13 +157,13 @@ def validate_values(chain: ChainEngine, name: str = "") -> ChainEngine:
     in_emissions, in_transitions, in_start, in_end = validation.LOW_BITS
     # one by one: a loop over them takes as long as the copy of a small batch
     if found & in_emissions:
-        emissions = score_values.low_to_neg_inf(emissions)
+        emissions = score_values.mask_low_scores(emissions)
     if found & in_transitions:
-        transitions = score_values.low_to_neg_inf(transitions)
+        transitions = score_values.mask_low_scores(transitions)
     if found & in_start:
-        start = score_values.low_to_neg_inf(start)
+        start = score_values.mask_low_scores(start)
     if found & in_end:
-        end = score_values.low_to_neg_inf(end)
+        end = score_values.mask_low_scores(end)
     masked = emissions, transitions, start, end
     return ChainEngine(masked, chain.positions, chain.kernel_ready)
 
@@ -171,7 +171,9 @@ def validate_values(chain: ChainEngine, name: str = "") -> ChainEngine:
 def _value_flags(chain: ChainBuffers) -> tuple[int, Any]:
     """Bits of ``validation.look``, and the row and the step without an output."""
     stuck = np.empty(2, np.int64)
-    return validation.check_potentials(chain.addresses, chain.shared_transitions, stuck), stuck
+    return validation.check_potentials(
+        chain.addresses, chain.shared_transitions, stuck
+    ), stuck
 
 
 def _refuse_number(chain: ChainBuffers, name: str) -> None:

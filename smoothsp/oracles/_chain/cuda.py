@@ -67,7 +67,7 @@ def value_flags(
         return found | validation.HAS_INVALID
     if any(code & score_values.NEG_INF_OR_LOW for code in codes):
         nodes, moves, heads, tails = map(
-            score_values.low_to_neg_inf, (read, moves, start, end)
+            score_values.mask_low_scores, (read, moves, start, end)
         )
         value, _ = decode(nodes, moves, heads, tails, steps, lengths)
         if bool((value == -torch.inf).any()):
@@ -91,7 +91,9 @@ def _scan_pays(emissions: Tensor) -> bool:
         from smoothsp._kernels.chain.cuda import scan
     except ImportError:  # without Triton: the trial of the other kernel says so
         return False
-    return bool(scan.supports_matmul(emissions.dtype) and scan.prefer_scan(*emissions.shape))
+    return bool(
+        scan.supports_matmul(emissions.dtype) and scan.prefer_scan(*emissions.shape)
+    )
 
 
 @with_fallback("log_partition")

@@ -145,7 +145,12 @@ def _fill_by_laws(
     value, marginals = out[0].numpy(), _by_steps(out[1:], out[2].dim() == 3)
     exact = np.empty((len(value), 2))
     arrays = (rows, chain.as_float64.arrays, exact, marginals)
-    run_rows(forward_backward_float64.forward_backward, len(rows), 4 * chain.inner_steps, *arrays)
+    run_rows(
+        forward_backward_float64.forward_backward,
+        len(rows),
+        4 * chain.inner_steps,
+        *arrays,
+    )
     value[rows] = exact[rows, 0]
     if parts is not None:
         parts.numpy()[rows] = exact[rows]

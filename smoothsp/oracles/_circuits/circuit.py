@@ -177,7 +177,7 @@ class Circuit:
         labels = np.full((2, 1 + leaves), -1, np.int32)
         for leaf, at, value in self._labels:
             labels[0, leaf], labels[1, leaf] = at, value
-        return _edges(
+        return _build_arrays(
             self._row_potentials, self._shared, self._count, labels, definitions
         )
 
@@ -257,34 +257,47 @@ class Circuit:
 def subgraph(edges: CircuitArrays, root: int) -> CircuitArrays:
     """Edges with only the definitions that an item needs, in order."""
     tiles, order = edges.tiles, np.empty_like(edges.heads)
-    given = edges.starts, edges.runs, tiles, edges.place
-    order = np.sort(order[: topology.depth_first_order(*given, np.array([root]), order)])
+    given = edges.starts, edges.runs, tiles, edges.definition
+    order = np.sort(
+        order[: topology.depth_first_order(*given, np.array([root]), order)]
+    )
     if len(order) == len(tiles):
         return edges
     labels = np.stack([edges.positions, edges.values])
     definitions = _picked(order, edges.heads, edges.starts, edges.runs, tiles)
-    return _edges(edges.own, edges.shared, edges.items, labels, definitions)
+    return _build_arrays(
+        edges.num_row_leaves,
+        edges.num_shared_leaves,
+        edges.num_items,
+        labels,
+        definitions,
+    )
 
 
-def _edges(
-    own: int, shared: int, items: int, labels: Items, definitions: Definitions
+def _build_arrays(
+    num_row_leaves: int,
+    num_shared_leaves: int,
+    num_items: int,
+    labels: Items,
+    definitions: Definitions,
 ) -> CircuitArrays:
     heads, starts, runs, tiles = definitions
-    needs = np.empty((4, items), np.int32)
-    topology.item_properties(own + shared, heads, starts, runs, tiles, *needs)
-    place, since, uses, levels = needs
+    properties = np.empty((4, num_items), np.int32)
+    num_leaves = num_row_leaves + num_shared_leaves
+    topology.item_properties(num_leaves, heads, starts, runs, tiles, *properties)
+    definition, first_definition, max_leaves, depths = properties
     return CircuitArrays(
-        items=items,
-        own=own,
-        shared=shared,
+        num_items=num_items,
+        num_row_leaves=num_row_leaves,
+        num_shared_leaves=num_shared_leaves,
         heads=heads,
         starts=starts,
         runs=runs,
         tiles=tiles,
-        place=place,
-        since=since,
-        uses=uses,
-        depth=int(levels.max()),
+        definition=definition,
+        first_definition=first_definition,
+        max_leaves=max_leaves,
+        max_depth=int(depths.max()),
         positions=labels[0],
         values=labels[1],
     )
@@ -304,7 +317,9 @@ def _ordered(
     topology.find_tiles(calls, starts, runs, tiles)
     place = np.full(items, -1, np.int32)
     place[heads] = np.arange(len(heads))
-    order = order[: topology.depth_first_order(starts, runs, tiles, place, roots, order)]
+    order = order[
+        : topology.depth_first_order(starts, runs, tiles, place, roots, order)
+    ]
     return _picked(order, heads, starts, runs, tiles)
 
 

@@ -52,7 +52,7 @@ class CircuitBatch:
         self.has_one_root = not len(found) or bool((found == found[0]).all())
         order = np.arange(len(found))
         if not self.has_one_root:
-            order = np.argsort(-topology.edges.place[found], kind="stable")
+            order = np.argsort(-topology.edges.definition[found], kind="stable")
         self.rows = RowRoots(order, np.ascontiguousarray(found, np.int64))
         self.rows_address = address_table(self.rows)
         self.edges, self.edges_address = topology.edges, topology.edges_address
@@ -60,7 +60,7 @@ class CircuitBatch:
         self._lanes: dict[torch.device, DeviceRowRoots] = {}
         # what rows of different roots read, once it is known
         self.usable_parts: tuple[Tensor, Tensor] | None = None
-        self.is_feasible = bool((topology.edges.uses[found] >= 0).all())
+        self.is_feasible = bool((topology.edges.max_leaves[found] >= 0).all())
 
     @classmethod
     def with_one_root(cls, topology: Topology, root: int, rows: int) -> "CircuitBatch":
@@ -101,7 +101,9 @@ class CircuitBatch:
         """The rows as a device takes them, kept there."""
         if device not in self._lanes:
             order = torch.from_numpy(self.rows.order)
-            self._lanes[device] = DeviceRowRoots(order.to(device), self.roots.to(device))
+            self._lanes[device] = DeviceRowRoots(
+                order.to(device), self.roots.to(device)
+            )
         return self._lanes[device]
 
     def work(self, lanes: int, steps: int) -> int:

@@ -20,7 +20,7 @@ from smoothsp._kernels.circuits.cpu import max_product as max_product_cpu
 from smoothsp._kernels.circuits.cpu import samples as samples_cpu
 from smoothsp._kernels.circuits.cpu import samples_without_replacement as distinct_cpu
 from smoothsp._kernels.circuits.cpu import scores as scores_cpu
-from smoothsp._kernels.circuits.cpu import jvp as tangent_cpu
+from smoothsp._kernels.circuits.cpu import tangent as tangent_cpu
 from smoothsp._kernels.circuits.cpu import validation
 from smoothsp._kernels.circuits.cpu.scaled_floats import max_exponent
 from smoothsp._kernels.circuits.layout.circuit_arrays import CircuitArrays
@@ -73,7 +73,11 @@ def log_partition_and_marginals(
     def piece(first: int, last: int) -> None:
         scratch = scratch_memory(query.edges, 3, number)
         rows = first, last, query.edges_address, query.rows_address
-        many.append(inside_outside_cpu.inside_outside(*rows, given.at, scratch, outwards, places))
+        many.append(
+            inside_outside_cpu.inside_outside(
+                *rows, given.at, scratch, outwards, places
+            )
+        )
 
     lanes = LANES[own]
     run_rows(piece, B, query.work(lanes, SUM_STEPS), group_size=lanes)
@@ -146,7 +150,9 @@ def rows_out_of_range(
     """Rows of ``far[B]`` that read entries above the exponents ``most``."""
     rows = torch.from_numpy(np.flatnonzero(far))
     read = rows.new_empty((len(rows), query.topology.leaves), dtype=torch.bool)
-    validation.reachable_leaves(query.edges_address, query.roots[rows].numpy(), read.numpy())
+    validation.reachable_leaves(
+        query.edges_address, query.roots[rows].numpy(), read.numpy()
+    )
     scores = select_rows(leaves, rows).concatenate().detach().cpu()
     size = torch.where(scores.abs() < torch.inf, scores, 0).masked_fill(~read, 0)
     reach = size.abs().amax(1).double() * query.topology.max_leaves / LN2
@@ -255,7 +261,9 @@ def distinct_samples(
         for rows in vector_groups(first, last, 8):
             what = *rows, query.edges_address, query.rows_address
             inside_outside_cpu.inside_only(*what, given.at, scratch, exact, far)
-            distinct_cpu.sample_without_replacement(*what, drawn[0], scratch, *drawn[1:])
+            distinct_cpu.sample_without_replacement(
+                *what, drawn[0], scratch, *drawn[1:]
+            )
 
     work = (
         query.work(8, SUM_STEPS) + 3 * TRACE_STEPS * n * B * query.topology.max_leaves
@@ -302,7 +310,7 @@ def jvp(
         for rows in vector_groups(first, last, 8):
             what = *rows, query.edges_address, query.rows_address, given.at
             inside_outside_cpu.inside_only(*what, scratch, exact, far)
-            tangent_cpu.tangent(*what, ways.at, scratch, outwards, means)
+            tangent_cpu.inside_outside_jvp(*what, ways.at, scratch, outwards, means)
 
     run_rows(piece, B, query.work(8, 3 * SUM_STEPS), group_size=8)
     return torch.from_numpy(exact[:, 0]), torch.from_numpy(means), moved
@@ -392,7 +400,9 @@ def resolve_outputs(
     rows = query.edges_address, query.rows_address
     whole = whole and kept.numel() > 0
     vector = VECTORS[like.dtype]
-    first = scores_cpu.leaves_from_labels(*rows, sizes, places, whole, vector, float(scale))
+    first = scores_cpu.leaves_from_labels(
+        *rows, sizes, places, whole, vector, float(scale)
+    )
     return ResolvedOutputs(kept, used, first, augmented)
 
 
@@ -407,7 +417,9 @@ def first_infeasible_row(leaves: Leaves, query: CircuitBatch) -> int:
     """The first row whose outputs are all forbidden; -1 if there is none."""
     given, vector = PointerTable(*leaves), VECTORS[leaves.per_row[0].dtype]
     roots, table = query.rows.roots, given.at
-    found: int = validation.first_infeasible_row(query.edges_address, roots, table, vector)
+    found: int = validation.first_infeasible_row(
+        query.edges_address, roots, table, vector
+    )
     return found
 
 
@@ -417,9 +429,11 @@ MOST_BYTES = 2**28
 _kept = threading.local()
 
 
-def scratch_memory(edges: CircuitArrays, arrays: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+def scratch_memory(
+    edges: CircuitArrays, arrays: int, dtype: np.dtype[Any]
+) -> NDArray[Any]:
     """``[arrays, size]``, aligned to 64 bytes: a vector an item, and some more."""
-    query = edges.items, arrays, dtype
+    query = edges.num_items, arrays, dtype
     kept: dict[str, Any] = _kept.__dict__
     found: NDArray[Any]
     if kept.get("query") == query:
@@ -427,7 +441,7 @@ def scratch_memory(edges: CircuitArrays, arrays: int, dtype: np.dtype[Any]) -> N
         return found
     lanes = 64 // dtype.itemsize
     # rows come and go in squares of vectors
-    size = (edges.items + lanes) * lanes
+    size = (edges.num_items + lanes) * lanes
     needed = arrays * size * dtype.itemsize + 64
     raw = kept.get("raw")
     if raw is None or raw.nbytes < needed:

@@ -12,7 +12,9 @@ from smoothsp._kernels.circuits.layout.schedule import DeviceCircuit, Schedule
 from smoothsp.oracles._circuits.topology import Topology
 
 Ints = NDArray[np.int64]
-_placed: "WeakKeyDictionary[Topology, dict[torch.device, Placed]]" = WeakKeyDictionary()
+_placed: "WeakKeyDictionary[Topology, dict[torch.device, DeviceCircuit]]" = (
+    WeakKeyDictionary()
+)
 
 
 def device_schedule(topology: Topology, device: torch.device) -> DeviceCircuit:
@@ -25,8 +27,8 @@ def device_schedule(topology: Topology, device: torch.device) -> DeviceCircuit:
 
 def depths(edges: CircuitArrays) -> NDArray[np.int32]:
     """Depth of the definition of each item."""
-    leaves = edges.own + edges.shared
-    needs = np.empty((4, edges.items), np.int32)
+    leaves = edges.num_row_leaves + edges.num_shared_leaves
+    needs = np.empty((4, edges.num_items), np.int32)
     item_properties(leaves, edges.heads, edges.starts, edges.runs, edges.tiles, *needs)
     found: NDArray[np.int32] = needs[3]
     return found
@@ -57,8 +59,10 @@ def _place(edges: CircuitArrays, device: torch.device) -> DeviceCircuit:
     items, uses, runs = _uses(edges)
     deepest = int(depth.max(initial=0))
     down = schedule(deepest - depth[items].astype(np.int64), items, uses, runs)
-    tables = (edges.uses, edges.positions, edges.values)
-    return DeviceCircuit(edges.items, deepest, up, down, there(depth), *map(there, tables))
+    tables = (edges.max_leaves, edges.positions, edges.values)
+    return DeviceCircuit(
+        edges.num_items, deepest, up, down, there(depth), *map(there, tables)
+    )
 
 
 def _uses(edges: CircuitArrays) -> tuple[Ints, Ints, Ints]:
@@ -81,9 +85,9 @@ def _uses(edges: CircuitArrays) -> tuple[Ints, Ints, Ints]:
     steps = (np.where(count > 1, x[second] - x[first], 0) for x in (head, other))
     step_head, step_other = steps
     runs = np.stack([count, head[first], step_head, other[first], step_other], 1)
-    leaves = np.arange(1, 1 + edges.own + edges.shared)
+    leaves = np.arange(1, 1 + edges.num_row_leaves + edges.num_shared_leaves)
     items = np.sort(np.append(leaves, edges.heads))
-    return items, np.bincount(used[first], minlength=edges.items)[items], runs
+    return items, np.bincount(used[first], minlength=edges.num_items)[items], runs
 
 
 def _run_begins(used: Ints, head: Ints, other: Ints) -> NDArray[np.bool_]:

@@ -212,12 +212,12 @@ class CircuitStructure(Distribution):
             sum(x.shape[1:].numel() for x in found.per_row),
             sum(x.shape.numel() for x in found.shared),
         )
-        if sizes != (edges.per_row, edges.shared):
+        if sizes != (edges.num_row_leaves, edges.num_shared_leaves):
             raise ValueError(
-                f"potentials: expected {edges.own} leaves for each row and "
-                f"{edges.shared} shared ones, as {type(self).__name__}'s circuit has, "
-                f"got {sizes[0]} and {sizes[1]}; compare their shapes with Circuit"
-                ".leaves and Circuit.shared"
+                f"potentials: expected {edges.num_row_leaves} leaves for each row and "
+                f"{edges.num_shared_leaves} shared ones, as {type(self).__name__}'s"
+                f" circuit has, got {sizes[0]} and {sizes[1]}; compare their shapes "
+                "with Circuit.leaves and Circuit.shared"
             )
         return found
 
@@ -495,7 +495,7 @@ class CircuitStructure(Distribution):
             )
             return self._leaves_to_potentials(usable_leaves_and_labels, name) > 0
         before = list(self._shared_potentials).index(name)
-        first = self._circuit_batch.edges.per_row
+        first = self._circuit_batch.edges.num_row_leaves
         first += sum(
             other.numel() for other in [*self._shared_potentials.values()][:before]
         )
@@ -609,7 +609,7 @@ class CircuitStructure(Distribution):
         name = self._resolve_name(name)
         _require_plain("max_marginals")
         found = self._engine.max_marginals()
-        return self._leaves_to_potentials(found, name, max_leaves=True).to(
+        return self._leaves_to_potentials(found, name, most=True).to(
             self._first_potentials.dtype
         )
 

@@ -62,7 +62,9 @@ class Topology:
             circuit.define(impossible)
             roots[roots == circuit.NONE] = impossible
         edges = circuit.edges(roots.reshape(-1))
-        undefined = (edges.place[roots] < 0) & (roots > edges.own + edges.shared)
+        undefined = (edges.definition[roots] < 0) & (
+            roots > edges.num_row_leaves + edges.num_shared_leaves
+        )
         if undefined.any():
             raise ValueError("roots: expected items that are defined, or leaves")
         # of constants, also where a transform is under way
@@ -73,7 +75,7 @@ class Topology:
     @property
     def leaves(self) -> int:
         """Leaves of a row, and those that all share."""
-        return self.edges.own + self.edges.shared
+        return self.edges.num_row_leaves + self.edges.num_shared_leaves
 
     def subgraph(self, root: int) -> CircuitArrays:
         """Definitions that a root needs."""
@@ -136,7 +138,7 @@ class Topology:
     @cached_property
     def max_leaves(self) -> int:
         """The most leaves that an output uses."""
-        return max(0, int(self.edges.uses[self._roots].max(initial=0)))
+        return max(0, int(self.edges.max_leaves[self._roots].max(initial=0)))
 
     @cached_property
     def labels_of(self) -> tuple[Tensor, Tensor]:

@@ -12,28 +12,28 @@ from torch import Tensor
 
 from smoothsp._kernels.vectors.range_check import (
     COARSE,
-    NEG_INF_OR_LOW,
+    INVALID,
     LIMIT,
     LOW,
     MAX_FINE,
-    INVALID,
-    range_codes,
-    low_to_neg_inf,
+    NEG_INF_OR_LOW,
     find_neg_inf_row,
+    low_to_neg_inf,
+    range_codes,
 )
 from smoothsp.oracles._inference.tracing import is_dense_cpu
 
 __all__ = [
     "COARSE",
-    "FORBIDDEN",
+    "INVALID",
     "LIMIT",
     "LOW",
+    "NEG_INF_OR_LOW",
     "VECTORS",
-    "WRONG",
     "first_forbidden_row",
     "invalid_value_message",
     "is_invalid",
-    "low_to_neg_inf",
+    "mask_low_scores",
     "value_flags",
     "value_flags_of",
 ]
@@ -50,9 +50,9 @@ VECTORS = {
 def value_flags(x: Tensor) -> int:
     """Kinds of numbers of a float32 or float64 tensor, as a sum of codes.
 
-    ``FORBIDDEN``: -inf, or a finite number that means it; ``LOW``: such a finite
-    number, so that ``masked`` is needed; ``WRONG``: what is refused; ``COARSE``: a
-    score of magnitude above 64.
+    ``NEG_INF_OR_LOW``: -inf or at most -2^40; ``LOW``: finite and at most -2^40, so
+    that ``mask_low_scores`` is needed; ``INVALID``: NaN, +inf or at least 2^40;
+    ``COARSE``: a score of magnitude above 64.
     """
     if is_dense_cpu(x):
         x = x if x.is_contiguous() else x.contiguous()
@@ -84,7 +84,7 @@ def first_forbidden_row(x: Tensor) -> int:
     return int(find_neg_inf_row(x.data_ptr(), rows, size, VECTORS[x.dtype]))
 
 
-def low_to_neg_inf(x: Tensor) -> Tensor:
+def mask_low_scores(x: Tensor) -> Tensor:
     """``x`` with -inf for what forbids; gradients flow as through a copy.
 
     No output uses what forbids, so that its gradient is exactly 0.

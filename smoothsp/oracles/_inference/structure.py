@@ -219,10 +219,10 @@ class Potentials(ReadOnly):
                 new[name] = torch.where(
                     score_values.is_invalid(x),
                     -torch.inf,
-                    score_values.low_to_neg_inf(x),
+                    score_values.mask_low_scores(x),
                 )
             elif found & score_values.LOW:
-                new[name] = score_values.low_to_neg_inf(x)
+                new[name] = score_values.mask_low_scores(x)
             if found & score_values.NEG_INF_OR_LOW and not barred:
                 newly = found if changed is None else score_values.value_flags(changed)
                 if newly & score_values.NEG_INF_OR_LOW or found & score_values.LOW:

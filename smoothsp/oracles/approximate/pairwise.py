@@ -69,4 +69,4 @@ def _scores(name: str, x: Tensor) -> Tensor:
         raise ValueError(
             score_values.invalid_value_message(name, x[tuple(place)].item(), where)
         )
-    return score_values.low_to_neg_inf(x)
+    return score_values.mask_low_scores(x)

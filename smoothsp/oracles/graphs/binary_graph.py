@@ -169,7 +169,9 @@ class BinaryGraph(SearchStructure):
         found = object.__new__(cls)
         edges = torch.cat(flat, 1)
         if is_compiling():
-            vars(found)["_recipe"] = in_graphs.record_call(_grid, (cls, nodes, down, right))
+            vars(found)["_recipe"] = in_graphs.record_call(
+                _grid, (cls, nodes, down, right)
+            )
             found._build(nodes, edges, ())
             return found
         try:

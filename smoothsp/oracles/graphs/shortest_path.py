@@ -124,7 +124,11 @@ class ShortestPath(ChosenEdges):
 
     def _graphs(self) -> tuple[tuple[Ints, ...], Ints, Ints]:
         """Graphs, and of each row which it has, and its ends."""
-        return self._laid_out.graphs, to_numpy(self._which.cpu()), to_numpy(self._ends.cpu())
+        return (
+            self._laid_out.graphs,
+            to_numpy(self._which.cpu()),
+            to_numpy(self._ends.cpu()),
+        )
 
     def _validate_values(
         self, blame: str, only: str | None = None, changed: Tensor | None = None
