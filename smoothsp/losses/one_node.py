@@ -178,7 +178,7 @@ def _as_node(
     def gradients(grad: Tensor, wanted: Sequence[bool]) -> Sequence[Tensor | None]:
         factors = grad if weight is None else grad.item() * weight
         return _to_potentials(
-            structure, wide, wanted, lambda some: losses.derivative(factors, some)
+            structure, wide, wanted, lambda some: losses.gradient(factors, some)
         )
 
     value = losses.value if weight is None else losses.total

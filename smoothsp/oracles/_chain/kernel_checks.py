@@ -44,18 +44,18 @@ class _CheckedKernel(NamedTuple):
     """A function that calls so many kernels, and the question that it answers."""
 
     function: Callable[..., Any]
-    question: str
-    kernels: int
+    name: str
+    num_kernels: int
 
     def reference(self, *inputs: Any) -> Any:
         """Return the CPU's answer, where the inputs are."""
-        return run_on_cpu(inputs[0], run_cpu_function, self.question, *inputs)
+        return run_on_cpu(inputs[0], run_cpu_function, self.name, *inputs)
 
     def run(
         self, dtype: torch.dtype, S: int, shared: bool, device: torch.device
     ) -> None:
         """Raise if kernels of a device give other answers than the CPU."""
-        given = example_inputs(self.question, dtype, S, shared)
+        given = example_inputs(self.name, dtype, S, shared)
         there = tree_map_only(Tensor, lambda x: x.to(device), given)
         assert_matches_cpu(
             _tuple(self.function(*there)), _tuple(self.reference(*given)), dtype
@@ -97,7 +97,9 @@ def with_fallback(asked: str, kernels: int = 1) -> Callable[[Function], Function
                 for other in TRAINING if name in TRAINING else (name,):
                     with_fallback = CHECKED_KERNELS[other]
                     run = functools.partial(with_fallback.run, dtype, S, shared)
-                    yield KernelCheck(f"{other}, {variant}", with_fallback.kernels, run)
+                    yield KernelCheck(
+                        f"{other}, {variant}", with_fallback.num_kernels, run
+                    )
 
             right = kernels_pass(emissions, f"{name}, {variant}", trials)
             return (function if right else question.reference)(*inputs)

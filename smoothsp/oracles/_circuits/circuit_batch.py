@@ -49,9 +49,9 @@ class CircuitBatch:
         self.roots, found = (
             _constant(roots) if is_transformed() else (roots, roots.numpy())
         )
-        self.has_one_root = not len(found) or bool((found == found[0]).all())
+        self.has_shared_root = not len(found) or bool((found == found[0]).all())
         order = np.arange(len(found))
-        if not self.has_one_root:
+        if not self.has_shared_root:
             order = np.argsort(-topology.edges.definition[found], kind="stable")
         self.rows = RowRoots(order, np.ascontiguousarray(found, np.int64))
         self.rows_address = address_table(self.rows)
@@ -63,7 +63,9 @@ class CircuitBatch:
         self.is_feasible = bool((topology.edges.max_leaves[found] >= 0).all())
 
     @classmethod
-    def with_one_root(cls, topology: Topology, root: int, rows: int) -> "CircuitBatch":
+    def with_shared_root(
+        cls, topology: Topology, root: int, rows: int
+    ) -> "CircuitBatch":
         """Query of one item for all rows, cached."""
         key = (id(topology), root, rows)
         found = _alike.get(key)
@@ -92,9 +94,11 @@ class CircuitBatch:
 
     def repeat(self, times: int) -> "CircuitBatch":
         """Query for batches that repeat all rows several times."""
-        if self.has_one_root and len(self.roots):
+        if self.has_shared_root and len(self.roots):
             many = times * len(self.roots)
-            return CircuitBatch.with_one_root(self.topology, int(self.roots[0]), many)
+            return CircuitBatch.with_shared_root(
+                self.topology, int(self.roots[0]), many
+            )
         return CircuitBatch(self.topology, self.roots.repeat(times))
 
     def lanes(self, device: torch.device) -> DeviceRowRoots:

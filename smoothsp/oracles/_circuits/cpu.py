@@ -75,7 +75,7 @@ def log_partition_and_marginals(
         rows = first, last, query.edges_address, query.rows_address
         many.append(
             inside_outside_cpu.inside_outside(
-                *rows, given.at, scratch, outwards, places
+                *rows, given.address_and_size, scratch, outwards, places
             )
         )
 
@@ -102,7 +102,7 @@ def round_hi_lo(exact: Tensor, dtype: torch.dtype) -> Tensor:
     return exact[..., 0].to(dtype, copy=True)
 
 
-def scale_in_place(weights: Tensor, parts: Tensor) -> Tensor:
+def scale_rows_inplace(weights: Tensor, parts: Tensor) -> Tensor:
     """The parts ``[B, ...]``, contiguous, each row now times its weight."""
     if weights.dtype != parts.dtype:
         weights = weights.to(parts.dtype)
@@ -113,7 +113,7 @@ def scale_in_place(weights: Tensor, parts: Tensor) -> Tensor:
     return parts
 
 
-def add_weighted(weights: Tensor, parts: Tensor) -> Tensor:
+def sum_weighted_rows(weights: Tensor, parts: Tensor) -> Tensor:
     """The parts ``[B, ...]``, contiguous, each row times its weight, added up."""
     if weights.dtype != parts.dtype:
         weights = weights.to(parts.dtype)
@@ -204,7 +204,7 @@ def best(
     def piece(first: int, last: int) -> None:
         scratch = scratch_memory(query.edges, arrays, number)
         rows = first, last, query.edges_address, query.rows_address
-        kernel(*rows, given.at, scratch, sizes, places)
+        kernel(*rows, given.address_and_size, scratch, sizes, places)
 
     work = query.work(lanes, MAX_STEPS) + TRACE_STEPS * B * K * U
     run_rows(piece, B, work, group_size=lanes)
@@ -234,7 +234,9 @@ def samples(leaves: Leaves, query: CircuitBatch, seeds: Tensor) -> Tensor:
         scratch = scratch_memory(query.edges, 3, FLOAT64)
         for rows in vector_groups(first, last, 8):
             what = *rows, query.edges_address, query.rows_address
-            inside_outside_cpu.inside_only(*what, given.at, scratch, exact, far)
+            inside_outside_cpu.inside_only(
+                *what, given.address_and_size, scratch, exact, far
+            )
             samples_cpu.sample_outputs(*what, drawn[1], scratch, drawn[0])
 
     work = query.work(8, SUM_STEPS) + TRACE_STEPS * n * B * query.topology.max_leaves
@@ -260,7 +262,9 @@ def distinct_samples(
         scratch = scratch_memory(query.edges, 3, FLOAT64)
         for rows in vector_groups(first, last, 8):
             what = *rows, query.edges_address, query.rows_address
-            inside_outside_cpu.inside_only(*what, given.at, scratch, exact, far)
+            inside_outside_cpu.inside_only(
+                *what, given.address_and_size, scratch, exact, far
+            )
             distinct_cpu.sample_without_replacement(
                 *what, drawn[0], scratch, *drawn[1:]
             )
@@ -281,7 +285,7 @@ def max_marginals(leaves: Leaves, query: CircuitBatch) -> list[Tensor]:
     def piece(first: int, last: int) -> None:
         scratch = scratch_memory(query.edges, 2, FLOAT64)
         rows = first, last, query.edges_address, query.rows_address
-        max_marginals_cpu.max_marginals(*rows, given.at, scratch)
+        max_marginals_cpu.max_marginals(*rows, given.address_and_size, scratch)
 
     run_rows(piece, B, query.work(8, 3 * MAX_STEPS), group_size=8)
     return found
@@ -308,9 +312,16 @@ def jvp(
     def piece(first: int, last: int) -> None:
         scratch = scratch_memory(query.edges, 5, FLOAT64)
         for rows in vector_groups(first, last, 8):
-            what = *rows, query.edges_address, query.rows_address, given.at
+            what = (
+                *rows,
+                query.edges_address,
+                query.rows_address,
+                given.address_and_size,
+            )
             inside_outside_cpu.inside_only(*what, scratch, exact, far)
-            tangent_cpu.inside_outside_jvp(*what, ways.at, scratch, outwards, means)
+            tangent_cpu.inside_outside_jvp(
+                *what, ways.address_and_size, scratch, outwards, means
+            )
 
     run_rows(piece, B, query.work(8, 3 * SUM_STEPS), group_size=8)
     return torch.from_numpy(exact[:, 0]), torch.from_numpy(means), moved
@@ -330,7 +341,9 @@ def score(leaves: Leaves, used: Tensor, dtype: torch.dtype) -> tuple[Tensor, Ten
     given = PointerTable(*leaves)
     exact = torch.empty((*used.shape[:2], 2), dtype=torch.float64, device="cpu")
     vector = VECTORS[leaves.per_row[0].dtype]
-    scores_cpu.score_outputs(given.at, used.contiguous().numpy(), vector, exact.numpy())
+    scores_cpu.score_outputs(
+        given.address_and_size, used.contiguous().numpy(), vector, exact.numpy()
+    )
     return round_hi_lo(exact, dtype), exact
 
 
@@ -347,7 +360,7 @@ def count_parts(
     ]
     given = arrays.to_numpy(weights), used.contiguous().numpy()
     table = PointerTable(*leaves, out)
-    scores_cpu.add_weights_to_leaves(*given, table.at)
+    scores_cpu.add_weights_to_leaves(*given, table.address_and_size)
     return [None if x is None else x.to(weights.dtype) for x in out]
 
 
@@ -416,7 +429,7 @@ def first_invalid_output(query: CircuitBatch, used: Tensor) -> int:
 def first_infeasible_row(leaves: Leaves, query: CircuitBatch) -> int:
     """The first row whose outputs are all forbidden; -1 if there is none."""
     given, vector = PointerTable(*leaves), VECTORS[leaves.per_row[0].dtype]
-    roots, table = query.rows.roots, given.at
+    roots, table = query.rows.roots, given.address_and_size
     found: int = validation.first_infeasible_row(
         query.edges_address, roots, table, vector
     )
@@ -425,7 +438,7 @@ def first_infeasible_row(leaves: Leaves, query: CircuitBatch) -> int:
 
 # Each thread keeps its scratch: fresh memory costs more than the work. What is larger
 # than this is given back after the call.
-MOST_BYTES = 2**28
+MAX_SCRATCH_BYTES = 2**28
 _kept = threading.local()
 
 
@@ -448,6 +461,6 @@ def scratch_memory(
         raw = np.zeros(needed, np.uint8)
     skip = -raw.ctypes.data % 64
     found = raw[skip : skip + needed - 64].view(dtype).reshape(arrays, size)
-    if needed <= MOST_BYTES:
+    if needed <= MAX_SCRATCH_BYTES:
         kept.update(batch=query, found=found, raw=raw)
     return found

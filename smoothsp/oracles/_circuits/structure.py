@@ -118,7 +118,7 @@ class CircuitStructure(Distribution):
     # Outputs that were last shown to exist, as ``_proved`` keeps them.
     _checked_outputs_cache: tuple[Tensor, Tensor, Tensor] | None = None
     # Whether the potentials are known to be as many leaves as the circuit has.
-    _has_known_sizes = False
+    _sizes_match = False
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class CircuitStructure(Distribution):
             lengths = checks.as_int64("lengths", lengths, device)
             checks.require_shape("lengths", lengths, (B,), "(batch,)")
         if isinstance(roots, int):
-            query = CircuitBatch.with_one_root(topology, roots, B)
+            query = CircuitBatch.with_shared_root(topology, roots, B)
         else:
             checks.require_shape("roots", roots, (B,), "(batch,)")
             query = CircuitBatch(topology, roots)
@@ -204,7 +204,7 @@ class CircuitStructure(Distribution):
             (own,) if isinstance(own, Tensor) else tuple(own),
             (shared,) if isinstance(shared, Tensor) else tuple(shared),
         )
-        if self._has_known_sizes:
+        if self._sizes_match:
             return found
         # kernels read as many numbers as the circuit has leaves
         edges = self._circuit_batch.topology.edges
@@ -245,7 +245,7 @@ class CircuitStructure(Distribution):
         return plain and kind.augment is CircuitStructure.augment
 
     def _gold_parts(self, y: Tensor) -> Tensor:
-        self._require_one_per_row(y, used := self._checked_outputs(y)[1])
+        self._require_single_output(y, used := self._checked_outputs(y)[1])
         return used
 
     def may_be_infeasible(self, name: str) -> bool:
@@ -419,10 +419,10 @@ class CircuitStructure(Distribution):
 
     def _labels_per_row(self, y: Tensor) -> Tensor:
         """Labels ``(batch, N)`` of one output a row, -1 where a row has none."""
-        self._require_one_per_row(y, labels := self._checked_outputs(y)[0])
+        self._require_single_output(y, labels := self._checked_outputs(y)[0])
         return labels[:, 0]
 
-    def _require_one_per_row(self, y: Tensor, proved: Tensor) -> None:
+    def _require_single_output(self, y: Tensor, proved: Tensor) -> None:
         if y.dim() != 1 + len(self.shape):
             expected = len(proved), *self.shape
             raise ValueError(
@@ -454,7 +454,7 @@ class CircuitStructure(Distribution):
     ) -> tuple[Tensor, Tensor]:
         """``main`` with ``scale`` times the Hamming cost of y, and what y uses."""
         if isinstance(y, Tensor):
-            self._require_one_per_row(y, main)
+            self._require_single_output(y, main)
         proof = self._resolve_outputs(y, main.detach(), scale)
         self._require_valid_outputs(y, proof)
         return cast(Tensor, proof.augmented), proof.used

@@ -24,7 +24,7 @@ def usable_labels(query: CircuitBatch) -> Tensor:
 
 def usable_leaves_and_labels(query: CircuitBatch) -> tuple[Tensor, Tensor]:
     """``parts_read`` and ``labels_read``."""
-    if not query.has_one_root:
+    if not query.has_shared_root:
         if query.usable_parts is None:
             query.usable_parts = _find_reads(query.topology, query.rows.roots)
         return query.usable_parts

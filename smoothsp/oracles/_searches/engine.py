@@ -54,7 +54,7 @@ class SearchEngine(Engine):
         parts = sum_hi_lo(structure._entries(structure._used(used)))
         return parts.sum(2).to(dtype), parts
 
-    def entries(self, used: Tensor) -> Tensor:
+    def part_entries(self, used: Tensor) -> Tensor:
         found: Tensor = self.structure._used(used)
         return found
 
