@@ -192,8 +192,12 @@ FAULTS = {
     ),
     "relative entropy without its normalisers": (
         "oracles/_inference/distribution",
-        "total = q.log_partition() - p.log_partition() - _expected(p, change)",
-        "total = -_expected(p, change)",
+        (
+            "total = (\n            q.log_partition()\n            - "
+            "p.log_partition()\n            - _expected_score(p, "
+            "score_differences)\n        )"
+        ),
+        "total = -_expected_score(p, score_differences)",
     ),
     # derivatives
     "no factor of the row": (
@@ -209,12 +213,15 @@ FAULTS = {
     "entropy with the wrong sign": (
         RULES,
         (
-            "return weight_rows(\n            -grad, self._slope(ctx), "
-            "self.engine.num_row_potentials, some\n        ), ()"
+            "return weight_rows(\n            -grad,\n            "
+            "self._covariance_with_scores(ctx),\n            "
+            "self.engine.num_row_potentials,\n            needs_grad,\n  "
+            "      ), ()"
         ),
         (
-            "return weight_rows(grad, self._slope(ctx), "
-            "self.engine.num_row_potentials, some), ()"
+            "return weight_rows(grad, "
+            "self._covariance_with_scores(ctx), "
+            "self.engine.num_row_potentials, needs_grad), ()"
         ),
     ),
 }
