@@ -238,7 +238,7 @@ def crf_loss(
 
     def value_by_ops() -> Tensor:
         result = structure.log_prob(y)
-        _require_one_per_row(result, y)
+        _require_row_values(result, y)
         return -result if weight is None else reduce(-result, weight, "sum")
 
     # a softmax is one function of PyTorch
@@ -669,11 +669,11 @@ def augment_by_cost(
 def gold_score(structure: Structure, y: Tensor) -> DoubleDouble:
     """Scores of the gold outputs, ``(batch,)``."""
     score = double_double.score(structure, y)
-    _require_one_per_row(score.value, y)
+    _require_row_values(score.value, y)
     return score
 
 
-def _require_one_per_row(values: Tensor, y: Tensor) -> None:
+def _require_row_values(values: Tensor, y: Tensor) -> None:
     if values.dim() != 1:
         raise ValueError(
             f"y: expected (batch, ...), one gold output per row, got {tuple(y.shape)}"

@@ -190,11 +190,11 @@ class _Box(NamedTuple):
         order = low <= high
         words = "bounds of at most upper"
         require_all(order, "lower", low.broadcast_to(order.shape), words)
-        if not _is_known_finite(a):
+        if not _is_certainly_finite(a):
             require_all(torch.isfinite(a), "weights", a, "finite numbers")
         require_all(torch.isfinite(t), "total", t, "finite numbers")
         require_all(torch.isfinite(d) & (d > 0), "scale", d, "positive numbers")
-        if not _is_known_finite(v):
+        if not _is_certainly_finite(v):
             require_all(v < torch.inf, "v", v, "no NaN and no +inf")
         if is_eager_tensor(low) and bool((low == -torch.inf).any()):
             open_below = (v == -torch.inf) & (low == -torch.inf)
@@ -203,7 +203,7 @@ class _Box(NamedTuple):
         return box
 
     def _require_feasible(self, low: Tensor, high: Tensor, a: Tensor) -> None:
-        finite = _is_known_finite(low) and _is_known_finite(high)
+        finite = _is_certainly_finite(low) and _is_certainly_finite(high)
         n = self.v.shape[-1]
         if finite and low.shape[-1] == high.shape[-1] == 1:
             repeats = n if a.shape[-1] == 1 else 1
@@ -246,7 +246,7 @@ def _project(box: _Box) -> Tensor:
     return b + (piece - piece.detach())
 
 
-def _is_known_finite(x: Tensor) -> bool:
+def _is_certainly_finite(x: Tensor) -> bool:
     """Whether all entries are known to be finite, in one pass."""
     if not is_eager_tensor(x) or not x.numel():
         return False

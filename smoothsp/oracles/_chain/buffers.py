@@ -154,8 +154,8 @@ class ChainBuffers:
 
     def __reduce__(self) -> tuple[Any, ...]:
         emissions, transitions, *ends = self.potentials
-        own_ends = (None if hasattr(x, "shared_location") else x for x in ends)
-        args = emissions, transitions, *own_ends, self.positions
+        unshared_ends = (None if hasattr(x, "shared_location") else x for x in ends)
+        args = emissions, transitions, *unshared_ends, self.positions
         return _unpickle, (type(self), *args)
 
     @property

@@ -73,9 +73,9 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
     ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
         chain = self._cpu_buffers()
         if chain is None:
-            value, *found = cuda.log_partition(*self.op_args, True)
+            value, *device_marginals = cuda.log_partition(*self.op_args, True)
             rounded = to_dtype(value, dtype or self.dtype)
-            return rounded, as_hi_lo(value) if with_hi_lo else None, found
+            return rounded, as_hi_lo(value) if with_hi_lo else None, device_marginals
         hi_lo = self._empty_hi_lo() if with_hi_lo else None
         returns_float64 = dtype == FLOAT64
         value, *marginals = forward_backward.log_partition_and_marginals(

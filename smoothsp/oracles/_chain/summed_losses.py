@@ -106,7 +106,7 @@ def _run_kernel(
         weights, factor = weight.contiguous(), 0.0
     else:
         weights, factor = None, float(weight)
-    run = _run_chunks if rows_per_chunk(B, T, S) < B else _run_whole_batch
+    run = _run_chunks if rows_per_chunk(B, T, S) < B else _run_batch
     code, value, gradients = run(kernel, chain, y, factor, weights, options)
     if code == fused.UNSAFE:
         if chain.dtype == torch.float64:
@@ -126,7 +126,7 @@ def _kernel_options(options: tuple[Any, ...], row: int) -> tuple[Any, ...]:
     return tuple(x[row:].data_ptr() if isinstance(x, Tensor) else x for x in options)
 
 
-def _run_whole_batch(
+def _run_batch(
     call: Callable[..., int],
     chain: ChainBuffers,
     y: Tensor,

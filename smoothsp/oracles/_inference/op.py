@@ -187,9 +187,9 @@ class EagerFunction(torch.autograd.Function):
 
     # Not setup_context, for which PyTorch inspects the signature at every call.
     @staticmethod
-    def forward(ctx: Any, question: Any, *tensors: Any) -> Any:
-        ctx.op = question
-        return question.forward(ctx, tensors)
+    def forward(ctx: Any, op: Any, *tensors: Any) -> Any:
+        ctx.op = op
+        return op.forward(ctx, tensors)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
