@@ -60,7 +60,7 @@ def _terms_of(solver: Any, squared: bool) -> _Terms | None:
     loss = getattr(solver, "loss", "hinge")
     loss = getattr(loss, "name", loss)
     kind = "likelihood" if squared or loss == "likelihood" else "hinge"
-    plan = getattr(solver, "plan", None)
+    plan = getattr(solver, "engine_settings", None)
     bounds = [getattr(plan, name, None) for name in ("lower", "upper")]
     words = "" if bounds[0] is bounds[1] is None else repr(bounds)
     return _Terms(kind, float(lam), float(getattr(solver, "l1", 0.0)), words)

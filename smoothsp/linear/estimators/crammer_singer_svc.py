@@ -250,7 +250,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
             classifier.squares_of(rows, constant),
             classes,
             costs,
-            padding=padding,
+            padding_cost=padding,
             shrinking=plan.shrinking,
         )
         earlier = classifier.earlier(self, samples)
@@ -262,16 +262,16 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
             rows,
             crammer_singer.descend,
             crammer_singer.gaps,
-            (blocks.still,),
+            (blocks.zero_violation_tol,),
             blocks.losses_at_zero(max_over_classes=True),
         )
         history: list[Certificate] = []
         status = descend(problem, plan, history, resume)
         classifier.keep_weights(self, problem.w, constant)
         if self.store_dual:
-            classifier.keep_dual(self, blocks.table)
+            classifier.keep_dual(self, blocks.coefficient_matrix)
         classifier.keep_outcome(self, samples, status, history)
-        classifier.keep_for_later(self, samples, blocks.table)
+        classifier.keep_for_later(self, samples, blocks.coefficient_matrix)
         self._keep_last(problem.w.astype(np.float64).ravel())
 
     def _structured(

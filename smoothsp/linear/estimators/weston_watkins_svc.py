@@ -234,7 +234,7 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
     def _stops(self, blocks: DualBlocks) -> tuple[Any, ...]:
         dtype, greedy = blocks.bounds.dtype, self.solver == "greedy"
         greed = _GREED[dtype.name] * blocks.class_costs.max() if greedy else 0.0
-        return blocks.still, dtype.type(greed)
+        return blocks.zero_violation_tol, dtype.type(greed)
 
     def _fit_linear(
         self,
@@ -262,8 +262,8 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         status = descend(problem, plan, history, resume)
         classifier.keep_weights(self, problem.w, constant)
         if checks.flag("store_dual", self.store_dual):
-            classifier.keep_dual(self, blocks.table)
-        classifier.keep_for_later(self, samples, blocks.table)
+            classifier.keep_dual(self, blocks.coefficient_matrix)
+        classifier.keep_for_later(self, samples, blocks.coefficient_matrix)
         return status
 
     def _fit_kernel(
@@ -299,8 +299,8 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         stakes = blocks.losses_at_zero(max_over_classes=False)
         problem = GramDual(blocks, gram, self._stops(blocks), stakes)
         status = descend(problem, plan, history, resume)
-        classifier.keep_dual(self, blocks.table)
-        classifier.keep_for_later(self, samples, blocks.table)
+        classifier.keep_dual(self, blocks.coefficient_matrix)
+        classifier.keep_for_later(self, samples, blocks.coefficient_matrix)
         self.intercept_ = lift * self.dual_coef_.sum(axis=1)
         if self.kernel == "rbf":
             self.support_vectors_ = samples.X[self.support_]
@@ -319,7 +319,7 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
             squares,
             len(samples.classes),
             costs,
-            padding=0.0,
+            padding_cost=0.0,
             shrinking=plan.shrinking,
         )
         earlier = classifier.earlier(self, samples)
