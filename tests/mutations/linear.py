@@ -201,8 +201,8 @@ FAULTS = {
     ),
     "complete too early": (
         PATH + "run",
-        "if total <= slack:",
-        "if total <= 9 * slack:",
+        "if slope <= slack:",
+        "if slope <= 9 * slack:",
     ),
     "gaps of another lambda": (
         PATH + "dual_point",

@@ -391,13 +391,13 @@ class CallbackEngine:
 
     def load_duals(self, state: dict[str, NDArray[Any]]) -> None:
         """Start from the dual variables and weights of a state."""
-        saved_shape, expected_shape = (
+        saved, expected = (
             self.rows.shape("blocks", state),
             (self.n, len(self.unclipped_w)),
         )
-        if saved_shape != expected_shape:
+        if saved != expected:
             raise ValueError(
-                f"state: expected blocks of {expected_shape} as this problem has, got {saved_shape}"
+                f"state: expected blocks of {expected} as this problem has, got {saved}"
             )
         self.blocks, self.ell = self.rows.load("blocks", state), state["ell"].copy()
         self.unclipped_w = state.get("v", state["w"]).copy()

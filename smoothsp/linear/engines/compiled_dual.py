@@ -308,11 +308,12 @@ class ChainEngine:
     # saving
 
     def _require_matching_state(self, state: dict[str, NDArray[Any]]) -> None:
-        expected_shape = (len(self._sequences.labels), self._sequences.S)
-        saved_shape = np.shape(state["mu"]) if "mu" in state else ()
-        if saved_shape != expected_shape or len(state["ell"]) != self.n:
+        expected = (len(self._sequences.labels), self._sequences.S)
+        saved = np.shape(state["mu"]) if "mu" in state else ()
+        if saved != expected or len(state["ell"]) != self.n:
             raise ValueError(
-                f"state: expected marginals of {expected_shape} as this problem has, got {saved_shape}"
+                f"state: expected marginals of {expected} as this problem has, got"
+                f" {saved}"
             )
 
     def state(self) -> dict[str, NDArray[Any]]:

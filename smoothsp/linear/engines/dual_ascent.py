@@ -52,10 +52,8 @@ class DualAscentEngine:
         self._settings = kernels.Rules(lam, precision)
         num_positions, count = len(problem.labels), problem.flat_size
         lengths = np.diff(s.offsets)
-        num_edge_entries = np.maximum(lengths - 1, 0) * s.S**2
-        padded_sizes = -(-num_edge_entries // padded(1, np.float64)) * padded(
-            1, np.float64
-        )
+        num_entries = np.maximum(lengths - 1, 0) * s.S**2
+        padded_sizes = -(-num_entries // padded(1, np.float64)) * padded(1, np.float64)
         edge_offsets = np.concatenate([[0], np.cumsum(padded_sizes)])
         is_restricted = problem.seen is not None
         require_memory(
@@ -64,8 +62,8 @@ class DualAscentEngine:
                 * (1 + 2 * is_restricted)
                 * count,
                 f"marginals of {num_positions:,} words": 16 * s.P * num_positions,
-                f"marginals of {int(num_edge_entries.sum()):,} pairs of labels, with the copy in"
-                " the state": 16 * int(edge_offsets[-1]),
+                f"marginals of {int(num_entries.sum()):,} pairs of labels, with the"
+                " copy in the state": 16 * int(edge_offsets[-1]),
             },
             _MEMORY_HINT,
         )
@@ -179,11 +177,12 @@ class DualAscentEngine:
     def load_duals(self, state: dict[str, NDArray[Any]]) -> None:
         """Start from the dual variables of a state, at any lambda."""
         s, d = self._sequences, self._duals
-        expected_shapes = (len(s.labels), s.S), d.edges.shape
-        saved_shapes = np.shape(state["nodes"]), np.shape(state["edges"])
-        if saved_shapes != expected_shapes:
+        expected = (len(s.labels), s.S), d.edges.shape
+        saved = np.shape(state["nodes"]), np.shape(state["edges"])
+        if saved != expected:
             raise ValueError(
-                f"state: expected marginals of {expected_shapes} as this problem has, got {saved_shapes}"
+                f"state: expected marginals of {expected} as this problem has, got"
+                f" {saved}"
             )
         d.nodes.reshape(-1, s.P)[:, : s.S] = state["nodes"]
         d.edges[:] = state["edges"]

@@ -13,7 +13,7 @@ from smoothsp.linear.engines.solution import State
 # Draws by gap end when the estimated gaps sum to this share of the goal.
 STOP_SAMPLING_FRACTION = 0.8
 # Certificates between two computations of w from the dual variables.
-REBUILD_EVERY = 10
+REBUILD_PERIOD = 10
 
 
 class DualPasses(Solver):
@@ -74,7 +74,7 @@ class DualPasses(Solver):
 
     def certify(self) -> tuple[float, float, float]:
         """Primal, dual and gap at the weights."""
-        if self.engine.num_certificates % REBUILD_EVERY == REBUILD_EVERY - 1:
+        if self.engine.num_certificates % REBUILD_PERIOD == REBUILD_PERIOD - 1:
             self.engine.rebuild_weights()
         primal, dual, gap = self.engine.compute_certificate()
         self.passes_since_certificate = 0

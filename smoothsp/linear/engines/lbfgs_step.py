@@ -54,12 +54,10 @@ class VectorPool:
         """Take these back; nobody reads them any more."""
         self._free += vectors
 
-    def release_unshared(
-        self, kept_iterate: Iterate, released_iterate: Iterate
-    ) -> None:
+    def release_unshared(self, retained: Iterate, iterate: Iterate) -> None:
         """Take back what one iterate holds and another does not."""
-        kept_ids = {id(vector) for vector in kept_iterate.vectors()}
-        self.release(*(x for x in released_iterate.vectors() if id(x) not in kept_ids))
+        retained_ids = {id(vector) for vector in retained.vectors()}
+        self.release(*(x for x in iterate.vectors() if id(x) not in retained_ids))
 
 
 def next_iterate(

@@ -167,7 +167,7 @@ class RunMonitor:
             )
         finally:
             if self._bar is not None:
-                self._bar.is_within_tolerance()
+                self._bar.close()
 
     def update_progress(self, estimate: float = math.nan) -> None:
         """Move the bar, with the objective, and with the gap where there is one."""
@@ -417,7 +417,7 @@ def expand_bounds(
     bounds: Any, num_weights: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Lower and upper bound of each weight."""
-    expanded = []
+    ends = []
     for name, bound, default in zip(
         ("lower", "upper"), bounds, (-math.inf, math.inf), strict=True
     ):
@@ -427,14 +427,14 @@ def expand_bounds(
                 f"bounds: expected a number or ({num_weights},) numbers as {name} "
                 f"bound, got {value.shape}"
             )
-        expanded.append(np.broadcast_to(value, (num_weights,)).copy())
-    if not (expanded[0] <= expanded[1]).all():
-        i = int((~(expanded[0] <= expanded[1])).argmax())
+        ends.append(np.broadcast_to(value, (num_weights,)).copy())
+    if not (ends[0] <= ends[1]).all():
+        i = int((~(ends[0] <= ends[1])).argmax())
         raise ValueError(
-            f"bounds: expected lower <= upper, got {expanded[0][i]} and {expanded[1][i]} at "
+            f"bounds: expected lower <= upper, got {ends[0][i]} and {ends[1][i]} at "
             f"weight {i}"
         )
-    return expanded[0], expanded[1]
+    return ends[0], ends[1]
 
 
 def check_bounds(bounds: Any) -> tuple[Any, Any]:

@@ -21,10 +21,10 @@ class StoredOutput:
 
     def is_same_output(self, corner: Corner) -> bool:
         """Whether it is the same output; without a key, whether nothing tells."""
-        own = self.corner
-        if own.key is not None and corner.key is not None:
-            return bool(own.key == corner.key)
-        return own.loss == corner.loss and same(own.psi, corner.psi)
+        stored = self.corner
+        if stored.key is not None and corner.key is not None:
+            return bool(stored.key == corner.key)
+        return stored.loss == corner.loss and same(stored.psi, corner.psi)
 
 
 @dataclass

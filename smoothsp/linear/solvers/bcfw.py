@@ -179,9 +179,10 @@ class BCFW:
         settings = self.engine_settings
         return (
             f"lam={settings.lam!r} sampling={self.sampling} "
-            f"steps={run_monitor.STEP_RULES[settings.step_rule]} cache={settings.uses_cache} "
-            f"averaging={settings.averages} seed={self.seed}"
-            # states of before there were batches go on
+            f"steps={run_monitor.STEP_RULES[settings.step_rule]} "
+            f"cache={settings.uses_cache} averaging={settings.averages}"
+            f" seed={self.seed}"
+            # States saved before batch_size existed have no such entry.
             + (f" batch={settings.batch_size}" if settings.batch_size > 1 else "")
         )
 

@@ -130,13 +130,13 @@ class CasimirSVRG:
             "Casimir-SVRG", tol, max_passes, max_seconds, callback, progress
         )
 
-    def schedule_of_run(self, n: int, smoothness: float) -> schedules.CasimirSchedule:
+    def plan(self, n: int, smoothness: float) -> schedules.CasimirSchedule:
         """Return the sequences for n examples whose losses have this smoothness."""
-        kappa, const = self.kappa, self.schedule == "const"
+        kappa, is_const = self.kappa, self.schedule == "const"
         if kappa is None:
-            found = schedules.svrg_kappa(smoothness, n, self.lam)
-            kappa = found if const else self.lam
-        return schedules.CasimirSchedule(self.lam, kappa, self.loss.mu, not const)
+            kappa_of_rule = schedules.svrg_kappa(smoothness, n, self.lam)
+            kappa = kappa_of_rule if is_const else self.lam
+        return schedules.CasimirSchedule(self.lam, kappa, self.loss.mu, not is_const)
 
     def solve(
         self,
@@ -226,26 +226,26 @@ class _OuterState(NamedTuple):
 class _CasimirRun:
     def __init__(self, solver: CasimirSVRG, objective: AnyObjective) -> None:
         self.solver, self.objective = solver, objective
-        const = solver.schedule == "const"
+        is_const = solver.schedule == "const"
         L, self.estimation_oracle_calls = solver.smoothness or 1.0, 0
-        if const and solver.smoothness is None:
+        if is_const and solver.smoothness is None:
             L, self.estimation_oracle_calls = estimate_example_smoothness(
                 objective, solver.seed
             )
         # where lambda is nothing beside L, no step pulls the weights to 0 any more
         if math.isfinite(L):
-            self.schedule_of_run = solver.schedule_of_run(objective.n, L)
-        if not (math.isfinite(L) and self.schedule_of_run.alpha_0**2 > 0):
+            self.schedule = solver.plan(objective.n, L)
+        if not (math.isfinite(L) and self.schedule.alpha_0**2 > 0):
             raise FloatingPointError(
                 "the gradients overflowed; scale the features, or choose a smaller "
                 "rate or a larger smoothness"
             )
-        kappa = self.schedule_of_run.kappa_at(1)
-        pull = solver.lam + kappa
-        self.rate = 1 / (L + pull) if const else solver.rate
-        if self.rate * pull >= 1:
+        kappa = self.schedule.kappa_at(1)
+        curvature = solver.lam + kappa
+        self.rate = 1 / (L + curvature) if is_const else solver.rate
+        if self.rate * curvature >= 1:
             raise ValueError(
-                f"rate: expected less than 1 / (lam + kappa) = {1 / pull:.3g}, got"
+                f"rate: expected less than 1 / (lam + kappa) = {1 / curvature:.3g}, got"
                 f" {self.rate}"
             )
         self.initialise(objective.zero_buffer())
@@ -262,22 +262,22 @@ class _CasimirRun:
         ) * self.objective.n + self.estimation_oracle_calls
 
     def initialise(self, w: NDArray[np.float64]) -> None:
-        self.outer_state = _OuterState(0, w, w, w, self.schedule_of_run.alpha_0)
+        self.outer_state = _OuterState(0, w, w, w, self.schedule.alpha_0)
 
     def run_pass(self) -> None:
         previous_k, w, z, _, alpha, _, restarts = self.outer_state
         k = previous_k + 1
-        lam, kappa = self.solver.lam, self.schedule_of_run.kappa_at(k)
+        lam, kappa = self.solver.lam, self.schedule.kappa_at(k)
         kappa_next, mu = (
-            self.schedule_of_run.kappa_at(k + 1),
-            self.schedule_of_run.mu_at(k),
+            self.schedule.kappa_at(k + 1),
+            self.schedule.mu_at(k),
         )
         start = compute_snapshot(self.objective, self._start_weights(kappa), mu)
         if self.solver.warm_start == "restart" and self._has_objective_increased(start):
             # as large as the weights and the slopes
             del start
             start = compute_snapshot(self.objective, w, mu)
-            z, alpha, restarts = w, self.schedule_of_run.alpha_0, restarts + 1
+            z, alpha, restarts = w, self.schedule.alpha_0, restarts + 1
         start_objective, x = start.value, start.x
         for inner in range(self.solver.inner_passes):
             if inner:
@@ -313,16 +313,22 @@ class _CasimirRun:
 
     def last_mu(self) -> float:
         """Strength of the smoothing of the last pass."""
-        return self.schedule_of_run.mu_at(max(self.outer_state.k, 1))
+        return self.schedule.mu_at(max(self.outer_state.k, 1))
 
     def weights(self) -> NDArray[np.float64]:
         return self.outer_state.w
 
     def state(self) -> State:
-        arrays = {
-            name: np.array(value) for name, value in self.outer_state._asdict().items()
+        k, w, z, previous_z, alpha, start_objective, restarts = self.outer_state
+        return {
+            "k": np.array(k),
+            "w": self.objective.unpad(w),
+            "z": np.array(z),
+            "z_before": np.array(previous_z),
+            "alpha": np.array(alpha),
+            "started": np.array(start_objective),
+            "restarts": np.array(restarts),
         }
-        return {**arrays, "w": self.objective.unpad(self.outer_state.w)}
 
     def load(self, state: State) -> None:
         z, previous_z = (self.objective.zero_buffer() for _ in range(2))

@@ -136,7 +136,10 @@ class CoordinateDescent:
         descent_run = _CoordinateDescentRun(
             problem, self.lam, self.l1, stores_products, self.certify_every
         )
-        settings = f"CoordinateDescent lam={self.lam!r} l1={self.l1!r} products={stores_products}"
+        settings = (
+            f"CoordinateDescent lam={self.lam!r} l1={self.l1!r}"
+            f" products={stores_products}"
+        )
         return run_solver(descent_run, monitor, settings, start, resume)
 
 
@@ -158,7 +161,7 @@ class _CoordinateDescentRun(Solver):
         problem: LeastSquaresProblem,
         lam: float,
         l1: float,
-        stored: bool,
+        stores_products: bool,
         certify_every: int,
     ) -> None:
         self.problem, self.lam, self.l1, self.certify_every = (
@@ -168,11 +171,11 @@ class _CoordinateDescentRun(Solver):
             certify_every,
         )
         X, n = problem.X, len(problem)
-        self.scale, self.stores_products = 2 / n, stored
+        self.scale, self.stores_products = 2 / n, stores_products
         self.dual = -math.inf
         self.columns: Any = (np.zeros(0, np.int32),) * 2 + (np.zeros(0),)
         self.products = np.zeros((0, 0))
-        if stored:
+        if stores_products:
             with np.errstate(over="ignore", invalid="ignore"):
                 self.products = _compute_products(X, self.scale)
             self.scaled_squared_norms = self.products.diagonal().copy()
@@ -181,13 +184,14 @@ class _CoordinateDescentRun(Solver):
             columns = sparse.csc_array(X)
             self.columns = columns.indptr, columns.indices, columns.data
             with np.errstate(over="ignore"):
-                squares = columns.multiply(columns).sum(axis=0)
-            self.scaled_squared_norms = self.scale * np.asarray(squares)
+                squared_norms = columns.multiply(columns).sum(axis=0)
+            self.scaled_squared_norms = self.scale * np.asarray(squared_norms)
         if not np.isfinite(self.scaled_squared_norms).all():
-            at = int((~np.isfinite(self.scaled_squared_norms)).argmax())
+            column = int((~np.isfinite(self.scaled_squared_norms)).argmax())
             raise ValueError(
-                "X: expected columns whose squared norm fits float64, got "
-                f"{self.scaled_squared_norms[at]} in column {at}; scale the features"
+                "X: expected columns whose squared norm fits float64, got"
+                f" {self.scaled_squared_norms[column]} in column {column}; scale the"
+                " features"
             )
         self._set_weights(np.zeros(problem.num_weights))
 

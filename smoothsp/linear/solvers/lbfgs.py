@@ -181,17 +181,17 @@ class _LBFGSRun:
                 self._accept(self.iterate._replace(value=value, gradient=gradient))
             while not monitor.has_stopped:
                 previous = self.iterate
-                next_one = next_iterate(
+                following = next_iterate(
                     previous, self.evaluate, self.memory, self.vector_pool
                 )
-                if next_one is None:
+                if following is None:
                     monitor.has_stopped = True
                     monitor.status = (
                         "no step lowers the objective any more: it is rounding"
                     )
                 else:
-                    self._accept(next_one)
-                    self.vector_pool.release_unshared(next_one, previous)
+                    self._accept(following)
+                    self.vector_pool.release_unshared(following, previous)
         except _StopRun:
             # within a line search: as before it, or a point that is good enough
             self._certify(self.converged_iterate or self.iterate)

@@ -225,8 +225,8 @@ class _CompiledSGD:
         )
         if not np.isfinite(losses[-1]):
             raise FloatingPointError(
-                f"SGD: the weights overflowed in pass {pass_index + 1}; choose a smaller"
-                " rate"
+                f"SGD: the weights overflowed in pass {pass_index + 1}; choose a"
+                " smaller rate"
             )
 
     def weights(self) -> NDArray[np.float64]:

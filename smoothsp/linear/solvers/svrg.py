@@ -122,36 +122,36 @@ class _SVRGRun:
     def __init__(self, solver: SVRG, objective: AnyObjective) -> None:
         self.solver, self.objective = solver, objective
         # replaced as one, so that a signal cannot part the two
-        self.w_and_epoch: tuple[int, NDArray[np.float64]] = (0, objective.zero_buffer())
+        self.svrg_state: tuple[int, NDArray[np.float64]] = (0, objective.zero_buffer())
 
     @property
     def passes(self) -> int:
-        return self.w_and_epoch[0]
+        return self.svrg_state[0]
 
     @property
     def calls(self) -> int:
-        return 2 * self.objective.n * self.w_and_epoch[0]
+        return 2 * self.objective.n * self.svrg_state[0]
 
     def initialise(self, w: NDArray[np.float64]) -> None:
-        self.w_and_epoch = (0, w)
+        self.svrg_state = (0, w)
 
     def run_pass(self) -> None:
-        epoch_index, w = self.w_and_epoch
+        epoch_index, w = self.svrg_state
         order = sample_order(self.solver.seed, epoch_index, self.objective.n)
         mu = self.solver.loss.mu
         start = compute_snapshot(self.objective, w, mu)
         w = run_svrg_epoch(self.objective, start, order, self.solver.rate, mu)
-        self.w_and_epoch = (epoch_index + 1, w)
+        self.svrg_state = (epoch_index + 1, w)
 
     def weights(self) -> NDArray[np.float64]:
-        return self.w_and_epoch[1]
+        return self.svrg_state[1]
 
     def state(self) -> State:
-        w = self.objective.unpad(self.w_and_epoch[1])
-        return {"epochs": np.array(self.w_and_epoch[0]), "w": w}
+        w = self.objective.unpad(self.svrg_state[1])
+        return {"epochs": np.array(self.svrg_state[0]), "w": w}
 
     def load(self, state: State) -> None:
-        self.w_and_epoch = (
+        self.svrg_state = (
             int(state["epochs"]),
             self.objective.as_start_weights(state["w"]),
         )

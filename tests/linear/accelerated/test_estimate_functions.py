@@ -203,14 +203,16 @@ def test_steps_solve_the_equations_of_the_paper():
         )
         A = 0.0
         for k in range(12):
-            c, share = one.model_weight, one.first_weight
+            c, share = one.divergence_weight, one.first_weight
             one.step()
             all_.step()
             if k:
                 a = 1 - one.first_weight / share
                 left = (1 - a) * (c + l2 * a) + l1 * a
                 assert left == pytest.approx(f.L * a * a, rel=1e-9)
-                assert one.model_weight == pytest.approx((f.L + l2) * a * a, rel=1e-9)
+                assert one.divergence_weight == pytest.approx(
+                    (f.L + l2) * a * a, rel=1e-9
+                )
             a = 1 / all_.inverse_weight - A
             left = (a + A) * (l1 * a + lam * A + 1) + a * l2 * A
             assert left == pytest.approx(f.L * a * a, rel=1e-9)

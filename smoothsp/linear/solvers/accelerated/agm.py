@@ -18,7 +18,7 @@ from smoothsp.linear.inputs import checks
 from smoothsp.linear.solvers.accelerated.counted import CountedProblem
 from smoothsp.linear.solvers.accelerated.estimate_functions import MEMORIES, Iteration
 from smoothsp.linear.solvers.accelerated.lipschitz import (
-    curvature_along_gradient,
+    estimate_curvature,
     largest_eigenvalue,
 )
 from smoothsp.linear.solvers.accelerated.pragam import Pragam
@@ -299,8 +299,8 @@ class _AGMRun(Solver):
         self.settings, self.penalty = settings, penalty
         self.problem = CountedProblem(problem)
         self.size = problem.num_weights
-        natural = getattr(problem, "smoothing", "entropy")
-        self.smoothing = settings.smoothing or natural
+        default_smoothing = getattr(problem, "smoothing", "entropy")
+        self.smoothing = settings.smoothing or default_smoothing
         self.best_primal, self.dual = math.inf, -math.inf
         self.best_w = self._initial_weights()
         self.iteration = self._new_iteration(self.best_w)
@@ -394,16 +394,18 @@ class _PrimalRun(_AGMRun):
             if not self.mu:
                 D = max(problem.diameter(self.smoothing), 1e-300)
                 self.last_mu = settings.mu or settings.target_gap / (2 * D)
-                largest = float(problem.risk(w)[0]) / (4 * D)
-                self.mu = max(largest if settings.anneal else 0.0, self.last_mu)
+                max_mu = float(problem.risk(w)[0]) / (4 * D)
+                self.mu = max(max_mu if settings.anneal else 0.0, self.last_mu)
             self.f = SmoothedRisk(problem, self.mu, self.smoothing)
-        at = self.penalty.at(w)
+        start_point = self.penalty.at(w)
         L = settings.lipschitz
-        if L is None and (known := self._spectral_curvature()) and self.mu:
+        if L is None and (curvature_bound := self._spectral_curvature()) and self.mu:
             # the second derivative of either smoothing is at most that of the other
-            L = known / self.mu
-        L = L or curvature_along_gradient(self.f, w)
-        return self._make_method(self.f, self.penalty, at, L, settings.adaptive)
+            L = curvature_bound / self.mu
+        L = L or estimate_curvature(self.f, w)
+        return self._make_method(
+            self.f, self.penalty, start_point, L, settings.adaptive
+        )
 
     def begin(self, start: Any) -> None:
         """Start from weights."""
@@ -467,8 +469,12 @@ class _DualRun(_AGMRun):
 
     def _new_iteration(self, w: Floats) -> Iteration:
         settings, problem = self.settings, self.problem
-        exceeds = getattr(problem, "has_more_outputs", None)
-        if self.smoothing == "l2" and exceeds is not None and exceeds(_TANGENT_OUTPUTS):
+        has_more_outputs = getattr(problem, "has_more_outputs", None)
+        if (
+            self.smoothing == "l2"
+            and has_more_outputs is not None
+            and has_more_outputs(_TANGENT_OUTPUTS)
+        ):
             raise ValueError(
                 "smoothing: expected 'entropy' for a dual scheme where an example has"
                 f" more than {_TANGENT_OUTPUTS} outputs, got 'l2', whose tangents have"
@@ -482,14 +488,18 @@ class _DualRun(_AGMRun):
         self.f = NegativeDual(self.penalty)
         points = DualSet(problem, self.smoothing, mu)
         # far from every corner
-        far = 1e4 * max(float(problem.risk(w)[0]), 1e-300)
-        at = points.solve(np.append(np.zeros(self.size), 1 / far), 1.0, 0.0)
-        guess = float(at.x[:-1] @ at.x[:-1]) / max(settings.lam, 1e-300)
+        large_weight = 1e4 * max(float(problem.risk(w)[0]), 1e-300)
+        start_point = points.solve(
+            np.append(np.zeros(self.size), 1 / large_weight), 1.0, 0.0
+        )
+        guess = float(start_point.x[:-1] @ start_point.x[:-1]) / max(
+            settings.lam, 1e-300
+        )
         L = settings.lipschitz
-        if L is None and (known := self._spectral_curvature()):
-            L = known / settings.lam
+        if L is None and (curvature_bound := self._spectral_curvature()):
+            L = curvature_bound / settings.lam
         L = L or max(guess, 1e-6 / settings.lam)
-        return self._make_method(self.f, points, at, L, settings.adaptive)
+        return self._make_method(self.f, points, start_point, L, settings.adaptive)
 
     def _update_bounds(self) -> None:
         x, model = self.iteration.x, self.iteration.model

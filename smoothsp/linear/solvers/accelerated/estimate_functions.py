@@ -57,20 +57,20 @@ class Model(NamedTuple):
     """
 
     G: Floats
-    model_weight: float
+    c: float
     B: Floats
     e: float
     offset: float
 
     def interpolate(self, weight: float, other: "Model") -> "Model":
         """The average with a share of another."""
-        own_weight = 1 - weight
+        remaining = 1 - weight
         return Model(
-            own_weight * self.G + weight * other.G,
-            own_weight * self.model_weight + weight * other.model_weight,
-            own_weight * self.B + weight * other.B,
-            own_weight * self.e + weight * other.e,
-            own_weight * self.offset + weight * other.offset,
+            remaining * self.G + weight * other.G,
+            remaining * self.c + weight * other.c,
+            remaining * self.B + weight * other.B,
+            remaining * self.e + weight * other.e,
+            remaining * self.offset + weight * other.offset,
         )
 
 
@@ -203,7 +203,7 @@ class Iteration:
                     self.psi,
                     self.z.d,
                     self.z.psi,
-                    self.model.model_weight,
+                    self.model.c,
                     self.model.e,
                     offset,
                 ]
@@ -251,7 +251,7 @@ class InfiniteMemory(Iteration):
         z = self.simple.solve(p, weight)
         x, psi = self._mix(weight_of_tangent, z)
         terms = [inverse * divergence(z, self.prox_centre), z.psi]
-        terms += [float(model.G @ z.x), model.model_weight]
+        terms += [float(model.G @ z.x), model.c]
         if self.l1:
             terms.append(self.l1 * (z.d - float(model.B @ z.x) + model.e))
         magnitude = sum(abs(t) for t in terms)
@@ -300,7 +300,7 @@ class OneMemory(Iteration):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.model_weight = self.estimate = math.nan
+        self.divergence_weight = self.estimate = math.nan
         # the product of 1 - a_i: the share of the first tangent in the average
         self.first_weight = 1.0
 
@@ -319,7 +319,7 @@ class OneMemory(Iteration):
         if not self._passes_test(z.x, z.psi, sum(terms), magnitude):
             return False
         self.model, self.z, self.x, self.psi = tangent, z, z.x, z.psi
-        self.model_weight, self.estimate, self.first_weight = (
+        self.divergence_weight, self.estimate, self.first_weight = (
             L + self.l2,
             sum(terms),
             1.0,
@@ -327,7 +327,7 @@ class OneMemory(Iteration):
         return True
 
     def _try_step(self, L: float) -> bool:
-        l1, c = self.l1, self.model_weight
+        l1, c = self.l1, self.divergence_weight
         half = (c - self.mixture_l2 - l1) / 2
         root = math.sqrt(half * half + (L + self.mixture_l2) * c)
         # the positive root, without cancellation
@@ -353,19 +353,19 @@ class OneMemory(Iteration):
             return False
         self.model = self.model.interpolate(a, tangent)
         self.z, self.x, self.psi = z, x, psi
-        self.model_weight, self.estimate = (1 - a) * c + self.lam * a, sum(terms)
+        self.divergence_weight, self.estimate = (1 - a) * c + self.lam * a, sum(terms)
         self.first_weight *= 1 - a
         return True
 
     def state(self) -> State:
         """All that changes."""
-        memory = np.array([self.model_weight, self.estimate, self.first_weight])
+        memory = np.array([self.divergence_weight, self.estimate, self.first_weight])
         return {**super().state(), "memory": memory}
 
     def load(self, state: State) -> None:
         """Go on from a state."""
         super().load(state)
-        self.model_weight, self.estimate, self.first_weight = (
+        self.divergence_weight, self.estimate, self.first_weight = (
             float(x) for x in state["memory"]
         )
 

@@ -59,7 +59,7 @@ def largest_eigenvalue(
     return eigenvalue
 
 
-def curvature_along_gradient(f: Any, x: Floats) -> float:
+def estimate_curvature(f: Any, x: Floats) -> float:
     """Curvature along the gradient: an estimate of L, from below."""
     _, gradient, _ = f.value_and_gradient(x)
     norm = float(np.linalg.norm(gradient))

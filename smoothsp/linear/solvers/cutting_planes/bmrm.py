@@ -156,8 +156,8 @@ class _BMRMRun(Solver):
         self, problem: Any, lam: float, cuts: Model, certify_every: int
     ) -> None:
         self.problem, self.lam, self.certify_every = problem, lam, certify_every
-        known = getattr(problem, "risk", None)
-        self.risk = known or whole(problem).risk
+        risk = getattr(problem, "risk", None)
+        self.risk = risk or whole(problem).risk
         w = np.zeros(problem.num_weights)
         self.bundle_state = _BundleState(cuts, w, None, math.inf, w, -math.inf, 0, 0, 0)
 

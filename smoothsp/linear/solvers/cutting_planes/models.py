@@ -82,10 +82,10 @@ class AllCuts:
         before, after = (self.slots, self.cuts), (slots, new_cuts)
         cut = (gradient, offset, self.lam, self._max_idle_rounds)
         cuts.add(before, *cut, (buffer.gradients, buffer.products), after, p, results)
-        num_kept, *means = results.tolist()
+        num_cuts, *means = results.tolist()
         at = CutAverage(p[: len(gradient)], *means)
         return self._replace(
-            slots[: int(num_kept)], new_cuts[: int(num_kept)], buffer, at
+            slots[: int(num_cuts)], new_cuts[: int(num_cuts)], buffer, at
         )
 
     @property

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from smoothsp._kernels.compilation.interrupts import uninterrupted
 from smoothsp.linear.engines import run_monitor
-from smoothsp.linear.engines.dual_passes import REBUILD_EVERY, STOP_SAMPLING_FRACTION
+from smoothsp.linear.engines.dual_passes import REBUILD_PERIOD, STOP_SAMPLING_FRACTION
 from smoothsp.linear.engines.run_monitor import require_finite_certificate
 from smoothsp.linear.engines.runner import make_engine, run_block_pass
 from smoothsp.linear.inputs import arrays, checks
@@ -104,7 +104,7 @@ class DualPoint:
     def compute_certificate(self) -> float:
         """The exact gap of each example, and their sum."""
         engine = self.engine
-        if engine.num_certificates % REBUILD_EVERY == REBUILD_EVERY - 1:
+        if engine.num_certificates % REBUILD_PERIOD == REBUILD_PERIOD - 1:
             engine.rebuild_weights()
         certificate = engine.compute_certificate()
         require_finite_certificate(self.problem, *certificate)
@@ -219,8 +219,8 @@ def check_cone_bounds(bounds: Any) -> tuple[Any, Any] | None:
         if wrong.any():
             raise ValueError(
                 f"bounds: expected {default} or 0 as {name} bound of each weight, got"
-                f" {bound_array[wrong][0]}: on a path weights are multiplied by ratios of"
-                " lambda; use BCFW or grid_search"
+                f" {bound_array[wrong][0]}: on a path weights are multiplied by ratios"
+                " of lambda; use BCFW or grid_search"
             )
     return bounds  # type: ignore[no-any-return]
 

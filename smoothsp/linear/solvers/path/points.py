@@ -141,7 +141,8 @@ class PointRun:
         saved_settings = str(state.get("path_rules", f"no state of a {self.name}"))
         if saved_settings != self.settings:
             raise ValueError(
-                f"resume: expected a state of {self.settings}, got one of {saved_settings}"
+                f"resume: expected a state of {self.settings}, got one of"
+                f" {saved_settings}"
             )
         require_same_examples("resume", self.problem, state)
         self.dual_point.load(state)

@@ -165,8 +165,8 @@ class PathRun(PointRun):
         gap_slopes = (
             dual_point.engine.hinges / dual_point.n - dual_point.engine.gap_estimates
         )
-        total_slope, slack = float(gap_slopes.sum()), settings.eps - dual_point.gap
-        if total_slope <= slack:
+        slope, slack = float(gap_slopes.sum()), settings.eps - dual_point.gap
+        if slope <= slack:
             self.complete = True
             self.status = "complete: the last weights are good for every smaller lambda"
             return
@@ -174,11 +174,11 @@ class PathRun(PointRun):
             self.flat = True
             self.status = (
                 f"flat: no weights fit these data. The mean hinge is still"
-                f" {total_slope + dual_point.gap:.3g}, above eps = {settings.eps:.3g}, and the"
-                f" minimum at lambda = {_FLAT_RATIO * dual_point.lam:.3g} is within eps of"
-                f" that at {dual_point.lam:.3g}"
+                f" {slope + dual_point.gap:.3g}, above eps = {settings.eps:.3g}, and"
+                f" the minimum at lambda = {_FLAT_RATIO * dual_point.lam:.3g} is within"
+                f" eps of that at {dual_point.lam:.3g}"
             )
-        rho = 1 - slack / total_slope
+        rho = 1 - slack / slope
         rho = min(
             rho, max(math.exp(-self.log_step), settings.smallest / dual_point.lam)
         )
