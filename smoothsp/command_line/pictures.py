@@ -17,8 +17,8 @@ from tqdm import tqdm
 
 from smoothsp.command_line.results import format_table, json_line, write, write_text
 from smoothsp.command_line.terminal import SkippedInputs
-from smoothsp.data.images import BadFile, images_in, read_image
-from smoothsp.data.text_files import say
+from smoothsp.data.images import BadFile, list_images, read_image
+from smoothsp.data.text_files import print_stderr
 
 __all__ = ["evaluate", "predict"]
 
@@ -78,13 +78,14 @@ def _boxes(
             )
             if several:
                 write(
-                    given.out / f"{names[path]}.xml", box_files.voc(path.name, answer)
+                    given.out / f"{names[path]}.xml",
+                    box_files.to_voc(path.name, answer),
                 )
 
     write_text(lines(), None)
     if given.out is not None:
         whole = (
-            box_files.coco(dict(found), model.classes)
+            box_files.to_coco(dict(found), model.classes)
             if several
             else {
                 "class": model.classes[0],
@@ -94,7 +95,7 @@ def _boxes(
         write(given.out / "predictions.json", json.dumps(whole, indent=1).encode())
         boxes = sum(len(answer.boxes) for _, answer in found)
         where = given.out / "predictions.json"
-        say(f"{boxes} boxes in {len(found)} images; see {where}")
+        print_stderr(f"{boxes} boxes in {len(found)} images; see {where}")
     return len(found)
 
 
@@ -116,13 +117,13 @@ def _masks(
         )
     content = json.dumps({"images": about}, indent=1).encode()
     write(given.out / "predictions.json", content)
-    say(f"{len(about)} images; see {given.out / 'predictions.json'}")
+    print_stderr(f"{len(about)} images; see {given.out / 'predictions.json'}")
     return len(about)
 
 
 def _images(source: Path) -> list[Path]:
     if source.is_dir():
-        found = images_in(source, SUFFIXES)
+        found = list_images(source, SUFFIXES)
         if not found:
             raise ValueError(
                 f"{source}: expected images ({', '.join(SUFFIXES)}), got none"

@@ -114,7 +114,7 @@ class Comparison:
         The duality gap, the primal suboptimality and each metric, without those of
         which nothing is known, against ``x``.
         """
-        checks.choice("x", x, UNITS)
+        checks.require_choice("x", x, UNITS)
         bound = self.lower_bound if lower_bound is None else lower_bound
         label = "primal suboptimality"
         if math.isnan(bound):
@@ -275,7 +275,7 @@ def compare(
     seeds = [check_seed(seed, "seeds") for seed in _as_list("seeds", seeds)]
     if len({*seeds}) < len(seeds):
         raise ValueError(f"seeds: expected different seeds, got {seeds}")
-    checks.choice("unit", unit, UNITS)
+    checks.require_choice("unit", unit, UNITS)
     if not solvers or not seeds:
         raise ValueError(
             f"{'seeds' if solvers else 'solvers'}: expected at least one, got none"
@@ -326,13 +326,13 @@ def _require_functions(name: str, value: Any) -> dict[str, Callable[..., Any]]:
     """A dict of functions."""
     if not isinstance(value, Mapping):
         raise TypeError(
-            f"{name}: expected a dict of functions, got {checks.in_one_line(value)}"
+            f"{name}: expected a dict of functions, got {checks.short_repr(value)}"
         )
     for key, function in value.items():
         if not isinstance(key, str) or not callable(function):
             raise TypeError(
                 f"{name}: expected functions by names, got"
-                f" {checks.in_one_line({key: function})}"
+                f" {checks.short_repr({key: function})}"
             )
     return dict(value)
 
@@ -343,7 +343,7 @@ def _as_list(name: str, value: Any) -> list[Any]:
         return list(value)
     except TypeError as error:
         raise TypeError(
-            f"{name}: expected a sequence, got {checks.in_one_line(value)}"
+            f"{name}: expected a sequence, got {checks.short_repr(value)}"
         ) from error
 
 
@@ -373,7 +373,7 @@ def _append_to_errors(subject: str) -> Iterator[None]:
 
 
 def _require_increasing(looks: Sequence[float]) -> list[float]:
-    numbers = [checks.at_least_zero("looks", x) for x in _as_list("looks", looks)]
+    numbers = [checks.as_nonnegative("looks", x) for x in _as_list("looks", looks)]
     if not numbers or any(b <= a for a, b in pairwise(numbers)):
         raise ValueError(f"looks: expected numbers that rise, got {numbers}")
     return numbers

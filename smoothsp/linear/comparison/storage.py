@@ -65,14 +65,14 @@ class StoredRun:
         try:
             with np.load(self.state_path, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
-            with states.opened(arrays) as state:
+            with states.open_state(arrays) as state:
                 rows = json.loads(str(state.pop(_ROWS)))
         except (
             *(ValueError, OSError, KeyError, EOFError, BadZipFile),
             *(TypeError, RecursionError),
         ) as error:
             raise self._damaged_error(self.state_path) from error
-        return rows, states.sealed(state)
+        return rows, states.add_checksums(state)
 
     def save_finished(self, rows: list[Row]) -> None:
         """Write a finished run."""
@@ -88,7 +88,7 @@ class StoredRun:
         if self.folder is None:
             return
         buffer = io.BytesIO()
-        arrays: Any = states.sealed({**state, _ROWS: np.array(json.dumps(rows))})
+        arrays: Any = states.add_checksums({**state, _ROWS: np.array(json.dumps(rows))})
         np.savez(buffer, **arrays)
         curves.replace(self.state_path, buffer.getvalue())
 

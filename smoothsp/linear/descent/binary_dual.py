@@ -64,9 +64,9 @@ class BinaryHingeDual:
         self.blocks = np.flatnonzero(is_nonzero & (bounds > 0))
         require_finite_sum(bounds.astype(np.float64))
         self.work = 4 * rows.data.size
-        self._zero_vector = np.zeros(arrays.lanes(dtype), dtype=dtype)
+        self._zero_vector = np.zeros(arrays.num_simd_lanes(dtype), dtype=dtype)
         # Kernels of dense rows read and write whole SIMD vectors.
-        self._padded_weights = arrays.zeros(arrays.padded(rows.features, dtype), dtype)
+        self._padded_weights = arrays.aligned_zeros(arrays.round_up_to_lanes(rows.features, dtype), dtype)
         self.weights = self._padded_weights[: rows.features]
         # The loss of a sample of norm 0 is the same for all weights: a_i = c_i.
         start_coefficients = 0 if start is None else np.clip(start[:, 0], 0, bounds)
@@ -85,7 +85,7 @@ class BinaryHingeDual:
 
     def sweep(self, order: NDArray[np.intp], first: int, last: int) -> None:
         """Minimise over the coefficients ``order[first:last]``, one after the other."""
-        binary_hinge.descend(
+        binary_hinge.coordinate_descent(
             first,
             last,
             order,
@@ -124,7 +124,7 @@ class BinaryHingeDual:
         checks_all, self._check_all = self._check_all, False
         loss = np.empty(len(rows) if checks_all else 0)
         run_rows(
-            binary_hinge.gaps,
+            binary_hinge.compute_gaps,
             len(rows),
             self.work * len(rows) // (2 * len(self._recheck_radius)),
             rows,
@@ -178,7 +178,7 @@ class BinaryHingeDual:
         """Recompute w from the coefficients; the next certificate checks all rows."""
         self._check_all = True
         self._recheck_radius[:] = -1
-        binary_hinge.rebuild(
+        binary_hinge.weights_from_dual(
             0,
             len(self._signs),
             self._num_dense_features,

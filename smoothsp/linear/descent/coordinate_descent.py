@@ -182,7 +182,7 @@ def descend(
     """
     run = _DescentLoop(problem, settings, history)
     if resume is not None:
-        with states.opened(resume) as opened_state:
+        with states.open_state(resume) as opened_state:
             run.load(opened_state)
     try:
         return run.run_until_stopped(resume is None)
@@ -221,7 +221,7 @@ class _DescentLoop:
         # Incremented before the sweep, so that a certificate with this epoch is that of
         # the current weights up to rounding.
         self.epoch = 0
-        self.start_time = clock.seconds()
+        self.start_time = clock.seconds_without_compilation()
         # blocks visited by sweeps, plus n for each certificate
         self.num_block_visits = 0
         self.order = problem.blocks.copy()
@@ -237,11 +237,11 @@ class _DescentLoop:
     @property
     def seconds(self) -> float:
         """Seconds since the start, earlier runs included, without compilation."""
-        return clock.seconds() - self.start_time
+        return clock.seconds_without_compilation() - self.start_time
 
     @seconds.setter
     def seconds(self, before: float) -> None:
-        self.start_time = clock.seconds() - before
+        self.start_time = clock.seconds_without_compilation() - before
 
     def run_until_stopped(self, is_new_run: bool) -> Status:
         """Sweep and certify in turns until a stopping rule holds."""

@@ -54,9 +54,9 @@ class DualBlocks:
         self.scale = 2.0 if classes == 2 else 1.0
         self.bounds = bounds / dtype.type(self.scale)
         self.squared_norms = squared_norms.astype(dtype)
-        self.padded_num_classes = arrays.padded(classes, dtype)
-        self.zero_vector = np.zeros(arrays.lanes(dtype), dtype=dtype)
-        self.coefficients = arrays.zeros(n * self.padded_num_classes, dtype)
+        self.padded_num_classes = arrays.round_up_to_lanes(classes, dtype)
+        self.zero_vector = np.zeros(arrays.num_simd_lanes(dtype), dtype=dtype)
+        self.coefficients = arrays.aligned_zeros(n * self.padded_num_classes, dtype)
         self.class_costs = np.ones((1, classes)) if costs is None else costs
         padded_costs = np.full(
             (len(self.class_costs), self.padded_num_classes), padding_cost

@@ -62,7 +62,7 @@ class LinearDual:
         self.skip_counts, self.idle_sweeps = blocks.skip_counts, blocks.idle_sweeps
         self.sweep_stats, self.num_checked = np.zeros(3), len(blocks.labels)
         self.work = 2 * len(rows.data) * blocks.padded_num_classes
-        self.weights = linear_arrays.zeros(
+        self.weights = linear_arrays.aligned_zeros(
             rows.features * blocks.padded_num_classes, blocks.bounds.dtype
         )
 
@@ -138,7 +138,7 @@ class LinearDual:
             + dual_blocks.labels
         ]
         rows = np.flatnonzero(gold_coefficients)
-        csr_rows.rebuild(
+        csr_rows.weights_from_dual(
             0,
             len(rows),
             rows,
@@ -173,14 +173,14 @@ class GramDual:
         self.skip_counts, self.idle_sweeps = blocks.skip_counts, blocks.idle_sweeps
         self.sweep_stats, self.num_checked = np.zeros(3), len(blocks.labels)
         self.work = len(gram) * len(gram) * blocks.padded_num_classes
-        self._scores = linear_arrays.zeros(
+        self._scores = linear_arrays.aligned_zeros(
             len(gram) * blocks.padded_num_classes, blocks.bounds.dtype
         )
 
     def sweep(self, order: NDArray[np.intp], first: int, last: int) -> None:
         """Minimise over the blocks ``order[first:last]``, one after the other."""
         dual_blocks = self._dual_blocks
-        weston_watkins_gram.descend(
+        weston_watkins_gram.coordinate_descent(
             first,
             last,
             order,
@@ -213,7 +213,7 @@ class GramDual:
             dual_blocks.scale,
             self._losses_at_zero,
             norm / 2,
-            weston_watkins_gram.gaps,
+            weston_watkins_gram.compute_gaps,
             len(self._scores),
             dual_blocks.labels,
             dual_blocks.bounds,

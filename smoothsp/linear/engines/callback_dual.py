@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.compilation.interrupts import defer_sigint
 from smoothsp._kernels.linear.working_sets import TIE
 from smoothsp.linear.engines.run_monitor import (
     STEP_RULES,
@@ -29,16 +29,16 @@ from smoothsp.linear.engines.stored_outputs import (
     save_outputs,
 )
 from smoothsp.linear.inputs.vectors import (
-    SparseRows,
+    SparseVectorStore,
     Vector,
     add,
     dot,
-    row_of,
-    rows_like,
-    squares,
+    as_vector,
+    make_vector_store,
+    squared_norm,
 )
 from smoothsp.linear.problems import Corner
-from smoothsp.linear.problems.callback import WholeProblem
+from smoothsp.linear.problems.callback import BatchLinearProblem
 
 Floats = NDArray[np.float64]
 
@@ -48,10 +48,10 @@ class CallbackEngine:
 
     compiled = False
 
-    def __init__(self, problem: WholeProblem, settings: EngineSettings) -> None:
+    def __init__(self, problem: BatchLinearProblem, settings: EngineSettings) -> None:
         self.problem, self.settings = problem, settings
-        self.rows = rows_like(problem)
-        self.sparse = isinstance(self.rows, SparseRows)
+        self.rows = make_vector_store(problem)
+        self.sparse = isinstance(self.rows, SparseVectorStore)
         self.n = n = len(problem)
         d = problem.num_weights
         self._low, self._high = expand_bounds((settings.lower, settings.upper), d)
@@ -153,7 +153,7 @@ class CallbackEngine:
             if position:
                 self._refresh_scores(i)
             is_repeated = i in chosen[:position]
-            with uninterrupted():
+            with defer_sigint():
                 self._visit_example(i, corners.get(i), is_repeated)
 
     def _refresh_scores(self, i: int) -> None:
@@ -196,11 +196,11 @@ class CallbackEngine:
         if batch_oracle is None or len(examples) < 2:
             return [self._call_oracle(i) for i in examples]
         corners = batch_oracle(examples, self.current_w)
-        return [corner._replace(psi=row_of(corner.psi)) for corner in corners]
+        return [corner._replace(psi=as_vector(corner.psi)) for corner in corners]
 
     def _call_oracle(self, i: int) -> Corner:
         corner = self.problem.worst(i, self.current_w)
-        return corner._replace(psi=row_of(corner.psi))
+        return corner._replace(psi=as_vector(corner.psi))
 
     def _augmented_score(self, corner: Corner) -> float:
         return corner.loss - dot(corner.psi, self.current_w)
@@ -356,7 +356,7 @@ class CallbackEngine:
     def expected_costs_and_squared_norms(self) -> tuple[Floats, Floats]:
         """Expected cost of each example, and ``|psi_i|^2`` of what it expects."""
         expected_features = self.rows.scaled(self.blocks, self.settings.lam * self.n)
-        return self.n * self.ell, np.array([squares(row) for row in expected_features])
+        return self.n * self.ell, np.array([squared_norm(row) for row in expected_features])
 
     def rebuild_weights(self) -> None:
         """Weights anew from the blocks: rounding does not add up."""

@@ -93,7 +93,7 @@ class DenseSGD:
     def load(self, state: State) -> None:
         """Go on from what ``state`` returned."""
         w, m = np.empty((2, len(self.sgd_state.w)))
-        checks.filled(state, iterate=w, m=m)
+        checks.fill_from_state(state, iterate=w, m=m)
         self.sgd_state = _SGDState(int(state["passes"]), w, m, float(state["total"]))
 
 

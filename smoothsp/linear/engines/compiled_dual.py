@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.compilation.interrupts import defer_sigint
 from smoothsp._kernels.linear import frank_wolfe as kernels
 from smoothsp._kernels.linear.frank_wolfe_steps import CALLS, HITS, STEPS
 from smoothsp._kernels.threads.ranges import run_rows
@@ -16,7 +16,7 @@ from smoothsp.linear.engines.run_monitor import (
     EngineSettings,
     expand_bounds,
 )
-from smoothsp.linear.inputs.arrays import require_memory, zeros
+from smoothsp.linear.inputs.arrays import require_memory, aligned_zeros
 from smoothsp.linear.problems import ChainProblem
 
 Floats = NDArray[np.float64]
@@ -53,7 +53,7 @@ class ChainEngine:
             _MEMORY_HINT,
         )
         empty = np.zeros(0)
-        w, mu = zeros(count, np.float64), zeros(rows * s.P, np.float64)
+        w, mu = aligned_zeros(count, np.float64), aligned_zeros(rows * s.P, np.float64)
         low = high = empty
         if settings.has_bounds:
             lower, upper = expand_bounds(
@@ -64,24 +64,24 @@ class ChainEngine:
             w = np.clip(w, low, high)
         self._primal = kernels.Primal(
             w=w,
-            v=zeros(count, np.float64) if settings.has_bounds else w,
+            v=aligned_zeros(count, np.float64) if settings.has_bounds else w,
             low=low,
             high=high,
-            lag=zeros(count if settings.averages else 0, np.float64),
+            lag=aligned_zeros(count if settings.averages else 0, np.float64),
             boxed=settings.has_bounds,
             averaged=settings.averages,
         )
         mu.reshape(rows, s.P)[np.arange(rows), problem.labels] = 1
         self._duals = kernels.Duals(
             mu,
-            zeros(self.n * pairs, np.float64),
+            aligned_zeros(self.n * pairs, np.float64),
             np.zeros(self.n),
             np.full(self.n, math.inf),
         )
         if pairs:
             self._add_transitions(problem.labels, 1.0)
         self._products = compute_gram_matrices(problem)
-        self._counters = kernels.Costs(np.zeros(4, np.int64), np.zeros(1))
+        self._counters = kernels.Counters(np.zeros(4, np.int64), np.zeros(1))
         stores_outputs = settings.uses_cache or settings.has_output_weights
         self.label_cache = LabelCache(problem) if stores_outputs else None
         self._tree = np.zeros(2 * 2 ** max(math.ceil(math.log2(self.n)), 0))
@@ -110,7 +110,7 @@ class ChainEngine:
     @property
     def gap_estimates(self) -> Floats:
         """Gaps of the examples at their last oracle calls."""
-        return self._duals.estimates
+        return self._duals.gap_estimates
 
     @property
     def oracle_calls(self) -> int:
@@ -191,7 +191,7 @@ class ChainEngine:
 
     def _kernel_arguments(self, last_or_estimated_gap: float) -> tuple[Any, ...]:
         settings = self.settings
-        rules = kernels.Rules(
+        rules = kernels.StepRule(
             settings.lam, settings.step_rule, settings.uses_cache, settings.cache_local,
             settings.cache_global / self.n * last_or_estimated_gap, settings.cache_size,
         )  # fmt: skip
@@ -214,8 +214,8 @@ class ChainEngine:
         """Primal, dual and gap, with the exact gap of each example: n oracle calls."""
         lam = self.settings.lam
         self.hinges = np.empty(self.n)
-        self._compute_gaps_at(self._primal.w, self._duals.estimates, self.hinges)
-        self.last_gap = gap = float(self._duals.estimates.sum())
+        self._compute_gaps_at(self._primal.w, self._duals.gap_estimates, self.hinges)
+        self.last_gap = gap = float(self._duals.gap_estimates.sum())
         self.num_certificates += 1
         if self._primal.averaged and self.num_steps:
             v, w, ell = self._averaged()
@@ -231,7 +231,7 @@ class ChainEngine:
     def _compute_gaps_at(self, w: Floats, gaps: Floats, hinges: Floats) -> None:
         s = self._sequences
         work = (len(s.indices) + len(s.labels) * s.S) * s.P // 8
-        run_rows(kernels.measure, self.n, work, s, w, self._duals, gaps, hinges)
+        run_rows(kernels.exact_gaps, self.n, work, s, w, self._duals, gaps, hinges)
         self.certificate_oracle_calls += self.n
 
     def expected_costs_and_squared_norms(self) -> tuple[Floats, Floats]:
@@ -250,9 +250,9 @@ class ChainEngine:
     def rebuild_weights(self) -> None:
         """Weights anew from the dual variables: rounding does not add up."""
         p = self._primal
-        with uninterrupted():
+        with defer_sigint():
             p.v[:] = 0
-            kernels.rebuild(
+            kernels.primal_from_dual(
                 0, self.n, self._sequences, self.settings.lam, self._duals, p.v
             )
             if p.boxed:
@@ -323,7 +323,7 @@ class ChainEngine:
             "mu": d.mu.reshape(-1, s.P)[:, : s.S].copy(),
             "edges": d.edges.reshape(-1, s.S, s.P)[:, :, : s.S].copy(),
             "ell": d.ell.copy(),
-            "estimates": d.estimates.copy(),
+            "estimates": d.gap_estimates.copy(),
             "w": self.w,
             "counts": self._counters.counts.copy(),
             "lag_ell": self._counters.lag.copy(),
@@ -349,7 +349,7 @@ class ChainEngine:
         self.load_duals(state)
         if has_unweighted_cache and self.label_cache is not None:
             self.label_cache.load(state)
-        self._duals.estimates[:] = state["estimates"]
+        self._duals.gap_estimates[:] = state["estimates"]
         self._counters.counts[:] = state["counts"]
         self._counters.lag[:] = state["lag_ell"]
         self.last_gap = float(state["last_gap"])
@@ -364,14 +364,14 @@ class ChainEngine:
 _GRAM_ENTRY_COST = 2
 
 
-def compute_gram_matrices(problem: ChainProblem) -> kernels.Products:
+def compute_gram_matrices(problem: ChainProblem) -> kernels.GramCache:
     """Products for the sequences that are short compared with their features."""
     s = problem.sequences
-    if len(s.table):
+    if len(s.tied_index):
         # parts that share weights are added up where these are
         empty = np.zeros(0)
-        at, sums = np.full(len(problem), -1), zeros(problem.flat_size, np.float64)
-        return kernels.Products(empty, at, empty.astype(np.int32), sums)
+        at, sums = np.full(len(problem), -1), aligned_zeros(problem.flat_size, np.float64)
+        return kernels.GramCache(empty, at, empty.astype(np.int32), sums)
     lengths = np.diff(s.offsets)
     num_entries = s.indptr[s.offsets[1:]] - s.indptr[s.offsets[:-1]]
     pairs = lengths * (lengths + 1) // 2
@@ -382,13 +382,13 @@ def compute_gram_matrices(problem: ChainProblem) -> kernels.Products:
     work = int(
         (pairs * np.maximum(num_entries // np.maximum(lengths, 1), 1))[chosen].sum()
     )
-    run_rows(kernels.multiply_words, len(problem), work, s, at, gram)
+    run_rows(kernels.fill_gram, len(problem), work, s, at, gram)
     max_entries = int(num_entries[~chosen].max(initial=0))
-    return kernels.Products(
+    return kernels.GramCache(
         gram,
         at,
         np.full(problem.num_features if max_entries else 0, -1, np.int32),
-        zeros(min(max_entries, problem.num_features) * s.P, np.float64),
+        aligned_zeros(min(max_entries, problem.num_features) * s.P, np.float64),
     )
 
 
@@ -401,14 +401,14 @@ class LabelCache:
         words = 2 * _INITIAL_SLOTS * len(problem.labels)
         slots = 2 * _INITIAL_SLOTS * n
         fits_int16 = problem.num_labels <= 2**15
-        self.buffers = kernels.Store(
+        self.buffers = kernels.WorkingSets(
             labels=np.zeros(words, np.int16 if fits_int16 else np.int32),
             alpha=np.zeros(slots),
             loss=np.zeros(slots),
             h=np.zeros(slots),
             word=_INITIAL_SLOTS * problem.offsets[:-1],
             slot=_INITIAL_SLOTS * np.arange(n),
-            room=np.full(n, _INITIAL_SLOTS),
+            zero_buffer=np.full(n, _INITIAL_SLOTS),
             size=np.ones(n, np.int64),
             used=np.array([_INITIAL_SLOTS * len(problem.labels), _INITIAL_SLOTS * n]),
         )
@@ -423,7 +423,7 @@ class LabelCache:
     def empty_buffers() -> Any:
         """Empty arrays for solvers without stored outputs."""
         floats, ints = np.zeros(0), np.zeros(0, np.int64)
-        return kernels.Store(
+        return kernels.WorkingSets(
             np.zeros(0, np.int16), floats, floats, floats, ints, ints, ints, ints, ints
         )
 
@@ -445,7 +445,7 @@ class LabelCache:
         """``alpha <- rho alpha``, the rest on the gold labels of each example."""
         done, s = 0, self._problem.sequences
         while done < len(self._problem):
-            done = kernels.mix_with_gold(done, s, rho, NO_CACHE_LIMIT, self.buffers)
+            done = kernels.shrink_towards_gold(done, s, rho, NO_CACHE_LIMIT, self.buffers)
             if done < len(self._problem):
                 self.grow()
 
@@ -462,4 +462,4 @@ class LabelCache:
         fields = {
             k: state[f"store_{k}"].copy() for k in self.buffers._fields if k != "h"
         }
-        self.buffers = kernels.Store(h=np.zeros(len(fields["alpha"])), **fields)
+        self.buffers = kernels.WorkingSets(h=np.zeros(len(fields["alpha"])), **fields)

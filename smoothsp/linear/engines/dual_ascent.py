@@ -10,7 +10,7 @@ from smoothsp._kernels.linear import dual_ascent as kernels
 from smoothsp._kernels.linear.sampling_tree import fill_tree
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.engines.compiled_dual import compute_gram_matrices
-from smoothsp.linear.inputs.arrays import padded, require_memory, zeros
+from smoothsp.linear.inputs.arrays import round_up_to_lanes, require_memory, aligned_zeros
 from smoothsp.linear.problems import ChainProblem
 
 Floats = NDArray[np.float64]
@@ -49,11 +49,11 @@ class DualAscentEngine:
         self.problem = problem
         s = self._sequences = problem.sequences
         self.n = len(problem)
-        self._settings = kernels.Rules(lam, precision)
+        self._settings = kernels.StepRule(lam, precision)
         num_positions, count = len(problem.labels), problem.flat_size
         lengths = np.diff(s.offsets)
         num_entries = np.maximum(lengths - 1, 0) * s.S**2
-        padded_sizes = -(-num_entries // padded(1, np.float64)) * padded(1, np.float64)
+        padded_sizes = -(-num_entries // round_up_to_lanes(1, np.float64)) * round_up_to_lanes(1, np.float64)
         edge_offsets = np.concatenate([[0], np.cumsum(padded_sizes)])
         is_restricted = problem.seen is not None
         require_memory(
@@ -67,18 +67,18 @@ class DualAscentEngine:
             },
             _MEMORY_HINT,
         )
-        self._duals = kernels.Blocks(
-            zeros(num_positions * s.P, np.float64),
-            zeros(int(edge_offsets[-1]), np.float64),
+        self._duals = kernels.BlockMarginals(
+            aligned_zeros(num_positions * s.P, np.float64),
+            aligned_zeros(int(edge_offsets[-1]), np.float64),
             edge_offsets,
             np.full(self.n, math.inf),
         )
-        mask = zeros(count if is_restricted else 0, np.float64)
+        mask = aligned_zeros(count if is_restricted else 0, np.float64)
         products = compute_gram_matrices(problem)
         if problem.seen is not None:
             mask[problem.seen] = 1
-            products = products._replace(rows=zeros(count, np.float64))
-        self._primal = kernels.Ascent(zeros(count, np.float64), mask, products)
+            products = products._replace(rows=aligned_zeros(count, np.float64))
+        self._primal = kernels.Primal(aligned_zeros(count, np.float64), mask, products)
         self._counts = np.zeros(3, np.int64)
         self._tree = np.zeros(2 * 2 ** max(math.ceil(math.log2(self.n)), 0))
         # inner-loop steps of a pass
@@ -87,7 +87,7 @@ class DualAscentEngine:
         start_weight = (
             min(_MAX_UNIFORM_WEIGHT, lam) if uniform_weight is None else uniform_weight
         )
-        run_rows(kernels.begin, self.n, self._work, s, start_weight, self._duals)
+        run_rows(kernels.smoothed_gold_marginals, self.n, self._work, s, start_weight, self._duals)
         self.rebuild_weights()
 
     @property
@@ -117,7 +117,7 @@ class DualAscentEngine:
         steps = np.maximum(np.diff(s.offsets) - 1, 0)
         edges = [
             d.edges[a : a + t * s.S**2].reshape(t, s.S, s.S)
-            for a, t in zip(d.at, steps, strict=False)
+            for a, t in zip(d.edge_offsets, steps, strict=False)
         ]
         return d.nodes.reshape(-1, s.P)[:, : s.S], edges
 
@@ -140,7 +140,7 @@ class DualAscentEngine:
         losses, w = np.empty(self.n), self._primal.w
         gaps = self._duals.gaps
         run_rows(
-            kernels.measure,
+            kernels.exact_gaps,
             self.n,
             self._work,
             self._sequences,
@@ -158,8 +158,8 @@ class DualAscentEngine:
     def rebuild_weights(self) -> None:
         """Weights anew from the dual variables: rounding does not add up."""
         p = self._primal
-        w = zeros(len(p.w), np.float64)
-        kernels.rebuild(self._sequences, self._settings.lam, self._duals, w)
+        w = aligned_zeros(len(p.w), np.float64)
+        kernels.primal_from_dual(self._sequences, self._settings.lam, self._duals, w)
         if len(p.mask):
             w *= p.mask
         p.w[:] = w
@@ -169,7 +169,7 @@ class DualAscentEngine:
     def set_duals_at(self, flat: Floats) -> None:
         """Blocks become the marginals at these padded weights, and w theirs."""
         run_rows(
-            kernels.begin_at, self.n, self._work, self._sequences, flat, self._duals
+            kernels.marginals_at_weights, self.n, self._work, self._sequences, flat, self._duals
         )
         self.certificate_oracle_calls += self.n
         self.rebuild_weights()

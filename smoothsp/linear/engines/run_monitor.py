@@ -95,15 +95,15 @@ def check_limits(
     progress: object,
 ) -> RunLimits:
     """The limits of the solver ``name``, checked."""
-    checks.callback(callback)
+    checks.require_callback(callback)
     if not isinstance(tol, Tolerance):
-        tol = checks.at_least_zero("tol", tol)
+        tol = checks.as_nonnegative("tol", tol)
     return RunLimits(
         tol=tol,
-        max_passes=checks.count("max_passes", max_passes),
+        max_passes=checks.as_positive_int("max_passes", max_passes),
         max_seconds=check_max_seconds(max_seconds),
         callback=callback,
-        progress=checks.shown("progress", progress),
+        progress=checks.as_optional_bool("progress", progress),
         name=name,
     )
 
@@ -111,16 +111,16 @@ def check_limits(
 class RunMonitor:
     """Progress of a run so far."""
 
-    def __init__(self, limits: RunLimits, problem: Any) -> None:
+    def __init__(self, check_limits: RunLimits, problem: Any) -> None:
         self.observer = evaluations.current_observer()
         if self.observer is not None:
-            limits = replace(limits, max_passes=sys.maxsize, max_seconds=math.inf)
-        self.limits, self.problem = limits, problem
+            check_limits = replace(check_limits, max_passes=sys.maxsize, max_seconds=math.inf)
+        self.limits, self.problem = check_limits, problem
         self.passes = 0
         self.history: list[Certificate] = []
         self.has_stopped = self.interrupted = self.is_within_tolerance = False
         self.status = ""
-        self._previous_seconds, self._start = 0.0, clock.seconds()
+        self._previous_seconds, self._start = 0.0, clock.seconds_without_compilation()
         # whether the last certificate is that of the weights as they are
         self.is_certified = False
         self._bar: Any = None
@@ -128,7 +128,7 @@ class RunMonitor:
     @property
     def seconds(self) -> float:
         """Seconds since the start, including earlier runs, without compilation."""
-        return self._previous_seconds + clock.seconds() - self._start
+        return self._previous_seconds + clock.seconds_without_compilation() - self._start
 
     @property
     def gap_threshold(self) -> float:
@@ -138,8 +138,8 @@ class RunMonitor:
 
     def is_exhausted(self) -> bool:
         """Whether a budget is used up."""
-        limits = self.limits
-        return self.passes >= limits.max_passes or self.seconds >= limits.max_seconds
+        check_limits = self.limits
+        return self.passes >= check_limits.max_passes or self.seconds >= check_limits.max_seconds
 
     def invalidate_certificate(self) -> None:
         """The weights are about to change: no certificate holds."""
@@ -198,7 +198,7 @@ class RunMonitor:
         """
         if self.observer is None:
             return
-        pause_start = clock.seconds()
+        pause_start = clock.seconds_without_compilation()
 
         def best_bound() -> float:
             # the bound of a smoothed objective is none of the plain one
@@ -216,7 +216,7 @@ class RunMonitor:
                 )
                 stop = self.observer(evaluation)
         finally:
-            self._start += clock.seconds() - pause_start
+            self._start += clock.seconds_without_compilation() - pause_start
         if stop and not self.has_stopped:
             self.has_stopped, self.status = True, "stopped at the last look"
 
@@ -255,17 +255,17 @@ class RunMonitor:
             self.status = f"stopped by the callback after {self.passes} passes"
 
     def _check_stopping(self, record: Certificate) -> None:
-        limits = self.limits
+        check_limits = self.limits
         if record.gap <= self.gap_threshold:
             self.has_stopped = self.is_within_tolerance = True
             self.status = f"the gap is at most tol = {self._tol:.3g}"
         elif self._has_objective_stalled():
             self.has_stopped = self.is_within_tolerance = True
             self.status = f"the objective falls by less than tol = {self._tol:.3g}"
-        elif self.passes >= limits.max_passes:
+        elif self.passes >= check_limits.max_passes:
             self.has_stopped = True
             self.status = f"max_passes = {limits.max_passes} passes are used up"
-        elif self.seconds >= limits.max_seconds:
+        elif self.seconds >= check_limits.max_seconds:
             self.has_stopped = True
             self.status = f"max_seconds = {limits.max_seconds:.3g} seconds are used up"
 
@@ -298,7 +298,7 @@ class RunMonitor:
             status=self.status,
             converged=self.is_certified and self.is_within_tolerance,
             history=self.history,
-            state=states.sealed(state),
+            state=states.add_checksums(state),
             interrupted=self.interrupted,
         )
 
@@ -455,7 +455,7 @@ def check_seed(seed: object, name: str = "seed") -> int:
 
 def check_max_seconds(value: object) -> float:
     """A budget of seconds, infinite for None."""
-    return math.inf if value is None else checks.positive("max_seconds", value)
+    return math.inf if value is None else checks.as_positive("max_seconds", value)
 
 
 def save_rng(rng: np.random.Generator) -> NDArray[np.uint64]:

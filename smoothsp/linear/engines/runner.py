@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.compilation.interrupts import defer_sigint
 from smoothsp.linear.engines.callback_dual import CallbackEngine
 from smoothsp.linear.engines.compiled_dual import ChainEngine
 from smoothsp.linear.engines.run_monitor import (
@@ -22,7 +22,7 @@ from smoothsp.linear.engines.run_monitor import (
 )
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.inputs import states
-from smoothsp.linear.problems.callback import whole
+from smoothsp.linear.problems.callback import as_batch_linear_problem
 
 # Of a state: weights before a certificate that an uninterrupted run does not compute.
 _PREVIOUS_W = "w_before"
@@ -212,7 +212,7 @@ def run_solver(
     if resume is not None:
         if start is not None:
             raise ValueError("start: expected None when there is a state to resume")
-        with states.opened(resume) as opened:
+        with states.open_state(resume) as opened:
             monitor.load(opened, settings)
             start_w = opened.get(_PREVIOUS_W, opened["w"])
             solver.load({**opened, "w": start_w})
@@ -244,7 +244,7 @@ def run_solver(
             if not monitor.is_exhausted():
                 was_certified = monitor.is_certified
                 monitor.invalidate_certificate()
-                with uninterrupted(solver.compiled):
+                with defer_sigint(solver.compiled):
                     reason = solver.advance()
                     monitor.passes = solver.passes
                 if reason is not None:
@@ -342,7 +342,7 @@ def make_engine(problem: Any, settings: EngineSettings) -> Engine:
         problem.require_all_pairs("BCFW")
         problem.require_range(settings.lam)
         return ChainEngine(problem, settings)
-    return CallbackEngine(whole(problem), settings)
+    return CallbackEngine(as_batch_linear_problem(problem), settings)
 
 
 def warm_start_engine(

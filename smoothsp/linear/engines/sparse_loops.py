@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from smoothsp.linear.engines.callback_loops import PassSchedule
 from smoothsp.linear.engines.callback_objective import CallbackObjective
 from smoothsp.linear.inputs import checks
-from smoothsp.linear.inputs.vectors import Combined, Vector, add
+from smoothsp.linear.inputs.vectors import LazyCombination, Vector, add
 
 Flat = NDArray[np.float64]
 State = dict[str, NDArray[Any]]
@@ -54,10 +54,10 @@ class LazyIterate:
         self.Q = self.Q - self.C * self.V
         self.V, self.r, self.C = self.r * self.V, 1.0, 0.0
 
-    def as_combination(self) -> Combined:
+    def as_combination(self) -> LazyCombination:
         """x, where it is read."""
         terms = ((self.r, self.V),)
-        return Combined(terms if self.c is None else (*terms, (self.b, self.c)))
+        return LazyCombination(terms if self.c is None else (*terms, (self.b, self.c)))
 
     def iterate(self) -> Flat:
         """X."""
@@ -76,7 +76,7 @@ class LazyIterate:
 
 def _oracle_weights(
     objective: CallbackObjective, lazy_iterate: LazyIterate
-) -> Flat | Combined:
+) -> Flat | LazyCombination:
     """The iterate as an oracle takes it: a function in Python reads all of it."""
     return (
         lazy_iterate.as_combination()
@@ -154,7 +154,7 @@ class SparseSGD:
     def load(self, state: State) -> None:
         """Go on from what ``state`` returned."""
         w, m = np.empty((2, len(self.sgd_state[1])))
-        checks.filled(state, iterate=w, m=m)
+        checks.fill_from_state(state, iterate=w, m=m)
         self.sgd_state = int(state["passes"]), w, m, float(state["total"])
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.linear.working_sets import TIE
-from smoothsp.linear.inputs.vectors import DenseRows, Vector, same, squares
+from smoothsp.linear.inputs.vectors import DenseVectorStore, Vector, is_equal, squared_norm
 from smoothsp.linear.problems import Corner
 
 
@@ -24,7 +24,7 @@ class StoredOutput:
         stored = self.corner
         if stored.key is not None and corner.key is not None:
             return bool(stored.key == corner.key)
-        return stored.loss == corner.loss and same(stored.psi, corner.psi)
+        return stored.loss == corner.loss and is_equal(stored.psi, corner.psi)
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Step:
 
     def size(self, lam: float) -> float:
         """``num / (lambda ||w_d||^2)`` within 0 and ``largest``."""
-        curvature = lam * squares(self.w)
+        curvature = lam * squared_norm(self.w)
         if curvature <= 0:
             return self.max_step if self.gap > 0 else 0.0
         return min(max(self.gap / curvature, 0.0), self.max_step)
@@ -47,7 +47,7 @@ class Step:
     def gain(self, lam: float) -> float:
         """``gamma num - gamma^2 den / 2``."""
         gamma = self.size(lam)
-        return gamma * self.gap - gamma**2 * lam * squares(self.w) / 2
+        return gamma * self.gap - gamma**2 * lam * squared_norm(self.w) / 2
 
 
 def argmin_score(outputs: list[StoredOutput]) -> StoredOutput:
@@ -74,7 +74,7 @@ def gold_output(zero: Vector) -> StoredOutput:
 
 
 def save_outputs(
-    output_cache: list[list[StoredOutput]], rows: DenseRows
+    output_cache: list[list[StoredOutput]], rows: DenseVectorStore
 ) -> dict[str, NDArray[Any]]:
     """Arrays of all slots; keys are no arrays, psi and loss stand for them."""
     outputs = [output for outputs in output_cache for output in outputs]
@@ -87,7 +87,7 @@ def save_outputs(
 
 
 def load_outputs(
-    state: dict[str, NDArray[Any]], rows: DenseRows
+    state: dict[str, NDArray[Any]], rows: DenseVectorStore
 ) -> list[list[StoredOutput]]:
     """The slots that were saved."""
     fields = zip(

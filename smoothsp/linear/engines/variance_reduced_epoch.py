@@ -68,7 +68,7 @@ def run_svrg_epoch(
     x[:] = start.x
     sums = objective.zero_buffer()
     scales = np.array([1.0, 0.0, 0.0, 0.0])
-    is_finite = np.isfinite(c).all() and kernel.epoch(
+    is_finite = np.isfinite(c).all() and kernel.svrg_epoch(
         order,
         rate,
         objective.lam + kappa,

@@ -12,7 +12,7 @@ from smoothsp.linear.engines.runner import Solver, run_solver
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
-from smoothsp.linear.problems.callback import WholeProblem, whole
+from smoothsp.linear.problems.callback import BatchLinearProblem, as_batch_linear_problem
 
 Floats = NDArray[np.float64]
 
@@ -71,7 +71,7 @@ class BatchFrankWolfe:
         progress: bool | None = None,
         bounds: tuple[Any, Any] | None = None,
     ) -> None:
-        self.lam = checks.positive("lam", lam)
+        self.lam = checks.as_positive("lam", lam)
         self._bounds = run_monitor.check_bounds(bounds)
         self._limits = check_limits(
             "BatchFrankWolfe", tol, max_passes, max_seconds, callback, progress
@@ -91,7 +91,7 @@ class BatchFrankWolfe:
         resume
             The ``state`` of a solution of this solver; the run continues bit for bit.
         """
-        batch_problem = whole(problem)
+        batch_problem = as_batch_linear_problem(problem)
         if hasattr(batch_problem, "require_range"):
             batch_problem.require_range(self.lam)
         bounds = run_monitor.expand_bounds(self._bounds, problem.num_weights)
@@ -111,7 +111,7 @@ class _FrankWolfeRun(Solver):
     passes, recertify_on_resume = 0, True
 
     def __init__(
-        self, problem: WholeProblem, bounds: tuple[Floats, Floats], lam: float
+        self, problem: BatchLinearProblem, bounds: tuple[Floats, Floats], lam: float
     ) -> None:
         self.problem, self.bounds, self.lam = problem, bounds, lam
         self.n = len(problem)
@@ -170,6 +170,6 @@ class _FrankWolfeRun(Solver):
 
     def load(self, state: State) -> None:
         unclipped = {"v": state.get("v", state["w"])}
-        (v,) = checks.filled(unclipped, v=np.empty_like(self.dual_state[0]))
+        (v,) = checks.fill_from_state(unclipped, v=np.empty_like(self.dual_state[0]))
         self.dual_state = v, float(state["total_ell"])
         self.passes = int(state["passes"])

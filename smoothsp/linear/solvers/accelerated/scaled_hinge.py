@@ -74,7 +74,7 @@ class ScaledHinge:
 
     def diameter(self, smoothing: str = "l2") -> float:
         """Diameter of the problem: scales have mean 1."""
-        checks.choice("smoothing", smoothing, ("l2",))
+        checks.require_choice("smoothing", smoothing, ("l2",))
         return self.problem.diameter(smoothing)
 
     def risk(self, w: Floats) -> tuple[float, Floats]:
@@ -89,7 +89,7 @@ class ScaledHinge:
         self, scores: Floats, mu: float, smoothing: str = "l2"
     ) -> tuple[float, Floats]:
         """The smoothed risk, and the dual variables that attain it."""
-        checks.choice("smoothing", smoothing, ("l2",))
+        checks.require_choice("smoothing", smoothing, ("l2",))
         margin_deficits, inverse_scale = (
             1 - self.problem.y * scores,
             self._inverse_scaled_bounds / mu,
