@@ -363,7 +363,7 @@ class CasimirSVRG(MuScheduleMixin, SVRG):
             warnings.warn(
                 f"epochs: expected outer iteration {k} to reach its relative accuracy "
                 f"delta = {delta:.3g}, got no certificate after {max_epochs} epochs,"
-                " the most allowed; the bounds of the schedule do not hold from here on."
+                " the most allowed; the bounds of the schedule no longer hold."
                 " Raise epochs, or find a better smoothness or lr",
                 RuntimeWarning,
                 stacklevel=4,

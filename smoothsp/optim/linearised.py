@@ -229,8 +229,8 @@ class Linearised(nn.Module):
             str(failure).splitlines()[0],
         )
         return RuntimeError(
-            "Linearised: expected operations with a forward-mode derivative or a "
-            f"second one in reverse mode, got one with neither in {submodule}: {message}"
+            "Linearised: expected operations with a forward-mode derivative or "
+            f"a second one in reverse mode, got neither in {submodule}: {message}"
             "; replace that module, or freeze its parameters and what comes before it"
         )
 

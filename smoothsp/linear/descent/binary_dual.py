@@ -66,7 +66,9 @@ class BinaryHingeDual:
         self.work = 4 * rows.data.size
         self._zero_vector = np.zeros(arrays.num_simd_lanes(dtype), dtype=dtype)
         # Kernels of dense rows read and write whole SIMD vectors.
-        self._padded_weights = arrays.aligned_zeros(arrays.round_up_to_lanes(rows.features, dtype), dtype)
+        self._padded_weights = arrays.aligned_zeros(
+            arrays.round_up_to_lanes(rows.features, dtype), dtype
+        )
         self.weights = self._padded_weights[: rows.features]
         # The loss of a sample of norm 0 is the same for all weights: a_i = c_i.
         start_coefficients = 0 if start is None else np.clip(start[:, 0], 0, bounds)

@@ -32,8 +32,8 @@ from smoothsp.linear.inputs.vectors import (
     SparseVectorStore,
     Vector,
     add,
-    dot,
     as_vector,
+    dot,
     make_vector_store,
     squared_norm,
 )
@@ -356,7 +356,9 @@ class CallbackEngine:
     def expected_costs_and_squared_norms(self) -> tuple[Floats, Floats]:
         """Expected cost of each example, and ``|psi_i|^2`` of what it expects."""
         expected_features = self.rows.scaled(self.blocks, self.settings.lam * self.n)
-        return self.n * self.ell, np.array([squared_norm(row) for row in expected_features])
+        return self.n * self.ell, np.array(
+            [squared_norm(row) for row in expected_features]
+        )
 
     def rebuild_weights(self) -> None:
         """Weights anew from the blocks: rounding does not add up."""

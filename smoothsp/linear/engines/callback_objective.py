@@ -12,8 +12,8 @@ from smoothsp.linear.inputs.vectors import (
     SparseVectorStore,
     Vector,
     add,
-    dot,
     as_vector,
+    dot,
     make_vector_store,
 )
 from smoothsp.linear.problems.batch import smoothed_max
@@ -90,7 +90,9 @@ class CallbackObjective:
         self, flat: Flat, mu: float, G: Flat, per_example: bool = False
     ) -> tuple[float, Any, Flat]:
         """Fill G with the mean slope; the mean loss, and the slopes if wanted."""
-        example_gradients = make_vector_store(self.problem).zeros(self.n if per_example else 0)
+        example_gradients = make_vector_store(self.problem).zeros(
+            self.n if per_example else 0
+        )
         total = 0.0
         G[:] = 0
         for i in range(self.n):

@@ -16,7 +16,7 @@ from smoothsp.linear.engines.run_monitor import (
     EngineSettings,
     expand_bounds,
 )
-from smoothsp.linear.inputs.arrays import require_memory, aligned_zeros
+from smoothsp.linear.inputs.arrays import aligned_zeros, require_memory
 from smoothsp.linear.problems import ChainProblem
 
 Floats = NDArray[np.float64]
@@ -370,7 +370,10 @@ def compute_gram_matrices(problem: ChainProblem) -> kernels.GramCache:
     if len(s.tied_index):
         # parts that share weights are added up where these are
         empty = np.zeros(0)
-        at, sums = np.full(len(problem), -1), aligned_zeros(problem.flat_size, np.float64)
+        at, sums = (
+            np.full(len(problem), -1),
+            aligned_zeros(problem.flat_size, np.float64),
+        )
         return kernels.GramCache(empty, at, empty.astype(np.int32), sums)
     lengths = np.diff(s.offsets)
     num_entries = s.indptr[s.offsets[1:]] - s.indptr[s.offsets[:-1]]
@@ -408,7 +411,7 @@ class LabelCache:
             h=np.zeros(slots),
             word=_INITIAL_SLOTS * problem.offsets[:-1],
             slot=_INITIAL_SLOTS * np.arange(n),
-            zero_buffer=np.full(n, _INITIAL_SLOTS),
+            room=np.full(n, _INITIAL_SLOTS),
             size=np.ones(n, np.int64),
             used=np.array([_INITIAL_SLOTS * len(problem.labels), _INITIAL_SLOTS * n]),
         )
@@ -445,7 +448,9 @@ class LabelCache:
         """``alpha <- rho alpha``, the rest on the gold labels of each example."""
         done, s = 0, self._problem.sequences
         while done < len(self._problem):
-            done = kernels.shrink_towards_gold(done, s, rho, NO_CACHE_LIMIT, self.buffers)
+            done = kernels.shrink_towards_gold(
+                done, s, rho, NO_CACHE_LIMIT, self.buffers
+            )
             if done < len(self._problem):
                 self.grow()
 

@@ -10,7 +10,11 @@ from smoothsp._kernels.linear import dual_ascent as kernels
 from smoothsp._kernels.linear.sampling_tree import fill_tree
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.engines.compiled_dual import compute_gram_matrices
-from smoothsp.linear.inputs.arrays import round_up_to_lanes, require_memory, aligned_zeros
+from smoothsp.linear.inputs.arrays import (
+    aligned_zeros,
+    require_memory,
+    round_up_to_lanes,
+)
 from smoothsp.linear.problems import ChainProblem
 
 Floats = NDArray[np.float64]
@@ -53,7 +57,9 @@ class DualAscentEngine:
         num_positions, count = len(problem.labels), problem.flat_size
         lengths = np.diff(s.offsets)
         num_entries = np.maximum(lengths - 1, 0) * s.S**2
-        padded_sizes = -(-num_entries // round_up_to_lanes(1, np.float64)) * round_up_to_lanes(1, np.float64)
+        padded_sizes = -(
+            -num_entries // round_up_to_lanes(1, np.float64)
+        ) * round_up_to_lanes(1, np.float64)
         edge_offsets = np.concatenate([[0], np.cumsum(padded_sizes)])
         is_restricted = problem.seen is not None
         require_memory(
@@ -87,7 +93,14 @@ class DualAscentEngine:
         start_weight = (
             min(_MAX_UNIFORM_WEIGHT, lam) if uniform_weight is None else uniform_weight
         )
-        run_rows(kernels.smoothed_gold_marginals, self.n, self._work, s, start_weight, self._duals)
+        run_rows(
+            kernels.smoothed_gold_marginals,
+            self.n,
+            self._work,
+            s,
+            start_weight,
+            self._duals,
+        )
         self.rebuild_weights()
 
     @property
@@ -169,7 +182,12 @@ class DualAscentEngine:
     def set_duals_at(self, flat: Floats) -> None:
         """Blocks become the marginals at these padded weights, and w theirs."""
         run_rows(
-            kernels.marginals_at_weights, self.n, self._work, self._sequences, flat, self._duals
+            kernels.marginals_at_weights,
+            self.n,
+            self._work,
+            self._sequences,
+            flat,
+            self._duals,
         )
         self.certificate_oracle_calls += self.n
         self.rebuild_weights()

@@ -111,11 +111,11 @@ def check_limits(
 class RunMonitor:
     """Progress of a run so far."""
 
-    def __init__(self, check_limits: RunLimits, problem: Any) -> None:
+    def __init__(self, limits: RunLimits, problem: Any) -> None:
         self.observer = evaluations.current_observer()
         if self.observer is not None:
-            check_limits = replace(check_limits, max_passes=sys.maxsize, max_seconds=math.inf)
-        self.limits, self.problem = check_limits, problem
+            limits = replace(limits, max_passes=sys.maxsize, max_seconds=math.inf)
+        self.limits, self.problem = limits, problem
         self.passes = 0
         self.history: list[Certificate] = []
         self.has_stopped = self.interrupted = self.is_within_tolerance = False
@@ -128,7 +128,9 @@ class RunMonitor:
     @property
     def seconds(self) -> float:
         """Seconds since the start, including earlier runs, without compilation."""
-        return self._previous_seconds + clock.seconds_without_compilation() - self._start
+        return (
+            self._previous_seconds + clock.seconds_without_compilation() - self._start
+        )
 
     @property
     def gap_threshold(self) -> float:
@@ -138,8 +140,8 @@ class RunMonitor:
 
     def is_exhausted(self) -> bool:
         """Whether a budget is used up."""
-        check_limits = self.limits
-        return self.passes >= check_limits.max_passes or self.seconds >= check_limits.max_seconds
+        limits = self.limits
+        return self.passes >= limits.max_passes or self.seconds >= limits.max_seconds
 
     def invalidate_certificate(self) -> None:
         """The weights are about to change: no certificate holds."""
@@ -255,17 +257,17 @@ class RunMonitor:
             self.status = f"stopped by the callback after {self.passes} passes"
 
     def _check_stopping(self, record: Certificate) -> None:
-        check_limits = self.limits
+        limits = self.limits
         if record.gap <= self.gap_threshold:
             self.has_stopped = self.is_within_tolerance = True
             self.status = f"the gap is at most tol = {self._tol:.3g}"
         elif self._has_objective_stalled():
             self.has_stopped = self.is_within_tolerance = True
             self.status = f"the objective falls by less than tol = {self._tol:.3g}"
-        elif self.passes >= check_limits.max_passes:
+        elif self.passes >= limits.max_passes:
             self.has_stopped = True
             self.status = f"max_passes = {limits.max_passes} passes are used up"
-        elif self.seconds >= check_limits.max_seconds:
+        elif self.seconds >= limits.max_seconds:
             self.has_stopped = True
             self.status = f"max_seconds = {limits.max_seconds:.3g} seconds are used up"
 

@@ -7,7 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.linear.working_sets import TIE
-from smoothsp.linear.inputs.vectors import DenseVectorStore, Vector, is_equal, squared_norm
+from smoothsp.linear.inputs.vectors import (
+    DenseVectorStore,
+    Vector,
+    is_equal,
+    squared_norm,
+)
 from smoothsp.linear.problems import Corner
 
 

@@ -12,7 +12,10 @@ from smoothsp.linear.engines.runner import Solver, run_solver
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
-from smoothsp.linear.problems.callback import BatchLinearProblem, as_batch_linear_problem
+from smoothsp.linear.problems.callback import (
+    BatchLinearProblem,
+    as_batch_linear_problem,
+)
 
 Floats = NDArray[np.float64]
 

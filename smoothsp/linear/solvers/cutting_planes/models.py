@@ -81,7 +81,9 @@ class AllCuts:
         p, results = np.empty(buffer.gradients.shape[1]), np.empty(4)
         before, after = (self.slots, self.cuts), (slots, new_cuts)
         cut = (gradient, offset, self.lam, self._max_idle_rounds)
-        cuts.add_cut(before, *cut, (buffer.gradients, buffer.products), after, p, results)
+        cuts.add_cut(
+            before, *cut, (buffer.gradients, buffer.products), after, p, results
+        )
         num_cuts, *means = results.tolist()
         at = CutAverage(p[: len(gradient)], *means)
         return self._replace(

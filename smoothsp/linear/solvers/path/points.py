@@ -62,7 +62,9 @@ class PointRun:
     @property
     def seconds(self) -> float:
         """Seconds since the start, including earlier runs."""
-        return self._previous_seconds + clock.seconds_without_compilation() - self._start
+        return (
+            self._previous_seconds + clock.seconds_without_compilation() - self._start
+        )
 
     @property
     def calls(self) -> int:
