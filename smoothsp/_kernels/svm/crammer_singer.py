@@ -20,10 +20,10 @@ from smoothsp._kernels.svm.shrinking import note_move
 from smoothsp._kernels.svm.simplex_threshold import MAX_NEWTON_STEPS, simplex_threshold
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.class_rows import (
-    add_multiples,
-    own_class,
-    put_own,
-    scores,
+    add_outer_product,
+    fill_class_scores,
+    make_one_hot,
+    set_class_entry,
 )
 from smoothsp._kernels.vectors.prefetching import prefetch, prefetch_row
 from smoothsp._kernels.vectors.simd import (
@@ -87,7 +87,7 @@ def coordinate_descent(
         arrays.empty(P, zeros.dtype),
     )
     places = arrays.empty(P // V, np.int64)
-    mark = own_class(P, zeros)
+    mark = make_one_hot(P, zeros)
     for k in range(first, last):
         j = prefetch_row(k, last, order, waits, indptr, columns, values)
         if j >= 0:
@@ -99,12 +99,12 @@ def coordinate_descent(
             continue
         y = labels[i]
         low, high = indptr[i], indptr[i + 1]
-        scores(low, high, columns, values, w, P, V, zero, span(z))
+        fill_class_scores(low, high, columns, values, w, P, V, zero, span(z))
         count, gap = _solve_block(
             y, squares[i], z, cost, shared, bounds[i], P, still, zeros, mark, v, step,
             places, a, i * P,
         )  # fmt: skip
-        add_multiples(low, high, columns, values, step, places, count, P, w)
+        add_outer_product(low, high, columns, values, step, places, count, P, w)
         note_move(i, count == 0, patience, waits, calm)
         met[0] += gap
         met[1] += count > 0
@@ -178,7 +178,7 @@ def _solve_block(
             size += 1
     new = min(reduce_sum(taken), limit) if base + t < total else limit
     put(a, o + y, new)
-    put_own(step, y, new - own, mark, P, zeros)
+    set_class_entry(step, y, new - own, mark, P, zeros)
     return size, gap
 
 
@@ -228,7 +228,7 @@ def compute_gaps(
     z = arrays.empty(P, zeros.dtype)
     for i in range(first, last):
         low, high = indptr[i], indptr[i + 1]
-        scores(low, high, columns, values, w, P, V, zero, span(z))
+        fill_class_scores(low, high, columns, values, w, P, V, zero, span(z))
         y, o = labels[i], i * P
         r = 0 if shared else y * P
         shift = splat(z[y])

@@ -20,9 +20,9 @@ from smoothsp._kernels.svm.weston_watkins_blocks import solve_block
 from smoothsp._kernels.svm.weston_watkins_gaps import sample_gap
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.class_rows import (
-    add_multiples,
-    own_class,
-    scores,
+    add_outer_product,
+    fill_class_scores,
+    make_one_hot,
 )
 from smoothsp._kernels.vectors.prefetching import prefetch, prefetch_row
 from smoothsp._kernels.vectors.simd import span, splat
@@ -67,7 +67,7 @@ def coordinate_descent(
     shared = len(costs) == P
     z, v = arrays.empty(P, zeros.dtype), arrays.empty(P, zeros.dtype)
     step, cap = arrays.empty(P, zeros.dtype), arrays.empty(P, zeros.dtype)
-    mark, room = own_class(P, zeros), arrays.zeros(P, zeros.dtype)
+    mark, room = make_one_hot(P, zeros), arrays.zeros(P, zeros.dtype)
     room[:K] = 1
     places = arrays.empty(P // V, np.int64)
     for k in range(first, last):
@@ -81,12 +81,12 @@ def coordinate_descent(
             continue
         y = labels[i]
         low, high = indptr[i], indptr[i + 1]
-        scores(low, high, columns, values, w, P, V, zero, span(z))
+        fill_class_scores(low, high, columns, values, w, P, V, zero, span(z))
         count, gap = solve_block(
             y, squares[i], z, cost, 0 if shared else y * P, bounds[i], cap, K, P, still,
             greed, zeros, mark, room, v, step, places, a, i * P,
         )  # fmt: skip
-        add_multiples(low, high, columns, values, step, places, count, P, w)
+        add_outer_product(low, high, columns, values, step, places, count, P, w)
         note_move(i, count == 0, patience, waits, calm)
         met[0] += gap
         met[1] += count > 0
@@ -120,7 +120,7 @@ def compute_gaps(
     z, cap = arrays.empty(P, zeros.dtype), arrays.zeros(P, zeros.dtype)
     for i in range(first, last):
         low, high = indptr[i], indptr[i + 1]
-        scores(low, high, columns, values, w, P, len(zeros), zero, span(z))
+        fill_class_scores(low, high, columns, values, w, P, len(zeros), zero, span(z))
         y = labels[i]
         r = 0 if shared else y * P
         loss[i], linear[i], gap[i] = sample_gap(

@@ -14,7 +14,7 @@ import numpy as np
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.svm.box_sum_root import MAX_NEWTON_STEPS, clip, find_root
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.class_rows import put_own
+from smoothsp._kernels.vectors.class_rows import set_class_entry
 from smoothsp._kernels.vectors.simd import (
     fma,
     get,
@@ -117,7 +117,7 @@ def solve_block(
             places[count] = j
             count += 1
     put(a, o + y, reduce_sum(total))
-    put_own(step, y, reduce_sum(total) - own, mark, P, zeros)
+    set_class_entry(step, y, reduce_sum(total) - own, mark, P, zeros)
     return count, reduce_sum(gap)
 
 

@@ -18,7 +18,7 @@ from smoothsp._kernels.svm.weston_watkins_blocks import solve_block
 from smoothsp._kernels.svm.weston_watkins_gaps import sample_gap
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import copy
-from smoothsp._kernels.vectors.class_rows import own_class
+from smoothsp._kernels.vectors.class_rows import make_one_hot
 from smoothsp._kernels.vectors.simd import fma, get, load, span, splat_at, store
 
 
@@ -51,7 +51,7 @@ def coordinate_descent(
     shared = len(costs) == P
     z, v = arrays.empty(P, zeros.dtype), arrays.empty(P, zeros.dtype)
     step, cap = arrays.empty(P, zeros.dtype), arrays.empty(P, zeros.dtype)
-    mark, room = own_class(P, zeros), arrays.zeros(P, zeros.dtype)
+    mark, room = make_one_hot(P, zeros), arrays.zeros(P, zeros.dtype)
     room[:K] = 1
     places = arrays.empty(P // V, np.int64)
     for k in range(first, last):

@@ -37,9 +37,9 @@ from smoothsp._kernels.vectors import arrays, lane_products
 from smoothsp._kernels.vectors.arrays import carray
 from smoothsp._kernels.vectors.flush_to_zero import restore_fp_mode, set_flush_to_zero
 from smoothsp._kernels.vectors.lane_rows import (
-    gather,
-    scatter,
-    scatter_whole,
+    gather_lanes,
+    scatter_flat_lanes,
+    scatter_lanes,
     transpose_blocks,
 )
 from smoothsp._kernels.vectors.simd import (
@@ -48,11 +48,11 @@ from smoothsp._kernels.vectors.simd import (
     get,
     load,
     maximum,
-    part,
     select_lt,
     splat,
     splat_at,
     store,
+    subspan,
 )
 
 
@@ -132,16 +132,16 @@ def _cut(room, T, S, V):
     o = 3 * steps
     p = o + 4 * square
     return Directions(
-        part(numbers, 0, steps),
-        part(numbers, steps, steps),
-        part(numbers, 2 * steps, steps),
-        part(numbers, o, square),
-        part(numbers, o + square, square),
-        part(numbers, o + 2 * square, square),
-        part(numbers, o + 3 * square, square),
-        part(numbers, p, vector),
-        part(numbers, p + vector, vector),
-        part(numbers, p + 2 * vector, vector),
+        subspan(numbers, 0, steps),
+        subspan(numbers, steps, steps),
+        subspan(numbers, 2 * steps, steps),
+        subspan(numbers, o, square),
+        subspan(numbers, o + square, square),
+        subspan(numbers, o + 2 * square, square),
+        subspan(numbers, o + 3 * square, square),
+        subspan(numbers, p, vector),
+        subspan(numbers, p + vector, vector),
+        subspan(numbers, p + 2 * vector, vector),
     )
 
 
@@ -152,17 +152,19 @@ def _gather(rows, chain, weights, kept, moved, row, B):
     S = kept.P // V
     longest = chain.lengths[rows[0]]
     nodes = carray(weights[0], (B, T, S), zeros)
-    gather(nodes, chain.steps, chain.lengths, rows, longest, row, zeros, moved.nodes)
+    gather_lanes(
+        nodes, chain.steps, chain.lengths, rows, longest, row, zeros, moved.nodes
+    )
     # of each row one step, the first
     steps, lengths = arrays.zeros((B, 1), np.int64), arrays.empty(B, np.int64)
     for b in range(B):
         lengths[b] = 1
     edges = carray(weights[1], (B, 1, S * S), zeros)
-    gather(edges, steps, lengths, rows, 1, row, zeros, moved.edges)
+    gather_lanes(edges, steps, lengths, rows, 1, row, zeros, moved.edges)
     heads = carray(weights[2], (B, 1, S), zeros)
-    gather(heads, steps, lengths, rows, 1, row, zeros, moved.heads)
+    gather_lanes(heads, steps, lengths, rows, 1, row, zeros, moved.heads)
     tails = carray(weights[3], (B, 1, S), zeros)
-    gather(tails, steps, lengths, rows, 1, row, zeros, moved.tails)
+    gather_lanes(tails, steps, lengths, rows, 1, row, zeros, moved.tails)
     for e in range(S * S):
         v = load(moved.edges, e * V)
         store(moved.moves, e * V, v * splat_at(kept.move, e))
@@ -184,7 +186,7 @@ def _look_back(N, S, kept, moved):
         for j in range(0, P, V):
             store(moved.now, j, zero)
         if n > 0:
-            lane_products.product(
+            lane_products.vector_matrix_product(
                 moved.alphas, before, kept.move, S, moved.now, 0, zero, V
             )
             _add_product(kept.alphas, before, moved.moves, S, V, S, 1, moved.now)
@@ -228,7 +230,9 @@ def _look_ahead(N, S, kept, moved):
         for j in range(0, P, V):
             store(now, j, zero)
         if n < N - 1:
-            lane_products.product(moved.weights, after, kept.back, S, now, 0, zero, V)
+            lane_products.vector_matrix_product(
+                moved.weights, after, kept.back, S, now, 0, zero, V
+            )
             _add_product(kept.weights, after, moved.moves, S, V, 1, S, now)
         mean = zero
         for j in range(0, P, V):
@@ -258,14 +262,16 @@ def _store(rows, chain, pending, kept, moved, row, nodes, edges):
     S, V, N = nodes.shape[2], len(zeros), lengths[rows[0]]
     zero, move, lost = splat(zeros[0]), kept.move, kept.lost
     s, u, first, second = kept.alphas, kept.weights, moved.first, moved.second
-    lane_products.outer_sums(moved.alphas, u, N, S, zero, V, move, kept.total, lost)
-    lane_products.outer_sums(s, moved.weights, N, S, zero, V, move, first, lost)
-    lane_products.outer_sums(s, u, N, S, zero, V, move, second, lost)
+    lane_products.sum_outer_products(
+        moved.alphas, u, N, S, zero, V, move, kept.total, lost
+    )
+    lane_products.sum_outer_products(s, moved.weights, N, S, zero, V, move, first, lost)
+    lane_products.sum_outer_products(s, u, N, S, zero, V, move, second, lost)
     for e in range(0, S * S * V, V):
         total = load(kept.total, e) + load(first, e)
         total = fma(load(moved.edges, e), load(second, e), total)
         store(moved.edges, e, total)
     transpose_blocks(N * S, zeros, kept.nodes)
     transpose_blocks(S * S, zeros, moved.edges)
-    scatter(steps, lengths, rows, pending, row, zeros, kept.nodes, nodes)
-    scatter_whole(S * S, rows, pending, zeros, moved.edges, edges)
+    scatter_lanes(steps, lengths, rows, pending, row, zeros, kept.nodes, nodes)
+    scatter_flat_lanes(S * S, rows, pending, zeros, moved.edges, edges)

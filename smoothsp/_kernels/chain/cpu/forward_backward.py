@@ -58,13 +58,13 @@ from smoothsp._kernels.vectors import (
     lane_products,
     state_products,
 )
-from smoothsp._kernels.vectors.exponentials import exp_minus_max, transposed
+from smoothsp._kernels.vectors.exponentials import exp_minus_max, fill_transposed
 from smoothsp._kernels.vectors.flush_to_zero import restore_fp_mode, set_flush_to_zero
 from smoothsp._kernels.vectors.kahan import BLOCK
 from smoothsp._kernels.vectors.lane_rows import (
-    gather,
-    scatter,
-    scatter_whole,
+    gather_lanes,
+    scatter_flat_lanes,
+    scatter_lanes,
     transpose_blocks,
 )
 from smoothsp._kernels.vectors.simd import (
@@ -73,13 +73,13 @@ from smoothsp._kernels.vectors.simd import (
     get,
     load,
     maximum,
-    part,
     put,
     select_lt,
     span,
     splat,
     splat_at,
     store,
+    subspan,
 )
 from smoothsp._kernels.vectors.simd_exp import exp, exponent, mantissa
 from smoothsp._kernels.vectors.simd_masked import (
@@ -253,19 +253,19 @@ def cut_scratch(room, T, zeros, sizes):
         T,
         P,
         zeros,
-        part(numbers, 0, matrix),
-        part(numbers, matrix, matrix),
-        part(numbers, 2 * matrix, row),
-        part(numbers, 2 * matrix + row, row),
-        part(numbers, o - V, V),
-        part(numbers, p, steps),
-        part(numbers, p + steps, steps),
-        part(numbers, o, units * P),
-        part(numbers, o + units * P, units * T * V),
-        part(numbers, q, nodes),
-        part(numbers, q + nodes, total),
-        part(numbers, q + nodes + total, lost),
-        part(numbers, o + units * (P + T * V), units * FOUND * V),
+        subspan(numbers, 0, matrix),
+        subspan(numbers, matrix, matrix),
+        subspan(numbers, 2 * matrix, row),
+        subspan(numbers, 2 * matrix + row, row),
+        subspan(numbers, o - V, V),
+        subspan(numbers, p, steps),
+        subspan(numbers, p + steps, steps),
+        subspan(numbers, o, units * P),
+        subspan(numbers, o + units * P, units * T * V),
+        subspan(numbers, q, nodes),
+        subspan(numbers, q + nodes, total),
+        subspan(numbers, q + nodes + total, lost),
+        subspan(numbers, o + units * (P + T * V), units * FOUND * V),
     )
 
 
@@ -287,7 +287,7 @@ def take_exponentials(chain, kept, matrix, in_lanes, over_states):
             store(head, j, load_masked(span(chain.start), j, S - j, zero))
     top = exp_minus_max(span(chain.transitions), 0, S * S, S, zeros, P, kept.move)
     last_top = exp_minus_max(span(chain.end), 0, S, S, zeros, P, tail)
-    transposed(kept.move, S, P, kept.back)
+    fill_transposed(kept.move, S, P, kept.back)
     if in_lanes is not None:
         for s in range(S - 1, -1, -1):
             store(head, s * V, splat(zeros.dtype.type(chain.start[s])))
@@ -312,8 +312,8 @@ def total_of(peaks, rest, N, top, last_top, log_rest):
 def two_sum(a, b):
     """The sum of vectors, and what rounding took from it."""
     x = a + b
-    part = x - a
-    return x, (a - (x - part)) + (b - part)
+    subspan = x - a
+    return x, (a - (x - subspan)) + (b - subspan)
 
 
 @subroutine(forceinline=True)
@@ -341,7 +341,7 @@ def forward(rows, chain, kept, row, in_lanes, over_states):
     if in_lanes is not None:
         units = 1
         N = lengths[rows[0]]
-        gather(chain.emissions, steps, lengths, rows, N, row, zeros, kept.weights)
+        gather_lanes(chain.emissions, steps, lengths, rows, N, row, zeros, kept.weights)
         for x in range(V):
             end = lengths[rows[x]] if x < len(rows) else 0
             put(kept.ends, x, zeros.dtype.type(end))
@@ -393,9 +393,11 @@ def forward(rows, chain, kept, row, in_lanes, over_states):
                 units -= 1
         if n > 0 and over_states is not None:
             move = Matrix(kept.move, S, P, V, zero)
-            state_products.products(alphas, (n - 1) * P, T * P, units, move, now)
+            state_products.multiply_rows(alphas, (n - 1) * P, T * P, units, move, now)
         if n > 0 and in_lanes is not None:
-            lane_products.product(alphas, (n - 1) * P, kept.move, S, now, 0, zero, V)
+            lane_products.vector_matrix_product(
+                alphas, (n - 1) * P, kept.move, S, now, 0, zero, V
+            )
         for u in range(units):
             i = u * T + n
             inverse = load(inverses, (i - 1) * V) if n > 0 else one
@@ -434,9 +436,11 @@ def backward(rows, chain, kept, nodes, in_lanes, over_states):
     for n in range(lengths[rows[0]] - 1, -1, -1):
         if begun > 0 and over_states is not None:
             back = Matrix(kept.back, S, P, V, zero)
-            state_products.products(weights, (n + 1) * P, T * P, begun, back, now)
+            state_products.multiply_rows(weights, (n + 1) * P, T * P, begun, back, now)
         if begun > 0 and in_lanes is not None:
-            lane_products.product(weights, (n + 1) * P, kept.back, S, now, 0, zero, V)
+            lane_products.vector_matrix_product(
+                weights, (n + 1) * P, kept.back, S, now, 0, zero, V
+            )
         here, after = splat(zeros.dtype.type(n)), splat(zeros.dtype.type(n + 1))
         fresh = begun
         while begun < len(rows) and lengths[rows[begun]] > n:
@@ -530,14 +534,16 @@ def _store(
             if lengths[b] < 2:
                 edges[b] = 0
                 continue
-            state_products.outer_sums(
+            state_products.sum_outer_products(
                 shares, pulls, u * T * P, lengths[b], move, (total, lost),
                 span(edges), b * S * S,
             )  # fmt: skip
     if in_lanes is not None:
         N, move = lengths[rows[0]], kept.move
-        lane_products.outer_sums(shares, pulls, N, S, zero, V, move, total, lost)
+        lane_products.sum_outer_products(
+            shares, pulls, N, S, zero, V, move, total, lost
+        )
         transpose_blocks(N * S, zeros, kept.nodes)
         transpose_blocks(S * S, zeros, kept.total)
-        scatter(steps, lengths, rows, pending, row, zeros, kept.nodes, nodes)
-        scatter_whole(S * S, rows, pending, zeros, kept.total, edges)
+        scatter_lanes(steps, lengths, rows, pending, row, zeros, kept.nodes, nodes)
+        scatter_flat_lanes(S * S, rows, pending, zeros, kept.total, edges)

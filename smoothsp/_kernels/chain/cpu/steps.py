@@ -23,12 +23,12 @@ from smoothsp._kernels.vectors.simd import (
     get,
     load,
     maximum,
-    part,
     put,
     span,
     splat,
     splat_at,
     store,
+    subspan,
 )
 from smoothsp._kernels.vectors.simd_exp import exp
 from smoothsp._kernels.vectors.simd_masked import (
@@ -165,8 +165,8 @@ def _forward(b, chain, kept):
             for j in range(0, P, V):
                 store(weights, o + j, exp(load(weights, o + j) - splat(peak)))
             e = (b * (T - 1) + chain.steps[b, n] - 1) * S * S
-            scores = part(moves, 0 if chain.shared else e, S * S)
-            matrix = part(kept.moves, (n - 1) * size, size)
+            scores = subspan(moves, 0 if chain.shared else e, S * S)
+            matrix = subspan(kept.moves, (n - 1) * size, size)
             top = _exponentials(scores, S * S, matrix, zeros)
             total, rest = double_double.add(total, rest, np.float64(peak))
             total, rest = double_double.add(total, rest, top)

@@ -18,7 +18,7 @@ import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.lane_rows import gather
+from smoothsp._kernels.vectors.lane_rows import gather_lanes
 from smoothsp._kernels.vectors.simd import (
     aligned_span,
     get,
@@ -53,7 +53,9 @@ def viterbi_in_lanes(first, last, chain, order, gold, cost, labels, value):
     row, zeros = arrays.empty(T * S, emissions.dtype), arrays.zeros(L)
     for group in range(first, last, L):
         rows = order[group : min(group + L, last)]
-        gather(emissions, steps, lengths, rows, lengths[rows[0]], row, zeros, block)
+        gather_lanes(
+            emissions, steps, lengths, rows, lengths[rows[0]], row, zeros, block
+        )
         if cost != 0:
             _add_cost(emissions, steps, lengths, rows, gold, cost, block)
         _best_labels(chain, rows, move, prefixes, block, labels, value)
