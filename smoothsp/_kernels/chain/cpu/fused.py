@@ -21,7 +21,7 @@ that is used for is compiled.
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu.forward_backward import sums_in_range
+from smoothsp._kernels.chain.cpu.forward_backward import forward_backward_in_range
 from smoothsp._kernels.chain.cpu.hinge import hinge, hinge_gradient
 from smoothsp._kernels.chain.cpu.records import (
     Addresses,
@@ -182,7 +182,7 @@ def forward_backward(where, in_lanes, over_states, wide, value, parts, marginals
         log_z = carray(parts, (B, 2), np.float64)
     out = _marginals(marginals, where)
     way = in_lanes, over_states
-    pending = sums_in_range(chain_at(where, True), zeros, log_z, out, *way)
+    pending = forward_backward_in_range(chain_at(where, True), zeros, log_z, out, *way)
     far = 0
     for b in range(B):
         if pending[b]:
@@ -315,7 +315,9 @@ def log_likelihood(
         arrays.empty((B, S), zeros.dtype),
         arrays.empty((B, S), zeros.dtype),
     )
-    pending = sums_in_range(chain, zeros, log_z, marginals, in_lanes, over_states)
+    pending = forward_backward_in_range(
+        chain, zeros, log_z, marginals, in_lanes, over_states
+    )
     log_p = arrays.empty(B)
     for b in range(B):
         if pending[b]:
