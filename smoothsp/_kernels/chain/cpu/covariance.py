@@ -30,7 +30,11 @@ from smoothsp._kernels.chain.cpu.forward_backward import (
     scratch_sizes,
     split_scratch,
 )
-from smoothsp._kernels.chain.cpu.records import Addresses, chain_at, longest_first
+from smoothsp._kernels.chain.cpu.records import (
+    Addresses,
+    chain_from_addresses,
+    order_by_length,
+)
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays, lane_products
@@ -66,56 +70,63 @@ class Directions(NamedTuple):
     weighted_transitions: Any  # [S, S, V], E v
     first: Any  # [S, S, V], sums over time
     second: Any  # [S, S, V]
-    heads: Any  # [P], v
-    tails: Any  # [P], v
+    start_marginals: Any  # [P], v
+    end_marginals: Any  # [P], v
     message: Any  # [P]
 
 
 @kernel
-def covariance(where, weights, out, pending):
+def covariance(addresses, weights, out, pending):
     """Fill ``out`` like ``forward_backward_float64.covariance``, in float64.
 
     ``weights`` and ``out`` are addresses of nodes[B, T, S], edges[B, 1, S, S], summed
     over time, heads[B, S] and tails[B, S]. Rows out of range are marked in pending[B].
     Returns how many.
     """
-    where = Addresses(*where)
-    B, T, S, zeros = where.B, where.T, where.S, where.zeros
-    chain, V = chain_at(where, True), len(zeros)
+    addresses = Addresses(*addresses)
+    B, T, S, zeros = addresses.B, addresses.T, addresses.S, addresses.zeros
+    chain, V = chain_from_addresses(addresses, True), len(zeros)
     is_pending, num_out_of_range = carray(pending, (B,), np.bool_), 0
     nodes, edges = carray(out[0], (B, T, S), zeros), carray(out[1], (B, S, S), zeros)
-    heads, tails = carray(out[2], (B, S), zeros), carray(out[3], (B, S), zeros)
-    order = longest_first(chain.lengths, T)
+    start_marginals, end_marginals = (
+        carray(out[2], (B, S), zeros),
+        carray(out[3], (B, S), zeros),
+    )
+    order = order_by_length(chain.lengths, T)
     sizes = scratch_sizes(B, T, S, V, None)
-    room = arrays.empty(sizes[7], zeros.dtype)
+    memory = arrays.empty(sizes[7], zeros.dtype)
     directions_memory = arrays.empty(_directions_size(T, S, V), zeros.dtype)
     row = arrays.empty(T * S, zeros.dtype)
     saved_mode = set_flush_to_zero()
-    kept = split_scratch(room, T, zeros, sizes)
-    fill_shared_scores(chain, kept, sizes[2], 1, None)
+    scratch = split_scratch(memory, T, zeros, sizes)
+    fill_shared_scores(chain, scratch, sizes[2], 1, None)
     for first in range(0, B, V):
         rows = order[first : first + V]
         # spans do not keep an array: used here, both last until the last block
-        kept = split_scratch(room, T, zeros, sizes)
+        scratch = split_scratch(memory, T, zeros, sizes)
         directions = _split_directions(directions_memory, T, S, V)
-        forward_pass(rows, chain, kept, row, 1, None)
-        backward_pass(rows, chain, kept, nodes, 1, None)
-        _gather_weights(rows, chain, weights, kept, directions, row, B)
-        _forward_tangent(chain.lengths[rows[0]], S, kept, directions)
-        _backward_tangent(chain.lengths[rows[0]], S, kept, directions)
+        forward_pass(rows, chain, scratch, row, 1, None)
+        backward_pass(rows, chain, scratch, nodes, 1, None)
+        _gather_weights(rows, chain, weights, scratch, directions, row, B)
+        _forward_tangent(chain.lengths[rows[0]], S, scratch, directions)
+        _backward_tangent(chain.lengths[rows[0]], S, scratch, directions)
         for lane in range(len(rows)):
-            underflow_bound = get(kept.stats, lane + UNDERFLOW_BOUND * V)
+            underflow_bound = get(scratch.stats, lane + UNDERFLOW_BOUND * V)
             is_safe = (
                 chain.lengths[rows[lane]] == 0 or 16 * S * underflow_bound <= RANGE_64
             )
             is_pending[rows[lane]] = not is_safe
             num_out_of_range += not is_safe
-        _store_covariances(rows, chain, is_pending, kept, directions, row, nodes, edges)
+        _store_covariances(
+            rows, chain, is_pending, scratch, directions, row, nodes, edges
+        )
         for b in rows:
             length = chain.lengths[b]
             for s in range(S):
-                heads[b, s] = nodes[b, chain.steps[b, 0], s] if length > 0 else 0.0
-                tails[b, s] = (
+                start_marginals[b, s] = (
+                    nodes[b, chain.steps[b, 0], s] if length > 0 else 0.0
+                )
+                end_marginals[b, s] = (
                     nodes[b, chain.steps[b, length - 1], s] if length > 0 else 0.0
                 )
     restore_fp_mode(saved_mode)
@@ -129,9 +140,9 @@ def _directions_size(T, S, V):
 
 
 @subroutine(optimise=False)
-def _split_directions(room, T, S, V):
+def _split_directions(memory, T, S, V):
     """Cut them out of one array, each followed by room for a square of vectors."""
-    numbers, P = aligned_span(room), S * V
+    numbers, P = aligned_span(memory), S * V
     steps, square, vector = T * P + V * V, S * P + V * V, P + V * V
     o = 3 * steps
     p = o + 4 * square
@@ -150,10 +161,10 @@ def _split_directions(room, T, S, V):
 
 
 @subroutine
-def _gather_weights(rows, chain, weights, kept, directions, row, B):
+def _gather_weights(rows, chain, weights, scratch, directions, row, B):
     """Fill nodes, edges, heads and tails with v, and moves with E v."""
-    T, zeros, V = kept.T, kept.zeros, len(kept.zeros)
-    S = kept.P // V
+    T, zeros, V = scratch.T, scratch.zeros, len(scratch.zeros)
+    S = scratch.P // V
     max_length = chain.lengths[rows[0]]
     nodes = carray(weights[0], (B, T, S), zeros)
     gather_lanes(
@@ -172,31 +183,37 @@ def _gather_weights(rows, chain, weights, kept, directions, row, B):
         lengths[b] = 1
     edges = carray(weights[1], (B, 1, S * S), zeros)
     gather_lanes(edges, steps, lengths, rows, 1, row, zeros, directions.edges)
-    heads = carray(weights[2], (B, 1, S), zeros)
-    gather_lanes(heads, steps, lengths, rows, 1, row, zeros, directions.heads)
-    tails = carray(weights[3], (B, 1, S), zeros)
-    gather_lanes(tails, steps, lengths, rows, 1, row, zeros, directions.tails)
+    start_marginals = carray(weights[2], (B, 1, S), zeros)
+    gather_lanes(
+        start_marginals, steps, lengths, rows, 1, row, zeros, directions.start_marginals
+    )
+    end_marginals = carray(weights[3], (B, 1, S), zeros)
+    gather_lanes(
+        end_marginals, steps, lengths, rows, 1, row, zeros, directions.end_marginals
+    )
     for e in range(S * S):
         v = load(directions.edges, e * V)
         store(
             directions.weighted_transitions,
             e * V,
-            v * splat_at(kept.exp_transitions, e),
+            v * splat_at(scratch.exp_transitions, e),
         )
 
 
 @subroutine
-def _forward_tangent(N, S, kept, directions):
+def _forward_tangent(N, S, scratch, directions):
     """Fill weights with F, alphas with ``s F / P``; v of heads is added to nodes.
 
     Of the v of a step that of its likeliest state is taken out, which changes no
     covariance: so those of nearly certain rows keep their digits.
     """
-    zeros, V = kept.zeros, len(kept.zeros)
+    zeros, V = scratch.zeros, len(scratch.zeros)
     P, zero = S * V, splat(zeros[0])
     for j in range(0, P if N > 0 else 0, V):
         store(
-            directions.nodes, j, load(directions.nodes, j) + load(directions.heads, j)
+            directions.nodes,
+            j,
+            load(directions.nodes, j) + load(directions.start_marginals, j),
         )
     for n in range(N):
         o, previous = n * P, (n - 1) * P
@@ -206,7 +223,7 @@ def _forward_tangent(N, S, kept, directions):
             lane_products.vector_matrix_product(
                 directions.alphas,
                 previous,
-                kept.exp_transitions,
+                scratch.exp_transitions,
                 S,
                 directions.message,
                 0,
@@ -214,7 +231,7 @@ def _forward_tangent(N, S, kept, directions):
                 V,
             )
             _add_lane_products(
-                kept.alphas,
+                scratch.alphas,
                 previous,
                 directions.weighted_transitions,
                 S,
@@ -225,14 +242,14 @@ def _forward_tangent(N, S, kept, directions):
             )
         max_prob = subtracted = zero
         for j in range(o, o + P, V):
-            p = load(kept.nodes, j)
+            p = load(scratch.nodes, j)
             subtracted = select_lt(max_prob, p, load(directions.nodes, j), subtracted)
             max_prob = maximum(p, max_prob)
         for j in range(0, P, V):
-            p, s = load(kept.nodes, o + j), load(kept.alphas, o + j)
+            p, s = load(scratch.nodes, o + j), load(scratch.alphas, o + j)
             v = load(directions.nodes, o + j) - subtracted
             prefix_sum = fma(
-                load(kept.weights, o + j), load(directions.message, j), v * p
+                load(scratch.weights, o + j), load(directions.message, j), v * p
             )
             store(directions.nodes, o + j, v)
             store(directions.weights, o + j, prefix_sum)
@@ -256,11 +273,11 @@ def _add_lane_products(x, o, matrix, S, V, row_stride, column_stride, y):
 
 
 @subroutine
-def _backward_tangent(N, S, kept, directions):
+def _backward_tangent(N, S, scratch, directions):
     """Fill weights with u', alphas with x, and nodes with their covariances."""
-    zeros, V = kept.zeros, len(kept.zeros)
+    zeros, V = scratch.zeros, len(scratch.zeros)
     P, zero = S * V, splat(zeros[0])
-    lane_lengths, message = load(kept.lane_lengths, 0), directions.message
+    lane_lengths, message = load(scratch.lane_lengths, 0), directions.message
     for n in range(N - 1, -1, -1):
         o, next_offset = n * P, (n + 1) * P
         next_step = splat(zeros.dtype.type(n + 1))
@@ -270,7 +287,7 @@ def _backward_tangent(N, S, kept, directions):
             lane_products.vector_matrix_product(
                 directions.weights,
                 next_offset,
-                kept.exp_transitions_t,
+                scratch.exp_transitions_t,
                 S,
                 message,
                 0,
@@ -278,7 +295,7 @@ def _backward_tangent(N, S, kept, directions):
                 V,
             )
             _add_lane_products(
-                kept.weights,
+                scratch.weights,
                 next_offset,
                 directions.weighted_transitions,
                 S,
@@ -290,37 +307,37 @@ def _backward_tangent(N, S, kept, directions):
         mean = zero
         for j in range(0, P, V):
             # rows begin where they end
-            suffix_sum = load(kept.nodes, o + j) * load(directions.tails, j)
-            inner = load(kept.alphas, o + j) * load(message, j)
+            suffix_sum = load(scratch.nodes, o + j) * load(directions.end_marginals, j)
+            inner = load(scratch.alphas, o + j) * load(message, j)
             suffix_sum = select_lt(next_step, lane_lengths, inner, suffix_sum)
             store(message, j, suffix_sum)
             mean = mean + (load(directions.weights, o + j) + suffix_sum)
         for j in range(0, P, V):
             p, s, suffix_sum = (
-                load(kept.nodes, o + j),
-                load(kept.alphas, o + j),
+                load(scratch.nodes, o + j),
+                load(scratch.alphas, o + j),
                 load(message, j),
             )
             total = load(directions.weights, o + j) + suffix_sum
-            store(kept.nodes, o + j, total - mean * p)
+            store(scratch.nodes, o + j, total - mean * p)
             store(directions.alphas, o + j, load(directions.alphas, o + j) - mean * s)
             v = load(directions.nodes, o + j) + select_lt(zero, p, suffix_sum / p, zero)
-            store(directions.weights, o + j, load(kept.weights, o + j) * v)
+            store(directions.weights, o + j, load(scratch.weights, o + j) * v)
 
 
 @subroutine(optimise=False)
-def _store_covariances(rows, chain, pending, kept, directions, row, nodes, edges):
+def _store_covariances(rows, chain, pending, scratch, directions, row, nodes, edges):
     """Put covariances of nodes and edges where they belong, but for pending rows."""
-    zeros, steps, lengths = kept.zeros, chain.steps, chain.lengths
+    zeros, steps, lengths = scratch.zeros, chain.steps, chain.lengths
     S, V, N = nodes.shape[2], len(zeros), lengths[rows[0]]
     zero, exp_transitions, compensation = (
         splat(zeros[0]),
-        kept.exp_transitions,
-        kept.compensation,
+        scratch.exp_transitions,
+        scratch.compensation,
     )
     s, u, first_sums, second_sums = (
-        kept.alphas,
-        kept.weights,
+        scratch.alphas,
+        scratch.weights,
         directions.first,
         directions.second,
     )
@@ -332,7 +349,7 @@ def _store_covariances(rows, chain, pending, kept, directions, row, nodes, edges
         zero,
         V,
         exp_transitions,
-        kept.edge_sums,
+        scratch.edge_sums,
         compensation,
     )
     lane_products.sum_outer_products(
@@ -342,10 +359,10 @@ def _store_covariances(rows, chain, pending, kept, directions, row, nodes, edges
         s, u, N, S, zero, V, exp_transitions, second_sums, compensation
     )
     for e in range(0, S * S * V, V):
-        covariances = load(kept.edge_sums, e) + load(first_sums, e)
+        covariances = load(scratch.edge_sums, e) + load(first_sums, e)
         covariances = fma(load(directions.edges, e), load(second_sums, e), covariances)
         store(directions.edges, e, covariances)
-    transpose_blocks(N * S, zeros, kept.nodes)
+    transpose_blocks(N * S, zeros, scratch.nodes)
     transpose_blocks(S * S, zeros, directions.edges)
-    scatter_lanes(steps, lengths, rows, pending, row, zeros, kept.nodes, nodes)
+    scatter_lanes(steps, lengths, rows, pending, row, zeros, scratch.nodes, nodes)
     scatter_flat_lanes(S * S, rows, pending, zeros, directions.edges, edges)

@@ -8,7 +8,11 @@ has no difference.
 import numpy as np
 
 from smoothsp._kernels.chain.cpu.forward_backward import forward_backward_in_range
-from smoothsp._kernels.chain.cpu.records import Addresses, Marginals, chain_at
+from smoothsp._kernels.chain.cpu.records import (
+    Addresses,
+    Marginals,
+    chain_from_addresses,
+)
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays, double_double
@@ -19,23 +23,23 @@ from smoothsp._kernels.vectors.simd_masked import load_masked, reduce_sum
 
 
 @kernel
-def entropy(where, in_lanes, over_states, min_relative_entropy, value):
+def entropy(addresses, in_lanes, over_states, min_relative_entropy, value):
     """Fill value[B] with the entropy of each row, in nats, in float64.
 
     NaN for rows that are out of range, or whose entropy is below ``least`` times the
     sum of the absolute terms. Returns how many those are.
     """
-    where = Addresses(*where)
-    B, T, S, zeros = where.B, where.T, where.S, where.zeros
-    chain = chain_at(where, True)
+    addresses = Addresses(*addresses)
+    B, T, S, zeros = addresses.B, addresses.T, addresses.S, addresses.zeros
+    chain = chain_from_addresses(addresses, True)
     log_z = arrays.empty((B, 2))
-    nodes, edges, heads, tails = Marginals(
+    nodes, edges, start_marginals, end_marginals = Marginals(
         arrays.empty((B, T, S), zeros.dtype),
         arrays.empty((B, 1, S, S), zeros.dtype),
         arrays.empty((B, S), zeros.dtype),
         arrays.empty((B, S), zeros.dtype),
     )
-    marginals = nodes, edges, heads, tails
+    marginals = nodes, edges, start_marginals, end_marginals
     pending = forward_backward_in_range(
         chain, zeros, log_z, marginals, in_lanes, over_states
     )
@@ -49,8 +53,10 @@ def entropy(where, in_lanes, over_states, min_relative_entropy, value):
         z = _subtract_expectation(
             z, chain.transitions, edges, 0, b * S * S, S * S, zeros
         )
-        z = _subtract_expectation(z, chain.start, heads, 0, b * S, S, zeros)
-        hi, lo, abs_sum = _subtract_expectation(z, chain.end, tails, 0, b * S, S, zeros)
+        z = _subtract_expectation(z, chain.start, start_marginals, 0, b * S, S, zeros)
+        hi, lo, abs_sum = _subtract_expectation(
+            z, chain.end, end_marginals, 0, b * S, S, zeros
+        )
         entropies[b] = hi + lo
         if pending[b] or not entropies[b] >= min_relative_entropy * abs_sum:
             entropies[b] = np.nan

@@ -49,7 +49,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu.records import Chain, Marginals, longest_first
+from smoothsp._kernels.chain.cpu.records import Chain, Marginals, order_by_length
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import (
@@ -128,7 +128,7 @@ def forward_backward_in_range(chain, zeros, log_z, marginals, in_lanes, over_sta
     """
     B, T, S = chain.emissions.shape
     saved_mode = set_flush_to_zero()
-    order = longest_first(chain.lengths, T)
+    order = order_by_length(chain.lengths, T)
     max_underflow_bound = (RANGE_32 if zeros.itemsize == 4 else RANGE_64) / (
         max(T, 1) * S * S
     )
@@ -179,7 +179,7 @@ def forward_backward(
     """
     chain, out = Chain(*chain), Marginals(*out)
     steps, lengths = chain.steps, chain.lengths
-    nodes, edges, heads, tails = out
+    nodes, edges, start_marginals, end_marginals = out
     T, S = chain.emissions.shape[1], chain.emissions.shape[2]
     V = len(zeros)
     rows_per_block, stats_stride = V, 1
@@ -187,16 +187,16 @@ def forward_backward(
         rows_per_block, stats_stride = ROWS_PER_PASS, NUM_STATS * V
     layout = (in_lanes, over_states)
     sizes = scratch_sizes(len(order), T, S, V, over_states)
-    room = arrays.empty(sizes[7], zeros.dtype)
+    memory = arrays.empty(sizes[7], zeros.dtype)
     row = arrays.empty(T * S, chain.emissions.dtype)
-    kept = split_scratch(room, T, zeros, sizes)
-    max_transition, max_end = fill_shared_scores(chain, kept, sizes[2], *layout)
+    scratch = split_scratch(memory, T, zeros, sizes)
+    max_transition, max_end = fill_shared_scores(chain, scratch, sizes[2], *layout)
     for block in range(first, last):
         rows = order[block * rows_per_block : (block + 1) * rows_per_block]
         # spans do not keep the array: used here, it lasts until the last block
-        kept = split_scratch(room, T, zeros, sizes)
-        forward_pass(rows, chain, kept, row, *layout)
-        backward_pass(rows, chain, kept, nodes, *layout)
+        scratch = split_scratch(memory, T, zeros, sizes)
+        forward_pass(rows, chain, scratch, row, *layout)
+        backward_pass(rows, chain, scratch, nodes, *layout)
         for x in range(len(rows)):
             b, stats_offset = rows[x], x * stats_stride
             length = lengths[b]
@@ -204,36 +204,38 @@ def forward_backward(
                 pending[b] = False
                 value[b, 0] = value[b, 1] = 0
             elif (
-                16 * get(kept.stats, stats_offset + UNDERFLOW_BOUND * V)
+                16 * get(scratch.stats, stats_offset + UNDERFLOW_BOUND * V)
                 <= max_underflow_bound * T * S
             ):
                 pending[b] = False
                 hi, lo = double_double.add(
-                    np.float64(get(kept.stats, stats_offset)),
-                    np.float64(get(kept.stats, stats_offset + 2 * V)),
-                    np.float64(get(kept.stats, stats_offset + V)),
+                    np.float64(get(scratch.stats, stats_offset)),
+                    np.float64(get(scratch.stats, stats_offset + 2 * V)),
+                    np.float64(get(scratch.stats, stats_offset + V)),
                 )
                 log_inverse_scales = math.log(
-                    np.float64(get(kept.stats, stats_offset + MANTISSA * V))
+                    np.float64(get(scratch.stats, stats_offset + MANTISSA * V))
                 )
                 log_inverse_scales += get(
-                    kept.stats, stats_offset + EXPONENT * V
+                    scratch.stats, stats_offset + EXPONENT * V
                 ) * math.log(2.0)
                 value[b, 0], value[b, 1] = log_partition_from_terms(
                     hi, lo, length, max_transition, max_end, -log_inverse_scales
                 )
-        _store_results(rows, steps, lengths, pending, kept, row, nodes, edges, *layout)
+        _store_results(
+            rows, steps, lengths, pending, scratch, row, nodes, edges, *layout
+        )
         for x in range(len(rows)):
             b = rows[x]
             length = lengths[b]
             if length == 0:
                 edges[b] = 0
-                heads[b] = 0
-                tails[b] = 0
+                start_marginals[b] = 0
+                end_marginals[b] = 0
                 continue
             for s in range(S):
-                heads[b, s] = nodes[b, steps[b, 0], s]
-                tails[b, s] = nodes[b, steps[b, length - 1], s]
+                start_marginals[b, s] = nodes[b, steps[b, 0], s]
+                end_marginals[b, s] = nodes[b, steps[b, length - 1], s]
 
 
 @subroutine(optimise=False)
@@ -266,11 +268,11 @@ def scratch_sizes(num_rows, T, S, V, over_states):
 
 
 @subroutine(optimise=False)
-def split_scratch(room, T, zeros, sizes):
+def split_scratch(memory, T, zeros, sizes):
     """Cut the parts out of one array, whole vectors each."""
     units, P, matrix, steps, nodes, edge_sums, compensation, _ = sizes
     V = len(zeros)
-    row, numbers = P + V, aligned_span(room)
+    row, numbers = P + V, aligned_span(memory)
     o = 2 * matrix + 2 * row + V
     p = o + units * (P + (T + NUM_STATS) * V)
     q = p + 2 * steps
@@ -295,26 +297,26 @@ def split_scratch(room, T, zeros, sizes):
 
 
 @subroutine(optimise=False)
-def fill_shared_scores(chain, kept, matrix_size, in_lanes, over_states):
+def fill_shared_scores(chain, scratch, matrix_size, in_lanes, over_states):
     """Fill E, its transpose, start and exponentials of end; return the largest scores.
 
     In lanes, each number of start and end fills a vector. Both matrices have ``matrix``
     numbers.
     """
-    S, zeros, V = len(chain.end), kept.zeros, len(kept.zeros)
-    zero, start, exp_end, P = splat(zeros[0]), kept.start, kept.exp_end, S
+    S, zeros, V = len(chain.end), scratch.zeros, len(scratch.zeros)
+    zero, start, exp_end, P = splat(zeros[0]), scratch.start, scratch.exp_end, S
     if over_states is not None:
-        P = kept.P
+        P = scratch.P
         for e in range(0, matrix_size, V):
-            store(kept.exp_transitions, e, zero)
-            store(kept.exp_transitions_t, e, zero)
+            store(scratch.exp_transitions, e, zero)
+            store(scratch.exp_transitions_t, e, zero)
         for j in range(0, P, V):
             store(start, j, load_masked(span(chain.start), j, S - j, zero))
     max_transition = exp_minus_max(
-        span(chain.transitions), 0, S * S, S, zeros, P, kept.exp_transitions
+        span(chain.transitions), 0, S * S, S, zeros, P, scratch.exp_transitions
     )
     max_end = exp_minus_max(span(chain.end), 0, S, S, zeros, P, exp_end)
-    fill_transposed(kept.exp_transitions, S, P, kept.exp_transitions_t)
+    fill_transposed(scratch.exp_transitions, S, P, scratch.exp_transitions_t)
     if in_lanes is not None:
         for s in range(S - 1, -1, -1):
             store(start, s * V, splat(zeros.dtype.type(chain.start[s])))
@@ -353,7 +355,7 @@ def two_sum_or_neg_inf(a, b, neg_inf, zero):
 
 
 @subroutine(optimise=False)
-def forward_pass(rows, chain, kept, row, in_lanes, over_states):
+def forward_pass(rows, chain, scratch, row, in_lanes, over_states):
     """Fill weights with w, alphas with a, and inverses with 1 / c, 0 in idle lanes.
 
     And find the sums of what was taken out of w. After that time is the outer loop: the
@@ -361,13 +363,13 @@ def forward_pass(rows, chain, kept, row, in_lanes, over_states):
     """
     T, S = chain.emissions.shape[1], chain.emissions.shape[2]
     steps, lengths = chain.steps, chain.lengths
-    P, zeros, V = kept.P, kept.zeros, len(kept.zeros)
-    emissions, start, stats = span(chain.emissions), kept.start, kept.stats
+    P, zeros, V = scratch.P, scratch.zeros, len(scratch.zeros)
+    emissions, start, stats = span(chain.emissions), scratch.start, scratch.stats
     exp_emissions, alphas, message, inverse_scales = (
-        kept.exp_emissions,
-        kept.alphas,
-        kept.message,
-        kept.inverse_scales,
+        scratch.exp_emissions,
+        scratch.alphas,
+        scratch.message,
+        scratch.inverse_scales,
     )
     scalar_one, neg_inf = zeros.dtype.type(1), splat(zeros.dtype.type(-np.inf))
     zero, one = splat(zeros[0]), splat(scalar_one)
@@ -376,11 +378,11 @@ def forward_pass(rows, chain, kept, row, in_lanes, over_states):
         units = 1
         N = lengths[rows[0]]
         gather_lanes(
-            chain.emissions, steps, lengths, rows, N, row, zeros, kept.exp_emissions
+            chain.emissions, steps, lengths, rows, N, row, zeros, scratch.exp_emissions
         )
         for score in range(V):
             length_of_lane = lengths[rows[score]] if score < len(rows) else 0
-            put(kept.lane_lengths, score, zeros.dtype.type(length_of_lane))
+            put(scratch.lane_lengths, score, zeros.dtype.type(length_of_lane))
     for u in range(units):
         length, o = lengths[rows[u]], u * T * P
         if over_states is not None:
@@ -422,19 +424,19 @@ def forward_pass(rows, chain, kept, row, in_lanes, over_states):
         store(stats, f + (MAX_SUM + 1) * V, max_sum_mid)
         store(stats, f + (MAX_SUM + 2) * V, max_sum_low)
         store(stats, f + UNDERFLOW_BOUND * V, zero)
-    lane_lengths = load(kept.lane_lengths, 0)
+    lane_lengths = load(scratch.lane_lengths, 0)
     for n in range(lengths[rows[0]]):
         if over_states is not None:
             while lengths[rows[units - 1]] <= n:
                 units -= 1
         if n > 0 and over_states is not None:
-            matrix = Matrix(kept.exp_transitions, S, P, V, zero)
+            matrix = Matrix(scratch.exp_transitions, S, P, V, zero)
             state_products.multiply_rows(
                 alphas, (n - 1) * P, T * P, units, matrix, message
             )
         if n > 0 and in_lanes is not None:
             lane_products.vector_matrix_product(
-                alphas, (n - 1) * P, kept.exp_transitions, S, message, 0, zero, V
+                alphas, (n - 1) * P, scratch.exp_transitions, S, message, 0, zero, V
             )
         for u in range(units):
             i = u * T + n
@@ -459,19 +461,24 @@ def forward_pass(rows, chain, kept, row, in_lanes, over_states):
 
 
 @subroutine(optimise=False)
-def backward_pass(rows, chain, kept, nodes, in_lanes, over_states):
+def backward_pass(rows, chain, scratch, nodes, in_lanes, over_states):
     """Fill nodes, weights with u and alphas with ``a / (c z)``; find the reach.
 
     From the last step of the longest row.
     """
     S, lengths, steps = chain.emissions.shape[2], chain.lengths, chain.steps
-    T, P, zeros, V = kept.T, kept.P, kept.zeros, len(kept.zeros)
+    T, P, zeros, V = scratch.T, scratch.P, scratch.zeros, len(scratch.zeros)
     scalar_one = zeros.dtype.type(1)
     zero, one = splat(zeros[0]), splat(scalar_one)
-    exp_emissions, alphas = kept.exp_emissions, kept.alphas
-    message, inverse_scales = kept.message, kept.inverse_scales
-    stats, lane_nodes, exp_end, out = kept.stats, kept.nodes, kept.exp_end, span(nodes)
-    lane_lengths = load(kept.lane_lengths, 0)
+    exp_emissions, alphas = scratch.exp_emissions, scratch.alphas
+    message, inverse_scales = scratch.message, scratch.inverse_scales
+    stats, lane_nodes, exp_end, out = (
+        scratch.stats,
+        scratch.nodes,
+        scratch.exp_end,
+        span(nodes),
+    )
+    lane_lengths = load(scratch.lane_lengths, 0)
     if over_states is not None:
         for beta in rows:
             if lengths[beta] < T:
@@ -479,7 +486,7 @@ def backward_pass(rows, chain, kept, nodes, in_lanes, over_states):
     num_begun = units = np.int64(0)
     for n in range(lengths[rows[0]] - 1, -1, -1):
         if num_begun > 0 and over_states is not None:
-            matrix = Matrix(kept.exp_transitions_t, S, P, V, zero)
+            matrix = Matrix(scratch.exp_transitions_t, S, P, V, zero)
             state_products.multiply_rows(
                 exp_emissions, (n + 1) * P, T * P, num_begun, matrix, message
             )
@@ -487,7 +494,7 @@ def backward_pass(rows, chain, kept, nodes, in_lanes, over_states):
             lane_products.vector_matrix_product(
                 exp_emissions,
                 (n + 1) * P,
-                kept.exp_transitions_t,
+                scratch.exp_transitions_t,
                 S,
                 message,
                 0,
@@ -502,15 +509,15 @@ def backward_pass(rows, chain, kept, nodes, in_lanes, over_states):
         if in_lanes is not None:
             units = np.int64(1)
             first_new = np.int64(first_new == num_begun)
-        for u in range(first_new, units):
+        for unit in range(first_new, units):
             # rows begin where they end, with the end scores
-            i = u * T + n
+            i = unit * T + n
             z = zero
             for j in range(0, P, V):
                 beta = load(exp_end, j)
                 if in_lanes is not None:
                     beta = select_lt(next_step, lane_lengths, load(message, j), beta)
-                store(message, u * P + j, beta)
+                store(message, unit * P + j, beta)
                 z = fma(load(alphas, i * P + j), beta, z)
             if over_states is not None:
                 store(inverse_scales, i * V, splat(scalar_one / reduce_sum(z)))
@@ -523,31 +530,31 @@ def backward_pass(rows, chain, kept, nodes, in_lanes, over_states):
                     i * V,
                     select_lt(step, lane_lengths, inverse_scale, zero),
                 )
-        for u in range(units):
-            i = u * T + n
-            o, stats_offset = i * P, (u * NUM_STATS + UNDERFLOW_BOUND) * V
+        for unit in range(units):
+            i = unit * T + n
+            o, stats_offset = i * P, (unit * NUM_STATS + UNDERFLOW_BOUND) * V
             inverse_scale = load(inverse_scales, i * V)
             previous_inverse_scale = (
                 load(inverse_scales, (i - 1) * V) if n > 0 else zero
             )
             bound_terms = z = zero
             for j in range(0, P, V):
-                beta = load(message, u * P + j) * inverse_scale
-                pull = load(exp_emissions, o + j) * beta
-                store(message, u * P + j, beta)
-                store(exp_emissions, o + j, pull)
+                beta = load(message, unit * P + j) * inverse_scale
+                u = load(exp_emissions, o + j) * beta
+                store(message, unit * P + j, beta)
+                store(exp_emissions, o + j, u)
                 z = fma(load(alphas, o + j), beta, z)
-                bound_terms = fma(pull, previous_inverse_scale, bound_terms) + beta
+                bound_terms = fma(u, previous_inverse_scale, bound_terms) + beta
             store(stats, stats_offset, load(stats, stats_offset) + bound_terms)
             inverse_z = zero
             if over_states is not None:
                 inverse_z = splat(scalar_one / reduce_sum(z))
             if in_lanes is not None:
                 inverse_z = select_lt(step, lane_lengths, one / z, zero)
-            e = (rows[u] * T + steps[rows[u], n]) * S
+            e = (rows[unit] * T + steps[rows[unit], n]) * S
             for j in range(0, P, V):
                 a = load(alphas, o + j) * inverse_z
-                node = a * load(message, u * P + j)
+                node = a * load(message, unit * P + j)
                 if over_states is not None:
                     store_masked(out, e + j, S - j, node)
                 if in_lanes is not None:
@@ -556,17 +563,17 @@ def backward_pass(rows, chain, kept, nodes, in_lanes, over_states):
     units = len(rows)
     if in_lanes is not None:
         units = 1
-    for u in range(units):
+    for unit in range(units):
         # the product of all 1 / c as exponents and mantissas: so it stays in range
         exponents, mantissas = zero, one
-        for n in range(lengths[rows[u]]):
-            inverse_scale = load(inverse_scales, (u * T + n) * V)
+        for n in range(lengths[rows[unit]]):
+            inverse_scale = load(inverse_scales, (unit * T + n) * V)
             if in_lanes is not None:
                 inverse_scale = select_lt(zero, inverse_scale, inverse_scale, one)
             mantissas = mantissas * inverse_scale
             exponents = exponents + exponent(mantissas)
             mantissas = mantissa(mantissas)
-        stats_offset = u * NUM_STATS * V
+        stats_offset = unit * NUM_STATS * V
         store(stats, stats_offset + EXPONENT * V, exponents)
         store(stats, stats_offset + MANTISSA * V, mantissas)
         if over_states is not None:
@@ -579,36 +586,36 @@ def backward_pass(rows, chain, kept, nodes, in_lanes, over_states):
 
 @subroutine(optimise=False)
 def _store_results(
-    rows, steps, lengths, pending, kept, row, nodes, edges, in_lanes, over_states
+    rows, steps, lengths, pending, scratch, row, nodes, edges, in_lanes, over_states
 ):
     """Fill the edges of rows that are not pending, and their nodes from lanes.
 
     ``E(i, j) sum_t a_{t-1}(i) u_t(j)`` in a pass of its own: a tile of sums stays in
     registers over many steps.
     """
-    S, T, P, zeros = nodes.shape[2], kept.T, kept.P, kept.zeros
+    S, T, P, zeros = nodes.shape[2], scratch.T, scratch.P, scratch.zeros
     V, zero = len(zeros), splat(zeros[0])
-    scaled_alphas, pulls = kept.alphas, kept.exp_emissions
-    edge_sums, compensation = kept.edge_sums, kept.compensation
+    scaled_alphas, u = scratch.alphas, scratch.exp_emissions
+    edge_sums, compensation = scratch.edge_sums, scratch.compensation
     if over_states is not None:
-        matrix = Matrix(kept.exp_transitions, S, P, V, zero)
-        for u in range(len(rows)):
-            b = rows[u]
+        matrix = Matrix(scratch.exp_transitions, S, P, V, zero)
+        for unit in range(len(rows)):
+            b = rows[unit]
             if pending[b]:
                 continue
             if lengths[b] < 2:
                 edges[b] = 0
                 continue
             state_products.sum_outer_products(
-                scaled_alphas, pulls, u * T * P, lengths[b], matrix, (edge_sums, compensation),
-                span(edges), b * S * S,
+                scaled_alphas, u, unit * T * P, lengths[b], matrix,
+                (edge_sums, compensation), span(edges), b * S * S,
             )  # fmt: skip
     if in_lanes is not None:
-        N, matrix = lengths[rows[0]], kept.exp_transitions
+        N, matrix = lengths[rows[0]], scratch.exp_transitions
         lane_products.sum_outer_products(
-            scaled_alphas, pulls, N, S, zero, V, matrix, edge_sums, compensation
+            scaled_alphas, u, N, S, zero, V, matrix, edge_sums, compensation
         )
-        transpose_blocks(N * S, zeros, kept.nodes)
-        transpose_blocks(S * S, zeros, kept.edge_sums)
-        scatter_lanes(steps, lengths, rows, pending, row, zeros, kept.nodes, nodes)
-        scatter_flat_lanes(S * S, rows, pending, zeros, kept.edge_sums, edges)
+        transpose_blocks(N * S, zeros, scratch.nodes)
+        transpose_blocks(S * S, zeros, scratch.edge_sums)
+        scatter_lanes(steps, lengths, rows, pending, row, zeros, scratch.nodes, nodes)
+        scatter_flat_lanes(S * S, rows, pending, zeros, scratch.edge_sums, edges)

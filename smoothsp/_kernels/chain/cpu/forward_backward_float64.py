@@ -95,10 +95,12 @@ def forward_backward(first, last, rows, chain, value, out):
     row without an output has -inf and zeros.
     """
     chain = Chain(*chain)
-    kept = _make_scratch(chain)
+    scratch = _make_scratch(chain)
     for b in rows[first:last]:
-        value[b, 0], value[b, 1] = _forward_pass(b, chain, kept)
-        _fill_expectations(b, value[b, 0] > -np.inf, chain, kept, None, None, None, out)
+        value[b, 0], value[b, 1] = _forward_pass(b, chain, scratch)
+        _fill_expectations(
+            b, value[b, 0] > -np.inf, chain, scratch, None, None, None, out
+        )
 
 
 @kernel
@@ -108,17 +110,17 @@ def covariance(first, last, rows, chain, weights, out):
     Of rows[first:last]. Both have the shapes of the marginals of ``sums``.
     """
     chain = Chain(*chain)
-    kept = _make_scratch(chain)
+    scratch = _make_scratch(chain)
     prefix_mean, subtracted = (
-        arrays.zeros(kept.alphas.shape),
-        arrays.zeros(len(kept.max_transitions)),
+        arrays.zeros(scratch.alphas.shape),
+        arrays.zeros(len(scratch.max_transitions)),
     )
     for b in rows[first:last]:
-        log_z, _ = _forward_pass(b, chain, kept)
+        log_z, _ = _forward_pass(b, chain, scratch)
         if log_z > -np.inf:
-            _fill_prefix_means(b, chain, kept, weights, prefix_mean, subtracted)
+            _fill_prefix_means(b, chain, scratch, weights, prefix_mean, subtracted)
         _fill_expectations(
-            b, log_z > -np.inf, chain, kept, weights, prefix_mean, subtracted, out
+            b, log_z > -np.inf, chain, scratch, weights, prefix_mean, subtracted, out
         )
 
 
@@ -129,13 +131,15 @@ def entropy(first, last, rows, chain, value):
     The term of the likeliest state is `_likeliest_term`.
     """
     chain = Chain(*chain)
-    kept = _make_scratch(chain)
-    S, P = chain.emissions.shape[2], len(kept.last_distribution)
+    scratch = _make_scratch(chain)
+    S, P = chain.emissions.shape[2], len(scratch.last_distribution)
     entropies, previous = arrays.zeros(P), arrays.zeros(P)
     if chain.shared:
-        _fill_log_transitions(0, kept.max_transitions[0], chain, kept.edge_scratch)
+        _fill_log_transitions(
+            0, scratch.max_transitions[0], chain, scratch.edge_scratch
+        )
     for b in rows[first:last]:
-        log_z, _ = _forward_pass(b, chain, kept)
+        log_z, _ = _forward_pass(b, chain, scratch)
         N = chain.lengths[b]
         value[b] = 0
         if N == 0 or not log_z > -np.inf:
@@ -144,10 +148,10 @@ def entropy(first, last, rows, chain, value):
             entropies[j] = 0
         for n in range(1, N):
             entropies, previous = previous, entropies
-            _fill_conditional_entropies(b, n, chain, kept, previous, entropies)
+            _fill_conditional_entropies(b, n, chain, scratch, previous, entropies)
         rest_prob = max_prob = 0.0
         for j in range(S):
-            p = kept.last_distribution[j]
+            p = scratch.last_distribution[j]
             value[b] += p * entropies[j]
             smaller_prob, max_prob = min(p, max_prob), max(p, max_prob)
             rest_prob += smaller_prob
@@ -169,33 +173,33 @@ def sample(first, last, rows, chain, uniforms, labels):
     the one that has uniforms[b, k, t] is drawn.
     """
     chain = Chain(*chain)
-    kept = _make_scratch(chain)
+    scratch = _make_scratch(chain)
     S, K = len(chain.start), labels.shape[1]
     cumulative = arrays.empty(S)
     states = arrays.zeros(K, np.int64)
     for b in rows[first:last]:
-        log_z, _ = _forward_pass(b, chain, kept)
+        log_z, _ = _forward_pass(b, chain, scratch)
         labels[b] = -1
         if not log_z > -np.inf:
             continue
         for n in range(chain.lengths[b] - 1, -1, -1):
             t = chain.steps[b, n]
-            conditionals = kept.conditionals
+            conditionals = scratch.conditionals
             if n < chain.lengths[b] - 1:
-                conditionals = _fill_conditionals(b, n + 1, chain, kept)
+                conditionals = _fill_conditionals(b, n + 1, chain, scratch)
             else:
                 # as if state 0 followed
                 for i in range(S):
-                    kept.source_factors[i], conditionals[i, 0] = (
+                    scratch.source_factors[i], conditionals[i, 0] = (
                         1,
-                        kept.last_distribution[i],
+                        scratch.last_distribution[i],
                     )
                 for k in range(K):
                     states[k] = 0
             for k in range(K):
                 total, j = 0.0, states[k]
                 for i in range(S):
-                    total += kept.source_factors[i] * conditionals[i, j]
+                    total += scratch.source_factors[i] * conditionals[i, j]
                     cumulative[i] = total
                 j = invert_cdf(cumulative, uniforms[b, k, t] * total)
                 labels[b, k, t] = states[k] = j
@@ -222,7 +226,7 @@ def _make_scratch(chain):
     """Room for a pass; shared moves."""
     T, S = chain.emissions.shape[1], chain.emissions.shape[2]
     P = -(-S // V) * V
-    kept = ForwardScratch(
+    scratch = ForwardScratch(
         arrays.zeros((S, P)),
         arrays.zeros(T + 1),
         arrays.zeros(P),
@@ -239,20 +243,22 @@ def _make_scratch(chain):
         arrays.zeros(P),
     )
     for j in range(S, P):
-        kept.padding[j] = 1
+        scratch.padding[j] = 1
     if chain.shared:
-        max_transition = _fill_exp_transitions(0, chain, kept)
+        max_transition = _fill_exp_transitions(0, chain, scratch)
         for n in range(T):
-            kept.max_transitions[n] = max_transition
-    return kept
+            scratch.max_transitions[n] = max_transition
+    return scratch
 
 
 @subroutine
-def _fill_exp_transitions(step, chain, kept):
+def _fill_exp_transitions(step, chain, scratch):
     """Fill E with the step-th of all transitions; what is taken out, a number."""
-    S, P = kept.exp_transitions.shape
-    scores, out = span(chain.transitions), span(kept.exp_transitions)
-    max_transition = exp_minus_max(scores, step * S * S, S * S, S, kept.zeros, P, out)
+    S, P = scratch.exp_transitions.shape
+    scores, out = span(chain.transitions), span(scratch.exp_transitions)
+    max_transition = exp_minus_max(
+        scores, step * S * S, S * S, S, scratch.zeros, P, out
+    )
     return max_transition if max_transition > -np.inf else 0.0
 
 
@@ -265,35 +271,35 @@ def _transition_index(b, n, chain):
 
 
 @subroutine
-def _log_transition(step, i, j, n, chain, kept):
+def _log_transition(step, i, j, n, chain, scratch):
     """The log of E(i, j) of the step that leads to the n-th position."""
     S = len(chain.start)
     score = span(chain.transitions)
-    return get(score, (step * S + i) * S + j) - kept.max_transitions[n]
+    return get(score, (step * S + i) * S + j) - scratch.max_transitions[n]
 
 
 @subroutine
-def _forward_pass(b, chain, kept):
+def _forward_pass(b, chain, scratch):
     """Fill what is kept; the log-partition as the sum of two numbers."""
     T, S = chain.emissions.shape[1], chain.emissions.shape[2]
-    P, N = len(kept.last_distribution), chain.lengths[b]
+    P, N = len(scratch.last_distribution), chain.lengths[b]
     hi = lo = 0.0
     if N == 0:
         return hi, lo
     zero, neg_inf, min_column_sum = splat(ZERO), splat(NEG_INF), splat(MIN_COLUMN_SUM)
-    scores, exp_transitions = span(chain.emissions), span(kept.exp_transitions)
+    scores, exp_transitions = span(chain.emissions), span(scratch.exp_transitions)
     alphas, logs, column_sums = (
-        span(kept.alphas),
-        span(kept.logs),
-        span(kept.column_sums),
+        span(scratch.alphas),
+        span(scratch.logs),
+        span(scratch.column_sums),
     )
     log_column_sums, padding, max_transitions = (
-        span(kept.log_column_sums),
-        span(kept.padding),
-        span(kept.max_transitions),
+        span(scratch.log_column_sums),
+        span(scratch.padding),
+        span(scratch.max_transitions),
     )
     steps = span(chain.steps)
-    hi = _first_logs(b, chain, kept)
+    hi = _first_logs(b, chain, scratch)
     if hi == -np.inf:
         return hi, lo
     hi, lo = double_double.add(hi, lo, _subtract_max_log(logs, 0, P, alphas))
@@ -303,7 +309,7 @@ def _forward_pass(b, chain, kept):
             put(
                 max_transitions,
                 n,
-                _fill_exp_transitions(_transition_index(b, n, chain), chain, kept),
+                _fill_exp_transitions(_transition_index(b, n, chain), chain, scratch),
             )
         max_emissions = neg_inf
         for j in range(0, P, V):
@@ -330,7 +336,7 @@ def _forward_pass(b, chain, kept):
             store(alphas, o + j, a)
         max_alpha = reduce_max(max_alphas)
         if reduce_max(is_low) > 0 or max_alpha < MIN_MAX_ALPHA:
-            log_scale = _recompute_in_log_space(b, n, max_emission, chain, kept)
+            log_scale = _recompute_in_log_space(b, n, max_emission, chain, scratch)
             if log_scale == -np.inf:
                 return log_scale, 0.0
         else:
@@ -348,15 +354,17 @@ def _forward_pass(b, chain, kept):
     c = 0.0
     max_emission = -np.inf
     for j in range(S):
-        kept.last_distribution[j] = kept.logs[N - 1, j] + (chain.end[j] - max_alpha)
-        max_emission = max(max_emission, kept.last_distribution[j])
+        scratch.last_distribution[j] = scratch.logs[N - 1, j] + (
+            chain.end[j] - max_alpha
+        )
+        max_emission = max(max_emission, scratch.last_distribution[j])
     if not max_emission > -np.inf:
         return -np.inf, 0.0
     for j in range(S):
-        kept.last_distribution[j] = _exp(kept.last_distribution[j] - max_emission)
-        c += kept.last_distribution[j]
+        scratch.last_distribution[j] = _exp(scratch.last_distribution[j] - max_emission)
+        c += scratch.last_distribution[j]
     for j in range(S):
-        kept.last_distribution[j] /= c
+        scratch.last_distribution[j] /= c
     hi, lo = double_double.add(hi, lo, max_alpha)
     hi, lo = double_double.add(hi, lo, max_emission + math.log(c))
     return double_double.normalise(hi, lo)
@@ -369,54 +377,54 @@ def _exp(x):
 
 
 @subroutine
-def _first_logs(b, chain, kept):
+def _first_logs(b, chain, scratch):
     """Fill the first logs: emissions plus start, less the largest, which is returned.
 
     What rounding takes from a sum is added once the largest is taken out.
     """
     S, t = len(chain.start), chain.steps[b, 0]
     max_score = -np.inf
-    for s in range(len(kept.last_distribution)):
-        kept.logs[0, s] = -np.inf
+    for s in range(len(scratch.last_distribution)):
+        scratch.logs[0, s] = -np.inf
     for s in range(S):
         max_score = max(max_score, chain.emissions[b, t, s] + chain.start[s])
     for s in range(S):
         hi, lo = double_double.add(chain.emissions[b, t, s], 0.0, chain.start[s])
         if hi > -np.inf:
-            kept.logs[0, s] = hi - max_score + lo
+            scratch.logs[0, s] = hi - max_score + lo
     return max_score
 
 
 @subroutine
-def _recompute_in_log_space(b, n, max_emission, chain, kept):
+def _recompute_in_log_space(b, n, max_emission, chain, scratch):
     """Find columns of P that lose too much, and their states, in log space.
 
     Fills logs and alphas of the n-th position, where ``peak`` is the largest emission,
     and returns what is taken out of them.
     """
-    S, P = kept.exp_transitions.shape
+    S, P = scratch.exp_transitions.shape
     t, step = chain.steps[b, n], _transition_index(b, n, chain)
     for j in range(S):
-        if kept.column_sums[n, j] < MIN_COLUMN_SUM:
-            kept.column_sums[n, j] = 0
-            c = _log_column_sum(step, n, j, chain, kept)
-            kept.log_column_sums[n, j] = c
-            kept.logs[n, j] = c + (chain.emissions[b, t, j] - max_emission)
-    return _subtract_max_log(span(kept.logs), n * P, P, span(kept.alphas))
+        if scratch.column_sums[n, j] < MIN_COLUMN_SUM:
+            scratch.column_sums[n, j] = 0
+            c = _log_column_sum(step, n, j, chain, scratch)
+            scratch.log_column_sums[n, j] = c
+            scratch.logs[n, j] = c + (chain.emissions[b, t, j] - max_emission)
+    return _subtract_max_log(span(scratch.logs), n * P, P, span(scratch.alphas))
 
 
 @subroutine
-def _log_column_sum(step, n, j, chain, kept):
+def _log_column_sum(step, n, j, chain, scratch):
     """``log c_n(j)``, in log space."""
     max_term = -np.inf
     for i in range(len(chain.start)):
-        x = kept.logs[n - 1, i] + _log_transition(step, i, j, n, chain, kept)
+        x = scratch.logs[n - 1, i] + _log_transition(step, i, j, n, chain, scratch)
         max_term = max(max_term, x)
     if max_term == -np.inf:
         return max_term
     c = 0.0
     for i in range(len(chain.start)):
-        x = kept.logs[n - 1, i] + _log_transition(step, i, j, n, chain, kept)
+        x = scratch.logs[n - 1, i] + _log_transition(step, i, j, n, chain, scratch)
         c += _exp(x - max_term)
     return max_term + math.log(c)
 
@@ -437,17 +445,17 @@ def _subtract_max_log(logs, o, P, alphas):
 
 
 @subroutine
-def _fill_conditionals(b, n, chain, kept):
+def _fill_conditionals(b, n, chain, scratch):
     """A matrix M for which ``P_n(i | j) = before(i) M(i, j) shares(j)``; fills these.
 
     It is E, unless a column is found in log space.
     """
-    S, P = kept.exp_transitions.shape
+    S, P = scratch.exp_transitions.shape
     zero, one, min_column_sum = splat(ZERO), splat(ONE), splat(MIN_COLUMN_SUM)
-    alphas, column_sums = span(kept.alphas), span(kept.column_sums)
-    before, column_factors = span(kept.source_factors), span(kept.column_factors)
+    alphas, column_sums = span(scratch.alphas), span(scratch.column_sums)
+    before, column_factors = span(scratch.source_factors), span(scratch.column_factors)
     if not chain.shared:
-        _fill_exp_transitions(_transition_index(b, n, chain), chain, kept)
+        _fill_exp_transitions(_transition_index(b, n, chain), chain, scratch)
     is_low = zero
     for j in range(0, P, V):
         c = load(column_sums, n * P + j)
@@ -459,50 +467,52 @@ def _fill_conditionals(b, n, chain, kept):
         )
         store(before, j, load(alphas, (n - 1) * P + j))
     if not reduce_max(is_low) > 0:
-        return kept.exp_transitions
+        return scratch.exp_transitions
     step = _transition_index(b, n, chain)
     for i in range(S):
         for j in range(S):
             p = (
-                kept.source_factors[i]
-                * kept.exp_transitions[i, j]
-                * kept.column_factors[j]
+                scratch.source_factors[i]
+                * scratch.exp_transitions[i, j]
+                * scratch.column_factors[j]
             )
-            c = kept.log_column_sums[n, j]
-            if kept.column_sums[n, j] == 0 and c > -np.inf:
-                x = kept.logs[n - 1, i] + _log_transition(step, i, j, n, chain, kept)
+            c = scratch.log_column_sums[n, j]
+            if scratch.column_sums[n, j] == 0 and c > -np.inf:
+                x = scratch.logs[n - 1, i] + _log_transition(
+                    step, i, j, n, chain, scratch
+                )
                 p = _exp(x - c)
-            kept.conditionals[i, j] = p
+            scratch.conditionals[i, j] = p
     for j in range(S):
-        kept.source_factors[j] = kept.column_factors[j] = 1
-    return kept.conditionals
+        scratch.source_factors[j] = scratch.column_factors[j] = 1
+    return scratch.conditionals
 
 
 @subroutine
-def _fill_conditional_entropies(b, n, chain, kept, previous_entropies, entropies):
+def _fill_conditional_entropies(b, n, chain, scratch, previous_entropies, entropies):
     """Fill H_n from ``earlier``, that is H_{n-1}."""
-    S, P = kept.exp_transitions.shape
-    conditionals = span(_fill_conditionals(b, n, chain, kept))
+    S, P = scratch.exp_transitions.shape
+    conditionals = span(_fill_conditionals(b, n, chain, scratch))
     zero, finite_floor = splat(ZERO), splat(LOWEST_FINITE)
     if not chain.shared:
         _fill_log_transitions(
             _transition_index(b, n, chain),
-            kept.max_transitions[n],
+            scratch.max_transitions[n],
             chain,
-            kept.edge_scratch,
+            scratch.edge_scratch,
         )
     for j in range(0, P, V):
-        x = maximum(load(span(kept.logs), (n - 1) * P + j), finite_floor)
-        store(span(kept.finite_logs), j, x)
+        x = maximum(load(span(scratch.logs), (n - 1) * P + j), finite_floor)
+        store(span(scratch.finite_logs), j, x)
     logs, before, previous = (
-        span(kept.finite_logs),
-        span(kept.source_factors),
+        span(scratch.finite_logs),
+        span(scratch.source_factors),
         span(previous_entropies),
     )
     scores, log_column_sums, column_factors = (
-        span(kept.edge_scratch),
-        span(kept.log_column_sums),
-        span(kept.column_factors),
+        span(scratch.edge_scratch),
+        span(scratch.log_column_sums),
+        span(scratch.column_factors),
     )
     for j in range(0, P, V):
         c, factor = (
@@ -570,7 +580,7 @@ def _edge_offset(b, n, chain, edges):
 
 
 @subroutine
-def _fill_prefix_means(b, chain, kept, weights, prefix_mean, subtracted):
+def _fill_prefix_means(b, chain, scratch, weights, prefix_mean, subtracted):
     """Fill past[T, P], and taken[T]: the v of the likeliest state of each step.
 
     That is taken out of the v of its step, which changes no covariance: so those of
@@ -579,25 +589,25 @@ def _fill_prefix_means(b, chain, kept, weights, prefix_mean, subtracted):
     v_nodes, v_edges, v_heads, _ = weights
     T, S, P = v_nodes.shape[1], v_nodes.shape[2], prefix_mean.shape[1]
     zero = splat(ZERO)
-    nodes, edges, heads = span(v_nodes), span(v_edges), span(v_heads)
+    nodes, edges, start_marginals = span(v_nodes), span(v_edges), span(v_heads)
     before, column_factors, prefix_means = (
-        span(kept.source_factors),
-        span(kept.column_factors),
+        span(scratch.source_factors),
+        span(scratch.column_factors),
         span(prefix_mean),
     )
-    matrix = kept.exp_transitions
+    matrix = scratch.exp_transitions
     for n in range(chain.lengths[b]):
         node_offset, o = (b * T + chain.steps[b, n]) * S, n * P
         offset = 0
         if n > 0:
             offset = _edge_offset(b, n, chain, v_edges)
-            matrix = _fill_conditionals(b, n, chain, kept)
+            matrix = _fill_conditionals(b, n, chain, scratch)
         conditionals = span(matrix)
         likeliest = 0.0
         for j in range(S):
-            if kept.alphas[n, j] > likeliest:
+            if scratch.alphas[n, j] > likeliest:
                 likeliest, subtracted[n] = (
-                    kept.alphas[n, j],
+                    scratch.alphas[n, j],
                     v_nodes[b, chain.steps[b, n], j],
                 )
         for j in range(0, P, V):
@@ -611,28 +621,32 @@ def _fill_prefix_means(b, chain, kept, weights, prefix_mean, subtracted):
                 subtracted[n]
             )
             if n == 0:
-                node_value = node_value + load_masked(heads, b * S + j, S - j, zero)
+                node_value = node_value + load_masked(
+                    start_marginals, b * S + j, S - j, zero
+                )
             store(prefix_means, o + j, fma(mean, load(column_factors, j), node_value))
 
 
 @subroutine
-def _fill_expectations(b, feasible, chain, kept, weights, prefix_mean, subtracted, out):
+def _fill_expectations(
+    b, feasible, chain, scratch, weights, prefix_mean, subtracted, out
+):
     """Fill the marginals of a row, or their covariances with the weights.
 
     For an edge E[V | part] is ``past + v + gain``, where gain is the v of the state
     that it leads to and what is expected after that, the future.
     """
-    nodes, edges, heads, tails = out
+    nodes, edges, start_marginals, end_marginals = out
     nodes[b] = 0
     edges[b] = 0
-    heads[b] = 0
-    tails[b] = 0
+    start_marginals[b] = 0
+    end_marginals[b] = 0
     N = chain.lengths[b]
     if N == 0 or not feasible:
         return
-    S, P = kept.exp_transitions.shape
+    S, P = scratch.exp_transitions.shape
     zero, is_time_summed = splat(ZERO), edges.shape[1] == 1
-    edge_span, edge_sums = span(edges), span(kept.edge_scratch)
+    edge_span, edge_sums = span(edges), span(scratch.edge_scratch)
     for e in range(0, S * P if is_time_summed else 0, V):
         store(edge_sums, e, zero)
     distribution, previous, next_suffix_mean = (
@@ -643,7 +657,7 @@ def _fill_expectations(b, feasible, chain, kept, weights, prefix_mean, subtracte
     suffix_mean = arrays.zeros(P)
     expected = 0.0
     for s in range(S):
-        distribution[s] = kept.last_distribution[s]
+        distribution[s] = scratch.last_distribution[s]
         if weights is not None:
             suffix_mean[s] = weights[3][b, s]
             expected += distribution[s] * (prefix_mean[N - 1, s] + suffix_mean[s])
@@ -658,17 +672,17 @@ def _fill_expectations(b, feasible, chain, kept, weights, prefix_mean, subtracte
                 )
             nodes[b, t, s] = value
             if n == 0:
-                heads[b, s] = value
+                start_marginals[b, s] = value
             if n == N - 1:
-                tails[b, s] = value
+                end_marginals[b, s] = value
         if n == 0:
             break
-        conditionals = span(_fill_conditionals(b, n, chain, kept))
+        conditionals = span(_fill_conditionals(b, n, chain, scratch))
         offset = _edge_offset(b, n, chain, edges)
         for j in range(S):
-            distribution[j] *= kept.column_factors[j]
+            distribution[j] *= scratch.column_factors[j]
         for i in range(S):
-            a = splat_at(span(kept.source_factors), i)
+            a = splat_at(span(scratch.source_factors), i)
             total = mean = zero
             for j in range(0, P, V):
                 e = i * S + j

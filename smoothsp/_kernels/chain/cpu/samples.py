@@ -17,7 +17,11 @@ from smoothsp._kernels.chain.cpu.forward_backward import (
     split_scratch,
 )
 from smoothsp._kernels.chain.cpu.forward_backward_float64 import invert_cdf
-from smoothsp._kernels.chain.cpu.records import Addresses, chain_at, longest_first
+from smoothsp._kernels.chain.cpu.records import (
+    Addresses,
+    chain_from_addresses,
+    order_by_length,
+)
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
@@ -28,40 +32,40 @@ from smoothsp._kernels.vectors.state_products import ROWS_PER_PASS
 
 
 @kernel
-def sample(where, in_lanes, over_states, K, uniforms, labels, pending):
+def sample(addresses, in_lanes, over_states, K, uniforms, labels, pending):
     """Fill labels[B, K, T] like ``forward_backward_float64.sample``, in float64.
 
     But for the rows out of range: those are marked in pending[B]. Returns how many.
     """
-    where = Addresses(*where)
-    B, T, S, zeros = where.B, where.T, where.S, where.zeros
-    chain, V = chain_at(where, True), len(zeros)
+    addresses = Addresses(*addresses)
+    B, T, S, zeros = addresses.B, addresses.T, addresses.S, addresses.zeros
+    chain, V = chain_from_addresses(addresses, True), len(zeros)
     uniform_array, out = (
         carray(uniforms, (B, K, T), zeros),
         carray(labels, (B, K, T), np.int64),
     )
     is_pending, num_out_of_range = carray(pending, (B,), np.bool_), 0
-    order = longest_first(chain.lengths, T)
+    order = order_by_length(chain.lengths, T)
     layout = in_lanes, over_states
     rows_per_block, stats_stride, num_node_rows = V, 1, 0
     if over_states is not None:
         rows_per_block, stats_stride, num_node_rows = ROWS_PER_PASS, NUM_STATS * V, B
     nodes = arrays.empty((num_node_rows, T, S), zeros.dtype)
     sizes = scratch_sizes(B, T, S, V, over_states)
-    room = arrays.empty(sizes[7], zeros.dtype)
+    memory = arrays.empty(sizes[7], zeros.dtype)
     row = arrays.empty(T * S, zeros.dtype)
     cumulative, states = arrays.empty(S), arrays.empty(rows_per_block * K, np.int64)
     saved_mode = set_flush_to_zero()
-    kept = split_scratch(room, T, zeros, sizes)
-    fill_shared_scores(chain, kept, sizes[2], *layout)
+    scratch = split_scratch(memory, T, zeros, sizes)
+    fill_shared_scores(chain, scratch, sizes[2], *layout)
     for first in range(0, B, rows_per_block):
         rows = order[first : first + rows_per_block]
         # spans do not keep the array: used here, it lasts until the last block
-        kept = split_scratch(room, T, zeros, sizes)
-        forward_pass(rows, chain, kept, row, *layout)
-        backward_pass(rows, chain, kept, nodes, *layout)
+        scratch = split_scratch(memory, T, zeros, sizes)
+        forward_pass(rows, chain, scratch, row, *layout)
+        backward_pass(rows, chain, scratch, nodes, *layout)
         for x in range(len(rows)):
-            underflow_bound = get(kept.stats, x * stats_stride + UNDERFLOW_BOUND * V)
+            underflow_bound = get(scratch.stats, x * stats_stride + UNDERFLOW_BOUND * V)
             is_safe = (
                 chain.lengths[rows[x]] == 0 or 16 * S * underflow_bound <= RANGE_64
             )
@@ -71,7 +75,7 @@ def sample(where, in_lanes, over_states, K, uniforms, labels, pending):
         _sample_backward(
             rows,
             chain,
-            kept,
+            scratch,
             is_pending,
             uniform_array,
             cumulative,
@@ -85,10 +89,16 @@ def sample(where, in_lanes, over_states, K, uniforms, labels, pending):
 
 @subroutine
 def _sample_backward(
-    rows, chain, kept, is_pending, uniforms, cumulative, states, labels, over_states
+    rows, chain, scratch, is_pending, uniforms, cumulative, states, labels, over_states
 ):
     """Fill the labels of rows that are not left out, all rows a position at a time."""
-    T, P, V, S, K = kept.T, kept.P, len(kept.zeros), len(cumulative), labels.shape[1]
+    T, P, V, S, K = (
+        scratch.T,
+        scratch.P,
+        len(scratch.zeros),
+        len(cumulative),
+        labels.shape[1],
+    )
     # from state to state, from row to row, and from state to state of a matrix
     state_stride, row_stride, column_stride = V, 1, S
     if over_states is not None:
@@ -101,16 +111,16 @@ def _sample_backward(
                 continue
             o = n * P + x * row_stride
             for k in range(K):
-                column, e, column_step = kept.exp_end, 0, state_stride
+                column, e, column_step = scratch.exp_end, 0, state_stride
                 if n < length - 1:
                     column, e, column_step = (
-                        kept.exp_transitions_t,
+                        scratch.exp_transitions_t,
                         states[x * K + k] * column_stride,
                         1,
                     )
                 total = 0.0
                 for i in range(S):
-                    total += get(kept.alphas, o + i * state_stride) * get(
+                    total += get(scratch.alphas, o + i * state_stride) * get(
                         column, e + i * column_step
                     )
                     cumulative[i] = total

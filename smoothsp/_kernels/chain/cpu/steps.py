@@ -61,11 +61,11 @@ def forward_backward(first, last, chain, zeros, pending, value, out):
     In the dtype of the chain, of which ``zeros`` is a vector; the value is a sum of two
     numbers. Rows out of range are left pending[B].
     """
-    chain, (nodes, edges, heads, tails) = Chain(*chain), out
+    chain, (nodes, edges, start_marginals, end_marginals) = Chain(*chain), out
     T, S = chain.emissions.shape[1], chain.emissions.shape[2]
     V = len(zeros)
     P = -(-S // V) * V
-    kept = Scratch(
+    scratch = Scratch(
         arrays.empty((T, P), zeros.dtype),
         arrays.empty((T, P), zeros.dtype),
         arrays.empty(T, zeros.dtype),
@@ -76,24 +76,26 @@ def forward_backward(first, last, chain, zeros, pending, value, out):
     )
     max_underflow_bound = (RANGE_32 if zeros.itemsize == 4 else RANGE_64) / (16 * S)
     control = set_flush_to_zero()
-    max_end = _fill_exp_scores(span(chain.end), S, span(kept.exp_end), zeros)
+    max_end = _fill_exp_scores(span(chain.end), S, span(scratch.exp_end), zeros)
     for b in range(first, last):
         length = chain.lengths[b]
         _zero_padding(b, chain, nodes, edges)
         underflow_bound = 0.0
         value[b, 0] = value[b, 1] = 0.0
         if length > 0:
-            hi, lo = _forward_pass(b, chain, kept)
+            hi, lo = _forward_pass(b, chain, scratch)
             underflow_bound, log_z = _backward_pass(
-                b, chain, kept, span(nodes), span(edges)
+                b, chain, scratch, span(nodes), span(edges)
             )
             hi, lo = double_double.add(hi, lo, max_end)
             hi, lo = double_double.add(hi, lo, log_z)
             value[b, 0], value[b, 1] = double_double.normalise(hi, lo)
         pending[b] = not underflow_bound <= max_underflow_bound
         for s in range(S):
-            heads[b, s] = nodes[b, chain.steps[b, 0], s] if length > 0 else 0
-            tails[b, s] = nodes[b, chain.steps[b, length - 1], s] if length > 0 else 0
+            start_marginals[b, s] = nodes[b, chain.steps[b, 0], s] if length > 0 else 0
+            end_marginals[b, s] = (
+                nodes[b, chain.steps[b, length - 1], s] if length > 0 else 0
+            )
     restore_fp_mode(control)
 
 
@@ -142,21 +144,21 @@ def _fill_exp_scores(scores, count, out, zeros):
 
 
 @subroutine
-def _forward_pass(b, chain, kept):
+def _forward_pass(b, chain, scratch):
     """Fill weights with w, alphas with a, inverses and moves.
 
     Returns what was taken out of the exponentials and of a, as two numbers.
     """
-    T, S, P = chain.emissions.shape[1], chain.emissions.shape[2], len(kept.message)
-    zeros, V, N = kept.zeros, len(kept.zeros), chain.lengths[b]
+    T, S, P = chain.emissions.shape[1], chain.emissions.shape[2], len(scratch.message)
+    zeros, V, N = scratch.zeros, len(scratch.zeros), chain.lengths[b]
     one, neg_inf = zeros.dtype.type(1), splat(zeros.dtype.type(-np.inf))
     emissions, transitions = span(chain.emissions), span(chain.transitions)
     exp_emissions, alphas, message = (
-        span(kept.exp_emissions),
-        span(kept.alphas),
-        span(kept.message),
+        span(scratch.exp_emissions),
+        span(scratch.alphas),
+        span(scratch.message),
     )
-    hi, lo = _first_weights(b, chain, kept)
+    hi, lo = _first_weights(b, chain, scratch)
     scale_product, inverse_scale, size = 1.0, one, _padded_size(S * S, V)
     for n in range(N):
         o = n * P
@@ -176,7 +178,7 @@ def _forward_pass(b, chain, kept):
                 )
             e = (b * (T - 1) + chain.steps[b, n] - 1) * S * S
             scores = subspan(transitions, 0 if chain.shared else e, S * S)
-            matrix = subspan(kept.exp_transitions, (n - 1) * size, size)
+            matrix = subspan(scratch.exp_transitions, (n - 1) * size, size)
             max_transition = _fill_exp_scores(scores, S * S, matrix, zeros)
             hi, lo = double_double.add(hi, lo, np.float64(max_emission))
             hi, lo = double_double.add(hi, lo, max_transition)
@@ -191,7 +193,7 @@ def _forward_pass(b, chain, kept):
             c = c + a
         scale = reduce_sum(c)
         inverse_scale = one / scale
-        kept.inverse_scales[n] = inverse_scale
+        scratch.inverse_scales[n] = inverse_scale
         if n < N - 1:
             if not MIN_PRODUCT < scale_product * np.float64(scale) < MAX_PRODUCT:
                 hi, lo = double_double.add(hi, lo, _log_or_nan(scale_product))
@@ -207,28 +209,28 @@ def _log_or_nan(x):
 
 
 @subroutine
-def _first_weights(b, chain, kept):
+def _first_weights(b, chain, scratch):
     """Fill the first w; returns what was taken out, as two numbers.
 
     What rounding takes from a sum of emission and start is added after the largest is
     taken out.
     """
     S, t = len(chain.start), chain.steps[b, 0]
-    dtype = kept.zeros.dtype
+    dtype = scratch.zeros.dtype
     max_score = -np.inf
     for s in range(S):
         max_score = max(
             max_score, np.float64(chain.emissions[b, t, s]) + chain.start[s]
         )
-    for s in range(len(kept.message)):
-        kept.message[s] = -np.inf
+    for s in range(len(scratch.message)):
+        scratch.message[s] = -np.inf
     for s in range(S):
         score = np.float64(chain.emissions[b, t, s])
         hi, lo = double_double.add(score, 0.0, np.float64(chain.start[s]))
         if hi > -np.inf:
-            kept.message[s] = dtype.type(hi - max_score + lo)
-    for j in range(0, len(kept.message), len(kept.zeros)):
-        store(span(kept.exp_emissions), j, exp(load(span(kept.message), j)))
+            scratch.message[s] = dtype.type(hi - max_score + lo)
+    for j in range(0, len(scratch.message), len(scratch.zeros)):
+        store(span(scratch.exp_emissions), j, exp(load(span(scratch.message), j)))
     return max_score, 0.0
 
 
@@ -251,22 +253,22 @@ def _vector_matrix_product(x, o, matrix, S, y, zeros):
 
 
 @subroutine
-def _backward_pass(b, chain, kept, nodes, edges):
+def _backward_pass(b, chain, scratch, nodes, edges):
     """Fill weights with u, and nodes and edges with their marginals.
 
     Returns the reach, and the logarithm of the last sum.
     """
-    T, S, P = chain.emissions.shape[1], chain.emissions.shape[2], len(kept.message)
-    zeros, V, N = kept.zeros, len(kept.zeros), chain.lengths[b]
+    T, S, P = chain.emissions.shape[1], chain.emissions.shape[2], len(scratch.message)
+    zeros, V, N = scratch.zeros, len(scratch.zeros), chain.lengths[b]
     one, zero = zeros.dtype.type(1), splat(zeros[0])
     exp_emissions, alphas, message = (
-        span(kept.exp_emissions),
-        span(kept.alphas),
-        span(kept.message),
+        span(scratch.exp_emissions),
+        span(scratch.alphas),
+        span(scratch.message),
     )
-    exp_transitions, z = span(kept.exp_transitions), zero
+    exp_transitions, z = span(scratch.exp_transitions), zero
     for j in range(0, P, V):
-        exp_end = load(span(kept.exp_end), j)
+        exp_end = load(span(scratch.exp_end), j)
         store(message, j, exp_end)
         z = fma(load(alphas, (N - 1) * P + j), exp_end, z)
     last_z = reduce_sum(z)
@@ -274,7 +276,7 @@ def _backward_pass(b, chain, kept, nodes, edges):
     for n in range(N - 1, -1, -1):
         o, previous_inverse_scale = n * P, zeros[0]
         if n > 0:
-            previous_inverse_scale = kept.inverse_scales[n - 1]
+            previous_inverse_scale = scratch.inverse_scales[n - 1]
         bound_terms = z = zero
         for j in range(0, P, V):
             beta = load(message, j) * splat(inverse)
