@@ -348,25 +348,23 @@ def _forward_pass(b, chain, scratch):
         hi, lo = double_double.add(hi, lo, get(max_transitions, n))
         hi, lo = double_double.add(hi, lo, log_scale)
     # after the last position, c of the end is the rest of the sum
-    max_alpha = -np.inf
+    max_end = -np.inf
     for j in range(S):
-        max_alpha = max(max_alpha, chain.end[j])
+        max_end = max(max_end, chain.end[j])
     c = 0.0
-    max_emission = -np.inf
+    max_log = -np.inf
     for j in range(S):
-        scratch.last_distribution[j] = scratch.logs[N - 1, j] + (
-            chain.end[j] - max_alpha
-        )
-        max_emission = max(max_emission, scratch.last_distribution[j])
-    if not max_emission > -np.inf:
+        scratch.last_distribution[j] = scratch.logs[N - 1, j] + (chain.end[j] - max_end)
+        max_log = max(max_log, scratch.last_distribution[j])
+    if not max_log > -np.inf:
         return -np.inf, 0.0
     for j in range(S):
-        scratch.last_distribution[j] = _exp(scratch.last_distribution[j] - max_emission)
+        scratch.last_distribution[j] = _exp(scratch.last_distribution[j] - max_log)
         c += scratch.last_distribution[j]
     for j in range(S):
         scratch.last_distribution[j] /= c
-    hi, lo = double_double.add(hi, lo, max_alpha)
-    hi, lo = double_double.add(hi, lo, max_emission + math.log(c))
+    hi, lo = double_double.add(hi, lo, max_end)
+    hi, lo = double_double.add(hi, lo, max_log + math.log(c))
     return double_double.normalise(hi, lo)
 
 
