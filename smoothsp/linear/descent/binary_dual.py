@@ -60,9 +60,11 @@ class BinaryHingeDual:
         self.blocks = np.flatnonzero(long & (bounds > 0))
         require_finite_sum(bounds.astype(np.float64))
         self.work = 4 * rows.data.size
-        self._zeros = np.zeros(arrays.lanes(dtype), dtype=dtype)
+        self._zeros = np.zeros(arrays.num_simd_lanes(dtype), dtype=dtype)
         # kernels of dense rows read and write whole vectors
-        self._padded = arrays.zeros(arrays.padded(rows.features, dtype), dtype)
+        self._padded = arrays.aligned_zeros(
+            arrays.round_up_to_lanes(rows.features, dtype), dtype
+        )
         self.weights = self._padded[: rows.features]
         # no weights change the loss of a sample without length
         first = 0 if start is None else np.clip(start[:, 0], 0, bounds)

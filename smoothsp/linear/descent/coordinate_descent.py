@@ -176,7 +176,7 @@ def descend(
     """
     run = _Run(problem, settings, history)
     if resume is not None:
-        with states.opened(resume) as given:
+        with states.open_state(resume) as given:
             run.load(given)
     try:
         return run.to_the_end(resume is None)

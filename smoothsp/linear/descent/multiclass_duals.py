@@ -50,7 +50,7 @@ class LinearDual:
         self.waits, self.calm = blocks.waits, blocks.calm
         self.met, self.num_checked = np.zeros(3), len(blocks.labels)
         self.work = 2 * len(rows.data) * blocks.width
-        self.weights = linear_arrays.zeros(
+        self.weights = linear_arrays.aligned_zeros(
             rows.features * blocks.width, blocks.bounds.dtype
         )
 
@@ -152,7 +152,7 @@ class GramDual:
         self.waits, self.calm = blocks.waits, blocks.calm
         self.met, self.num_checked = np.zeros(3), len(blocks.labels)
         self.work = len(gram) * len(gram) * blocks.width
-        self._scores = linear_arrays.zeros(
+        self._scores = linear_arrays.aligned_zeros(
             len(gram) * blocks.width, blocks.bounds.dtype
         )
 

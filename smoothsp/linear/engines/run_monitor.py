@@ -95,15 +95,15 @@ def check_limits(
     progress: object,
 ) -> RunLimits:
     """The limits of the solver ``name``, checked."""
-    checks.callback(callback)
+    checks.require_callback(callback)
     if not isinstance(tol, Tolerance):
-        tol = checks.at_least_zero("tol", tol)
+        tol = checks.as_nonnegative("tol", tol)
     return RunLimits(
         tol=tol,
-        max_passes=checks.count("max_passes", max_passes),
+        max_passes=checks.as_positive_int("max_passes", max_passes),
         max_seconds=check_max_seconds(max_seconds),
         callback=callback,
-        progress=checks.shown("progress", progress),
+        progress=checks.as_optional_bool("progress", progress),
         name=name,
     )
 
@@ -296,7 +296,7 @@ class RunMonitor:
             status=self.status,
             converged=self.certified and self.close,
             history=self.history,
-            state=states.sealed(state),
+            state=states.add_checksums(state),
             interrupted=self.interrupted,
         )
 
@@ -451,7 +451,7 @@ def check_seed(seed: object, name: str = "seed") -> int:
 
 def check_max_seconds(value: object) -> float:
     """A budget of seconds, infinite for None."""
-    return math.inf if value is None else checks.positive("max_seconds", value)
+    return math.inf if value is None else checks.as_positive("max_seconds", value)
 
 
 def save_rng(stream: np.random.Generator) -> NDArray[np.uint64]:

@@ -84,21 +84,21 @@ def grid_search(
     >>> [point.lam for point in grid.points], grid.points[1].gap <= 0.1
     ([1.0, 0.1], True)
     """
-    checks.choice("warm_start", warm_start, _STARTS)
-    checks.positive("tol", tol)
+    checks.require_choice("warm_start", warm_start, _STARTS)
+    checks.as_positive("tol", tol)
     if not isinstance(lams, Iterable) or isinstance(lams, str):
         raise TypeError(
             "lams: expected a sequence of positive numbers, got"
-            f" {checks.in_one_line(lams)}"
+            f" {checks.short_repr(lams)}"
         )
-    values = sorted((checks.positive("lams", lam) for lam in lams), reverse=True)
+    values = sorted((checks.as_positive("lams", lam) for lam in lams), reverse=True)
     if not values:
         raise ValueError("lams: expected at least one value, got none")
     limits = PointLimits(max_passes, max_seconds, callback, progress)
     step_settings = StepSettings(sampling, steps, cache, seed, refresh_every, bounds)
     run = _GridRun(problem, values, tol, warm_start, step_settings, limits)
     if resume is not None:
-        with states.opened(resume) as given:
+        with states.open_state(resume) as given:
             run.load(given)
     run.follow(tol, len(values))
     return GridSolution(
@@ -107,7 +107,7 @@ def grid_search(
         oracle_calls=run.calls,
         seconds=run.seconds,
         status=run.status,
-        state=states.sealed(run.state()),
+        state=states.add_checksums(run.state()),
     )
 
 

@@ -41,11 +41,11 @@ class StepSettings:
 
     def __post_init__(self) -> None:
         run_monitor.check_bounds(self.bounds)
-        checks.choice("sampling", self.sampling, run_monitor.SAMPLINGS)
-        checks.choice("steps", self.steps, run_monitor.STEP_RULES)
-        checks.flag("cache", self.cache)
+        checks.require_choice("sampling", self.sampling, run_monitor.SAMPLINGS)
+        checks.require_choice("steps", self.steps, run_monitor.STEP_RULES)
+        checks.as_bool("cache", self.cache)
         run_monitor.check_seed(self.seed)
-        checks.count("refresh_every", self.refresh_every)
+        checks.as_positive_int("refresh_every", self.refresh_every)
 
     def __str__(self) -> str:
         if self.bounds is None:

@@ -29,10 +29,10 @@ class PointLimits:
     progress: bool | None
 
     def __post_init__(self) -> None:
-        checks.count("max_passes", self.max_passes)
+        checks.as_positive_int("max_passes", self.max_passes)
         run_monitor.check_max_seconds(self.max_seconds)
-        checks.shown("progress", self.progress)
-        checks.callback(self.callback)
+        checks.as_optional_bool("progress", self.progress)
+        checks.require_callback(self.callback)
 
 
 class PointRun:
