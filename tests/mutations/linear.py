@@ -65,8 +65,8 @@ FAULTS = {
     ),
     "strength forgotten": (
         "_kernels/vectors/smoothed_hinge",
-        "return h + mu / 2 * (1 - squares)",
-        "return h + (1 - squares) / 2",
+        "return h + mu / 2 * (1 - squared_norm)",
+        "return h + (1 - squared_norm) / 2",
     ),
     "pairs of the sums transposed": (
         KERNELS + "forward_backward",
