@@ -55,10 +55,10 @@ class ChainMixtures:
         self._emissions[at] = self._arrays[0][at] + paid
         self.strength[at] = strength.numpy()
 
-    def run(self, most: int, last: bool = False) -> None:
+    def run(self, max_decodes: int, add_last: bool = False) -> None:
         """Decode at most ``most`` times; rows that took as many stay in ``rows``."""
         at, C = self.rows.numpy(), self._weights.shape[1]
-        if self._counts.max(initial=0) + most >= C:
+        if self._counts.max(initial=0) + max_decodes >= C:
             self._outputs = np.pad(self._outputs, ((0, 0), (0, C), (0, 0)))
             self._weights, C = np.pad(self._weights, ((0, 0), (0, C))), 2 * C
         before = self._decodes[at]
@@ -67,12 +67,14 @@ class ChainMixtures:
         given = (self._emissions, *self._arrays[1:]), order, self.strength
         out = self._outputs, self._weights, self._gap, self._counts, self._decodes
         work = len(at) * (self.chain._buffers.inner_steps // len(self._gap) + C * C)
-        arrays = *given, most, last, rounding, out
-        run_rows(sparsemap_chains.mixtures, len(at), 2 * work, *arrays)
-        self.rows = self.rows[torch.from_numpy(self._decodes[at] - before == most)]
+        arrays = *given, max_decodes, add_last, rounding, out
+        run_rows(sparsemap_chains.sparsemap, len(at), 2 * work, *arrays)
+        self.rows = self.rows[
+            torch.from_numpy(self._decodes[at] - before == max_decodes)
+        ]
         self._scores = None
 
-    def shares(self, rows: Tensor) -> Tensor:
+    def marginals(self, rows: Tensor) -> Tensor:
         """Share ``(n, size)`` of the mixture that uses each label."""
         at = rows.numpy()
         outputs, weights = self._outputs[at], self._weights[at][..., None]

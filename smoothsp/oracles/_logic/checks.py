@@ -3,13 +3,13 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.oracles._logic.nnf import AND, OR, Sentence, variables_of
+from smoothsp.oracles._logic.nnf import AND, NNF, OR, variables_of
 
 # Variables of which all assignments are tried, if nothing else decides.
 MOST_TRIED = 16
 
 
-def check_decomposable(sentence: Sentence, scopes: list[int]) -> None:
+def check_decomposable(sentence: NNF, scopes: list[int]) -> None:
     """The parts of a conjunction share no variable."""
     for node in sentence.below(sentence.root):
         kind, children = sentence.nodes[node]
@@ -26,7 +26,7 @@ def check_decomposable(sentence: Sentence, scopes: list[int]) -> None:
             seen |= scopes[child]
 
 
-def check_deterministic(sentence: Sentence, scopes: list[int]) -> None:
+def check_deterministic(sentence: NNF, scopes: list[int]) -> None:
     """No two parts of a disjunction have a model in common.
 
     Decided by literals that both imply, or by their parts, which is enough for
@@ -58,7 +58,7 @@ def check_deterministic(sentence: Sentence, scopes: list[int]) -> None:
                     )
 
 
-def _implied(sentence: Sentence) -> list[tuple[int, int]]:
+def _implied(sentence: NNF) -> list[tuple[int, int]]:
     """Literals that hold in all models of a node, positive and negative, as bits."""
     found: list[tuple[int, int]] = []
     for kind, children in sentence.nodes:
@@ -80,7 +80,7 @@ def _implied(sentence: Sentence) -> list[tuple[int, int]]:
 
 
 def _conflict(
-    sentence: Sentence,
+    sentence: NNF,
     implied: list[tuple[int, int]],
     left: int,
     right: int,
@@ -110,7 +110,7 @@ def _conflict(
 
 
 def _common_model(
-    sentence: Sentence, left: int, right: int, variables: list[int]
+    sentence: NNF, left: int, right: int, variables: list[int]
 ) -> list[int] | None:
     """A model of both as literals, by trying all assignments."""
     n = len(variables)

@@ -8,14 +8,14 @@ from collections import defaultdict
 import numpy as np
 
 from smoothsp.oracles._circuits import Circuit, Items
-from smoothsp.oracles._logic.nnf import AND, OR, Sentence, variables_of
+from smoothsp.oracles._logic.nnf import AND, NNF, OR, variables_of
 
 Product = tuple[int, int]
 
 
-def smooth(sentence: Sentence, variables: int) -> Sentence:
+def smooth(sentence: NNF, variables: int) -> NNF:
     """Smooth the circuit: add both values of variables that a part does not mention."""
-    found = Sentence()
+    found = NNF()
     scopes = sentence.scopes()
     whole = (1 << variables) - 1
     moved: dict[int, int] = {}
@@ -37,7 +37,7 @@ def smooth(sentence: Sentence, variables: int) -> Sentence:
     return found
 
 
-def _either(sentence: Sentence, bits: int, known: dict[int, int]) -> int:
+def _either(sentence: NNF, bits: int, known: dict[int, int]) -> int:
     """Any values of such variables: half of them and the other half."""
     if bits not in known:
         several = variables_of(bits)
@@ -51,7 +51,7 @@ def _either(sentence: Sentence, bits: int, known: dict[int, int]) -> int:
     return known[bits]
 
 
-def count_models(sentence: Sentence) -> int:
+def count_models(sentence: NNF) -> int:
     """Number of models of a smooth, deterministic, decomposable circuit."""
     counts: dict[int, int] = {}
     for node in sentence.below(sentence.root):
@@ -67,7 +67,7 @@ def count_models(sentence: Sentence) -> int:
     return counts[sentence.root]
 
 
-def sentence_circuit(sentence: Sentence, variables: int) -> tuple[Circuit, Items]:
+def sentence_circuit(sentence: NNF, variables: int) -> tuple[Circuit, Items]:
     """Disjunctions are sums, conjunctions products, literals potentials; if smooth."""
     c = Circuit()
     leaf = c.leaves(variables, 2)
@@ -93,7 +93,7 @@ class _Definitions:
     on, so that conjunctions which agree on such a range share its product.
     """
 
-    def __init__(self, sentence: Sentence, leaf: Items) -> None:
+    def __init__(self, sentence: NNF, leaf: Items) -> None:
         self.products: list[list[Product]] = []
         self.depth: dict[int, int] = defaultdict(int)
         self._first = 1 + leaf.size

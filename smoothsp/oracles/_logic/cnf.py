@@ -12,14 +12,14 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
-from smoothsp.oracles._logic.nnf import Sentence
+from smoothsp.oracles._logic.nnf import NNF
 
 Clauses = frozenset[frozenset[int]]
 # What a search gives, and what it waits for: the node of other clauses.
 Search = Generator[Clauses, int, int]
 
 
-def compile_clauses(clauses: Iterable[Iterable[int]], most_nodes: int) -> Sentence:
+def compile_clauses(clauses: Iterable[Iterable[int]], most_nodes: int) -> NNF:
     """A sentence with the same models; each variable of a clause counted from 1.
 
     The smaller one of two orders of decisions: what is in most clauses first, which
@@ -43,9 +43,9 @@ def compile_clauses(clauses: Iterable[Iterable[int]], most_nodes: int) -> Senten
 
 def _compiled(
     first: Clauses, decide: Callable[[Clauses], int], most_nodes: int
-) -> Sentence | None:
+) -> NNF | None:
     """The sentence that an order of decisions gives, if it is no larger than that."""
-    sentence = Sentence()
+    sentence = NNF()
     known: dict[Clauses, int] = {}
     # A stack of our own: Python's would end at a thousand decisions.
     searches, waits = [_search(first, sentence, decide)], [first]
@@ -68,7 +68,7 @@ def _compiled(
 
 
 def _search(
-    clauses: Clauses, sentence: Sentence, decide: Callable[[Clauses], int]
+    clauses: Clauses, sentence: NNF, decide: Callable[[Clauses], int]
 ) -> Search:
     forced, rest = _propagate(clauses)
     if frozenset() in rest:

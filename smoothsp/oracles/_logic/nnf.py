@@ -8,7 +8,7 @@ MOST_VARIABLES = 1_000_000
 Node = tuple[str, tuple[int, ...]]
 
 
-class Sentence:
+class NNF:
     """Nodes, each once and after its children, and the one that is meant.
 
     A node is an integer. A literal is 1 + v or -(1 + v) for variable v. What is
@@ -16,8 +16,8 @@ class Sentence:
 
     Examples
     --------
-    >>> from smoothsp.oracles._logic.nnf import Sentence
-    >>> sentence = Sentence()
+    >>> from smoothsp.oracles._logic.nnf import NNF
+    >>> sentence = NNF()
     >>> one, none = sentence.literal(1), sentence.literal(-1)
     >>> sentence.root = sentence.disjoin([one, sentence.conjoin([none, one, 0])])
     >>> sentence.nodes[sentence.root]

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from smoothsp.oracles._logic.nnf import MOST_VARIABLES, Sentence
+from smoothsp.oracles._logic.nnf import MOST_VARIABLES, NNF
 
 Lines = list[tuple[int, list[str]]]
 
 
-def read_nnf(path: str | Path) -> tuple[Sentence, int]:
+def read_nnf(path: str | Path) -> tuple[NNF, int]:
     """The sentence of a file, and how many variables it has."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
@@ -29,7 +29,7 @@ def read_nnf(path: str | Path) -> tuple[Sentence, int]:
     lines = [(number, words) for number, words in split if words and words[0] != "c"]
     if not lines:
         raise ValueError(f"path: expected a file of c2d or d4, got {path}: empty")
-    sentence = Sentence()
+    sentence = NNF()
     if lines[0][1][0] == "nnf":
         said = _read_c2d(lines, sentence, path)
     else:
@@ -38,7 +38,7 @@ def read_nnf(path: str | Path) -> tuple[Sentence, int]:
     return sentence, max(said, used)
 
 
-def _read_c2d(lines: Lines, sentence: Sentence, path: str | Path) -> int:
+def _read_c2d(lines: Lines, sentence: NNF, path: str | Path) -> int:
     with _blamed(path, lines[0][0]):
         count, _, variables = (int(word) for word in lines[0][1][1:])
         if not 0 <= variables <= MOST_VARIABLES:
@@ -66,7 +66,7 @@ def _read_c2d(lines: Lines, sentence: Sentence, path: str | Path) -> int:
     return variables
 
 
-def _read_d4(lines: Lines, sentence: Sentence, path: str | Path) -> int:
+def _read_d4(lines: Lines, sentence: NNF, path: str | Path) -> int:
     kinds: dict[int, str] = {}
     parts: dict[int, list[tuple[int, list[int]]]] = {}
     for number, (kind, *words) in lines:
@@ -105,7 +105,7 @@ def _read_d4(lines: Lines, sentence: Sentence, path: str | Path) -> int:
     return 0
 
 
-def _literal(sentence: Sentence, literal: int) -> int:
+def _literal(sentence: NNF, literal: int) -> int:
     if not 0 < abs(literal) <= MOST_VARIABLES:
         raise ValueError
     return sentence.literal(literal)
@@ -123,7 +123,7 @@ def _blamed(path: str | Path, number: int) -> Iterator[None]:
         ) from error
 
 
-def read_sdd(node: Any) -> tuple[Sentence, int]:
+def read_sdd(node: Any) -> tuple[NNF, int]:
     """The sentence of a ``pysdd.sdd.SddNode``, and how many variables its manager has.
 
     A decision is the disjunction of its elements, prime and sub.
@@ -132,7 +132,7 @@ def read_sdd(node: Any) -> tuple[Sentence, int]:
         raise TypeError(
             f"node: expected a pysdd.sdd.SddNode, got {type(node).__name__}"
         )
-    sentence = Sentence()
+    sentence = NNF()
     known: dict[int, int] = {}
     waiting = [node]
     while waiting:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from smoothsp._kernels.combinatorial import sparsemap_qp
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._inference.parts import parts_of
+from smoothsp.oracles._inference.parts import part_counts
 
 # Slots for outputs at first; there are twice as many when all are full.
 _SLOTS = 8
@@ -39,7 +39,7 @@ class Mixtures:
 
     def __init__(self, structure: Any, strength: Tensor, y: Tensor) -> None:
         self.live, self.strength = structure, strength
-        parts = parts_of(structure, y)
+        parts = part_counts(structure, y)
         B, device = len(y), y.device
         self.rows = torch.arange(B, device=device)
         self.decodes = torch.zeros(B, dtype=torch.int64, device=device)
@@ -71,13 +71,13 @@ class Mixtures:
         self.scores[rows.cpu()] = scores.cpu()
         self._solve(torch.full((len(rows),), -1, device="cpu"))
 
-    def run(self, most: int, last: bool = False) -> None:
+    def run(self, max_decodes: int, add_last: bool = False) -> None:
         """Decode until no output is better than the mixture, at most ``most`` times.
 
         The output of the last call is added if ``last``, and otherwise used for the
         gap alone. Rows that are not at their maximum stay in ``rows``.
         """
-        for asked in range(1, most + 1):
+        for asked in range(1, max_decodes + 1):
             if len(self.rows) == 0:
                 return
             strength = self.strength[self.rows]
@@ -88,7 +88,7 @@ class Mixtures:
             cost = cost.reshape(len(cost), *self.shape)
             found, y = self.live.augment(cost).decode()
             self.decodes[self.rows] += 1
-            plain, score, parts = self._score(y, parts_of(self.live, y), found, cost)
+            plain, score, parts = self._score(y, part_counts(self.live, y), found, cost)
             value = score - (mixture * parts).sum(1)
             now = (weights * scores).sum(1) - mixture.square().sum(1)
             gap = (value - now).clamp(min=0)
@@ -97,7 +97,7 @@ class Mixtures:
             rounding = ROUNDINGS * torch.finfo(self.dtype).eps
             # an output that has weight already is no better: what is left is rounding
             better = (gap > rounding * size) & ~self._has_weight(y)
-            if asked == most and not last:
+            if asked == max_decodes and not add_last:
                 return
             if not bool(better.all()):
                 self.rows, self.live = self.rows[better], self.live.select(better)
@@ -120,7 +120,7 @@ class Mixtures:
         self.active[row, slots] = True
         self.weights[row, slots] = torch.from_numpy(weights)
 
-    def shares(self, rows: Tensor) -> Tensor:
+    def marginals(self, rows: Tensor) -> Tensor:
         """Share ``(n, size)`` of the mixture that uses each part."""
         weights = self.weights[rows.cpu()].to(rows.device)
         whole = len(rows) == len(self.parts)
@@ -204,7 +204,7 @@ class Mixtures:
         arrays = (self.products, self.scores, new, self.weights, self.active)
         work = len(slot) * self.active.shape[1] ** 3
         numbers = [x.numpy() for x in arrays]
-        run_rows(sparsemap_qp.add, len(new), work, *numbers)
+        run_rows(sparsemap_qp.add_output, len(new), work, *numbers)
 
     def _grow(self) -> None:
         """Make twice the slots."""
