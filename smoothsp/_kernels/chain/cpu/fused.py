@@ -268,7 +268,7 @@ def _first_invalid_label(chain, labels):
 
 @subroutine
 def _cost_augmented(chain, gold, cost, mu, zeros):
-    """Return the chain of ``(s(y') + cost h(y', gold)) / mu``: cost-augmented scores."""
+    """Return the chain with scores ``(s(y') + cost h(y', gold)) / mu``."""
     B, T, S = chain.emissions.shape
     emissions = arrays.empty((B, T, S), zeros.dtype)
     transitions = arrays.empty((1, 1, S, S), zeros.dtype)

@@ -22,9 +22,9 @@ from smoothsp._kernels.vectors.range_check import (
 )
 from smoothsp._kernels.vectors.simd import fma, get, load, span, splat, store
 
-# Bits of ``check_potentials``. LOW_BITS: finite numbers that count as -inf, in emissions,
-# transitions, start and end. HAS_INVALID: an invalid number. INFEASIBLE: a row without
-# an output.
+# Bits of ``check_potentials``. LOW_BITS: finite numbers that count as -inf, in the
+# emissions, transitions, start and end. HAS_INVALID: an invalid number. INFEASIBLE: a
+# row without an output.
 LOW_BITS = (1, 2, 4, 8)
 HAS_INVALID, INFEASIBLE = 16, 32
 # Numbers of a row from which on skipping its padding is faster.
