@@ -124,8 +124,8 @@ def _forward_backward_kernel(
     o = tl.arange(0, BLOCK)
     m = o < S
     min_scale = tl.full([], MIN_SCALE, dtype) * S * S * tl.maximum(T, 1)
-    # scratch_float64[B, 2 T + 1, S] and scratch, in the dtype of the scores, share their
-    # memory: the log-space pass overwrites the messages of an unsafe row
+    # scratch_float64[B, 2 T + 1, S] and scratch, in the dtype of the scores, share
+    # memory; the log-space pass overwrites the messages of an unsafe row
     row_scratch = scratch_float64 + b * (2 * T + 1) * S
     alphas = scratch + b * (2 * T + 1) * S * (64 // dtype.primitive_bitwidth)
     beta_emissions = alphas + T * S
