@@ -27,25 +27,34 @@ TAG_COLUMNS = (
     *("ner", "ner_tag", "ner_tags", "named_entity", "entity", "bio", "iob", "bio_tag"),
     *("iob_tag", "bio_tags", "iob_tags", "tag", "tags", "label", "labels"),
 )
-SENTENCES = (
+SENTENCE_COLUMNS = (
     *("sentence", "sentence_id", "sent_id", "sentence_number", "sentence_no", "sent"),
     *("sentence_index", "sentence_idx", "sentid", "sentenceid", "sentence_num"),
 )
-PARTS_OF_SPEECH = ("upos", "pos", "pos_tag", "pos_tags", "xpos")
-NUMBERS = ("", "id", "index", "token_id", "word_id", "unnamed_0", "doc_id", "document")
+POS_COLUMNS = ("upos", "pos", "pos_tag", "pos_tags", "xpos")
+NUMBER_COLUMNS = (
+    "",
+    "id",
+    "index",
+    "token_id",
+    "word_id",
+    "unnamed_0",
+    "doc_id",
+    "document",
+)
 RECOGNISED_COLUMNS = {
     *WORD_COLUMNS,
     *TAG_COLUMNS,
-    *SENTENCES,
-    *PARTS_OF_SPEECH,
-    *NUMBERS,
+    *SENTENCE_COLUMNS,
+    *POS_COLUMNS,
+    *NUMBER_COLUMNS,
     "chunk",
     "lemma",
 }
 FORMAT_NAMES = {"\t": "TSV", ",": "CSV", ";": "CSV with semicolons", " ": "columns"}
 QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 # How files begin that hold words, but not as columns; and the remedy.
-FOREIGN = (
+UNSUPPORTED_FORMATS = (
     (r"#FORMAT=WebAnno TSV", "WebAnno TSV", "Export it from there as CoNLL 2002"),
     (r"#begin document", "CoNLL-2012", "Write it as columns of words and tags"),
     (r"T\d+\t\S+ \d+ \d+\t", "brat standoff", "Name it .ann, beside a .txt"),
@@ -60,7 +69,7 @@ class Header:
     """The first line of a table, and which columns it names."""
 
     line: int
-    by: str
+    separator: str
     names: tuple[str, ...]
     word: int
     tags: tuple[int, ...]
@@ -74,7 +83,7 @@ class Header:
 def refuse_unsupported_format(name: str | Path, lines: Sequence[str]) -> None:
     """Raise ``ValueError`` for a file that shows that it is no columns nor text."""
     first = next((line.lstrip() for line in lines if line.strip()), "")
-    for pattern, kind, remedy in FOREIGN:
+    for pattern, kind, remedy in UNSUPPORTED_FORMATS:
         if re.match(pattern, first, re.IGNORECASE):
             raise ValueError(
                 f"{name}: expected columns of words and tags, or text, got {kind},"
@@ -87,23 +96,25 @@ def find_header(name: str | Path, lines: Sequence[str]) -> Header | None:
     number, first = next(
         ((n, x) for n, x in enumerate(lines, 1) if x.strip(" \t")), (1, "")
     )
-    for by in "\t,; ":
-        names = split_cells(first, by) if by in first else []
+    for separator in "\t,; ":
+        names = split_cells(first, separator) if separator in first else []
         keys = [re.sub(r"\W+", "_", cell.lower()).strip("_") for cell in names]
         # sentences of several words have no column of their own
         word = next((keys.index(x) for x in (*WORD_COLUMNS, "text") if x in keys), None)
         if word is None or len(RECOGNISED_COLUMNS & set(keys)) < 2:
             continue
-        if by == " " and not (
+        if separator == " " and not (
             RECOGNISED_COLUMNS.issuperset(keys) and {*TAG_COLUMNS} & {*keys}
         ):
             continue
-        tags = [keys.index(x) for x in (*TAG_COLUMNS, *PARTS_OF_SPEECH) if x in keys]
-        sentence = next((keys.index(x) for x in SENTENCES if x in keys), None)
-        numbers = frozenset(n for n, key in enumerate(keys) if key in NUMBERS)
-        return Header(number, by, tuple(names), word, tuple(tags), sentence, numbers)
-    table = str(name).removesuffix(".gz").endswith((".csv", ".tsv"))
-    if table and first.strip().strip('"').lower() in WORD_COLUMNS:
+        tags = [keys.index(x) for x in (*TAG_COLUMNS, *POS_COLUMNS) if x in keys]
+        sentence = next((keys.index(x) for x in SENTENCE_COLUMNS if x in keys), None)
+        numbers = frozenset(n for n, key in enumerate(keys) if key in NUMBER_COLUMNS)
+        return Header(
+            number, separator, tuple(names), word, tuple(tags), sentence, numbers
+        )
+    is_table = str(name).removesuffix(".gz").endswith((".csv", ".tsv"))
+    if is_table and first.strip().strip('"').lower() in WORD_COLUMNS:
         one = first.strip().strip('"')
         return Header(number, ",", (one,), 0, (), None, frozenset())
     return None
@@ -114,11 +125,11 @@ def detect_separator(name: str | Path, lines: Sequence[str]) -> str:
     if 2 * sum("\t" in line for line in lines) > len(lines):
         return "\t"
     if 2 * sum(" " not in line.strip() for line in lines) > len(lines):
-        for by in ",;":
-            widths = Counter(len(split_cells(line, by)) for line in lines)
-            width, times = widths.most_common(1)[0]
-            if width > 1 and 2 * times > len(lines):
-                return by
+        for separator in ",;":
+            widths = Counter(len(split_cells(line, separator)) for line in lines)
+            width, count = widths.most_common(1)[0]
+            if width > 1 and 2 * count > len(lines):
+                return separator
     if str(name).removesuffix(".gz").endswith(".csv"):
         raise missing_header_error(name, lines[0])
     return " "
@@ -133,32 +144,32 @@ def missing_header_error(name: str | Path, line: str) -> ValueError:
     )
 
 
-def split_cells(line: str, by: str) -> list[str]:
+def split_cells(line: str, separator: str) -> list[str]:
     """Columns of a line.
 
     Only tabs and blanks part columns of words, which may be other white space, U+00A0
     say, and only these are cut off at the ends.
     """
-    if by == "\t":
+    if separator == "\t":
         return [field.strip(" ") for field in line.rstrip(" \t").split("\t")]
-    if by == " ":
+    if separator == " ":
         fields = line.replace("\t", " ").split(" ")
         return [field for field in fields if field] if "" in fields else fields
     try:
-        found = _fields(line, by)
+        cells = _read_csv_cells(line, separator)
     except csv.Error:
         # a quotation mark that is a word
-        found = line.split(by)
-    return [field.strip(" ") for field in found]
+        cells = line.split(separator)
+    return [field.strip(" ") for field in cells]
 
 
-def _fields(line: str, by: str) -> list[str]:
+def _read_csv_cells(line: str, separator: str) -> list[str]:
     """Cells of a line of CSV, also those that are longer than the limit of ``csv``."""
     limit = csv.field_size_limit()
     if len(line) > limit:
         csv.field_size_limit(len(line))
     try:
-        return next(csv.reader([line], delimiter=by, strict=True), [])
+        return next(csv.reader([line], delimiter=separator, strict=True), [])
     finally:
         if len(line) > limit:
             csv.field_size_limit(limit)
@@ -166,5 +177,5 @@ def _fields(line: str, by: str) -> list[str]:
 
 def unquote(cell: str) -> str:
     """Cell of a table with tabs; tables of spreadsheets quote as in CSV."""
-    found = QUOTED.fullmatch(cell) if len(cell) > 2 else None
-    return found[1].replace('""', '"') if found else cell
+    match = QUOTED.fullmatch(cell) if len(cell) > 2 else None
+    return match[1].replace('""', '"') if match else cell

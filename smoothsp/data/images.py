@@ -22,7 +22,7 @@ __all__ += ["read_image_size"]
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp")
 # of EXIF: those that exchange width and height
-ORIENTATION, SIDEWAYS_ORIENTATIONS = 0x0112, (5, 6, 7, 8)
+ORIENTATION_TAG, SIDEWAYS_ORIENTATIONS = 0x0112, (5, 6, 7, 8)
 # of Pillow: numbers whose range no file tells
 DEEP_MODES = ("I", "F")
 
@@ -45,7 +45,7 @@ def read_image(path: Path, mode: str = "RGB") -> NDArray[np.uint8]:
 
     With the mode ``L`` grey ones ``(height, width)``.
     """
-    with _opened(path) as image:
+    with _open_image(path) as image:
         if image.mode.startswith(DEEP_MODES):
             raise ValueError(
                 f"it has pixels of Pillow's mode {image.mode}: save it with 8 bits"
@@ -59,19 +59,19 @@ def read_mask(path: Path, image: Path, mode: str = "L") -> NDArray[np.uint8]:
     mask = read_image(path, mode)
     width, height, orientation = read_image_size(image)
     if orientation in SIDEWAYS_ORIENTATIONS and mask.shape[:2] == (width, height):
-        with _opened(path) as before:
-            exif = before.getexif()
-            exif[ORIENTATION] = orientation
-            turned = Image.fromarray(mask)
-            turned.info["exif"] = exif.tobytes()
-            return np.asarray(ImageOps.exif_transpose(turned))
+        with _open_image(path) as original:
+            exif = original.getexif()
+            exif[ORIENTATION_TAG] = orientation
+            oriented = Image.fromarray(mask)
+            oriented.info["exif"] = exif.tobytes()
+            return np.asarray(ImageOps.exif_transpose(oriented))
     return mask
 
 
 def read_image_size(path: Path) -> tuple[int, int, int]:
     """Width and height of an image as it is read, and EXIF's orientation."""
-    with _opened(path) as image:
-        orientation = image.getexif().get(ORIENTATION, 1)
+    with _open_image(path) as image:
+        orientation = image.getexif().get(ORIENTATION_TAG, 1)
         width, height = image.size
     if orientation in SIDEWAYS_ORIENTATIONS:
         width, height = height, width
@@ -79,7 +79,7 @@ def read_image_size(path: Path) -> tuple[int, int, int]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Image.Image]:
+def _open_image(path: Path) -> Iterator[Image.Image]:
     """An image, whose errors name the file."""
     try:
         # a pipe is not waited for
@@ -99,7 +99,7 @@ def _opened(path: Path) -> Iterator[Image.Image]:
         SyntaxError,
         ValueError,
     ) as error:
-        said = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         raise BadFile(
-            f"{path}: expected an image, got a file that does not decode ({said})"
+            f"{path}: expected an image, got a file that does not decode ({reason})"
         ) from error

@@ -13,7 +13,7 @@ from smoothsp.data.word_tokenizers import TREEBANK, check_tokenizer
 __all__ = ["Splits", "by_document", "read_splits", "read_tagged"]
 
 # Spans without tags that are named one by one.
-NAMED = 10
+MAX_LISTED_SPANS = 10
 
 
 class Splits(NamedTuple):
@@ -34,12 +34,12 @@ class Splits(NamedTuple):
 
 def by_document(sentences: Sequence[TaggedSentence]) -> list[list[str]]:
     """Return the words of each sentence, and an empty list between two documents."""
-    found: list[list[str]] = []
+    rows: list[list[str]] = []
     for number, sentence in enumerate(sentences):
         if number and sentence.document != sentences[number - 1].document:
-            found.append([])
-        found.append(sentence.words)
-    return found
+            rows.append([])
+        rows.append(sentence.words)
+    return rows
 
 
 def read_tagged(
@@ -92,13 +92,13 @@ def read_tagged(
     if column is word_column is encoding is None and offsets.has_character_spans(path):
         texts = offsets.read_spans(path)
         sentences, unaligned = offsets.tag_words(texts, tokenizer=tokenizer)
-        for one in unaligned[:NAMED]:
-            text = texts[one.record]
-            start, end, label = one.span
+        for span in unaligned[:MAX_LISTED_SPANS]:
+            text = texts[span.record]
+            start, end, label = span.span
             shown = text.text[max(start, 0) : max(end, 0)][:60]
             print_stderr(
                 f"warning: {text.name}: no tags for {label} from {start} to {end}"
-                f" ({shown!r}), which {one.reason}"
+                f" ({shown!r}), which {span.reason}"
             )
         total = sum(len(x.spans) + len(x.faults) for x in texts)
         print_stderr(

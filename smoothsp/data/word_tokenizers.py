@@ -23,7 +23,7 @@ class TokenisedText(NamedTuple):
 
     text: str
     words: list[str]
-    places: list[Offsets]
+    offsets: list[Offsets]
     """First character, and the first one after it: ``text[start:end]`` is the word."""
 
 
@@ -43,7 +43,7 @@ def make_tokenizer(tokenizer: str) -> Callable[[str], TokenisedText]:
     """
     check_tokenizer(tokenizer)
     if tokenizer != TREEBANK:
-        return lambda text: _cut(text, _at_blanks(text))
+        return lambda text: _tokenise_at(text, _find_blank_separated_words(text))
     if find_spec("nltk") is None:
         raise ModuleNotFoundError(
             "sentences: expected lists of words, got text, which nltk cuts into words: "
@@ -53,17 +53,17 @@ def make_tokenizer(tokenizer: str) -> Callable[[str], TokenisedText]:
     from nltk.tokenize import NLTKWordTokenizer
 
     spans = NLTKWordTokenizer().span_tokenize
-    return lambda text: _cut(text, list(spans(text)))
+    return lambda text: _tokenise_at(text, list(spans(text)))
 
 
-def _cut(text: str, places: list[Offsets]) -> TokenisedText:
-    return TokenisedText(text, [text[start:end] for start, end in places], places)
+def _tokenise_at(text: str, offsets: list[Offsets]) -> TokenisedText:
+    return TokenisedText(text, [text[start:end] for start, end in offsets], offsets)
 
 
-def _at_blanks(text: str) -> list[Offsets]:
-    places, end = [], 0
+def _find_blank_separated_words(text: str) -> list[Offsets]:
+    offsets, end = [], 0
     for word in text.split():
         start = text.index(word, end)
         end = start + len(word)
-        places.append((start, end))
-    return places
+        offsets.append((start, end))
+    return offsets
