@@ -40,7 +40,7 @@ def models(tmp_path_factory):
     """Folders of models with weights at random."""
     folder = tmp_path_factory.mktemp("models")
     torch.manual_seed(0)
-    vocabulary = Vocabulary.of(SENTENCES, [])
+    vocabulary = Vocabulary.from_sentences(SENTENCES, [])
     sizes, trees = (
         TaggerSizes(word=4, hidden=5),
         TreeSizes(4, 5, arc=6, label=3, sibling=4),

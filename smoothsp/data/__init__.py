@@ -55,7 +55,8 @@ __all__ = [
 ]
 
 
-# names that need Pillow, by their module
+# Module of each name that needs Pillow: it is imported on first access, so that
+# readers of text work without Pillow.
 LAZY_MODULES = dict.fromkeys(("read_box_splits", "read_boxes"), "boxes")
 LAZY_MODULES |= dict.fromkeys(("MaskedImage", "as_masks", "read_masks"), "masks")
 

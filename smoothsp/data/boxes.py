@@ -1,14 +1,14 @@
-"""Images with labelled boxes: Pascal VOC, COCO, and masks of one figure.
+"""Readers of images with labelled boxes: Pascal VOC, COCO, and foreground masks.
 
-In the layout of Pascal VOC ``ImageSets/Main/train.txt`` and ``val.txt`` (and
-``test.txt`` if it is there) name images, one a line; ``JPEGImages`` holds them,
-``Annotations`` an XML file for each. In that of figures and grounds ``gray`` or ``rgb``
-holds images, ``figure_ground`` a mask of the same name for each. COCO is a JSON file,
-with the images in its folder, in ``images``, or in a folder of the JSON file's name.
+Pascal VOC: ``ImageSets/Main/train.txt``, ``val.txt`` and the optional ``test.txt``
+list image names, one a line. ``JPEGImages`` holds the images, ``Annotations`` an XML
+file for each. Foreground masks: ``gray`` or ``rgb`` holds images, ``figure_ground`` a
+mask of the same name for each. COCO: a JSON file, with the images in its folder, in
+``images``, or in a folder named like the JSON file.
 
-An image is read as its EXIF orientation turns it. Boxes and masks count the turned
-pixels, unless the size in the annotation, or that of the mask, is that of the image
-before: then they are turned as well. A size of 0 x 0 is unknown; any other one is an
+Images are rotated by their EXIF orientation. Boxes and masks are in rotated pixels. If
+the size in the annotation, or the size of the mask, equals that of the stored image,
+boxes and mask are rotated too. A size of 0 x 0 means unknown; any other size is an
 error.
 """
 
@@ -51,12 +51,13 @@ XML_ENCODING = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*<\?xml\b[^>]*\bencoding=[\"']([\w.:-]+)"
 )
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
-# of a line of a list, behind the name: whether the image has objects of a class
+# End of a line in an image list: 1 if the image has objects of the class, -1 if not,
+# 0 if they are difficult.
 PRESENCE_FLAG = re.compile(r"\s+(-1|0|1)$")
-# bytes of an annotation of one image, and of a COCO file, far above what any has
+# Size limits in bytes, far above those of real files: edited files cannot fill memory.
 MAX_VOC_BYTES, MAX_COCO_BYTES = 2**24, 2**30
 MASK_FOLDER, IMAGE_FOLDERS = "figure_ground", ("gray", "rgb")
-# above this a pixel of a mask is figure
+# Mask pixels above this value belong to the figure.
 FIGURE_THRESHOLD, FIGURE_LABEL = 127, "figure"
 SPLIT_NAMES = {"train": ("train",), "val": ("val", "dev"), "test": ("test",)}
 
@@ -130,8 +131,8 @@ def read_box_splits(
     missing = [part for part, path in files.items() if path is None]
     if missing and (parts or missing != ["test"]):
         raise FileNotFoundError(
-            f"{folder}: expected a folder in Pascal VOC layout, with {MASK_FOLDER}, or with a"
-            f" COCO file for each part, found no {main} and no JSON file of"
+            f"{folder}: expected a folder in Pascal VOC layout, with {MASK_FOLDER}, or"
+            f" with a COCO file for each part, found no {main} and no JSON file of"
             f" {missing[0]}. Give the folder that holds ImageSets and JPEGImages"
         )
     return {
@@ -156,9 +157,10 @@ def make_annotated_image(
     corners: bool = True,
     difficult: Sequence[tuple[str, Box]] = (),
 ) -> AnnotatedImage:
-    """Return an image with boxes that were given, cut off where it ends.
+    """Return an annotated image, with boxes clipped to the image.
 
-    With ``corners=False`` they are left, top, width and height.
+    Boxes are left, top, right, bottom, or with ``corners=False`` left, top, width,
+    height. Errors begin with ``location``.
     """
     objects = [
         (
@@ -189,12 +191,12 @@ def make_annotated_image(
 def _read_mask_folder(
     folder: Path, label: str, on_error: ErrorHandler
 ) -> dict[str, list[AnnotatedImage]]:
-    """Boxes around masks. Of five images three train, one validates, one tests."""
+    """Return the bounding boxes of masks: of five images 3 train, 1 val, 1 test."""
     images = next((folder / x for x in IMAGE_FOLDERS if (folder / x).is_dir()), None)
     if images is None:
         raise FileNotFoundError(
-            f"{folder}: expected images in {' or '.join(IMAGE_FOLDERS)} beside {MASK_FOLDER},"
-            " found neither. Rename their folder to one of these"
+            f"{folder}: expected images in {' or '.join(IMAGE_FOLDERS)} beside"
+            f" {MASK_FOLDER}, found neither. Rename their folder to one of these"
         )
     examples = []
     for mask in list_images(folder / MASK_FOLDER):
@@ -229,7 +231,8 @@ def _read_box_around_mask(image: Path, mask: Path, label: str) -> AnnotatedImage
 
 # --- any annotation ---
 
-# Label, whether it is difficult, and what computes its box, of each object.
+# Label, whether the object is difficult, and a function that parses its box. Boxes are
+# parsed late, so that a malformed one is reported with the number of its object.
 AnnotatedObjects = Sequence[tuple[str, bool, Callable[[], Box]]]
 
 
@@ -241,10 +244,13 @@ def _build_annotated_image(
     kind: str | None,
     on_error: ErrorHandler,
 ) -> AnnotatedImage:
-    """Check the boxes of an image against it; ``said`` is its size there."""
+    """Return an image with its valid boxes; ``annotated_size`` is (width, height).
+
+    ``on_error`` receives each invalid box, which is left out.
+    """
     turn = _build_box_rotation(annotated_size, annotation, image)
     if kind is None or any(label == kind for label, _, _ in objects):
-        # a whole one decodes
+        # Decode the whole image, which finds truncated files; its header would not.
         read_image(image)
     width, height, _ = read_image_size(image)
     boxes: list[Box] = []
@@ -297,7 +303,7 @@ def _clip_to_image(box: Box, width: int, height: int) -> Box:
 def _build_box_rotation(
     annotated_size: tuple[Any, Any], annotation: Path | str, image: Path
 ) -> Callable[[Box], Box]:
-    """Return the function that turns the boxes of an annotation with the image.
+    """Return a function from annotated boxes to boxes in rotated pixels.
 
     Raises
     ------
@@ -323,8 +329,12 @@ def _build_box_rotation(
 
 
 def _rotate_box(box: Box, width: int, height: int, orientation: int) -> Box:
-    """A box in pixels of an image that lies on its side, as EXIF turns it."""
+    """Rotate a box by an EXIF orientation that exchanges width and height.
+
+    ``width`` and ``height`` are those of the stored image.
+    """
     left, top, right, bottom = box
+    # 5 is the transpose; 6 and 8 also mirror one axis, 7 both.
     if orientation in (7, 8):
         left, right = width - right, width - left
     if orientation in (6, 7):
@@ -352,7 +362,7 @@ def _read_voc_list(
 def read_annotation(
     path: Path, image: Path, *, kind: str | None = None, bad: ErrorHandler | None = None
 ) -> AnnotatedImage:
-    """Read the XML of one image; the options are those of ``read_box_splits``."""
+    """Read the VOC annotation of an image; options as for ``read_box_splits``."""
     root = _parse_voc_xml(path)
     width, height = (
         (root.findtext(f"size/{side}") or "0").strip() for side in ("width", "height")
@@ -373,7 +383,7 @@ def _parse_voc_object(element: Element) -> tuple[str, bool, Callable[[], Box]]:
 
 
 def _iter_image_list(path: Path) -> Iterator[tuple[str, str]]:
-    """Place in the file and name of each image of a list."""
+    """Yield the location in the file and the name of each listed image."""
     description = "a list of images, one name a line"
     try:
         lines = decode_lines(read_content(path, description), path)
@@ -382,7 +392,8 @@ def _iter_image_list(path: Path) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(lines, 1):
         if line.strip():
             name = line.strip()
-            # a name may hold blanks, and end in a number
+            # A name may hold blanks and end in a number: cut the flag off only if there
+            # is no annotation of the full name.
             has_annotation = (path.parents[2] / "Annotations" / f"{name}.xml").is_file()
             yield (
                 f"{path}:{number}",
@@ -391,7 +402,7 @@ def _iter_image_list(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _find_voc_files(folder: Path, name: str, location: str) -> tuple[Path, Path]:
-    """The image of a name and its annotation."""
+    """Return the paths of an image and its annotation."""
     if _escapes_folder(name):
         raise BadFile(f"{location}: expected a name within {folder}, got {name!r}")
     annotation = folder / "Annotations" / f"{name}.xml"
@@ -405,12 +416,12 @@ def _find_voc_files(folder: Path, name: str, location: str) -> tuple[Path, Path]
 
 
 def _parse_voc_xml(path: Path) -> Element:
-    """Return the <annotation> of a file."""
+    """Parse an XML file and return its root, which must be <annotation>."""
     try:
         if path.stat().st_size > MAX_VOC_BYTES:
             raise ValueError(f"more than {MAX_VOC_BYTES:,} bytes")
         text = _decode_xml(path.read_bytes())
-        # only this declares entities, and names files to be fetched
+        # A DOCTYPE could declare entities that expand without bound, or external files.
         if "<!DOCTYPE" in text:
             raise ValueError("it has a <!DOCTYPE>")
         root = fromstring(text)
@@ -424,9 +435,9 @@ def _parse_voc_xml(path: Path) -> Element:
 
 
 def _decode_xml(content: bytes) -> str:
-    """The text of an XML file without its declaration.
+    """Decode an XML file and cut off its declaration.
 
-    expat decodes no encoding of several bytes a letter but UTF-8 and UTF-16.
+    Python decodes, since expat supports no multi-byte encodings but UTF-8 and UTF-16.
     """
     if content.startswith((*UTF_16_MARKS, b"<\0", b"\0<")):
         boms = {b"<\0": "utf-16-le", b"\0<": "utf-16-be"}
@@ -434,7 +445,7 @@ def _decode_xml(content: bytes) -> str:
     else:
         declaration = XML_ENCODING.match(content)
         encoding = declaration[1].decode() if declaration else "utf-8-sig"
-        # whoever says UTF-16 in ASCII does not write it
+        # The declaration is readable as ASCII, so UTF-16 in it is wrong.
         in_ascii = encoding.lower().startswith(("utf-16", "utf16", "ucs-2", "utf-8"))
         text = content.decode("utf-8-sig" if in_ascii else encoding)
     return XML_DECLARATION.sub("", text.lstrip("\ufeff"), count=1)
@@ -451,7 +462,7 @@ def _parse_voc_box(element: Element) -> Box:
         if not math.isfinite(corners[-1]):
             raise ValueError(f"expected a number as {corner}, got {text!r}")
     left, top, right, bottom = corners
-    # VOC counts pixels from 1 and the last ones belong to the box
+    # VOC counts pixels from 1, and right and bottom are the last pixels inside.
     left, top, right, bottom = _require_area((left, top, right, bottom))
     return left - 1, top - 1, right, bottom
 
@@ -460,7 +471,7 @@ def _parse_voc_box(element: Element) -> Box:
 
 
 def _find_coco_file(folder: Path, part: str) -> Path | None:
-    """Return the JSON file of a part, by the names that tools give it."""
+    """Find the COCO file of a part by common names, None if there is none."""
     for name in SPLIT_NAMES.get(part, (part,)):
         for pattern in ("annotations/*{}*.json", "*{}*.json", "{}*/*.json"):
             paths = sorted(folder.glob(pattern.format(name)))
@@ -481,7 +492,7 @@ def _find_coco_file(folder: Path, part: str) -> Path | None:
 def _read_coco(
     path: Path, images: Path | None, kind: str | None, on_error: ErrorHandler
 ) -> list[AnnotatedImage]:
-    """Read the images of a COCO file, of which boxes of crowds are difficult."""
+    """Read the images of a COCO file; boxes of crowds become difficult objects."""
     content = _load_coco_json(path)
     images_by_id, categories = (
         _index_rows_by_id(path, content, x) for x in ("images", "categories")
@@ -500,8 +511,8 @@ def _read_coco(
             if not isinstance(row.get(key), int | str) or row[key] not in table:
                 on_error(
                     BadFile(
-                        f"{path}: annotation {number}: expected an id that is there as"
-                        f" {key}, got {row.get(key)!r}"
+                        f"{path}: annotation {number}: expected a listed id as {key},"
+                        f" got {row.get(key)!r}"
                     )
                 )
                 break
@@ -548,7 +559,8 @@ def _index_rows_by_id(
 def _load_coco_json(path: Path) -> dict[str, Any]:
     if path.is_file() and path.stat().st_size > MAX_COCO_BYTES:
         raise ValueError(
-            f"{path}: expected a COCO file of at most {MAX_COCO_BYTES:,} bytes, got more"
+            f"{path}: expected a COCO file of at most {MAX_COCO_BYTES:,} bytes, got"
+            " more"
         )
     try:
         content = json.loads(path.read_bytes())
@@ -557,7 +569,7 @@ def _load_coco_json(path: Path) -> dict[str, Any]:
             f"{path}: expected a COCO file or a folder of images and annotations, got"
             " nothing"
         ) from error
-    # brackets may nest deeper than Python calls itself
+    # The decoder is recursive: deeply nested brackets exceed Python's recursion limit.
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: expected JSON as of COCO, got {error}") from error
     if not isinstance(content, dict):
@@ -575,8 +587,8 @@ def _require_rows(
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError(
             f"{path}: expected a list of objects as {name}, got"
-            f" {type(rows).__name__ if name in content else 'none'}. Is it a COCO file of"
-            " boxes?"
+            f" {type(rows).__name__ if name in content else 'none'}. Is it a COCO file"
+            " of boxes?"
         )
     return rows
 
@@ -607,20 +619,21 @@ def _require_four_numbers(values: Any, names: str) -> Box:
 
 
 def _escapes_folder(name: str) -> bool:
-    """Return whether a name of a file is absolute, or above where it begins."""
+    """Return whether a file name is absolute or climbs above its start with ``..``."""
     normalised = os.path.normpath(name.replace("\\", "/"))
     parts, drive = PurePosixPath(normalised).parts, PureWindowsPath(name).drive
     return bool(drive) or parts[0] in ("/", "//", "..")
 
 
 def _find_coco_image(path: Path, images: Path | None, name: Any, number: int) -> Path:
-    """Find an image by its name; no name leads out of the folders."""
+    """Find an image by its ``file_name``, inside of known folders only."""
     if not isinstance(name, str) or not name or "\0" in name:
         raise BadFile(f"{path}: image {number}: expected a file_name, got {name!r}")
     part = path.stem.removeprefix("instances_")
     grandparent = path.parents[1] if path.parent.name else path.parent
     subfolders = ("images", f"images/{part}", part)
-    # an absolute name does not choose among all that lies above
+    # The folder above is searched for relative names, but holds too much to admit
+    # absolute names below it.
     nearby_folders = [
         path.parent,
         *(x / y for x in (path.parent, grandparent) for y in subfolders),

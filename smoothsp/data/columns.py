@@ -1,10 +1,10 @@
-"""The reader of files of words with columns: one word a line, sentences between blanks.
+"""Reader of column files: one word a line, blank lines between sentences.
 
-Recognised are CoNLL-2003, CoNLL-2000, CoNLL-U, CoNLL-U Plus, GermEval, and any other
-columns parted by tabs, blanks, commas or semicolons, with or without a header; also
-JSON lines (``.jsonl``) with ``words`` (or ``tokens``) and ``tags`` (or ``ner_tags``,
-``labels``). Any of them may be compressed by gzip. One line on standard error says what
-a file was read as. Blanks and tabs are nothing; other white space is part of a word.
+Formats: CoNLL-2003, CoNLL-2000, CoNLL-U, CoNLL-U Plus, GermEval, and any other columns
+separated by tabs, blanks, commas or semicolons, with or without a header. Also JSON
+lines (``.jsonl``) with ``words`` (or ``tokens``) and ``tags`` (or ``ner_tags``,
+``labels``). Files may be compressed by gzip. The detected format is printed to standard
+error. Only blanks and tabs separate; other white space is part of a word.
 """
 
 import json
@@ -43,7 +43,7 @@ __all__ += ["as_column_name", "parse_sentences", "read_levels", "read_sentences"
 
 WORD_KEYS, TAG_KEYS = ("words", "tokens"), ("tags", "ner_tags", "labels")
 DOCUMENT_MARK, MISSING = "-DOCSTART-", "_"
-# A word may be #, or begin with it, too.
+# Words may also be # or begin with it, so a comment needs a blank after the sign.
 COMMENT, METADATA_COMMENT = re.compile(r"#(\s|$)"), re.compile(r"#\s+[\w.:-]+\s+=\s")
 PLUS_HEADER = re.compile(r"#\s*global\.columns\s*=\s*(.*)", re.IGNORECASE)
 SEPARATOR_NAMES = {"\t": "tabs", " ": "blanks", ",": "commas", ";": "semicolons"}
@@ -53,33 +53,33 @@ WORD_NUMBER, FIRST_NUMBER = (
 )
 INTEGER = re.compile(r"[0-9]{1,9}")
 TYPED_TAG = re.compile(r"[BIESLUMW]-[^\d\s].*")
-# Prefixes before types that begin with a letter or sign, and with anything.
+# Prefixes before types that begin with a letter or sign, and before any type.
 PREFIX_OF_NAME, PREFIX_OF_ANY = (
     re.compile(r"\A([BIESLUMW]-)(?=[^\d\s])"),
     re.compile(r"\A([BIESLUMW]-)(?=\S)"),
 )
 JSON_START = re.compile(r"\s*[\[{]\s*[{\"]")
 BARE_PREFIXES = frozenset("OBIESLUMW")
-# Labels of word pieces and of marks around sentences, which are tags of no word.
+# Labels that tools write for sub-words and sentence marks: they tag no word.
 SPECIAL_TAGS = ("X", "[CLS]", "[SEP]", "[PAD]")
-# Parts of speech of UD and Penn: a column of these is tags, not text.
+# Parts of speech of UD and Penn: a column of these holds tags, not text.
 PARTS_OF_SPEECH = re.compile(
     "ADJ|ADP|ADV|AUX|CCONJ|DET|INTJ|NOUN|NUM|PART|PRON|PROPN|PUNCT|SCONJ|SYM|VERB"
     "|CC|CD|DT|EX|FW|IN|JJ[RS]?|LS|MD|NNP?S?|PDT|POS|PRP[$]?|RB[RS]?|RP|TO|UH|VB[DGNPZ]?"
     "|WDT|WP[$]?|WRB|[#$.,:]|``|''"
 )
 COLUMN_SUFFIXES = (".conll", ".iob", ".iob2", ".bio")
-# Lines that are looked at to recognise columns.
+# Number of lines that format detection reads.
 MAX_SAMPLE_LINES = 20_000
-# Words of a sentence that is likelier a whole text without blank lines.
+# A sentence with more words is probably a whole text without blank lines.
 LONG_SENTENCE = 2_000
-# Different tags of a column; one with more has words.
+# A column with more distinct values holds words.
 MAX_TAGS = 1_000
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Columns, encoding and marks of a file, where they cannot be recognised."""
+    """Columns, encoding and special tags of a file, to override detection."""
 
     column: str | None = None
     """Column of the tags: its number from 1, from the end if negative, or a
@@ -87,11 +87,11 @@ class Layout:
     word_column: str | None = None
     """Column of the words, by number or name."""
     encoding: str | None = None
-    """Encoding of the file; UTF-8, or else latin-1, if not given."""
+    """Encoding of the file; if None, UTF-8 or else latin-1."""
     skip_bad: bool = False
-    """Leave out what cannot be read, with a warning that counts it."""
+    """Leave out malformed sentences, with a warning that counts them."""
     unknown: str | None = None
-    """Tag of words that nobody tagged."""
+    """Tag that stands for an unknown tag."""
 
     def __post_init__(self) -> None:
         if self.unknown is not None and (
@@ -114,7 +114,7 @@ DEFAULT_LAYOUT = Layout()
 
 
 def as_column_name(option: str, column: object) -> str | None:
-    """Return the name of a column that was given by number or name."""
+    """Return a column as a string, from a number or name; None stays None."""
     if column is None or isinstance(column, str):
         return column
     if type(column) is not int:
@@ -127,7 +127,7 @@ def as_column_name(option: str, column: object) -> str | None:
 
 @dataclass(frozen=True)
 class FileSentence:
-    """A sentence as it stands in a file."""
+    """A sentence of a file, with the line numbers of its words."""
 
     words: list[str]
     tags: list[Any]
@@ -138,7 +138,7 @@ class FileSentence:
     document: int = 0
 
     def sentence(self, unknown: str | None = None) -> TaggedSentence:
-        """Return it without its lines, and None for the tag that is unknown."""
+        """Return the sentence without line numbers; ``unknown`` tags become None."""
         tags = self.tags
         if unknown is not None:
             tags = [None if x == unknown else x for x in tags]
@@ -147,25 +147,25 @@ class FileSentence:
 
 @dataclass(frozen=True)
 class ParsedFile:
-    """Sentences of a file, and its faults."""
+    """Sentences of a file, and errors of malformed ones."""
 
     sentences: list[TaggedSentence]
     scheme: str | None = None
     """Scheme of the tags, as ``smoothsp.schemes`` names it; None if there are none."""
     texts: list[str] = field(default_factory=list)
-    """Sentences as running text, in place of ``sentences``."""
+    """Running text, one sentence each, in place of ``sentences``."""
     bad: list[str] = field(default_factory=list)
-    """Fault of each sentence that is left out, from the line's number on."""
+    """Error of each sentence that was left out; begins with the line number."""
     notation: schemes.Notation = schemes.DEFAULT_NOTATION
     """Notation of the tags in the file; in ``sentences`` they are ``B-PER``, ``O``."""
 
 
-# A sentence, or what is wrong with it.
+# A sentence, or the error message if it is malformed.
 SentenceOrError = FileSentence | str
 
 
 def read(path: str | Path, layout: Layout = DEFAULT_LAYOUT) -> ParsedFile:
-    """Sentences of one file with their tags.
+    """Read the tagged sentences of a file.
 
     Raises
     ------
@@ -179,10 +179,10 @@ def read(path: str | Path, layout: Layout = DEFAULT_LAYOUT) -> ParsedFile:
 def read_levels(
     path: str | Path, columns: Sequence[str | int] = (), layout: Layout = DEFAULT_LAYOUT
 ) -> list[ParsedFile]:
-    """Read a file once for each of several columns of tags, as GermEval has them.
+    """Read a file once for each of several tag columns, as in GermEval.
 
-    Columns are those that are named, or all that have tags of spans.
-    With ``layout.skip_bad`` a sentence that is bad in one of them is left out of all.
+    Without ``columns``, all columns with tags of spans are read. With
+    ``layout.skip_bad`` a sentence that is malformed in one column is left out of all.
     """
     content = read_content(path, "a file of tagged words")
     lines = decode_lines(content, path, layout.encoding, strict=False)
@@ -201,7 +201,7 @@ def read_levels(
 
 
 def _read_with_layouts(path: str | Path, layouts: Sequence[Layout]) -> list[ParsedFile]:
-    """Read a file once for each layout, the same sentences each time."""
+    """Read a file once for each layout; all results have the same sentences."""
     content = read_content(path, "a file of tagged words")
     lines = decode_lines(content, path, layouts[0].encoding, strict=False)
     if not _has_sentences(lines):
@@ -210,6 +210,8 @@ def _read_with_layouts(path: str | Path, layouts: Sequence[Layout]) -> list[Pars
             " and was it copied whole?"
         )
     messages: list[str] = []
+    # One list a layout: levels must stay parallel, so a sentence that is malformed in
+    # one layout is dropped from all.
     checked_entries: list[list[SentenceOrError]] = []
     schemes_and_notations: list[tuple[str, schemes.Notation]] = []
     for layout in layouts:
@@ -246,8 +248,8 @@ def _read_with_layouts(path: str | Path, layouts: Sequence[Layout]) -> list[Pars
         raise ValueError(f"{path}, {rejected[0]}")
     if rejected:
         print_stderr(
-            f"warning: {path}: left out {len(rejected)} of {len(faults)} sentences that could"
-            f" not be read, the first for this: {rejected[0]}"
+            f"warning: {path}: left out {len(rejected)} of {len(faults)} sentences that"
+            f" could not be read, the first for this: {rejected[0]}"
         )
     if len(rejected) == len(faults):
         raise ValueError(f"{path}: expected at least one sentence, got none")
@@ -276,10 +278,10 @@ def _read_with_layouts(path: str | Path, layouts: Sequence[Layout]) -> list[Pars
 
 
 def read_sentences(source: str | Path, layout: Layout = DEFAULT_LAYOUT) -> ParsedFile:
-    """Sentences to be tagged, of a file or of standard input (``-``).
+    """Read sentences to be tagged, from a file or standard input (``-``).
 
-    Beside what ``read`` takes, whose tags only say in which scheme to write: one word a
-    line, and running text, one sentence a line.
+    Accepts the formats of ``read``, whose tags only determine the output scheme; also
+    one word a line, and running text with one sentence a line.
     """
     content = read_content(source, "a file of text", stdin=True)
     name = display_name(source)
@@ -290,7 +292,7 @@ def read_sentences(source: str | Path, layout: Layout = DEFAULT_LAYOUT) -> Parse
 def parse_sentences(
     lines: Sequence[str], name: str, layout: Layout = DEFAULT_LAYOUT
 ) -> ParsedFile:
-    """Sentences of the lines of a file."""
+    """Parse lines as sentences to be tagged; see ``read_sentences``."""
     if not _has_sentences(lines):
         raise ValueError(
             f"{name}: expected words, got none. Give one sentence a line, or one"
@@ -334,7 +336,7 @@ def _parse_texts(lines: Sequence[str]) -> ParsedFile:
 def _normalise_tags(
     entries: Sequence[SentenceOrError], unknown: str | None
 ) -> tuple[list[SentenceOrError], schemes.Notation]:
-    """Sentences with tags as ``B-PER`` and ``O``, and how they were written."""
+    """Return sentences with tags as ``B-PER`` and ``O``, and the original notation."""
     tag_rows = [x.tags for x in entries if isinstance(x, FileSentence)]
     untagged = ("", MISSING, unknown, None, *SPECIAL_TAGS)
     notation = _detect_notation(
@@ -357,21 +359,21 @@ def _normalise_tags(
 def _detect_notation(
     tags: Iterable[str], prefixed: re.Pattern[str] = PREFIX_OF_NAME
 ) -> schemes.Notation:
-    """Return how tags are written; a type may begin with a sign, as in B-😀."""
+    """Detect the notation of tags; a type may begin with a sign, as in B-😀."""
     return schemes.notation_of(prefixed.sub(r"\1x", tag) for tag in tags)
 
 
 def _check_scheme(
     entries: Sequence[SentenceOrError], unknown: str | None, location: str
 ) -> tuple[list[SentenceOrError], str]:
-    """Sentences in the scheme that most tags are in, or what is wrong with each."""
+    """Return the scheme of most tags, and errors in place of sentences outside it."""
     tag_rows = [x.tags for x in entries if isinstance(x, FileSentence)]
-    known_tags: list[list[Any]] = list(tag_rows)
+    tags_or_none: list[list[Any]] = list(tag_rows)
     if unknown is not None:
-        known_tags = [
+        tags_or_none = [
             [None if tag == unknown else tag for tag in tags] for tags in tag_rows
         ]
-    scheme = schemes.detect(known_tags)
+    scheme = schemes.detect(tags_or_none)
     distinct = set(chain.from_iterable(tag_rows)) - {unknown, None}
     wrong = {tag for tag in distinct if not _is_tag_of_scheme(tag, scheme)}
     if scheme != schemes.PLAIN and any("-" in tag for tag in distinct):
@@ -390,7 +392,8 @@ def _check_scheme(
                 "" if scheme == schemes.PLAIN else f" of the scheme {scheme} as others"
             )
             checked.append(
-                f"line {line}: expected a tag{scheme_text}{location}, got {tag!r}. {remedy}"
+                f"line {line}: expected a tag{scheme_text}{location}, got {tag!r}."
+                f" {remedy}"
             )
     return checked, scheme
 
@@ -410,24 +413,24 @@ def _is_tag_of_scheme(tag: str, scheme: str) -> bool:
 
 @dataclass(frozen=True)
 class ColumnFormat:
-    """Content of the lines of a file, column by column."""
+    """Meaning of the columns of a file."""
 
     kind: str
     names: Sequence[str]
-    """Names of the columns, if they have any."""
+    """Names of the columns, or empty."""
     width: int
     line: int
-    """The first line with so many columns."""
+    """Number of the first line with ``width`` columns."""
     separator: str
     """Separator."""
     has_word_numbers: bool
-    """True if the first column counts the words of a sentence."""
+    """True if the first column numbers the words of a sentence."""
     strict: bool
-    """True if the rule of CoNLL-U holds."""
+    """True if lines follow the CoNLL-U rules of ``conllu_rows``."""
     word: int
     tag: int | None
     tag_key: str | None
-    """Key in the last column, in place of a column for the tags."""
+    """Key of the tags in the last column, in place of ``tag``."""
     has_span_tags: bool
     """True if the tags are those of spans."""
     is_text: bool
@@ -464,7 +467,8 @@ class ColumnFormat:
                             " got an empty one. Write the word, or leave the whole line"
                             " blank to end the sentence"
                         )
-                # the collector of garbage passes over tuples of strings and numbers
+                # Tuples of strings are untracked by the garbage collector, which makes
+                # reading large files faster.
                 others = tuple(columns[n] for n in self._other_columns)
                 words, tags = list(columns[self.word]), self._extract_tags(columns)
                 document = bisect(starts, first)
@@ -476,10 +480,11 @@ class ColumnFormat:
         return entries
 
     def _find_comments(self, lines: Sequence[str]) -> frozenset[str]:
-        """Lines that look like words, of which they have as many columns, but are not.
+        """Return comment lines with as many columns as the words have.
 
-        A comment such as ``# doc1`` is parted by a blank, and stands above sentences
-        only. It has no tag that a word has, nor one that looks like them.
+        A comment such as ``# doc1`` has two columns. It differs from a word ``#`` with
+        a tag: it stands only before the words of a sentence, and its last column is
+        neither a tag of the file nor similar to one.
         """
         has_word_first = (
             self.width > 1
@@ -493,14 +498,18 @@ class ColumnFormat:
             or self.separator != " "
         ):
             return frozenset()
-        candidates = {x: row for x in lines if COMMENT.match(x)
-                 if len(row := split_cells(x, self.separator)) == self.width}  # fmt: skip
+        candidates = {
+            x: row
+            for x in lines
+            if COMMENT.match(x)
+            if len(row := split_cells(x, self.separator)) == self.width
+        }
         if not candidates:
             return frozenset()
         rows = (split_cells(x, self.separator) for x in lines if not COMMENT.match(x))
         tags = {row[self.tag] for row in rows if len(row) == self.width}
         are_capitals = not any(TYPED_TAG.fullmatch(x) or x != x.upper() for x in tags)
-        between_words = {
+        after_first_word = {
             x
             for _, block in split_blocks(lines)
             for x in dropwhile(COMMENT.match, block)
@@ -510,7 +519,7 @@ class ColumnFormat:
             x
             for x, row in candidates.items()
             if (tag := row[self.tag]) not in tags | {"O", "#"}
-            and x not in between_words
+            and x not in after_first_word
             and not TYPED_TAG.fullmatch(tag)
             and not (
                 are_capitals
@@ -522,11 +531,14 @@ class ColumnFormat:
     def _split_sentences(
         self, lines: Sequence[str]
     ) -> Iterator[tuple[int, Sequence[str]]]:
-        """Yield the lines of sentences, as ``blocks``; of a table its rows."""
+        """Yield first line number and lines of each sentence.
+
+        In a table with a sentence column, a new value starts a sentence.
+        """
         if self.header is None:
             yield from split_blocks(lines)
             return
-        # a spreadsheet's empty row
+        # An empty row of a spreadsheet consists of separators.
         rows = ["" if {*x} <= {self.separator, " "} else x for x in lines]
         rows[: self.header.line] = [""] * self.header.line
         column = self.header.sentence
@@ -543,19 +555,21 @@ class ColumnFormat:
                     start, previous_id = number, sentence_id
             yield first + start, block[start:]
 
-    def _is_comment(self, line: str, has_words: bool, comments: frozenset[str]) -> bool:
+    def _is_comment(
+        self, line: str, has_started: bool, comments: frozenset[str]
+    ) -> bool:
         if not line.startswith("#") or self.header:
             return False
         if self.has_word_numbers:
             return True
         has_other_width = len(split_cells(line, self.separator)) != self.width
         pattern = COMMENT if has_other_width else METADATA_COMMENT
-        return not has_words and (line in comments or pattern.match(line) is not None)
+        return not has_started and (line in comments or pattern.match(line) is not None)
 
     def _parse_rows(
         self, block: Sequence[str], first: int, comments: frozenset[str]
     ) -> tuple[list[int], list[list[str]]]:
-        """Line number and columns of each word of a sentence."""
+        """Return line numbers and columns of the words of a sentence."""
         if not all(map(str.isascii, block)):
             for number, line in enumerate(block, first):
                 if fault := describe_bad_byte(line):
@@ -574,13 +588,14 @@ class ColumnFormat:
             row = split_cells(line, self.separator)
             if self.header and self.separator == "\t":
                 row = [formats.unquote(x) for x in row]
-                # cells at the end may be empty
+                # Trailing empty cells may lack their tabs.
                 row += [""] * (self.width - len(row))
             if len(row) != self.width:
                 separator_name = SEPARATOR_NAMES[self.separator]
                 raise ValueError(
-                    f"line {number}: expected {self.width} columns parted by {separator_name}"
-                    f" as on line {self.line}, got {len(row)} ({line.strip()[:60]!r})"
+                    f"line {number}: expected {self.width} columns separated by"
+                    f" {separator_name} as on line {self.line}, got {len(row)}"
+                    f" ({line.strip()[:60]!r})"
                 )
             if self.has_word_numbers:
                 if WORD_NUMBER.fullmatch(row[0]) and not row[0].isdecimal():
@@ -622,12 +637,16 @@ class ColumnFormat:
 def detect_format(
     name: str | Path, lines: Sequence[str], layout: Layout = DEFAULT_LAYOUT
 ) -> ColumnFormat:
-    """Recognise the columns of a file by most of its lines.
+    """Detect the format of a file from the majority of its lines.
+
+    Evidence counts in this order: a header, options of ``layout``, the CoNLL-U Plus
+    comment, the file name, numbered words, columns whose values are tags. Without
+    evidence of columns the file is text.
 
     Raises
     ------
     ValueError
-        For a file that shows that it has another format.
+        For a file in a known format that is not supported.
     """
     formats.refuse_unsupported_format(name, lines)
     numbered_lines = [
@@ -655,7 +674,7 @@ def detect_format(
     plus_header = next(filter(None, map(PLUS_HEADER.match, notes)), None)
     names: Sequence[str] = []
     kind, strict = "columns", False
-    # the tag may stand before the word
+    # The tag may stand before the word.
     word = int(numbered or (spans == [0] and width > 1))
     if plus_header:
         kind, names = "CoNLL-U Plus", _normalise_column_names(plus_header[1].split())
@@ -684,20 +703,20 @@ def detect_format(
             tags = [n for n, x in enumerate(names) if x.lower() in formats.TAG_COLUMNS]
             tag = next((n for n in (*tags, tag) if not spans or n in spans), tag)
         tag = None if tag == word else tag
-    # of text few lines have equally many words, and end in tags
+    # Lines of text rarely have equal numbers of words or end in tags.
     is_mostly_columns = width > 1 and 2 * counts[width] >= len(data)
     is_explicit = layout.column is not None or layout.word_column is not None
     is_columns = is_explicit or numbered or bool(names and plus_header)
-    # a line of text may have a comma
+    # A line of text may contain commas, so they need further evidence.
     is_table = str(name).removesuffix(".gz").endswith((".csv", ".tsv"))
     is_columns |= separator in ",;" and (is_table or bool(spans))
-    # text may be indented
+    # Text may be indented by tabs, so only tabs inside of lines count.
     is_columns |= 2 * sum("\t" in x.strip() for _, x in data) > len(data) > 0
     is_columns |= (
         is_mostly_columns and bool(spans) and (is_tabbed or width == 2 or len(data) > 1)
     )
     is_columns |= is_mostly_columns and is_tabbed and len(counts) == 1
-    # sentences of several lines of equally many words are no text
+    # Blocks of lines with equal numbers of words are columns.
     num_sentences = sum(1 for _ in split_blocks(lines[:MAX_SAMPLE_LINES]))
     is_columns |= (
         is_mostly_columns and len(counts) == 1 and 1 < num_sentences <= len(data) / 2
@@ -706,9 +725,9 @@ def detect_format(
         COLUMN_SUFFIXES
     )
     is_columns |= not any(n > 1 for n in counts)
-    # a plain part of speech ends each line
-    has_one_width = len(data) > 1 == len(counts)
-    is_columns |= has_one_width and all(map(PARTS_OF_SPEECH.fullmatch, {*columns[-1]}))
+    # Every line ends in a part of speech.
+    is_uniform = len(data) > 1 == len(counts)
+    is_columns |= is_uniform and all(map(PARTS_OF_SPEECH.fullmatch, {*columns[-1]}))
     if width == 1:
         _require_tabs_or_blanks(name, data)
     elif (
@@ -728,10 +747,10 @@ def detect_format(
 def _require_tabs_or_blanks(
     name: str | Path, numbered_lines: Sequence[tuple[int, str]]
 ) -> None:
-    """White space but tabs and blanks parts no columns, though it looks as if."""
+    """Raise if columns are separated by other white space than tabs and blanks."""
     rows = [line.split() for _, line in numbered_lines]
-    has_several_words = all(len(row) > 1 for row in rows)
-    if has_several_words and _are_tags([row[-1] for row in rows]):
+    has_multiple_fields = all(len(row) > 1 for row in rows)
+    if has_multiple_fields and _are_tags([row[-1] for row in rows]):
         number, line = numbered_lines[0]
         space = next(c for c in line.strip() if c.isspace())
         raise ValueError(
@@ -741,7 +760,7 @@ def _require_tabs_or_blanks(
 
 
 def _starts_with_column_name(tags: Sequence[str], unknown: str | None) -> bool:
-    """Return whether the first is the name of a column that nothing else tells of."""
+    """Return whether the first value is a column name rather than a tag."""
     first, *other_tags = tags
     if first in (unknown, MISSING, "", *SPECIAL_TAGS, *other_tags):
         return False
@@ -753,7 +772,7 @@ def _starts_with_column_name(tags: Sequence[str], unknown: str | None) -> bool:
 
 
 def _are_tags(values: Sequence[str]) -> bool:
-    """Return whether most are tags of spans, or all of them parts of speech."""
+    """Return whether most values are span tags, or all are parts of speech."""
     return bool(values) and (
         _are_span_tags(values, None) or all(map(PARTS_OF_SPEECH.fullmatch, values))
     )
@@ -765,7 +784,7 @@ def _detect_table_format(
     numbered_lines: Sequence[tuple[int, str]],
     layout: Layout,
 ) -> ColumnFormat:
-    """The form of a file with a header."""
+    """Return the format of a table with a header."""
     rows = [
         split_cells(x, header.separator) for n, x in numbered_lines if n > header.line
     ]
@@ -782,16 +801,16 @@ def _detect_table_format(
         tags = [n for n in (*header.tags, *reversed(spans)) if n != word]
         tag = next((n for n in tags if n in spans), tags[0] if tags else None)
     return ColumnFormat(
-        f"{formats.FORMAT_NAMES[header.by]} with a header", header.names, width,
-        header.line, header.separator, False, False, word, tag, None, tag in spans, False,
-        spans, header,
+        f"{formats.FORMAT_NAMES[header.separator]} with a header", header.names, width,
+        header.line, header.separator, False, False, word, tag, None, tag in spans,
+        False, spans, header,
     )  # fmt: skip
 
 
 def _require_word_column(
     name: str | Path, line: int, word: int, values: Sequence[str]
 ) -> None:
-    """A column of sentences is none of words."""
+    """Raise if the word column holds sentences rather than words."""
     phrases = [x for x in values if " " in x]
     if 2 * len(phrases) > len(values):
         raise ValueError(
@@ -802,7 +821,7 @@ def _require_word_column(
 
 
 def _normalise_column_names(names: Sequence[str]) -> list[str]:
-    """The names of CoNLL-U are written in capitals; others are as they stand."""
+    """Return CoNLL-U names in capitals, and other names unchanged."""
     return [x.upper() if x.upper() in conllu_rows.NAMES else x for x in names]
 
 
@@ -814,7 +833,10 @@ def _resolve_columns(
     keys: Sequence[str],
     word: int,
 ) -> tuple[int, int | None, str | None]:
-    """Columns that were named for words and tags, or a key of the last one."""
+    """Resolve the columns of a layout to (word index, tag index, tag key).
+
+    At most one of tag index and tag key is set; ``word`` is the default word index.
+    """
     numbers = {str(n): n - 1 for n in range(1, width + 1)}
     numbers |= {str(-n): width - n for n in range(1, width + 1)}
     index_by_name = numbers | {x.lower(): n for n, x in enumerate(names)}
@@ -844,14 +866,14 @@ def _resolve_columns(
 
 
 def _list_attribute_keys(lines: Sequence[str]) -> list[str]:
-    """Keys before = in the last column."""
+    """Return the sorted keys of ``key=value`` pairs in the last column."""
     rows = (line for line in lines if line and not line.startswith("#"))
     pairs = {pair for x in rows for pair in x.rpartition("\t")[2].split("|")}
     return sorted({pair.partition("=")[0] for pair in pairs if "=" in pair})
 
 
 def _are_span_tags(values: Sequence[str], unknown: str | None) -> bool:
-    """Return whether most of these are the tags of spans."""
+    """Return whether most values are tags of spans."""
     counts = Counter(values)
     for ignored in (unknown or "", MISSING, "", *SPECIAL_TAGS):
         counts.pop(ignored, None)
@@ -859,7 +881,7 @@ def _are_span_tags(values: Sequence[str], unknown: str | None) -> bool:
         notation = _detect_notation(counts.elements())
         types = (n for x, n in counts.items() if x != notation.outside or x == "O")
         if notation.only_types and max(types) < 2:
-            # a line of text may end in O, several in 0
+            # Bare types need repetition: a line of text may end in O, several in 0.
             return False
         normalised = Counter[str]()
         for tag, times in counts.items():
@@ -874,7 +896,7 @@ def _are_span_tags(values: Sequence[str], unknown: str | None) -> bool:
 
 
 def _are_word_numbers(first_cells: Sequence[tuple[int, str]]) -> bool:
-    """Return whether most of these, each with its line, number words of sentences."""
+    """Return whether (line number, first cell) pairs number the words of sentences."""
     starts, steps, previous = [], [], (0, "")
     for line, first in first_cells:
         if line != previous[0] + 1:
@@ -893,7 +915,7 @@ def _matches_majority(pattern: re.Pattern[str], values: Sequence[str]) -> bool:
 
 
 def split_blocks(lines: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
-    """The lines of each sentence, and the number of the first."""
+    """Yield first line number and lines of each run of non-blank lines."""
     start = 0
     for number, line in enumerate([*lines, ""]):
         if is_blank(line) or _is_document_mark(line):
@@ -903,7 +925,7 @@ def split_blocks(lines: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
 
 
 def _is_document_mark(line: str) -> bool:
-    """Return whether a line is between two documents."""
+    """Return whether a line separates documents, as ``-DOCSTART-``."""
     return DOCUMENT_MARK in line and line.split()[0] == DOCUMENT_MARK
 
 
@@ -926,7 +948,7 @@ def _iter_json_sentences(
             continue
         try:
             row = json.loads(line)
-        # brackets may nest deeper than Python calls itself
+        # The decoder is recursive: deep brackets exceed Python's recursion limit.
         except (ValueError, RecursionError) as error:
             yield f"line {number}: expected a JSON object, got {error}"
             continue
@@ -955,14 +977,14 @@ def _iter_json_sentences(
 
 
 def _find_first_value(row: object, names: tuple[str, ...]) -> Any:
-    """The value of the first of the names that an object has."""
+    """Return the value of the first key that an object has, or None."""
     mapping = row if isinstance(row, dict) else {}
     return next((mapping[name] for name in names if name in mapping), None)
 
 
 def _are_text_strings(value: Any) -> bool:
     strings = isinstance(value, list) and all(isinstance(x, str) and x for x in value)
-    # nor is half of a surrogate pair text
+    # Lone surrogates cannot be encoded, so no file can hold them.
     return strings and not any(
         c == "\0" or 0xD800 <= ord(c) < 0xE000 for x in value for c in x
     )

@@ -1,4 +1,4 @@
-"""Examples of any form: a path, dataclasses, tuples, or rows of dictionaries."""
+"""Conversion of user data to examples: paths, dataclasses, tuples, dictionaries."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
@@ -22,7 +22,7 @@ TOKEN_KEYS = (*WORD_KEYS, "form")
 HEAD_KEYS, RELATION_KEYS = ("heads", "head"), ("labels", "deprel", "deprels", "rels")
 IMAGE_KEYS, OBJECTS_KEY = ("path", "image", "image_path"), "objects"
 CATEGORY_KEYS = ("category", "categories", "label", "labels")
-# what data sets write for the head of a token of several words
+# Heads of multi-word tokens in Hugging Face data sets.
 MISSING_HEADS = (None, "None", "_")
 
 
@@ -41,12 +41,12 @@ def as_tagged(
     column
         Column of the tags, or their key in dictionaries.
     name
-        What messages call the examples.
+        Name of the examples in error messages.
 
     Raises
     ------
     TypeError, ValueError
-        With the number of the example, from 0, and the field.
+        With the index of the example, from 0, and the field.
 
     Examples
     --------
@@ -86,12 +86,12 @@ def as_dependencies(data: Any, *, name: str = "data") -> list[DependencyTree]:
         heads and labels, or dictionaries with ``tokens`` or ``words``, ``head`` or
         ``heads``, and ``deprel`` or ``labels``. Heads count from 1; 0 is the root.
     name
-        What messages call the examples.
+        Name of the examples in error messages.
 
     Raises
     ------
     TypeError, ValueError
-        With the number of the example, from 0, and the field; also for heads that are
+        With the index of the example, from 0, and the field; also for heads that are
         no tree.
 
     Examples
@@ -120,7 +120,7 @@ def as_dependencies(data: Any, *, name: str = "data") -> list[DependencyTree]:
             record.example
             if isinstance(record.example, DependencyTree)
             and record.example.labels == labels
-            else dependencies.from_words(words, heads, labels)
+            else dependencies.make_tree(words, heads, labels)
         )
     return examples
 
@@ -136,13 +136,13 @@ def as_trees(data: Any, *, name: str = "data") -> list[ConstituencyTree]:
         strings, or trees of NLTK. A span is a label and its first and last word, from
         0, inclusive.
     name
-        What messages call the examples.
+        Name of the examples in error messages.
 
     Raises
     ------
     TypeError, ValueError
-        With the number of the example, from 0, and the field; also for spans of which
-        one crosses another, unless they are those of a ``ConstituencyTree``.
+        With the index of the example, from 0, and the field; also for crossing spans,
+        unless the example is a ``ConstituencyTree``.
 
     Examples
     --------
@@ -209,18 +209,18 @@ def as_images(
     part, kind
         As ``read_boxes`` takes them, for a path.
     name
-        What messages call the examples.
+        Name of the examples in error messages.
 
     Returns
     -------
     list
-        Images; what lies outside of them is cut off from boxes.
+        Images, with boxes clipped to the image.
 
     Raises
     ------
     TypeError, ValueError
-        With the number of the example, from 0, and the field; also for boxes that lie
-        wholly outside their image.
+        With the index of the example, from 0, and the field; also for boxes completely
+        outside of their image.
     """
     from smoothsp.data import boxes
 
@@ -304,7 +304,11 @@ def _describe_surrogate(surrogate: str) -> str:
 
 
 def _find_crossing(spans: Iterable[tuple[str, int, int]]) -> str | None:
-    """Return the first span that crosses one before it; outer spans come first."""
+    """Describe the first span that crosses an earlier one, or return None.
+
+    Spans are sorted by start, longer ones first.
+    """
+    # A stack of the spans that contain the current position, outermost first.
     open_spans: list[tuple[str, int, int]] = []
     for span in spans:
         while open_spans and open_spans[-1][2] < span[1]:
@@ -320,7 +324,7 @@ def _outer_first_key(span: tuple[str, int, int]) -> tuple[int, int]:
 
 
 class _ExampleFields:
-    """The fields of an example, by name."""
+    """Fields of a user's example by name, with checked access."""
 
     def __init__(
         self,
@@ -392,7 +396,7 @@ class _ExampleFields:
         allow_none: bool = False,
         item_name: str = "words",
     ) -> list[Any] | None:
-        """Return one string for each word, or the name of its number."""
+        """Return one string for each item; class indices become class names."""
         if allow_none and self.values.get(field) is None:
             if isinstance(self.example, Mapping) and field not in self.values:
                 keys = ", ".join(map(str, self.example))
@@ -432,7 +436,7 @@ class _ExampleFields:
         return names[number]
 
     def parse_arcs(self) -> tuple[list[str], list[int], list[str]]:
-        """Return words, heads and labels, without tokens of several words."""
+        """Return words, heads and labels, without multi-word tokens."""
         words, heads = self.words(), self.require_list("heads")
         labels = self.require_strings("labels", words) or []
         if len(heads) != len(words):
@@ -464,7 +468,7 @@ class _ExampleFields:
 
 
 def _find_feature(features: Any, key: str) -> Any:
-    """Return the description of a column of ``datasets``."""
+    """Return the feature of a column in ``datasets``, or None."""
     try:
         return features[key]
     except (KeyError, TypeError):
@@ -472,7 +476,7 @@ def _find_feature(features: Any, key: str) -> Any:
 
 
 def _find_nested_feature(feature: Any, key: str) -> Any:
-    """Return the description of a column of ``objects``."""
+    """Return the feature of a column nested in ``objects``, or None."""
     return _find_feature(getattr(feature, "feature", feature), key)
 
 

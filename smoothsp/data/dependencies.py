@@ -1,10 +1,10 @@
-"""CoNLL-U files: dependency trees read, and written with other heads and labels.
+"""CoNLL-U: read and write dependency trees.
 
-A word is a line of ten columns parted by tabs, numbered from 1 in its sentence; lines
-that begin with # are comments, those numbered 3-4 are tokens of several words, those
-numbered 8.1 are empty nodes. A blank line ends a sentence. The tree is over the words;
-all other lines are kept as they are. The relation of the root is ``root``; a treebank
-may have another one, ``ROOT`` say, which is read as ``root``.
+A word is a line of ten columns separated by tabs, numbered from 1 in its sentence.
+Lines that begin with # are comments, ``3-4`` numbers a multi-word token, ``8.1`` an
+empty node. A blank line ends a sentence. The tree is over the words; all other lines
+are copied unchanged. Another relation of the root, such as ``ROOT``, is read as
+``root``.
 """
 
 import re
@@ -26,8 +26,8 @@ __all__ = [
     "NUMBER",
     "check_tree",
     "find_treebank",
-    "from_words",
     "infer_root_label",
+    "make_tree",
     "parse",
     "read_dependencies",
     "read_sentences",
@@ -40,7 +40,7 @@ ROOT = "root"
 
 
 def find_treebank(folder: str | Path) -> tuple[Path, Path]:
-    """Return the files of a folder that end in ``train`` and ``dev.conllu``."""
+    """Return the files whose names end in ``train.conllu`` and ``dev.conllu``."""
     folder = Path(folder)
     if not folder.is_dir():
         state = "a file" if folder.exists() else "nothing"
@@ -74,8 +74,8 @@ def read_dependencies(
     skip_bad
         Leave out malformed sentences, with a line on standard error for each.
     root
-        Relation of the root in the file; by default the one that all words with head 0
-        and no others have. It is read as ``root``.
+        Relation of the root in the file, which is read as ``root``. By default, the
+        relation that exactly the words with head 0 have.
 
     Raises
     ------
@@ -102,10 +102,10 @@ def read_dependencies(
 def read_sentences(
     source: str | Path, bad: Callable[[str], None]
 ) -> list[DependencyTree] | list[str]:
-    """Read sentences to be parsed, from a file or from standard input (``-``).
+    """Read sentences to be parsed, from a file or standard input (``-``).
 
-    Sentences of CoNLL-U, whose heads and labels may be missing, or of columns; running
-    text, one sentence a line, is returned as it is. ``bad`` is called with each fault.
+    Accepts CoNLL-U, whose heads and labels may be missing, and column files. Running
+    text, one sentence a line, is returned as strings. ``bad`` receives each error.
     """
     content = read_content(source, "a file of sentences", stdin=True)
     name = display_name(source)
@@ -118,13 +118,13 @@ def read_sentences(
     file = parse_sentences(lines, name)
     for fault in file.bad:
         bad(f"{name}, {fault}")
-    return file.texts or [from_words(s.words) for s in file.sentences]
+    return file.texts or [make_tree(s.words) for s in file.sentences]
 
 
-def from_words(
+def make_tree(
     words: Sequence[str], heads: Sequence[int] = (), labels: Sequence[str] = ()
 ) -> DependencyTree:
-    """Return a sentence with the lines of CoNLL-U, and its tree if it is given."""
+    """Build a sentence with CoNLL-U lines; with ``heads``, also its tree."""
     rows = enumerate(words, start=1)
     lines = ["\t".join([str(number), word, *"________"]) for number, word in rows]
     sentence = DependencyTree(list(words), lines=lines)
@@ -134,7 +134,7 @@ def from_words(
 def replace_tree(
     sentence: DependencyTree, heads: Sequence[int], labels: Sequence[str]
 ) -> DependencyTree:
-    """Return a sentence with another tree, and without enhanced dependencies."""
+    """Replace the tree of a sentence; enhanced dependencies of changed words go."""
     pairs = iter(zip(heads, labels, strict=True))
     lines = []
     for line in sentence.lines:
@@ -152,7 +152,7 @@ def replace_tree(
 def to_conllu(sentences: Sequence[DependencyTree]) -> str:
     """Write sentences as CoNLL-U."""
     annotated = (
-        s if s.lines else from_words(s.words, s.heads, s.labels) for s in sentences
+        s if s.lines else make_tree(s.words, s.heads, s.labels) for s in sentences
     )
     return "".join("\n".join([*s.lines, "", ""]) for s in annotated)
 
@@ -188,7 +188,7 @@ def _parse_lines(
 
 
 def infer_root_label(arcs: Iterable[tuple[int | str, str]]) -> str:
-    """Return the relation of all words with head 0 and of no others, or else root."""
+    """Return the relation that exactly the words with head 0 have, or else ``root``."""
     at_root: set[str] = set()
     elsewhere: set[str] = set()
     for head, label in arcs:
@@ -223,13 +223,13 @@ def check_tree(
     locations: Sequence[str],
     root: str = ROOT,
 ) -> list[str]:
-    """Return the labels of a tree, that of the root as ``root``.
+    """Check a tree and return its labels, with ``root`` for that of the root.
 
     Raises
     ------
     ValueError
-        For heads that are no tree and for other labels of the root; the message begins
-        with the place of the word.
+        If the heads are no tree, or other words have the label of the root. The
+        message begins with the location of the word.
     """
     _require_tree(heads, locations)
     _require_root_label(heads, labels, locations, root)
@@ -243,29 +243,36 @@ def _require_tree(heads: Sequence[int], locations: Sequence[str]) -> None:
     for word, head in enumerate(heads, start=1):
         if head > len(heads):
             raise ValueError(
-                f"{locations[word - 1]}: expected a head from 0 to {len(heads)}, got {head}"
+                f"{locations[word - 1]}: expected a head from 0 to {len(heads)}, got"
+                f" {head}"
             )
     for word, head in enumerate(heads, start=1):
+        # After n steps up, only words on or below a cycle are not at the root.
         ancestor = head
         for _ in heads:
             if ancestor:
                 ancestor = heads[ancestor - 1]
         if ancestor:
             raise ValueError(
-                f"{locations[word - 1]}: expected heads that lead to the root, got a cycle"
-                f" that word {word} hangs from"
+                f"{locations[word - 1]}: expected heads that lead to the root, got a"
+                f" cycle that word {word} hangs from"
             )
     roots = [word for word, head in enumerate(heads, start=1) if head == 0]
     if len(roots) != 1:
         raise ValueError(
-            f"{locations[roots[1] - 1]}: expected one word with head 0, got {len(roots)}"
+            f"{locations[roots[1] - 1]}: expected one word with head 0, got"
+            f" {len(roots)}"
         )
 
 
 def _require_root_label(
     heads: Sequence[int], labels: Sequence[str], locations: Sequence[str], root: str
 ) -> None:
-    """A parser gives the label of the root to one word, the other labels to others."""
+    """Raise unless exactly the word with head 0 has the relation of the root.
+
+    The parser scores root labels only for arcs from the root, and the others only for
+    the other arcs.
+    """
     for head, label, location in zip(heads, labels, locations, strict=True):
         if not label or (label.split(":")[0] == root) != (head == 0):
             expected = repr(root) if head == 0 else f"a label other than {root!r}"

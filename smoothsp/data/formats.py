@@ -1,4 +1,4 @@
-"""Evidence of what a file is: separators, headers of tables, formats that are not read.
+"""Detection of separators, table headers and unsupported formats.
 
 A header is a first line of names such as ``word,tag``. Separators are tabs, blanks,
 commas and semicolons; cells between the last two may be quoted as in CSV.
@@ -22,7 +22,7 @@ __all__ = [
 __all__ += ["detect_separator", "refuse_unsupported_format", "unquote"]
 
 WORD_COLUMNS = ("word", "words", "token", "tokens", "form", "word_form", "surface")
-# Of these the first that is there, or one whose column has tags of spans.
+# Names of tag columns, in order of preference. A column with tags of spans goes first.
 TAG_COLUMNS = (
     *("ner", "ner_tag", "ner_tags", "named_entity", "entity", "bio", "iob", "bio_tag"),
     *("iob_tag", "bio_tags", "iob_tags", "tag", "tags", "label", "labels"),
@@ -53,7 +53,7 @@ RECOGNISED_COLUMNS = {
 }
 FORMAT_NAMES = {"\t": "TSV", ",": "CSV", ";": "CSV with semicolons", " ": "columns"}
 QUOTED = re.compile(r'"((?:[^"]|"")*)"')
-# How files begin that hold words, but not as columns; and the remedy.
+# Pattern of the beginning, name, and advice for formats that are not supported.
 UNSUPPORTED_FORMATS = (
     (r"#FORMAT=WebAnno TSV", "WebAnno TSV", "Export it from there as CoNLL 2002"),
     (r"#begin document", "CoNLL-2012", "Write it as columns of words and tags"),
@@ -66,22 +66,22 @@ UNSUPPORTED_FORMATS = (
 
 @dataclass(frozen=True)
 class Header:
-    """The first line of a table, and which columns it names."""
+    """Header of a table: column names and their meaning."""
 
     line: int
     separator: str
     names: tuple[str, ...]
     word: int
     tags: tuple[int, ...]
-    """Columns that may have the tags, the likeliest first."""
+    """Indices of columns that may hold the tags, in order of preference."""
     sentence: int | None
-    """The column whose cells tell sentences apart."""
+    """Index of the column that identifies the sentence, or None."""
     numbers: frozenset[int]
-    """Columns without a meaning for words."""
+    """Indices of columns with numbers only, which are no features of words."""
 
 
 def refuse_unsupported_format(name: str | Path, lines: Sequence[str]) -> None:
-    """Raise ``ValueError`` for a file that shows that it is no columns nor text."""
+    """Raise ``ValueError`` if a file has a known format that is not supported."""
     first = next((line.lstrip() for line in lines if line.strip()), "")
     for pattern, kind, remedy in UNSUPPORTED_FORMATS:
         if re.match(pattern, first, re.IGNORECASE):
@@ -92,14 +92,14 @@ def refuse_unsupported_format(name: str | Path, lines: Sequence[str]) -> None:
 
 
 def find_header(name: str | Path, lines: Sequence[str]) -> Header | None:
-    """Return the header of a table, or None if there is none."""
+    """Find the header of a table in its first non-blank line; None without one."""
     number, first = next(
         ((n, x) for n, x in enumerate(lines, 1) if x.strip(" \t")), (1, "")
     )
     for separator in "\t,; ":
         names = split_cells(first, separator) if separator in first else []
         keys = [re.sub(r"\W+", "_", cell.lower()).strip("_") for cell in names]
-        # sentences of several words have no column of their own
+        # A column "text" may hold words, too.
         word = next((keys.index(x) for x in (*WORD_COLUMNS, "text") if x in keys), None)
         if word is None or len(RECOGNISED_COLUMNS & set(keys)) < 2:
             continue
@@ -115,13 +115,13 @@ def find_header(name: str | Path, lines: Sequence[str]) -> Header | None:
         )
     is_table = str(name).removesuffix(".gz").endswith((".csv", ".tsv"))
     if is_table and first.strip().strip('"').lower() in WORD_COLUMNS:
-        one = first.strip().strip('"')
-        return Header(number, ",", (one,), 0, (), None, frozenset())
+        column_name = first.strip().strip('"')
+        return Header(number, ",", (column_name,), 0, (), None, frozenset())
     return None
 
 
 def detect_separator(name: str | Path, lines: Sequence[str]) -> str:
-    """Separator of the columns of most lines; a blank without any."""
+    """Return the separator of the columns of most lines; a blank by default."""
     if 2 * sum("\t" in line for line in lines) > len(lines):
         return "\t"
     if 2 * sum(" " not in line.strip() for line in lines) > len(lines):
@@ -136,7 +136,7 @@ def detect_separator(name: str | Path, lines: Sequence[str]) -> str:
 
 
 def missing_header_error(name: str | Path, line: str) -> ValueError:
-    """Return the error of a table without names of columns."""
+    """Return the error for a table without a header."""
     return ValueError(
         f"{name}, line 1: expected a table with a header such as word,tag or"
         f" sentence_id,word,tag, got {line[:60]!r}. Name its columns, or give plain"
@@ -145,10 +145,10 @@ def missing_header_error(name: str | Path, line: str) -> ValueError:
 
 
 def split_cells(line: str, separator: str) -> list[str]:
-    """Columns of a line.
+    """Split a line into cells.
 
-    Only tabs and blanks part columns of words, which may be other white space, U+00A0
-    say, and only these are cut off at the ends.
+    Other white space than tabs and blanks, such as U+00A0, may be a word: it neither
+    separates cells nor is it stripped.
     """
     if separator == "\t":
         return [field.strip(" ") for field in line.rstrip(" \t").split("\t")]
@@ -158,13 +158,16 @@ def split_cells(line: str, separator: str) -> list[str]:
     try:
         cells = _read_csv_cells(line, separator)
     except csv.Error:
-        # a quotation mark that is a word
+        # A single quotation mark is a word, not the start of a quoted cell.
         cells = line.split(separator)
     return [field.strip(" ") for field in cells]
 
 
 def _read_csv_cells(line: str, separator: str) -> list[str]:
-    """Cells of a line of CSV, also those that are longer than the limit of ``csv``."""
+    """Parse a CSV line, with cells of any length.
+
+    ``csv`` has a global limit of cell lengths, which is restored.
+    """
     limit = csv.field_size_limit()
     if len(line) > limit:
         csv.field_size_limit(len(line))
@@ -176,6 +179,6 @@ def _read_csv_cells(line: str, separator: str) -> list[str]:
 
 
 def unquote(cell: str) -> str:
-    """Cell of a table with tabs; tables of spreadsheets quote as in CSV."""
+    """Remove CSV quotes of a cell: spreadsheets also quote tab-separated cells."""
     match = QUOTED.fullmatch(cell) if len(cell) > 2 else None
     return match[1].replace('""', '"') if match else cell

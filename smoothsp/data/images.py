@@ -1,4 +1,4 @@
-"""Images read and checked, turned as their EXIF orientation says."""
+"""Image files: read pixels and sizes, rotated by their EXIF orientation."""
 
 import warnings
 from collections.abc import Collection, Iterator
@@ -21,18 +21,18 @@ __all__ = [
 __all__ += ["read_image_size"]
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp")
-# of EXIF: those that exchange width and height
+# EXIF tag of the orientation, and its values that exchange width and height.
 ORIENTATION_TAG, SIDEWAYS_ORIENTATIONS = 0x0112, (5, 6, 7, 8)
-# of Pillow: numbers whose range no file tells
+# Pillow modes with more than 8 bits: files do not store the range of their values.
 DEEP_MODES = ("I", "F")
 
 
 class BadFile(ValueError):
-    """An image or annotation that cannot be used; names the file."""
+    """Error of an image or annotation file; the message names the file."""
 
 
 def list_images(folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:
-    """Return the files of images in a folder, by name; none that are hidden."""
+    """Return the image files of a folder, sorted by name, without hidden ones."""
     return sorted(
         path
         for path in folder.iterdir()
@@ -41,9 +41,9 @@ def list_images(folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[Path
 
 
 def read_image(path: Path, mode: str = "RGB") -> NDArray[np.uint8]:
-    """Pixels ``(height, width, 3)``, red first, turned by EXIF's orientation.
+    """Read RGB pixels ``(height, width, 3)``, rotated by the EXIF orientation.
 
-    With the mode ``L`` grey ones ``(height, width)``.
+    With mode ``L``, grey levels ``(height, width)``.
     """
     with _open_image(path) as image:
         if image.mode.startswith(DEEP_MODES):
@@ -55,7 +55,7 @@ def read_image(path: Path, mode: str = "RGB") -> NDArray[np.uint8]:
 
 
 def read_mask(path: Path, image: Path, mode: str = "L") -> NDArray[np.uint8]:
-    """Pixels of the mask of an image, turned with it if it has its size before."""
+    """Read a mask, rotated like its image if its size is that of the stored image."""
     mask = read_image(path, mode)
     width, height, orientation = read_image_size(image)
     if orientation in SIDEWAYS_ORIENTATIONS and mask.shape[:2] == (width, height):
@@ -69,7 +69,7 @@ def read_mask(path: Path, image: Path, mode: str = "L") -> NDArray[np.uint8]:
 
 
 def read_image_size(path: Path) -> tuple[int, int, int]:
-    """Width and height of an image as it is read, and EXIF's orientation."""
+    """Return width and height after rotation, and the EXIF orientation."""
     with _open_image(path) as image:
         orientation = image.getexif().get(ORIENTATION_TAG, 1)
         width, height = image.size
@@ -80,9 +80,9 @@ def read_image_size(path: Path) -> tuple[int, int, int]:
 
 @contextmanager
 def _open_image(path: Path) -> Iterator[Image.Image]:
-    """An image, whose errors name the file."""
+    """Open an image; errors within the context become ``BadFile``."""
     try:
-        # a pipe is not waited for
+        # Reading a named pipe would block.
         if path.exists() and not path.is_file():
             raise ValueError("it is no regular file")
         with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Images with the masks of their figures: of folders, pairs and dictionaries.
+"""Images with foreground masks, from folders, pairs and dictionaries.
 
 A folder holds ``images`` (or ``gray``, or ``rgb``) and ``figure_ground`` (or ``masks``)
 with the same names, as the Weizmann horses do.
@@ -22,10 +22,10 @@ __all__ = ["MaskedImage", "as_masks", "as_pixels", "read_masks", "shrink_image"]
 IMAGE_FOLDERS, MASK_FOLDERS = ("images", "gray", "rgb"), ("figure_ground", "masks")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
 MASK_KEYS = ("mask", "label")
-# How far the shapes of an image and its mask may be apart.
+# Largest relative difference between the aspect ratios of an image and its mask.
 MAX_RATIO_DIFFERENCE = 0.02
 MIN_SIDE = 16
-# Pixels of masks above it are figure.
+# Mask pixels above this value belong to the figure.
 FIGURE_THRESHOLD = 127
 
 
@@ -54,15 +54,16 @@ class MaskedImage:
     def read(
         self, side: int | None = None
     ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-        """Return pixels and mask, the longest side scaled to at most ``side``."""
+        """Return pixels and mask, with the longest side shrunk to at most ``side``."""
         import cv2
 
         image, mask = as_pixels(self.image, self.name or "image"), self._load_mask()
         ratio = image.shape[1] / image.shape[0] * mask.shape[0] / mask.shape[1]
         if abs(ratio - 1) > MAX_RATIO_DIFFERENCE:
             raise ValueError(
-                f"{self._place}: expected the shape of its image, {image.shape[1]} x"
-                f" {image.shape[0]} pixels, got {mask.shape[1]} x {mask.shape[0]}"
+                f"{self._mask_source}: expected the shape of its image,"
+                f" {image.shape[1]} x {image.shape[0]} pixels, got"
+                f" {mask.shape[1]} x {mask.shape[0]}"
             )
         image = image if side is None else shrink_image(image, side)
         coverage, size = mask.astype(np.float32), image.shape[1::-1]
@@ -86,21 +87,23 @@ class MaskedImage:
             pixels = np.asarray(mask)
         if pixels.ndim != 2 or not pixels.size or pixels.dtype.kind not in "bui":
             raise TypeError(
-                f"{self._place}: expected a mask (height, width) of bool or int, got"
-                f" {pixels.dtype} {pixels.shape}"
+                f"{self._mask_source}: expected a mask (height, width) of bool or int,"
+                f" got {pixels.dtype} {pixels.shape}"
             )
         if pixels.max() <= 1:
             return pixels > 0
         if pixels.max() <= FIGURE_THRESHOLD:
             raise ValueError(
-                f"{self._place}: expected figure in values above {FIGURE_THRESHOLD}, or labels 0"
-                f" and 1, got at most {pixels.max()}"
+                f"{self._mask_source}: expected figure in values above"
+                f" {FIGURE_THRESHOLD}, or labels 0 and 1, got at most {pixels.max()}"
             )
         return pixels > FIGURE_THRESHOLD
 
 
 def read_masks(folder: str | os.PathLike[str]) -> list[MaskedImage]:
-    """Return the images of a folder and their masks, by name; they are read later.
+    """Return the images of a folder with their masks, sorted by name.
+
+    Pixels are read later, by ``MaskedImage.read``.
 
     Raises
     ------
@@ -124,10 +127,10 @@ def _read_folder(folder: Path, argument: str) -> list[MaskedImage]:
 
 
 def as_masks(data: Any, *, name: str = "data") -> list[MaskedImage]:
-    """Return a folder, pairs of image and mask, or dictionaries as examples.
+    """Convert a folder, pairs of image and mask, or dictionaries to examples.
 
-    Dictionaries, as of ``datasets``, have ``image`` and ``mask`` or ``label``. Messages
-    call the examples ``name``.
+    Dictionaries, as of ``datasets``, have ``image`` and ``mask`` or ``label``. Error
+    messages begin with ``name``.
     """
     if isinstance(data, str | os.PathLike):
         return _read_folder(Path(data), name)
@@ -145,9 +148,10 @@ def as_masks(data: Any, *, name: str = "data") -> list[MaskedImage]:
 
 
 def as_pixels(image: Any, source: str, mode: str = "RGB") -> NDArray[np.uint8]:
-    """Pixels ``(height, width, 3)`` of a file, an image of Pillow or an array.
+    """Return RGB pixels ``(height, width, 3)`` of a file, Pillow image or array.
 
-    With the mode ``L`` grey ones ``(height, width)``.
+    With mode ``L``, grey levels ``(height, width)``. Error messages begin with
+    ``source``.
     """
     if isinstance(image, str | os.PathLike):
         return read_image(Path(image), mode)
@@ -174,7 +178,7 @@ def as_pixels(image: Any, source: str, mode: str = "RGB") -> NDArray[np.uint8]:
 
 
 def shrink_image(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
-    """Shrink to this longest side, keeping at least 16 pixels on the other."""
+    """Shrink an image to a longest side of ``side``; sides stay at least 16 pixels."""
     import cv2
 
     scale = min(side / max(image.shape[:2]), 1)

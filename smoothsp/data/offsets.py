@@ -1,6 +1,6 @@
-"""Texts with character spans: of annotation tools, and as tags of words.
+"""Texts with character spans: read from annotation tools, converted to word tags.
 
-Recognised are JSON lines of doccano and Prodigy, the JSON export of Label Studio, and
+Formats: JSON lines of doccano and Prodigy, the JSON export of Label Studio, and
 brat's ``.ann`` files, each beside its ``.txt``.
 """
 
@@ -55,16 +55,16 @@ class AnnotatedText:
     spans: Sequence[tuple[int, int, str]]
     """First character, the first one after it, and the label."""
     words: Sequence[Offsets] | None = None
-    """Where each word stands, if the tool cut them."""
+    """Character offsets of the words, if the tool stores them."""
     name: str = ""
     """File and line."""
     faults: Sequence[tuple[tuple[int, int, str], str]] = ()
-    """Spans that the file does not tell as one piece of the text, and why."""
+    """Spans of the file that are no contiguous piece of the text, with the reason."""
 
 
 @dataclass(frozen=True)
 class Unaligned:
-    """A span that is not a run of whole words.
+    """A span that does not consist of whole words.
 
     Examples
     --------
@@ -73,7 +73,7 @@ class Unaligned:
     """
 
     record: int
-    """The number of the text, from 0."""
+    """Index of the text, from 0."""
     span: tuple[int, int, str]
     reason: str
 
@@ -83,29 +83,29 @@ def tag_words(
     *,
     tokenizer: str = TREEBANK,
 ) -> tuple[list[TaggedSentence], list[Unaligned]]:
-    """Cut texts into words, with the tags of their spans in BIO.
+    """Split texts into words, and convert their spans to BIO tags.
 
-    Each line of a text becomes a sentence, and each text a document. A word that a span
-    parts from punctuation is cut there.
+    Each line of a text becomes a sentence, and each text a document. A word is split
+    where a span separates it from punctuation.
 
     Parameters
     ----------
     texts
-        Each a text and its spans: first character, the first one after it, and label.
-        Labels have no white space; ``O`` is none.
+        Texts with spans ``(start, end, label)`` in characters, end exclusive. Labels
+        have no white space and are not ``O``.
     tokenizer
-        ``"treebank"`` cuts as the Penn Treebank does, by NLTK; ``"blanks"`` at white
-        space.
+        ``"treebank"`` splits as the Penn Treebank does, by NLTK; ``"blanks"`` splits
+        at white space.
 
     Returns
     -------
     tuple
-        The sentences, and the spans that have no tags in them, with the reason.
+        Sentences, and the spans without tags, with the reason.
 
     Raises
     ------
     TypeError, ValueError
-        With the number of the text, from 0, or its file and line.
+        With the index of the text, from 0, or its file and line.
 
     Examples
     --------
@@ -171,7 +171,7 @@ def tag_words(
 
 
 def _require_annotated_text(value: object, location: str) -> AnnotatedText:
-    """Return a text whose spans are numbers and labels."""
+    """Return a text as ``AnnotatedText``, after checking the types of its spans."""
     if isinstance(value, AnnotatedText):
         text = value
     else:
@@ -195,7 +195,8 @@ def _require_annotated_text(value: object, location: str) -> AnnotatedText:
     for span in text.spans:
         if not isinstance(span, tuple | list) or len(span) != 3:
             raise ValueError(
-                f"{location}, spans: expected start, end and label, got {str(span)[:60]}"
+                f"{location}, spans: expected start, end and label, got"
+                f" {str(span)[:60]}"
             )
         start, end, label = span
         for number in (start, end):
@@ -210,7 +211,7 @@ def _require_annotated_text(value: object, location: str) -> AnnotatedText:
 
 
 def _require_label(label: object, location: str) -> None:
-    """Raise for a label that cannot stand behind B- in a column of tags."""
+    """Raise unless ``B-`` and the label are a tag that a column file can hold."""
     is_valid = isinstance(label, str) and label.split() == [label] and label != "O"
     if not is_valid or find_lone_surrogate(str(label)):
         raise ValueError(
@@ -222,7 +223,10 @@ def _require_label(label: object, location: str) -> None:
 def _trim_spans(
     text: AnnotatedText,
 ) -> tuple[list[tuple[int, int, str]], list[tuple[tuple[int, int, str], str]]]:
-    """Return the spans without blanks at their ends, and those that are faulty."""
+    """Return spans without blanks at their ends, and faulty spans with the reason.
+
+    Of overlapping spans the first wins; at the same start, the longest.
+    """
     trimmed: list[tuple[int, int, str]] = []
     faults, previous_end = list(text.faults), 0
     for span in sorted(set(text.spans), key=lambda x: (x[0], -x[1], x[2])):
@@ -245,14 +249,18 @@ def _trim_spans(
 def _split_at_spans(
     text: str, words: Sequence[Offsets], spans: Sequence[tuple[int, int, str]]
 ) -> Iterator[Offsets]:
-    """Cut words where a span parts them from punctuation; spans are in order."""
+    """Yield word offsets, split where a span border separates punctuation.
+
+    Words are not split between letters. Spans are sorted and do not overlap.
+    """
     borders = sorted({x for start, end, _ in spans for x in (start, end)})
     ends = [*(end for _, end, _ in spans), len(text)]
     begins = [*(start for start, _, _ in spans), len(text)]
     for start, end in words:
         inside = borders[bisect_right(borders, start) : bisect_left(borders, end)]
         parts = list(pairwise([start, *inside, end]))
-        # the first span that ends behind the beginning of a piece
+        # A part is outside if the first span that ends after its start begins behind
+        # it. The appended len(text) stands for no further span.
         outside = [
             text[a:b]
             for a, b in parts
@@ -266,7 +274,7 @@ def _split_at_spans(
 
 
 def has_character_spans(path: str | Path) -> bool:
-    """Return whether a file or folder has texts with character spans."""
+    """Return whether a file or folder holds texts with character spans."""
     path = as_path(path)
     if _is_brat(path) or path.is_dir():
         return _is_brat(path) or any(path.glob("*.ann"))
@@ -312,8 +320,8 @@ def read_spans(path: str | Path) -> list[AnnotatedText]:
 
     Notes
     -----
-    White space in labels becomes ``_``. A span whose words in the file differ from
-    those at its place is among the faults of its text.
+    White space in labels becomes ``_``. A span whose stored words differ from those at
+    its offsets is among the faults of its text.
     """
     path = as_path(path)
     if path.is_dir():
@@ -366,7 +374,7 @@ def _iter_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def _parse_json(text: str, location: str) -> Any:
     try:
         return json.loads(text)
-    # brackets may nest deeper than Python calls itself
+    # The decoder is recursive: deep brackets exceed Python's recursion limit.
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{location}: expected JSON, got {error}") from error
 
@@ -374,7 +382,7 @@ def _parse_json(text: str, location: str) -> Any:
 def _parse_doccano_or_prodigy(
     row: Mapping[str, Any], location: str
 ) -> AnnotatedText | None:
-    """A record of doccano or Prodigy; None if it was rejected."""
+    """Parse a record of doccano or Prodigy; None if it was rejected."""
     if row.get("answer", "accept") != "accept":
         return None
     key = next((name for name in SPAN_KEYS if name in row), None)
@@ -398,7 +406,7 @@ def _parse_doccano_or_prodigy(
 
 
 def _parse_label_studio(row: Mapping[str, Any], location: str) -> AnnotatedText | None:
-    """A task of Label Studio; None if nobody finished it."""
+    """Parse a task of Label Studio; None if it has no finished annotation."""
     annotations = _require_objects(
         row.get("annotations") or row.get("completions") or []
     )
@@ -409,7 +417,7 @@ def _parse_label_studio(row: Mapping[str, Any], location: str) -> AnnotatedText 
         return None
     results = _require_objects(finished[0].get("result") or [])
     values = [x["value"] for x in results if isinstance(x.get("value"), dict)]
-    # relations, choices and ratings label no part of the text
+    # Relations, choices and ratings have no span.
     values = [x for x in values if "start" in x and _has_any_key(x, LABEL_KEYS)]
     data = row["data"]
     texts = [x for x in data.values() if isinstance(x, str)]
@@ -445,7 +453,7 @@ def _parse_offsets(value: Mapping[str, Any]) -> Offsets:
 
 
 def _build_annotated_text(
-    text: str, values: Any, place: str, words: Sequence[Offsets] | None = None
+    text: str, values: Any, source: str, words: Sequence[Offsets] | None = None
 ) -> AnnotatedText:
     spans, faults = [], []
     utf16_offsets: list[int] | None = None
@@ -467,7 +475,8 @@ def _build_annotated_text(
             raise ValueError(f"expected a label of a span, got {str(value)[:60]}")
         quoted = value.get("text")
         if isinstance(quoted, str) and text[max(start, 0) : max(end, 0)] != quoted:
-            # a place that a browser may have counted in UTF-16
+            # JavaScript counts UTF-16 units, two for characters above U+FFFF. Use these
+            # offsets only where they match the quoted text.
             if utf16_offsets is None:
                 utf16_offsets = [
                     *accumulate((1 + (c > "\uffff") for c in text), initial=0)
@@ -481,11 +490,14 @@ def _build_annotated_text(
             faults.append((span, reason))
         else:
             spans.append(span)
-    return AnnotatedText(text, spans, words, place, faults)
+    return AnnotatedText(text, spans, words, source, faults)
 
 
 def _find_text_mismatch(text: str, start: int, end: int, quoted: object) -> str | None:
-    """Fault of a span for which the file has other words, but for white space."""
+    """Return the fault of a span whose quoted text differs, or None.
+
+    White space is not compared.
+    """
     is_inside = 0 <= start <= end <= len(text)
     if not is_inside or not isinstance(quoted, str):
         return None
@@ -494,7 +506,7 @@ def _find_text_mismatch(text: str, start: int, end: int, quoted: object) -> str 
 
 
 def _read_brat(path: Path) -> AnnotatedText:
-    """A file of brat, whose numbers count the characters of the text beside it."""
+    """Read a brat file; its offsets count the characters of the ``.txt`` file."""
     text_path = path.with_suffix(".txt")
     content = decompress(read_content(text_path, f"the text of {path}"), text_path)
     try:

@@ -1,4 +1,4 @@
-"""Files of a corpus, by the names such files usually have."""
+"""Training, development and test files of a corpus, found by common names."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ NAME_FAMILIES = [
 
 @dataclass(frozen=True)
 class SplitFiles:
-    """Files to train on, to choose the best model by, and to score it on.
+    """Files of the training, development and test set.
 
     Examples
     --------
@@ -36,10 +36,10 @@ class SplitFiles:
 
 
 def find_splits(folder: str | Path) -> SplitFiles:
-    """Return the files of a corpus, by the names such files usually have.
+    """Find the files of a corpus by common names.
 
-    The first family of names of which ``folder`` holds both training and development
-    file is taken; its test file may be missing.
+    Returns the first family of names of which ``folder`` holds both training and
+    development file; its test file may be missing.
     """
     folder = as_path(folder, "folder")
     if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""Tagged sentences of any file: columns, JSON lines, and texts with character spans."""
+"""Readers of tagged sentences: columns, JSON lines, texts with character spans."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,12 +12,12 @@ from smoothsp.data.word_tokenizers import TREEBANK, check_tokenizer
 
 __all__ = ["Splits", "by_document", "read_splits", "read_tagged"]
 
-# Spans without tags that are named one by one.
+# Largest number of spans without tags that are printed one by one.
 MAX_LISTED_SPANS = 10
 
 
 class Splits(NamedTuple):
-    """Sentences to train on, to choose the best model by, and to score it on.
+    """Sentences of the training, development and test set.
 
     Examples
     --------
@@ -29,7 +29,7 @@ class Splits(NamedTuple):
     train: list[TaggedSentence]
     dev: list[TaggedSentence]
     test: list[TaggedSentence]
-    """Empty if the corpus has no such file."""
+    """Empty if the corpus has no test file."""
 
 
 def by_document(sentences: Sequence[TaggedSentence]) -> list[list[str]]:
@@ -54,28 +54,27 @@ def read_tagged(
 ) -> list[TaggedSentence]:
     """Read sentences with a tag for each word.
 
-    Recognised are columns of words and tags (CoNLL-2003, CoNLL-2000, CoNLL-U, CoNLL-U
+    Formats: columns of words and tags (CoNLL-2003, CoNLL-2000, CoNLL-U, CoNLL-U
     Plus, GermEval, CSV and TSV), JSON lines of words and tags, and texts with character
     spans: JSON lines of doccano and Prodigy, JSON of Label Studio, and brat's ``.ann``
-    beside ``.txt`` files. gzip may have compressed the file. Lines on standard error
-    say the format, and which spans are no whole words.
+    beside ``.txt`` files. The file may be compressed by gzip. The detected format, and
+    spans that are no whole words, are printed to standard error.
 
     Parameters
     ----------
     path
-        The file; of brat also a folder.
+        The file; for brat also a folder.
     column, word_column
         Columns of tags and words: a number from 1 (from the end if negative), a name,
-        or a key of the last column of CoNLL-U. Recognised if not given.
+        or a key of the last column of CoNLL-U. Detected by default.
     encoding
-        Encoding of the file; UTF-8, or else latin-1, if not given.
+        Encoding of the file; by default UTF-8, or else latin-1.
     skip_bad
         Leave out sentences that cannot be read, with a warning that counts them.
     unknown
-        Tag of words that nobody tagged, which becomes None.
+        Tag that stands for an unknown tag; it becomes None.
     tokenizer
-        How texts with character spans are cut into words: ``"treebank"`` or
-        ``"blanks"``.
+        Word tokenizer of texts with character spans: ``"treebank"`` or ``"blanks"``.
 
     Returns
     -------
@@ -131,7 +130,7 @@ def read_splits(
     Parameters
     ----------
     folder
-        Folder whose files have the names that corpora usually have, or the files.
+        Folder whose files have common names (see ``find_splits``), or the files.
     column, word_column, encoding, skip_bad, unknown, tokenizer
         As for ``read_tagged``; only the training file may have unknown tags.
     """

@@ -1,4 +1,4 @@
-"""Text that people have: compressed or not, in UTF-8 or not, with any line ends."""
+"""Text files: decompression, decoding and line splitting, with size limits."""
 
 import codecs
 import gzip
@@ -22,7 +22,7 @@ __all__ = [
     "read_content",
 ]
 
-# That of UTF-32 comes first, since one of UTF-16 is its beginning.
+# UTF-32 comes first, since its little-endian mark begins with that of UTF-16.
 BYTE_ORDER_MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -30,33 +30,35 @@ BYTE_ORDER_MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 GZIP_MAGIC = b"\x1f\x8b"
-# What surrogateescape makes of a byte that is no UTF-8, and all else beyond ASCII.
+# Code points by which surrogateescape represents bytes that are not UTF-8.
 INVALID_UTF_8 = re.compile("[\udc80-\udcff]")
 BEYOND_ASCII = re.compile("[\x80-\ud7ff\ue000-\U0010ffff]")
 SURROGATE = re.compile("[\ud800-\udfff]")
-# First line of a spreadsheet that names the separator of its columns.
+# First line of a spreadsheet export that names its separator.
 SEPARATOR_LINE = re.compile('"?sep=."?', re.IGNORECASE)
 LINE_END = re.compile(rb"[\r\n]")
-# Bytes of a line, far above those of sentences, of a line of JSON, and of a whole text.
+# Size limits in bytes, far above real files: of a line, of a JSON line, of a text.
 MAX_LINE_BYTES, MAX_JSON_LINE_BYTES, MAX_TEXT_BYTES = 2**20, 2**28, 2**30
-# Text shrinks by less: what shrinks more, above this size, is made to fill the memory.
+# Real text compresses by less than this ratio. Above MIN_RATIO_BYTES, a higher ratio
+# means a decompression bomb.
 MAX_GZIP_RATIO, MIN_RATIO_BYTES = 200, 2**26
 
 
 def read_content(source: str | Path, description: str, *, stdin: bool = False) -> bytes:
-    """Bytes of a file, or with ``stdin`` also of standard input (``-``).
+    """Read the bytes of a file, or with ``stdin`` also of standard input (``-``).
 
-    A line that is too long is an error as soon as so much of it is read.
+    ``description`` names the expected file in errors. Reading stops with an error as
+    soon as a line exceeds the limit.
     """
     if stdin and str(source) == "-":
         return _read_stream(sys.stdin.buffer, display_name(source))
     path = as_path(source)
-    # what a shell's <(...) makes is no regular file
+    # Only folders are refused: the shell's <(...) is a pipe, not a regular file.
     if not path.exists() or path.is_dir():
         state = "a folder" if path.is_dir() else "nothing"
         remedy = ". Give a file, or - for standard input" if stdin else ""
         raise FileNotFoundError(f"{path}: expected {description}, got {state}{remedy}")
-    # a named pipe that nobody writes to is at its end, and not waited for
+    # Open without blocking: a named pipe without a writer reads as empty.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         os.set_blocking(file.fileno(), True)
         return _read_stream(file, str(path))
@@ -80,12 +82,12 @@ def _choose_max_line_bytes(begin: bytes) -> int:
 def decompress(
     content: bytes, name: str | Path, max_line_bytes: int = MAX_TEXT_BYTES
 ) -> bytes:
-    """Content of a file, which gzip may have compressed.
+    """Decompress the content of a file if gzip compressed it.
 
     Raises
     ------
     ValueError
-        For a file that is damaged, has a longer line or fills the memory.
+        For a damaged file, a line above the limit, or a decompression bomb.
     """
     if not content.startswith(GZIP_MAGIC):
         return content
@@ -106,7 +108,7 @@ def _read_bounded(
     max_line_bytes: int,
     max_bytes: int = MAX_TEXT_BYTES,
 ) -> bytes:
-    """``begin`` and the rest of a file."""
+    """Return ``first_block`` and the rest of a file, in which no line is too long."""
     blocks, size, line, length, block = [first_block], 0, 1, 0, first_block
     while block:
         size += len(block)
@@ -119,11 +121,12 @@ def _read_bounded(
             )
         if line_end:
             line += block.count(b"\n") or block.count(b"\r")
+            # The last line of the block may continue in the next one.
             length = len(block) - 1 - max(block.rfind(b"\n"), block.rfind(b"\r"))
         if size > max_bytes:
             raise ValueError(
-                f"{name}: expected at most {max_bytes:,} bytes of text, got more. Split the"
-                " file"
+                f"{name}: expected at most {max_bytes:,} bytes of text, got more. Split"
+                " the file"
             )
         block = file.read(MAX_LINE_BYTES)
         blocks.append(block)
@@ -131,37 +134,37 @@ def _read_bounded(
 
 
 def as_path(value: object, argument: str = "path") -> Path:
-    """Return a path that was given; ``TypeError`` names the argument."""
+    """Return a ``Path``; ``TypeError`` names the argument."""
     if not isinstance(value, str | os.PathLike) or isinstance(os.fspath(value), bytes):
         raise TypeError(f"{argument}: expected a path, got {type(value).__name__}")
     return Path(value)
 
 
 def find_lone_surrogate(text: str) -> str | None:
-    """Return the first half of a surrogate pair in a text, which no file can hold."""
+    """Return the first lone surrogate of a text, or None; files cannot hold them."""
     match = SURROGATE.search(text)
     return match and match[0]
 
 
 def print_stderr(line: str) -> None:
-    """Write a line on standard error."""
+    """Write a line to standard error."""
     sys.stderr.write(f"{line}\n")
 
 
 def display_name(source: str | Path) -> str:
-    """Name of a file, or of standard input."""
+    """Return the name of a source in messages: a path, or standard input."""
     return "standard input" if str(source) == "-" else str(source)
 
 
 def decode_lines(
     content: bytes, name: str | Path, encoding: str | None = None, strict: bool = True
 ) -> list[str]:
-    """Lines of a text, which gzip may have compressed.
+    """Decode a text, decompress it if needed, and split it into lines.
 
-    Without an encoding the text is UTF-8, UTF-16 or UTF-32 if it begins with a byte
-    order mark of it, or else latin-1, with a message. Bytes that are no UTF-8 in a text
-    that otherwise is are an error; if not ``strict`` they are left as surrogates, which
-    ``bad_byte`` finds.
+    Without ``encoding``, a byte order mark decides between UTF-8, UTF-16 and UTF-32.
+    Without a mark the text is UTF-8, or latin-1 if most bytes above 127 are not UTF-8.
+    Single invalid bytes are an error; with ``strict=False`` they become surrogates,
+    which ``describe_bad_byte`` finds.
     """
     content = decompress(content, name)
     if encoding is None:
@@ -178,7 +181,7 @@ def decode_lines(
             ) from error
     else:
         text = _decode_utf_8_or_latin_1(content, name)
-    # Not str.splitlines: words may hold U+2028 and its like.
+    # str.splitlines would also split at U+2028 and others, which words may contain.
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     if str(name).removesuffix(".gz").endswith(".csv") and SEPARATOR_LINE.fullmatch(
         lines[0]
@@ -203,11 +206,11 @@ def decode_lines(
 def _decode_utf_8_or_latin_1(content: bytes, name: str | Path) -> str:
     text = content.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
     num_invalid = len(INVALID_UTF_8.findall(text))
-    # letters of latin-1 seldom look like UTF-8
+    # Text in latin-1 rarely has valid UTF-8 sequences, so the majority decides.
     if len(BEYOND_ASCII.findall(text)) >= num_invalid:
         return text
     try:
-        # latin-1 with the quotes and dashes that Windows adds
+        # cp1252 is latin-1 with the quotes and dashes of Windows.
         text = content.decode("cp1252")
     except UnicodeDecodeError:
         text = content.decode("latin-1")
@@ -216,7 +219,7 @@ def _decode_utf_8_or_latin_1(content: bytes, name: str | Path) -> str:
 
 
 def describe_bad_byte(line: str) -> str | None:
-    """Fault in the encoding of a line, if there is one."""
+    """Return the encoding error of a line, or None."""
     if match := INVALID_UTF_8.search(line):
         byte = ord(match[0]) - 0xDC00
         return f"expected UTF-8, got the byte 0x{byte:02x}. Save the file as UTF-8"
@@ -224,8 +227,8 @@ def describe_bad_byte(line: str) -> str | None:
 
 
 def is_blank(line: str) -> bool:
-    """Return whether a line ends a sentence: only blanks and tabs are nothing.
+    """Return whether a line has only blanks and tabs, and so ends a sentence.
 
-    All other white space, such as U+00A0, is a letter of a word in every reader.
+    Other white space, such as U+00A0, belongs to words in all readers.
     """
     return not line.strip(" \t")

@@ -1,7 +1,7 @@
-"""Constituency trees: of bracketed files, and nested entities of columns of tags.
+"""Constituency trees: bracketed files, and nested entities in tag columns.
 
-An entity is a constituent, and the whole sentence is one, called TOP. The level of an
-entity is 1 if it lies in no other, 2 if it lies in one, and so on.
+Nested entities form a tree whose root is the whole sentence, labelled TOP. The level of
+an entity is 1 plus the number of entities that contain it.
 """
 
 import re
@@ -35,10 +35,10 @@ __all__ += [
 
 TOP, TRACE = "TOP", "-NONE-"
 BRACKETED_SUFFIXES = (".mrg", ".txt", ".ptb")
-# Far above what sentences have, and below what Python's own stack takes.
+# Deeper than any sentence, and below Python's recursion limit.
 MAX_DEPTH = 400
-# A bracket in a bracket, with or without a label, or a tag and its word; a sentence may
-# begin with a bracket, too.
+# Two opening brackets, with or without a label between, or a bracketed tag and word.
+# One bracket is not enough: a plain sentence may begin with it.
 TREE_START = re.compile(r"\(\s*\(|\([^\s()]+\s*\(|\([^\sa-z()]+\s+[^\s()]+\s*\)")
 
 
@@ -47,15 +47,15 @@ def read_trees(
 ) -> list[ConstituencyTree]:
     """Read the trees of a file: bracketed, or columns of tags of nested entities.
 
-    Bracketed trees lose traces, empty constituents and all that follows ``-`` or ``=``
-    in a label. Of columns the first has the outer entities.
+    Traces, empty constituents and label suffixes after ``-`` or ``=`` are removed from
+    bracketed trees. The first column has the outermost entities.
 
     Parameters
     ----------
     path
-        The file, which gzip may have compressed.
+        The file, which may be compressed by gzip.
     columns
-        Names or numbers of the columns of tags; by default all that have tags of spans.
+        Names or numbers of the tag columns; by default all with tags of spans.
     skip_bad
         Leave out sentences of columns that cannot be read, with a warning.
 
@@ -76,7 +76,10 @@ def read_trees(
 def read_folder(
     folder: str | Path, num_dev_files: int
 ) -> tuple[list[ConstituencyTree], list[ConstituencyTree]]:
-    """Read the bracketed files of a folder: all but the last ones, and these."""
+    """Read the bracketed files of a folder as training and development trees.
+
+    The last ``num_dev_files`` files by name are the development set.
+    """
     folder = Path(folder)
     if not folder.is_dir():
         state = "a file" if folder.exists() else "nothing"
@@ -98,9 +101,9 @@ def read_folder(
 def read_sentences(
     source: str | Path, bad: Callable[[str], None]
 ) -> list[list[str]] | list[str]:
-    """Read sentences to be parsed: words of bracketed trees or columns, or texts.
+    """Read sentences to be parsed: bracketed trees, columns, or running text.
 
-    Texts, one a line, are returned as they are. ``bad`` is called with each fault.
+    Text, one sentence a line, is returned as strings. ``bad`` receives each error.
     """
     content = read_content(source, "a file of sentences", stdin=True)
     name = display_name(source)
@@ -114,7 +117,7 @@ def read_sentences(
 
 
 def parse(content: bytes, name: str) -> list[ConstituencyTree]:
-    """Read the content of a bracketed file called ``name``, as ``read_trees``."""
+    """Parse the content of a bracketed file; ``name`` begins error messages."""
     return _parse_lines(decode_lines(content, name), name)
 
 
@@ -145,7 +148,7 @@ def _parse_lines(
 def _parse_tree(
     tokens: Iterator[tuple[str, str]], location: str, token: str
 ) -> ConstituencyTree | None:
-    """The tree that begins with this token; None if it has no words."""
+    """Parse the tree that begins with ``token``; None if it has no words."""
     if token != "(":
         raise ValueError(
             f"{location}: expected a tree that begins with (, got {token!r}. Is this a"
@@ -161,18 +164,18 @@ def _parse_tree(
     full_span = (0, len(words) - 1)
     if not any(span[1:] == full_span for _, span in spans):
         spans.insert(0, (-1, (TOP, *full_span)))
-    # an outer constituent was begun before an inner one
+    # Sorting by the order of opening brackets puts outer constituents first.
     return ConstituencyTree(words, join_unary_chains(s for _, s in sorted(spans)), tags)
 
 
 def _parse_node(
     tokens: Iterator[tuple[str, str]], start: str, depth: int = 1
 ) -> list[Any]:
-    """Words between two brackets, and lists of them."""
+    """Parse a bracket as a nested list of tokens, up to its closing bracket."""
     if depth > MAX_DEPTH:
         raise ValueError(
-            f"{start}: expected trees of at most {MAX_DEPTH} brackets within each other,"
-            " got more. Is this a file of trees?"
+            f"{start}: expected trees of at most {MAX_DEPTH} nested brackets, got"
+            " more. Is this a file of trees?"
         )
     children: list[Any] = []
     for location, token in tokens:
@@ -206,7 +209,7 @@ def _collect_constituents(
     spans.append(None)
     for child in children:
         _collect_constituents(child, words, tags, spans, location)
-    # of -LRB- or a trace nothing is cut
+    # A leading hyphen is part of the label, as in -LRB-.
     plain = re.split(r"(?<!^)[-=]", label)[0] or TOP
     empty = len(words) == first or not label
     spans[number] = None if empty else (number, (plain, first, len(words) - 1))
@@ -215,7 +218,7 @@ def _collect_constituents(
 
 
 def join_unary_chains(spans: Iterable[Span]) -> list[Span]:
-    """Return constituents with labels of the same words joined by ``+``."""
+    """Merge constituents over the same words into one, with labels joined by ``+``."""
     labels: dict[tuple[int, int], list[str]] = {}
     for label, first, last in spans:
         labels.setdefault((first, last), []).append(label)
@@ -223,15 +226,15 @@ def join_unary_chains(spans: Iterable[Span]) -> list[Span]:
 
 
 def split_unary_chains(spans: Iterable[Span]) -> list[Span]:
-    """Return constituents with one label each, the outer ones first."""
+    """Split labels at ``+`` into constituents with one label each, outer first."""
     return [(name, i, j) for label, i, j in spans for name in label.split("+")]
 
 
 def to_brackets(tree: ConstituencyTree) -> str:
-    """Write a tree with brackets, in one line."""
+    """Return a tree in brackets, in one line."""
     num_closing: Counter[int] = Counter()
     opening: dict[int, list[str]] = {}
-    # the longer of two constituents that begin at a word is the outer one
+    # Of constituents with the same start, the longer is the outer one.
     for label, first, last in sorted(tree.spans, key=lambda s: (s[1], -s[2])):
         names = label.split("+")
         opening.setdefault(first, []).extend(names)
@@ -244,7 +247,7 @@ def to_brackets(tree: ConstituencyTree) -> str:
 
 
 def _iter_tokens(lines: Sequence[str], name: str) -> Iterator[tuple[str, str]]:
-    """Brackets and words, each with the line it stands in."""
+    """Yield location and text of each bracket and word."""
     for number, line in enumerate(lines, start=1):
         for token in re.findall(r"[()]|[^\s()]+", line):
             yield f"{name}, line {number}", token
@@ -254,7 +257,7 @@ def _iter_tokens(lines: Sequence[str], name: str) -> Iterator[tuple[str, str]]:
 
 
 def _merge_levels(files: Sequence[ParsedFile]) -> list[ConstituencyTree]:
-    # imports torch
+    # Imported late, since it imports torch.
     from smoothsp.metrics import spans as spans_of
 
     trees = []
@@ -264,25 +267,25 @@ def _merge_levels(files: Sequence[ParsedFile]) -> list[ConstituencyTree]:
             bio = convert(
                 sentence.tags, source=file.scheme or PLAIN, target="BIO", strict=False
             )
-            # the longer one first, which is the outer one
+            # Longer entities first, since they are the outer ones.
             entities += sorted(spans_of(bio), key=lambda s: (s[1], -s[2]))
         trees.append(nest_entities(sentences[0].words, entities))
     return trees
 
 
 def nest_entities(words: Sequence[str], entities: Sequence[Span]) -> ConstituencyTree:
-    """Return entities as a tree, those over the same words from the outer inwards."""
+    """Build a tree from entities; those over the same words are given outer first."""
     spans = join_unary_chains([(TOP, 0, len(words) - 1), *entities])
     return ConstituencyTree(list(words), spans)
 
 
 def entities(tree: ConstituencyTree) -> list[Span]:
-    """Return the constituents of a tree but TOP."""
+    """Return the constituents of a tree except TOP."""
     return [span for span in split_unary_chains(tree.spans) if span[0] != TOP]
 
 
 def levels(tree: ConstituencyTree) -> list[tuple[int, Span]]:
-    """Return entities, each with how many it lies in and itself."""
+    """Return entities with their levels: 1 plus the number that contain each."""
     spans = entities(tree)
     return [
         (
@@ -299,7 +302,7 @@ def levels(tree: ConstituencyTree) -> list[tuple[int, Span]]:
 
 
 def to_level_columns(tree: ConstituencyTree, depth: int) -> str:
-    """Write numbered words with a column of tags for each level, as GermEval."""
+    """Return numbered words with a BIO column for each level, as in GermEval."""
     columns = [["O"] * len(tree.words) for _ in range(depth)]
     for level, (label, i, j) in levels(tree):
         columns[level - 1][i : j + 1] = [f"I-{label}"] * (j + 1 - i)

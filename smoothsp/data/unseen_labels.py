@@ -1,4 +1,4 @@
-"""Labels that held-out samples have and the training samples have not."""
+"""Warning about evaluation labels that do not occur in training."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable
@@ -13,12 +13,12 @@ MAX_SHOWN = 10
 def warn(
     part: str, labels: Iterable[Hashable], training_labels: Iterable[Hashable]
 ) -> None:
-    """Say on standard error which labels of a part, and how many, training lacks.
+    """Print which labels of a part do not occur in training, with their counts.
 
     Raises
     ------
     ValueError
-        If training lacks all of them but O.
+        If no label of the part except O occurs in training.
     """
     training_labels = set(training_labels)
     all_counts = Counter(labels)
@@ -29,8 +29,8 @@ def warn(
     if all(label in counts or label == "O" for label in all_counts):
         examples = ", ".join(map(str, sorted(training_labels, key=str)[:MAX_SHOWN]))
         raise ValueError(
-            f"{part}: expected labels that training has, such as {examples}, got none of"
-            f" them but {shown}. Is it the right column?"
+            f"{part}: expected labels that training has, such as {examples}, got none"
+            f" of them but {shown}. Is it the right column?"
         )
     more = f" and {len(counts) - MAX_SHOWN} others" if len(counts) > MAX_SHOWN else ""
     print_stderr(

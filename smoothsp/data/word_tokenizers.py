@@ -1,4 +1,4 @@
-"""Texts cut into words, each with its place in the text."""
+"""Word tokenizers: words of a text with their character offsets."""
 
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -19,16 +19,16 @@ TOKENIZERS = (TREEBANK, "blanks")
 
 
 class TokenisedText(NamedTuple):
-    """The words of a sentence, and where each stands in its text."""
+    """A text, its words and their character offsets."""
 
     text: str
     words: list[str]
     offsets: list[Offsets]
-    """First character, and the first one after it: ``text[start:end]`` is the word."""
+    """Start and end of each word: ``text[start:end]`` is the word."""
 
 
 def check_tokenizer(tokenizer: object) -> None:
-    """Raise unless it names a way to cut texts."""
+    """Raise unless ``tokenizer`` names a word tokenizer."""
     if tokenizer not in TOKENIZERS:
         raise ValueError(
             f"tokenizer: expected {' or '.join(TOKENIZERS)}, got {tokenizer!r}"
@@ -36,14 +36,14 @@ def check_tokenizer(tokenizer: object) -> None:
 
 
 def make_tokenizer(tokenizer: str) -> Callable[[str], TokenisedText]:
-    """Return the function that cuts a text into words.
+    """Return the function that splits a text into words.
 
-    ``"treebank"`` cuts as the Penn Treebank does, by NLTK's ``NLTKWordTokenizer``;
-    ``"blanks"`` cuts at white space.
+    ``"treebank"`` splits by NLTK's ``NLTKWordTokenizer``, as the Penn Treebank does;
+    ``"blanks"`` splits at white space.
     """
     check_tokenizer(tokenizer)
     if tokenizer != TREEBANK:
-        return lambda text: _tokenise_at(text, _find_blank_separated_words(text))
+        return lambda text: _tokenise_at(text, _split_at_blanks(text))
     if find_spec("nltk") is None:
         raise ModuleNotFoundError(
             "sentences: expected lists of words, got text, which nltk cuts into words: "
@@ -60,7 +60,7 @@ def _tokenise_at(text: str, offsets: list[Offsets]) -> TokenisedText:
     return TokenisedText(text, [text[start:end] for start, end in offsets], offsets)
 
 
-def _find_blank_separated_words(text: str) -> list[Offsets]:
+def _split_at_blanks(text: str) -> list[Offsets]:
     offsets, end = [], 0
     for word in text.split():
         start = text.index(word, end)

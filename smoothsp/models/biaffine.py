@@ -93,8 +93,8 @@ class Biaffine(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Vectors ``(batch, 1 + n, size)`` of the root and the words."""
-        found = self.words(batch.to(self.device))
-        return torch.cat([self.root.expand(len(found), 1, -1), found], 1)
+        vectors = self.words(batch.to(self.device))
+        return torch.cat([self.root.expand(len(vectors), 1, -1), vectors], 1)
 
     def trees(
         self, vectors: Tensor, lengths: Tensor, structure: str | None = None

@@ -22,9 +22,9 @@ __all__ = [
 ]
 __all__ += ["Scores"]
 
-HIDDEN, CHANNELS, WIDE = 16, 16, 64
+HIDDEN, CHANNELS, HIDDEN_OBJECTS = 16, 16, 64
 # twelve numbers stand beside thousands, under one squared norm
-EMPHASIS = 10.0
+GEOMETRY_SCALE = 10.0
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,13 @@ class _Scores(nn.Module):
         super().__init__()
         self.where = nn.Parameter(torch.zeros(NUM_GEOMETRY))
         self.register_buffer("mean", scale.mean)
-        self.register_buffer("scale", _inverse(scale.deviation))
+        self.register_buffer("scale", _safe_inverse(scale.deviation))
         self.register_buffer("where_mean", scale.where_mean)
-        self.register_buffer("where_scale", EMPHASIS * _inverse(scale.where_deviation))
+        self.register_buffer(
+            "where_scale", GEOMETRY_SCALE * _safe_inverse(scale.where_deviation)
+        )
 
-    def of_place(self, geometry: Tensor) -> Tensor:
+    def score_position(self, geometry: Tensor) -> Tensor:
         """Scores ``(box,)``."""
         return (geometry - self.where_mean) @ (self.where * self.where_scale)
 
@@ -76,8 +78,8 @@ class LinearScores(_Scores):
     def forward(self, features: Tensor, geometry: Tensor) -> Tensor:
         """Scores ``(box,)`` of ``(box, place, channel)`` and ``(box, 12)``."""
         # no mean: what all candidates have in common changes no choice
-        looks = features.flatten(1) @ (self.weight * self.scale).flatten()
-        return looks + self.of_place(geometry)
+        appearance = features.flatten(1) @ (self.weight * self.scale).flatten()
+        return appearance + self.score_position(geometry)
 
 
 class NonlinearScores(_Scores):
@@ -98,7 +100,7 @@ class NonlinearScores(_Scores):
         """Scores ``(box,)`` of ``(box, place, channel)`` and ``(box, 12)``."""
         scaled = self.convolution * self.scale[:, None]
         hidden = F.elu(features @ scaled - self.mean @ scaled)
-        return hidden.flatten(1) @ self.weight.flatten() + self.of_place(geometry)
+        return hidden.flatten(1) @ self.weight.flatten() + self.score_position(geometry)
 
 
 class ObjectScores(nn.Module):
@@ -125,8 +127,10 @@ class ObjectScores(nn.Module):
         self.register_buffer("mean", mean.clone())
         self.register_buffer("deviation", deviation.clone())
         self.mix = nn.Conv2d(len(mean), CHANNELS, 1)
-        self.hidden = nn.Linear(2 * CHANNELS * GRID_SIZE**2 + NUM_GEOMETRY, WIDE)
-        self.scores = nn.Linear(WIDE, classes)
+        self.hidden = nn.Linear(
+            2 * CHANNELS * GRID_SIZE**2 + NUM_GEOMETRY, HIDDEN_OBJECTS
+        )
+        self.scores = nn.Linear(HIDDEN_OBJECTS, classes)
         # windows hold nothing, at first
         nn.init.zeros_(self.scores.weight)
         nn.init.constant_(self.scores.bias, -1.0)
@@ -135,15 +139,17 @@ class ObjectScores(nn.Module):
         """Scores in maps ``(channels, rows, columns)``, of boxes in resized pixels."""
         maps = (maps - self.mean[:, None, None]) / self.deviation[:, None, None]
         mixed = self.mix(maps[None])
-        centre, half = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
-        around = torch.cat([centre - half, centre + half], 1)
+        centre, side = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
+        doubled = torch.cat([centre - side, centre + side], 1)
         # one point for each place
-        looks = [
-            roi_align(mixed, [own], GRID_SIZE, 1 / STRIDE, 1, aligned=True)
-            for own in (boxes, around)
+        appearance = [
+            roi_align(mixed, [regions], GRID_SIZE, 1 / STRIDE, 1, aligned=True)
+            for regions in (boxes, doubled)
         ]
-        found = torch.cat([F.elu(torch.cat(looks, 1)).flatten(1), geometry], 1)
-        scores: Tensor = self.scores(F.elu(self.hidden(found)))
+        hidden_input = torch.cat(
+            [F.elu(torch.cat(appearance, 1)).flatten(1), geometry], 1
+        )
+        scores: Tensor = self.scores(F.elu(self.hidden(hidden_input)))
         return scores
 
 
@@ -155,7 +161,7 @@ SCORE_CLASSES: dict[str, type[LinearScores] | type[NonlinearScores]] = {
 }
 
 
-def _inverse(deviation: Tensor) -> Tensor:
+def _safe_inverse(deviation: Tensor) -> Tensor:
     # a feature that is the same everywhere tells nothing
-    alive = deviation > 1e-6
-    return torch.where(alive, 1 / torch.where(alive, deviation, 1.0), 0.0)
+    is_varying = deviation > 1e-6
+    return torch.where(is_varying, 1 / torch.where(is_varying, deviation, 1.0), 0.0)

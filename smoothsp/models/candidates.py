@@ -38,11 +38,11 @@ __all__ = [
 ]
 
 # fewer images are not worth the start of another process
-PER_PROCESS = 10
+MIN_IMAGES_PER_PROCESS = 10
 # all that selective search finds
 MAX_PROPOSALS = 1_000_000
 # pixels of a side of a window
-LARGEST = 2**20
+MAX_WINDOW_SIDE = 2**20
 
 Pixels = NDArray[np.uint8]
 Boxes = NDArray[np.float32]
@@ -63,7 +63,7 @@ class Proposals:
         if type(self.limit) is not int or self.limit < 1:
             raise ValueError(f"max_boxes: expected at least 1, got {self.limit!r}")
 
-    def of(self, image: Pixels) -> Boxes:
+    def compute_boxes(self, image: Pixels) -> Boxes:
         """Boxes ``(box, 4)`` of an image."""
         return propose_boxes(image, self.method, self.limit)
 
@@ -81,22 +81,24 @@ class Windows:
         for side in sides:
             if isinstance(side, bool) or not isinstance(side, int | float):
                 raise ValueError(f"shapes: expected numbers, got {side!r}")
-            if not (math.isfinite(side) and 0 < side <= LARGEST):
-                raise ValueError(f"shapes: expected 0 to {LARGEST}, got {side}")
+            if not (math.isfinite(side) and 0 < side <= MAX_WINDOW_SIDE):
+                raise ValueError(f"shapes: expected 0 to {MAX_WINDOW_SIDE}, got {side}")
 
-    def of(self, image: Pixels) -> Boxes:
+    def compute_boxes(self, image: Pixels) -> Boxes:
         """Boxes ``(box, 4)`` of an image."""
         return self.in_size(image.shape[1], image.shape[0])
 
     def in_size(self, width: int, height: int) -> Boxes:
         """Boxes ``(box, 4)`` of images of a size."""
-        return _windows(self.shapes, width, height)
+        return _cached_window_grid(self.shapes, width, height)
 
 
 # images of a set often have one size
 @lru_cache(maxsize=64)
-def _windows(shapes: tuple[tuple[float, float], ...], width: int, height: int) -> Boxes:
-    return windows.window_grid(np.array(shapes), width, height)
+def _cached_window_grid(
+    box_shapes: tuple[tuple[float, float], ...], width: int, height: int
+) -> Boxes:
+    return windows.window_grid(np.array(box_shapes), width, height)
 
 
 def compute_candidates(
@@ -104,30 +106,30 @@ def compute_candidates(
 ) -> list[Boxes]:
     """Boxes of each image, those of selective search from disk where they are kept."""
     if proposals.method == "grid":
-        bar = tqdm(images, "windows", leave=False, disable=None)
-        return [proposals.of(read_image(path)) for path in bar]
-    paths = [cache / f"{_key(image)}.npz" for image in images]
+        progress = tqdm(images, "windows", leave=False, disable=None)
+        return [proposals.compute_boxes(read_image(path)) for path in progress]
+    paths = [cache / f"{_proposal_cache_key(image)}.npz" for image in images]
     missing = {
         path: image
         for path, image in zip(paths, images, strict=True)
-        if _load(path) is None
+        if _load_cached_boxes(path) is None
     }
-    workers = max(min(workers, len(missing) // PER_PROCESS), 1)
+    workers = max(min(workers, len(missing) // MIN_IMAGES_PER_PROCESS), 1)
     with tqdm(
         total=len(missing), desc="selective search", leave=False, disable=None
-    ) as bar:
-        for _ in _searched(missing, workers):
-            bar.update()
-    found = []
+    ) as progress:
+        for _ in _search_missing(missing, workers):
+            progress.update()
+    candidates = []
     for path, image in zip(paths, images, strict=True):
-        boxes = _load(path)
+        boxes = _load_cached_boxes(path)
         if boxes is None:
             raise OSError(f"{path}: expected the boxes of {image}, which were written")
-        found.append(boxes[: proposals.limit])
-    return found
+        candidates.append(boxes[: proposals.limit])
+    return candidates
 
 
-def _key(image: Path) -> str:
+def _proposal_cache_key(image: Path) -> str:
     """A checksum of all that the boxes depend on."""
     digest = hashlib.sha256(image.read_bytes() + orientation_key(image))
     digest.update(f"{cv2.__version__} {MAX_SIDE} {MIN_BOX_SIDE}".encode())
@@ -140,45 +142,45 @@ def orientation_key(image: Path) -> bytes:
     return b"" if orientation == 1 else f"turned {orientation}".encode()
 
 
-def _searched(missing: dict[Path, Path], workers: int) -> Iterator[None]:
+def _search_missing(missing: dict[Path, Path], workers: int) -> Iterator[None]:
     if workers == 1:
         for path, image in missing.items():
-            _search(path, image)
+            _search_and_save(path, image)
             yield
         return
-    with _processes(workers) as pool:
-        tasks = [pool.submit(_search, *pair) for pair in missing.items()]
+    with _spawn_pool(workers) as pool:
+        tasks = [pool.submit(_search_and_save, *pair) for pair in missing.items()]
         for task in as_completed(tasks):
             task.result()
             yield
 
 
 @contextmanager
-def _processes(workers: int) -> Iterator[ProcessPoolExecutor]:
+def _spawn_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     # started afresh: a fork would take over the locks of this process's threads
-    fresh = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, fresh, _begin_work)
+    spawn = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, spawn, _init_worker)
     try:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _begin_work() -> None:
+def _init_worker() -> None:
     """Leave Ctrl-C to the process that gives the work, and end when it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cv2.setNumThreads(1)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
     os._exit(1)
 
 
-def _search(path: Path, image: Path) -> None:
+def _search_and_save(path: Path, image: Path) -> None:
     boxes, content = (
         propose_boxes(read_image(image), "selective-search", MAX_PROPOSALS),
         io.BytesIO(),
@@ -188,12 +190,12 @@ def _search(path: Path, image: Path) -> None:
     replace(path, content.getbuffer())
 
 
-def _load(path: Path) -> Boxes | None:
+def _load_cached_boxes(path: Path) -> Boxes | None:
     """Boxes kept at ``path``; None if there are none, or a file that is damaged."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
-            boxes: Boxes = kept["boxes"]
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            boxes: Boxes = arrays["boxes"]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None
-    sound = boxes.ndim == 2 and boxes.shape[1:] == (4,) and len(boxes)
-    return boxes if sound and np.isfinite(boxes).all() else None
+    is_valid = boxes.ndim == 2 and boxes.shape[1:] == (4,) and len(boxes)
+    return boxes if is_valid and np.isfinite(boxes).all() else None

@@ -11,7 +11,7 @@ from smoothsp.data import ConstituencyTree, as_trees
 from smoothsp.data.trees import entities, levels, nest_entities
 from smoothsp.models.constituency_parser import (
     ConstituencyParser,
-    require_max_words,
+    require_short_sentences,
     warn_unseen_labels,
 )
 from smoothsp.models.encoder import Encoder
@@ -28,7 +28,7 @@ __all__ = ["allowed_span_labels", "binarise", "train"]
 
 MU, TOP_K = 1.0, 5
 # Words of a sentence to train on, and sentences of a step.
-LONGEST, BATCH = 60, 16
+MAX_TRAINING_LENGTH, BATCH_SIZE = 60, 16
 
 
 def train(
@@ -42,7 +42,7 @@ def train(
 
     ``run`` has arguments of ``trained``.
     """
-    examples = Examples.of(as_trees, data, dev, LONGEST)
+    examples = Examples.load(as_trees, data, dev, MAX_TRAINING_LENGTH)
     trees: list[ConstituencyTree] = examples.train
     depth = 0
     if not options.nested:
@@ -57,61 +57,63 @@ def train(
     labels = sorted({label for tree in trees for label, _, _ in tree.spans})
     seed_all(options.seed, 0)
     words = [tree.words for tree in trees]
-    vocabulary = Vocabulary.of(words, [])
-    inner = load_encoder(encoder)
+    vocabulary = Vocabulary.from_sentences(words, [])
+    loaded_encoder = load_encoder(encoder)
     name = "given" if isinstance(encoder, Encoder) else encoder
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     sizes = ParserSizes(hidden=options.hidden)
-    network = SpanScores(vocabulary, labels, sizes, inner).to(device)
+    network = SpanScores(vocabulary, labels, sizes, loaded_encoder).to(device)
     parser = ConstituencyParser(
         network, vocabulary, labels, None, options.tokenizer, depth
     )
-    corpus = Corpus(vocabulary, words, None, inner)
-    require_max_words("dev", [tree.words for tree in examples.dev])
+    corpus = Corpus(vocabulary, words, None, loaded_encoder)
+    require_short_sentences("dev", [tree.words for tree in examples.dev])
     warn_unseen_labels("dev", examples.dev, labels)
     train_parser(
         parser,
-        _loss(network, corpus, trees, labels, options),
+        _build_loss(network, corpus, trees, labels, options),
         corpus,
-        BATCH,
+        BATCH_SIZE,
         lambda: {"f1": parser.scores(examples.dev)["f1"]},
         "f1",
-        {"data": examples.about, "encoder": name},
+        {"data": examples.description, "encoder": name},
         options,
         **run,
     )
     return parser
 
 
-def _loss(
+def _build_loss(
     network: SpanScores,
     corpus: Corpus,
     trees: Sequence[ConstituencyTree],
     labels: Sequence[str],
     options: ConstituencyOptions,
 ) -> Callable[[Tensor], Tensor]:
-    number = {label: n for n, label in enumerate(labels, start=1)}
-    criterion = _criterion(options)
+    label_index = {label: n for n, label in enumerate(labels, start=1)}
+    criterion = _build_criterion(options)
     # of few entities most spans are none: any tree that holds them will do
-    read, none = (allowed_span_labels, False) if options.nested else (binarise, -1)
-    targets = [read(tree, number) for tree in trees]
+    make_target, padding_value = (
+        (allowed_span_labels, False) if options.nested else (binarise, -1)
+    )
+    targets = [make_target(tree, label_index) for tree in trees]
 
-    def loss(numbers: Tensor) -> Tensor:
-        batch = corpus.batch(numbers)
+    def compute_loss(sentence_indices: Tensor) -> Tensor:
+        batch = corpus.batch(sentence_indices)
         B, n = batch.mask.shape
-        gold = targets[0].new_full((B, n, n, *targets[0].shape[2:]), none)
-        for row, chosen in enumerate(numbers.tolist()):
+        gold = targets[0].new_full((B, n, n, *targets[0].shape[2:]), padding_value)
+        for row, chosen in enumerate(sentence_indices.tolist()):
             size = len(targets[chosen])
             gold[row, :size, :size] = targets[chosen]
         lengths = batch.mask.sum(1).to(network.device)
         structure = SpanTree(network(batch), lengths=lengths)
-        found: Tensor = criterion(structure, gold.to(network.device))
-        return found
+        loss_value: Tensor = criterion(structure, gold.to(network.device))
+        return loss_value
 
-    return loss
+    return compute_loss
 
 
-def _criterion(options: ConstituencyOptions) -> nn.Module:
+def _build_criterion(options: ConstituencyOptions) -> nn.Module:
     """The loss to one tree, or to the best of several, or to all of these."""
     if options.loss == "crf":
         return losses.MarginalLikelihood() if options.nested else losses.CRFLoss()
@@ -120,22 +122,22 @@ def _criterion(options: ConstituencyOptions) -> nn.Module:
     return hinge(smoothing)
 
 
-def binarise(tree: ConstituencyTree, number: dict[str, int]) -> Tensor:
+def binarise(tree: ConstituencyTree, label_index: dict[str, int]) -> Tensor:
     """Binarise a tree, as ``SpanTree`` has it: ``(n, n)``.
 
     A constituent of more than two parts is that of its first part and of a span of all
     others, which is no constituent.
     """
     n = len(tree.words)
-    found = torch.full((n, n), -1)
-    known = {(i, j): number[label] for label, i, j in tree.spans}
+    labels = torch.full((n, n), -1)
+    label_by_span = {(i, j): label_index[label] for label, i, j in tree.spans}
     inner = {
-        i: sorted(j for first, j in known if first == i) for i in range(n)
+        i: sorted(j for first, j in label_by_span if first == i) for i in range(n)
     }  # the last words of those that begin at i
 
     def fill(i: int, j: int) -> None:
         while True:
-            found[i, j] = known.get((i, j), 0)
+            labels[i, j] = label_by_span.get((i, j), 0)
             if i == j:
                 return
             # the first part: the longest constituent from i on that ends before j
@@ -144,10 +146,10 @@ def binarise(tree: ConstituencyTree, number: dict[str, int]) -> Tensor:
             i = split + 1
 
     fill(0, n - 1)
-    return found
+    return labels
 
 
-def allowed_span_labels(tree: ConstituencyTree, number: dict[str, int]) -> Tensor:
+def allowed_span_labels(tree: ConstituencyTree, label_index: dict[str, int]) -> Tensor:
     """Return the labels that each span may have in any binary tree that holds a tree.
 
     ``(n, n, 1 + labels)``: constituents have theirs, spans that cross one have none,
@@ -155,12 +157,12 @@ def allowed_span_labels(tree: ConstituencyTree, number: dict[str, int]) -> Tenso
     that constituent.
     """
     n = len(tree.words)
-    found = torch.zeros(n, n, 1 + len(number), dtype=torch.bool)
-    found[..., 0] = True
+    allowed = torch.zeros(n, n, 1 + len(label_index), dtype=torch.bool)
+    allowed[..., 0] = True
     for _, a, b in tree.spans:
-        found[:a, a:b] = False
-        found[a + 1 : b + 1, b + 1 :] = False
+        allowed[:a, a:b] = False
+        allowed[a + 1 : b + 1, b + 1 :] = False
     for label, a, b in tree.spans:
-        found[a, b] = False
-        found[a, b, number[label]] = True
-    return found
+        allowed[a, b] = False
+        allowed[a, b, label_index[label]] = True
+    return allowed

@@ -76,9 +76,9 @@ class Constituents:
 
     def json(self) -> str:
         """Return one line of JSON: text, words, their places, and spans."""
-        found: dict[str, object] = {"text": self.text, "words": self.words}
-        found |= {"places": self.places, "spans": self.spans}
-        return json.dumps(found | {"score": round(self.score, 4)}, ensure_ascii=False)
+        fields: dict[str, object] = {"text": self.text, "words": self.words}
+        fields |= {"places": self.places, "spans": self.spans}
+        return json.dumps(fields | {"score": round(self.score, 4)}, ensure_ascii=False)
 
 
 def bracketless(word: str) -> str:

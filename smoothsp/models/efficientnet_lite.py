@@ -20,10 +20,10 @@ STAGES = (
     (3, 2, 6, 80, 3),
     (5, 1, 6, 112, 3),
 )
-STEM, CHANNELS = 32, 112
-EPSILON = 1e-3
+STEM_CHANNELS, CHANNELS = 32, 112
+BATCH_NORM_EPSILON = 1e-3
 # of a block's parts, in the published weights
-PARTS = {
+CHECKPOINT_PARTS = {
     "expand": ("_expand_conv", "_bn0"),
     "depthwise": ("_depthwise_conv", "_bn1"),
     "project": ("_project_conv", "_bn2"),
@@ -35,58 +35,69 @@ class _Convolution(nn.Module):
 
     def __init__(
         self,
-        ins: int,
-        outs: int,
+        in_channels: int,
+        out_channels: int,
         kernel: int = 1,
         stride: int = 1,
         groups: int = 1,
-        bend: bool = True,
+        has_relu: bool = True,
     ) -> None:
         super().__init__()
         self.convolution = nn.Conv2d(
-            ins, outs, kernel, stride, groups=groups, bias=False
+            in_channels, out_channels, kernel, stride, groups=groups, bias=False
         )
-        self.normalisation = nn.BatchNorm2d(outs, EPSILON)
-        self.kernel, self.stride, self.bend = kernel, stride, bend
+        self.normalisation = nn.BatchNorm2d(out_channels, BATCH_NORM_EPSILON)
+        self.kernel, self.stride, self.has_relu = kernel, stride, has_relu
 
     def forward(self, maps: Tensor) -> Tensor:
         pads = []
         for size in (maps.shape[-1], maps.shape[-2]):
             # as TensorFlow's "same": what does not halve goes to the right and below
-            lost = (-(-size // self.stride) - 1) * self.stride + self.kernel - size
-            pads += [max(lost, 0) // 2, max(lost, 0) - max(lost, 0) // 2]
-        found: Tensor = self.normalisation(self.convolution(F.pad(maps, pads)))
-        return F.relu6(found) if self.bend else found
+            padding = (-(-size // self.stride) - 1) * self.stride + self.kernel - size
+            pads += [max(padding, 0) // 2, max(padding, 0) - max(padding, 0) // 2]
+        normalised: Tensor = self.normalisation(self.convolution(F.pad(maps, pads)))
+        return F.relu6(normalised) if self.has_relu else normalised
 
 
 class _Block(nn.Module):
     """An inverted residual: more channels, a convolution of each alone, fewer."""
 
     def __init__(
-        self, ins: int, outs: int, kernel: int, stride: int, expansion: int
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel: int,
+        stride: int,
+        expansion: int,
     ) -> None:
         super().__init__()
-        wide = ins * expansion
-        self.expand = _Convolution(ins, wide) if expansion > 1 else nn.Identity()
-        self.depthwise = _Convolution(wide, wide, kernel, stride, groups=wide)
-        self.project = _Convolution(wide, outs, bend=False)
-        self.adds = stride == 1 and ins == outs
+        inner_channels = in_channels * expansion
+        self.expand = (
+            _Convolution(in_channels, inner_channels)
+            if expansion > 1
+            else nn.Identity()
+        )
+        self.depthwise = _Convolution(
+            inner_channels, inner_channels, kernel, stride, groups=inner_channels
+        )
+        self.project = _Convolution(inner_channels, out_channels, has_relu=False)
+        self.has_residual = stride == 1 and in_channels == out_channels
 
     def forward(self, maps: Tensor) -> Tensor:
-        found: Tensor = self.project(self.depthwise(self.expand(maps)))
-        return found + maps if self.adds else found
+        residual: Tensor = self.project(self.depthwise(self.expand(maps)))
+        return residual + maps if self.has_residual else residual
 
 
 def make_layers() -> nn.Sequential:
     """The stem and eleven blocks: 112 channels, one cell to 16 pixels."""
-    found: list[nn.Module] = [_Convolution(3, STEM, 3, 2)]
-    ins = STEM
-    for kernel, stride, expansion, outs, repeats in STAGES:
-        for number in range(repeats):
-            step = 1 if number else stride
-            found.append(_Block(ins, outs, kernel, step, expansion))
-            ins = outs
-    return nn.Sequential(*found)
+    blocks: list[nn.Module] = [_Convolution(3, STEM_CHANNELS, 3, 2)]
+    in_channels = STEM_CHANNELS
+    for kernel, stride, expansion, out_channels, repeats in STAGES:
+        for index in range(repeats):
+            step = 1 if index else stride
+            blocks.append(_Block(in_channels, out_channels, kernel, step, expansion))
+            in_channels = out_channels
+    return nn.Sequential(*blocks)
 
 
 def checkpoint_key(name: str) -> str:
@@ -94,4 +105,6 @@ def checkpoint_key(name: str) -> str:
     if stem := re.fullmatch(r"0\.(convolution|normalisation)\.(\w+)", name):
         return f"{'_conv_stem' if stem[1] == 'convolution' else '_bn0'}.{stem[2]}"
     number, part, kind, leaf = name.split(".")
-    return f"_blocks.{int(number) - 1}.{PARTS[part][kind != 'convolution']}.{leaf}"
+    # Module 0 is the stem, so blocks are numbered one lower in the checkpoint.
+    module = CHECKPOINT_PARTS[part][kind != "convolution"]
+    return f"_blocks.{int(number) - 1}.{module}.{leaf}"

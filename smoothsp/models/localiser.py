@@ -110,17 +110,17 @@ class LocaliserNetwork(nn.Module):
             # as they are kept on disk
             maps: Tensor = self.backbone(pixels[None])[0].half().float()
             return maps
-        looks: Tensor = self.appearance(pixels, boxes)
-        return looks
+        appearance: Tensor = self.appearance(pixels, boxes)
+        return appearance
 
     def forward(self, pixels: Tensor, boxes: Tensor, geometry: Tensor) -> Tensor:
         """Scores of boxes, ``(box, 4)`` and ``(box, 12)``, in pixels ``(3, H, W)``."""
         features = self.features(pixels, boxes)
         if isinstance(self.scores, ObjectScores):
-            found: Tensor = self.scores(features, boxes, geometry)
+            scored: Tensor = self.scores(features, boxes, geometry)
         else:
-            found = self.scores(features, geometry)
-        return found
+            scored = self.scores(features, geometry)
+        return scored
 
 
 class Localiser:
@@ -250,14 +250,18 @@ class Localiser:
         >>> localiser.predict(["dog.jpg"])[0].boxes  # doctest: +SKIP
         [(48.0, 240.0, 195.0, 371.0)]
         """
-        given: dict[str, Any] = {"objects": objects, "kind": kind, "backbone": backbone}
-        given |= {"weights": weights, "loss": loss, "epochs": epochs, "seed": seed}
+        values: dict[str, Any] = {
+            "objects": objects,
+            "kind": kind,
+            "backbone": backbone,
+        }
+        values |= {"weights": weights, "loss": loss, "epochs": epochs, "seed": seed}
         with open_run(out, resume, overwrite) as folder:
             # it imports Lightning, which a trained localiser does not need
             from smoothsp.models import localiser_training as training
 
-            chosen = make_options(training.Options, given | options)
-            return training.train(data, dev, chosen, folder, resume, trainer)
+            chosen_options = make_options(training.Options, values | options)
+            return training.train(data, dev, chosen_options, folder, resume, trainer)
 
     def evaluate(
         self,
@@ -333,15 +337,15 @@ class Localiser:
         checks.number("overlap", overlap)
         if not 0 < overlap <= 1:
             raise ValueError(f"overlap: expected a number in (0, 1], got {overlap}")
-        alone = isinstance(images, str | os.PathLike | Image.Image) or (
+        is_single_image = isinstance(images, str | os.PathLike | Image.Image) or (
             isinstance(images, np.ndarray) and images.ndim < 4
         )
-        if alone or not isinstance(images, Iterable):
-            hint = "; write [image]" if alone else ""
-            found = type(images).__name__
-            raise TypeError(f"images: expected a list of images, got {found}{hint}")
+        if is_single_image or not isinstance(images, Iterable):
+            hint = "; write [image]" if is_single_image else ""
+            type_name = type(images).__name__
+            raise TypeError(f"images: expected a list of images, got {type_name}{hint}")
         return [
-            self._predict(_pixels(image, number), nbest, overlap)
+            self._predict(_as_pixels(image, number), nbest, overlap)
             for number, image in enumerate(images)
         ]
 
@@ -350,25 +354,25 @@ class Localiser:
         self, image: NDArray[np.uint8], nbest: int | None, overlap: float
     ) -> Found:
         height, width = image.shape[:2]
-        candidates = self.candidates.of(image)
+        candidates = self.candidates.compute_boxes(image)
         boxes = torch.from_numpy(candidates)
         inputs = (
             self.network.backbone.pixels(resize_image(image, self.side)),
             scale_boxes(candidates, width, height, self.side),
             geometry(boxes, width, height),
         )
-        like = next(self.network.parameters())
-        scores = self.network(*(x.to(like) for x in inputs)).float().cpu()
+        weight = next(self.network.parameters())
+        scores = self.network(*(x.to(weight) for x in inputs)).float().cpu()
         if self.objects == "one":
             best = nms(boxes, scores, overlap)[: nbest or 1]
             boxes, scores, names = boxes[best], scores[best], self.classes * len(best)
         else:
-            found = DECODERS[self.decoder](scores, boxes)
-            kept = slice(nbest or found.sure)
-            boxes, scores = found.boxes[kept], found.scores[kept]
-            names = [self.classes[label] for label in found.labels[kept].tolist()]
-        listed = [(row[0], row[1], row[2], row[3]) for row in boxes.tolist()]
-        return Found(listed, names, scores.tolist(), width, height)
+            detected = DECODERS[self.decoder](scores, boxes)
+            top = slice(nbest or detected.num_selected)
+            boxes, scores = detected.boxes[top], detected.scores[top]
+            names = [self.classes[label] for label in detected.labels[top].tolist()]
+        box_tuples = [(row[0], row[1], row[2], row[3]) for row in boxes.tolist()]
+        return Found(box_tuples, names, scores.tolist(), width, height)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write ``model.safetensors`` and ``config.json``.
@@ -401,24 +405,26 @@ class Localiser:
 
 
 def from_folder(
-    place: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
+    folder: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
 ) -> Localiser:
     """The localiser of what ``files.read`` gave."""
-    path = place / files.CONFIG
+    path = folder / files.CONFIG
     if WEIGHTS not in content:
         raise ValueError(f"{path}: expected the checksum of {WEIGHTS}, got none")
     try:
-        found = _described(config, files.get_about(path, config))
+        localiser = _build_untrained(config, files.get_about(path, config))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path}: expected the description of a localiser, got an invalid one"
             f" ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
         ) from error
-    load_weights(place / WEIGHTS, found.network, content[WEIGHTS], files.CONFIG)
-    return found
+    load_weights(folder / WEIGHTS, localiser.network, content[WEIGHTS], files.CONFIG)
+    return localiser
 
 
-def _described(config: Mapping[str, Any], about: Mapping[str, Any] | None) -> Localiser:
+def _build_untrained(
+    config: Mapping[str, Any], about: Mapping[str, Any] | None
+) -> Localiser:
     """A localiser with the weights that a network has at first."""
     objects, classes = config["objects"], config["classes"]
     if objects not in OBJECTS:
@@ -428,20 +434,22 @@ def _described(config: Mapping[str, Any], about: Mapping[str, Any] | None) -> Lo
     if not classes or (objects == "one" and len(classes) > 1):
         raise ValueError(f"classes: expected {objects}, got {len(classes)}")
     layers = backbone(config["backbone"], "random")
-    ones = torch.ones(layers.channels)
+    unit_channels = torch.ones(layers.channels)
     if objects == "several":
         candidates: Proposals | Windows = Windows(tuple(map(tuple, config["shapes"])))
-        network = LocaliserNetwork(layers, ObjectScores(ones, ones, len(classes)))
+        network = LocaliserNetwork(
+            layers, ObjectScores(unit_channels, unit_channels, len(classes))
+        )
         decoder = config["decoder"]
         return Localiser(network, classes, candidates, config["side"], about, decoder)
     candidates = Proposals(config["proposals"], config["max_boxes"])
-    twelve = torch.ones(NUM_GEOMETRY)
-    scale = FeatureScale(ones, ones, twelve, twelve)
+    unit_geometry = torch.ones(NUM_GEOMETRY)
+    scale = FeatureScale(unit_channels, unit_channels, unit_geometry, unit_geometry)
     network = LocaliserNetwork(layers, SCORE_CLASSES[config["scores"]](scale))
     return Localiser(network, classes, candidates, config["side"], about)
 
 
-def _pixels(image: Any, number: int) -> NDArray[np.uint8]:
+def _as_pixels(image: Any, index: int) -> NDArray[np.uint8]:
     """``(height, width, 3)``."""
     if isinstance(image, str | os.PathLike):
         # not a pipe, which would be waited for
@@ -450,9 +458,9 @@ def _pixels(image: Any, number: int) -> NDArray[np.uint8]:
                 f"images: expected an image, got {os.fspath(image)}, which is no file"
             )
         try:
-            with Image.open(image) as opened:
+            with Image.open(image) as opened_image:
                 # a camera notes how it was held
-                return _in_colour(opened, ImageOps.exif_transpose)
+                return _to_rgb(opened_image, ImageOps.exif_transpose)
         except FileNotFoundError:
             raise
         # decoders raise errors of any kind for damaged bytes
@@ -463,28 +471,28 @@ def _pixels(image: Any, number: int) -> NDArray[np.uint8]:
             ) from error
     if isinstance(image, Image.Image):
         try:
-            return _in_colour(image)
+            return _to_rgb(image)
         except ValueError as error:
             raise ValueError(
-                f"images: expected an image, got {error} at {number}"
+                f"images: expected an image, got {error} at {index}"
             ) from error
     if not isinstance(image, np.ndarray):
         raise TypeError(
             "images: expected files, Pillow images or arrays, got"
-            f" {type(image).__name__} at {number}"
+            f" {type(image).__name__} at {index}"
         )
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
         raise TypeError(
             "images: expected uint8 pixels (height, width, 3), got"
-            f" {image.dtype} {image.shape} at {number}"
+            f" {image.dtype} {image.shape} at {index}"
         )
     if not image.size:
-        raise ValueError(f"images: expected pixels, got {image.shape} at {number}")
+        raise ValueError(f"images: expected pixels, got {image.shape} at {index}")
     return image
 
 
-def _in_colour(
-    image: Image.Image, turn: Callable[[Image.Image], Image.Image] = lambda x: x
+def _to_rgb(
+    image: Image.Image, transform: Callable[[Image.Image], Image.Image] = lambda x: x
 ) -> NDArray[np.uint8]:
     # of these Pillow would make white what is above 255
     if image.mode.startswith(("I", "F")):
@@ -495,4 +503,4 @@ def _in_colour(
             f"{image.width} x {image.height} pixels, more than Pillow's"
             f" MAX_IMAGE_PIXELS, {Image.MAX_IMAGE_PIXELS}"
         )
-    return np.asarray(turn(image).convert("RGB"))
+    return np.asarray(transform(image).convert("RGB"))

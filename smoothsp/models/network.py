@@ -26,7 +26,7 @@ __all__ = [
 
 CHARACTER_SIZE, CHARACTER_FILTERS = 25, 50
 SHAPE_SIZE, AFFIX_SIZE = 16, 16
-DROP_WORD = 0.5
+UNKNOWN_RATE = 0.5
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class WordEmbeddings(nn.Module):
 
     rare: Tensor
 
-    def __init__(self, vocabulary: Vocabulary, size: int, spread: float) -> None:
+    def __init__(self, vocabulary: Vocabulary, size: int, std: float) -> None:
         super().__init__()
-        self.word = _embedding(vocabulary.words, size, spread)
-        self.character = _embedding(vocabulary.characters, CHARACTER_SIZE, 0.3)
+        self.word = _build_embedding(vocabulary.words, size, std)
+        self.character = _build_embedding(vocabulary.characters, CHARACTER_SIZE, 0.3)
         self.convolution = nn.Conv1d(CHARACTER_SIZE, CHARACTER_FILTERS, 3, padding=1)
-        self.shape = _embedding(vocabulary.shapes, SHAPE_SIZE, 0.3)
+        self.shape = _build_embedding(vocabulary.shapes, SHAPE_SIZE, 0.3)
         self.affix = nn.ModuleList(
-            _embedding(known, AFFIX_SIZE, 0.3) for known in vocabulary.affixes
+            _build_embedding(affixes, AFFIX_SIZE, 0.3) for affixes in vocabulary.affixes
         )
         self.columns = size + CHARACTER_FILTERS + SHAPE_SIZE
         self.columns += AFFIX_SIZE * len(AFFIXES) + len(FLAGS)
@@ -76,19 +76,19 @@ class WordEmbeddings(nn.Module):
 
     def embed(self, batch: Batch, context: Tensor | None = None) -> Tensor:
         """``(batch, time, columns)``; ``context``, an encoder's, stands behind."""
-        words = F.embedding(batch.rows, self._distinct(batch))
+        words = F.embedding(batch.rows, self._embed_word_table(batch))
         if context is None:
             return words
         seen = words.new_zeros(*batch.mask.shape, context.shape[1])
         seen = seen.masked_scatter(batch.mask[..., None], context.to(seen.dtype))
         return torch.cat([words, seen], 2)
 
-    def _distinct(self, batch: Batch) -> Tensor:
+    def _embed_word_table(self, batch: Batch) -> Tensor:
         """One vector for each distinct word of the batch."""
         table = batch.table
         word = table.word
         if self.training:
-            hidden = torch.rand(word.shape, device=word.device) < DROP_WORD
+            hidden = torch.rand(word.shape, device=word.device) < UNKNOWN_RATE
             word = word.masked_fill(hidden & self.rare[word], UNKNOWN)
         characters = self.character(table.characters).transpose(1, 2)  # [U, E, C]
         filters = F.relu(self.convolution(characters))
@@ -99,7 +99,7 @@ class WordEmbeddings(nn.Module):
 
 
 def run_bidirectional(
-    ahead: nn.LSTM, back: nn.LSTM, words: Tensor, mask: Tensor
+    forward_lstm: nn.LSTM, backward_lstm: nn.LSTM, words: Tensor, mask: Tensor
 ) -> Tensor:
     """Run one LSTM from the first word on and one from the last word back."""
     # Reversed by position, so that the way back starts at the last real word.
@@ -108,9 +108,9 @@ def run_bidirectional(
     mirrored = torch.where(mask, mirrored, step)[..., None]
     # not all processors have LSTMs in half precision, which a trainer may ask for
     with torch.autocast(words.device.type, enabled=False):
-        words = words.to(next(ahead.parameters()).dtype)
-        right, _ = ahead(words)
-        left, _ = back(words.gather(1, mirrored.expand_as(words)))
+        words = words.to(next(forward_lstm.parameters()).dtype)
+        right, _ = forward_lstm(words)
+        left, _ = backward_lstm(words.gather(1, mirrored.expand_as(words)))
     return torch.cat([right, left.gather(1, mirrored.expand_as(left))], 2)
 
 
@@ -153,14 +153,16 @@ class Emissions(WordEmbeddings):
         words = self.embed(batch, context)
         words = F.dropout(words, 0.6 * self.dropout, self.training)
         hidden = run_bidirectional(self.ahead, self.back, words, batch.mask)[batch.mask]
-        deep = self.output(F.dropout(hidden, self.dropout, self.training))
-        kept = torch.ones(batch.window.shape, device=deep.device)
-        kept = F.dropout(kept, self.dropout, self.training)
-        wide = self.window(batch.window, per_sample_weights=kept)
-        scores = deep + wide
+        nonlinear = self.output(F.dropout(hidden, self.dropout, self.training))
+        feature_weights = torch.ones(batch.window.shape, device=nonlinear.device)
+        feature_weights = F.dropout(feature_weights, self.dropout, self.training)
+        linear = self.window(batch.window, per_sample_weights=feature_weights)
+        scores = nonlinear + linear
         emissions = scores.new_zeros(*batch.mask.shape, scores.shape[1])
-        found: Tensor = emissions.masked_scatter(batch.mask[..., None], scores)
-        return found
+        emissions_of_batch: Tensor = emissions.masked_scatter(
+            batch.mask[..., None], scores
+        )
+        return emissions_of_batch
 
 
 class TaggerNetwork(nn.Module):
@@ -209,23 +211,25 @@ class TaggerNetwork(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Emissions ``(batch, time, label)``."""
         batch = batch.to(self.device)
-        if self.encoder is None or batch.pieces is None:
+        if self.encoder is None or batch.subwords is None:
             return self.emissions(batch)  # type: ignore[no-any-return]
-        return self.emissions(batch, self.encoder(batch.pieces))  # type: ignore[no-any-return]
+        return self.emissions(batch, self.encoder(batch.subwords))  # type: ignore[no-any-return]
 
     def dense_parameters(self) -> list[nn.Parameter]:
         """All that learns but the table of window features and the transformer."""
-        other = {id(self.emissions.window.weight)}
-        other |= {id(p) for p in self.encoder_parameters()}
-        return [p for p in self.parameters() if id(p) not in other and p.requires_grad]
+        excluded = {id(self.emissions.window.weight)}
+        excluded |= {id(p) for p in self.encoder_parameters()}
+        return [
+            p for p in self.parameters() if id(p) not in excluded and p.requires_grad
+        ]
 
     def encoder_parameters(self) -> list[nn.Parameter]:
         """Parameters of the transformer, if there is one."""
         return list(self.encoder.model.parameters()) if self.encoder else []
 
 
-def _embedding(known: list[str], size: int, spread: float) -> nn.Embedding:
-    table = nn.Embedding(UNKNOWN + 1 + len(known), size, padding_idx=PADDING)
+def _build_embedding(entries: list[str], size: int, std: float) -> nn.Embedding:
+    table = nn.Embedding(UNKNOWN + 1 + len(entries), size, padding_idx=PADDING)
     with torch.no_grad():
-        table.weight.normal_(0, spread)[PADDING] = 0
+        table.weight.normal_(0, std)[PADDING] = 0
     return table

@@ -24,7 +24,7 @@ __all__ = [
     "undominated_boxes",
 ]
 
-Graph = NDArray[np.bool_]
+ConflictMatrix = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Packing:
     column: Tensor
     """``(pair,)``: its variable there."""
 
-    def laid_out(self, values: Tensor, rest: float = 0.0) -> Tensor:
+    def scatter(self, values: Tensor, fill: float = 0.0) -> Tensor:
         """Values ``(pair,)`` as the variables stand, ``rest`` where there is none."""
-        found = values.new_full(tuple(self.program.scores.shape), rest)
-        return found.index_put((self.row, self.column), values)
+        scattered = values.new_full(tuple(self.program.scores.shape), fill)
+        return scattered.index_put((self.row, self.column), values)
 
     def best(self) -> Tensor:
         """Return which pairs are in the best set, bool ``(pair,)``."""
@@ -60,33 +60,33 @@ def build_packing(scores: Tensor, boxes: Tensor, overlap: float) -> Packing:
     overlap
         Boxes exclude each other if their intersection over union is above this.
     """
-    conflict = find_conflicts(boxes, overlap)
-    row = _components(conflict)
+    conflicts = find_conflicts(boxes, overlap)
+    row = _component_indices(conflicts)
     column = np.zeros(len(row), np.int64)
     members = [np.flatnonzero(row == part) for part in range(row.max() + 1)]
     count = len(members)
-    covers = []
-    for own in members:
-        column[own] = np.arange(len(own))
-        covers.append(cover_with_cliques(conflict[np.ix_(own, own)]))
+    clique_covers = []
+    for nodes in members:
+        column[nodes] = np.arange(len(nodes))
+        clique_covers.append(cover_with_cliques(conflicts[np.ix_(nodes, nodes)]))
     size = max(map(len, members))
-    table = np.zeros((count, max(map(len, covers)), size))
-    for part, cover in enumerate(covers):
-        for number, clique in enumerate(cover):
+    table = np.zeros((count, max(map(len, clique_covers)), size))
+    for part, clique_cover in enumerate(clique_covers):
+        for number, clique in enumerate(clique_cover):
             table[part, number, clique] = 1
-    place = torch.from_numpy(row).long(), torch.from_numpy(column)
-    laid = scores.new_full((count, size), -torch.inf).index_put(place, scores)
-    return Packing(IntegerProgram(laid, (table, -np.inf, 1.0)), *place)
+    positions = torch.from_numpy(row).long(), torch.from_numpy(column)
+    scattered = scores.new_full((count, size), -torch.inf).index_put(positions, scores)
+    return Packing(IntegerProgram(scattered, (table, -np.inf, 1.0)), *positions)
 
 
-def find_conflicts(boxes: Tensor, overlap: float) -> Graph:
+def find_conflicts(boxes: Tensor, overlap: float) -> ConflictMatrix:
     """Return which boxes exclude each other, bool ``(box, box)``; none itself."""
-    found: Graph = (box_iou(boxes, boxes) > overlap).numpy()
-    np.fill_diagonal(found, False)
-    return found
+    is_conflict: ConflictMatrix = (box_iou(boxes, boxes) > overlap).numpy()
+    np.fill_diagonal(is_conflict, False)
+    return is_conflict
 
 
-def _components(conflict: Graph) -> NDArray[np.intp]:
+def _component_indices(conflict: ConflictMatrix) -> NDArray[np.intp]:
     """Number of the connected part of each node."""
     near = conflict | np.eye(len(conflict), dtype=bool)
     row = np.arange(len(near))
@@ -101,35 +101,35 @@ def undominated_boxes(scores: Tensor, boxes: Tensor, overlap: float) -> Tensor:
     Left out are boxes that a better one excludes which excludes nothing else: it could
     take their place in any set.
     """
-    near = find_conflicts(boxes, overlap)
-    np.fill_diagonal(near, True)
+    is_near = find_conflicts(boxes, overlap)
+    np.fill_diagonal(is_near, True)
     # of equal ones the first stays
-    rank = np.empty(len(near), np.int64)
-    rank[np.argsort(-scores.numpy(), kind="stable")] = np.arange(len(near))
-    closed = near.astype(np.float32)
-    inside = closed @ (1 - closed).T == 0
-    better = near & inside & (rank[:, None] < rank)
-    return torch.from_numpy(np.flatnonzero(~better.any(0)))
+    rank = np.empty(len(is_near), np.int64)
+    rank[np.argsort(-scores.numpy(), kind="stable")] = np.arange(len(is_near))
+    closed = is_near.astype(np.float32)
+    is_inside = closed @ (1 - closed).T == 0
+    is_dominated_by = is_near & is_inside & (rank[:, None] < rank)
+    return torch.from_numpy(np.flatnonzero(~is_dominated_by.any(0)))
 
 
-def cover_with_cliques(conflict: Graph) -> list[NDArray[np.intp]]:
+def cover_with_cliques(conflict: ConflictMatrix) -> list[NDArray[np.intp]]:
     """Cliques that cover all edges of a graph ``(node, node)``.
 
     Each begins with the first edge that none covers yet, and grows as long as a node is
     a neighbour of all.
     """
-    left = np.triu(conflict)
-    found = []
-    while left.any():
-        one, other = np.argwhere(left)[0]
-        clique, near = [one, other], conflict[one] & conflict[other]
-        while near.any():
-            nodes = np.flatnonzero(near)
+    uncovered = np.triu(conflict)
+    cliques = []
+    while uncovered.any():
+        first, second = np.argwhere(uncovered)[0]
+        clique, common = [first, second], conflict[first] & conflict[second]
+        while common.any():
+            nodes = np.flatnonzero(common)
             # the one that keeps most of what is left
             node = nodes[conflict[np.ix_(nodes, nodes)].sum(1).argmax()]
             clique.append(node)
-            near = near & conflict[node]
+            common = common & conflict[node]
         members = np.array(clique)
-        left[np.ix_(members, members)] = False
-        found.append(members)
-    return found
+        uncovered[np.ix_(members, members)] = False
+        cliques.append(members)
+    return cliques

@@ -20,8 +20,8 @@ __all__ = [
 ]
 
 # By whether the word begins a span, and whether it ends it.
-PREFIX = {(1, 1): "S", (1, 0): "B", (0, 0): "I", (0, 1): "E"}
-IN_BIOES = str.maketrans("MLUW", "IESS")
+BIOES_PREFIX = {(1, 1): "S", (1, 0): "B", (0, 0): "I", (0, 1): "E"}
+TO_BIOES_PREFIX = str.maketrans("MLUW", "IESS")
 
 
 def allowed_labels(tags: Sequence[str | None], scheme: str) -> list[str]:
@@ -42,40 +42,44 @@ def allowed_labels(tags: Sequence[str | None], scheme: str) -> list[str]:
         )
     if scheme not in ("IOB1", "BIO"):
         scheme = "BIOES"
-        tags = [t and t[0].translate(IN_BIOES) + t[1:] for t in tags]
+        tags = [t and t[0].translate(TO_BIOES_PREFIX) + t[1:] for t in tags]
     ends = [
-        _apart(tag, after, scheme)
+        _is_boundary(tag, after, scheme)
         for tag, after in zip(tags, [*tags[1:], "O"], strict=True)
     ]
     begins = [
-        _apart(before, tag, scheme)
+        _is_boundary(before, tag, scheme)
         for before, tag in zip(["O", *tags[:-1]], tags, strict=True)
     ]
-    found = []
+    allowed = []
     for tag, begin, end in zip(tags, begins, ends, strict=True):
         if tag is None or tag == "O":
-            found.append(tag or "")
+            allowed.append(tag or "")
             continue
-        prefixes = [PREFIX[b, e] for b in _cases(begin) for e in _cases(end)]
-        found.append("\t".join(f"{prefix}-{tag[2:]}" for prefix in prefixes))
-    return found
+        prefixes = [
+            BIOES_PREFIX[b, e]
+            for b in _possible_values(begin)
+            for e in _possible_values(end)
+        ]
+        allowed.append("\t".join(f"{prefix}-{tag[2:]}" for prefix in prefixes))
+    return allowed
 
 
-def _cases(known: bool | None) -> list[int]:
-    return [0, 1] if known is None else [int(known)]
+def _possible_values(value: bool | None) -> list[int]:
+    return [0, 1] if value is None else [int(value)]
 
 
-def _apart(tag: str | None, after: str | None, scheme: str) -> bool | None:
+def _is_boundary(tag: str | None, next_tag: str | None, scheme: str) -> bool | None:
     """Whether two neighbours belong to no common span; None where it is not known."""
-    if "O" in (tag, after):
+    if "O" in (tag, next_tag):
         return True
-    if tag is not None and after is not None:
-        return tag[0] in "ES" or after[0] in "BS" or tag[2:] != after[2:]
+    if tag is not None and next_tag is not None:
+        return tag[0] in "ES" or next_tag[0] in "BS" or tag[2:] != next_tag[2:]
     # the prefix of the one that is known may tell it, if tags are well formed
     if tag is not None:
         return tag[0] in "ES" or (False if scheme == "BIOES" else None)
-    if after is not None:
-        return after[0] in "BS" or (None if scheme == "IOB1" else False)
+    if next_tag is not None:
+        return next_tag[0] in "BS" or (None if scheme == "IOB1" else False)
     return None
 
 
@@ -129,12 +133,14 @@ def longest_segment(sentences: Sequence[Sequence[str]]) -> int:
         else:
             # an unknown neighbour on each side may have to belong to it
             runs = groupby(sentence, lambda tag: tag == "O")
-            sizes = [2 + _between(list(run)) for outside, run in runs if not outside]
+            sizes = [
+                2 + _count_enclosed(list(run)) for outside, run in runs if not outside
+            ]
         longest = max(longest, *sizes, 1)
     return longest
 
 
-def _between(tags: Sequence[str]) -> int:
+def _count_enclosed(tags: Sequence[str]) -> int:
     """Count words from the first to the last of which something is known."""
-    known = [n for n, tag in enumerate(tags) if tag]
-    return known[-1] + 1 - known[0] if known else 0
+    positions = [n for n, tag in enumerate(tags) if tag]
+    return positions[-1] + 1 - positions[0] if positions else 0

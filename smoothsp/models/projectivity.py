@@ -17,7 +17,7 @@ def crossing_arcs(heads: Sequence[int]) -> list[int]:
         word
         for word, head in enumerate(heads, start=1)
         if any(
-            not _is_above(heads, head, between)
+            not _is_ancestor(heads, head, between)
             for between in range(min(word, head) + 1, max(word, head))
         )
     ]
@@ -31,22 +31,22 @@ def lift_crossing_arcs(heads: Sequence[int]) -> list[int]:
     Source: Nivre and Nilsson, "Pseudo-Projective Dependency Parsing" (2005), figure 2.
     """
     lifted = list(heads)
-    while found := crossing_arcs(lifted):
-        word = min(found, key=lambda word: (abs(word - lifted[word - 1]), word))
+    while crossing := crossing_arcs(lifted):
+        word = min(crossing, key=lambda word: (abs(word - lifted[word - 1]), word))
         lifted[word - 1] = lifted[lifted[word - 1] - 1]
     return lifted
 
 
 def drop_crossing_spans(tree: ConstituencyTree) -> ConstituencyTree:
     """Return a tree without the spans that cross one before them."""
-    kept: list[Span] = []
+    compatible: list[Span] = []
     for label, i, j in tree.spans:
-        if not any(a < i <= b < j or i < a <= j < b for _, a, b in kept):
-            kept.append((label, i, j))
-    return replace(tree, spans=kept)
+        if not any(a < i <= b < j or i < a <= j < b for _, a, b in compatible):
+            compatible.append((label, i, j))
+    return replace(tree, spans=compatible)
 
 
-def _is_above(heads: Sequence[int], head: int, word: int) -> bool:
+def _is_ancestor(heads: Sequence[int], head: int, word: int) -> bool:
     while word and word != head:
         word = heads[word - 1]
     return word == head

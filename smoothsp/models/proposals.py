@@ -15,13 +15,13 @@ METHODS = ("selective-search", "grid")
 # as large as the images of Pascal VOC; larger ones are searched at this size
 MAX_SIDE = 500
 MIN_BOX_SIDE = 4
-SCALES, SHAPES = 2.0 ** -np.arange(0, 3.5, 0.5), (0.5, 1.0, 2.0)
+GRID_SCALES, GRID_ASPECT_RATIOS = 2.0 ** -np.arange(0, 3.5, 0.5), (0.5, 1.0, 2.0)
 
 Pixels = NDArray[np.uint8]
 Boxes = NDArray[np.float32]
 
 # all threads of a process share the state of C's rand()
-_RANKING = threading.Lock()
+_RAND_LOCK = threading.Lock()
 
 
 def propose_boxes(image: Pixels, method: str, limit: int) -> Boxes:
@@ -48,12 +48,12 @@ def propose_boxes(image: Pixels, method: str, limit: int) -> Boxes:
         )
     if limit < 1:
         raise ValueError(f"max_boxes: expected at least 1, got {limit}")
-    found = (
+    boxes = (
         _sliding_window(image, limit) if method == "grid" else _selective_search(image)
     )
-    if not len(found):
-        found = np.array([(0, 0, image.shape[1], image.shape[0])])
-    return found[:limit].astype(np.float32)
+    if not len(boxes):
+        boxes = np.array([(0, 0, image.shape[1], image.shape[0])])
+    return boxes[:limit].astype(np.float32)
 
 
 def _selective_search(image: Pixels) -> NDArray[np.float64]:
@@ -63,13 +63,15 @@ def _selective_search(image: Pixels) -> NDArray[np.float64]:
     search = cv2.ximgproc.segmentation.createSelectiveSearchSegmentation()
     search.setBaseImage(cv2.cvtColor(small, cv2.COLOR_RGB2BGR))
     search.switchToSelectiveSearchFast()
-    with _RANKING:
+    with _RAND_LOCK:
         if os.name == "posix":
             # OpenCV perturbs the ranking with C's rand(): the same for the same image
             ctypes.CDLL(None).srand(1)
-        found = np.asarray(search.process())
+        rectangles = np.asarray(search.process())
     ratio = np.array(image.shape[1::-1]) / small.shape[1::-1]
-    boxes = np.concatenate([found[:, :2], found[:, :2] + found[:, 2:]], 1)
+    boxes = np.concatenate(
+        [rectangles[:, :2], rectangles[:, :2] + rectangles[:, 2:]], 1
+    )
     boxes = boxes * np.tile(ratio, 2)
     # distinct, in the order of first appearance
     _, first = np.unique(boxes, axis=0, return_index=True)
@@ -80,8 +82,11 @@ def _selective_search(image: Pixels) -> NDArray[np.float64]:
 
 def _sliding_window(image: Pixels, limit: int) -> NDArray[np.float64]:
     height, width = image.shape[:2]
-    sides = min(height, width) * SCALES
-    sizes = [(s * shape**0.5, s / shape**0.5) for s, shape in product(sides, SHAPES)]
+    sides = min(height, width) * GRID_SCALES
+    sizes = [
+        (s * shape**0.5, s / shape**0.5)
+        for s, shape in product(sides, GRID_ASPECT_RATIOS)
+    ]
     sizes = [
         (w, h)
         for w, h in sizes
@@ -89,7 +94,12 @@ def _sliding_window(image: Pixels, limit: int) -> NDArray[np.float64]:
     ]
     for stride in (1 / 8, 1 / 6, 1 / 4, 1 / 3, 1 / 2, 1):
         grids = [
-            (_places(width - w, stride * w), _places(height - h, stride * h), w, h)
+            (
+                _grid_positions(width - w, stride * w),
+                _grid_positions(height - h, stride * h),
+                w,
+                h,
+            )
             for w, h in sizes
         ]
         if sum(len(xs) * len(ys) for xs, ys, _, _ in grids) <= limit:
@@ -98,6 +108,6 @@ def _sliding_window(image: Pixels, limit: int) -> NDArray[np.float64]:
     return np.array(boxes, np.float64).reshape(-1, 4)
 
 
-def _places(room: float, stride: float) -> NDArray[np.float64]:
-    count = int(np.ceil(room / stride)) + 1 if room else 1
-    return np.linspace(0, room, count)
+def _grid_positions(free_length: float, stride: float) -> NDArray[np.float64]:
+    count = int(np.ceil(free_length / stride)) + 1 if free_length else 1
+    return np.linspace(0, free_length, count)

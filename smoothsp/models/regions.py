@@ -26,7 +26,7 @@ __all__ = [
 
 GRID_SIZE, NUM_GEOMETRY = 3, 12
 # of a place, across and down
-SAMPLES = 2
+SAMPLES_PER_CELL = 2
 
 
 def geometry(boxes: Tensor, width: int, height: int) -> Tensor:
@@ -40,37 +40,50 @@ def geometry(boxes: Tensor, width: int, height: int) -> Tensor:
         Of the image, in pixels.
     """
     left, top, right, bottom = boxes.double().unbind(1)
-    across, down = (right - left) / width, (bottom - top) / height
+    box_width, box_height = (right - left) / width, (bottom - top) / height
     x, y = (left + right) / (2 * width), (top + bottom) / (2 * height)
     shape = ((right - left) / (bottom - top)).log()
-    columns = [x, y, across, down, x * x, y * y, across * across, down * down]
-    columns += [across * down, across.log(), down.log(), shape]
+    columns = [
+        x,
+        y,
+        box_width,
+        box_height,
+        x * x,
+        y * y,
+        box_width * box_width,
+        box_height * box_height,
+    ]
+    columns += [box_width * box_height, box_width.log(), box_height.log(), shape]
     return torch.stack(columns, 1).float()
 
 
 # Pixels of the shorter side of a resized image: backbones have larger kernels than one.
-NARROWEST = 32
+MIN_RESIZED_SIDE = 32
 
 
 def resize_image(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
     """The image with its longer side ``side`` pixels long."""
     height, width = image.shape[:2]
-    way = cv2.INTER_AREA if side < max(width, height) else cv2.INTER_LINEAR
-    found = cv2.resize(image, _size(width, height, side), interpolation=way)
-    return found.astype(np.uint8)
+    interpolation = cv2.INTER_AREA if side < max(width, height) else cv2.INTER_LINEAR
+    resized = cv2.resize(
+        image, _resized_size(width, height, side), interpolation=interpolation
+    )
+    return resized.astype(np.uint8)
 
 
 def scale_boxes(
     boxes: NDArray[np.float32], width: int, height: int, side: int
 ) -> Tensor:
     """Boxes of an image of this size, in pixels of the resized one."""
-    ratio = np.array(_size(width, height, side)) / (width, height)
+    ratio = np.array(_resized_size(width, height, side)) / (width, height)
     return torch.from_numpy(boxes * np.tile(ratio, 2)).float()
 
 
-def _size(width: int, height: int, side: int) -> tuple[int, int]:
+def _resized_size(width: int, height: int, side: int) -> tuple[int, int]:
     scale = side / max(width, height)
-    return max(round(width * scale), NARROWEST), max(round(height * scale), NARROWEST)
+    return max(round(width * scale), MIN_RESIZED_SIDE), max(
+        round(height * scale), MIN_RESIZED_SIDE
+    )
 
 
 class Appearance(nn.Module):
@@ -86,8 +99,8 @@ class Appearance(nn.Module):
     def forward(self, pixels: Tensor, boxes: Tensor) -> Tensor:
         """Return features of boxes in normalised images ``(3, height, width)``."""
         maps = self.backbone(pixels[None])
-        found: Tensor = _RoIAlign.apply(maps, boxes)
-        return found.flatten(2).transpose(1, 2)
+        features: Tensor = _RoIAlign.apply(maps, boxes)
+        return features.flatten(2).transpose(1, 2)
 
 
 class _RoIAlign(torch.autograd.Function):
@@ -95,9 +108,9 @@ class _RoIAlign(torch.autograd.Function):
 
     @staticmethod
     def forward(maps: Tensor, boxes: Tensor) -> Tensor:
-        places = (GRID_SIZE, 1 / STRIDE, SAMPLES)
-        found: Tensor = roi_align(maps, [boxes], *places, aligned=True)
-        return found
+        grid = (GRID_SIZE, 1 / STRIDE, SAMPLES_PER_CELL)
+        features: Tensor = roi_align(maps, [boxes], *grid, aligned=True)
+        return features
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:

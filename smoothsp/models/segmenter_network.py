@@ -20,21 +20,21 @@ __all__ = ["BACKBONES", "Backbone", "ImageBatch", "SegmenterNetwork", "collate"]
 
 Backbone = Literal["small", "efficientnet-lite0"]
 BACKBONES = get_args(Backbone)
-SMALL = (16, 24, 40, 64)
-WIDTH = 32
+SMALL_CHANNELS = (16, 24, 40, 64)
+MERGED_CHANNELS = 32
 # of the coarsest maps: sides of images are padded to multiples of it
 STRIDE = 16
-GREY = 127
+MEAN_PIXEL = 127
 
 
-class Small(nn.Module):
+class SmallBackbone(nn.Module):
     """Maps at strides 2, 4, 8 and 16."""
 
-    channels = SMALL
+    channels = SMALL_CHANNELS
 
     def __init__(self) -> None:
         super().__init__()
-        sizes = zip((3, *SMALL), SMALL, strict=False)
+        sizes = zip((3, *SMALL_CHANNELS), SMALL_CHANNELS, strict=False)
         self.stages = nn.ModuleList(
             nn.Sequential(
                 nn.Conv2d(a, b, 3, stride=2, padding=1),
@@ -46,13 +46,13 @@ class Small(nn.Module):
             for a, b in sizes
         )
 
-    def forward(self, x: Tensor) -> list[Tensor]:
+    def forward(self, map_: Tensor) -> list[Tensor]:
         """``(batch, channels, rows, columns)`` each, the finest map first."""
-        found = []
+        maps = []
         for stage in self.stages:
-            x = stage(x)
-            found.append(x)
-        return found
+            map_ = stage(map_)
+            maps.append(map_)
+        return maps
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class ImageBatch:
     """Number of superpixels, ``(batch,)``."""
 
     @property
-    def most(self) -> int:
+    def max_superpixels(self) -> int:
         """Number of superpixels of the largest graph, and at least 2."""
         return max(2, int(self.sizes.max()))
 
@@ -83,11 +83,11 @@ class ImageBatch:
 def collate(images: Sequence[Image], graphs: Sequence[Graph], side: int) -> ImageBatch:
     """On a canvas of one size: scores do not depend on what else is in the batch."""
     sizes = torch.tensor([len(graph.sizes) for graph in graphs])
-    most, edges = max(2, int(sizes.max())), max(len(g.index) for g in graphs)
+    max_superpixels, edges = max(2, int(sizes.max())), max(len(g.index) for g in graphs)
     canvas = -(-side // STRIDE) * STRIDE
     shape = canvas, canvas
-    padded = np.full((len(images), *shape, 3), GREY, np.float32)
-    pixels = np.full((len(images), *shape), most)
+    padded = np.full((len(images), *shape, 3), MEAN_PIXEL, np.float32)
+    pixels = np.full((len(images), *shape), max_superpixels)
     features = np.zeros((len(images), edges, EDGE_FEATURES), np.float32)
     index = np.tile(np.array([0, 1]), (len(images), edges, 1))
     for i, (image, graph) in enumerate(zip(images, graphs, strict=True)):
@@ -122,18 +122,20 @@ class SegmenterNetwork(nn.Module):
             expected = ", ".join(BACKBONES)
             raise ValueError(f"backbone: expected one of {expected}, got {backbone!r}")
         self.name = backbone
-        self.backbone = Small() if backbone == "small" else _pyramid(weights)
+        self.backbone = (
+            SmallBackbone() if backbone == "small" else _build_pyramid(weights)
+        )
         # the last two channels of the finest map say where a pixel is
         first, *others = self.backbone.channels
         self.across = nn.ModuleList(
-            nn.Conv2d(size, WIDTH, 1) for size in (first + 2, *others)
+            nn.Conv2d(size, MERGED_CHANNELS, 1) for size in (first + 2, *others)
         )
         self.last = nn.Sequential(
-            nn.GroupNorm(4, WIDTH),
+            nn.GroupNorm(4, MERGED_CHANNELS),
             nn.ReLU(),
-            nn.Conv2d(WIDTH, WIDTH, 3, padding=1),
+            nn.Conv2d(MERGED_CHANNELS, MERGED_CHANNELS, 3, padding=1),
             nn.ReLU(),
-            nn.Conv2d(WIDTH, 1, 1),
+            nn.Conv2d(MERGED_CHANNELS, 1, 1),
         )
         self.neighbours = nn.Parameter(torch.full((EDGE_FEATURES,), -3.0))
 
@@ -144,17 +146,24 @@ class SegmenterNetwork(nn.Module):
 
     def forward(self, batch: ImageBatch) -> Tensor:
         """``(batch, most)``: mean scores of the pixels of each superpixel."""
-        images, most = batch.images.to(self.neighbours.dtype), batch.most
-        maps = self.backbone((images - GREY) / 128)
+        images, max_superpixels = (
+            batch.images.to(self.neighbours.dtype),
+            batch.max_superpixels,
+        )
+        maps = self.backbone((images - MEAN_PIXEL) / 128)
         finest = maps[0]
-        maps[0] = torch.cat([finest, _places(finest)], 1)
+        maps[0] = torch.cat([finest, _coordinate_maps(finest)], 1)
         levels = zip(self.across, maps, strict=True)
-        total = sum(_enlarged(layer(x), finest.shape[2:]) for layer, x in levels)
-        scores = _enlarged(self.last(total), images.shape[2:]).flatten(1)
-        where = batch.pixels.flatten(1)
-        sums = scores.new_zeros(len(images), most + 1).scatter_add(1, where, scores)
-        counts = torch.zeros_like(sums).scatter_add(1, where, torch.ones_like(scores))
-        return (sums / counts.clamp(min=1))[:, :most]
+        total = sum(_resize_bilinear(layer(x), finest.shape[2:]) for layer, x in levels)
+        scores = _resize_bilinear(self.last(total), images.shape[2:]).flatten(1)
+        superpixel_of_pixel = batch.pixels.flatten(1)
+        sums = scores.new_zeros(len(images), max_superpixels + 1).scatter_add(
+            1, superpixel_of_pixel, scores
+        )
+        counts = torch.zeros_like(sums).scatter_add(
+            1, superpixel_of_pixel, torch.ones_like(scores)
+        )
+        return (sums / counts.clamp(min=1))[:, :max_superpixels]
 
     def graph(self, scores: Tensor, batch: ImageBatch) -> BinaryGraph:
         """Scores of superpixels for either label, and of neighbours that agree.
@@ -167,18 +176,18 @@ class SegmenterNetwork(nn.Module):
         return BinaryGraph(nodes, agreement, batch.index)
 
 
-def _pyramid(weights: str) -> Any:
+def _build_pyramid(weights: str) -> Any:
     # imports torchvision, which takes a second
     from smoothsp.models.backbones import Pyramid
 
     return Pyramid(weights)
 
 
-def _enlarged(x: Tensor, size: Sequence[int]) -> Tensor:
+def _resize_bilinear(x: Tensor, size: Sequence[int]) -> Tensor:
     return F.interpolate(x, size, mode="bilinear", align_corners=False)
 
 
-def _places(x: Tensor) -> Tensor:
+def _coordinate_maps(x: Tensor) -> Tensor:
     """``(batch, 2, H, W)``: row and column, from -1 to 1."""
     rows, columns = (
         torch.linspace(-1, 1, n, dtype=x.dtype, device=x.device) for n in x.shape[2:]

@@ -12,7 +12,7 @@ from smoothsp.oracles._inference import checks
 
 __all__ = ["SegmentHead"]
 
-OUTSIDE = 0  # the state of words outside of spans
+OUTSIDE_STATE = 0  # the state of words outside of spans
 
 
 class SegmentHead(nn.Module):
@@ -67,32 +67,36 @@ class SegmentHead(nn.Module):
         ]
         types = list(dict.fromkeys(kind for _, kind in parts if kind))
         self.states = ["O", *types]
-        number = {label: n for n, label in enumerate(labels)}
-        wanted = ["O", *(f"{p}-{kind}" for kind in types for p in "BIES")]
-        if sorted(wanted) != sorted(labels):
+        label_index = {label: n for n, label in enumerate(labels)}
+        expected = ["O", *(f"{p}-{kind}" for kind in types for p in "BIES")]
+        if sorted(expected) != sorted(labels):
             raise ValueError(
                 f"labels: expected O and B-, I-, E-, S- of each type, got {labels}"
             )
-        columns = [[number[f"{p}-{kind}"] for kind in types] for p in "BIES"]
-        self._register("_columns", torch.tensor(columns).reshape(4, len(types)))
-        rank = {name: n for n, name in enumerate(self.states)}
-        owners = [rank[kind or "O"] for _, kind in parts]
-        self._register("_state_of", torch.tensor(owners))
-        begins = [prefix in ("O", "B", "S") for prefix, _ in parts]
-        self._register("_begins", torch.tensor(begins))
+        columns = [[label_index[f"{p}-{kind}"] for kind in types] for p in "BIES"]
+        self._register_constant(
+            "_columns", torch.tensor(columns).reshape(4, len(types))
+        )
+        state_index = {name: n for n, name in enumerate(self.states)}
+        state_of_label = [state_index[kind or "O"] for _, kind in parts]
+        self._register_constant("_state_of", torch.tensor(state_of_label))
+        is_first = [prefix in ("O", "B", "S") for prefix, _ in parts]
+        self._register_constant("_begins", torch.tensor(is_first))
         # the label of a word, by its state and whether it is first and last
-        table = [[[number["O"]] * 2] * 2]
+        label_table = [[[label_index["O"]] * 2] * 2]
         for kind in types:
-            inner, last = number[f"I-{kind}"], number[f"E-{kind}"]
-            table.append([[inner, last], [number[f"B-{kind}"], number[f"S-{kind}"]]])
-        self._register("_label_of", torch.tensor(table))
+            inner, last = label_index[f"I-{kind}"], label_index[f"E-{kind}"]
+            label_table.append(
+                [[inner, last], [label_index[f"B-{kind}"], label_index[f"S-{kind}"]]]
+            )
+        self._register_constant("_label_of", torch.tensor(label_table))
         K = len(self.states)
         self.transitions = nn.Parameter(torch.zeros(K, K))
         self.start_transitions = nn.Parameter(torch.zeros(K))
         self.end_transitions = nn.Parameter(torch.zeros(K))
         self.durations = nn.Parameter(torch.zeros(longest, K))
 
-    def _register(self, name: str, values: Tensor) -> None:
+    def _register_constant(self, name: str, values: Tensor) -> None:
         self.register_buffer(name, values, persistent=False)
 
     def structure(self, emissions: Tensor, mask: Tensor) -> SemiMarkov:
@@ -122,11 +126,11 @@ class SegmentHead(nn.Module):
             raise ValueError(
                 "mask: expected the real positions of each row first, got a hole"
             )
-        _refuse_wrong("emissions", emissions, mask)
-        _refuse_wrong("durations", self.durations)
+        _require_no_nan_or_inf("emissions", emissions, mask)
+        _require_no_nan_or_inf("durations", self.durations)
         try:
             return SemiMarkov(
-                self._segments(emissions) + self.durations,
+                self._score_segments(emissions) + self.durations,
                 self.transitions,
                 self.start_transitions,
                 self.end_transitions,
@@ -134,19 +138,19 @@ class SegmentHead(nn.Module):
             )
         except ValueError as error:
             # which parts of the score the segments are made of
-            said = str(error).replace("segments:", "emissions, durations:", 1)
-            raise ValueError(said) from error
+            message = str(error).replace("segments:", "emissions, durations:", 1)
+            raise ValueError(message) from error
 
-    def _segments(self, emissions: Tensor) -> Tensor:
+    def _score_segments(self, emissions: Tensor) -> Tensor:
         """Sum of emissions over each segment, ``(batch, time, duration, state)``."""
         begin, inner, last, single = (emissions[..., c] for c in self._columns)
         outside = emissions[..., self.labels.index("O")][..., None]
         none = torch.full_like(outside, -torch.inf)
-        found = [torch.cat([outside, single], 2)]
+        scores = [torch.cat([outside, single], 2)]
         for d in range(1, self.longest):
-            found.append(torch.cat([none, begin + _later(last, d)], 2))
-            begin = begin + _later(inner, d)
-        return torch.stack(found, 2)
+            scores.append(torch.cat([none, begin + _shift_left(last, d)], 2))
+            begin = begin + _shift_left(inner, d)
+        return torch.stack(scores, 2)
 
     def allowed(self, labels: Tensor) -> Tensor:
         """The segments of which each word may have its label.
@@ -155,7 +159,7 @@ class SegmentHead(nn.Module):
         losses of partial labels.
         """
         scores = torch.zeros(labels.shape, device=labels.device)
-        return self._segments(scores.masked_fill(~labels, -torch.inf)) == 0
+        return self._score_segments(scores.masked_fill(~labels, -torch.inf)) == 0
 
     def outputs(self, tags: Tensor, mask: Tensor) -> Tensor:
         """Outputs of ``SemiMarkov``, ``(batch, time)``, from label numbers."""
@@ -168,22 +172,22 @@ class SegmentHead(nn.Module):
                 f"tags: expected labels from 0 to {len(self.labels) - 1}, got "
                 f"{int(tags[b, t])} at row {b}, step {t}"
             )
-        known = torch.where(mask, tags, 0)
-        begins = self._begins[known] & mask  # type: ignore[index]
-        return torch.where(begins, self._state_of[known], -1)
+        real_tags = torch.where(mask, tags, 0)
+        begins = self._begins[real_tags] & mask  # type: ignore[index]
+        return torch.where(begins, self._state_of[real_tags], -1)
 
     def tags(self, y: Tensor, lengths: Tensor) -> Tensor:
         """Label numbers, -1 in the padding, from outputs ``(batch, k, time)``."""
         T = y.shape[2]
-        at = torch.arange(T, device=y.device)
-        real = at < lengths[:, None, None]
+        step = torch.arange(T, device=y.device)
+        real = step < lengths[:, None, None]
         begins = y >= 0
-        place = torch.where(begins, at, 0)
-        place = place.cummax(2).values if T else place
-        state = y.gather(2, place).clamp(min=0)
+        start = torch.where(begins, step, 0)
+        start = start.cummax(2).values if T else start
+        state = y.gather(2, start).clamp(min=0)
         # a word is last where the next one begins or is none
-        after = _later(begins.movedim(2, 1), 1).movedim(1, 2)
-        ends = after | (at + 1 >= lengths[:, None, None])
+        starts_next = _shift_left(begins.movedim(2, 1), 1).movedim(1, 2)
+        ends = starts_next | (step + 1 >= lengths[:, None, None])
         labels = self._label_of[state, begins.long(), ends.long()]  # type: ignore[index]
         return torch.where(real & (y >= 0).any(2, keepdim=True), labels, -1)
 
@@ -215,23 +219,26 @@ class SegmentHead(nn.Module):
             return Decoding(self.tags(y[:, None], chain.lengths).squeeze(1), scores)
 
 
-def _refuse_wrong(name: str, scores: Tensor, mask: Tensor | None = None) -> None:
+def _require_no_nan_or_inf(
+    name: str, scores: Tensor, mask: Tensor | None = None
+) -> None:
     """Raise where scores are NaN or +inf, at real positions if there is a mask."""
     if not checks.values_are_there():
         return
-    wrong = ~(scores < torch.inf)
+    is_invalid = ~(scores < torch.inf)
     if mask is not None:
-        wrong = wrong & mask[..., None]
-    if bool(wrong.any()):
-        place = wrong.nonzero()[0].tolist()
+        is_invalid = is_invalid & mask[..., None]
+    if bool(is_invalid.any()):
+        position = is_invalid.nonzero()[0].tolist()
         axes = ("row", "step", "label") if mask is not None else ("duration", "state")
-        where = ", ".join(f"{a} {i}" for a, i in zip(axes, place, strict=True))
+        where = ", ".join(f"{a} {i}" for a, i in zip(axes, position, strict=True))
         raise ValueError(
-            f"{name}: expected no NaN and no +inf, got {scores[tuple(place)].item()} at"
-            f" {where}; scores must be finite, or -inf to forbid"
+            f"{name}: expected no NaN and no +inf, got"
+            f" {scores[tuple(position)].item()} at {where}; scores must be finite, or"
+            " -inf to forbid"
         )
 
 
-def _later(x: Tensor, steps: int) -> Tensor:
+def _shift_left(x: Tensor, steps: int) -> Tensor:
     """``x[:, t + steps]`` at t, zero past the end."""
     return F.pad(x[:, steps:], (0, 0, 0, min(steps, x.shape[1])))

@@ -26,9 +26,9 @@ __all__ = [
 # a window is an object if it overlaps one by more, as mean average precision has it
 MATCH_IOU = 0.5
 # windows beside those of the true set, and outputs of a mixture
-CONSIDERED, OUTPUTS = 80, 4
+MAX_NEGATIVES, MIXTURE_OUTPUTS = 80, 4
 # windows that overlap an object by less are none, for softmax
-OTHER = 0.4
+BACKGROUND_IOU = 0.4
 
 
 class Targets:
@@ -56,49 +56,53 @@ class Targets:
     ) -> None:
         self.boxes = boxes
         overlap = box_iou(boxes, objects)
-        self.true, self.labels = _true_set(boxes, overlap, labels).unbind(1)
-        own = overlap[:, :, None] * F.one_hot(labels, classes)
+        self.true, self.labels = _choose_true_windows(boxes, overlap, labels).unbind(1)
+        class_overlaps = overlap[:, :, None] * F.one_hot(labels, classes)
         # highest overlap with an object of each class
-        self.covered = own.amax(1) if len(labels) else own.sum(1)
+        self.class_overlap = (
+            class_overlaps.amax(1) if len(labels) else class_overlaps.sum(1)
+        )
         # beyond what the true set costs: 1 a box that is no object, and less where a
         # box stands for one, the better it fits
-        self.cost = torch.where(self.covered > MATCH_IOU, -self.covered, 1.0)
-        self.ignored = (box_iou(boxes, difficult) > OTHER).any(1)
+        self.cost = torch.where(
+            self.class_overlap > MATCH_IOU, -self.class_overlap, 1.0
+        )
+        self.is_ignored = (box_iou(boxes, difficult) > BACKGROUND_IOU).any(1)
 
-    def considered(self, scores: Tensor, loss: str) -> Tensor:
+    def select_windows(self, scores: Tensor, loss: str) -> Tensor:
         """Numbers of windows, those of the true set first, by scores of all."""
         value = (scores + self.cost if loss == "hinge" else scores).amax(1)
         first = torch.zeros(len(value), dtype=torch.bool)
         if loss == "softmax":
             # each of them has a class to learn
-            first = (self.covered.amax(1) > MATCH_IOU) & ~self.ignored
+            first = (self.class_overlap.amax(1) > MATCH_IOU) & ~self.is_ignored
         first[self.true] = False
-        value = value.masked_fill(first | self.ignored, -torch.inf)
+        value = value.masked_fill(first | self.is_ignored, -torch.inf)
         value[self.true] = -torch.inf
-        top = value.topk(min(CONSIDERED, len(value))).indices
+        top = value.topk(min(MAX_NEGATIVES, len(value))).indices
         others = top[value[top] > -torch.inf]
         return torch.cat([self.true, first.nonzero().squeeze(1), others])
 
-    def true_pairs(self, classes: int) -> Tensor:
+    def true_indices(self, classes: int) -> Tensor:
         """Places of the true set among scores ``(window, class)`` of the considered."""
         return torch.arange(len(self.true)) * classes + self.labels
 
 
-def _true_set(boxes: Tensor, overlap: Tensor, labels: Tensor) -> Tensor:
+def _choose_true_windows(boxes: Tensor, overlap: Tensor, labels: Tensor) -> Tensor:
     """Windows and classes that stand for the objects, ``(object, 2)``.
 
     The best window of each object, of those that exclude none taken before; objects
     that windows fit best come first.
     """
-    free, taken = torch.ones(len(boxes), dtype=torch.bool), []
+    is_free, chosen = torch.ones(len(boxes), dtype=torch.bool), []
     best = overlap.amax(0) if len(labels) else overlap.new_zeros(0)
-    for one in best.argsort(descending=True).tolist():
-        own = overlap[:, one].where(free, 0.0)
-        window = int(own.argmax())
-        if own[window] > MATCH_IOU:
-            taken.append((window, int(labels[one])))
-            free &= box_iou(boxes[window : window + 1], boxes)[0] <= MAX_OVERLAP
-    return torch.tensor(taken, dtype=torch.long).reshape(-1, 2)
+    for object_index in best.argsort(descending=True).tolist():
+        free_overlap = overlap[:, object_index].where(is_free, 0.0)
+        window = int(free_overlap.argmax())
+        if free_overlap[window] > MATCH_IOU:
+            chosen.append((window, int(labels[object_index])))
+            is_free &= box_iou(boxes[window : window + 1], boxes)[0] <= MAX_OVERLAP
+    return torch.tensor(chosen, dtype=torch.long).reshape(-1, 2)
 
 
 def hinge_loss(
@@ -112,26 +116,28 @@ def hinge_loss(
     not above 0: these are left out before.
     """
     classes = scores.shape[1]
-    true = image.true_pairs(classes)
+    true = image.true_indices(classes)
     flat, cost = scores.flatten(), image.cost[windows].flatten()
-    raised, best = (scores.detach() + image.cost[windows]).max(1)
-    others = (raised > 0).nonzero().squeeze(1)
-    others = others * classes + best[others]
-    pairs = torch.cat([true, others[~torch.isin(others, true)]])
+    augmented_score, best = (scores.detach() + image.cost[windows]).max(1)
+    negatives = (augmented_score > 0).nonzero().squeeze(1)
+    negatives = negatives * classes + best[negatives]
+    pairs = torch.cat([true, negatives[~torch.isin(negatives, true)]])
     if not len(pairs):
         return flat.sum() * 0
-    own = build_packing(
+    packed = build_packing(
         flat[pairs], image.boxes[windows[pairs // classes]], MAX_OVERLAP
     )
-    y = own.laid_out((torch.arange(len(pairs)) < len(true)).long())
-    laid = own.laid_out(cost[pairs])
+    y = packed.scatter((torch.arange(len(pairs)) < len(true)).long())
+    scattered_cost = packed.scatter(cost[pairs])
     if mu is None:
         criterion = StructuralHinge(reduction="sum")
-        above: Tensor = criterion(own.program, y, None, laid)
+        augmented: Tensor = criterion(packed.program, y, None, scattered_cost)
     else:
-        loss = SparseMAPLoss(mu, laid, max_outputs=OUTPUTS, reduction="sum")
-        above = loss(own.program, y)
-    return above - cost[true].sum()
+        loss = SparseMAPLoss(
+            mu, scattered_cost, max_outputs=MIXTURE_OUTPUTS, reduction="sum"
+        )
+        augmented = loss(packed.program, y)
+    return augmented - cost[true].sum()
 
 
 def clique_loss(scores: Tensor, image: Targets, windows: Tensor) -> Tensor:
@@ -148,15 +154,17 @@ def clique_loss(scores: Tensor, image: Targets, windows: Tensor) -> Tensor:
     group = box_iou(boxes, boxes[leaders]).argmax(1)
     group[leaders] = torch.arange(len(leaders))
     order, counts = group.argsort(stable=True), group.bincount()
-    place = torch.empty_like(group)
-    place[order] = torch.arange(len(order)) - (counts.cumsum(0) - counts)[group[order]]
-    columns = 1 + place[:, None] * classes + torch.arange(classes)
+    position_in_group = torch.empty_like(group)
+    position_in_group[order] = (
+        torch.arange(len(order)) - (counts.cumsum(0) - counts)[group[order]]
+    )
+    columns = 1 + position_in_group[:, None] * classes + torch.arange(classes)
     rows = group[:, None].expand_as(columns)
     table = scores.new_full((len(leaders), 1 + len(boxes) * classes), -torch.inf)
     table = table[:, : 2 + int(columns.max())]
     table[:, 0] = 0
     y = torch.zeros(len(leaders), dtype=torch.long)
-    true = image.true_pairs(classes)
+    true = image.true_indices(classes)
     y[rows.flatten()[true]] = columns.flatten()[true]
     structure = Multiclass(table.index_put((rows, columns), scores))
     loss: Tensor = CRFLoss(reduction="sum")(structure, y)
@@ -165,9 +173,9 @@ def clique_loss(scores: Tensor, image: Targets, windows: Tensor) -> Tensor:
 
 def softmax_loss(scores: Tensor, image: Targets, windows: Tensor) -> Tensor:
     """Cross-entropy of each window alone, per object."""
-    best, labels = image.covered[windows].max(1)
+    best, labels = image.class_overlap[windows].max(1)
     y = torch.where(best > MATCH_IOU, labels + 1, 0)
-    clear = (best > MATCH_IOU) | (best < OTHER)
+    clear = (best > MATCH_IOU) | (best < BACKGROUND_IOU)
     logits = torch.cat([scores.new_zeros(len(scores), 1), scores], 1)
     total = F.cross_entropy(logits[clear], y[clear], reduction="sum")
     return total / max(len(image.true), 1)

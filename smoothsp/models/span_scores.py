@@ -63,13 +63,20 @@ class SpanScores(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Scores ``(batch, n, n, 1 + labels)``; the whole sentence is a constituent."""
         batch = batch.to(self.device)
-        found = self.words(batch) * batch.mask[..., None]
-        ahead, back = found.chunk(2, 2)
-        ends = [F.pad(ahead, (0, 0, 1, 0)), F.pad(back, (0, 0, 0, 1))]
+        vectors = self.words(batch) * batch.mask[..., None]
+        forward_states, backward_states = vectors.chunk(2, 2)
+        ends = [
+            F.pad(forward_states, (0, 0, 1, 0)),
+            F.pad(backward_states, (0, 0, 0, 1)),
+        ]
         fence = self.fence(torch.cat(ends, 2))  # [B, n + 1, D]
-        inside = fence[:, None, 1:] - fence[:, :-1, None] + self.shift
-        scores = F.pad(self.label(self.drop(F.relu(inside))), (1, 0))
+        span_vectors = fence[:, None, 1:] - fence[:, :-1, None] + self.shift
+        scores = F.pad(self.label(self.drop(F.relu(span_vectors))), (1, 0))
         last = batch.mask.sum(1) - 1
-        whole = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
-        whole[torch.arange(len(last), device=last.device), 0, last, 0] = True
-        return scores.masked_fill(whole, -torch.inf)
+        is_no_constituent = torch.zeros(
+            scores.shape, dtype=torch.bool, device=scores.device
+        )
+        is_no_constituent[torch.arange(len(last), device=last.device), 0, last, 0] = (
+            True
+        )
+        return scores.masked_fill(is_no_constituent, -torch.inf)

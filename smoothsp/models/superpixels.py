@@ -39,7 +39,7 @@ Cost = Literal["balanced", "pixels"]
 
 ETAS = 2.0 ** np.arange(-2, 5, 2)
 EDGE_FEATURES = 1 + 2 * len(ETAS)
-SLIC_ROUNDS, SMALLEST = 10, 20
+SLIC_ITERATIONS, MIN_SUPERPIXEL_PIXELS = 10, 20
 
 
 def import_opencv() -> Any:
@@ -100,9 +100,12 @@ def build_graph(image: Image, count: int) -> Graph:
     sums = [np.bincount(pixels.ravel(), x.ravel()) for x in np.moveaxis(values, 2, 0)]
     means: Numbers = np.stack(sums, 1) / sizes[:, None]
     # of mean colours, and along the border, over their means in this image
-    apart = ((means[first] - means[second]) ** 2).sum(1)
-    jumps = _jumps(values, pixels, index, len(sizes)) / borders
-    distances = [x / max(x.mean(), 1e-6) if len(x) else x for x in (apart, jumps)]
+    colour_distance = ((means[first] - means[second]) ** 2).sum(1)
+    border_distance = _sum_border_contrast(values, pixels, index, len(sizes)) / borders
+    distances = [
+        x / max(x.mean(), 1e-6) if len(x) else x
+        for x in (colour_distance, border_distance)
+    ]
     edges = np.concatenate([np.ones((len(index), 1)), decay_features(distances)], 1)
     return Graph(pixels, sizes, index, edges.astype(np.float32))
 
@@ -118,21 +121,21 @@ def slic(image: Image, count: int) -> Integers:
     height, width = image.shape[:2]
     side = max(round((height * width / count) ** 0.5), 2)
     smooth = cv2.GaussianBlur(image, (3, 3), 0)
-    found = cv2.ximgproc.createSuperpixelSLIC(
+    segmentation = cv2.ximgproc.createSuperpixelSLIC(
         cv2.cvtColor(smooth, cv2.COLOR_RGB2Lab), cv2.ximgproc.SLICO, side
     )
-    found.iterate(SLIC_ROUNDS)
-    found.enforceLabelConnectivity(SMALLEST)
-    labels = found.getLabels()
+    segmentation.iterate(SLIC_ITERATIONS)
+    segmentation.enforceLabelConnectivity(MIN_SUPERPIXEL_PIXELS)
+    labels = segmentation.getLabels()
     numbers = np.unique(labels, return_inverse=True)[1].reshape(labels.shape)
     return numbers.astype(np.int64)
 
 
 def adjacent_pairs(pixels: Integers) -> tuple[Integers, Integers]:
     """Superpixels that touch, ``(E, 2)``, and along how many pixels ``(E,)``."""
-    across = np.stack([pixels[:, :-1].ravel(), pixels[:, 1:].ravel()], 1)
-    down = np.stack([pixels[:-1].ravel(), pixels[1:].ravel()], 1)
-    pairs = np.sort(np.concatenate([across, down]), 1)
+    horizontal = np.stack([pixels[:, :-1].ravel(), pixels[:, 1:].ravel()], 1)
+    vertical = np.stack([pixels[:-1].ravel(), pixels[1:].ravel()], 1)
+    pairs = np.sort(np.concatenate([horizontal, vertical]), 1)
     pairs = pairs[pairs[:, 0] < pairs[:, 1]]
     return np.unique(pairs, axis=0, return_counts=True)
 
@@ -143,7 +146,9 @@ def to_lab(image: Image) -> Numbers:
     return np.asarray(cv2.cvtColor(image.astype(np.float32) / 255, cv2.COLOR_RGB2Lab))
 
 
-def _jumps(values: Numbers, pixels: Integers, index: Integers, count: int) -> Numbers:
+def _sum_border_contrast(
+    values: Numbers, pixels: Integers, index: Integers, count: int
+) -> Numbers:
     """Sums over the border of each edge of how far pixels across it are apart."""
     keys, sizes = [], []
     for axis in (0, 1):
@@ -154,6 +159,8 @@ def _jumps(values: Numbers, pixels: Integers, index: Integers, count: int) -> Nu
     edges = index[:, 0] * count + index[:, 1]
     if not len(edges):
         return np.zeros(0)
-    at = np.searchsorted(edges, key).clip(max=len(edges) - 1)
-    real = edges[at] == key
-    return np.bincount(at[real], size[real], minlength=len(edges)).astype(float)
+    edge_index = np.searchsorted(edges, key).clip(max=len(edges) - 1)
+    is_edge = edges[edge_index] == key
+    return np.bincount(edge_index[is_edge], size[is_edge], minlength=len(edges)).astype(
+        float
+    )

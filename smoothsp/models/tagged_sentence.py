@@ -87,9 +87,9 @@ class Tagged:
 
         Probabilities have two significant digits.
         """
-        return json.dumps(self._fields(), ensure_ascii=False)
+        return json.dumps(self._to_dict(), ensure_ascii=False)
 
-    def _fields(self) -> dict[str, object]:
+    def _to_dict(self) -> dict[str, object]:
         spans = [
             {
                 key: float(f"{value:.2g}") if key == "confidence" else value
@@ -98,13 +98,13 @@ class Tagged:
             }
             for span in self.spans
         ]
-        found: dict[str, object] = {"text": self.text, "words": self.words}
-        found |= {"tags": self.tags, "spans": spans, "score": round(self.score, 4)}
+        fields: dict[str, object] = {"text": self.text, "words": self.words}
+        fields |= {"tags": self.tags, "spans": spans, "score": round(self.score, 4)}
         if self.probability is not None:
-            found |= {"probability": float(f"{self.probability:.2g}")}
+            fields |= {"probability": float(f"{self.probability:.2g}")}
         if self.others:
-            found |= {"others": [other._fields() for other in self.others]}
-        return found
+            fields |= {"others": [other._to_dict() for other in self.others]}
+        return fields
 
     def coloured(self, types: Sequence[str] = ()) -> str:
         """Return the text with coloured spans, each followed by its type.
@@ -113,15 +113,15 @@ class Tagged:
         sentence in alphabetical order.
         """
         order = list(types) or sorted({span.type for span in self.spans})
-        found, end = "", 0
+        coloured, end = "", 0
         for span in self.spans:
             rank = order.index(span.type) if span.type in order else 0
-            sure = "" if span.confidence is None else f" {span.confidence:.2f}"
+            confidence = "" if span.confidence is None else f" {span.confidence:.2f}"
             colour = COLOURS[rank % len(COLOURS)]
-            found += f"{self.text[end : span.start]}\x1b[1;{colour}m{span.text}"
-            found += f"\x1b[0m\x1b[2m[{span.type}{sure}]\x1b[0m"
+            coloured += f"{self.text[end : span.start]}\x1b[1;{colour}m{span.text}"
+            coloured += f"\x1b[0m\x1b[2m[{span.type}{confidence}]\x1b[0m"
             end = span.end
-        return found + self.text[end:]
+        return coloured + self.text[end:]
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: the text, its spans coloured and named."""

@@ -50,8 +50,8 @@ def check(options: TreeOptions) -> None:
     """Raise ValueError for an option that is out of range, by the type of its field."""
     for name, kind in get_type_hints(type(options)).items():
         value: Any = getattr(options, name)
-        least = 0 if name == "seed" else 1
-        if kind is int and value < least:
-            raise ValueError(f"{name}: expected at least {least}, got {value}")
+        min_value = 0 if name == "seed" else 1
+        if kind is int and value < min_value:
+            raise ValueError(f"{name}: expected at least {min_value}, got {value}")
         if kind is float and not 0 < value < math.inf:
             raise ValueError(f"{name}: expected a positive number, got {value}")

@@ -44,21 +44,21 @@ class WordVectors(WordEmbeddings):
         size = self.columns + (encoder.size if encoder else 0)
         self.layers = nn.ModuleList()
         for _ in range(sizes.layers):
-            ways = [nn.LSTM(size, sizes.hidden, batch_first=True) for _ in range(2)]
-            self.layers.append(nn.ModuleList(ways))
+            lstms = [nn.LSTM(size, sizes.hidden, batch_first=True) for _ in range(2)]
+            self.layers.append(nn.ModuleList(lstms))
             size = 2 * sizes.hidden
         self.size = size
 
     def forward(self, batch: Batch) -> Tensor:
         """``(batch, time, size)``; vectors beyond a sentence are arbitrary."""
         context = None
-        if self.encoder is not None and batch.pieces is not None:
-            context = self.encoder(batch.pieces)
-        found = self.embed(batch, context)
-        for ways in self.layers:
-            found = F.dropout(found, self.dropout, self.training)
-            found = run_bidirectional(ways[0], ways[1], found, batch.mask)  # type: ignore[index]
-        return F.dropout(found, self.dropout, self.training)
+        if self.encoder is not None and batch.subwords is not None:
+            context = self.encoder(batch.subwords)
+        vectors = self.embed(batch, context)
+        for lstms in self.layers:
+            vectors = F.dropout(vectors, self.dropout, self.training)
+            vectors = run_bidirectional(lstms[0], lstms[1], vectors, batch.mask)  # type: ignore[index]
+        return F.dropout(vectors, self.dropout, self.training)
 
 
 def make_view(inputs: int, outputs: int, dropout: float) -> nn.Sequential:
