@@ -17,7 +17,7 @@ from smoothsp.models.biaffine import Biaffine
 from smoothsp.models.features import Vocabulary
 from smoothsp.models.network import TaggerNetwork, TaggerSizes
 from smoothsp.models.span_scores import SpanScores
-from smoothsp.models.word_vectors import TaggerSizes as TreeSizes
+from smoothsp.models.word_vectors import ParserSizes as TreeSizes
 from tests.programs import ROOT, run
 
 LABELS = ["O", *(f"{p}-{kind}" for kind in ("LOC", "PER") for p in "BIES")]

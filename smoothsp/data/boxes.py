@@ -201,7 +201,7 @@ def _read_mask_folder(
     examples = []
     for mask in list_images(folder / MASK_FOLDER):
         try:
-            examples.append(_read_box_around_mask(images / mask.name, mask, label))
+            examples.append(_annotate_from_mask(images / mask.name, mask, label))
         except BadFile as error:
             on_error(error)
     if len(examples) < 5:
@@ -213,7 +213,7 @@ def _read_mask_folder(
     return {"train": train, "val": examples[3::5], "test": examples[4::5]}
 
 
-def _read_box_around_mask(image: Path, mask: Path, label: str) -> AnnotatedImage:
+def _annotate_from_mask(image: Path, mask: Path, label: str) -> AnnotatedImage:
     is_figure = read_mask(mask, image, "RGB").max(2) > FIGURE_THRESHOLD
     rows, columns = (np.flatnonzero(is_figure.any(axis)) for axis in (1, 0))
     if not len(rows):
@@ -608,13 +608,13 @@ def _build_corner_box_reader(box: Any) -> Callable[[], Box]:
     )
 
 
-def _require_four_numbers(values: Any, names: str) -> Box:
+def _require_four_numbers(values: Any, expected: str) -> Box:
     try:
         numbers = [float(x) for x in values if not isinstance(x, str | bool | np.bool_)]
     except (TypeError, ValueError, OverflowError):
         numbers = []
     if len(numbers) != 4 or len(values) != 4 or not all(map(math.isfinite, numbers)):
-        raise ValueError(f"expected {names}, got {str(values)[:60]}")
+        raise ValueError(f"expected {expected}, got {str(values)[:60]}")
     return numbers[0], numbers[1], numbers[2], numbers[3]
 
 

@@ -218,7 +218,7 @@ def _read_with_layouts(path: str | Path, layouts: Sequence[Layout]) -> list[Pars
         if _is_json_lines(path, lines):
             kind, entries, where = (
                 "JSON lines",
-                list(_iter_json_sentences(lines, tagged=True)),
+                list(_iter_json_sentences(lines, with_tags=True)),
                 "",
             )
         else:
@@ -301,7 +301,7 @@ def parse_sentences(
     if _is_json_lines(name, lines):
         kind, entries, tagged = (
             "JSON lines",
-            list(_iter_json_sentences(lines, tagged=False)),
+            list(_iter_json_sentences(lines, with_tags=False)),
             False,
         )
     else:
@@ -357,10 +357,10 @@ def _normalise_tags(
 
 
 def _detect_notation(
-    tags: Iterable[str], prefixed: re.Pattern[str] = PREFIX_OF_NAME
+    tags: Iterable[str], prefix_pattern: re.Pattern[str] = PREFIX_OF_NAME
 ) -> schemes.Notation:
     """Detect the notation of tags; a type may begin with a sign, as in B-😀."""
-    return schemes.notation_of(prefixed.sub(r"\1x", tag) for tag in tags)
+    return schemes.notation_of(prefix_pattern.sub(r"\1x", tag) for tag in tags)
 
 
 def _check_scheme(
@@ -567,22 +567,24 @@ class ColumnFormat:
         return not has_started and (line in comments or pattern.match(line) is not None)
 
     def _parse_rows(
-        self, block: Sequence[str], first: int, comments: frozenset[str]
+        self, block: Sequence[str], first_line: int, comments: frozenset[str]
     ) -> tuple[list[int], list[list[str]]]:
         """Return line numbers and columns of the words of a sentence."""
         if not all(map(str.isascii, block)):
-            for number, line in enumerate(block, first):
+            for number, line in enumerate(block, first_line):
                 if fault := describe_bad_byte(line):
                     raise ValueError(f"line {number}: {fault}")
         numbers: list[int] = []
         rows: list[list[str]] = []
         if self.strict:
-            for number, row in conllu_rows.iter_word_rows(block, first, self.names):
+            for number, row in conllu_rows.iter_word_rows(
+                block, first_line, self.names
+            ):
                 numbers.append(number)
                 rows.append(row)
             return numbers, rows
         previous_number = None
-        for number, line in enumerate(block, first):
+        for number, line in enumerate(block, first_line):
             if line[0] == "#" and self._is_comment(line, bool(rows), comments):
                 continue
             row = split_cells(line, self.separator)
@@ -808,13 +810,13 @@ def _detect_table_format(
 
 
 def _require_word_column(
-    name: str | Path, line: int, word: int, values: Sequence[str]
+    name: str | Path, line: int, column: int, values: Sequence[str]
 ) -> None:
     """Raise if the word column holds sentences rather than words."""
     phrases = [x for x in values if " " in x]
     if 2 * len(phrases) > len(values):
         raise ValueError(
-            f"{name}, line {line}: expected one word a line in column {word + 1}, got"
+            f"{name}, line {line}: expected one word a line in column {column + 1}, got"
             f" {phrases[0][:60]!r}. Write one word a line, or give the column of"
             " sentences alone as text"
         )
@@ -904,13 +906,13 @@ def _are_word_numbers(first_cells: Sequence[tuple[int, str]]) -> bool:
         elif INTEGER.fullmatch(first) and INTEGER.fullmatch(previous[1]):
             steps.append(int(first) == int(previous[1]) + 1)
         previous = (line, first)
-    counts = _matches_majority(FIRST_NUMBER, starts) or 2 * sum(steps) > len(steps)
-    return counts and _matches_majority(
+    counts = _majority_matches(FIRST_NUMBER, starts) or 2 * sum(steps) > len(steps)
+    return counts and _majority_matches(
         WORD_NUMBER, [first for _, first in first_cells]
     )
 
 
-def _matches_majority(pattern: re.Pattern[str], values: Sequence[str]) -> bool:
+def _majority_matches(pattern: re.Pattern[str], values: Sequence[str]) -> bool:
     return 2 * sum(bool(pattern.fullmatch(x)) for x in values) >= len(values)
 
 
@@ -941,7 +943,7 @@ def _is_json_lines(name: str | Path, lines: Sequence[str]) -> bool:
 
 
 def _iter_json_sentences(
-    lines: Sequence[str], tagged: bool
+    lines: Sequence[str], with_tags: bool
 ) -> Iterator[SentenceOrError]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -958,8 +960,10 @@ def _iter_json_sentences(
         labelled = (
             [x for x in tags if x is not None] if isinstance(tags, list) else tags
         )
-        if not _are_text_strings(words) or (tagged and not _are_text_strings(labelled)):
-            tag_keys = ", and tags, ner_tags or labels" if tagged else ""
+        if not _are_text_strings(words) or (
+            with_tags and not _are_text_strings(labelled)
+        ):
+            tag_keys = ", and tags, ner_tags or labels" if with_tags else ""
             yield (
                 f"line {number}: expected an object with words or tokens{tag_keys},"
                 f" lists of strings of which none is empty or has a"
@@ -970,16 +974,16 @@ def _iter_json_sentences(
                 f"line {number}: expected a tag for each word, got {len(words)} words"
                 f" and {len(tags)} tags"
             )
-        elif not tagged:
+        elif not with_tags:
             yield FileSentence(words, [], [number] * len(words))
         elif words:
             yield FileSentence(words, tags, [number] * len(words))
 
 
-def _find_first_value(row: object, names: tuple[str, ...]) -> Any:
+def _find_first_value(row: object, keys: tuple[str, ...]) -> Any:
     """Return the value of the first key that an object has, or None."""
     mapping = row if isinstance(row, dict) else {}
-    return next((mapping[name] for name in names if name in mapping), None)
+    return next((mapping[name] for name in keys if name in mapping), None)
 
 
 def _are_text_strings(value: Any) -> bool:

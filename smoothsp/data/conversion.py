@@ -64,7 +64,7 @@ def as_tagged(
     sentences = []
     for number, example in enumerate(_require_examples(data, name)):
         fields = _ExampleFields(data, name, number, example, TaggedSentence, keys)
-        words = fields.words()
+        words = fields.require_tokens()
         tags = fields.require_strings("tags", words, allow_none=True)
         if isinstance(example, TaggedSentence):
             sentences.append(example)
@@ -168,7 +168,7 @@ def as_trees(data: Any, *, name: str = "data") -> list[ConstituencyTree]:
             examples += trees.parse(example.encode(), location)
             continue
         fields = _ExampleFields(data, name, number, example, ConstituencyTree, keys)
-        words, spans = fields.words(), fields.require_list("spans")
+        words, spans = fields.require_tokens(), fields.require_list("spans")
         for span in spans:
             if not _is_span(span, len(words)):
                 expected = f"a label and two words from 0 to {len(words) - 1}"
@@ -289,14 +289,14 @@ def _require_examples(data: Any, name: str) -> list[Any]:
     return examples
 
 
-def _is_span(span: Any, size: int) -> bool:
+def _is_span(span: Any, num_words: int) -> bool:
     try:
         label, first, last = span
     except (TypeError, ValueError):
         return False
     are_indices = type(first) is int and type(last) is int
     is_named = isinstance(label, str) and bool(label) and not find_lone_surrogate(label)
-    return is_named and are_indices and 0 <= first <= last < size
+    return is_named and are_indices and 0 <= first <= last < num_words
 
 
 def _describe_surrogate(surrogate: str) -> str:
@@ -378,7 +378,7 @@ class _ExampleFields:
             raise self.make_error(field, "a list", value)
         return list(value)
 
-    def words(self) -> list[str]:
+    def require_tokens(self) -> list[str]:
         words = self.require_list("words")
         for word in words:
             if not isinstance(word, str) or not word:
@@ -421,7 +421,7 @@ class _ExampleFields:
         if surrogate := find_lone_surrogate(text):
             raise self.make_error(field, "text", _describe_surrogate(surrogate))
 
-    def _class_name(self, field: str, number: Any) -> Any:
+    def _class_name(self, field: str, index: Any) -> Any:
         names = _find_class_names(
             _find_feature(self.features, self.names.get(field, field))
         )
@@ -429,15 +429,15 @@ class _ExampleFields:
             raise self.make_error(
                 field,
                 f"strings, or numbers that {self.name}.features names (ClassLabel)",
-                f"{number}. Replace numbers by names",
+                f"{index}. Replace numbers by names",
             )
-        if type(number) is not int or not 0 <= number < len(names):
-            raise self.make_error(field, f"numbers from 0 to {len(names) - 1}", number)
-        return names[number]
+        if type(index) is not int or not 0 <= index < len(names):
+            raise self.make_error(field, f"numbers from 0 to {len(names) - 1}", index)
+        return names[index]
 
     def parse_arcs(self) -> tuple[list[str], list[int], list[str]]:
         """Return words, heads and labels, without multi-word tokens."""
-        words, heads = self.words(), self.require_list("heads")
+        words, heads = self.require_tokens(), self.require_list("heads")
         labels = self.require_strings("labels", words) or []
         if len(heads) != len(words):
             raise self.make_error(

@@ -198,9 +198,9 @@ def infer_root_label(arcs: Iterable[tuple[int | str, str]]) -> str:
 
 
 def _parse_sentence(
-    block: Sequence[str], first: int, has_trees: bool, root: str = ROOT
+    block: Sequence[str], first_line: int, has_trees: bool, root: str = ROOT
 ) -> DependencyTree:
-    rows = list(iter_word_rows(block, first))
+    rows = list(iter_word_rows(block, first_line))
     words = [fields[WORD] for _, fields in rows]
     if not has_trees:
         return DependencyTree(words, lines=list(block))

@@ -441,39 +441,41 @@ def _require_text(row: Mapping[str, Any]) -> str:
     return text
 
 
-def _parse_offsets(value: Mapping[str, Any]) -> Offsets:
+def _parse_offsets(record: Mapping[str, Any]) -> Offsets:
     bounds = [
-        next((value[name] for name in names if name in value), None)
+        next((record[name] for name in names if name in record), None)
         for names in (START_KEYS, END_KEYS)
     ]
     start, end = bounds
     if type(start) is not int or type(end) is not int:
-        raise ValueError(f"expected numbers as start and end, got {str(value)[:60]}")
+        raise ValueError(f"expected numbers as start and end, got {str(record)[:60]}")
     return start, end
 
 
 def _build_annotated_text(
-    text: str, values: Any, source: str, words: Sequence[Offsets] | None = None
+    text: str, raw_spans: Any, source: str, words: Sequence[Offsets] | None = None
 ) -> AnnotatedText:
     spans, faults = [], []
     utf16_offsets: list[int] | None = None
-    if not isinstance(values, list):
-        raise ValueError(f"expected a list of spans, got {str(values)[:60]}")
-    for value in values:
-        if isinstance(value, list) and len(value) == 3:
-            value = dict(zip(("start", "end", "label"), value, strict=True))
-        if not isinstance(value, dict):
+    if not isinstance(raw_spans, list):
+        raise ValueError(f"expected a list of spans, got {str(raw_spans)[:60]}")
+    for raw_span in raw_spans:
+        if isinstance(raw_span, list) and len(raw_span) == 3:
+            raw_span = dict(zip(("start", "end", "label"), raw_span, strict=True))
+        if not isinstance(raw_span, dict):
             raise ValueError(
-                f"expected start, end and label of a span, got {str(value)[:60]}"
+                f"expected start, end and label of a span, got {str(raw_span)[:60]}"
             )
-        start, end = _parse_offsets(value)
-        label = next((value[name] for name in LABEL_KEYS if value.get(name)), None)
+        start, end = _parse_offsets(raw_span)
+        label = next(
+            (raw_span[name] for name in LABEL_KEYS if raw_span.get(name)), None
+        )
         has_multiple_labels = isinstance(label, list) and len(label) > 1
         label = label[0] if isinstance(label, list) else label
         label = "_".join(label.split()) if isinstance(label, str) else None
         if not label:
-            raise ValueError(f"expected a label of a span, got {str(value)[:60]}")
-        quoted = value.get("text")
+            raise ValueError(f"expected a label of a span, got {str(raw_span)[:60]}")
+        quoted = raw_span.get("text")
         if isinstance(quoted, str) and text[max(start, 0) : max(end, 0)] != quoted:
             # JavaScript counts UTF-16 units, two for characters above U+FFFF. Use these
             # offsets only where they match the quoted text.

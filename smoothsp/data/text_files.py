@@ -74,8 +74,8 @@ def _read_stream(file: BinaryIO, name: str) -> bytes:
     return _read_bounded(first_block, file, name, max_line)
 
 
-def _choose_max_line_bytes(begin: bytes) -> int:
-    is_json = begin.lstrip().startswith((b"{", b"["))
+def _choose_max_line_bytes(first_block: bytes) -> int:
+    is_json = first_block.lstrip().startswith((b"{", b"["))
     return MAX_JSON_LINE_BYTES if is_json else MAX_LINE_BYTES
 
 

@@ -169,13 +169,13 @@ def _parse_tree(
 
 
 def _parse_node(
-    tokens: Iterator[tuple[str, str]], start: str, depth: int = 1
+    tokens: Iterator[tuple[str, str]], start_location: str, depth: int = 1
 ) -> list[Any]:
     """Parse a bracket as a nested list of tokens, up to its closing bracket."""
     if depth > MAX_DEPTH:
         raise ValueError(
-            f"{start}: expected trees of at most {MAX_DEPTH} nested brackets, got"
-            " more. Is this a file of trees?"
+            f"{start_location}: expected trees of at most {MAX_DEPTH} nested brackets,"
+            " got more. Is this a file of trees?"
         )
     children: list[Any] = []
     for location, token in tokens:
@@ -185,8 +185,8 @@ def _parse_node(
             _parse_node(tokens, location, depth + 1) if token == "(" else token
         )
     raise ValueError(
-        f"{start}: expected a ) to this (, got the end of the file. Was it copied"
-        " whole?"
+        f"{start_location}: expected a ) to this (, got the end of the file. Was it"
+        " copied whole?"
     )
 
 

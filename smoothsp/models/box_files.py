@@ -1,6 +1,6 @@
-"""Boxes found in images as the JSON of COCO and the XML of Pascal VOC.
+"""Writers of detected boxes: COCO JSON and Pascal VOC XML.
 
-VOC counts pixels from 1; boxes of COCO are left, top, width and height, counted from 0.
+VOC counts pixels from 1; boxes of COCO are left, top, width and height, from 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ __all__ = ["to_coco", "to_voc"]
 
 
 def to_voc(name: str, detected: Found) -> bytes:
-    """Annotation of an image of this name; scores are ``confidence``.
+    """Return a VOC annotation of an image as XML; scores are ``confidence``.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def to_voc(name: str, detected: Found) -> bytes:
 def to_coco(
     detected_by_name: Mapping[str, Found], classes: Sequence[str]
 ) -> dict[str, Any]:
-    """Images by name, boxes and classes as ``pycocotools.coco.COCO`` reads them.
+    """Return images, boxes and classes in the layout of ``pycocotools.coco.COCO``.
 
     Examples
     --------

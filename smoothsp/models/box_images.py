@@ -1,7 +1,6 @@
-"""Annotated images with candidate boxes: losses and scores of a localiser on them.
+"""Annotated images with candidate boxes: losses and metrics of a localiser.
 
-Features of a fixed backbone are kept on disk, under a checksum of all that they depend
-on.
+Features of a fixed backbone are cached on disk, under a checksum of all their inputs.
 """
 
 import hashlib
@@ -58,12 +57,12 @@ def make_box_images(
     workers: int = 1,
     finetune: bool = False,
 ) -> "SingleObjectImages | MultiObjectImages":
-    """Images that a localiser is trained or scored on.
+    """Prepare images for training or evaluating a localiser.
 
     Parameters
     ----------
     localiser
-        Its candidates and its features are those of the images.
+        Localiser, whose candidates and backbone are used.
     examples
         Annotated images.
     cache
@@ -71,7 +70,7 @@ def make_box_images(
     workers
         Number of processes for selective search.
     finetune
-        If True, the backbone is trained too, and no features are kept.
+        If True, the backbone is trained too, and no features are cached.
     """
     images_class = (
         SingleObjectImages if localiser.objects == "one" else MultiObjectImages
@@ -81,13 +80,13 @@ def make_box_images(
 
 
 def cache_folder() -> Path:
-    """``smoothsp/voc`` in ``XDG_CACHE_HOME``, or else in ``~/.cache``."""
+    """Return ``smoothsp/voc`` in ``XDG_CACHE_HOME``, or else in ``~/.cache``."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "smoothsp" / "voc"
 
 
 class BoxImages:
-    """Annotated images, their candidate boxes, and the inputs of a network.
+    """Annotated images, their candidate boxes and the network's inputs.
 
     Parameters
     ----------
@@ -99,7 +98,7 @@ class BoxImages:
 
     examples: list[AnnotatedImage]
     monitor: str
-    """Name of the chief score."""
+    """Name of the metric that selects the best epoch."""
 
     def __init__(
         self,
@@ -120,7 +119,7 @@ class BoxImages:
             self.boxes = [candidates.in_size(*size) for size in self.sizes]
         else:
             self.boxes = compute_candidates(paths, candidates, cache, workers)
-        self.feature_files = [] if finetune else self._cache_features(cache)
+        self.feature_files = [] if finetune else self._compute_cached_features(cache)
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -137,11 +136,11 @@ class BoxImages:
         return next(self.network.parameters()).device
 
     def candidates(self, number: int) -> Tensor:
-        """Boxes ``(box, 4)`` in pixels of the image."""
+        """Return candidate boxes ``(box, 4)`` in pixels of the image."""
         return torch.from_numpy(self.boxes[number])
 
     def inputs(self, number: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Pixels or kept features, boxes in pixels of the resized image, geometry."""
+        """Return pixels or cached features, boxes in resized pixels, and geometry."""
         boxes, size = self.boxes[number], self.sizes[number]
         resized_boxes = scale_boxes(boxes, *size, self.localiser.side)
         position = geometry(torch.from_numpy(boxes), *size)
@@ -157,7 +156,7 @@ class BoxImages:
         return self.localiser.network.backbone.pixels(image), resized_boxes, position
 
     def scores(self, number: int, model: nn.Module | None = None) -> Tensor:
-        """Scores of all candidates of an image, by default by the network."""
+        """Return scores of all candidates of an image; by default of ``network``."""
         return self.score_inputs(*self.inputs(number), model)
 
     def score_inputs(
@@ -167,19 +166,19 @@ class BoxImages:
         position: Tensor,
         model: nn.Module | None = None,
     ) -> Tensor:
-        """Scores of these inputs."""
+        """Return scores in float32 of the inputs that ``inputs`` returned."""
         net = model or self.network
         weight = next(net.parameters())
         inputs: tuple[Tensor, ...] = (pixels_or_features, boxes, position)
         if self.feature_files and isinstance(self.localiser.candidates, Proposals):
             inputs = (pixels_or_features, position)
         scores: Tensor = net(*(x.to(weight) for x in inputs))
-        # the dtype of boxes
+        # The structures take scores in the dtype of the boxes.
         return scores.float()
 
     @torch.no_grad()
     def features(self, number: int) -> tuple[Tensor, Tensor]:
-        """Looks or maps, and geometry."""
+        """Return box features or maps of an image, and the geometry of its boxes."""
         pixels_or_features, boxes, position = self.inputs(number)
         if not self.feature_files:
             network = self.localiser.network
@@ -190,7 +189,7 @@ class BoxImages:
         return pixels_or_features, position
 
     def checksum(self) -> int:
-        """Checksum of names, annotations and candidates."""
+        """Return the CRC-32 of names, annotations and candidates."""
         digest = 0
         for example, boxes in zip(self.examples, self.boxes, strict=True):
             annotation = (
@@ -204,8 +203,12 @@ class BoxImages:
             )
         return digest
 
-    def _cache_features(self, cache: Path) -> list[Path]:
-        """Files of the features of each image, made if they are not there."""
+    def _compute_cached_features(self, cache: Path) -> list[Path]:
+        """Return the feature file of each image, after computing missing ones.
+
+        With one object, files hold features of boxes, so the key includes the boxes.
+        With several, they hold the maps of an image.
+        """
         localiser, network = self.localiser, self.localiser.network
         backbone, is_single = network.backbone, localiser.objects == "one"
         name = f"{backbone.name}-{backbone.checksum()}-{localiser.side}"
@@ -236,9 +239,9 @@ class BoxImages:
 
 
 class SingleObjectImages(BoxImages):
-    """Images with one object of a class, which is one of the candidates.
+    """Images with exactly one object of a class; the output is one candidate box.
 
-    Images with none or several, and with one that is difficult, are left out.
+    Images with none, several or difficult objects of the class are left out.
     """
 
     monitor = "iou"
@@ -260,14 +263,15 @@ class SingleObjectImages(BoxImages):
             finetune,
         )
         true = [torch.tensor([example.boxes[0]]) for example in self.examples]
-        # overlap of each candidate with the true box; the best one is the label
+        # IoU of each candidate with the true box; the candidate with the largest one is
+        # the gold output.
         self.overlaps = [
             box_iou(self.candidates(n), box).squeeze(1) for n, box in enumerate(true)
         ]
         self.labels = [int(overlap.argmax()) for overlap in self.overlaps]
 
     def cost(self, number: int) -> Tensor:
-        """``1 - IoU`` of each candidate with the label, ``(1, box)``."""
+        """Return ``1 - IoU`` of candidates with the gold candidate, ``(1, box)``."""
         candidates, label = self.candidates(number), self.labels[number]
         cost: Tensor = 1 - box_iou(candidates[label : label + 1], candidates)
         return cost
@@ -275,7 +279,7 @@ class SingleObjectImages(BoxImages):
     def loss_arguments(
         self, number: int, model: nn.Module | None = None
     ) -> tuple[Multiclass, Tensor, None, Tensor]:
-        """Structure, label, weight and costs of an image, as losses take them."""
+        """Return structure, gold label, weight and costs, the arguments of losses."""
         label = torch.tensor([self.labels[number]], device=self.device)
         cost = self.cost(number).to(self.device)
         return Multiclass(self.scores(number, model)[None]), label, None, cost
@@ -283,13 +287,13 @@ class SingleObjectImages(BoxImages):
     def loss(
         self, number: int, criterion: nn.Module, model: nn.Module | None = None
     ) -> Tensor:
-        """Loss of an image."""
+        """Return the loss of an image."""
         loss: Tensor = criterion(*self.loss_arguments(number, model))
         return loss
 
     @torch.no_grad()
     def objective(self, decay: float) -> float:
-        """Mean hinge without smoothing, plus ``decay`` / 2 times the squared norm."""
+        """Return the mean unsmoothed hinge plus ``decay / 2 * |w|^2``."""
         hinge = StructuralHinge()
         total = sum(float(self.loss(n, hinge)) for n in range(len(self)))
         squared_norm = sum(float(p.square().sum()) for p in self.network.parameters())
@@ -297,7 +301,7 @@ class SingleObjectImages(BoxImages):
 
     @torch.no_grad()
     def rank_candidates(self, count: int = 1) -> list[tuple[Tensor, Tensor]]:
-        """Scores and numbers of the ``count`` best candidates of each image."""
+        """Return scores and indices of the ``count`` best candidates of each image."""
         ranked = []
         for number in range(len(self)):
             scores = self.scores(number).cpu()
@@ -306,7 +310,7 @@ class SingleObjectImages(BoxImages):
         return ranked
 
     def evaluate(self) -> dict[str, float]:
-        """Overlaps of the best candidates, and average precision of their scores."""
+        """Return metrics of the best candidates: IoU, CorLoc, average precision."""
         ranked = self.rank_candidates()
         iou = [
             float(overlap[int(best[0])])
@@ -317,7 +321,7 @@ class SingleObjectImages(BoxImages):
 
 
 def overlap_scores(iou: Sequence[float]) -> dict[str, float]:
-    """Mean overlap with the true boxes, and the shares that are right and fit well."""
+    """Return the mean IoU, and CorLoc at IoU 0.5 and 0.7."""
     return {
         "iou": sum(iou) / len(iou),
         "corloc": corloc(iou),
@@ -328,7 +332,7 @@ def overlap_scores(iou: Sequence[float]) -> dict[str, float]:
 def _select_single_object_images(
     examples: Sequence[AnnotatedImage], kind: str
 ) -> list[AnnotatedImage]:
-    """Images with exactly one box of a class, and with no other boxes."""
+    """Keep images with exactly one box of a class, without their other boxes."""
     selected = []
     for example in examples:
         num_difficult = sum(label == kind for label, _ in example.difficult)
@@ -370,19 +374,19 @@ class MultiObjectImages(BoxImages):
         super().__init__(localiser, examples, cache, workers, finetune)
 
     def objects(self, number: int) -> tuple[Tensor, Tensor]:
-        """True boxes ``(object, 4)`` and their classes."""
+        """Return true boxes ``(object, 4)`` and class indices."""
         example = self.examples[number]
-        return self._as_tensors(example.boxes, example.labels)
+        return self._boxes_and_class_indices(example.boxes, example.labels)
 
     def difficult(self, number: int) -> tuple[Tensor, Tensor]:
-        """Boxes and classes of objects that are neither trained on nor scored."""
+        """Return boxes and classes of objects excluded from training and scoring."""
         classes = self.localiser.classes
         pairs = [pair for pair in self.examples[number].difficult if pair[0] in classes]
-        return self._as_tensors(
+        return self._boxes_and_class_indices(
             [box for _, box in pairs], [label for label, _ in pairs]
         )
 
-    def _as_tensors(
+    def _boxes_and_class_indices(
         self, boxes: Sequence[Sequence[float]], labels: Sequence[str]
     ) -> tuple[Tensor, Tensor]:
         numbers = [self.localiser.classes.index(label) for label in labels]
@@ -390,13 +394,17 @@ class MultiObjectImages(BoxImages):
         return table, torch.tensor(numbers, dtype=torch.long)
 
     def targets(self, number: int) -> Targets:
-        """Windows that stand for the objects of an image."""
+        """Match the objects of an image to windows."""
         objects = *self.objects(number), self.difficult(number)[0]
         num_classes = len(self.localiser.classes)
         return Targets(self.candidates(number), *objects, num_classes)
 
     def loss(self, number: int, loss: str, **options: float) -> Tensor:
-        """One of ``LOSSES`` on the windows that it considers."""
+        """Return a loss of ``LOSSES``, computed on the windows that it selects.
+
+        All windows are scored without gradient; only selected ones are scored again
+        with gradient, which saves memory.
+        """
         image = self.targets(number)
         pixels_or_features, boxes, position = self.inputs(number)
         with torch.no_grad():
@@ -409,7 +417,7 @@ class MultiObjectImages(BoxImages):
 
     @torch.no_grad()
     def detect(self, decoder: str | None = None) -> list[Detections]:
-        """Objects of each image by a way of decoding, by default the localiser's."""
+        """Return detections of each image, by default by the localiser's decoder."""
         decode = DECODERS[decoder or self.localiser.decoder]
         return [
             decode(self.scores(n).cpu(), self.candidates(n)) for n in range(len(self))
@@ -418,7 +426,7 @@ class MultiObjectImages(BoxImages):
     def evaluate(
         self, detected: Sequence[Detections] | None = None
     ) -> dict[str, float]:
-        """Mean average precisions, by default of the localiser's boxes."""
+        """Return mean average precisions, by default of the localiser's detections."""
         numbers = range(len(self))
         return mean_average_precision(
             self.detect() if detected is None else detected,
@@ -428,7 +436,7 @@ class MultiObjectImages(BoxImages):
         )
 
     def recall(self) -> float:
-        """Share of objects that a window covers."""
+        """Return the fraction of objects that a window matches."""
         best = [
             box_iou(self.candidates(n), self.objects(n)[0]).amax(0)
             for n in range(len(self))
@@ -437,8 +445,8 @@ class MultiObjectImages(BoxImages):
 
 
 def open_features(path: Path) -> Tensor:
-    """Features in half precision; read from disk where they are used, and no sooner."""
-    # copy on write: torch wants memory that it could write to
+    """Map a feature file into memory, in half precision; pages load on access."""
+    # Mode "c" is copy-on-write: torch warns about read-only memory.
     features: NDArray[np.float16] = np.load(path, mmap_mode="c", allow_pickle=False)
     return torch.from_numpy(features)
 

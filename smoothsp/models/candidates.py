@@ -1,7 +1,7 @@
 """Candidate boxes of images: proposals of selective search, or windows.
 
-Selective search costs about a second an image, so its boxes are kept on disk, under a
-checksum of the image's file, and several processes share the work.
+Selective search takes about a second an image. Its boxes are cached on disk under a
+checksum of the image file, and computed by several processes.
 """
 
 import hashlib
@@ -37,11 +37,11 @@ __all__ = [
     "orientation_key",
 ]
 
-# fewer images are not worth the start of another process
+# With fewer images a process, starting it costs more than it saves.
 MIN_IMAGES_PER_PROCESS = 10
-# all that selective search finds
+# Above the number of boxes that selective search returns for any image.
 MAX_PROPOSALS = 1_000_000
-# pixels of a side of a window
+# Longest side of a window in pixels.
 MAX_WINDOW_SIDE = 2**20
 
 Pixels = NDArray[np.uint8]
@@ -50,7 +50,7 @@ Boxes = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Proposals:
-    """Boxes that may hold an object, by the arguments of ``propose``."""
+    """Object proposals, by method and maximum number; see ``propose_boxes``."""
 
     method: str = "selective-search"
     limit: int = 1000
@@ -64,13 +64,13 @@ class Proposals:
             raise ValueError(f"max_boxes: expected at least 1, got {self.limit!r}")
 
     def compute_boxes(self, image: Pixels) -> Boxes:
-        """Boxes ``(box, 4)`` of an image."""
+        """Return boxes ``(box, 4)`` of an image."""
         return propose_boxes(image, self.method, self.limit)
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of these widths and heights whose centres cover the image."""
+    """Grid of windows with the given widths and heights."""
 
     shapes: tuple[tuple[float, float], ...]
 
@@ -85,15 +85,15 @@ class Windows:
                 raise ValueError(f"shapes: expected 0 to {MAX_WINDOW_SIDE}, got {side}")
 
     def compute_boxes(self, image: Pixels) -> Boxes:
-        """Boxes ``(box, 4)`` of an image."""
+        """Return boxes ``(box, 4)`` of an image."""
         return self.in_size(image.shape[1], image.shape[0])
 
     def in_size(self, width: int, height: int) -> Boxes:
-        """Boxes ``(box, 4)`` of images of a size."""
+        """Return boxes ``(box, 4)`` for images of a size."""
         return _cached_window_grid(self.shapes, width, height)
 
 
-# images of a set often have one size
+# Many images of a data set have the same size.
 @lru_cache(maxsize=64)
 def _cached_window_grid(
     box_shapes: tuple[tuple[float, float], ...], width: int, height: int
@@ -104,7 +104,7 @@ def _cached_window_grid(
 def compute_candidates(
     images: Sequence[Path], proposals: Proposals, cache: Path, workers: int = 1
 ) -> list[Boxes]:
-    """Boxes of each image, those of selective search from disk where they are kept."""
+    """Return candidate boxes of each image, from the disk cache where possible."""
     if proposals.method == "grid":
         progress = tqdm(images, "windows", leave=False, disable=None)
         return [proposals.compute_boxes(read_image(path)) for path in progress]
@@ -130,26 +130,30 @@ def compute_candidates(
 
 
 def _proposal_cache_key(image: Path) -> str:
-    """A checksum of all that the boxes depend on."""
+    """Return a checksum of image, OpenCV version and search parameters."""
     digest = hashlib.sha256(image.read_bytes() + orientation_key(image))
     digest.update(f"{cv2.__version__} {MAX_SIDE} {MIN_BOX_SIDE}".encode())
     return digest.hexdigest()[:32]
 
 
 def orientation_key(image: Path) -> bytes:
-    """Part of a key of kept numbers: empty unless EXIF turns the image."""
+    """Return the part of a cache key for the EXIF orientation; empty if normal."""
     orientation = read_image_size(image)[2]
     return b"" if orientation == 1 else f"turned {orientation}".encode()
 
 
-def _search_missing(missing: dict[Path, Path], workers: int) -> Iterator[None]:
+def _search_missing(
+    image_by_cache_path: dict[Path, Path], workers: int
+) -> Iterator[None]:
     if workers == 1:
-        for path, image in missing.items():
-            _search_and_save(path, image)
+        for path, image in image_by_cache_path.items():
+            _save_proposals(path, image)
             yield
         return
     with _spawn_pool(workers) as pool:
-        tasks = [pool.submit(_search_and_save, *pair) for pair in missing.items()]
+        tasks = [
+            pool.submit(_save_proposals, *pair) for pair in image_by_cache_path.items()
+        ]
         for task in as_completed(tasks):
             task.result()
             yield
@@ -157,7 +161,7 @@ def _search_missing(missing: dict[Path, Path], workers: int) -> Iterator[None]:
 
 @contextmanager
 def _spawn_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    # started afresh: a fork would take over the locks of this process's threads
+    # spawn: a forked process would inherit locks held by threads of this process.
     spawn = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, spawn, _init_worker)
     try:
@@ -167,31 +171,31 @@ def _spawn_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _init_worker() -> None:
-    """Leave Ctrl-C to the process that gives the work, and end when it ends."""
+    """Initialise a worker: ignore Ctrl-C, one thread, exit with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cv2.setNumThreads(1)
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_after_parent, daemon=True).start()
 
 
-def _exit_with_parent() -> None:
+def _exit_after_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
     os._exit(1)
 
 
-def _search_and_save(path: Path, image: Path) -> None:
+def _save_proposals(cache_path: Path, image_path: Path) -> None:
     boxes, content = (
-        propose_boxes(read_image(image), "selective-search", MAX_PROPOSALS),
+        propose_boxes(read_image(image_path), "selective-search", MAX_PROPOSALS),
         io.BytesIO(),
     )
     np.savez_compressed(content, boxes=boxes)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace(path, content.getbuffer())
+    cache_path.parent.mkdir(parents=True, exist_ok=True)
+    replace(cache_path, content.getbuffer())
 
 
 def _load_cached_boxes(path: Path) -> Boxes | None:
-    """Boxes kept at ``path``; None if there are none, or a file that is damaged."""
+    """Load cached boxes; None if the file is missing or damaged."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             boxes: Boxes = arrays["boxes"]

@@ -45,9 +45,8 @@ __all__ += ["warn_unseen_labels"]
 
 FORMAT = "smoothsp.models.ConstituencyParser"
 MAX_SENTENCE_LENGTH = 400
-"""Most words of a sentence to parse: time grows by their cube, memory by their square.
-"""
-# Pairs of words of a batch, if of more than one sentence.
+"""Maximum number of words n: parsing takes O(n^3) time and O(n^2) memory."""
+# Maximum number of word pairs of a batch with more than one sentence.
 MAX_BATCH_SPANS = MAX_SENTENCE_LENGTH**2
 MAX_LEVELS = 100
 
@@ -55,7 +54,7 @@ MAX_LEVELS = 100
 def from_folder(
     folder: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
 ) -> "ConstituencyParser":
-    """Return the parser of what ``files.read`` returned."""
+    """Build a parser from the result of ``files.read``."""
     network, labels, vocabulary = load_network(folder, config, content, _build_network)
     path = folder / files.CONFIG
     tokenizer = require_choice(path, "tokenizer", config.get("tokenizer"), TOKENIZERS)
@@ -188,10 +187,10 @@ class ConstituencyParser:
             )
 
     def evaluate(self, data: Any) -> dict[str, float]:
-        """Return F1, precision, recall and the share of sentences without error.
+        """Return F1, precision, recall and the fraction of sentences without error.
 
-        Constituents are counted as EVALB does. Of nested entities ``outer`` and
-        ``inner`` are the F1 of level 1 and of the others.
+        Constituents are counted as by EVALB. For nested entities, ``outer`` and
+        ``inner`` are the F1 of level 1 and of deeper levels.
 
         Parameters
         ----------
@@ -204,7 +203,7 @@ class ConstituencyParser:
         return self.scores(gold)
 
     def scores(self, gold: Sequence[ConstituencyTree]) -> dict[str, float]:
-        """Return what ``evaluate`` does, of trees."""
+        """Return the metrics of ``evaluate`` for a list of trees."""
         parsed = self.parse([tree.words for tree in gold])
         return (entity_scores if self.levels else bracket_scores)(gold, parsed)
 
@@ -258,9 +257,9 @@ class ConstituencyParser:
         Sentences are taken from the iterable in parts of 32 batches.
         """
         require_count("batch_size", batch_size)
-        return self._iterate(iter(sentences), batch_size)
+        return self._parse_stream(iter(sentences), batch_size)
 
-    def _iterate(
+    def _parse_stream(
         self, sentences: Iterator[Any], batch_size: int
     ) -> Iterator[Constituents]:
         num_before = 0
@@ -299,12 +298,15 @@ class ConstituencyParser:
         return parsed
 
     def _read_spans(self, label_indices: torch.Tensor) -> list[tuple[str, int, int]]:
-        """Constituents of a tree, or its entities of the levels that there are."""
+        """Return labelled spans of a decoded tree ``(n, n)``, outer before inner.
+
+        Entities deeper than ``levels`` are dropped.
+        """
         positions = (label_indices > 0).nonzero().tolist()
         named = [
             (self.labels[int(label_indices[i, j]) - 1], i, j) for i, j in positions
         ]
-        # of those that begin at a word, the longest is the outer one
+        # Of spans with the same start, the longest is the outermost.
         ordered = sorted(named, key=lambda span: (span[1], -span[2]))
         if not self.levels:
             return ordered
@@ -315,7 +317,7 @@ class ConstituencyParser:
 def require_short_sentences(
     part: str, sentences: Iterable[Sequence[str]], start: int = 0
 ) -> None:
-    """Raise for a sentence that is too long to parse; ``start`` numbers the first."""
+    """Raise for a sentence that is too long; ``start`` is the number of the first."""
     for number, words in enumerate(sentences, start):
         if len(words) > MAX_SENTENCE_LENGTH:
             raise ValueError(
@@ -328,7 +330,7 @@ def require_short_sentences(
 def warn_unseen_labels(
     part: str, trees: Iterable[ConstituencyTree], labels: Iterable[str]
 ) -> None:
-    """Warn of the labels of trees that a model lacks."""
+    """Warn about labels of trees that a model does not have."""
     seen = (label for tree in trees for label, _, _ in split_unary_chains(tree.spans))
     unseen_labels.warn(part, seen, (x for label in labels for x in label.split("+")))
 

@@ -1,4 +1,4 @@
-"""Training of constituency parsers, and of parsers of nested named entities."""
+"""Training of constituency parsers and of parsers of nested entities."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ from smoothsp.training import seed_all
 __all__ = ["allowed_span_labels", "binarise", "train"]
 
 MU, TOP_K = 1.0, 5
-# Words of a sentence to train on, and sentences of a step.
+# Maximum number of words of a training sentence, and sentences a step.
 MAX_TRAINING_LENGTH, BATCH_SIZE = 60, 16
 
 
@@ -38,15 +38,15 @@ def train(
     options: ConstituencyOptions,
     **run: Any,
 ) -> ConstituencyParser:
-    """Train a parser: see ``ConstituencyParser.train``.
+    """Train a parser; see ``ConstituencyParser.train``.
 
-    ``run`` has arguments of ``trained``.
+    ``run`` holds further arguments of ``train_parser``.
     """
     examples = Examples.load(as_trees, data, dev, MAX_TRAINING_LENGTH)
     trees: list[ConstituencyTree] = examples.train
     depth = 0
     if not options.nested:
-        # those with two labels, or without one of the whole sentence, too
+        # The conversion joins labels of the same span and adds a root where missing.
         trees = as_trees([(tree.words, tree.spans) for tree in trees])
     else:
         depth = max([2, *(level for tree in trees for level, _ in levels(tree))])
@@ -92,7 +92,7 @@ def _build_loss(
 ) -> Callable[[Tensor], Tensor]:
     label_index = {label: n for n, label in enumerate(labels, start=1)}
     criterion = _build_criterion(options)
-    # of few entities most spans are none: any tree that holds them will do
+    # Entities determine few spans, so every binary tree that contains them is gold.
     make_target, padding_value = (
         (allowed_span_labels, False) if options.nested else (binarise, -1)
     )
@@ -114,7 +114,7 @@ def _build_loss(
 
 
 def _build_criterion(options: ConstituencyOptions) -> nn.Module:
-    """The loss to one tree, or to the best of several, or to all of these."""
+    """Build the loss: for one gold tree, or latent over a set of gold trees."""
     if options.loss == "crf":
         return losses.MarginalLikelihood() if options.nested else losses.CRFLoss()
     smoothing = losses.L2(MU, TOP_K) if options.loss == "hinge-l2" else None
@@ -123,24 +123,26 @@ def _build_criterion(options: ConstituencyOptions) -> nn.Module:
 
 
 def binarise(tree: ConstituencyTree, label_index: dict[str, int]) -> Tensor:
-    """Binarise a tree, as ``SpanTree`` has it: ``(n, n)``.
+    """Binarise a tree as an output ``(n, n)`` of ``SpanTree``.
 
-    A constituent of more than two parts is that of its first part and of a span of all
-    others, which is no constituent.
+    Entries are label indices from 1, 0 for spans that are no constituents, -1 for spans
+    outside of the tree. A constituent of more than two parts splits into its first part
+    and a span of the rest, labelled 0.
     """
     n = len(tree.words)
     labels = torch.full((n, n), -1)
     label_by_span = {(i, j): label_index[label] for label, i, j in tree.spans}
     inner = {
         i: sorted(j for first, j in label_by_span if first == i) for i in range(n)
-    }  # the last words of those that begin at i
+    }  # the last words of constituents that begin at i
 
     def fill(i: int, j: int) -> None:
         while True:
             labels[i, j] = label_by_span.get((i, j), 0)
             if i == j:
                 return
-            # the first part: the longest constituent from i on that ends before j
+            # The first part is the longest constituent that starts at i and ends before
+            # j, or the word i.
             split = max((last for last in inner[i] if last < j), default=i)
             fill(i, split)
             i = split + 1
@@ -150,16 +152,17 @@ def binarise(tree: ConstituencyTree, label_index: dict[str, int]) -> Tensor:
 
 
 def allowed_span_labels(tree: ConstituencyTree, label_index: dict[str, int]) -> Tensor:
-    """Return the labels that each span may have in any binary tree that holds a tree.
+    """Return the labels of each span in binary trees that contain a tree.
 
-    ``(n, n, 1 + labels)``: constituents have theirs, spans that cross one have none,
-    all others are no constituents. A tree without spans that cross a constituent holds
-    that constituent.
+    bool ``(n, n, 1 + labels)``. A constituent has its label only, a span that crosses a
+    constituent has none, and all others have label 0, no constituent. A binary tree
+    without spans that cross a constituent contains that constituent.
     """
     n = len(tree.words)
     allowed = torch.zeros(n, n, 1 + len(label_index), dtype=torch.bool)
     allowed[..., 0] = True
     for _, a, b in tree.spans:
+        # Spans that start before a and end inside, or start inside and end after b.
         allowed[:a, a:b] = False
         allowed[a + 1 : b + 1, b + 1 :] = False
     for label, a, b in tree.spans:

@@ -1,4 +1,4 @@
-"""Sets of objects from the scores of windows, and how good they are."""
+"""Detection of several objects: decoding of window scores, average precision."""
 
 import warnings
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ __all__ = [
     "mean_average_precision",
 ]
 
-# boxes of a set overlap by no more: of true ones few in a hundred do
+# Largest IoU of two boxes of a set; few percent of true boxes overlap more.
 MAX_OVERLAP = 0.4
-# most windows that a set is chosen from, and most boxes of an image (COCO's)
+# Maximum number of windows in the integer program, and of boxes of an image (as COCO).
 MAX_CANDIDATES, MAX_BOXES = 150, 100
-# softmax: boxes below are left out; overlap of those that suppress each other
+# Softmax decoding: smallest probability of a box, and IoU above which it is suppressed.
 MIN_PROBABILITY, NMS_OVERLAP = 0.01, 0.3
 
 
@@ -35,15 +35,16 @@ class Detections:
     labels: Tensor
     scores: Tensor
     num_selected: int
-    """How many are in the best set; the others only rank behind them."""
+    """Number of leading boxes that form the output; further ones only complete the
+    precision-recall curve."""
 
 
 def decode_best_set(scores: Tensor, boxes: Tensor) -> Detections:
-    """The best set of labelled boxes, and behind it boxes for the curve of precision.
+    """Decode the set of labelled boxes with the largest sum of scores.
 
-    The sum of the scores ``(box, class)`` decides, and a box that is left out counts
-    nothing. The set is the best of the ``CONSIDERED`` best boxes, by integer
-    programming. Behind it come, best first, boxes that exclude none before them.
+    Boxes that overlap exclude each other. An integer program chooses among the
+    ``MAX_CANDIDATES`` best boxes. Further boxes that overlap no earlier one follow,
+    best first, for the precision-recall curve.
     """
     best, labels = scores.max(1)
     top_scores = best.topk(min(MAX_CANDIDATES, len(best)))
@@ -56,6 +57,7 @@ def decode_best_set(scores: Tensor, boxes: Tensor) -> Detections:
             build_packing(best[selected], boxes[selected], MAX_OVERLAP).best()
         ]
     order = best.clone()
+    # Selected boxes come first in the suppression, so they exclude all others.
     order[selected] = torch.inf
     ranked = nms(boxes, order, MAX_OVERLAP)[:MAX_BOXES]
     ranked = torch.cat(
@@ -65,7 +67,10 @@ def decode_best_set(scores: Tensor, boxes: Tensor) -> Detections:
 
 
 def decode_nms(scores: Tensor, boxes: Tensor) -> Detections:
-    """Non-maximum suppression by class, of the softmax over classes and nothing."""
+    """Decode by non-maximum suppression a class, with softmax probabilities.
+
+    The background is a further class with score 0.
+    """
     background = scores.new_zeros(len(scores), 1)
     probability = torch.cat([background, scores], 1).softmax(1)[:, 1:]
     pair_boxes, labels = (probability > MIN_PROBABILITY).nonzero(as_tuple=True)
@@ -89,10 +94,10 @@ def mean_average_precision(
     classes: list[str],
     difficult: Sequence[tuple[Tensor, Tensor]] = (),
 ) -> dict[str, float]:
-    """COCO's mean average precision: at IoU .5, its mean to .95, and of each class.
+    """Return COCO's mean average precision: at IoU 0.5, over 0.5 to 0.95, by class.
 
-    As in VOC, boxes whose nearest object of their class is ``difficult`` count neither
-    as right nor as wrong if they overlap it enough.
+    As in VOC, boxes that match a ``difficult`` object best count neither as true nor as
+    false positives.
     """
     true_objects = [{"boxes": boxes, "labels": labels} for boxes, labels in objects]
     any_difficult = any(len(labels) for _, labels in difficult)
@@ -102,8 +107,8 @@ def mean_average_precision(
         if any_difficult:
             both = zip(detected, objects, difficult, strict=True)
             scored = [_drop_difficult_matches(*image, threshold) for image in both]
-        return _compute_torchmetrics_map(
-            _to_metric_input(scored), true_objects, [threshold]
+        return _compute_mean_average_precision(
+            _to_torchmetrics(scored), true_objects, [threshold]
         )
 
     at_half = compute_at(0.5)
@@ -113,9 +118,9 @@ def mean_average_precision(
         numbers["map"] = sum(values) / len(values)
     else:
         numbers["map"] = float(
-            _compute_torchmetrics_map(_to_metric_input(detected), true_objects, None)[
-                "map"
-            ]
+            _compute_mean_average_precision(
+                _to_torchmetrics(detected), true_objects, None
+            )["map"]
         )
     class_values = at_half["map_per_class"].reshape(-1).tolist()
     for label, value in zip(
@@ -131,7 +136,7 @@ def _drop_difficult_matches(
     difficult: tuple[Tensor, Tensor],
     threshold: float,
 ) -> Detections:
-    """Without the boxes that find a difficult object."""
+    """Drop boxes that match a difficult object best, with at least ``threshold``."""
 
     def max_class_overlap(boxes: Tensor, labels: Tensor) -> Tensor:
         is_same_class = detected.labels[:, None] == labels
@@ -151,21 +156,21 @@ def _drop_difficult_matches(
     )
 
 
-def _to_metric_input(detected: Sequence[Detections]) -> list[dict[str, Tensor]]:
+def _to_torchmetrics(detected: Sequence[Detections]) -> list[dict[str, Tensor]]:
     return [
         {"boxes": image.boxes, "labels": image.labels, "scores": image.scores}
         for image in detected
     ]
 
 
-def _compute_torchmetrics_map(
+def _compute_mean_average_precision(
     predicted: list[dict[str, Tensor]],
     true: list[dict[str, Tensor]],
     thresholds: list[float] | None,
 ) -> dict[str, Tensor]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # seconds to import
+        # Imported late: it takes seconds.
         try:
             from torchmetrics.detection import MeanAveragePrecision
         except ModuleNotFoundError as error:

@@ -1,8 +1,8 @@
-"""EfficientNet-Lite0 up to its eleventh block, and what its published weights call it.
+"""EfficientNet-Lite0 up to its eleventh block, with names of published weights.
 
 Source: Tan and Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural
-Networks", table 1, without squeeze-and-excitation and with ReLU6, as the Lite variants
-are published. TensorFlow's padding, which the weights were trained with.
+Networks", table 1. The Lite variants have no squeeze-and-excitation, and ReLU6. Padding
+is that of TensorFlow, with which the weights were trained.
 """
 
 import re
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 __all__ = ["CHANNELS", "checkpoint_key", "make_layers"]
 
-# kernel, stride, expansion, channels and repeats of each stage
+# Kernel size, stride, expansion, channels and number of blocks of each stage.
 STAGES = (
     (3, 1, 1, 16, 1),
     (3, 2, 6, 24, 2),
@@ -22,7 +22,7 @@ STAGES = (
 )
 STEM_CHANNELS, CHANNELS = 32, 112
 BATCH_NORM_EPSILON = 1e-3
-# of a block's parts, in the published weights
+# Names of convolution and batch norm of each part of a block in published weights.
 CHECKPOINT_PARTS = {
     "expand": ("_expand_conv", "_bn0"),
     "depthwise": ("_depthwise_conv", "_bn1"),
@@ -31,7 +31,7 @@ CHECKPOINT_PARTS = {
 
 
 class _Convolution(nn.Module):
-    """Convolution that keeps the size, or halves it rounding up; batch norm; ReLU6."""
+    """Convolution to a size of ceil(size / stride), batch norm, and ReLU6."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class _Convolution(nn.Module):
     def forward(self, maps: Tensor) -> Tensor:
         pads = []
         for size in (maps.shape[-1], maps.shape[-2]):
-            # as TensorFlow's "same": what does not halve goes to the right and below
+            # TensorFlow's "same" padding: odd padding is larger on the right and below.
             padding = (-(-size // self.stride) - 1) * self.stride + self.kernel - size
             pads += [max(padding, 0) // 2, max(padding, 0) - max(padding, 0) // 2]
         normalised: Tensor = self.normalisation(self.convolution(F.pad(maps, pads)))
@@ -60,7 +60,7 @@ class _Convolution(nn.Module):
 
 
 class _Block(nn.Module):
-    """An inverted residual: more channels, a convolution of each alone, fewer."""
+    """Inverted residual block: expansion, depthwise convolution, projection."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class _Block(nn.Module):
 
 
 def make_layers() -> nn.Sequential:
-    """The stem and eleven blocks: 112 channels, one cell to 16 pixels."""
+    """Build the stem and eleven blocks: 112 channels at stride 16."""
     blocks: list[nn.Module] = [_Convolution(3, STEM_CHANNELS, 3, 2)]
     in_channels = STEM_CHANNELS
     for kernel, stride, expansion, out_channels, repeats in STAGES:
@@ -101,7 +101,7 @@ def make_layers() -> nn.Sequential:
 
 
 def checkpoint_key(name: str) -> str:
-    """Name of a parameter or buffer of ``layers`` in the published weights."""
+    """Return the name of a parameter or buffer of ``make_layers`` in checkpoints."""
     if stem := re.fullmatch(r"0\.(convolution|normalisation)\.(\w+)", name):
         return f"{'_conv_stem' if stem[1] == 'convolution' else '_bn0'}.{stem[2]}"
     number, part, kind, leaf = name.split(".")

@@ -1,4 +1,4 @@
-"""Vectors of words in their context: a pretrained encoder at first sub-words."""
+"""Contextual word vectors: a pretrained encoder, read at first sub-words."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,41 +15,41 @@ MAX_WINDOW = 512
 
 
 class SubwordBatch(NamedTuple):
-    """Sub-words of a batch, in windows."""
+    """Sub-words of a batch: W windows of up to L, and N words."""
 
     ids: Tensor  # [W, L]
     mask: Tensor  # [W, L] int64
-    window: Tensor  # [N] of each real word, one sentence after another
-    column: Tensor  # [N] of its first sub-word
+    window: Tensor  # [N] row of each real word, one sentence after another
+    column: Tensor  # [N] column of its first sub-word
 
 
 class SubwordWindows(NamedTuple):
-    """Sub-words of a sentence."""
+    """Sub-words of a sentence, in overlapping windows."""
 
     windows: list[list[int]]
     starts: list[tuple[int, int]]
-    """Of each word the window and the column of its first sub-word."""
+    """Window and column of the first sub-word of each word."""
 
 
 class Encoder(nn.Module):
-    """A transformer, and the sub-words that it reads.
+    """A transformer and its sub-word tokenizer.
 
-    A sentence that is too long for it is read in windows that overlap by half. A word
-    has the vector of the window in which it is furthest from an end.
+    Long sentences are read in windows that overlap by half. A word has the vector of
+    the window in which it is furthest from both ends.
 
     Parameters
     ----------
     model
-        A model of transformers with ``last_hidden_state``.
+        A transformers model with ``last_hidden_state``.
     tokenizer
         A ``tokenizers.Tokenizer``.
     longest
-        Most sub-words of a window, special ones included.
+        Maximum number of sub-words of a window, including special ones.
     padding
-        The number of the sub-word that pads.
+        Index of the padding sub-word.
     mixed
-        Whether vectors are a weighted mean of those of all layers, with weights that
-        are learned, not those of the last layer.
+        If True, vectors are a learned weighted mean over all layers, instead of those
+        of the last layer.
         Source: Peters et al., "Deep contextualized word representations" (2018),
         equation 1.
     context
@@ -72,7 +72,7 @@ class Encoder(nn.Module):
         self.mix: nn.Parameter | None = None
         if mixed:
             layers = int(model.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
-            # of the embeddings and each layer, and the scale of the mean
+            # One weight for the embeddings and each layer, and a scale of the mean.
             self.mix = nn.Parameter(torch.zeros(layers + 1))
             self.scale = nn.Parameter(torch.ones(()))
         self.model = model
@@ -87,16 +87,16 @@ class Encoder(nn.Module):
     def pretrained(
         cls, name: str | Path, mixed: bool = False, context: int = 0
     ) -> "Encoder":
-        """Load the encoder that transformers finds under a name or in a folder.
+        """Load an encoder of transformers by name or from a folder.
 
-        Code from there never runs, and a folder opens no connection.
+        Never runs code of the model, and opens no connection for a folder.
 
         Raises
         ------
         ModuleNotFoundError
             Without the extra ``hugging-face``.
         ValueError
-            If there is none, if it is no text encoder of
+            If there is no such model, if it is no text encoder of
             ``encoder_config.MODEL_TYPES``, or if its tokenizer is not a fast one.
         """
         transformers = encoder_config.import_transformers("encoder")
@@ -136,7 +136,7 @@ class Encoder(nn.Module):
                 " only fast tokenizers map sub-words to words"
             )
         max_positions = getattr(model.config, "max_position_embeddings", MAX_WINDOW)
-        # Those of RoBERTa's family start to count positions after the padding's.
+        # RoBERTa models number positions from padding_idx + 1 = 2.
         if model.config.model_type in ("roberta", "xlm-roberta", "camembert"):
             max_positions -= 2
         max_length = min(tokenizer.model_max_length, max_positions, MAX_WINDOW)
@@ -146,7 +146,7 @@ class Encoder(nn.Module):
 
     @classmethod
     def from_description(cls, description: dict[str, Any], tokenizer: str) -> "Encoder":
-        """Create the network of a ``description``, with random weights."""
+        """Build the encoder of a ``description``, with random weights."""
         transformers = encoder_config.import_transformers("encoder")
         from tokenizers import Tokenizer
 
@@ -174,7 +174,7 @@ class Encoder(nn.Module):
             model = transformers.AutoModel.from_config(config, trust_remote_code=False)
             backend_tokenizer = Tokenizer.from_str(tokenizer)
             return cls(model, backend_tokenizer, mixed=mixed, **sizes)
-        # both libraries raise errors of any kind for wrong numbers
+        # Both libraries raise errors of any type for invalid sizes.
         except Exception as error:
             raise ValueError(
                 "encoder: expected one that transformers builds, got "
@@ -182,7 +182,7 @@ class Encoder(nn.Module):
             ) from error
 
     def description(self) -> dict[str, Any]:
-        """Description besides weights and tokenizer, as JSON values."""
+        """Return configuration and options as JSON values; see ``from_description``."""
         return {
             "model": encoder_config.loadable_fields(self.model.config),
             "longest": self.longest,
@@ -193,11 +193,11 @@ class Encoder(nn.Module):
 
     @property
     def size(self) -> int:
-        """Columns of a vector."""
+        """Dimension of word vectors."""
         return int(self.model.config.hidden_size)  # type: ignore[union-attr,arg-type]
 
     def split_subwords(self, sentences: list[list[str]]) -> list[SubwordWindows]:
-        """Words as sub-words."""
+        """Split sentences of words into windows of sub-words."""
         encodings = self.tokenizer.encode_batch(sentences, is_pretokenized=True)
         return [
             _find_word_starts([first, *first.overflowing], len(words))
@@ -205,7 +205,7 @@ class Encoder(nn.Module):
         ]
 
     def collate(self, sentences: list[SubwordWindows]) -> SubwordBatch:
-        """The sub-words of several sentences."""
+        """Collate the windows of several sentences into a padded batch."""
         rows: list[list[int]] = []
         window: list[int] = []
         column: list[int] = []
@@ -222,10 +222,10 @@ class Encoder(nn.Module):
         return SubwordBatch(ids, mask, torch.tensor(window), torch.tensor(column))
 
     def forward(self, pieces: SubwordBatch) -> Tensor:
-        """``(words, size)``, in float32.
+        """Return word vectors ``(N, size)`` in float32.
 
-        On a GPU the encoder computes in bfloat16. It also does so in training on a
-        processor with bfloat16 products, where a step takes half the time.
+        The encoder computes in bfloat16 on a GPU. So does training on a CPU with
+        bfloat16 instructions, where it halves the time of a step.
         """
         device = pieces.ids.device
         use_bfloat16 = self.training and _cpu_has_bfloat16()
@@ -245,22 +245,22 @@ class Encoder(nn.Module):
 
 
 def _cpu_has_bfloat16() -> bool:
-    """Whether this processor does; one that cannot is slower in bfloat16."""
-    # older PyTorch does not tell
+    """Return whether the CPU has bfloat16 instructions; without, it is slower."""
+    # Older PyTorch has no get_capabilities.
     capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 def _find_word_starts(windows: list[Any], num_words: int) -> SubwordWindows:
-    """Starts of the words, each as far from the ends of a window as possible."""
-    # a word without a sub-word, of characters that are dropped, has the first one
+    """Find the first sub-word of each word, in the window that centres it best."""
+    # A word whose characters are all dropped has no sub-word: it gets position (0, 0).
     starts, edge_distance = [(0, 0)] * num_words, [-1] * num_words
     for number, window in enumerate(windows):
         previous_word = None
         for column, word in enumerate(window.word_ids):
             if word is not None and word != previous_word:
                 distance = min(column, len(window.ids) - 1 - column)
-                # a window may begin within a word
+                # A window may begin within a word: such a start has distance 0.
                 starts_inside_word = number > 0 and column == _first_word_column(window)
                 distance = 0 if starts_inside_word else distance
                 if distance > edge_distance[word]:

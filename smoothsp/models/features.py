@@ -1,12 +1,12 @@
-"""Features of words as integers.
+"""Integer features of words and sentences, and batches of them.
 
-Each distinct word is described once, in a row of a table: its lower-cased form with
-digits as 0, its characters, shape, prefixes and suffixes. A sentence is a list of
-rows, so that a batch computes the network's view of each distinct word once.
+Each distinct word is one row of a table: its lower-cased form with digits as 0, its
+characters, shape, prefixes and suffixes. A sentence is a list of rows, so a batch
+computes the representation of each distinct word once.
 
-Each position also has the features of a linear tagger, hashed to bucket numbers. These
-are words, shapes, prefixes and suffixes in a window of five words, and their pairs.
-With an encoder, sentences have their sub-words, too.
+Each position also has the features of a linear tagger, hashed to buckets: words,
+shapes, prefixes and suffixes in a window of five words, and their pairs. With an
+encoder, sentences also have sub-words.
 """
 
 import re
@@ -33,7 +33,7 @@ PADDING, UNKNOWN = 0, 1
 MAX_RARE_COUNT = 2
 MAX_CHARACTERS = 20
 MAX_BUCKETS = 1 << 18
-# Places of words in a batch, up to which no sentence is too long for it.
+# Padded positions of a batch that are always allowed, however much of it is padding.
 MAX_PADDED = 2**15
 
 
@@ -41,7 +41,7 @@ DIGIT, REPEATED_TWICE, REPEATED_OFTEN = map(re.compile, (r"\d", r"(.)\1", r"(.)\
 
 
 class _CharacterClasses(dict[int, str]):
-    """X, x or 0 for the code of a letter or digit, others as they are."""
+    """Translation table of word shapes: letters to X or x, digits to 0."""
 
     def __missing__(self, code: int) -> str:
         c = chr(code)
@@ -55,7 +55,7 @@ CHARACTER_CLASSES = _CharacterClasses()
 
 
 def normalise(word: str) -> str:
-    """Lower case, with 0 for every digit."""
+    """Return a word in lower case, with 0 for each digit."""
     return DIGIT.sub("0", word.lower())
 
 
@@ -63,21 +63,21 @@ def _word_shape(word: str) -> str:
     return REPEATED_OFTEN.sub(r"\1\1", word.translate(CHARACTER_CLASSES))
 
 
-def _shorten_shape(shape: str) -> str:
+def _collapse_repeats(shape: str) -> str:
     return REPEATED_TWICE.sub(r"\1", shape)
 
 
-def _take_prefix(n: int) -> Callable[[str], str]:
+def _build_prefix_function(n: int) -> Callable[[str], str]:
     return lambda word: word[:n]
 
 
-def _take_suffix(n: int) -> Callable[[str], str]:
+def _build_suffix_function(n: int) -> Callable[[str], str]:
     return lambda word: word[-n:]
 
 
 AFFIXES = [
-    *(_take_prefix(n) for n in (2, 3, 4)),
-    *(_take_suffix(n) for n in (1, 2, 3, 4)),
+    *(_build_prefix_function(n) for n in (2, 3, 4)),
+    *(_build_suffix_function(n) for n in (1, 2, 3, 4)),
 ]
 FLAGS: list[Callable[[str], bool]] = [
     lambda word: word[0].isupper(),
@@ -89,7 +89,7 @@ FLAGS: list[Callable[[str], bool]] = [
     lambda word: "-" in word or "." in word,
     lambda word: any(map(str.isupper, word[1:])),
 ]
-# A feature joins attributes at offsets from the position it describes.
+# Each feature joins attributes of words at offsets from the described position.
 WINDOW_FEATURES = [
     *([("word", o)] for o in (-2, -1, 0, 1, 2)),
     *([("shape", o)] for o in (-2, -1, 0, 1, 2)),
@@ -111,23 +111,23 @@ WINDOW_FEATURES = [
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Vocabularies of the tables of the network, as lists that can be saved."""
+    """Entries of the embedding tables, as lists that JSON can store."""
 
     words: list[str]
     rare: list[bool]
-    """Words that training shows as unknown now and then, so that it learns what to do
-    with one."""
+    """Whether training randomly replaces a word by the unknown word, which teaches the
+    network to handle unknown words."""
     characters: list[str]
     shapes: list[str]
     affixes: list[list[str]]
     buckets: int
-    """How many numbers window features are hashed to."""
+    """Number of buckets of hashed window features."""
 
     @classmethod
     def from_sentences(
         cls, sentences: list[list[str]], with_vectors: list[str]
     ) -> "Vocabulary":
-        """All words of the training sentences, and those that come with a vector."""
+        """Build the vocabulary of training sentences and words with vectors."""
         counts = Counter(word for words in sentences for word in words)
         forms: Counter[str] = Counter()
         for word, count in counts.items():
@@ -138,19 +138,19 @@ class Vocabulary:
             words,
             [forms[word] <= MAX_RARE_COUNT for word in words],
             sorted({c for word in counts for c in word}),
-            _list_frequent(counts, _word_shape, 2),
-            [_list_frequent(forms, affix, 3) for affix in AFFIXES],
+            _list_frequent_features(counts, _word_shape, 2),
+            [_list_frequent_features(forms, affix, 3) for affix in AFFIXES],
             min(MAX_BUCKETS, 1 << tokens.bit_length()),
         )
 
     @cached_property
     def numbers(self) -> list[dict[str, int]]:
-        """Numbers of words, characters, shapes and each kind of affix, as in tables."""
+        """Table indices of words, characters, shapes and each kind of affix."""
         lists = (self.words, self.characters, self.shapes, *self.affixes)
         return [{x: n for n, x in enumerate(entries, UNKNOWN + 1)} for entries in lists]
 
 
-def _list_frequent(
+def _list_frequent_features(
     counts: Counter[str], feature: Callable[[str], str], min_count: int
 ) -> list[str]:
     totals: Counter[str] = Counter()
@@ -160,7 +160,7 @@ def _list_frequent(
 
 
 class WordTable(NamedTuple):
-    """One row a word; the first row is padding, all zero."""
+    """Features of distinct words, one row each; row 0 is padding, all zero."""
 
     word: Tensor  # [W]
     characters: Tensor  # [W, C]
@@ -170,7 +170,7 @@ class WordTable(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Sentences as the network takes them."""
+    """Input of the network: B sentences of up to T words, N words in all."""
 
     table: WordTable  # of the distinct words of the batch
     rows: Tensor  # [B, T]
@@ -180,7 +180,7 @@ class Batch(NamedTuple):
     subwords: SubwordBatch | None  # sub-words, of the N real positions
 
     def to(self, device: torch.device) -> "Batch":
-        """The same, there."""
+        """Return the batch with all tensors on ``device``."""
         table = WordTable(*(column.to(device) for column in self.table))
         pieces = self.subwords and SubwordBatch(*(x.to(device) for x in self.subwords))
         rows, mask, window, tags = (tensor.to(device) for tensor in self[1:5])
@@ -188,11 +188,11 @@ class Batch(NamedTuple):
 
 
 class Corpus:
-    """Sentences as integers, from which batches are cut.
+    """Sentences as integer features, from which batches are taken.
 
-    An encoder with a context reads stretches: sentences that follow each other in a
-    document. ``documents`` has the number of the document of each sentence, ascending;
-    if absent there is one.
+    An encoder with a context reads successive sentences of a document together, as one
+    context. ``documents`` has the index of the document of each sentence, ascending; by
+    default all are of one document.
     """
 
     def __init__(
@@ -205,10 +205,10 @@ class Corpus:
     ) -> None:
         words = sorted({word for sentence in sentences for word in sentence})
         forms = _WordForms(words)
-        self.table = forms.table(vocabulary)
+        self.table = forms.build_table(vocabulary)
         row = {word: number for number, word in enumerate(words, start=1)}
         lengths = [len(sentence) for sentence in sentences]
-        # Two rows of padding part the sentences: as far as the window reaches.
+        # Two rows of padding between sentences: window features reach two words far.
         rows = [0, 0]
         for sentence in sentences:
             rows += [row[word] for word in sentence] + [0, 0]
@@ -217,12 +217,12 @@ class Corpus:
         self.lengths = torch.tensor(lengths)
         self.starts = self.lengths.cumsum(0) - self.lengths
         self.rows = torch.from_numpy(padded[positions])
-        self.window = forms.window(padded, positions, vocabulary.buckets)
+        self.window = forms.hash_window_features(padded, positions, vocabulary.buckets)
         flat = [tag for sentence in tags or [] for tag in sentence]
         self.tags = torch.tensor(flat or [-1] * len(positions))
         self.encoder = encoder
         self.subword_windows = encoder.split_subwords(sentences) if encoder else []
-        # an encoder's time is that of the longest row of sub-words
+        # The encoder's time grows with the longest row of sub-words.
         num_subwords = [sum(map(len, cut.windows)) for cut in self.subword_windows]
         self.sort_lengths = torch.tensor(num_subwords) if encoder else self.lengths
         self.context_index = torch.arange(len(sentences))
@@ -239,14 +239,18 @@ class Corpus:
             ):
                 joined[number] += tokens
             self.subword_windows = encoder.split_subwords(joined)
-            # stretches have like sizes, and the LSTM's time is that of long sentences
+            # Contexts have similar numbers of sub-words, so batches are sorted by the
+            # mean sentence length, which determines the time of the LSTM.
             self.sort_lengths = self._reduce_by_context(self.lengths.double(), "mean")
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def batch(self, sentences: Tensor) -> Batch:
-        """The sentences of these numbers; with a context, of whole stretches."""
+        """Return the batch of the given sentence indices.
+
+        With an encoder context, these must be all sentences of their contexts.
+        """
         lengths = self.lengths[sentences]
         step = torch.arange(int(lengths.max()))
         mask = step < lengths[:, None]
@@ -259,15 +263,17 @@ class Corpus:
         table = WordTable(*(column[distinct] for column in self.table))
         pieces = None
         if self.encoder:
-            stretches = dict.fromkeys(self.context_index[sentences].tolist())
-            pieces = self.encoder.collate([self.subword_windows[n] for n in stretches])
+            contexts = dict.fromkeys(self.context_index[sentences].tolist())
+            pieces = self.encoder.collate([self.subword_windows[n] for n in contexts])
         return Batch(table, rows, mask, self.window[positions], tags, pieces)
 
     def shuffled_batches(self, size: int) -> list[Tensor]:
-        """Sentence numbers of each batch of a pass, like lengths together.
+        """Return the sentence indices of each batch of an epoch, in random order.
 
-        The length is in sub-words if there is an encoder, else in words.
+        A batch has sentences of similar length, counted in sub-words if there is an
+        encoder, else in words. ``size`` is the number of sentences of a batch.
         """
+        # Noise of up to 3 words varies the composition of batches between epochs.
         order = (self.sort_lengths + 3 * torch.rand(len(self.sort_lengths))).argsort()
         counts = self.context_index.bincount()[order]
         last = (counts.cumsum(0) - 1) // size
@@ -280,12 +286,12 @@ class Corpus:
     def batches_by_length(
         self, size: int, max_cost: int | None = None, cost_exponent: int = 2
     ) -> Iterator[Tensor]:
-        """Sentence numbers of each batch, at most ``size`` of them, the shortest first.
+        """Yield the sentence indices of each batch, sorted by length.
 
-        A sentence that is far longer than those before it begins another batch: they
-        would be padded to its length. So does one with which batches of more than one
-        sentence, times their length to the ``power``, would exceed ``room``. A stretch
-        is not parted, and is as long as its longest sentence.
+        A batch has at most ``size`` sentences. A new batch also begins where padding
+        would exceed half of the batch, or where ``count * length ** cost_exponent`` of
+        several sentences would exceed ``max_cost``. Contexts are not split; the length
+        of a context is that of its longest sentence.
         """
         longest, words = (
             self._reduce_by_context(self.lengths, x) for x in ("amax", "sum")
@@ -306,29 +312,32 @@ class Corpus:
         if end:
             yield sentences[start:]
 
-    def _sentences_in_context_order(self, stretches: Tensor) -> Tensor:
-        """Numbers of the sentences of all stretches, in this order."""
-        return stretches.argsort()[self.context_index].argsort(stable=True)
+    def _sentences_in_context_order(self, contexts: Tensor) -> Tensor:
+        """Return sentence indices, grouped by context in the given order."""
+        return contexts.argsort()[self.context_index].argsort(stable=True)
 
-    def _reduce_by_context(self, values: Tensor, reduce: str) -> Tensor:
-        """Sum, mean or amax of a value of each sentence, of each stretch."""
+    def _reduce_by_context(self, values: Tensor, reduction: str) -> Tensor:
+        """Reduce a value of each sentence to one of each context: sum, mean or amax."""
         reduced = values.new_zeros(len(self.context_index.bincount()))
         return reduced.scatter_reduce(
-            0, self.context_index, values, reduce, include_self=False
+            0, self.context_index, values, reduction, include_self=False
         )
 
 
-def _group_into_contexts(documents: Tensor, sizes: Tensor, max_subwords: int) -> Tensor:
-    """The number of each sentence's stretch.
+def _group_into_contexts(
+    documents: Tensor, num_subwords: Tensor, max_subwords: int
+) -> Tensor:
+    """Return the context index of each sentence, ascending.
 
-    A document is cut into the fewest stretches of about ``most`` sub-words, all of
-    like sizes.
+    A document is split into the fewest contexts of about ``max_subwords``, all of
+    similar size: a sentence whose centre lies at fraction f of its document belongs to
+    context ``floor(f * ceil(total / max_subwords))``.
     """
-    sizes = sizes.double().clamp(min=1)
-    subwords_by_document = documents.bincount(sizes)
+    num_subwords = num_subwords.double().clamp(min=1)
+    subwords_by_document = documents.bincount(num_subwords)
     total = subwords_by_document[documents]
     before = subwords_by_document.cumsum(0)[documents] - total
-    centre = (sizes.cumsum(0) - before - sizes / 2) / total
+    centre = (num_subwords.cumsum(0) - before - num_subwords / 2) / total
     index_in_document = (centre * (total / max_subwords).ceil()).long()
     pairs = torch.stack([documents, index_in_document], 1)
     is_new = (pairs[1:] != pairs[:-1]).any(1)
@@ -336,14 +345,14 @@ def _group_into_contexts(documents: Tensor, sizes: Tensor, max_subwords: int) ->
 
 
 class _WordForms:
-    """Distinct words, and forms of them that several features have."""
+    """Distinct words with their normalised forms and shapes."""
 
     def __init__(self, words: list[str]) -> None:
         self.words = words
         self.normalised = [normalise(word) for word in words]
         self.shapes = [_word_shape(word) for word in words]
 
-    def table(self, vocabulary: Vocabulary) -> WordTable:
+    def build_table(self, vocabulary: Vocabulary) -> WordTable:
         words, characters, shapes, *affixes = vocabulary.numbers
         half = MAX_CHARACTERS // 2
         shortened = [
@@ -357,26 +366,31 @@ class _WordForms:
         flag_values = (flag(word) for word in self.words for flag in FLAGS)
         flags[1:] = np.fromiter(flag_values, np.float32).reshape(-1, len(FLAGS))
         columns = [
-            _index_column(index, map(affix, self.normalised))
+            _encode_column(index, map(affix, self.normalised))
             for index, affix in zip(affixes, AFFIXES, strict=True)
         ]
         return WordTable(
-            _index_column(words, self.normalised),
+            _encode_column(words, self.normalised),
             torch.from_numpy(codes),
-            _index_column(shapes, self.shapes),
+            _encode_column(shapes, self.shapes),
             torch.stack(columns, 1),
             torch.from_numpy(flags),
         )
 
-    def window(
+    def hash_window_features(
         self, padded: NDArray[Any], positions: NDArray[Any], buckets: int
     ) -> Tensor:
-        """Bucket of each window feature at each real position."""
+        """Hash window features to buckets, ``(N, features)`` int32.
+
+        ``padded`` has word rows with padding between sentences, ``positions`` the
+        indices of real words in it. Parts are combined by multiplication with a 64-bit
+        golden-ratio constant, xor and shift.
+        """
         texts: dict[str, Iterable[str]] = {"cased": self.words, "word": self.normalised}
-        texts |= {"shape": self.shapes, "short": map(_shorten_shape, self.shapes)}
+        texts |= {"shape": self.shapes, "short": map(_collapse_repeats, self.shapes)}
         for n in (1, 2, 3, 4):
-            texts[f"prefix{n}"] = map(_take_prefix(n), self.words)
-            texts[f"suffix{n}"] = map(_take_suffix(n), self.words)
+            texts[f"prefix{n}"] = map(_build_prefix_function(n), self.words)
+            texts[f"suffix{n}"] = map(_build_suffix_function(n), self.words)
         hashes = {name: _hash_texts(name, forms) for name, forms in texts.items()}
         mix = np.uint64(0x9E3779B97F4A7C15)
         features = np.empty((len(positions), len(WINDOW_FEATURES)), dtype=np.int32)
@@ -389,12 +403,12 @@ class _WordForms:
         return torch.from_numpy(features)
 
 
-def _index_column(index: dict[str, int], texts: Iterable[str]) -> Tensor:
+def _encode_column(index: dict[str, int], texts: Iterable[str]) -> Tensor:
     return torch.tensor([PADDING, *(index.get(text, UNKNOWN) for text in texts)])
 
 
 def _hash_texts(name: str, texts: Iterable[str]) -> NDArray[np.uint64]:
-    # crc32 and not hash(): the same in every process, so that a saved model works.
+    # crc32, since hash() differs between processes and saved models need the same one.
     start = zlib.crc32(f"{name} ".encode())
     numbers = (zlib.crc32(text.encode(), start) for text in texts)
     return np.fromiter(chain([0], numbers), np.uint64)

@@ -1,4 +1,4 @@
-"""The files of a model: written so that a folder always holds one whole model.
+"""Atomic storage of a model folder: readers always find one complete model.
 
 ``config.json`` names the other files by their checksums. New files are first written
 beside the old ones, with ``.new`` after their names. Then the new ``config.json``
@@ -38,7 +38,7 @@ CHUNK = 2**20
 
 
 def check_folder_path(folder: object) -> Path:
-    """The folder, if it is a path that there may be."""
+    """Return a folder as ``Path``; raise if the system cannot have such a path."""
     if not isinstance(folder, str | os.PathLike):
         raise TypeError(f"folder: expected a path, got {type(folder).__name__}")
     path = Path(folder)
@@ -57,7 +57,7 @@ def check_folder_path(folder: object) -> Path:
 
 
 def write(folder: Path, config: dict[str, Any], files: Mapping[str, bytes]) -> None:
-    """Replace the model in the folder, or make one; the folder may hold other files."""
+    """Write a model, replacing an old one; other files of the folder stay."""
     checksums = {
         name: hashlib.sha256(content).hexdigest() for name, content in files.items()
     }
@@ -105,14 +105,15 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         try:
             return _read_listed_files(folder, content)
         except ValueError:
-            # a save meanwhile: what was missing is of the model before
+            # A concurrent save may have replaced files that this config names: read
+            # again while the config changes.
             previous, content = content, _read_bytes(path)
             if content == previous:
                 raise
 
 
 def get_about(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Entry ``about`` of ``config``, if there is one."""
+    """Return the entry ``about`` of a config, or None."""
     about = config.get("about")
     if about is None or isinstance(about, dict):
         return about
@@ -120,9 +121,9 @@ def get_about(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def encode_json(value: dict[str, Any]) -> bytes:
-    """JSON as it stands in a file."""
+    """Encode a JSON object as it is stored in files."""
     text = f"{json.dumps(value, indent=1, ensure_ascii=False)}\n"
-    # of half a surrogate pair, as in names of files that are no text
+    # backslashreplace: lone surrogates occur in file names that are not UTF-8.
     return text.encode(errors="backslashreplace")
 
 
@@ -143,13 +144,14 @@ def _read_listed_files(
                 f"{path}: expected names of files as keys of 'files', got {shown}"
             )
     return config, {
-        name: _read_matching_file(folder, name, checksums[name]) for name in checksums
+        name: _read_checked_file(folder, name, checksums[name]) for name in checksums
     }
 
 
-def _read_matching_file(folder: Path, name: str, checksum: str) -> bytes:
+def _read_checked_file(folder: Path, name: str, checksum: str) -> bytes:
     exists = False
-    # a save may rename the second to the first between the looks at them
+    # The first name is tried twice: a concurrent save may rename the second to it
+    # between the two checks.
     for path in (folder / name, folder / (name + NEW_SUFFIX), folder / name):
         if not path.is_file():
             continue
@@ -189,7 +191,7 @@ def _read_bytes(path: Path, checksum: str | None = None) -> bytes | None:
 
 
 def _commit_new_files(folder: Path) -> None:
-    """Let the files that config.json means take their places; drop what it does not."""
+    """Rename ``.new`` files with the checksums of config.json; delete other ones."""
     path = folder / CONFIG
     if not path.is_file():
         return

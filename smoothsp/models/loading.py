@@ -1,4 +1,4 @@
-"""Loading of trained models."""
+"""``load``: models of any type from their folders."""
 
 import os
 from typing import Any
@@ -14,7 +14,7 @@ LOCALISER = "smoothsp.models.Localiser"
 MODULES: dict[str, Any] = {
     kind.FORMAT: kind for kind in (tagger, parser, constituency_parser, segmenter)
 }
-# what a localiser needs and a tagger does not
+# Libraries of localisers, by import name: their absence is explained.
 LOCALISER_LIBRARIES = {"cv2": "opencv", "PIL": "pillow", "torchvision": "torchvision"}
 
 
@@ -56,7 +56,7 @@ def load(
     config, content = files.read(path)
     model_format, version = config.get("format"), config.get("version")
     formats = (*MODULES, LOCALISER)
-    # True is equal to 1, too
+    # type(), since True == 1.
     if model_format not in formats or type(version) is not int or version != VERSION:
         raise ValueError(
             f"{path / files.CONFIG}: expected format {' or '.join(formats)} in version "
@@ -71,7 +71,7 @@ def load(
 
 
 def _resolve_device(device: object) -> torch.device:
-    """Device to compute on, checked."""
+    """Return the requested device, or a GPU if there is one; raise if unusable."""
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     message = "device: expected one that PyTorch has here, 'cpu' say, got"
@@ -79,6 +79,7 @@ def _resolve_device(device: object) -> torch.device:
         raise TypeError(f"{message} {type(device).__name__}")
     try:
         resolved = torch.device(device)
+        # An empty tensor shows whether the device exists.
         if resolved.type != "meta":
             torch.empty(0, device=resolved)
             return resolved

@@ -1,4 +1,4 @@
-"""Object localisers: train, save, load and find boxes."""
+"""Object localisers: train, save, load, detect."""
 
 import json
 import os
@@ -46,7 +46,7 @@ Picture = str | os.PathLike[str] | Image.Image | NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Found:
-    """Boxes found in an image, the best one first.
+    """Detected boxes of an image, best first.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class Found:
     """
 
     boxes: list[tuple[float, float, float, float]]
-    """Left, top, right and bottom in pixels; the last two are the first outside."""
+    """Left, top, right, bottom in pixels; right and bottom are exclusive."""
     labels: list[str]
     """Classes of the boxes."""
     scores: list[float]
@@ -65,7 +65,7 @@ class Found:
     height: int
 
     def json(self) -> str:
-        """One line of JSON: width, height, and boxes with labels and scores."""
+        """Return one line of JSON: width, height, boxes with labels and scores."""
         boxes = [
             {"box": [round(x, 2) for x in box], "label": label, "score": score}
             for box, label, score in zip(
@@ -76,9 +76,9 @@ class Found:
 
 
 class LocaliserNetwork(nn.Module):
-    """Scores of boxes of an image from its pixels.
+    """Network from the pixels of an image to scores of its boxes.
 
-    They are ``(box,)`` with :class:`LinearScores` or :class:`NonlinearScores`, and
+    Scores are ``(box,)`` with :class:`LinearScores` or :class:`NonlinearScores`, and
     ``(box, class)`` with :class:`ObjectScores`.
 
     Examples
@@ -101,20 +101,23 @@ class LocaliserNetwork(nn.Module):
 
     @property
     def backbone(self) -> Backbone:
-        """Convolutions below the scores."""
+        """Convolutional backbone."""
         return self.appearance.backbone
 
     def features(self, pixels: Tensor, boxes: Tensor) -> Tensor:
-        """Looks ``(box, place, channel)``; for several objects, maps of the image."""
+        """Return features ``(box, cell, channel)``; for several objects, image maps."""
         if isinstance(self.scores, ObjectScores):
-            # as they are kept on disk
+            # Rounded to half precision, like features of the disk cache.
             maps: Tensor = self.backbone(pixels[None])[0].half().float()
             return maps
         appearance: Tensor = self.appearance(pixels, boxes)
         return appearance
 
     def forward(self, pixels: Tensor, boxes: Tensor, geometry: Tensor) -> Tensor:
-        """Scores of boxes, ``(box, 4)`` and ``(box, 12)``, in pixels ``(3, H, W)``."""
+        """Return scores of boxes ``(box, 4)`` with geometry ``(box, 12)``.
+
+        ``pixels`` are ``(3, H, W)``, normalised.
+        """
         features = self.features(pixels, boxes)
         if isinstance(self.scores, ObjectScores):
             scored: Tensor = self.scores(features, boxes, geometry)
@@ -124,11 +127,10 @@ class LocaliserNetwork(nn.Module):
 
 
 class Localiser:
-    """A network that scores candidate boxes: of one object, or of several.
+    """A network that scores candidate boxes, for one object or several.
 
-    One object of a class: the best of the proposals of selective search. Several
-    objects of all classes: a set of windows in which those that overlap exclude each
-    other.
+    One object: the best proposal of selective search. Several objects: the best set of
+    labelled windows in which overlapping windows exclude each other.
 
     Parameters
     ----------
@@ -257,7 +259,7 @@ class Localiser:
         }
         values |= {"weights": weights, "loss": loss, "epochs": epochs, "seed": seed}
         with open_run(out, resume, overwrite) as folder:
-            # it imports Lightning, which a trained localiser does not need
+            # Imports Lightning, which only training needs.
             from smoothsp.models import localiser_training as training
 
             chosen_options = make_options(training.Options, values | options)
@@ -293,7 +295,7 @@ class Localiser:
         ValueError
             If the images have no boxes of these classes, or boxes of others.
         """
-        # trained localisers need neither readers nor progress bars
+        # Imported late: predictions need neither readers nor progress bars.
         from smoothsp.data import as_images, read_box_splits
         from smoothsp.models.box_images import make_box_images
 
@@ -407,12 +409,12 @@ class Localiser:
 def from_folder(
     folder: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
 ) -> Localiser:
-    """The localiser of what ``files.read`` gave."""
+    """Build a localiser from the result of ``files.read``."""
     path = folder / files.CONFIG
     if WEIGHTS not in content:
         raise ValueError(f"{path}: expected the checksum of {WEIGHTS}, got none")
     try:
-        localiser = _build_untrained(config, files.get_about(path, config))
+        localiser = _build_from_config(config, files.get_about(path, config))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path}: expected the description of a localiser, got an invalid one"
@@ -422,10 +424,10 @@ def from_folder(
     return localiser
 
 
-def _build_untrained(
+def _build_from_config(
     config: Mapping[str, Any], about: Mapping[str, Any] | None
 ) -> Localiser:
-    """A localiser with the weights that a network has at first."""
+    """Build a localiser from its config, with initial weights."""
     objects, classes = config["objects"], config["classes"]
     if objects not in OBJECTS:
         raise ValueError(f"objects: expected one or several, got {objects!r}")
@@ -450,20 +452,20 @@ def _build_untrained(
 
 
 def _as_pixels(image: Any, index: int) -> NDArray[np.uint8]:
-    """``(height, width, 3)``."""
+    """Return RGB pixels ``(height, width, 3)``; ``index`` is used in errors."""
     if isinstance(image, str | os.PathLike):
-        # not a pipe, which would be waited for
+        # Reading a named pipe would block.
         if os.path.exists(image) and not os.path.isfile(image):
             raise ValueError(
                 f"images: expected an image, got {os.fspath(image)}, which is no file"
             )
         try:
             with Image.open(image) as opened_image:
-                # a camera notes how it was held
+                # Rotate by the EXIF orientation.
                 return _to_rgb(opened_image, ImageOps.exif_transpose)
         except FileNotFoundError:
             raise
-        # decoders raise errors of any kind for damaged bytes
+        # Decoders raise errors of any type for damaged bytes.
         except Exception as error:
             raise ValueError(
                 f"images: expected an image, got {os.fspath(image)}, a file that does"
@@ -494,10 +496,10 @@ def _as_pixels(image: Any, index: int) -> NDArray[np.uint8]:
 def _to_rgb(
     image: Image.Image, transform: Callable[[Image.Image], Image.Image] = lambda x: x
 ) -> NDArray[np.uint8]:
-    # of these Pillow would make white what is above 255
+    # Conversion of these modes clips values above 255 to white.
     if image.mode.startswith(("I", "F")):
         raise ValueError(f"pixels of mode {image.mode}, not of 8 bits a channel")
-    # here Pillow warns, and decodes twice as many
+    # Above this size Pillow only warns; it raises at twice the size.
     if Image.MAX_IMAGE_PIXELS and image.width * image.height > Image.MAX_IMAGE_PIXELS:
         raise ValueError(
             f"{image.width} x {image.height} pixels, more than Pillow's"

@@ -1,4 +1,4 @@
-"""Training of localisers."""
+"""Training of localisers: data, initial network, loss and optimizer."""
 
 import math
 import os
@@ -38,9 +38,10 @@ from smoothsp.training import fit, seed_all
 
 __all__ = ["Options", "Prepared", "prepare", "train"]
 
-# smoothing of the two hinges, and boxes over which that of one object is smoothed
+# Smoothing strength of the hinge for one object and several; number of boxes over which
+# the hinge of one object is smoothed.
 MU, TOP_K = {"one": 1.0, "several": 0.3}, 10
-# by what is trained: step sizes of SGD, of several objects Adam's, and regularisers
+# Learning rates (SGD; Adam for several objects) and regularisation, by what is trained.
 RATES = {"linear": 2**-10, "nonlinear": 2**-7, "finetune": 2**-11, "several": 4e-3}
 DECAYS = {"linear": 10.0, "nonlinear": 1.0, "finetune": 0.1, "several": 0.0}
 
@@ -68,15 +69,15 @@ class Options:
     finetune: bool = False
     """Train the backbone too."""
     rate: float | None = None
-    """Highest step size; None: one that suits what is trained."""
+    """Maximum learning rate; None: a default that depends on what is trained."""
     decay: float | None = None
-    """Weight of the squared norm times the number of images; None: as before."""
+    """Weight of the squared norm, times the number of images; None: a default."""
     mu: float | None = None
     """Strength of the smoothing of ``"hinge"``: 1, or 0.3 with several objects."""
     optimizer: Callable[[nn.Module, int], Optimizer] | None = None
-    """Function of the network that is trained and the number of images. Its rates stay,
-    its gradients are not clipped and its weights not averaged. By default SGD, for
-    several objects Adam, with rates that fall to 0 and a running average."""
+    """Function of the trained network and the number of images that returns an
+    optimizer; its rates are constant and weights are not averaged. By default SGD, for
+    several objects Adam, with rates that decay to 0 and averaged weights."""
     objective: bool = False
     """With one object: add the training objective without smoothing to the history."""
     patience: int | None = None
@@ -113,25 +114,25 @@ class Options:
 
     @property
     def rate_key(self) -> str:
-        """Key of ``RATE`` and ``DECAY``."""
+        """Key of ``RATES`` and ``DECAYS``."""
         if self.objects == "several":
             return self.objects
         return "finetune" if self.finetune else self.scores
 
     def compute_decay(self, images: int) -> float:
-        """Weight of half of the squared norm."""
+        """Return the weight lambda of ``lambda / 2 * |w|^2``."""
         return (DECAYS[self.rate_key] if self.decay is None else self.decay) / images
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A localiser before training, and its images."""
+    """A localiser before training, its images and its loss."""
 
     localiser: Localiser
     images: SingleObjectImages | MultiObjectImages
     dev: SingleObjectImages | MultiObjectImages
     loss: Callable[[int], Tensor]
-    """Loss of an image."""
+    """Loss of the image with an index."""
 
 
 def train(
@@ -142,7 +143,7 @@ def train(
     resume: bool,
     trainer: Mapping[str, Any] | None,
 ) -> Localiser:
-    """Train a localiser: see ``Localiser.train``."""
+    """Train a localiser; see ``Localiser.train``."""
     prepared = prepare(data, dev, options)
     localiser, images = prepared.localiser, prepared.images
     network, is_default_optimizer = images.network, options.optimizer is None
@@ -194,7 +195,7 @@ def train(
 
 
 def prepare(data: Any, dev: Any, options: Options) -> Prepared:
-    """Read images, find candidates and features, and make the network."""
+    """Read images, compute candidates and features, and build the network."""
     examples = as_images(data, kind=options.kind)
     if dev is None and isinstance(data, str | os.PathLike) and Path(data).is_dir():
         dev = data
@@ -204,7 +205,7 @@ def prepare(data: Any, dev: Any, options: Options) -> Prepared:
         dev_examples = as_images(dev, part="val", kind=options.kind, name="dev")
     layers = backbone(options.backbone, options.weights)
     layers = layers.to("cuda" if torch.cuda.is_available() else "cpu")
-    localiser = _build_untrained(layers, examples, options)
+    localiser = _build_initial_localiser(layers, examples, options)
     arguments = (options.cache, options.workers, options.finetune)
     images, dev_images = (
         make_box_images(localiser, x, *arguments) for x in (examples, dev_examples)
@@ -233,10 +234,13 @@ def prepare(data: Any, dev: Any, options: Options) -> Prepared:
     )
 
 
-def _build_untrained(
+def _build_initial_localiser(
     layers: Any, examples: Sequence[AnnotatedImage], options: Options
 ) -> Localiser:
-    """A localiser that can only make candidates and features."""
+    """Build a localiser whose backbone and candidates are final, but not its scores.
+
+    The scores need statistics of features, which need backbone and candidates.
+    """
     classes = sorted({label for example in examples for label in example.labels})
     unit_channels = torch.ones(layers.channels)
     if options.objects == "several":
@@ -273,7 +277,10 @@ def _build_untrained(
 def _build_scores(
     images: SingleObjectImages | MultiObjectImages, options: Options
 ) -> Scores:
-    """Scores with mean and deviation of the features over the images."""
+    """Build score functions, standardised by feature statistics of the images.
+
+    Sums are in float64: the variance ``E[x^2] - E[x]^2`` cancels.
+    """
     sums: list[Any] = [[0, 0.0, 0.0], [0, 0.0, 0.0]]
     is_multi = options.objects == "several"
     for number in range(len(images)):
@@ -298,7 +305,7 @@ def _build_scores(
 def _describe_settings(
     prepared: Prepared, options: Options, optimizer: Optimizer
 ) -> dict[str, Any]:
-    """All that the numbers of a training depend on."""
+    """Return all values that determine the result of a training."""
     plain_types = (bool, int, float, str, type(None))
     excluded = ("cache", "workers", "patience")
     names = [field.name for field in fields(Options) if field.name not in excluded]
@@ -315,7 +322,8 @@ def _describe_settings(
         group_options = {
             name: x for name, x in group.items() if isinstance(x, plain_types)
         }
-        # rates last: they may follow from the other numbers
+        # Rates come last, since differing settings are reported in order, and other
+        # settings may determine the rate.
         group_options = dict(
             sorted(group_options.items(), key=lambda item: item[0].endswith("lr"))
         )

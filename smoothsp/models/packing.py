@@ -1,9 +1,10 @@
-"""Sets of labelled boxes in which boxes that overlap exclude each other.
+"""Packing of labelled boxes: sets without overlapping boxes, as integer programs.
 
-The score of a set is the sum of the scores of its boxes. The best set is a heaviest
-independent set of the graph of conflicts: an ``IntegerProgram`` with a constraint for
-each of some cliques that cover all conflicts. Parts of the graph that no conflict joins
-are rows of a batch, since each can be decoded alone.
+The score of a set is the sum of the scores of its boxes. The best set is a
+maximum-weight independent set of the conflict graph. It is an ``IntegerProgram`` with
+one constraint for each clique of a cover of all edges. Clique constraints are tighter
+than edge constraints.
+Connected components of the graph are rows of a batch, since they decode independently.
 """
 
 from dataclasses import dataclass
@@ -29,39 +30,39 @@ ConflictMatrix = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Packing:
-    """A structure over labelled boxes, and where each of them stands in it."""
+    """Integer program over labelled boxes, and the variable of each box."""
 
     program: IntegerProgram
-    """A row for each part of the graph of conflicts."""
+    """One row for each connected component of the conflict graph."""
     row: Tensor
-    """``(pair,)``: the row of each box with a label."""
+    """``(pair,)``: row of each pair of box and label."""
     column: Tensor
-    """``(pair,)``: its variable there."""
+    """``(pair,)``: variable of the pair in its row."""
 
     def scatter(self, values: Tensor, fill: float = 0.0) -> Tensor:
-        """Values ``(pair,)`` as the variables stand, ``rest`` where there is none."""
+        """Scatter values ``(pair,)`` to variables; other variables get ``fill``."""
         scattered = values.new_full(tuple(self.program.scores.shape), fill)
         return scattered.index_put((self.row, self.column), values)
 
     def best(self) -> Tensor:
-        """Return which pairs are in the best set, bool ``(pair,)``."""
+        """Return whether each pair is in the best set, bool ``(pair,)``."""
         return self.program.decode()[1][self.row, self.column].bool()
 
 
 def build_packing(scores: Tensor, boxes: Tensor, overlap: float) -> Packing:
-    """The structure over pairs of a box and a label.
+    """Build the integer program over pairs of a box and a label.
 
     Parameters
     ----------
     scores
         ``(pair,)``, at least one.
     boxes
-        ``(pair, 4)``; the same box may come several times, with a label each.
+        ``(pair, 4)``; a box may occur several times, with one label each.
     overlap
         Boxes exclude each other if their intersection over union is above this.
     """
     conflicts = find_conflicts(boxes, overlap)
-    row = _component_indices(conflicts)
+    row = _find_components(conflicts)
     column = np.zeros(len(row), np.int64)
     members = [np.flatnonzero(row == part) for part in range(row.max() + 1)]
     count = len(members)
@@ -80,14 +81,18 @@ def build_packing(scores: Tensor, boxes: Tensor, overlap: float) -> Packing:
 
 
 def find_conflicts(boxes: Tensor, overlap: float) -> ConflictMatrix:
-    """Return which boxes exclude each other, bool ``(box, box)``; none itself."""
+    """Return the conflict graph, bool ``(box, box)``, with a False diagonal."""
     is_conflict: ConflictMatrix = (box_iou(boxes, boxes) > overlap).numpy()
     np.fill_diagonal(is_conflict, False)
     return is_conflict
 
 
-def _component_indices(conflict: ConflictMatrix) -> NDArray[np.intp]:
-    """Number of the connected part of each node."""
+def _find_components(conflict: ConflictMatrix) -> NDArray[np.intp]:
+    """Return the index of the connected component of each node.
+
+    Labels propagate: each node takes the smallest label of its neighbours until none
+    changes.
+    """
     near = conflict | np.eye(len(conflict), dtype=bool)
     row = np.arange(len(near))
     while ((first := np.where(near, row, len(row)).min(1)) < row).any():
@@ -96,14 +101,14 @@ def _component_indices(conflict: ConflictMatrix) -> NDArray[np.intp]:
 
 
 def undominated_boxes(scores: Tensor, boxes: Tensor, overlap: float) -> Tensor:
-    """Numbers of boxes of which some make up a best set; scores ``(box,)`` are above 0.
+    """Return indices of boxes that are not dominated; scores ``(box,)`` are positive.
 
-    Left out are boxes that a better one excludes which excludes nothing else: it could
-    take their place in any set.
+    A better box whose conflicts are all conflicts of the other one, too, dominates it:
+    it can replace the other box in any set. So some best set has no dominated boxes.
     """
     is_near = find_conflicts(boxes, overlap)
     np.fill_diagonal(is_near, True)
-    # of equal ones the first stays
+    # Ties: the first of equal boxes is ranked better.
     rank = np.empty(len(is_near), np.int64)
     rank[np.argsort(-scores.numpy(), kind="stable")] = np.arange(len(is_near))
     closed = is_near.astype(np.float32)
@@ -113,10 +118,10 @@ def undominated_boxes(scores: Tensor, boxes: Tensor, overlap: float) -> Tensor:
 
 
 def cover_with_cliques(conflict: ConflictMatrix) -> list[NDArray[np.intp]]:
-    """Cliques that cover all edges of a graph ``(node, node)``.
+    """Cover all edges of a graph ``(node, node)`` with maximal cliques.
 
-    Each begins with the first edge that none covers yet, and grows as long as a node is
-    a neighbour of all.
+    Greedy: a clique starts with the first uncovered edge, and grows while some node is
+    a neighbour of all its members.
     """
     uncovered = np.triu(conflict)
     cliques = []
@@ -125,7 +130,7 @@ def cover_with_cliques(conflict: ConflictMatrix) -> list[NDArray[np.intp]]:
         clique, common = [first, second], conflict[first] & conflict[second]
         while common.any():
             nodes = np.flatnonzero(common)
-            # the one that keeps most of what is left
+            # Add the node with the most neighbours among the common neighbours.
             node = nodes[conflict[np.ix_(nodes, nodes)].sum(1).argmax()]
             clique.append(node)
             common = common & conflict[node]

@@ -1,4 +1,4 @@
-"""Parsed sentences, and their output formats."""
+"""Parsed sentences with dependency trees, and output formats."""
 
 import json
 from dataclasses import dataclass
@@ -28,10 +28,9 @@ class Parsed:
     score: float
     """Unnormalised score of the tree without labels."""
     text: str = ""
-    """Text as given, or the given words joined by blanks."""
+    """Input text, or the input words joined by blanks."""
     places: tuple[tuple[int, int], ...] = ()
-    """Of each word its first character and the first one after it:
-    ``text[start:end]`` is the word."""
+    """Character offsets of each word: ``text[start:end]`` is the word."""
 
     def conllu(self) -> str:
         """Return the sentence in CoNLL-U, with its text, and an empty line at the end.
@@ -59,12 +58,12 @@ class Parsed:
         return text + "\n"
 
     def json(self) -> str:
-        """Return one line of JSON: text, words, their places, heads and labels."""
+        """Return one line of JSON: text, words, character offsets, heads and labels."""
         fields: dict[str, object] = {"text": self.text, "words": self.words}
         fields |= {"places": self.places}
         fields |= {"heads": self.heads, "labels": self.labels}
         return json.dumps(fields | {"score": round(self.score, 4)}, ensure_ascii=False)
 
     def _repr_html_(self) -> str:
-        """Return what notebooks show: arcs over the words."""
+        """Return HTML for notebooks: arcs over the words."""
         return tree_html(self.words, self.heads, self.labels)

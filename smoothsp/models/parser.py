@@ -35,14 +35,14 @@ from smoothsp.models.word_vectors import ParserSizes
 __all__ = ["FORMAT", "Parser", "from_folder"]
 
 FORMAT = "smoothsp.models.Parser"
-# Scores of a batch that are in memory at once, if of more than one sentence.
+# Maximum number of scores of a batch with more than one sentence.
 MAX_BATCH_SCORES = 2**24
 
 
 def from_folder(
     folder: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
 ) -> "Parser":
-    """Return the parser of what ``files.read`` returned."""
+    """Build a parser from the result of ``files.read``."""
     network, labels, vocabulary = load_network(folder, config, content, _build_network)
     path = folder / files.CONFIG
     tokenizer = require_choice(path, "tokenizer", config.get("tokenizer"), TOKENIZERS)
@@ -156,7 +156,7 @@ class Parser:
         require_encoder(encoder)
         check(chosen_options)
         with open_run(out, resume, overwrite) as folder:
-            # it imports Lightning, which a trained parser does not need
+            # Imports Lightning, which only training needs.
             from smoothsp.models import parser_training
 
             run = {"out": folder, "resume": resume, "trainer": trainer}
@@ -181,13 +181,13 @@ class Parser:
     def scores(
         self, gold: Sequence[DependencyTree], structure: str | None = None
     ) -> dict[str, float]:
-        """Return what ``evaluate`` does, of trees."""
+        """Return the metrics of ``evaluate`` for a list of trees."""
         parsed = self.parse([tree.words for tree in gold], structure=structure)
         return attachment_scores(gold, parsed)
 
     @property
     def structures(self) -> list[str]:
-        """Structures that the network has scores for."""
+        """Types of trees that the network has scores for."""
         has_siblings = self.network.siblings is not None
         return [name for name in STRUCTURES if has_siblings or name != SIBLING]
 
@@ -249,9 +249,9 @@ class Parser:
                 f"structure: expected one of {', '.join(self.structures)}, got "
                 f"{structure!r}"
             )
-        return self._iterate(iter(sentences), batch_size, structure)
+        return self._parse_stream(iter(sentences), batch_size, structure)
 
-    def _iterate(
+    def _parse_stream(
         self, sentences: Iterator[Any], batch_size: int, structure: str
     ) -> Iterator[Parsed]:
         for chunk in tokenise_chunks(sentences, self.tokenizer, batch_size):
@@ -265,6 +265,7 @@ class Parser:
         network = self.network
         word_lists = [chunk[n].words for n in nonempty]
         corpus = Corpus(self.vocabulary, word_lists, None, network.encoder)
+        # Siblings have n^3 scores, arcs n^2.
         cost_exponent = 3 if structure == SIBLING else 2
         with torch.no_grad():
             for rows in corpus.batches_by_length(

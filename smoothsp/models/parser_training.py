@@ -1,4 +1,4 @@
-"""Training of dependency parsers."""
+"""Training of dependency parsers: arc loss plus label loss."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ from smoothsp.training import seed_all
 __all__ = ["train"]
 
 MU, TOP_K, SAMPLES = 1.0, 5, 8
-# Words of a sentence to train on, and sentences of a step.
+# Maximum number of words of a training sentence, and sentences a step.
 MAX_TRAINING_LENGTH, BATCH_SIZE = 100, 32
 
 
@@ -34,7 +34,10 @@ def train(
     options: ParserOptions,
     **run: Any,
 ) -> Parser:
-    """Train a parser: see ``Parser.train``. ``run`` has arguments of ``trained``."""
+    """Train a parser; see ``Parser.train``.
+
+    ``run`` holds further arguments of ``train_parser``.
+    """
     examples = Examples.load(as_dependencies, data, dev, MAX_TRAINING_LENGTH)
     trees: list[DependencyTree] = examples.train
     labels = sorted({label for tree in trees for label in tree.labels})
@@ -72,7 +75,7 @@ def _build_loss(
     labels: Sequence[str],
     options: ParserOptions,
 ) -> Callable[[Tensor], Tensor]:
-    """The loss of a batch: of the tree of arcs, and of the labels of true arcs."""
+    """Build the loss of a batch: tree loss plus cross-entropy of gold arcs' labels."""
     label_index = {label: n for n, label in enumerate(labels)}
     names = [torch.tensor([label_index[x] for x in tree.labels]) for tree in trees]
     transform = list if options.structure == "spanning-tree" else lift_crossing_arcs

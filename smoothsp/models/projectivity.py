@@ -1,4 +1,4 @@
-"""Crossing arcs of dependency trees, and crossing spans."""
+"""Projectivity: crossing arcs of dependency trees, crossing spans."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,9 +9,10 @@ __all__ = ["crossing_arcs", "drop_crossing_spans", "lift_crossing_arcs"]
 
 
 def crossing_arcs(heads: Sequence[int]) -> list[int]:
-    """Return the words whose arc passes over a word that does not hang below its head.
+    """Return the words whose arcs are not projective.
 
-    Words and heads count from 1. A tree is projective if there are none.
+    An arc is projective if its head is an ancestor of all words between head and word.
+    Words and heads count from 1.
     """
     return [
         word
@@ -24,9 +25,9 @@ def crossing_arcs(heads: Sequence[int]) -> list[int]:
 
 
 def lift_crossing_arcs(heads: Sequence[int]) -> list[int]:
-    """Lift crossing arcs until there are none, the shortest first.
+    """Lift crossing arcs until the tree is projective, the shortest first.
 
-    To lift an arc is to give a word the head of its head.
+    Lifting replaces the head of a word by the head of that head.
 
     Source: Nivre and Nilsson, "Pseudo-Projective Dependency Parsing" (2005), figure 2.
     """
@@ -38,7 +39,7 @@ def lift_crossing_arcs(heads: Sequence[int]) -> list[int]:
 
 
 def drop_crossing_spans(tree: ConstituencyTree) -> ConstituencyTree:
-    """Return a tree without the spans that cross one before them."""
+    """Return a tree without spans that cross an earlier span."""
     compatible: list[Span] = []
     for label, i, j in tree.spans:
         if not any(a < i <= b < j or i < a <= j < b for _, a, b in compatible):

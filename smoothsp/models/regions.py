@@ -1,7 +1,7 @@
-"""Features of boxes: how they look, from one pass over the image, and where they are.
+"""Features of boxes: appearance from one pass over the image, and geometry.
 
-What a box looks like is ``PLACES`` x ``PLACES`` means of the network's maps; where it
-is are ``GEOMETRY`` numbers in units of the image.
+Appearance is the RoI-aligned means of the backbone's maps on ``GRID_SIZE`` x
+``GRID_SIZE`` cells. Geometry is ``NUM_GEOMETRY`` numbers in units of the image.
 """
 
 from typing import Any
@@ -25,12 +25,15 @@ __all__ = [
 ]
 
 GRID_SIZE, NUM_GEOMETRY = 3, 12
-# of a place, across and down
+# Sampling points of a cell in each direction.
 SAMPLES_PER_CELL = 2
 
 
 def geometry(boxes: Tensor, width: int, height: int) -> Tensor:
-    """``(box, 12)``: centre, sides, their squares and product, logarithms of the sides.
+    """Return geometry ``(box, 12)``.
+
+    Columns: centre x, y; sides w, h; x^2, y^2, w^2, h^2, w h; log w, log h; log of the
+    aspect ratio in pixels. All but the last are in units of the image.
 
     Parameters
     ----------
@@ -57,12 +60,12 @@ def geometry(boxes: Tensor, width: int, height: int) -> Tensor:
     return torch.stack(columns, 1).float()
 
 
-# Pixels of the shorter side of a resized image: backbones have larger kernels than one.
+# Smallest side of a resized image, so that kernels of the backbone fit.
 MIN_RESIZED_SIDE = 32
 
 
 def resize_image(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
-    """The image with its longer side ``side`` pixels long."""
+    """Resize an image to a longer side of ``side`` pixels."""
     height, width = image.shape[:2]
     interpolation = cv2.INTER_AREA if side < max(width, height) else cv2.INTER_LINEAR
     resized = cv2.resize(
@@ -74,7 +77,7 @@ def resize_image(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
 def scale_boxes(
     boxes: NDArray[np.float32], width: int, height: int, side: int
 ) -> Tensor:
-    """Boxes of an image of this size, in pixels of the resized one."""
+    """Convert boxes from pixels of an image to pixels of the resized image."""
     ratio = np.array(_resized_size(width, height, side)) / (width, height)
     return torch.from_numpy(boxes * np.tile(ratio, 2)).float()
 
@@ -87,9 +90,9 @@ def _resized_size(width: int, height: int, side: int) -> tuple[int, int]:
 
 
 class Appearance(nn.Module):
-    """Features ``(box, place, channel)`` from one pass over the image.
+    """Features ``(box, cell, channel)`` of boxes from one pass over the image.
 
-    Means of 2 x 2 points, between cells, at each of 3 x 3 places of a box.
+    Means of 2 x 2 interpolated points in each of 3 x 3 cells of a box.
     """
 
     def __init__(self, backbone: Backbone) -> None:
@@ -97,14 +100,17 @@ class Appearance(nn.Module):
         self.backbone = backbone
 
     def forward(self, pixels: Tensor, boxes: Tensor) -> Tensor:
-        """Return features of boxes in normalised images ``(3, height, width)``."""
+        """Return features of boxes in a normalised image ``(3, height, width)``."""
         maps = self.backbone(pixels[None])
         features: Tensor = _RoIAlign.apply(maps, boxes)
         return features.flatten(2).transpose(1, 2)
 
 
 class _RoIAlign(torch.autograd.Function):
-    """Torchvision's, with the forward-mode derivative that it lacks: it is linear."""
+    """``roi_align`` with forward-mode derivatives, which torchvision lacks.
+
+    It is linear in the maps, so its tangent is the same function of their tangent.
+    """
 
     @staticmethod
     def forward(maps: Tensor, boxes: Tensor) -> Tensor:

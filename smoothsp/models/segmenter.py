@@ -1,4 +1,4 @@
-"""Figure and ground: train on images and masks, find the masks of new images."""
+"""Foreground segmentation: train on images with masks, predict masks."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ CONFIG_FIELDS = {
     "version",
 }
 Loss = Literal["hinge", "cross-entropy"]
-# Images that go through the network together.
+# Number of images of a forward pass.
 BATCH_SIZE = 4
 LIMITS = {"side": (16, 4096), "superpixels": (2, 65536)}
 
@@ -56,14 +56,14 @@ class Options:
     loss: Loss = "hinge"
     """Loss of the whole graph, or of each superpixel separately."""
     cost: Cost = "balanced"
-    """Cost of wrong pixels: balanced over both classes, or equal for all pixels."""
+    """Cost of wrong pixels: balanced between both classes, or equal for all pixels."""
     epochs: int = 12
     """Passes over the training images."""
     seed: int = 0
     """Seed of the initial weights, and of the order and the mirroring of images."""
 
     def check(self) -> None:
-        """Raise ValueError for values out of range."""
+        """Raise ``ValueError`` for values out of range."""
         literals = {"backbone": Backbone, "loss": Loss, "cost": Cost}
         for name, literal in literals.items():
             _require_choice(name, getattr(self, name), get_args(literal))
@@ -74,7 +74,7 @@ class Options:
 
 
 class Segmenter:
-    """A network that scores superpixels, and a minimum cut that labels them.
+    """A network that scores superpixels, decoded by a minimum cut.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ class Segmenter:
         chosen_options = make_options(Options, {**values, **options})
         chosen_options.check()
         with open_run(out, resume, overwrite) as folder:
-            # it imports Lightning, which a trained segmenter does not need
+            # Imports Lightning, which only training needs.
             from smoothsp.models import segmenter_training
 
             return segmenter_training.train(
@@ -195,7 +195,7 @@ class Segmenter:
             )
 
     def predict(self, images: Sequence[Any]) -> list[Mask]:
-        """Return the figure of each image: a mask of its height and width. Thread-safe.
+        """Return the foreground mask of each image, at its own size. Thread-safe.
 
         Parameters
         ----------
@@ -210,7 +210,7 @@ class Segmenter:
         ValueError
             For files that do not decode.
         """
-        # imports OpenCV and Pillow
+        # Imported late: it imports OpenCV and Pillow.
         from smoothsp.data.masks import as_pixels, shrink_image
 
         if isinstance(images, str | os.PathLike) or not isinstance(images, Iterable):
@@ -231,7 +231,7 @@ class Segmenter:
 
     @torch.no_grad()
     def label(self, images: Sequence[Image], graphs: Sequence[Graph]) -> list[Integers]:
-        """Return labels of the superpixels of images no longer than ``side``."""
+        """Return superpixel labels of images whose sides are at most ``side``."""
         labels = []
         for begin in range(0, len(images), BATCH_SIZE):
             rows = slice(begin, begin + BATCH_SIZE)
@@ -247,11 +247,11 @@ class Segmenter:
         return labels
 
     def evaluate(self, data: Any) -> dict[str, float]:
-        """Return ``iou`` and ``accuracy``: means over images, in their own pixels.
+        """Return ``iou`` and ``accuracy``, means over images at their own sizes.
 
-        ``iou`` is the intersection of predicted and true figure over their union, 1 if
-        both are empty; ``accuracy`` is the share of pixels with the right label. The
-        argument is as for :meth:`train`.
+        ``iou`` is the intersection over union of predicted and true foreground, 1 if
+        both are empty; ``accuracy`` is the fraction of correct pixels. ``data`` is as
+        for :meth:`train`.
         """
         from smoothsp.data import as_masks
 
@@ -278,7 +278,7 @@ class Segmenter:
 def from_folder(
     folder: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
 ) -> Segmenter:
-    """Return the segmenter of what ``files.read`` returned."""
+    """Build a segmenter from the result of ``files.read``."""
     path = folder / files.CONFIG
     if extra := sorted(config.keys() - CONFIG_FIELDS):
         raise ValueError(
@@ -317,7 +317,7 @@ def _require_int(name: str, value: Any, min_value: int, max_value: int = 2**63) 
 
 
 def mask_scores(true: Sequence[Mask], predicted: Sequence[Mask]) -> dict[str, float]:
-    """``iou`` and ``accuracy`` of predicted masks, as :meth:`Segmenter.evaluate`."""
+    """Return ``iou`` and ``accuracy`` of masks, as :meth:`Segmenter.evaluate`."""
     scores = [
         (iou(mask, other), float((mask == other).mean()))
         for mask, other in zip(true, predicted, strict=True)
@@ -327,6 +327,6 @@ def mask_scores(true: Sequence[Mask], predicted: Sequence[Mask]) -> dict[str, fl
 
 
 def iou(first: Mask, second: Mask) -> float:
-    """Intersection over union; 1 if both are empty."""
+    """Return the intersection over union of two masks; 1 if both are empty."""
     union = (first | second).sum()
     return float((first & second).sum() / union) if union else 1.0

@@ -1,6 +1,6 @@
-"""A convolutional network whose scores of superpixels go under a graph.
+"""Convolutional network for the node and edge scores of a superpixel graph.
 
-Two backbones: four strided convolutions, for few or drawn images, and
+Backbones: four strided convolutions, for small data sets or synthetic images, and
 EfficientNet-Lite0 with weights of ImageNet.
 """
 
@@ -22,13 +22,13 @@ Backbone = Literal["small", "efficientnet-lite0"]
 BACKBONES = get_args(Backbone)
 SMALL_CHANNELS = (16, 24, 40, 64)
 MERGED_CHANNELS = 32
-# of the coarsest maps: sides of images are padded to multiples of it
+# Stride of the coarsest maps; image sides are padded to multiples of it.
 STRIDE = 16
 MEAN_PIXEL = 127
 
 
 class SmallBackbone(nn.Module):
-    """Maps at strides 2, 4, 8 and 16."""
+    """Backbone with maps at strides 2, 4, 8 and 16."""
 
     channels = SMALL_CHANNELS
 
@@ -47,7 +47,7 @@ class SmallBackbone(nn.Module):
         )
 
     def forward(self, map_: Tensor) -> list[Tensor]:
-        """``(batch, channels, rows, columns)`` each, the finest map first."""
+        """Return maps ``(batch, channels, rows, columns)``, the finest first."""
         maps = []
         for stage in self.stages:
             map_ = stage(map_)
@@ -57,31 +57,35 @@ class SmallBackbone(nn.Module):
 
 @dataclass(frozen=True)
 class ImageBatch:
-    """A few images and their graphs as tensors, padded to the largest."""
+    """Images and their graphs as tensors, padded to the largest."""
 
     images: Tensor
     """``(batch, 3, H, W)`` from 0 to 255, H and W multiples of 16."""
     pixels: Tensor
-    """Superpixel of each pixel, ``(batch, H, W)``; ``most`` for none."""
+    """Superpixel of each pixel, ``(batch, H, W)``; padding is ``max_superpixels``."""
     edges: Tensor
-    """Features of neighbours, ``(batch, E, EDGE_FEATURES)``."""
+    """Features of edges, ``(batch, E, EDGE_FEATURES)``."""
     index: Tensor
-    """Neighbours, ``(batch, E, 2)``."""
+    """Superpixels of each edge, ``(batch, E, 2)``."""
     sizes: Tensor
     """Number of superpixels, ``(batch,)``."""
 
     @property
     def max_superpixels(self) -> int:
-        """Number of superpixels of the largest graph, and at least 2."""
+        """Number of superpixels of the largest graph, at least 2."""
         return max(2, int(self.sizes.max()))
 
     def to(self, device: torch.device) -> "ImageBatch":
-        """Move all tensors to a device."""
+        """Return the batch with all tensors on ``device``."""
         return ImageBatch(**{name: x.to(device) for name, x in vars(self).items()})
 
 
 def collate(images: Sequence[Image], graphs: Sequence[Graph], side: int) -> ImageBatch:
-    """On a canvas of one size: scores do not depend on what else is in the batch."""
+    """Collate images and graphs, on a canvas whose size depends on ``side`` only.
+
+    So the scores of an image do not depend on other images of the batch. Padding edges
+    join superpixels 0 and 1 with zero features.
+    """
     sizes = torch.tensor([len(graph.sizes) for graph in graphs])
     max_superpixels, edges = max(2, int(sizes.max())), max(len(g.index) for g in graphs)
     canvas = -(-side // STRIDE) * STRIDE
@@ -106,7 +110,7 @@ def collate(images: Sequence[Image], graphs: Sequence[Graph], side: int) -> Imag
 
 
 class SegmenterNetwork(nn.Module):
-    """Scores of superpixels to be figure, and of neighbours to agree.
+    """Scores of superpixels for the foreground, and of edges for agreement.
 
     Parameters
     ----------
@@ -125,7 +129,7 @@ class SegmenterNetwork(nn.Module):
         self.backbone = (
             SmallBackbone() if backbone == "small" else _build_pyramid(weights)
         )
-        # the last two channels of the finest map say where a pixel is
+        # Two channels of coordinates are appended to the finest map.
         first, *others = self.backbone.channels
         self.across = nn.ModuleList(
             nn.Conv2d(size, MERGED_CHANNELS, 1) for size in (first + 2, *others)
@@ -145,7 +149,11 @@ class SegmenterNetwork(nn.Module):
         return self.neighbours.device
 
     def forward(self, batch: ImageBatch) -> Tensor:
-        """``(batch, most)``: mean scores of the pixels of each superpixel."""
+        """Return the mean pixel score of each superpixel, ``(batch, max_superpixels)``.
+
+        Maps of all strides are projected to a common width, enlarged to the finest and
+        added.
+        """
         images, max_superpixels = (
             batch.images.to(self.neighbours.dtype),
             batch.max_superpixels,
@@ -157,6 +165,7 @@ class SegmenterNetwork(nn.Module):
         total = sum(_resize_bilinear(layer(x), finest.shape[2:]) for layer, x in levels)
         scores = _resize_bilinear(self.last(total), images.shape[2:]).flatten(1)
         superpixel_of_pixel = batch.pixels.flatten(1)
+        # One more column than superpixels collects the padding pixels.
         sums = scores.new_zeros(len(images), max_superpixels + 1).scatter_add(
             1, superpixel_of_pixel, scores
         )
@@ -166,9 +175,9 @@ class SegmenterNetwork(nn.Module):
         return (sums / counts.clamp(min=1))[:, :max_superpixels]
 
     def graph(self, scores: Tensor, batch: ImageBatch) -> BinaryGraph:
-        """Scores of superpixels for either label, and of neighbours that agree.
+        """Build the binary graph from foreground scores of superpixels.
 
-        The latter are at least 0, as a graph cut needs.
+        Agreement scores are positive by softplus, as graph cuts require.
         """
         neighbours = F.softplus(self.neighbours)
         agreement = (batch.edges.to(neighbours.dtype) @ neighbours).to(scores.dtype)
@@ -177,7 +186,7 @@ class SegmenterNetwork(nn.Module):
 
 
 def _build_pyramid(weights: str) -> Any:
-    # imports torchvision, which takes a second
+    # Imported late: torchvision takes a second.
     from smoothsp.models.backbones import Pyramid
 
     return Pyramid(weights)
@@ -188,7 +197,7 @@ def _resize_bilinear(x: Tensor, size: Sequence[int]) -> Tensor:
 
 
 def _coordinate_maps(x: Tensor) -> Tensor:
-    """``(batch, 2, H, W)``: row and column, from -1 to 1."""
+    """Return row and column coordinates from -1 to 1, ``(batch, 2, H, W)``."""
     rows, columns = (
         torch.linspace(-1, 1, n, dtype=x.dtype, device=x.device) for n in x.shape[2:]
     )

@@ -1,4 +1,4 @@
-"""Training of a segmenter, under a graph or superpixel by superpixel."""
+"""Training of a segmenter, by the hinge of the graph or by cross-entropy."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -23,13 +23,14 @@ from smoothsp.training import fit, seed_all
 
 __all__ = ["train"]
 
-# Of new layers, of those from ImageNet, of the weights of neighbours before softplus.
+# Learning rates of new layers, of layers from ImageNet, and of edge weights (before
+# softplus).
 RATE, PRETRAINED_RATE, NEIGHBOURS_RATE = 3e-3, 5e-4, 3e-2
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Scaled images, their masks and graphs, and the nearest labels of superpixels."""
+    """Scaled images with masks, superpixel graphs and gold superpixel labels."""
 
     images: list[Image]
     masks: list[Mask]
@@ -45,7 +46,7 @@ def train(
     resume: bool,
     trainer: Mapping[str, Any] | None,
 ) -> Segmenter:
-    """Train as ``Segmenter.train``, in a folder that is held."""
+    """Train a segmenter; see ``Segmenter.train``. The folder is locked already."""
     seed_all(options.seed, 0)
     network = SegmenterNetwork(options.backbone, options.weights)
     segmenter = Segmenter(network, options.loss, options.side, options.superpixels)
@@ -118,10 +119,10 @@ def _build_image_set(examples: Sequence[MaskedImage], segmenter: Segmenter) -> I
 def _compute_loss(
     segmenter: Segmenter, image_set: ImageSet, image_indices: list[int], cost: Cost
 ) -> Tensor:
-    """Mean loss of some images, half of them mirrored.
+    """Return the mean loss of a batch of images, each mirrored with probability 1/2.
 
-    Costs of an image are scaled to a mean of 1 a superpixel, and its loss is divided by
-    their number; so both losses are as large.
+    The costs of an image are scaled to a mean of 1 a superpixel, and its loss is
+    divided by the number of superpixels: hinge and cross-entropy have similar scales.
     """
     network = segmenter.network
     images, graphs = [], []
@@ -155,7 +156,7 @@ def _compute_loss(
 
 
 def _describe_images(*parts: ImageSet) -> str:
-    """Number of images, and a digest of them and their masks."""
+    """Return the number of images and a CRC-32 of images and masks, as text."""
     digest = 0
     for part in parts:
         for image, mask in zip(part.images, part.masks, strict=True):

@@ -1,4 +1,4 @@
-"""Networks of words in folders: what is written of one, and one from what was."""
+"""Save and load taggers and parsers: JSON description and safetensors weights."""
 
 import os
 from collections import Counter
@@ -26,7 +26,7 @@ __all__ = ["load_network", "require_choice", "require_sizes", "save_network"]
 
 VOCABULARY, TOKENIZER = "vocabulary.json", "tokenizer.json"
 VERSION = 1
-# of integers that torch takes
+# Limits far above real models: torch fails hard for sizes beyond 64 bits.
 MAX_BUCKETS, MAX_LAYERS = 2**48, 1024
 CONFIG_FIELDS = {"about", "encoder", "format", "labels", "scheme", "sizes", "structure"}
 CONFIG_FIELDS |= {"levels", "tokenizer", "version"}
@@ -43,7 +43,7 @@ def save_network(
     vocabulary: Vocabulary,
     encoder: Encoder | None,
 ) -> None:
-    """Replace the model in a folder in one step, or make one; ``restored`` reads it."""
+    """Write a model to a folder atomically; ``load_network`` reads it."""
     about = {"version": VERSION, "sizes": asdict(network.sizes)}
     about["encoder"] = encoder.description() if encoder else None
     content = {
@@ -61,9 +61,9 @@ def load_network(
     content: Mapping[str, bytes],
     build: NetworkBuilder[Network],
 ) -> tuple[Network, list[str], Vocabulary]:
-    """Return network, labels and vocabulary of what ``files.read`` returned.
+    """Build network, labels and vocabulary from the result of ``files.read``.
 
-    ``build`` makes the network of ``config``, with weights of any values.
+    ``build`` returns the network of a config, with arbitrary weights.
     """
     path = folder / files.CONFIG
     encoder_config.require_allowed_fields(
@@ -76,13 +76,15 @@ def load_network(
     tokenizer, weights = content.get(TOKENIZER), content[WEIGHTS]
     source_names = f"{files.CONFIG} and {VOCABULARY}"
     labels_entry = config.get("labels")
-    # neighbours alone have more weights, so rules for labels take no more than these
+    # Transitions alone are L^2 weights. This bounds the memory of label constraints,
+    # which are built before the weights are checked.
     if isinstance(labels_entry, list) and len(labels_entry) ** 2 > 8 * len(weights):
         raise ValueError(
             f"{path}: expected the labels that {WEIGHTS} has weights for, got "
             f"{len(labels_entry)} of them"
         )
-    # at first without memory: an edited file may ask for any amount of it
+    # Build on the meta device first: an edited config could request any amount of
+    # memory, and shapes are compared with the weights before memory is allocated.
     with torch.device("meta"):
         meta_network, _ = _build_network(path, config, vocabulary, tokenizer, build)
     require_shapes(folder / WEIGHTS, meta_network, weights, source_names)
@@ -92,7 +94,7 @@ def load_network(
 
 
 def require_choice(path: Path, name: str, value: Any, choices: Sequence[str]) -> str:
-    """Return the value if it is one of the known ones."""
+    """Return a value of the config, or raise if it is not among the choices."""
     if value not in choices:
         expected = ", ".join(dict.fromkeys(choices))
         raise ValueError(
@@ -102,7 +104,7 @@ def require_choice(path: Path, name: str, value: Any, choices: Sequence[str]) ->
 
 
 def require_sizes(sizes: Any, *names: str) -> None:
-    """Raise unless sizes of these names are positive, and ``dropout`` is a share."""
+    """Raise unless the named sizes are positive and ``dropout`` is in [0, 1]."""
     for name in names:
         value = getattr(sizes, name)
         max_value = MAX_LAYERS if name == "layers" else MAX_BUCKETS

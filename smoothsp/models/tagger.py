@@ -45,20 +45,20 @@ from smoothsp.schemes import PLAIN, SPAN_PREFIXES, convert, detect, split_tag
 
 __all__ = ["FORMAT", "Tagger", "from_folder"]
 
-# The type of a span, its first word and its last.
+# Type, first word and last word of a span.
 SpanTuple = tuple[str, int, int]
 
 FORMAT = "smoothsp.models.Tagger"
-# Chances of pairs of labels that are in memory at once, if of more than one sentence.
+# Maximum number of pair marginals in memory, if of more than one sentence.
 MAX_PAIR_MARGINALS = 2**22
-# Labellings of a sentence that are looked through for taggings that differ.
+# Maximum number of label sequences searched for distinct taggings.
 MAX_LABELLINGS = 2**12
 
 
 def from_folder(
     folder: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
 ) -> "Tagger":
-    """The tagger of what ``files.read`` gave."""
+    """Build a tagger from the result of ``files.read``."""
     network, labels, vocabulary = load_network(folder, config, content, _build_network)
     path = folder / files.CONFIG
     choices = [
@@ -115,7 +115,7 @@ class Tagger:
 
     @property
     def types(self) -> list[str]:
-        """The types of spans."""
+        """Types of spans, sorted."""
         return sorted({split_tag(label)[1] for label in self.labels if label != "O"})
 
     @classmethod
@@ -220,7 +220,7 @@ class Tagger:
                 " none"
             )
         with open_run(out, resume, overwrite) as folder:
-            # it imports Lightning, which a trained tagger does not need
+            # Imports Lightning, which only training needs.
             from smoothsp.models import tagger_training
 
             return tagger_training.train(
@@ -331,9 +331,9 @@ class Tagger:
         """
         require_count("nbest", nbest, MAX_LISTED)
         require_count("batch_size", batch_size)
-        return self._iterate(iter(sentences), nbest, confidence, batch_size)
+        return self._tag_stream(iter(sentences), nbest, confidence, batch_size)
 
-    def _iterate(
+    def _tag_stream(
         self, sentences: Iterator[Any], nbest: int, confidence: bool, batch_size: int
     ) -> Iterator[Tagged]:
         for chunk in tokenise_chunks(sentences, self.tokenizer, batch_size):
@@ -374,7 +374,7 @@ class Tagger:
         nbest: int,
         confidence: bool,
     ) -> list[Tagged]:
-        """The nbest taggings of a batch."""
+        """Decode the ``nbest`` taggings of each sentence of a batch."""
         candidates = self._decode_distinct(structure, nbest)
         spans = [[path_spans for _, path_spans in ranked] for ranked in candidates]
         totals = structure.log_partition().tolist() if confidence else []
@@ -412,10 +412,10 @@ class Tagger:
     def _decode_distinct(
         self, structure: Chain | SemiMarkov, nbest: int
     ) -> list[list[tuple[float, list[SpanTuple]]]]:
-        """Scores and spans of the nbest taggings of each row.
+        """Return scores and spans of the ``nbest`` distinct taggings of each row.
 
-        Labels that are independent may read as the same spans: the best of them counts,
-        and more are searched for.
+        Several label sequences of a softmax may encode the same spans. The best of them
+        counts, and k is enlarged until there are ``nbest`` distinct taggings.
         """
         head = self.network.head
         candidates: list[list[tuple[float, list[SpanTuple]]]] = [
@@ -452,12 +452,11 @@ class Tagger:
         structure: Chain | SemiMarkov,
         spans: list[list[list[SpanTuple]]],
     ) -> dict[tuple[int, SpanTuple], float]:
-        """The probability of each span of each row.
+        """Return the probability of each requested span, by (row, span).
 
-        Labels form a Markov chain. The probability of a span sums over all label
-        sequences that encode it. Each is the probability of the first label, times
-        those of the transitions up to the end. With segments, it is the marginal of the
-        segment.
+        For chains, it sums over all label sequences that encode the span; each has the
+        probability of its first label times transition probabilities up to the end. For
+        semi-Markov models, it is the marginal of the segment.
         """
         requested_spans = [
             sorted({span for path in confidences for span in path})
@@ -474,7 +473,7 @@ class Tagger:
                 for row, requested in enumerate(requested_spans)
                 for span in requested
             ]
-            # of all segments there are far more than are asked for
+            # Index single segments: there are far more segments than requested ones.
             positions = [
                 [row, first, last - first, head.states.index(kind)]
                 for row, (kind, first, last) in keys
@@ -521,16 +520,20 @@ def _span_probability(
     first: int,
     last: int,
 ) -> float:
-    """Probability that a span of the ``own`` labels is exactly from first to last.
+    """Return the probability that a span extends exactly from ``first`` to ``last``.
 
-    ``labels`` and ``pairs`` have the chances of labels and of neighbours, ``goes_on``
-    which neighbours are of one span.
+    Forward recursion over a Markov chain with p(y' | y) = p(y, y') / p(y). The span
+    begins by a transition that does not continue a span, and ends before one.
+
+    ``labels`` are marginals ``(time, label)``, ``pairs`` pair marginals
+    ``(time - 1, label, label)``. ``is_kind`` masks the labels of the type, and
+    ``continues_span`` the pairs ``(label, label)`` within one span.
     """
     probability = labels[0] * is_kind
     if first > 0:
         probability = (pairs[first - 1] * ~continues_span).sum(0) * is_kind
     for step in range(first, min(last + 1, len(pairs))):
-        # of those that have no chance, nothing is left
+        # Labels of probability 0 have no mass to divide.
         conditional = probability / np.where(labels[step] > 0, labels[step], 1)
         probability = conditional @ (
             pairs[step] * (continues_span if step < last else ~continues_span)

@@ -1,4 +1,4 @@
-"""Options of the training of a tagger."""
+"""Options for training a tagger."""
 
 import math
 from dataclasses import dataclass
@@ -76,7 +76,7 @@ class Options(TrainingOptions, NetworkOptions):
 
 
 def check(options: Any) -> None:
-    """Raise ValueError for options that do not fit together, or are out of range."""
+    """Raise ``ValueError`` for incompatible options and values out of range."""
     loss = options.loss
     if options.structure != "chain" and loss == "softmax":
         raise ValueError(

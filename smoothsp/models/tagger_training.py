@@ -1,4 +1,4 @@
-"""Training of a tagger: its network, its data and its scores, for ``fit``."""
+"""Training of a tagger: network, data, loss, optimizer and metrics for ``fit``."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -31,10 +31,10 @@ __all__ = ["train"]
 Tags = Sequence[str | None]
 WORD_SIZE = 100
 WINDOW_RATE = 2e-2
-# Of the steps of an encoder, how many its rate rises.
+# Fraction of all steps in which the rate of an encoder rises.
 WARM_UP_FRACTION = 0.1
-# Sub-words of neighbouring sentences that an encoder reads together: with more of them
-# a step takes longer.
+# Approximate number of sub-words of a context of neighbouring sentences: more of them
+# make steps slower.
 CONTEXT = 128
 
 
@@ -50,7 +50,7 @@ def train(
     resume: bool,
     trainer: Mapping[str, Any] | None,
 ) -> Tagger:
-    """Train a tagger: see ``Tagger.train``."""
+    """Train a tagger; see ``Tagger.train``."""
     examples, dev_sentences = _load_examples(data, dev, tokenizer)
     words = [sentence.words for sentence in examples]
     scheme = detect(sentence.tags or () for sentence in examples)
@@ -68,7 +68,7 @@ def train(
         ),
         "encoder": encoder if encoder is None else str(encoder),
     }
-    # the name of an encoder's class says nothing of its weights
+    # An encoder object is not described by its class name, so it is marked as given.
     fingerprints["encoder"] = (
         "given" if isinstance(encoder, Encoder) else fingerprints["encoder"]
     )
@@ -142,7 +142,7 @@ def train(
 
 
 def make_criterion(options: Options, allowed: Tensor | None = None) -> nn.Module:
-    """Return the loss; with unknown tags, to the best or to all of the allowed ones."""
+    """Build the loss; with unknown tags, latent: hinge to the best, CRF to all."""
     mu = options.mu or MU.get(options.loss, 0.0)
     hinge = losses.StructuralHinge if allowed is None else losses.LatentHinge
     if options.loss == "hinge":
@@ -153,12 +153,12 @@ def make_criterion(options: Options, allowed: Tensor | None = None) -> nn.Module
         return hinge(losses.Entropy(mu))
     if options.loss == "perceptron":
         return hinge(cost=None)
-    # With a chain that scores no neighbours it is the softmax, position by position.
+    # For softmax, the chain has zero transitions: its CRF loss is cross-entropy.
     return losses.CRFLoss() if allowed is None else losses.MarginalLikelihood()
 
 
 class _TaggingLoss:
-    """Mean loss of the sentences of these numbers."""
+    """Mean loss of a batch of sentences, by indices."""
 
     def __init__(
         self,
@@ -194,13 +194,13 @@ class _TaggingLoss:
         return loss
 
     def fraction_exact(self) -> float | None:
-        """Return how often top-k smoothing was exact since the last call."""
+        """Return the fraction of exact top-k smoothings since the last call."""
         exact, self.exact = self.exact, []
         return float(torch.cat(exact).double().mean()) if exact else None
 
 
 class _DevScores:
-    """Span F1 of the network on held-out sentences."""
+    """Span F1 of the network on development sentences."""
 
     def __init__(
         self,
@@ -236,7 +236,7 @@ class _DevScores:
 
 
 def _build_optimizer(network: TaggerNetwork, options: Options) -> Jointly:
-    """AdamW for all but the sparse table of window features, Adagrad for that."""
+    """Build AdamW for dense parameters, and Adagrad for sparse window features."""
     groups: list[dict[str, Any]] = [
         {"params": network.dense_parameters(), "lr": options.rate}
     ]
@@ -251,9 +251,9 @@ def _build_optimizer(network: TaggerNetwork, options: Options) -> Jointly:
 def _load_examples(
     data: Any, dev: Any, tokenizer: str = TREEBANK
 ) -> tuple[list[TaggedSentence], list[TaggedSentence]]:
-    """Sentences to train on and to choose by; without dev, one in ten is held out.
+    """Return training and development sentences; see ``split_dev`` without ``dev``.
 
-    Few sentences are used for both. Those to choose by have no unknown tags.
+    Development sentences have no unknown tags.
     """
     examples = _require_sentences("data", data, tokenizer)
     if dev is not None:
@@ -291,14 +291,14 @@ def _describe_content(content: Any) -> str:
 
 
 def _to_target_labels(tags: Tags, scheme: str) -> list[str]:
-    """Labels in BIOES; with unknown tags what each label may be, parted by tabs."""
+    """Return BIOES labels; with unknown tags, allowed labels separated by tabs."""
     if None in tags:
         return partial_labels.allowed_labels(tags, scheme)
     return convert(list(map(str, tags)), source=scheme, target="BIOES", strict=False)
 
 
 def _list_labels(targets: list[list[str]], scheme: str) -> list[str]:
-    """``O``, then every prefix of BIOES with every type; of plain tags, those seen."""
+    """Return ``O`` and BIOES labels of each type; for plain tags, the tags seen."""
     seen = {label for row in targets for tag in row for label in tag.split("\t")} - {""}
     if scheme == PLAIN:
         return sorted(seen)

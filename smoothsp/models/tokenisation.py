@@ -1,4 +1,4 @@
-"""Texts cut into words, each with its place in the text."""
+"""Tokenisation of user input: words with character offsets, in chunks."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -23,14 +23,14 @@ __all__ = [
 ]
 __all__ += ["require_count", "tokenise_sentence"]
 
-# Memory for so many answers is taken before it is known how many there are.
+# k-best decoding allocates memory for k outputs, however many exist.
 MAX_LISTED, MAX_INT64 = 10**6, 2**63 - 1
-# Batches of sentences that are taken from an iterable at once.
+# Number of batches that are taken from an iterable at once.
 BATCHES_PER_CHUNK = 32
 
 
 def _join_with_blanks(words: list[str]) -> TokenisedText:
-    """Words of no text: that of the words with a blank between them."""
+    """Join words by blanks to a text, with their offsets."""
     offsets, start = [], 0
     for word in words:
         offsets.append((start, start + len(word)))
@@ -39,7 +39,7 @@ def _join_with_blanks(words: list[str]) -> TokenisedText:
 
 
 def as_list(sentences: str | Iterable[Any]) -> list[Any]:
-    """Return sentences as a list: of one text, of texts, or of lists of words.
+    """Return sentences as a list: one text, texts, or lists of words.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def as_list(sentences: str | Iterable[Any]) -> list[Any]:
 
 
 def require_count(name: str, value: int, max_value: int = MAX_INT64) -> None:
-    """Raise unless the value is an integer from 1 to ``most``."""
+    """Raise unless the value is an integer from 1 to ``max_value``."""
     if checks.positive_int(name, value) > max_value:
         got = value if value <= MAX_INT64 else "more than 64 bits hold"
         raise ValueError(f"{name}: expected at most {max_value}, got {got}")
@@ -73,7 +73,7 @@ def require_count(name: str, value: int, max_value: int = MAX_INT64) -> None:
 def tokenise_chunks(
     sentences: Iterator[Any], tokenizer: str, batch_size: int
 ) -> Iterator[list[TokenisedText]]:
-    """Yield the words of sentences, of so many at once as fill 32 batches."""
+    """Yield tokenised sentences in chunks of 32 batches."""
     tokenise, are_texts, number = None, None, 0
     while chunk := list(
         islice(sentences, min(BATCHES_PER_CHUNK * batch_size, MAX_LISTED))
@@ -90,10 +90,10 @@ def tokenise_chunks(
 def tokenise_sentence(
     sentence: Any, number: int, tokenise: Callable[[str], TokenisedText] | None
 ) -> TokenisedText:
-    """Check a sentence, and cut it if it is a text.
+    """Check a sentence, and tokenise it if it is a text.
 
-    ``number`` is its place among all, for messages; ``cut`` is None where all have to
-    be lists of words.
+    ``number`` is its index for error messages. If ``tokenise`` is None, only lists of
+    words are accepted.
     """
     if isinstance(sentence, str) and tokenise is not None:
         tokenised = tokenise(sentence)

@@ -1,4 +1,4 @@
-"""Options and folders of training runs, before Lightning is imported."""
+"""Options, development split and run folder of a training, without Lightning."""
 
 import difflib
 import os
@@ -26,7 +26,7 @@ from smoothsp.run_folder import MODEL, held, require_free
 
 __all__ = ["make_options", "open_run", "require_encoder", "split_dev"]
 
-# Types of fields, and of the values that each takes.
+# Accepted types of values for each annotated type of an option.
 ACCEPTED_TYPES = {
     NoneType: (NoneType,),
     bool: (bool,),
@@ -34,9 +34,9 @@ ACCEPTED_TYPES = {
     float: (float, int),
     str: (str,),
 }
-# One training at a time: random numbers come from PyTorch's generator.
+# One training at a time, since trainings share PyTorch's global random generator.
 TRAINING_LOCK = threading.RLock()
-# One example in so many is held out if no others choose the best epoch.
+# Without a development set, one example in this many is held out.
 INVERSE_DEV_FRACTION = 10
 
 Example = TypeVar("Example")
@@ -44,12 +44,12 @@ Options = TypeVar("Options")
 
 
 def make_options(kind: type[Options], values: Mapping[str, Any]) -> Options:
-    """Return options of this dataclass.
+    """Build options of a dataclass, with checked names and types.
 
     Raises
     ------
     TypeError
-        For a name that is no field: names it, and the nearest field.
+        For a name that is no field; suggests the most similar field.
     """
     field_names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     for name in values:
@@ -66,7 +66,7 @@ def make_options(kind: type[Options], values: Mapping[str, Any]) -> Options:
 
 
 def require_encoder(encoder: Any) -> None:
-    """Raise TypeError for what is neither an encoder nor the name of one."""
+    """Raise ``TypeError`` unless the value is an encoder, a name or None."""
     if not isinstance(encoder, Encoder | str | None):
         raise TypeError(
             "encoder: expected an Encoder, or the folder or name of one, got"
@@ -75,7 +75,7 @@ def require_encoder(encoder: Any) -> None:
 
 
 def _require_type(name: str, annotation: Any, value: Any) -> None:
-    """Raise if a value is none that a field of this type takes."""
+    """Raise if a value does not fit the annotation of an option."""
     is_union = get_origin(annotation) in (Union, UnionType)
     allowed = get_args(annotation) if is_union else (annotation,)
     choices = [
@@ -83,7 +83,7 @@ def _require_type(name: str, annotation: Any, value: Any) -> None:
     ]
     plain_types = [type_ for type_ in allowed if type_ in ACCEPTED_TYPES]
     if len(plain_types) + bool(choices) < len(allowed):
-        # callables, modules and paths, which other checks are for
+        # Callables, modules and paths are checked elsewhere.
         return
     if choices and isinstance(value, str):
         if value not in choices:
@@ -101,10 +101,10 @@ def _require_type(name: str, annotation: Any, value: Any) -> None:
 def split_dev(
     examples: Sequence[Example], usable: Callable[[Example], bool] = lambda _: True
 ) -> tuple[list[Example], list[Example]]:
-    """Split examples into training and held-out ones.
+    """Split examples into training and development examples.
 
-    One ``usable`` example in ten is held out, always the same ones. With fewer than 20,
-    all usable ones are in both.
+    A fixed random tenth of the ``usable`` examples becomes the development set. With
+    fewer than 20 usable examples, these are in both sets.
     """
     usable_indices = [n for n, example in enumerate(examples) if usable(example)]
     if len(usable_indices) < 2 * INVERSE_DEV_FRACTION:
@@ -121,9 +121,9 @@ def split_dev(
 def open_run(
     out: str | os.PathLike[str] | None, resume: bool, overwrite: bool
 ) -> Iterator[Path | None]:
-    """Hold the folder of a run, if there is one, and keep other runs out of it.
+    """Lock the folder of a run while the context lasts; yield None without one.
 
-    The state of PyTorch's random generators is restored in the end.
+    Restores the state of PyTorch's random generators afterwards.
     """
     if out is not None and not (isinstance(out, str | os.PathLike) and str(out)):
         raise TypeError(f"out: expected the path of a folder, got {out!r}")

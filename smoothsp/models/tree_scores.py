@@ -1,4 +1,4 @@
-"""Scores of dependency trees, constituency trees and nested entities."""
+"""Metrics of dependency trees, constituency trees and nested entities."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,10 +15,10 @@ PUNCTUATION = frozenset([",", ":", "``", "''", "."])
 def attachment_scores(
     gold: Sequence[Any], predicted: Sequence[Any]
 ) -> dict[str, float]:
-    """Return LAS and UAS, shares of all words, by the rules of CoNLL 2018.
+    """Return LAS and UAS, fractions of all words, by the rules of CoNLL 2018.
 
-    A word counts for UAS if its head is right, and for LAS if the label is right, too.
-    Subtypes, which follow a colon, are not compared. Punctuation counts.
+    A word counts for UAS if its head is correct, and for LAS if its label is, too.
+    Subtypes after a colon are not compared. Punctuation counts.
 
     Parameters
     ----------
@@ -49,11 +49,11 @@ def attachment_scores(
 
 
 def bracket_scores(gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
-    """Return labelled F1, precision, recall, and the share of sentences without error.
+    """Return labelled F1, precision, recall, and the fraction of exact sentences.
 
-    They are those of EVALB with the parameters of Collins. Constituents are a multiset
-    of labels and places, and a chain of unary rules is one constituent for each label.
-    The root and tags are left out, punctuation takes up no place, and PRT equals ADVP.
+    As EVALB with the parameters of Collins: constituents are a multiset of labels and
+    positions, with one constituent for each label of a unary chain. The root and tags
+    are left out, punctuation does not count as a position, and PRT equals ADVP.
 
     Parameters
     ----------
@@ -73,10 +73,10 @@ def bracket_scores(gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, f
 
 
 def entity_scores(gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
-    """Return F1 of all entities, precision, recall, F1 of outer and of inner ones.
+    """Return F1, precision and recall of all entities, and F1 by level.
 
-    An entity is found if words and type are right. ``outer`` is the F1 of level 1,
-    ``inner`` that of all other levels, ``exact`` the share of sentences without error.
+    An entity is correct if words and type are. ``outer`` is the F1 of level 1,
+    ``inner`` that of deeper levels, ``exact`` the fraction of sentences without error.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def entity_scores(gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, fl
         for count, counts in ((true, a), (guessed, b), (right, a & b)):
             for (level, _), times in counts.items():
                 count["outer" if level == 1 else "inner"] += times
-        # without their levels
+        # Overall F1 compares entities without their levels.
         without_levels = Counter(entities(gold_tree)) & Counter(
             entities(predicted_tree)
         )

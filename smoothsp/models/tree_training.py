@@ -1,4 +1,4 @@
-"""Training that dependency and constituency parsers have in common."""
+"""Training loop of dependency and constituency parsers."""
 
 import zlib
 from collections.abc import Callable, Mapping
@@ -20,26 +20,26 @@ from smoothsp.training import fit, one_thread
 __all__ = ["Examples", "load_encoder", "train_parser"]
 
 RATE, BETAS = 2e-3, (0.9, 0.95)
-# Steps in which rates rise, at most.
+# Maximum number of steps in which rates rise.
 MAX_WARM_UP_STEPS = 100
-# Few sentences are cut into small batches, for more steps.
+# Corpora of at most so many sentences get small batches, for more steps an epoch.
 SMALL_CORPUS, SMALL_BATCH = 1000, 8
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Examples to train on, and held-out ones that choose the best epoch."""
+    """Training examples, and development examples that select the best epoch."""
 
     train: list[Any]
     dev: list[Any]
     description: str
-    """Their number and checksum, which tell them from others."""
+    """Number and checksum of all examples."""
 
     @classmethod
     def load(
         cls, read: Callable[..., list[Any]], data: Any, dev: Any, longest: int
     ) -> "Examples":
-        """Read them; sentences with more words than ``longest`` are not trained on."""
+        """Load examples; longer sentences than ``longest`` are left out of training."""
         examples = read(data)
         examples, dev_examples = (
             (examples, read(dev, name="dev"))
@@ -65,7 +65,7 @@ class Examples:
 
 
 def load_encoder(encoder: Encoder | str | None) -> Encoder | None:
-    """Return the encoder, read from its folder if need be."""
+    """Return the encoder, loaded by name or folder if needed."""
     if encoder is None or isinstance(encoder, Encoder):
         return encoder
     return Encoder.pretrained(encoder, mixed=True)
@@ -84,20 +84,20 @@ def train_parser(
     resume: bool,
     trainer: Mapping[str, Any] | None,
 ) -> None:
-    """Train the network of a parser, and write to its ``about`` how.
+    """Train the network of a parser, and store settings in its ``about``.
 
     Parameters
     ----------
     parser
         Parser with ``network``, ``about`` and ``save``.
     loss, evaluate, monitor, resume, trainer
-        As of ``smoothsp.training.fit``.
+        As for ``smoothsp.training.fit``.
     corpus, batch
-        Sentences to train on, and how many a step takes.
+        Training sentences, and the number of a step.
     settings
-        Values that determine the numbers, besides the options.
+        Values that determine the result, besides the options.
     options
-        Options of the training.
+        Training options.
     out
         Folder of the run, if any.
     """

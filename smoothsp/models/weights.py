@@ -1,4 +1,4 @@
-"""Weights of a network as the bytes of ``model.safetensors``, and back."""
+"""Weights of a network to and from the bytes of ``model.safetensors``."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ __all__ = ["WEIGHTS", "load_weights", "require_shapes", "to_safetensors"]
 
 
 def to_safetensors(network: nn.Module) -> bytes:
-    """All parameters and buffers."""
+    """Return all parameters and buffers as safetensors."""
     return as_bytes(
         {
             name: value.detach().cpu().contiguous()
@@ -25,10 +25,10 @@ def to_safetensors(network: nn.Module) -> bytes:
 def require_shapes(
     path: Path, network: nn.Module, content: bytes, source_names: str
 ) -> dict[str, Tensor]:
-    """The weights, if they are those of the network, in its shapes.
+    """Parse weights, and raise unless names and shapes are those of the network.
 
-    ``said_by`` names the files that say which shapes these are. The network may be on
-    the device ``meta``, where it takes no memory however large they are.
+    ``source_names`` names the files that determine the shapes, for error messages. The
+    network may be on the meta device, where it takes no memory.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def require_shapes(
     """
     try:
         weights: dict[str, Tensor] = from_bytes(content)
-    # the others: dtypes that are unknown, and shapes of 2^64 numbers
+    # Unknown dtypes and shapes of 2^64 entries raise LookupError and RuntimeError.
     except (LookupError, RuntimeError, SafetensorError, ValueError) as error:
         raise ValueError(f"{path}: expected safetensors, got {error}") from error
     expected = network.state_dict()
@@ -67,7 +67,7 @@ def require_shapes(
 def load_weights(
     path: Path, network: nn.Module, content: bytes, source_names: str
 ) -> None:
-    """Set all of them; ``said_by`` names the files that say which shapes they have.
+    """Load weights into a network; ``source_names`` as for ``require_shapes``.
 
     Raises
     ------

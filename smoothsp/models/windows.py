@@ -1,4 +1,4 @@
-"""Windows that may hold an object: a grid of boxes as large as those of training."""
+"""Sliding windows: grids of boxes in typical shapes of the training boxes."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ __all__ = ["MIN_SIDE", "cluster_shapes", "window_grid"]
 
 Numbers = NDArray[np.floating]
 
-# how far windows are apart, in units of their shorter side
+# Distance of neighbouring windows, in units of their shorter side.
 STRIDE = 1 / 3
-# a class has as many shapes as it takes for this share of its boxes to overlap one by
-# so much, if their centres were the same; shapes that overlap by more are one
+# A class gets the fewest shapes for which this fraction of its boxes has at least the
+# given IoU with a shape around the same centre. Shapes of higher IoU are merged.
 MIN_FITTING_FRACTION, MIN_FIT_IOU, DUPLICATE_IOU = 0.8, 0.6, 0.85
 MIN_SIDE = 4
-# windows of an image
+# Maximum number of windows of an image.
 MAX_WINDOWS = 2**20
 
 
@@ -25,14 +25,14 @@ def cluster_shapes(
     labels: Sequence[Sequence[str]],
     sizes: Sequence[tuple[int, int]],
 ) -> Numbers:
-    """Typical widths and heights ``(shape, 2)`` of each class: means of clusters.
+    """Return typical widths and heights ``(shape, 2)``, clustered by class.
 
-    Boxes that end at the edge of an image do not count where a class has others.
+    Boxes that touch the border of an image are used only if a class has no others.
 
     Parameters
     ----------
     boxes, labels, sizes
-        Of each image: boxes of four numbers, their classes, and width and height.
+        For each image: boxes, their classes, and width and height.
     """
     complete: dict[str, list[tuple[float, float]]] = defaultdict(list)
     truncated: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -57,13 +57,16 @@ def cluster_shapes(
 
 
 def _centred_iou(first: Numbers, second: Numbers) -> float:
-    """Overlap of two shapes around one centre."""
+    """Return the IoU of two shapes around the same centre."""
     inside = np.minimum(first, second).prod()
     return float(inside / (first.prod() + second.prod() - inside))
 
 
 def _cluster_means(points: Numbers) -> Numbers:
-    """Means of as few clusters as fit; Lloyd's, from quantiles of the size."""
+    """Return means of the fewest clusters that fit, of log sizes ``(box, 2)``.
+
+    Lloyd's algorithm, initialised by equal parts of the boxes sorted by area.
+    """
     points = points[points.sum(1).argsort(kind="stable")]
     for count in range(1, len(points) + 1):
         means = np.array([part.mean(0) for part in np.array_split(points, count)])
@@ -81,14 +84,14 @@ def _cluster_means(points: Numbers) -> Numbers:
 
 
 def window_grid(box_shapes: Numbers, width: int, height: int) -> NDArray[np.float32]:
-    """Boxes ``(box, 4)`` of these shapes, whose centres cover the image.
+    """Return boxes ``(box, 4)`` of the given shapes, on a grid over the image.
 
-    They end where the image does.
+    Boxes are clipped to the image, and duplicates removed.
 
     Raises
     ------
     ValueError
-        If they are more than a million.
+        If there are more than ``MAX_WINDOWS``.
     """
     steps = [
         max(STRIDE * min(box_width, box_height), 1)

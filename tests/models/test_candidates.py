@@ -151,7 +151,7 @@ from pathlib import Path
 from smoothsp.models import candidates
 if __name__ == "__main__":
     with candidates._spawn_pool(1) as pool:
-        pool.submit(candidates._search_and_save, *map(Path, sys.argv[1:])).result()
+        pool.submit(candidates._save_proposals, *map(Path, sys.argv[1:])).result()
         print("found", flush=True)
         signal.pause()
 """

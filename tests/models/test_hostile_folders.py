@@ -14,7 +14,7 @@ from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Vocabulary
 from smoothsp.models.network import TaggerNetwork, TaggerSizes
 from smoothsp.models.span_scores import SpanScores
-from smoothsp.models.word_vectors import TaggerSizes as ParserSizes
+from smoothsp.models.word_vectors import ParserSizes
 from tests.models.encoders import write_encoder
 from tests.programs import run
 

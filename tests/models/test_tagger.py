@@ -219,12 +219,12 @@ def test_offsets_lead_to_the_words_in_the_users_text(tokenizer, tagger, tmp_path
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
 def test_offsets_of_any_text_are_in_order(text):
-    cut = pytest.importorskip("smoothsp.data.word_tokenizers").cutter
+    cut = pytest.importorskip("smoothsp.data.word_tokenizers").make_tokenizer
     for name in ("treebank", "blanks"):
         found = cut(name)(text)
-        ends = [0, *(end for place in found.places for end in place), len(text)]
+        ends = [0, *(end for bounds in found.offsets for end in bounds), len(text)]
         assert ends == sorted(ends)
-        assert found.words == [text[a:b] for a, b in found.places]
+        assert found.words == [text[a:b] for a, b in found.offsets]
         assert "".join(found.words) == "".join(text.split())
 
 
