@@ -80,11 +80,11 @@ def compile_kernels(
 @contextmanager
 def ignore_prebuilt(native: bool) -> Iterator[None]:
     """Look for no kernels of the package, if ``native``."""
-    before, prebuilt.wanted = prebuilt.wanted, not native and prebuilt.wanted
+    before, prebuilt.enabled = prebuilt.enabled, not native and prebuilt.enabled
     try:
         yield
     finally:
-        prebuilt.wanted = before
+        prebuilt.enabled = before
 
 
 def _batches(dtype: torch.dtype) -> Iterator[tuple[LinearChain, Tensor, Tensor]]:

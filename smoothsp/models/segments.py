@@ -105,7 +105,7 @@ class SegmentHead(nn.Module):
 
         In each row of the mask, real positions (True) come first.
         """
-        emissions = checks.potentials("emissions", emissions)
+        emissions = checks.as_potentials("emissions", emissions)
         if emissions.dim() != 3 or emissions.shape[2] != len(self.labels):
             raise ValueError(
                 f"emissions: expected (batch, time, {len(self.labels)}), got "
@@ -122,7 +122,7 @@ class SegmentHead(nn.Module):
                 f"head, got one on {emissions.device}; move the head with .to(device)"
             )
         size = tuple(emissions.shape[:2])
-        mask = checks.bool_mask("mask", mask, size, "(batch, time)", emissions.device)
+        mask = checks.as_bool_mask("mask", mask, size, "(batch, time)", emissions.device)
         if bool((mask[:, 1:] & ~mask[:, :-1]).any()):
             raise ValueError(
                 "mask: expected the real positions of each row first, got a hole"
@@ -171,8 +171,8 @@ class SegmentHead(nn.Module):
 
         An output has the state at the first word of a segment, else -1.
         """
-        tags = checks.integers("tags", tags, mask.device)
-        checks.shape("tags", tags, tuple(mask.shape), "(batch, time)")
+        tags = checks.as_int64("tags", tags, mask.device)
+        checks.require_shape("tags", tags, tuple(mask.shape), "(batch, time)")
         wrong = mask & ((tags < 0) | (tags >= len(self.labels)))
         if bool(wrong.any()):
             b, t = wrong.nonzero()[0].tolist()
@@ -231,7 +231,7 @@ def _require_no_nan_or_inf(
     name: str, scores: Tensor, mask: Tensor | None = None
 ) -> None:
     """Raise if scores are NaN or +inf; with a mask, at real positions only."""
-    if not checks.values_are_there():
+    if not checks.has_concrete_values():
         return
     is_invalid = ~(scores < torch.inf)
     if mask is not None:

@@ -65,7 +65,7 @@ def as_list(sentences: str | Iterable[Any]) -> list[Any]:
 
 def require_count(name: str, value: int, max_value: int = MAX_INT64) -> None:
     """Raise unless the value is an integer from 1 to ``max_value``."""
-    if checks.positive_int(name, value) > max_value:
+    if checks.as_positive_int(name, value) > max_value:
         got = value if value <= MAX_INT64 else "more than 64 bits hold"
         raise ValueError(f"{name}: expected at most {max_value}, got {got}")
 

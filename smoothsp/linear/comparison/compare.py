@@ -114,7 +114,7 @@ class Comparison:
         The duality gap, the primal suboptimality and each metric, without those of
         which nothing is known, against ``x``.
         """
-        checks.choice("x", x, UNITS)
+        checks.require_choice("x", x, UNITS)
         bound = self.lower_bound if lower_bound is None else lower_bound
         label = "primal suboptimality"
         if math.isnan(bound):
@@ -267,7 +267,7 @@ def compare(
     seeds = [check_seed(seed, "seeds") for seed in _several("seeds", seeds)]
     if len({*seeds}) < len(seeds):
         raise ValueError(f"seeds: expected different seeds, got {seeds}")
-    checks.choice("unit", unit, UNITS)
+    checks.require_choice("unit", unit, UNITS)
     if not solvers or not seeds:
         raise ValueError(
             f"{'seeds' if solvers else 'solvers'}: expected at least one, got none"
@@ -318,13 +318,13 @@ def _functions(name: str, value: Any) -> dict[str, Callable[..., Any]]:
     """A dict of functions."""
     if not isinstance(value, Mapping):
         raise TypeError(
-            f"{name}: expected a dict of functions, got {checks.in_one_line(value)}"
+            f"{name}: expected a dict of functions, got {checks.short_repr(value)}"
         )
     for key, function in value.items():
         if not isinstance(key, str) or not callable(function):
             raise TypeError(
                 f"{name}: expected functions by names, got"
-                f" {checks.in_one_line({key: function})}"
+                f" {checks.short_repr({key: function})}"
             )
     return dict(value)
 
@@ -335,7 +335,7 @@ def _several(name: str, value: Any) -> list[Any]:
         return list(value)
     except TypeError as error:
         raise TypeError(
-            f"{name}: expected a sequence, got {checks.in_one_line(value)}"
+            f"{name}: expected a sequence, got {checks.short_repr(value)}"
         ) from error
 
 
@@ -363,7 +363,7 @@ def _naming(subject: str) -> Iterator[None]:
 
 
 def _rising(looks: Sequence[float]) -> list[float]:
-    found = [checks.at_least_zero("looks", x) for x in _several("looks", looks)]
+    found = [checks.as_nonnegative("looks", x) for x in _several("looks", looks)]
     if not found or any(b <= a for a, b in pairwise(found)):
         raise ValueError(f"looks: expected numbers that rise, got {found}")
     return found

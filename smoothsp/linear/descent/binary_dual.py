@@ -60,9 +60,11 @@ class BinaryHingeDual:
         self.blocks = np.flatnonzero(long & (bounds > 0))
         require_finite_sum(bounds.astype(np.float64))
         self.work = 4 * rows.data.size
-        self._zeros = np.zeros(arrays.lanes(dtype), dtype=dtype)
+        self._zeros = np.zeros(arrays.num_simd_lanes(dtype), dtype=dtype)
         # kernels of dense rows read and write whole vectors
-        self._padded = arrays.zeros(arrays.padded(rows.features, dtype), dtype)
+        self._padded = arrays.aligned_zeros(
+            arrays.round_up_to_lanes(rows.features, dtype), dtype
+        )
         self.weights = self._padded[: rows.features]
         # no weights change the loss of a sample without length
         first = 0 if start is None else np.clip(start[:, 0], 0, bounds)
@@ -78,7 +80,7 @@ class BinaryHingeDual:
 
     def sweep(self, order: NDArray[np.intp], first: int, last: int) -> None:
         """Solve for the coefficients ``order[first:last]``."""
-        binary_hinge.descend(
+        binary_hinge.coordinate_descent(
             first,
             last,
             order,
@@ -112,7 +114,7 @@ class BinaryHingeDual:
         whole, self._rebuilt = self._rebuilt, False
         loss = np.empty(len(rows) if whole else 0)
         run_rows(
-            binary_hinge.gaps,
+            binary_hinge.compute_gaps,
             len(rows),
             self.work * len(rows) // (2 * len(self._reach)),
             rows,
@@ -164,7 +166,7 @@ class BinaryHingeDual:
         """Weights anew from the coefficients; the next gap looks at all samples."""
         self._rebuilt = True
         self._reach[:] = -1
-        binary_hinge.rebuild(
+        binary_hinge.weights_from_dual(
             0,
             len(self._signs),
             self._width,

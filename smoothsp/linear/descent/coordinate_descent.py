@@ -176,7 +176,7 @@ def descend(
     """
     run = _Run(problem, settings, history)
     if resume is not None:
-        with states.opened(resume) as given:
+        with states.open_state(resume) as given:
             run.load(given)
     try:
         return run.to_the_end(resume is None)
@@ -212,7 +212,7 @@ class _Run:
         # counted from its first step on: a certificate of this number is that of the
         # present weights, but for rounding
         self.epoch = 0
-        self.began = clock.seconds()
+        self.began = clock.seconds_without_compilation()
         # blocks that were solved, and those of certificates
         self.calls = 0
         self.order = problem.blocks.copy()
@@ -228,11 +228,11 @@ class _Run:
     @property
     def seconds(self) -> float:
         """Seconds since the start, earlier runs included, without compilation."""
-        return clock.seconds() - self.began
+        return clock.seconds_without_compilation() - self.began
 
     @seconds.setter
     def seconds(self, before: float) -> None:
-        self.began = clock.seconds() - before
+        self.began = clock.seconds_without_compilation() - before
 
     def to_the_end(self, fresh: bool) -> Status:
         """Sweep and certify in turns."""

@@ -54,9 +54,9 @@ class DualBlocks:
         self.scale = 2.0 if classes == 2 else 1.0
         self.bounds = bounds / dtype.type(self.scale)
         self.squares = squares.astype(dtype)
-        self.width = arrays.padded(classes, dtype)
-        self.zeros = np.zeros(arrays.lanes(dtype), dtype=dtype)
-        self.coefficients = arrays.zeros(n * self.width, dtype)
+        self.width = arrays.round_up_to_lanes(classes, dtype)
+        self.zeros = np.zeros(arrays.num_simd_lanes(dtype), dtype=dtype)
+        self.coefficients = arrays.aligned_zeros(n * self.width, dtype)
         self.class_costs = np.ones((1, classes)) if costs is None else costs
         flat = np.full((len(self.class_costs), self.width), padding)
         flat[:, :classes] = self.class_costs

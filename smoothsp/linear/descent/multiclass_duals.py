@@ -50,7 +50,7 @@ class LinearDual:
         self.waits, self.calm = blocks.waits, blocks.calm
         self.met, self.num_checked = np.zeros(3), len(blocks.labels)
         self.work = 2 * len(rows.data) * blocks.width
-        self.weights = linear_arrays.zeros(
+        self.weights = linear_arrays.aligned_zeros(
             rows.features * blocks.width, blocks.bounds.dtype
         )
 
@@ -121,7 +121,7 @@ class LinearDual:
             np.arange(len(state.labels)) * state.width + state.labels
         ]
         rows = np.flatnonzero(own)
-        csr_rows.rebuild(
+        csr_rows.weights_from_dual(
             0,
             len(rows),
             rows,
@@ -152,14 +152,14 @@ class GramDual:
         self.waits, self.calm = blocks.waits, blocks.calm
         self.met, self.num_checked = np.zeros(3), len(blocks.labels)
         self.work = len(gram) * len(gram) * blocks.width
-        self._scores = linear_arrays.zeros(
+        self._scores = linear_arrays.aligned_zeros(
             len(gram) * blocks.width, blocks.bounds.dtype
         )
 
     def sweep(self, order: NDArray[np.intp], first: int, last: int) -> None:
         """Solve the blocks ``order[first:last]``."""
         state = self._state
-        weston_watkins_gram.descend(
+        weston_watkins_gram.coordinate_descent(
             first,
             last,
             order,
@@ -192,7 +192,7 @@ class GramDual:
             state.scale,
             self._stakes,
             norm / 2,
-            weston_watkins_gram.gaps,
+            weston_watkins_gram.compute_gaps,
             len(self._scores),
             state.labels,
             state.bounds,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.compilation.interrupts import defer_sigint
 from smoothsp._kernels.linear.working_sets import TIE
 from smoothsp.linear.engines.run_monitor import (
     STEP_RULES,
@@ -29,16 +29,16 @@ from smoothsp.linear.engines.stored_outputs import (
     save_outputs,
 )
 from smoothsp.linear.inputs.vectors import (
-    SparseRows,
+    SparseVectorStore,
     Vector,
     add,
+    as_vector,
     dot,
-    row_of,
-    rows_like,
-    squares,
+    make_vector_store,
+    squared_norm,
 )
 from smoothsp.linear.problems import Corner
-from smoothsp.linear.problems.callback import WholeProblem
+from smoothsp.linear.problems.callback import BatchLinearProblem
 
 Floats = NDArray[np.float64]
 
@@ -48,10 +48,10 @@ class CallbackEngine:
 
     compiled = False
 
-    def __init__(self, problem: WholeProblem, plan: EngineSettings) -> None:
+    def __init__(self, problem: BatchLinearProblem, plan: EngineSettings) -> None:
         self.problem, self.plan = problem, plan
-        self.rows = rows_like(problem)
-        self.sparse = isinstance(self.rows, SparseRows)
+        self.rows = make_vector_store(problem)
+        self.sparse = isinstance(self.rows, SparseVectorStore)
         self.n = n = len(problem)
         d = problem.num_weights
         self._low, self._high = expand_bounds((plan.lower, plan.upper), d)
@@ -139,7 +139,7 @@ class CallbackEngine:
             if place:
                 self._look_again(i)
             again = i in chosen[:place]
-            with uninterrupted():
+            with defer_sigint():
                 self._visit(i, corners.get(i), again)
 
     def _look_again(self, i: int) -> None:
@@ -174,11 +174,11 @@ class CallbackEngine:
         if many is None or len(asked) < 2:
             return [self._worst(i) for i in asked]
         found = many(asked, self.w_now)
-        return [corner._replace(psi=row_of(corner.psi)) for corner in found]
+        return [corner._replace(psi=as_vector(corner.psi)) for corner in found]
 
     def _worst(self, i: int) -> Corner:
         found = self.problem.worst(i, self.w_now)
-        return found._replace(psi=row_of(found.psi))
+        return found._replace(psi=as_vector(found.psi))
 
     def _violation(self, corner: Corner) -> float:
         return corner.loss - dot(corner.psi, self.w_now)
@@ -315,7 +315,7 @@ class CallbackEngine:
     def expected_costs_and_squared_norms(self) -> tuple[Floats, Floats]:
         """Expected cost of each example, and ``|psi_i|^2`` of what it expects."""
         sizes = self.rows.scaled(self.blocks, self.plan.lam * self.n)
-        return self.n * self.ell, np.array([squares(row) for row in sizes])
+        return self.n * self.ell, np.array([squared_norm(row) for row in sizes])
 
     def rebuild_weights(self) -> None:
         """Weights anew from the blocks: rounding does not add up."""

@@ -89,7 +89,7 @@ class DenseSGD:
     def load(self, state: State) -> None:
         """Go on from what ``state`` returned."""
         w, m = np.empty((2, len(self.reached.w)))
-        checks.filled(state, iterate=w, m=m)
+        checks.fill_from_state(state, iterate=w, m=m)
         self.reached = _Reached(int(state["passes"]), w, m, float(state["total"]))
 
 

@@ -10,7 +10,7 @@ from smoothsp._kernels.linear.sequence_loss import ENTROPY, MAX, TOP_K
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.engines.solution import check_start_weights
 from smoothsp.linear.inputs import checks
-from smoothsp.linear.inputs.arrays import zeros
+from smoothsp.linear.inputs.arrays import aligned_zeros
 from smoothsp.linear.problems import ChainProblem
 
 Flat = NDArray[np.float64]
@@ -36,9 +36,9 @@ class Loss:
     k: int = 5
 
     def __post_init__(self) -> None:
-        checks.choice("loss", self.name, tuple(LOSS_KERNELS))
-        checks.at_least_zero("mu", self.mu)
-        checks.count("k", self.k)
+        checks.require_choice("loss", self.name, tuple(LOSS_KERNELS))
+        checks.as_nonnegative("mu", self.mu)
+        checks.as_positive_int("k", self.k)
 
     def arguments(self, mu: float) -> tuple[int, float, int]:
         """Kind, mu and number of labellings, as compiled loops take them."""
@@ -72,7 +72,7 @@ class ChainObjective:
 
     def zero_buffer(self) -> Flat:
         """Zeros as large as the weights."""
-        return zeros(self.size, np.float64)
+        return aligned_zeros(self.size, np.float64)
 
     def unpad(self, flat: Flat) -> Flat:
         """Weights without padding."""
@@ -86,7 +86,7 @@ class ChainObjective:
         """Loss of each example."""
         out = np.empty(self.n)
         run_rows(
-            kernels.losses,
+            kernels.sequence_losses,
             self.n,
             self.problem.indices.size * self.problem.row_width // 8,
             self.sequences,
@@ -105,7 +105,7 @@ class ChainObjective:
         nodes = np.empty(len(self.problem.labels) * s.P if per_example else 0)
         edges = np.empty((self.n if per_example else 0, s.S * s.P))
         out = np.empty(self.n)
-        kernels.gradient(
+        kernels.losses_and_gradient(
             s,
             *self.parts(flat),
             *self.loss.arguments(mu),

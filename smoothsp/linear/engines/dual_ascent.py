@@ -10,7 +10,11 @@ from smoothsp._kernels.linear import dual_ascent as kernels
 from smoothsp._kernels.linear.sampling_tree import fill_tree
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.engines.compiled_dual import compute_gram_matrices
-from smoothsp.linear.inputs.arrays import padded, require_memory, zeros
+from smoothsp.linear.inputs.arrays import (
+    aligned_zeros,
+    require_memory,
+    round_up_to_lanes,
+)
 from smoothsp.linear.problems import ChainProblem
 
 Floats = NDArray[np.float64]
@@ -49,11 +53,13 @@ class DualAscentEngine:
         self.problem = problem
         s = self._s = problem.sequences
         self.n = len(problem)
-        self._rules = kernels.Rules(lam, precision)
+        self._rules = kernels.StepRule(lam, precision)
         rows, count = len(problem.labels), problem.flat_size
         lengths = np.diff(s.offsets)
         steps = np.maximum(lengths - 1, 0) * s.S**2
-        sizes = -(-steps // padded(1, np.float64)) * padded(1, np.float64)
+        sizes = -(-steps // round_up_to_lanes(1, np.float64)) * round_up_to_lanes(
+            1, np.float64
+        )
         at = np.concatenate([[0], np.cumsum(sizes)])
         restricted = problem.seen is not None
         require_memory(
@@ -67,25 +73,25 @@ class DualAscentEngine:
             },
             _REMEDY,
         )
-        self._d = kernels.Blocks(
-            zeros(rows * s.P, np.float64),
-            zeros(int(at[-1]), np.float64),
+        self._d = kernels.BlockMarginals(
+            aligned_zeros(rows * s.P, np.float64),
+            aligned_zeros(int(at[-1]), np.float64),
             at,
             np.full(self.n, math.inf),
         )
-        mask = zeros(count if restricted else 0, np.float64)
+        mask = aligned_zeros(count if restricted else 0, np.float64)
         products = compute_gram_matrices(problem)
         if problem.seen is not None:
             mask[problem.seen] = 1
-            products = products._replace(rows=zeros(count, np.float64))
-        self._p = kernels.Ascent(zeros(count, np.float64), mask, products)
+            products = products._replace(rows=aligned_zeros(count, np.float64))
+        self._p = kernels.Primal(aligned_zeros(count, np.float64), mask, products)
         self._counts = np.zeros(3, np.int64)
         self._tree = np.zeros(2 * 2 ** max(math.ceil(math.log2(self.n)), 0))
         # inner-loop steps of a pass
         self._work = (len(s.indices) + len(s.labels) * s.S) * s.P // 8
         self.num_certificates = self.certificate_oracle_calls = 0
         eps = min(_AWAY, lam) if away is None else away
-        run_rows(kernels.begin, self.n, self._work, s, eps, self._d)
+        run_rows(kernels.smoothed_gold_marginals, self.n, self._work, s, eps, self._d)
         self.rebuild_weights()
 
     @property
@@ -115,7 +121,7 @@ class DualAscentEngine:
         steps = np.maximum(np.diff(s.offsets) - 1, 0)
         edges = [
             d.edges[a : a + t * s.S**2].reshape(t, s.S, s.S)
-            for a, t in zip(d.at, steps, strict=False)
+            for a, t in zip(d.edge_offsets, steps, strict=False)
         ]
         return d.nodes.reshape(-1, s.P)[:, : s.S], edges
 
@@ -137,7 +143,9 @@ class DualAscentEngine:
         """Primal, dual and gap, with the exact gap of each example: n oracle calls."""
         losses, w = np.empty(self.n), self._p.w
         gaps = self._d.gaps
-        run_rows(kernels.measure, self.n, self._work, self._s, w, self._d, gaps, losses)
+        run_rows(
+            kernels.exact_gaps, self.n, self._work, self._s, w, self._d, gaps, losses
+        )
         self.num_certificates += 1
         self.certificate_oracle_calls += self.n
         primal = self._rules.lam / 2 * float(np.dot(w, w)) + float(losses.mean())
@@ -147,8 +155,8 @@ class DualAscentEngine:
     def rebuild_weights(self) -> None:
         """Weights anew from the dual variables: rounding does not add up."""
         p = self._p
-        w = zeros(len(p.w), np.float64)
-        kernels.rebuild(self._s, self._rules.lam, self._d, w)
+        w = aligned_zeros(len(p.w), np.float64)
+        kernels.primal_from_dual(self._s, self._rules.lam, self._d, w)
         if len(p.mask):
             w *= p.mask
         p.w[:] = w
@@ -157,7 +165,9 @@ class DualAscentEngine:
 
     def set_duals_at(self, flat: Floats) -> None:
         """Blocks become the marginals at these padded weights, and w theirs."""
-        run_rows(kernels.begin_at, self.n, self._work, self._s, flat, self._d)
+        run_rows(
+            kernels.marginals_at_weights, self.n, self._work, self._s, flat, self._d
+        )
         self.certificate_oracle_calls += self.n
         self.rebuild_weights()
 

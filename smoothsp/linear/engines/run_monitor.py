@@ -95,15 +95,15 @@ def check_limits(
     progress: object,
 ) -> RunLimits:
     """The limits of the solver ``name``, checked."""
-    checks.callback(callback)
+    checks.require_callback(callback)
     if not isinstance(tol, Tolerance):
-        tol = checks.at_least_zero("tol", tol)
+        tol = checks.as_nonnegative("tol", tol)
     return RunLimits(
         tol=tol,
-        max_passes=checks.count("max_passes", max_passes),
+        max_passes=checks.as_positive_int("max_passes", max_passes),
         max_seconds=check_max_seconds(max_seconds),
         callback=callback,
-        progress=checks.shown("progress", progress),
+        progress=checks.as_optional_bool("progress", progress),
         name=name,
     )
 
@@ -120,7 +120,7 @@ class RunMonitor:
         self.history: list[Certificate] = []
         self.over = self.interrupted = self.close = False
         self.status = ""
-        self._before, self._start = 0.0, clock.seconds()
+        self._before, self._start = 0.0, clock.seconds_without_compilation()
         # whether the last certificate is that of the weights as they are
         self.certified = False
         self._bar: Any = None
@@ -128,7 +128,7 @@ class RunMonitor:
     @property
     def seconds(self) -> float:
         """Seconds since the start, including earlier runs, without compilation."""
-        return self._before + clock.seconds() - self._start
+        return self._before + clock.seconds_without_compilation() - self._start
 
     @property
     def goal(self) -> float:
@@ -198,7 +198,7 @@ class RunMonitor:
         """
         if self.watch is None:
             return
-        begun = clock.seconds()
+        begun = clock.seconds_without_compilation()
 
         def best() -> float:
             # the bound of a smoothed objective is none of the plain one
@@ -214,7 +214,7 @@ class RunMonitor:
                 )
                 stop = self.watch(at)
         finally:
-            self._start += clock.seconds() - begun
+            self._start += clock.seconds_without_compilation() - begun
         if stop and not self.over:
             self.over, self.status = True, "stopped at the last look"
 
@@ -296,7 +296,7 @@ class RunMonitor:
             status=self.status,
             converged=self.certified and self.close,
             history=self.history,
-            state=states.sealed(state),
+            state=states.add_checksums(state),
             interrupted=self.interrupted,
         )
 
@@ -451,7 +451,7 @@ def check_seed(seed: object, name: str = "seed") -> int:
 
 def check_max_seconds(value: object) -> float:
     """A budget of seconds, infinite for None."""
-    return math.inf if value is None else checks.positive("max_seconds", value)
+    return math.inf if value is None else checks.as_positive("max_seconds", value)
 
 
 def save_rng(stream: np.random.Generator) -> NDArray[np.uint64]:

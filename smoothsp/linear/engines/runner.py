@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.compilation.interrupts import defer_sigint
 from smoothsp.linear.engines.callback_dual import CallbackEngine
 from smoothsp.linear.engines.compiled_dual import ChainEngine
 from smoothsp.linear.engines.run_monitor import (
@@ -22,7 +22,7 @@ from smoothsp.linear.engines.run_monitor import (
 )
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.inputs import states
-from smoothsp.linear.problems.callback import whole
+from smoothsp.linear.problems.callback import as_batch_linear_problem
 
 # Of a state: weights before a certificate that an uninterrupted run does not compute.
 _BEFORE = "w_before"
@@ -212,7 +212,7 @@ def run_solver(
     if resume is not None:
         if start is not None:
             raise ValueError("start: expected None when there is a state to resume")
-        with states.opened(resume) as given:
+        with states.open_state(resume) as given:
             budget.load(given, settings)
             before = given.get(_BEFORE, given["w"])
             solver.load({**given, "w": before})
@@ -244,7 +244,7 @@ def run_solver(
             if not budget.spent():
                 known = budget.certified
                 budget.moves()
-                with uninterrupted(solver.compiled):
+                with defer_sigint(solver.compiled):
                     reason = solver.advance()
                     budget.passes = solver.passes
                 if reason is not None:
@@ -342,7 +342,7 @@ def make_engine(problem: Any, plan: EngineSettings) -> Engine:
         problem.require_all_pairs("BCFW")
         problem.require_range(plan.lam)
         return ChainEngine(problem, plan)
-    return CallbackEngine(whole(problem), plan)
+    return CallbackEngine(as_batch_linear_problem(problem), plan)
 
 
 def warm_start_engine(engine: Engine, start: Solution, lam: float, keep: str) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from smoothsp.linear.engines.callback_loops import PassSchedule
 from smoothsp.linear.engines.callback_objective import CallbackObjective
 from smoothsp.linear.inputs import checks
-from smoothsp.linear.inputs.vectors import Combined, Vector, add
+from smoothsp.linear.inputs.vectors import LazyCombination, Vector, add
 
 Flat = NDArray[np.float64]
 State = dict[str, NDArray[Any]]
@@ -52,10 +52,10 @@ class LazyIterate:
         self.Q = self.Q - self.C * self.V
         self.V, self.r, self.C = self.r * self.V, 1.0, 0.0
 
-    def read(self) -> Combined:
+    def read(self) -> LazyCombination:
         """x, where it is read."""
         terms = ((self.r, self.V),)
-        return Combined(terms if self.c is None else (*terms, (self.b, self.c)))
+        return LazyCombination(terms if self.c is None else (*terms, (self.b, self.c)))
 
     def iterate(self) -> Flat:
         """X."""
@@ -72,7 +72,7 @@ class LazyIterate:
         return bool(np.isfinite(self.V).all() and np.isfinite(self.Q).all())
 
 
-def _read(objective: CallbackObjective, sums: LazyIterate) -> Flat | Combined:
+def _read(objective: CallbackObjective, sums: LazyIterate) -> Flat | LazyCombination:
     """The iterate as an oracle takes it: a function in Python reads all of it."""
     return sums.read() if objective.lazy else sums.iterate()
 
@@ -139,7 +139,7 @@ class SparseSGD:
     def load(self, state: State) -> None:
         """Go on from what ``state`` returned."""
         w, m = np.empty((2, len(self.reached[1])))
-        checks.filled(state, iterate=w, m=m)
+        checks.fill_from_state(state, iterate=w, m=m)
         self.reached = int(state["passes"]), w, m, float(state["total"])
 
 

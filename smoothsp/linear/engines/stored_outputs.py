@@ -7,7 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.linear.working_sets import TIE
-from smoothsp.linear.inputs.vectors import DenseRows, Vector, same, squares
+from smoothsp.linear.inputs.vectors import (
+    DenseVectorStore,
+    Vector,
+    is_equal,
+    squared_norm,
+)
 from smoothsp.linear.problems import Corner
 
 
@@ -24,7 +29,7 @@ class StoredOutput:
         mine = self.corner
         if mine.key is not None and corner.key is not None:
             return bool(mine.key == corner.key)
-        return mine.loss == corner.loss and same(mine.psi, corner.psi)
+        return mine.loss == corner.loss and is_equal(mine.psi, corner.psi)
 
 
 @dataclass
@@ -39,7 +44,7 @@ class Step:
 
     def size(self, lam: float) -> float:
         """``num / (lambda ||w_d||^2)`` within 0 and ``largest``."""
-        den = lam * squares(self.w)
+        den = lam * squared_norm(self.w)
         if den <= 0:
             return self.largest if self.num > 0 else 0.0
         return min(max(self.num / den, 0.0), self.largest)
@@ -47,7 +52,7 @@ class Step:
     def gain(self, lam: float) -> float:
         """``gamma num - gamma^2 den / 2``."""
         gamma = self.size(lam)
-        return gamma * self.num - gamma**2 * lam * squares(self.w) / 2
+        return gamma * self.num - gamma**2 * lam * squared_norm(self.w) / 2
 
 
 def argmin_score(slots: list[StoredOutput]) -> StoredOutput:
@@ -74,7 +79,7 @@ def gold_output(zero: Vector) -> StoredOutput:
 
 
 def save_outputs(
-    store: list[list[StoredOutput]], rows: DenseRows
+    store: list[list[StoredOutput]], rows: DenseVectorStore
 ) -> dict[str, NDArray[Any]]:
     """Arrays of all slots; keys are no arrays, psi and loss stand for them."""
     slots = [slot for slots in store for slot in slots]
@@ -87,7 +92,7 @@ def save_outputs(
 
 
 def load_outputs(
-    state: dict[str, NDArray[Any]], rows: DenseRows
+    state: dict[str, NDArray[Any]], rows: DenseVectorStore
 ) -> list[list[StoredOutput]]:
     """The slots that were saved."""
     known = zip(

@@ -120,27 +120,27 @@ class BCFW:
         warm_start: str = "primal",
         batch_size: int = 1,
     ) -> None:
-        checks.choice("sampling", sampling, run_monitor.SAMPLINGS)
-        checks.choice("steps", steps, run_monitor.STEP_RULES)
-        checks.choice("warm_start", warm_start, ("primal", "dual"))
-        cached = checks.flag("cache", cache)
+        checks.require_choice("sampling", sampling, run_monitor.SAMPLINGS)
+        checks.require_choice("steps", steps, run_monitor.STEP_RULES)
+        checks.require_choice("warm_start", warm_start, ("primal", "dual"))
+        cached = checks.as_bool("cache", cache)
         lower, upper = run_monitor.check_bounds(bounds)
-        size = checks.count("cache_size", cache_size)
+        size = checks.as_positive_int("cache_size", cache_size)
         self.plan = run_monitor.EngineSettings(
-            lam=checks.positive("lam", lam),
+            lam=checks.as_positive("lam", lam),
             steps=run_monitor.STEP_RULES.index(steps),
             cached=cached,
-            local=checks.positive("cache_local", cache_local),
-            overall=checks.positive("cache_global", cache_global),
+            local=checks.as_positive("cache_local", cache_local),
+            overall=checks.as_positive("cache_global", cache_global),
             most=size if cached else run_monitor.NO_CACHE_LIMIT,
-            averaging=checks.flag("averaging", averaging),
+            averaging=checks.as_bool("averaging", averaging),
             lower=lower,
             upper=upper,
-            batch=checks.count("batch_size", batch_size),
+            batch=checks.as_positive_int("batch_size", batch_size),
         )
         self.lam, self.sampling, self.tol = self.plan.lam, sampling, tol
         self.seed = run_monitor.check_seed(seed)
-        self.refresh_every = checks.count("refresh_every", refresh_every)
+        self.refresh_every = checks.as_positive_int("refresh_every", refresh_every)
         self.warm_start = warm_start
         self._limits = check_limits(
             "BCFW", tol, max_passes, max_seconds, callback, progress

@@ -113,19 +113,19 @@ class CasimirSVRG:
         callback: Callback | None = None,
         progress: bool | None = None,
     ) -> None:
-        checks.choice("schedule", schedule, ("const", "adapt"))
-        checks.choice("warm_start", warm_start, WARM_STARTS)
-        self.lam = checks.positive("lam", lam)
+        checks.require_choice("schedule", schedule, ("const", "adapt"))
+        checks.require_choice("warm_start", warm_start, WARM_STARTS)
+        self.lam = checks.as_positive("lam", lam)
         self.schedule, self.warm_start = schedule, warm_start
         self.loss = Loss(loss, mu, k)
         self.smoothness = (
-            None if smoothness is None else checks.positive("smoothness", smoothness)
+            None if smoothness is None else checks.as_positive("smoothness", smoothness)
         )
-        self.rate = checks.positive("rate", rate)
-        self.kappa = None if kappa is None else checks.positive("kappa", kappa)
-        self.inner_passes = checks.count("inner_passes", inner_passes)
+        self.rate = checks.as_positive("rate", rate)
+        self.kappa = None if kappa is None else checks.as_positive("kappa", kappa)
+        self.inner_passes = checks.as_positive_int("inner_passes", inner_passes)
         self.seed = run_monitor.check_seed(seed)
-        self.evaluate_every = checks.count("evaluate_every", evaluate_every)
+        self.evaluate_every = checks.as_positive_int("evaluate_every", evaluate_every)
         self._limits = check_limits(
             "Casimir-SVRG", tol, max_passes, max_seconds, callback, progress
         )
@@ -312,7 +312,7 @@ class _Outer:
 
     def load(self, state: State) -> None:
         z, z_before = (self.objective.zero_buffer() for _ in range(2))
-        checks.filled(state, z=z, z_before=z_before)
+        checks.fill_from_state(state, z=z, z_before=z_before)
         w = self.objective.as_start_weights(state["w"])
         started, restarts = float(state["started"]), int(state["restarts"])
         alpha = float(state["alpha"])

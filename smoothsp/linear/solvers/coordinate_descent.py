@@ -88,14 +88,14 @@ class CoordinateDescent:
         callback: Callback | None = None,
         progress: bool | None = None,
     ) -> None:
-        self.lam = checks.at_least_zero("lam", lam)
-        self.l1 = checks.at_least_zero("l1", l1)
+        self.lam = checks.as_nonnegative("lam", lam)
+        self.l1 = checks.as_nonnegative("l1", l1)
         if not (self.lam or self.l1):
             raise ValueError("lam: expected a positive number where l1 is 0, got 0")
         if products is not None:
-            products = checks.flag("products", products)
+            products = checks.as_bool("products", products)
         self.products = products
-        self.certify_every = checks.count("certify_every", certify_every)
+        self.certify_every = checks.as_positive_int("certify_every", certify_every)
         self._limits = check_limits(
             "CoordinateDescent", tol, max_passes, max_seconds, callback, progress
         )
@@ -198,7 +198,7 @@ class _Steps(Solver):
 
     def advance(self) -> str | None:
         sweeps = np.zeros(1, dtype=np.int64)
-        elastic_net.descend(
+        elastic_net.coordinate_descent(
             self.products,
             *self.columns,
             self.squares,
@@ -253,7 +253,7 @@ class _Steps(Solver):
 
     def load(self, state: State) -> None:
         w, rest = np.empty_like(self.w), np.empty_like(self.rest)
-        self.w, self.rest = checks.filled(state, w=w, rest=rest)
+        self.w, self.rest = checks.fill_from_state(state, w=w, rest=rest)
         self.dual, self.calls = float(state["dual"]), int(state["calls"])
         self.passes = int(state["passes"])
 
@@ -265,5 +265,5 @@ def _products(X: Any, scale: float) -> Floats:
     d = X.shape[1]
     upper = np.zeros((d, d))
     rows = X.indptr, X.indices, X.data
-    elastic_net.products(0, X.shape[0], d, scale, *rows, upper)
+    elastic_net.add_gram(0, X.shape[0], d, scale, *rows, upper)
     return np.ascontiguousarray(upper + np.triu(upper, 1).T)

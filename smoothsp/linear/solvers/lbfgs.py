@@ -76,10 +76,10 @@ class LBFGS:
         callback: Callback | None = None,
         progress: bool | None = None,
     ) -> None:
-        self.lam = checks.positive("lam", lam)
-        checks.choice("loss", loss, ("likelihood", "hinge-entropy", "hinge-l2"))
-        self.loss = Loss(loss, checks.positive("mu", mu), k)
-        self.memory = checks.count("memory", memory)
+        self.lam = checks.as_positive("lam", lam)
+        checks.require_choice("loss", loss, ("likelihood", "hinge-entropy", "hinge-l2"))
+        self.loss = Loss(loss, checks.as_positive("mu", mu), k)
+        self.memory = checks.as_positive_int("memory", memory)
         self._limits = check_limits(
             "L-BFGS", tol, max_passes, max_seconds, callback, progress
         )
@@ -114,7 +114,7 @@ class LBFGS:
         if resume is not None:
             if start is not None:
                 raise ValueError("start: expected None when there is a state to resume")
-            with states.opened(resume) as given:
+            with states.open_state(resume) as given:
                 budget.load(given, settings)
                 run.load(given)
         elif start is not None:
@@ -293,7 +293,7 @@ class _Run:
 
     def load(self, state: State) -> None:
         """Go on from a state."""
-        (slope,) = checks.filled(state, slope=np.empty(len(self.at.x)))
+        (slope,) = checks.fill_from_state(state, slope=np.empty(len(self.at.x)))
         x = self.objective.as_start_weights(state["w"])[self.used].copy()
         self.looked = int(state["looked"])
         self.at = Iterate(

@@ -97,11 +97,11 @@ class SDCA:
         progress: bool | None = None,
         refresh_every: int = 10,
     ) -> None:
-        self.lam, self.loss = checks.positive("lam", lam), "likelihood"
-        checks.choice("sampling", sampling, run_monitor.SAMPLINGS)
+        self.lam, self.loss = checks.as_positive("lam", lam), "likelihood"
+        checks.require_choice("sampling", sampling, run_monitor.SAMPLINGS)
         self.sampling, self.tol = sampling, tol
         self.seed = run_monitor.check_seed(seed)
-        self.refresh_every = checks.count("refresh_every", refresh_every)
+        self.refresh_every = checks.as_positive_int("refresh_every", refresh_every)
         self._limits = check_limits(
             "SDCA", tol, max_passes, max_seconds, callback, progress
         )

@@ -106,17 +106,17 @@ class SGD:
         callback: Callback | None = None,
         progress: bool | None = None,
     ) -> None:
-        checks.choice("decay", decay, DECAYS)
-        checks.choice("averaging", averaging, AVERAGES)
-        checks.choice("sampling", sampling, ("permutation", "uniform"))
-        self.lam = checks.positive("lam", lam)
+        checks.require_choice("decay", decay, DECAYS)
+        checks.require_choice("averaging", averaging, AVERAGES)
+        checks.require_choice("sampling", sampling, ("permutation", "uniform"))
+        self.lam = checks.as_positive("lam", lam)
         self.loss = Loss(loss, mu, k)
-        self.rate = checks.positive("rate", rate)
+        self.rate = checks.as_positive("rate", rate)
         self.decay, self.averaging, self.sampling = decay, averaging, sampling
-        self.period = checks.positive("period", period)
-        self.average_after = int(checks.at_least_zero("average_after", average_after))
+        self.period = checks.as_positive("period", period)
+        self.average_after = int(checks.as_nonnegative("average_after", average_after))
         self.seed = run_monitor.check_seed(seed)
-        self.evaluate_every = checks.count("evaluate_every", evaluate_every)
+        self.evaluate_every = checks.as_positive_int("evaluate_every", evaluate_every)
         if decay != "pegasos" and self.rate * self.lam > 1:
             raise ValueError(
                 f"rate: expected at most 1 / lam = {1 / self.lam:.3g}, got {rate}: a "
@@ -207,7 +207,7 @@ class _Steps:
     def advance(self) -> None:
         solver, number = self.solver, self.passes
         losses = np.empty(self.objective.n)
-        kernel.steps(
+        kernel.subgradient_steps(
             *solver.plan(number, self.objective.n),
             solver.lam,
             self.objective.sequences,
@@ -242,7 +242,7 @@ class _Steps:
         return {name: array.copy() for name, array in self._arrays().items()}
 
     def load(self, state: State) -> None:
-        checks.filled(state, **self._arrays())
+        checks.fill_from_state(state, **self._arrays())
 
     def _arrays(self) -> State:
         names = ("W", "Q", "tail", "tail_sum", "scales")

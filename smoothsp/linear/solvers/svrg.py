@@ -78,15 +78,15 @@ class SVRG:
         callback: Callback | None = None,
         progress: bool | None = None,
     ) -> None:
-        self.lam = checks.positive("lam", lam)
+        self.lam = checks.as_positive("lam", lam)
         self.loss = Loss(loss, mu, k)
-        self.rate = checks.positive("rate", rate)
+        self.rate = checks.as_positive("rate", rate)
         if self.rate * self.lam >= 1:
             raise ValueError(
                 f"rate: expected less than 1 / lam = {1 / self.lam:.3g}, got {rate}"
             )
         self.seed = run_monitor.check_seed(seed)
-        self.evaluate_every = checks.count("evaluate_every", evaluate_every)
+        self.evaluate_every = checks.as_positive_int("evaluate_every", evaluate_every)
         self._limits = check_limits(
             "SVRG", tol, max_passes, max_seconds, callback, progress
         )

@@ -8,11 +8,11 @@ from scipy import sparse
 
 from smoothsp.linear import HingeSVC
 from smoothsp.linear.descent.binary_dual import BinaryHingeDual
-from smoothsp.linear.inputs.sparse_matrices import DenseRows, sparse_rows
+from smoothsp.linear.inputs.sparse_matrices import DenseRows, as_sparse_sample_rows
 from tests.truth.svm_objectives import blobs, primal
 
 ROUNDING = {np.float64: 1e-12, np.float32: 2e-5}
-FORMS = {"dense": DenseRows, "sparse": lambda X: sparse_rows(X, 0.0)}
+FORMS = {"dense": DenseRows, "sparse": lambda X: as_sparse_sample_rows(X, 0.0)}
 
 
 def drawn(form, dtype=np.float64, d=5, n=80, seed=0):

@@ -5,7 +5,7 @@ import signal
 import numpy as np
 import pytest
 
-from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.compilation.interrupts import defer_sigint
 from smoothsp.linear.engines.callback_dual import CallbackEngine
 from smoothsp.linear.engines.compiled_dual import ChainEngine
 from smoothsp.linear.solvers import BCFW
@@ -28,12 +28,12 @@ def numbers(history):
 
 def test_ctrl_c_waits_for_the_end_of_a_step():
     done = []
-    with pytest.raises(KeyboardInterrupt), uninterrupted():
+    with pytest.raises(KeyboardInterrupt), defer_sigint():
         signal.raise_signal(signal.SIGINT)
         done.append(1)
     assert done == [1]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    with pytest.raises(KeyboardInterrupt), uninterrupted(False):
+    with pytest.raises(KeyboardInterrupt), defer_sigint(False):
         signal.raise_signal(signal.SIGINT)
         done.append(2)
     assert done == [1]

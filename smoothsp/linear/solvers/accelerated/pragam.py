@@ -77,13 +77,13 @@ class Pragam:
         callback: Callback | None = None,
         progress: bool | None = None,
     ) -> None:
-        self.lam = checks.positive("lam", lam)
+        self.lam = checks.as_positive("lam", lam)
         if isinstance(lipschitz, str):
-            checks.choice("lipschitz", lipschitz, ("fixed", "adaptive"))
+            checks.require_choice("lipschitz", lipschitz, ("fixed", "adaptive"))
         else:
-            lipschitz = checks.positive("lipschitz", lipschitz)
+            lipschitz = checks.as_positive("lipschitz", lipschitz)
         self.lipschitz = lipschitz
-        self.certify_every = checks.count("certify_every", certify_every)
+        self.certify_every = checks.as_positive_int("certify_every", certify_every)
         self._limits = check_limits(
             "Pragam", tol, max_passes, max_seconds, callback, progress
         )
@@ -275,7 +275,7 @@ class _Steps(Solver):
             return
         scores, alpha = np.empty((2, len(self.problem)))
         w = np.empty(self.problem.num_weights)
-        checks.filled(state, w=w, scores=scores, alpha=alpha)
+        checks.fill_from_state(state, w=w, scores=scores, alpha=alpha)
         numbers = float(state["mu"]), float(state["L"]), int(state["k"])
         self.at = _Reached(w, scores, alpha, *numbers, int(state["calls"]))
 

@@ -15,7 +15,7 @@ from smoothsp.linear.engines.solution import (
     check_start_weights,
 )
 from smoothsp.linear.inputs import checks
-from smoothsp.linear.problems.callback import whole
+from smoothsp.linear.problems.callback import as_batch_linear_problem
 from smoothsp.linear.solvers.cutting_planes.models import AllCuts, AveragedCut, Model
 
 Floats = NDArray[np.float64]
@@ -90,13 +90,13 @@ class BMRM:
         callback: Callback | None = None,
         progress: bool | None = None,
     ) -> None:
-        self.lam = checks.positive("lam", lam)
-        checks.choice("inner", inner, ("qp", "line-search"))
+        self.lam = checks.as_positive("lam", lam)
+        checks.require_choice("inner", inner, ("qp", "line-search"))
         self.inner = inner
         if drop_after is not None:
-            drop_after = checks.count("drop_after", drop_after)
+            drop_after = checks.as_positive_int("drop_after", drop_after)
         self.drop_after = drop_after
-        self.certify_every = checks.count("certify_every", certify_every)
+        self.certify_every = checks.as_positive_int("certify_every", certify_every)
         self._limits = check_limits(
             "BMRM", tol, max_passes, max_seconds, callback, progress
         )
@@ -155,7 +155,7 @@ class _Rounds(Solver):
     def __init__(self, problem: Any, lam: float, cuts: Model, every: int) -> None:
         self.problem, self.lam, self.every = problem, lam, every
         known = getattr(problem, "risk", None)
-        self.risk = known or whole(problem).risk
+        self.risk = known or as_batch_linear_problem(problem).risk
         w = np.zeros(problem.num_weights)
         self.at = _Reached(cuts, w, None, math.inf, w, -math.inf, 0, 0, 0)
 
@@ -245,7 +245,7 @@ class _Rounds(Solver):
 
     def load(self, state: State) -> None:
         w, best_w = np.empty((2, len(self.at.w)))
-        checks.filled(state, point=w, w=best_w)
+        checks.fill_from_state(state, point=w, w=best_w)
         best, dual, value = (float(x) for x in state["numbers"])
         calls, idle = (int(x) for x in state["counts"])
         known = not math.isnan(value)

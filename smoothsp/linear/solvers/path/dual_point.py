@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.compilation.interrupts import defer_sigint
 from smoothsp.linear.engines import run_monitor
 from smoothsp.linear.engines.dual_passes import REBUILD_EVERY, STOP_SAMPLING_FRACTION
 from smoothsp.linear.engines.run_monitor import require_finite_certificate
@@ -41,11 +41,11 @@ class StepSettings:
 
     def __post_init__(self) -> None:
         run_monitor.check_bounds(self.bounds)
-        checks.choice("sampling", self.sampling, run_monitor.SAMPLINGS)
-        checks.choice("steps", self.steps, run_monitor.STEP_RULES)
-        checks.flag("cache", self.cache)
+        checks.require_choice("sampling", self.sampling, run_monitor.SAMPLINGS)
+        checks.require_choice("steps", self.steps, run_monitor.STEP_RULES)
+        checks.as_bool("cache", self.cache)
         run_monitor.check_seed(self.seed)
-        checks.count("refresh_every", self.refresh_every)
+        checks.as_positive_int("refresh_every", self.refresh_every)
 
     def __str__(self) -> str:
         if self.bounds is None:
@@ -125,7 +125,7 @@ class DualPoint:
                 return None
             else:
                 self.exact = False
-                with uninterrupted(self.engine.compiled):
+                with defer_sigint(self.engine.compiled):
                     run_block_pass(
                         self.engine, self.stream, self.step_settings.sampling, floor
                     )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from smoothsp._kernels.compilation import clock
-from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.compilation.interrupts import defer_sigint
 from smoothsp.linear.engines import run_monitor
 from smoothsp.linear.engines.run_monitor import (
     examples_fingerprint,
@@ -29,10 +29,10 @@ class PointLimits:
     progress: bool | None
 
     def __post_init__(self) -> None:
-        checks.count("max_passes", self.max_passes)
+        checks.as_positive_int("max_passes", self.max_passes)
         run_monitor.check_max_seconds(self.max_seconds)
-        checks.shown("progress", self.progress)
-        checks.callback(self.callback)
+        checks.as_optional_bool("progress", self.progress)
+        checks.require_callback(self.callback)
 
 
 class PointRun:
@@ -53,7 +53,7 @@ class PointRun:
 
     def __init__(self, problem: Any, limits: PointLimits, settings: str) -> None:
         self.problem, self.limits, self.settings = problem, limits, settings
-        self._start, self._before = clock.seconds(), 0.0
+        self._start, self._before = clock.seconds_without_compilation(), 0.0
         self.points: list[PathPoint] = []
         self.status = ""
         # oracle calls of dual points that were given up
@@ -62,7 +62,7 @@ class PointRun:
     @property
     def seconds(self) -> float:
         """Seconds since the start, including earlier runs."""
-        return self._before + clock.seconds() - self._start
+        return self._before + clock.seconds_without_compilation() - self._start
 
     @property
     def calls(self) -> int:
@@ -111,7 +111,7 @@ class PointRun:
         raise NotImplementedError
 
     def _reach(self) -> None:
-        with uninterrupted():
+        with defer_sigint():
             point = self._add()
         callback = self.limits.callback
         if point is None or callback is None:

@@ -41,12 +41,12 @@ class Rules:
     limits: PointLimits
 
     def __post_init__(self) -> None:
-        checks.positive("eps", self.eps)
-        if checks.positive("kappa", self.kappa) >= 1:
+        checks.as_positive("eps", self.eps)
+        if checks.as_positive("kappa", self.kappa) >= 1:
             raise ValueError(f"kappa: expected a number below 1, got {self.kappa}")
-        checks.positive("smallest", self.smallest)
-        checks.flag("stop_when_flat", self.stop_when_flat)
-        checks.count("max_points", self.max_points)
+        checks.as_positive("smallest", self.smallest)
+        checks.as_bool("stop_when_flat", self.stop_when_flat)
+        checks.as_positive_int("max_points", self.max_points)
 
     @property
     def goal(self) -> float:
@@ -76,7 +76,7 @@ class PathRun(PointRun):
                 self.status = "complete: weights 0 are optimal for every lambda"
         else:
             self.dual_point = DualPoint(problem, 1.0, rules.step_settings)
-            with states.opened(resume) as given:
+            with states.open_state(resume) as given:
                 self.load(given)
 
     def _spent(self) -> bool:
@@ -189,7 +189,7 @@ class PathRun(PointRun):
             oracle_calls=self.calls,
             seconds=self.seconds,
             status=self.status,
-            state=states.sealed(self.state()),
+            state=states.add_checksums(self.state()),
         )
 
     def state(self) -> State:
