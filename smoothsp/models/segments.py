@@ -122,7 +122,9 @@ class SegmentHead(nn.Module):
                 f"head, got one on {emissions.device}; move the head with .to(device)"
             )
         size = tuple(emissions.shape[:2])
-        mask = checks.as_bool_mask("mask", mask, size, "(batch, time)", emissions.device)
+        mask = checks.as_bool_mask(
+            "mask", mask, size, "(batch, time)", emissions.device
+        )
         if bool((mask[:, 1:] & ~mask[:, :-1]).any()):
             raise ValueError(
                 "mask: expected the real positions of each row first, got a hole"
