@@ -5,8 +5,8 @@
 with the margin violations ``m_i(j) = cost(y, j) - (w_y - w_j)'x_i``, 0 at y. The
 weights are ``w = sum_i x_i a_i'`` with ``a_i = c_i e_y - b_i``, and a block is a
 projection: b_i is the point of ``b >= 0, sum(b) = c_i`` nearest to ``b_i + m_i / q``, q
-the squared norm of the sample. What is kept is a_i, never ``b_i(y) = c_i - a_i(y)``.
-Arrays as in ``weston_watkins``; costs are very negative past K.
+the squared norm of the sample. The stored variable is a_i, never ``b_i(y) = c_i -
+a_i(y)``. Arrays as in ``weston_watkins``; costs are very negative past K.
 
 Source: Crammer and Singer, "On the Algorithmic Implementation of Multiclass
 Kernel-based Vector Machines", sections 3 and 6.
@@ -129,7 +129,7 @@ def _solve_block(
     a,
     row_offset,
 ):
-    """Replace the row of ``a`` at o; in how many vectors, and what its gap was.
+    """Solve the block at ``row_offset`` of a; return its changed vectors and its gap.
 
     With b = -a for the classes other than y, in two passes around a root:
 
@@ -174,13 +174,14 @@ def _solve_block(
         <= move_tolerance
     ):
         return 0, gap
-    # the line of what has weight now lies below: its root is no guess too high
+    # the line through the entries with weight is a lower bound: its root is no guess
+    # too high
     base, total = float(a_y), float(limit)
     guess = float(reduce_sum(inside)) - (base if slack else total)
     guess /= float(reduce_sum(count)) + (1 if slack else 0)
     top = reduce_max(max_m) / squared_norm
     if total < SMALL_TOTAL * top:
-        # so few that b = v - t would be lost in the digits of v
+        # b = v - t would lose its digits: subtract the maximum of v first
         base, guess = base + _subtract_max(v, P, zeros), -total
     t = simplex_threshold(v, base, total, guess, MAX_NEWTON_STEPS, P, zeros)
     t_vector = splat(number(t))
@@ -204,7 +205,7 @@ def _solve_block(
 
 @subroutine
 def _subtract_max(v, P, zeros):
-    """Move v so that its largest entry is 0; what that was."""
+    """Subtract the maximum of v from its entries; return the maximum."""
     V = len(zeros)
     max_v = load(v, 0)
     for j in range(V, P, V):

@@ -1,4 +1,4 @@
-"""The threshold that projects onto a simplex, or onto one with room to spare.
+"""The threshold that projects onto a simplex, or onto a simplex with a slack entry.
 
 The point of ``b >= 0, sum(b) = total`` nearest to v is ``b = max(v - t, 0)``. In a
 block of the Crammer-Singer dual one entry, that of the true class, stands for what the
@@ -28,7 +28,7 @@ MAX_NEWTON_STEPS = 16
 
 @subroutine
 def simplex_threshold(v, base, total, t, max_newton_steps, P, zeros):
-    """The threshold t, from a guess that is not above it."""
+    """Return the threshold t, starting from a guess that is not above it."""
     V = len(zeros)
     number = zeros.dtype.type
     zero, ones = splat(zeros[0]), splat(number(1))
@@ -60,7 +60,7 @@ def simplex_threshold(v, base, total, t, max_newton_steps, P, zeros):
 
 @subroutine
 def root_by_sorting(v, base, total, P, zeros):
-    """The same threshold, over the sorted entries, in O(P log P)."""
+    """Return the same threshold from the sorted entries, in O(P log P)."""
     values = np.sort(v[:P])
     # a line of each piece of the right side; the root of their maximum is the larger
     t = -np.inf

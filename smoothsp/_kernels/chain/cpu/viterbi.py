@@ -3,8 +3,8 @@
 All sums are float64 and run in time order, ``(a + transition) + emission``, as in
 ``scores.score``. Rounding is monotone, so the score of a decoded output is never
 below that of any other output, to the last bit. Where transitions are shared,
-only prefix scores are kept: the state before is found again, going backwards, for the
-states of the best output only. Many rows of few states go one per lane of a vector
+only prefix scores are stored: the previous state is recomputed, going backwards, for
+the states of the best output only. Many rows of few states go one per lane of a vector
 (``viterbi_in_lanes``), all others with vectors over states (``viterbi_over_states``):
 their formulas stand there.
 """
@@ -84,8 +84,8 @@ def viterbi_topk(first, last, chain, order, labels, valid, values):
     P = padded_states(S)
     size = min(ROWS_PER_PASS, last - first) * T * P
     K = labels.shape[1]
-    # in one piece: where two large ones are freed, the system takes their memory back,
-    # and to get it again for the next rows takes longer than to fill it
+    # one allocation: freeing two large ones returns their pages to the system, and
+    # faulting them in again takes longer than filling them
     memory = aligned_empty(size + candidates_size(T, S, P, K))
     alpha, candidates = memory[:size], memory[size:]
     backpointers = aligned_empty(0 if shared else size)
