@@ -13,9 +13,9 @@ from smoothsp.oracles._inference.in_graphs import Argument
 from smoothsp.oracles._inference.read_only import ReadOnly
 from smoothsp.oracles._inference.tracing import is_compiling
 from smoothsp.oracles._logic.checks import check_decomposable, check_deterministic
-from smoothsp.oracles._logic.circuit import count_models, sentence_circuit, smooth
+from smoothsp.oracles._logic.circuit import count_models, build_nnf_circuit, smooth
 from smoothsp.oracles._logic.cnf import compile_clauses
-from smoothsp.oracles._logic.nnf import MOST_VARIABLES, NNF
+from smoothsp.oracles._logic.nnf import MAX_VARIABLES, NNF
 from smoothsp.oracles._logic.readers import read_nnf, read_sdd
 
 
@@ -67,7 +67,7 @@ class Formula(ReadOnly, Argument):
         self.count = count_models(smoothed)
         if not self.count:
             raise ValueError("formula: expected one that has a model, got none")
-        self._topology = Topology.of(*sentence_circuit(smoothed, variables))
+        self._topology = Topology.of(*build_nnf_circuit(smoothed, variables))
 
     @classmethod
     def from_clauses(
@@ -196,9 +196,9 @@ def _count(name: str, value: Any) -> int:
     """``value`` as a number of variables."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name}: expected an int, got {type(value).__name__}")
-    if not 0 <= value <= MOST_VARIABLES:
+    if not 0 <= value <= MAX_VARIABLES:
         raise ValueError(
-            f"{name}: expected from 0 to {MOST_VARIABLES} variables, got {value}"
+            f"{name}: expected from 0 to {MAX_VARIABLES} variables, got {value}"
         )
     return value
 

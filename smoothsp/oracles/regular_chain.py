@@ -11,7 +11,7 @@ from smoothsp.oracles._circuits.masked_sequences import MaskedSequences
 from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.in_graphs import Argument
 from smoothsp.oracles._inference.read_only import ReadOnly
-from smoothsp.oracles._logic.regular import Automaton, automaton
+from smoothsp.oracles._logic.regular import Automaton, build_automaton
 
 
 class RegularLanguage(ReadOnly, Argument):
@@ -37,7 +37,7 @@ class RegularLanguage(ReadOnly, Argument):
 
     def __init__(self, labels: Sequence[str], pattern: str) -> None:
         self.labels, self.pattern = tuple(labels), pattern
-        self._automaton = automaton(pattern, self.labels)
+        self._automaton = build_automaton(pattern, self.labels)
 
     def __call__(
         self,
@@ -54,7 +54,7 @@ class RegularLanguage(ReadOnly, Argument):
         return RegularChain(emissions, transitions, start, end, self, **options)
 
     def __repr__(self) -> str:
-        states = len(self._automaton.moves)
+        states = len(self._automaton.transitions)
         return f"RegularLanguage({self.pattern!r}, states={states})"
 
 
@@ -198,7 +198,9 @@ def _accepted(T: int, language: Automaton) -> tuple[Circuit, Items]:
     ``then[t, q, s]``: labels before t which lead to q, and a move to s.
     """
     c = Circuit()
-    moves = np.array(language.moves, np.int64).reshape(len(language.moves), -1)
+    moves = np.array(language.transitions, np.int64).reshape(
+        len(language.transitions), -1
+    )
     Q, S = moves.shape
     label = c.leaves(T, S)
     move, start, end = c.shared(S, S), c.shared(S), c.shared(S)

@@ -16,7 +16,7 @@ from smoothsp.oracles._inference.logsumexp import log_sum, shares
 from smoothsp.oracles._inference.score_values import VECTORS
 from smoothsp.oracles._inference.to_numpy import array
 from smoothsp.oracles._inference.tracing import is_eager_tensor
-from smoothsp.oracles._searches.distinct_trees import distinct_trees
+from smoothsp.oracles._searches.distinct_trees import sample_distinct_trees
 from smoothsp.oracles._searches.tree_engine import TreeEngine
 from smoothsp.oracles._searches.trees import DependencyTrees
 
@@ -141,7 +141,7 @@ class SpanningTree(DependencyTrees):
     def _entries_of(self, y: Tensor) -> tuple[Tensor | None, int]:
         if not is_eager_tensor(y):
             return super()._entries_of(y)
-        y, lengths = y.contiguous(), self._lengths_on_host()
+        y, lengths = y.contiguous(), self._lengths_on_cpu()
         used = y.new_empty(y.shape)
         at = 0 if lengths is None else lengths.data_ptr()
         places = y.data_ptr(), used.data_ptr(), at
@@ -170,7 +170,7 @@ class SpanningTree(DependencyTrees):
         return fine
 
     def _have_outputs(self) -> NDArray[np.bool_]:
-        arcs, lengths = self._on_host(), self._lengths_on_host()
+        arcs, lengths = self._on_host(), self._lengths_on_cpu()
         given = arcs.data_ptr(), tuple(arcs.shape), VECTORS[arcs.dtype]
         found = np.empty(given[1][0], np.bool_)
         place = 0 if lengths is None else lengths.data_ptr()
@@ -179,7 +179,7 @@ class SpanningTree(DependencyTrees):
 
     def _search(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.bool_]]:
         """Best outputs, their scores, and which rows have any."""
-        arcs, lengths = self._on_host(), self._lengths_on_host()
+        arcs, lengths = self._on_host(), self._lengths_on_cpu()
         B, m, _ = shape = tuple(arcs.shape)
         heads, found = np.empty((B, m - 1), np.int64), np.empty(B, np.bool_)
         values = np.empty(B, VECTORS[arcs.dtype].dtype)
@@ -328,7 +328,7 @@ class SpanningTree(DependencyTrees):
             none = torch.from_numpy(~trees._best()[1]).to(arcs.device)
             return trees.log_partition().masked_fill(none, -torch.inf), chances
 
-        return distinct_trees(arcs, self._lengths, n, generator, sums)
+        return sample_distinct_trees(arcs, self._lengths, n, generator, sums)
 
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""

@@ -14,13 +14,13 @@ from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.double_double import Exact
 from smoothsp.oracles._inference.to_numpy import array, constant
 from smoothsp.oracles._inference.tracing import is_compiling
-from smoothsp.oracles._searches.edge_subset import ChosenEdges, edges_and_index
+from smoothsp.oracles._searches.edge_subset import EdgeSubset, as_edges_and_index
 from smoothsp.oracles._searches.trees import Trees
 from smoothsp.oracles.labelled_spanning_tree import LabelledSpanningTree
 from smoothsp.oracles.spanning_tree import SpanningTree
 
 
-class UndirectedSpanningTree(ChosenEdges, Trees):
+class UndirectedSpanningTree(EdgeSubset, Trees):
     r"""A batch of undirected graphs; the outputs are their spanning trees.
 
     .. math:: s(y) = \sum_e y_e \, \mathrm{edges}[e], \quad
@@ -81,7 +81,7 @@ class UndirectedSpanningTree(ChosenEdges, Trees):
     output_description = "0 or 1 for each edge, 1 for those of one spanning tree"
 
     def __init__(self, edges: Tensor, index: Tensor) -> None:
-        edges, index = edges_and_index("edges", edges, index)
+        edges, index = as_edges_and_index("edges", edges, index)
         B, E = edges.shape
         if is_compiling():
             super().__init__({"edges": edges}, (E,))

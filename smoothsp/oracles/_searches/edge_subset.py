@@ -8,7 +8,7 @@ from smoothsp.oracles._inference import checks
 from smoothsp.oracles._searches.structure import SearchStructure
 
 
-class ChosenEdges(SearchStructure):
+class EdgeSubset(SearchStructure):
     """A search whose only potentials ``(batch, E)`` are scores of chosen edges.
 
     Attributes
@@ -20,7 +20,7 @@ class ChosenEdges(SearchStructure):
     index: Tensor
     _num_labels = 2
     # whether it is known that no row lacks an edge
-    _whole = False
+    _all_edges_real = False
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
@@ -31,23 +31,25 @@ class ChosenEdges(SearchStructure):
     def output_shapes(self) -> Int[Tensor, "batch 1"]:
         """``(batch, 1)``: one more than the last edge of each row."""
         E = self.shape[0]
-        at = torch.arange(1, E + 1, device=self._main.device)
-        ends = torch.where(self._real, at, 0)
-        return ends.amax(1, keepdim=True) if E else ends.sum(1, keepdim=True)
+        count = torch.arange(1, E + 1, device=self._main.device)
+        num_entries = torch.where(self._real, count, 0)
+        return (
+            num_entries.amax(1, keepdim=True) if E else num_entries.sum(1, keepdim=True)
+        )
 
     @property
     def _real(self) -> Tensor:
         return self.index[..., 0] >= 0
 
     def _reads(self, name: str) -> Tensor | None:
-        return None if self._whole else self._real
+        return None if self._all_edges_real else self._real
 
     def _labels(self, y: Tensor) -> Tensor:
-        return y if self._whole else y.masked_fill(~self._real[:, None], -1)
+        return y if self._all_edges_real else y.masked_fill(~self._real[:, None], -1)
 
     def _used(self, y: Tensor) -> Tensor:
         chosen = y == 1
-        if not self._whole:
+        if not self._all_edges_real:
             chosen = chosen & self._real[:, None]
         return torch.where(chosen, torch.arange(self.shape[0], device=y.device), -1)
 
@@ -56,7 +58,9 @@ class ChosenEdges(SearchStructure):
         return torch.where(used >= 0, self._main[:, None], 0).double()
 
 
-def edges_and_index(name: str, edges: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+def as_edges_and_index(
+    name: str, edges: Tensor, index: Tensor
+) -> tuple[Tensor, Tensor]:
     """Scores ``(batch, E)``, and nodes ``(E, 2)`` or ``(batch, E, 2)``, checked."""
     edges = checks.potentials(name, edges)
     if edges.dim() != 2:

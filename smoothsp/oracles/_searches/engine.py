@@ -31,30 +31,30 @@ class SearchEngine(Engine):
 
     def best(self, k: int | None, dtype: torch.dtype, precise: bool = False) -> Chosen:
         """The best outputs, without values: losses ask for these in two numbers."""
-        y, exist = self.structure._answer(k)
+        y, valid = self.structure._answer(k)
         value = y.new_empty(0, dtype=dtype)
-        return Chosen(value, y, exist=None if k is None else exist)
+        return Chosen(value, y, exist=None if k is None else valid)
 
     def score(
         self, used: Tensor, dtype: torch.dtype, two: bool = False
     ) -> tuple[Tensor, Any]:
         """Scores of outputs ``used`` ``[B, k, ...]``, by a kernel if there is one."""
         structure = self.structure
-        total = structure._totals(array(used))
-        narrow = self.potentials[0].dtype == torch.float32
-        if total is not None and (narrow or not two):
-            value = torch.from_numpy(total)
+        kernel_scores = structure._totals(array(used))
+        is_float32 = self.potentials[0].dtype == torch.float32
+        if kernel_scores is not None and (is_float32 or not two):
+            value = torch.from_numpy(kernel_scores)
             # of float32 sums in float64 are as good
             return in_dtype(value, dtype), as_two(value) if two else None
-        parts = sums(structure._entries(structure._used(used)))
-        return parts.sum(2).to(dtype), parts
+        hi_lo = sums(structure._entries(structure._used(used)))
+        return hi_lo.sum(2).to(dtype), hi_lo
 
     def entries(self, used: Tensor) -> Tensor:
-        found: Tensor = self.structure._used(used)
-        return found
+        entries: Tensor = self.structure._used(used)
+        return entries
 
 
-class Outputs(Question):
+class SearchOp(Question):
     """The best outputs ``[B, ...]``, or the k best ``[B, k, ...]``, and which exist.
 
     No gradient reaches them.
@@ -68,5 +68,5 @@ class Outputs(Question):
         self.k = k
 
     def answer(self) -> tuple[Tensor, Tensor]:
-        found: tuple[Tensor, Tensor] = self.engine.structure._answer(self.k)  # type: ignore[attr-defined]
-        return found
+        outputs: tuple[Tensor, Tensor] = self.engine.structure._answer(self.k)  # type: ignore[attr-defined]
+        return outputs

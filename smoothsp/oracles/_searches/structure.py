@@ -20,7 +20,7 @@ from smoothsp.oracles._inference.tracing import (
     is_eager,
     is_eager_tensor,
 )
-from smoothsp.oracles._searches.engine import Outputs, SearchEngine
+from smoothsp.oracles._searches.engine import SearchOp, SearchEngine
 
 Self = TypeVar("Self", bound="SearchStructure")
 
@@ -94,8 +94,8 @@ class SearchStructure(Structure):
         The scores in float64, or rounded to the dtype of the potentials.
         """
         best, _ = self._best()
-        total = self._totals(best[:, None])
-        return best, None if total is None else total[:, 0]
+        score = self._totals(best[:, None])
+        return best, None if score is None else score[:, 0]
 
     # What follows ---------------------------------------------------------------
 
@@ -112,11 +112,11 @@ class SearchStructure(Structure):
         return self._decoding_engine is not None and self._has_costs_of(SearchStructure)
 
     def _used_by_gold(self, y: Tensor) -> Tensor:
-        many, several = self._several(y)
-        used, first = self._entries_of(many)
-        if several or first >= 0:
+        y_with_k, has_k = self._several(y)
+        used, first_invalid = self._entries_of(y_with_k)
+        if has_k or first_invalid >= 0:
             self._alone(y)
-        return self._used(many) if used is None else used
+        return self._used(y_with_k) if used is None else used
 
     def _augmented_by_hamming(
         self: Self, y: Tensor, scale: float
@@ -127,27 +127,29 @@ class SearchStructure(Structure):
 
     def _with_hamming(self: Self, used: Tensor, scale: float) -> tuple[Self, Tensor]:
         """The structure with costs of parts that entries ``used`` lack, and these."""
-        main, read = self._main, self._reads(self._main_name)
-        return self._with_costs(add_hamming(main, read, used, scale)), used
+        potentials, usable = self._main, self._reads(self._main_name)
+        return self._with_costs(add_hamming(potentials, usable, used, scale)), used
 
     def _ask(self, k: int | None) -> tuple[Tensor, Tensor]:
         """Best outputs ``(batch, *shape)``, or the k best, and which of them exist."""
-        found: tuple[Tensor, Tensor] = Outputs(SearchEngine(self), k).ask()
-        return found
+        outputs: tuple[Tensor, Tensor] = SearchOp(SearchEngine(self), k).ask()
+        return outputs
 
     def _answer(self, k: int | None) -> tuple[Tensor, Tensor]:
-        found = self._best() if k is None else self._k_best(k)
-        y, exist = (torch.from_numpy(x).to(self._main.device) for x in found)
-        return y, exist
+        arrays = self._best() if k is None else self._k_best(k)
+        y, valid = (torch.from_numpy(x).to(self._main.device) for x in arrays)
+        return y, valid
 
     def _of_rows(self: Self, tensors: tuple[Tensor, ...]) -> Self:
         """The structure with such potentials, and what else has an entry for each row.
 
         Of as many rows, or of a multiple: one batch below the other.
         """
-        own = dict(zip(self._own, tensors, strict=False))
-        other = self._like(own)
-        for name, x in zip(self.row_attributes, tensors[len(own) :], strict=True):
+        potentials = dict(zip(self._own, tensors, strict=False))
+        other = self._like(potentials)
+        for name, x in zip(
+            self.row_attributes, tensors[len(potentials) :], strict=True
+        ):
             vars(other)[name] = x
         return other
 
@@ -170,61 +172,61 @@ class SearchStructure(Structure):
 
     def _array(self, name: str) -> NDArray[np.float64]:
         """Such potentials in float64 on the CPU, -inf where nothing reads."""
-        x, read = self._own[name].detach().cpu().double(), self._reads(name)
-        if read is not None:
-            x = x.masked_fill(~read.cpu(), -torch.inf)
-        found: NDArray[np.float64] = array(x)
-        return found
+        x, usable = self._own[name].detach().cpu().double(), self._reads(name)
+        if usable is not None:
+            x = x.masked_fill(~usable.cpu(), -torch.inf)
+        values: NDArray[np.float64] = array(x)
+        return values
 
     def _infeasible_row(self) -> int:
-        found = self._have_outputs()
-        return -1 if found.all() else int(found.argmin())
+        has_output = self._have_outputs()
+        return -1 if has_output.all() else int(has_output.argmin())
 
     def _several(self, y: Tensor) -> tuple[Tensor, bool]:
         """Outputs as int64 ``(batch, k, *shape)``, and whether k was there."""
         y = checks.integers("y", y, self._main.device)
         B = len(self._main)
-        one = y.dim() == 1 + len(self.shape)
-        many = y[:, None] if one else y
-        expected = (B, *many.shape[1:2], *self.shape)
-        if many.dim() != len(expected) or many.shape != expected:
-            words = ", ".join(str(size) for size in self.shape)
+        lacks_k = y.dim() == 1 + len(self.shape)
+        y_with_k = y[:, None] if lacks_k else y
+        expected = (B, *y_with_k.shape[1:2], *self.shape)
+        if y_with_k.dim() != len(expected) or y_with_k.shape != expected:
+            sizes = ", ".join(str(size) for size in self.shape)
             raise ValueError(
-                f"y: expected ({B}, {words}) or ({B}, k, {words}), got {tuple(y.shape)}"
+                f"y: expected ({B}, {sizes}) or ({B}, k, {sizes}), got {tuple(y.shape)}"
             )
-        return many, not one
+        return y_with_k, not lacks_k
 
     def _proved(self, y: Tensor) -> tuple[Tensor, bool]:
         """``_several``, each of which has to be an output."""
-        many, several = self._several(y)
-        _, first = self._entries_of(many)
-        if first >= 0:
-            b, k = divmod(first, many.shape[1])
+        y_with_k, has_k = self._several(y)
+        _, first_invalid = self._entries_of(y_with_k)
+        if first_invalid >= 0:
+            b, k = divmod(first_invalid, y_with_k.shape[1])
             raise ValueError(
-                f"y: expected {self.output_description}, got {many[b, k].tolist()} at "
+                f"y: expected {self.output_description}, got {y_with_k[b, k].tolist()} at "
                 f"row {b}"
             )
-        return many, several
+        return y_with_k, has_k
 
     def _entries_of(self, y: Tensor) -> tuple[Tensor | None, int]:
         """``_used(y)``, if it is known, and ``b k + i`` of the first that is no output.
 
         -1 if all are outputs.
         """
-        real = self._exist(y)
-        if not checks.values_are_there() or bool(real.all()):
+        is_output = self._exist(y)
+        if not checks.values_are_there() or bool(is_output.all()):
             return None, -1
-        b, k = (~real).nonzero()[0].tolist()
+        b, k = (~is_output).nonzero()[0].tolist()
         return None, b * y.shape[1] + k
 
     def _alone(self, y: Tensor) -> Tensor:
         """``(batch, 1, *shape)``: one output a row."""
-        many, several = self._proved(y)
-        if several:
+        y_with_k, has_k = self._proved(y)
+        if has_k:
             raise ValueError(
                 f"y: expected one output per row, (batch, ...), got {tuple(y.shape)}"
             )
-        return many
+        return y_with_k
 
     def _value(self, y: Tensor) -> Tensor:
         """Scores ``(batch, k)`` in float64 of what are outputs."""
@@ -246,23 +248,25 @@ class SearchStructure(Structure):
         flat = joined.gather(1, used.clamp(min=0).flatten(1)).double()
         return flat.reshape(used.shape).masked_fill(used < 0, 0)
 
-    def _exactly(self, value: Tensor, y: Tensor) -> Exact:
+    def _exactly(self, scores: Tensor, y: Tensor) -> Exact:
         """Float64 values ``(batch, k)`` of outputs y, in the dtype and as two numbers.
 
         By default the sums of the entries that are used.
         """
-        found = value.to(self._main.dtype)
+        rounded = scores.to(self._main.dtype)
         if not is_eager():
-            return Exact(found)
-        return Exact(found, double_double.sums(self._entries(self._used(y)).detach()))
+            return Exact(rounded)
+        return Exact(rounded, double_double.sums(self._entries(self._used(y)).detach()))
 
-    def _around(self, value: Tensor, tops: Tensor, relative: Tensor) -> Exact:
+    def _around(
+        self, value: Tensor, shifts: Tensor, shifted_log_partition: Tensor
+    ) -> Exact:
         """A log-partition, which is the sum of ``tops`` and what is relative to it."""
         if not is_eager():
             return Exact(value)
-        parts = double_double.sums(tops.masked_fill(tops == -torch.inf, 0))
-        parts[:, 1] += relative
-        return Exact(value, parts)
+        hi_lo = double_double.sums(shifts.masked_fill(shifts == -torch.inf, 0))
+        hi_lo[:, 1] += shifted_log_partition
+        return Exact(value, hi_lo)
 
     def score(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Score of the outputs y, ``(batch, *shape)`` or ``(batch, k, *shape)``.
@@ -272,14 +276,14 @@ class SearchStructure(Structure):
         ValueError
             If y is not an output of the structure.
         """
-        many, several = self._proved(y)
-        value = self._given(many).to(self._main.dtype)
-        return value if several else value.squeeze(1)
+        y_with_k, has_k = self._proved(y)
+        value = self._given(y_with_k).to(self._main.dtype)
+        return value if has_k else value.squeeze(1)
 
     def _exact_score(self, y: Tensor) -> Exact:
-        many, several = self._proved(y)
-        found = self._exactly(self._given(many), many)
-        return found if several else found.squeeze(1)
+        y_with_k, has_k = self._proved(y)
+        scores = self._exactly(self._given(y_with_k), y_with_k)
+        return scores if has_k else scores.squeeze(1)
 
     def _given(self, y: Tensor) -> Tensor:
         """Scores ``(batch, k)`` in float64 of outputs whose padding may be anything."""
@@ -293,8 +297,8 @@ class SearchStructure(Structure):
         """
         used = self._used(self._alone(y))
         name = next(iter(self._own))
-        read = self._reads(name)
-        cost = torch.ones_like(self._main) if read is None else read
+        usable = self._reads(name)
+        cost = torch.ones_like(self._main) if usable is None else usable
         cost = cost.detach().to(self._main.dtype).flatten(1)
         size = cost.shape[1]
         inside = torch.where((used >= 0) & (used < size), used, size)
@@ -324,9 +328,9 @@ class SearchStructure(Structure):
     def _decode(self) -> tuple[Tensor, Tensor]:
         """The highest score, in float64 unless a search has rounded it, and y."""
         if self._is_eager_tensor() and not self._wants_gradient():
-            best, total = self._best_and_total()
-            if total is not None:
-                return torch.from_numpy(total), torch.from_numpy(best)
+            best, score = self._best_and_total()
+            if score is not None:
+                return torch.from_numpy(score), torch.from_numpy(best)
         y, _ = self._ask(None)
         return self._value(y[:, None]).squeeze(1), y
 
@@ -363,14 +367,14 @@ class SearchStructure(Structure):
 
     def _exact_decode_topk(self, k: int) -> tuple[Exact, Tensor, Tensor]:
         ys, valid = self._ask(k)
-        some = valid.reshape(*valid.shape, *[1] * len(self.shape))
-        ys = torch.where(some, ys, ys[:, :1])
+        is_valid = valid.reshape(*valid.shape, *[1] * len(self.shape))
+        ys = torch.where(is_valid, ys, ys[:, :1])
         values = self._value(ys)
         # the search may add up in another order: sorted to the last bit all the same
-        least = values.detach().cummin(1).values
-        values = values - (values.detach() - least)
-        found = self._exactly(values, ys).filled(~valid, -torch.inf)
-        return found, torch.where(some, ys, -1), valid
+        running_min = values.detach().cummin(1).values
+        values = values - (values.detach() - running_min)
+        scores = self._exactly(values, ys).filled(~valid, -torch.inf)
+        return scores, torch.where(is_valid, ys, -1), valid
 
 
 def _joined(potentials: tuple[Tensor, ...]) -> Tensor:

@@ -25,22 +25,22 @@ class Trees(SearchStructure, Distribution):
         """The potentials in float64, less the best of them, -inf where none reads."""
         raise NotImplementedError
 
-    def _log_partition(self, parts: Tensor) -> Tensor:
+    def _log_partition(self, potentials: Tensor) -> Tensor:
         """Log-partition of such potentials, in float64 as they are."""
         raise NotImplementedError
 
     def log_prob(self, y: Tensor) -> Tensor:
-        parts = self._relative()
-        many, several = self._proved(y)
-        scores = self._with_main(parts)._sum(self._used(many))
-        chances = at_most_zero(scores - self._log_partition(parts)[:, None])
-        return self._rounded(chances if several else chances.squeeze(1))
+        shifted = self._relative()
+        y_with_k, has_k = self._proved(y)
+        scores = self._with_main(shifted)._sum(self._used(y_with_k))
+        log_probs = at_most_zero(scores - self._log_partition(shifted)[:, None])
+        return self._rounded(log_probs if has_k else log_probs.squeeze(1))
 
     def log_prob_within(self, allowed: Tensor) -> Tensor:
         self.restrict(allowed)
-        parts = self._relative()
-        some = self._log_partition(parts.masked_fill(~allowed, -inf))
-        return self._rounded(at_most_zero(some - self._log_partition(parts)))
+        shifted = self._relative()
+        restricted = self._log_partition(shifted.masked_fill(~allowed, -inf))
+        return self._rounded(at_most_zero(restricted - self._log_partition(shifted)))
 
 
 class DependencyTrees(Trees):
@@ -54,18 +54,18 @@ class DependencyTrees(Trees):
             B, m = arcs.shape[:2]
             self._lengths = checks.row_lengths(lengths, B, m - 1, arcs.device)
         elif not is_eager():
-            self._lengths = _whole(arcs)
+            self._lengths = _full_lengths(arcs)
 
     @cached_property
     def _lengths(self) -> Tensor:
         # saved for gradients, which tensors of inference mode cannot be
         with torch.inference_mode(False):
-            return _whole(self.arcs)
+            return _full_lengths(self.arcs)
 
-    def _lengths_on_host(self) -> Tensor | None:
+    def _lengths_on_cpu(self) -> Tensor | None:
         """The lengths on the CPU; None if all rows are whole and nobody has asked."""
-        given = vars(self).get("_lengths")
-        return None if given is None else given.cpu().contiguous()
+        lengths = vars(self).get("_lengths")
+        return None if lengths is None else lengths.cpu().contiguous()
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
@@ -75,10 +75,10 @@ class DependencyTrees(Trees):
     @property
     def _real(self) -> Tensor:
         """Return True for words of the sentence, ``(batch, n)``."""
-        at = torch.arange(self.shape[0], device=self.arcs.device)
-        return at < self._lengths[:, None]
+        word = torch.arange(self.shape[0], device=self.arcs.device)
+        return word < self._lengths[:, None]
 
 
-def _whole(arcs: Tensor) -> Tensor:
+def _full_lengths(arcs: Tensor) -> Tensor:
     B, m = arcs.shape[:2]
     return torch.full((B,), m - 1, device=arcs.device)

@@ -13,14 +13,14 @@ from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.to_numpy import array, constant
 from smoothsp.oracles._inference.tracing import is_compiling
-from smoothsp.oracles._searches.edge_subset import ChosenEdges, edges_and_index
+from smoothsp.oracles._searches.edge_subset import EdgeSubset, as_edges_and_index
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-class ShortestPath(ChosenEdges):
+class ShortestPath(EdgeSubset):
     r"""A batch of directed graphs; the outputs are paths from source to target.
 
     .. math:: s(y) = \sum_e y_e \, \mathrm{arcs}[e], \quad
@@ -89,7 +89,7 @@ class ShortestPath(ChosenEdges):
     def __init__(
         self, arcs: Tensor, index: Tensor, source: int | Tensor, target: int | Tensor
     ) -> None:
-        arcs, index = edges_and_index("arcs", arcs, index)
+        arcs, index = as_edges_and_index("arcs", arcs, index)
         B, E = arcs.shape
         ends = [
             checks.row_integers(name, x, B, arcs.device)
@@ -110,7 +110,7 @@ class ShortestPath(ChosenEdges):
             torch.from_numpy(x).to(arcs.device).expand(B, *x.shape[1:])
             for x in (self._laid_out.which, self._laid_out.ends)
         )
-        self._whole = self._laid_out.whole
+        self._all_edges_real = self._laid_out.all_arcs_real
         # a copy, which nobody else can change
         self.index = index.clone().expand(B, E, 2)
         super().__init__({"arcs": arcs}, (E,))
@@ -131,7 +131,7 @@ class ShortestPath(ChosenEdges):
     ) -> bool:
         """Validate scores, and test whether a cycle may have a positive score."""
         barred = super()._look(blame, only, changed)
-        if barred or not checks.values_are_there() or self._laid_out.ordered:
+        if barred or not checks.values_are_there() or self._laid_out.is_acyclic:
             return barred
         return bool((self._main.detach() > 0).any())
 
@@ -186,8 +186,8 @@ class _Graphs(NamedTuple):
     graphs: tuple[Ints, ...]  # begin, order, tail and head, of each graph
     which: Ints  # [rows]: the graph of each row
     ends: Ints  # [rows, 2]: source and target
-    whole: bool  # whether no row lacks an arc
-    ordered: bool  # whether each arc goes to a higher number: there is no cycle
+    all_arcs_real: bool  # whether no row lacks an arc
+    is_acyclic: bool  # whether each arc goes to a higher number: there is no cycle
 
 
 @lru_cache(maxsize=64)
@@ -232,5 +232,5 @@ def _lay_out(
             f"index: expected a path from source to target, got none from {source} to "
             f"{target} at row {row}"
         )
-    ordered = bool((tail < head)[real].all())
-    return _Graphs(laid_out, which, ends, bool(real.all()), ordered)
+    is_acyclic = bool((tail < head)[real].all())
+    return _Graphs(laid_out, which, ends, bool(real.all()), is_acyclic)
