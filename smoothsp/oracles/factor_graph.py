@@ -249,13 +249,13 @@ class FactorGraph(ReadOnly):
             if value == -torch.inf:
                 raise ValueError(
                     f"graph: found no outputs of row {row} on which its structures "
-                    f"agree (rows without proof: {row_names}). Allow more outputs, or call "
-                    "approximate(), which returns -inf for such rows"
+                    f"agree (rows without proof: {row_names}). Allow more outputs, or "
+                    "call approximate(), which returns -inf for such rows"
                 )
             raise ValueError(
                 f"graph: no proof of a best output for {len(unproven)} of "
-                f"{len(search.value)} rows: {row_names}; in row {row} the best output found "
-                f"scores {value:.6g}, and the bound is {bound - value:.3g} above it. "
+                f"{len(search.value)} rows: {row_names}; in row {row} the best output "
+                f"found scores {value:.6g}, and the bound is {bound - value:.3g} above it. "
                 "Call approximate(), which returns both, raise "
                 f"max_rounds ({self.max_rounds}), or pass relaxed=True to train"
             )
@@ -451,8 +451,8 @@ def _require_agreement(search: Consensus) -> None:
     failed_rows = (is_apart | search.infeasible).nonzero().squeeze(1).tolist()
     if failed_rows:
         raise ValueError(
-            f"graph: found no relaxed solution of row {failed_rows[0]}: no mixtures of its "
-            "structures' outputs agree on shared cells. Allow more outputs, or call "
+            f"graph: found no relaxed solution of row {failed_rows[0]}: no mixtures of "
+            "its structures' outputs agree on shared cells. Allow more outputs, or call "
             "approximate(), which returns -inf for such rows"
         )
 

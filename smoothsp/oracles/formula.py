@@ -102,20 +102,24 @@ class Formula(ReadOnly, Argument):
         little. For harder formulas, run d4 or c2d and read their file with
         ``from_nnf``.
         """
-        given = [_clause(clause) for clause in _iterated(clauses)]
-        most = max((abs(x) for clause in given for x in clause), default=0)
+        literals_by_clause = [
+            _as_literals(clause) for clause in _require_iterable(clauses)
+        ]
+        max_variable = max(
+            (abs(x) for clause in literals_by_clause for x in clause), default=0
+        )
         if variables is None:
-            variables = _count("clauses", most)
+            variables = _as_num_variables("clauses", max_variable)
         else:
-            variables = _count("variables", variables)
-        for x in (x for clause in given for x in clause):
+            variables = _as_num_variables("variables", variables)
+        for x in (x for clause in literals_by_clause for x in clause):
             if not 0 < abs(x) <= variables:
                 raise ValueError(
                     f"clauses: expected literals from 1 to {variables} or their "
                     f"negatives, got {x}"
                 )
         checks.positive_int("most_nodes", most_nodes)
-        return cls(compile_clauses(given, most_nodes), variables)
+        return cls(compile_clauses(literals_by_clause, most_nodes), variables)
 
     @classmethod
     def from_sdd(cls, node: Any) -> "Formula":
@@ -148,18 +152,18 @@ class Formula(ReadOnly, Argument):
             For a line that cannot be parsed, or a circuit that is not decomposable, not
             provably deterministic, or without a model.
         """
-        sentence, found = read_nnf(path)
+        nnf, num_read = read_nnf(path)
         if variables is None:
-            variables = found
-        elif _count("variables", variables) < found:
+            variables = num_read
+        elif _as_num_variables("variables", variables) < num_read:
             raise ValueError(
-                f"variables: expected at least {found}, which the file has, got "
+                f"variables: expected at least {num_read}, which the file has, got "
                 f"{variables}"
             )
-        scopes = sentence.scopes()
-        check_decomposable(sentence, scopes)
-        check_deterministic(sentence, scopes)
-        return cls(sentence, variables)
+        scopes = nnf.scopes()
+        check_decomposable(nnf, scopes)
+        check_deterministic(nnf, scopes)
+        return cls(nnf, variables)
 
     def __call__(self, scores: Tensor) -> "Models":
         """The structure whose outputs are the models, with these scores."""
@@ -169,7 +173,7 @@ class Formula(ReadOnly, Argument):
         return f"Formula(variables={self.variables}, count={self.count})"
 
 
-def _iterated(clauses: Any) -> Iterable[Any]:
+def _require_iterable(clauses: Any) -> Iterable[Any]:
     if isinstance(clauses, str | bytes) or not isinstance(clauses, Iterable):
         raise TypeError(
             f"clauses: expected lists of literals, got {type(clauses).__name__}"
@@ -177,7 +181,7 @@ def _iterated(clauses: Any) -> Iterable[Any]:
     return clauses
 
 
-def _clause(clause: Any) -> tuple[int, ...]:
+def _as_literals(clause: Any) -> tuple[int, ...]:
     if isinstance(clause, str | bytes) or not isinstance(clause, Iterable):
         raise TypeError(
             "clauses: expected each to be a list of literals, got "
@@ -192,7 +196,7 @@ def _clause(clause: Any) -> tuple[int, ...]:
     return tuple(int(x) for x in literals)
 
 
-def _count(name: str, value: Any) -> int:
+def _as_num_variables(name: str, value: Any) -> int:
     """``value`` as a number of variables."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name}: expected an int, got {type(value).__name__}")

@@ -32,7 +32,7 @@ class CandidateEngine(Engine):
     ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
         multiclass = self.multiclass
         scores, has_candidates = (
-            multiclass._filled,
+            multiclass._scores_or_zeros,
             multiclass.mask.any(1, keepdim=True),
         )
         top = scores.amax(1, keepdim=True)

@@ -37,7 +37,7 @@ from smoothsp.oracles._searches.shared_cells import Variables
 # saves rounds, and no decodes.
 _DECODES_PER_ROUND = 2
 # Rounds between solutions of equations, certificates, and changes of the strength.
-_SOLVE_EVERY, _CERTIFY_EVERY, _ADAPT_EVERY = 4, 8, 10
+_ROUNDS_PER_SOLVE, _ROUNDS_PER_CERTIFICATE, _ROUNDS_PER_ADAPTATION = 4, 8, 10
 # Outputs of a fractional solution, of each structure, that are completed.
 _MAX_COMPLETED = 4
 # Roundings of scores and multipliers that a gap may consist of: those of the equations
@@ -255,13 +255,13 @@ class Consensus:
             )
             # more would be minus infinity
             done = done | (_max_abs_per_row(lam) > LIMIT / 8)
-            if count == self.max_rounds or count % _CERTIFY_EVERY == 0:
+            if count == self.max_rounds or count % _ROUNDS_PER_CERTIFICATE == 0:
                 needs_bound = torch.ones_like(done)
             else:
                 needs_bound = done.clone()
             # a certificate at a solution, and no jump to what is not proven
             lam_to_bound, u_to_bound = lam.clone(), u.clone()
-            if count % _SOLVE_EVERY == 0 or bool(done.any()):
+            if count % _ROUNDS_PER_SOLVE == 0 or bool(done.any()):
                 needs_bound = needs_bound | self._solve_active_sets(
                     variables, lam_to_bound, rows, u_to_bound
                 )
@@ -278,7 +278,7 @@ class Consensus:
                     u_to_bound[needs_bound],
                 )
                 done = done | self._is_finished(rows)
-            if count % _ADAPT_EVERY == 0:
+            if count % _ROUNDS_PER_ADAPTATION == 0:
                 increase = torch.where(
                     primal_residual > _RESIDUAL_RATIO * dual_residual, 2.0, 1.0
                 )

@@ -27,11 +27,11 @@ class SearchEngine(Engine):
 
     def of(self, tensors: Sequence[Tensor]) -> "SearchEngine":
         own, others = tensors[: self.own], tensors[self.own :] or self.row_attributes
-        return SearchEngine(self.structure._of_rows((*own, *others)))
+        return SearchEngine(self.structure._from_row_tensors((*own, *others)))
 
     def best(self, k: int | None, dtype: torch.dtype, precise: bool = False) -> Chosen:
         """The best outputs, without values: losses ask for these in two numbers."""
-        y, valid = self.structure._answer(k)
+        y, valid = self.structure._run_search(k)
         value = y.new_empty(0, dtype=dtype)
         return Chosen(value, y, exist=None if k is None else valid)
 
@@ -40,17 +40,17 @@ class SearchEngine(Engine):
     ) -> tuple[Tensor, Any]:
         """Scores of outputs ``used`` ``[B, k, ...]``, by a kernel if there is one."""
         structure = self.structure
-        kernel_scores = structure._totals(array(used))
+        kernel_scores = structure._kernel_scores(array(used))
         is_float32 = self.potentials[0].dtype == torch.float32
         if kernel_scores is not None and (is_float32 or not two):
             value = torch.from_numpy(kernel_scores)
             # of float32 sums in float64 are as good
             return in_dtype(value, dtype), as_two(value) if two else None
-        hi_lo = sums(structure._entries(structure._used(used)))
+        hi_lo = sums(structure._gather_entries(structure._used_entries(used)))
         return hi_lo.sum(2).to(dtype), hi_lo
 
     def entries(self, used: Tensor) -> Tensor:
-        entries: Tensor = self.structure._used(used)
+        entries: Tensor = self.structure._used_entries(used)
         return entries
 
 
@@ -68,5 +68,5 @@ class SearchOp(Question):
         self.k = k
 
     def answer(self) -> tuple[Tensor, Tensor]:
-        outputs: tuple[Tensor, Tensor] = self.engine.structure._answer(self.k)  # type: ignore[attr-defined]
+        outputs: tuple[Tensor, Tensor] = self.engine.structure._run_search(self.k)  # type: ignore[attr-defined]
         return outputs

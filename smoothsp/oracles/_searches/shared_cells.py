@@ -202,9 +202,9 @@ def _pair_shared_cells(
             (argument_b, a) if bool(real[0][row, entry]) else (argument_a, b)
         )
         raise ValueError(
-            f"{argument}: expected cells that outputs can use, got padding at row {row}, "
-            f"entry {entry}, for a real cell of {other!r}; write -1 there in an index for "
-            "each row, (batch, k, ...)"
+            f"{argument}: expected cells that outputs can use, got padding at row "
+            f"{row}, entry {entry}, for a real cell of {other!r}; write -1 there in an "
+            "index for each row, (batch, k, ...)"
         )
     offset_pair = flat_a.new_tensor([offsets[a], offsets[b]])
     pair = flat_a + offset_pair[0], flat_b + offset_pair[1]

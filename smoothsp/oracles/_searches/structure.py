@@ -56,7 +56,7 @@ class SearchStructure(Structure):
 
     # What a structure says ------------------------------------------------------
 
-    def _used(self, y: Tensor) -> Tensor:
+    def _used_entries(self, y: Tensor) -> Tensor:
         """Entries that outputs ``(batch, k, *shape)`` use.
 
         Entries ``(batch, k, U)`` of the joined potentials of a row, -1 for none; of
@@ -64,37 +64,37 @@ class SearchStructure(Structure):
         """
         raise NotImplementedError
 
-    def _exist(self, y: Tensor) -> Tensor:
+    def _is_output(self, y: Tensor) -> Tensor:
         """Whether ``(batch, k, *shape)`` are outputs: bool ``(batch, k)``."""
         raise NotImplementedError
 
-    def _labels(self, y: Tensor) -> Tensor:
+    def _labels_of_outputs(self, y: Tensor) -> Tensor:
         """Labels ``(batch, k, N)`` of outputs ``(batch, k, *shape)``, -1 for none."""
         return y.flatten(2)
 
-    def _best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Best outputs ``(batch, *shape)``, and whether a row has any."""
         raise NotImplementedError
 
-    def _k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The k best outputs ``(batch, k, *shape)``, and which of them exist."""
         raise NotImplementedError
 
-    def _have_outputs(self) -> NDArray[np.bool_]:
+    def _has_output(self) -> NDArray[np.bool_]:
         """Return True for rows with an output, ``(batch,)``, without a search."""
-        return self._best()[1]
+        return self._search_best()[1]
 
-    def _totals(self, y: NDArray[np.int64]) -> NDArray[np.float64] | None:
+    def _kernel_scores(self, y: NDArray[np.int64]) -> NDArray[np.float64] | None:
         """Scores ``(batch, k)`` of outputs by a kernel, if the structure has one."""
         return None
 
-    def _best_and_total(self) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
+    def _search_best_and_score(self) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
         """Best outputs, and their scores ``(batch,)`` if a kernel adds them up.
 
         The scores in float64, or rounded to the dtype of the potentials.
         """
-        best, _ = self._best()
-        score = self._totals(best[:, None])
+        best, _ = self._search_best()
+        score = self._kernel_scores(best[:, None])
         return best, None if score is None else score[:, 0]
 
     # What follows ---------------------------------------------------------------
@@ -103,7 +103,7 @@ class SearchStructure(Structure):
     def _decoding_engine(self) -> SearchEngine | None:
         # what scores in its own way has no entries that are used
         kind = type(self)
-        if kind._exactly is not SearchStructure._exactly:
+        if kind._with_hi_lo is not SearchStructure._with_hi_lo:
             return None
         return SearchEngine(self)
 
@@ -112,35 +112,37 @@ class SearchStructure(Structure):
         return self._decoding_engine is not None and self._has_costs_of(SearchStructure)
 
     def _used_by_gold(self, y: Tensor) -> Tensor:
-        y_with_k, has_k = self._several(y)
-        used, first_invalid = self._entries_of(y_with_k)
+        y_with_k, has_k = self._with_k_axis(y)
+        used, first_invalid = self._used_entries_and_first_invalid(y_with_k)
         if has_k or first_invalid >= 0:
-            self._alone(y)
-        return self._used(y_with_k) if used is None else used
+            self._single_output_per_row(y)
+        return self._used_entries(y_with_k) if used is None else used
 
     def _augmented_by_hamming(
         self: Self, y: Tensor, scale: float
     ) -> tuple[Self, Tensor] | None:
         if not self._has_costs_of(SearchStructure):
             return None
-        return self._with_hamming(self._used_by_gold(y), scale)
+        return self._add_hamming_cost(self._used_by_gold(y), scale)
 
-    def _with_hamming(self: Self, used: Tensor, scale: float) -> tuple[Self, Tensor]:
+    def _add_hamming_cost(
+        self: Self, used: Tensor, scale: float
+    ) -> tuple[Self, Tensor]:
         """The structure with costs of parts that entries ``used`` lack, and these."""
         potentials, usable = self._main, self._reads(self._main_name)
         return self._with_costs(add_hamming(potentials, usable, used, scale)), used
 
-    def _ask(self, k: int | None) -> tuple[Tensor, Tensor]:
+    def _call_search_op(self, k: int | None) -> tuple[Tensor, Tensor]:
         """Best outputs ``(batch, *shape)``, or the k best, and which of them exist."""
         outputs: tuple[Tensor, Tensor] = SearchOp(SearchEngine(self), k).ask()
         return outputs
 
-    def _answer(self, k: int | None) -> tuple[Tensor, Tensor]:
-        arrays = self._best() if k is None else self._k_best(k)
+    def _run_search(self, k: int | None) -> tuple[Tensor, Tensor]:
+        arrays = self._search_best() if k is None else self._search_k_best(k)
         y, valid = (torch.from_numpy(x).to(self._main.device) for x in arrays)
         return y, valid
 
-    def _of_rows(self: Self, tensors: tuple[Tensor, ...]) -> Self:
+    def _from_row_tensors(self: Self, tensors: tuple[Tensor, ...]) -> Self:
         """The structure with such potentials, and what else has an entry for each row.
 
         Of as many rows, or of a multiple: one batch below the other.
@@ -166,11 +168,11 @@ class SearchStructure(Structure):
         shape = torch.tensor(self.shape, device=self._main.device)
         return shape.repeat(len(self._main), 1)
 
-    def _on_host(self) -> Tensor:
+    def _first_potentials_on_cpu(self) -> Tensor:
         """The first potentials, contiguous on the CPU."""
         return self._main.cpu().resolve_neg().contiguous()
 
-    def _array(self, name: str) -> NDArray[np.float64]:
+    def _potentials_as_numpy(self, name: str) -> NDArray[np.float64]:
         """Such potentials in float64 on the CPU, -inf where nothing reads."""
         x, usable = self._own[name].detach().cpu().double(), self._reads(name)
         if usable is not None:
@@ -179,10 +181,10 @@ class SearchStructure(Structure):
         return values
 
     def _infeasible_row(self) -> int:
-        has_output = self._have_outputs()
+        has_output = self._has_output()
         return -1 if has_output.all() else int(has_output.argmin())
 
-    def _several(self, y: Tensor) -> tuple[Tensor, bool]:
+    def _with_k_axis(self, y: Tensor) -> tuple[Tensor, bool]:
         """Outputs as int64 ``(batch, k, *shape)``, and whether k was there."""
         y = checks.integers("y", y, self._main.device)
         B = len(self._main)
@@ -196,59 +198,59 @@ class SearchStructure(Structure):
             )
         return y_with_k, not lacks_k
 
-    def _proved(self, y: Tensor) -> tuple[Tensor, bool]:
+    def _checked_outputs(self, y: Tensor) -> tuple[Tensor, bool]:
         """``_several``, each of which has to be an output."""
-        y_with_k, has_k = self._several(y)
-        _, first_invalid = self._entries_of(y_with_k)
+        y_with_k, has_k = self._with_k_axis(y)
+        _, first_invalid = self._used_entries_and_first_invalid(y_with_k)
         if first_invalid >= 0:
             b, k = divmod(first_invalid, y_with_k.shape[1])
             raise ValueError(
-                f"y: expected {self.output_description}, got {y_with_k[b, k].tolist()} at "
-                f"row {b}"
+                f"y: expected {self.output_description}, got {y_with_k[b, k].tolist()} "
+                f"at row {b}"
             )
         return y_with_k, has_k
 
-    def _entries_of(self, y: Tensor) -> tuple[Tensor | None, int]:
+    def _used_entries_and_first_invalid(self, y: Tensor) -> tuple[Tensor | None, int]:
         """``_used(y)``, if it is known, and ``b k + i`` of the first that is no output.
 
         -1 if all are outputs.
         """
-        is_output = self._exist(y)
+        is_output = self._is_output(y)
         if not checks.values_are_there() or bool(is_output.all()):
             return None, -1
         b, k = (~is_output).nonzero()[0].tolist()
         return None, b * y.shape[1] + k
 
-    def _alone(self, y: Tensor) -> Tensor:
+    def _single_output_per_row(self, y: Tensor) -> Tensor:
         """``(batch, 1, *shape)``: one output a row."""
-        y_with_k, has_k = self._proved(y)
+        y_with_k, has_k = self._checked_outputs(y)
         if has_k:
             raise ValueError(
                 f"y: expected one output per row, (batch, ...), got {tuple(y.shape)}"
             )
         return y_with_k
 
-    def _value(self, y: Tensor) -> Tensor:
+    def _score_float64(self, y: Tensor) -> Tensor:
         """Scores ``(batch, k)`` in float64 of what are outputs."""
         if not is_eager_tensor(y) or not self._is_eager_tensor():
-            return self._sum(self._used(y))
-        if type(self)._totals is SearchStructure._totals:
-            return self._sum(self._used(y))
+            return self._sum_entries(self._used_entries(y))
+        if type(self)._kernel_scores is SearchStructure._kernel_scores:
+            return self._sum_entries(self._used_entries(y))
         return rules.score(SearchEngine(self), y, torch.float64).value
 
-    def _sum(self, used: Tensor) -> Tensor:
+    def _sum_entries(self, used: Tensor) -> Tensor:
         """Sums ``(batch, k)`` of entries ``(batch, k, U)``, in float64."""
-        return self._entries(used).sum(2)
+        return self._gather_entries(used).sum(2)
 
-    def _entries(self, used: Tensor) -> Tensor:
+    def _gather_entries(self, used: Tensor) -> Tensor:
         """Entries ``(batch, k, U)`` in float64, 0 for those that are none."""
-        joined = _joined(tuple(self._own.values()))
+        joined = _concatenate_potentials(tuple(self._own.values()))
         if not joined.shape[1]:
             used = used[..., :0]
         flat = joined.gather(1, used.clamp(min=0).flatten(1)).double()
         return flat.reshape(used.shape).masked_fill(used < 0, 0)
 
-    def _exactly(self, scores: Tensor, y: Tensor) -> Exact:
+    def _with_hi_lo(self, scores: Tensor, y: Tensor) -> Exact:
         """Float64 values ``(batch, k)`` of outputs y, in the dtype and as two numbers.
 
         By default the sums of the entries that are used.
@@ -256,9 +258,12 @@ class SearchStructure(Structure):
         rounded = scores.to(self._main.dtype)
         if not is_eager():
             return Exact(rounded)
-        return Exact(rounded, double_double.sums(self._entries(self._used(y)).detach()))
+        return Exact(
+            rounded,
+            double_double.sums(self._gather_entries(self._used_entries(y)).detach()),
+        )
 
-    def _around(
+    def _add_log_partition_hi_lo(
         self, value: Tensor, shifts: Tensor, shifted_log_partition: Tensor
     ) -> Exact:
         """A log-partition, which is the sum of ``tops`` and what is relative to it."""
@@ -276,18 +281,18 @@ class SearchStructure(Structure):
         ValueError
             If y is not an output of the structure.
         """
-        y_with_k, has_k = self._proved(y)
-        value = self._given(y_with_k).to(self._main.dtype)
+        y_with_k, has_k = self._checked_outputs(y)
+        value = self._score_unmasked(y_with_k).to(self._main.dtype)
         return value if has_k else value.squeeze(1)
 
     def _exact_score(self, y: Tensor) -> Exact:
-        y_with_k, has_k = self._proved(y)
-        scores = self._exactly(self._given(y_with_k), y_with_k)
+        y_with_k, has_k = self._checked_outputs(y)
+        scores = self._with_hi_lo(self._score_unmasked(y_with_k), y_with_k)
         return scores if has_k else scores.squeeze(1)
 
-    def _given(self, y: Tensor) -> Tensor:
+    def _score_unmasked(self, y: Tensor) -> Tensor:
         """Scores ``(batch, k)`` in float64 of outputs whose padding may be anything."""
-        return self._sum(self._used(y))
+        return self._sum_entries(self._used_entries(y))
 
     def hamming(self, y: Tensor) -> Tensor:
         """Cost 1 for every part whose label differs from y's.
@@ -295,7 +300,7 @@ class SearchStructure(Structure):
         It has the shape of the first potentials. The cost of an output is its number of
         wrong labels.
         """
-        used = self._used(self._alone(y))
+        used = self._used_entries(self._single_output_per_row(y))
         name = next(iter(self._own))
         usable = self._reads(name)
         cost = torch.ones_like(self._main) if usable is None else usable
@@ -306,7 +311,7 @@ class SearchStructure(Structure):
         return padded[:, :size].reshape(self._main.shape)
 
     def _labels_of_one(self, y: Tensor) -> Tensor:
-        return self._labels(self._alone(y))[:, 0]
+        return self._labels_of_outputs(self._single_output_per_row(y))[:, 0]
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch ..."]]:
         """Highest score, and an output that attains it: the max oracle.
@@ -318,21 +323,21 @@ class SearchStructure(Structure):
         y
             ``(batch, *shape)`` int64, -1 where nothing is labelled.
         """
-        value, y = self._decode()
+        value, y = self._decode_unrounded()
         return self._rounded(value), y
 
     def _exact_decode(self) -> tuple[Exact, Tensor]:
-        value, y = self._decode()
-        return self._exactly(value[:, None], y[:, None]).squeeze(1), y
+        value, y = self._decode_unrounded()
+        return self._with_hi_lo(value[:, None], y[:, None]).squeeze(1), y
 
-    def _decode(self) -> tuple[Tensor, Tensor]:
+    def _decode_unrounded(self) -> tuple[Tensor, Tensor]:
         """The highest score, in float64 unless a search has rounded it, and y."""
-        if self._is_eager_tensor() and not self._wants_gradient():
-            best, score = self._best_and_total()
+        if self._is_eager_tensor() and not self._needs_gradient():
+            best, score = self._search_best_and_score()
             if score is not None:
                 return torch.from_numpy(score), torch.from_numpy(best)
-        y, _ = self._ask(None)
-        return self._value(y[:, None]).squeeze(1), y
+        y, _ = self._call_search_op(None)
+        return self._score_float64(y[:, None]).squeeze(1), y
 
     def _is_eager_tensor(self) -> bool:
         """Whether the values of all potentials are where kernels may read them."""
@@ -341,7 +346,7 @@ class SearchStructure(Structure):
                 return False
         return True
 
-    def _wants_gradient(self) -> bool:
+    def _needs_gradient(self) -> bool:
         """Whether scores have to be differentiated."""
         return wants_gradient(tuple(self._own.values()))
 
@@ -366,18 +371,18 @@ class SearchStructure(Structure):
         return values.value, ys, valid
 
     def _exact_decode_topk(self, k: int) -> tuple[Exact, Tensor, Tensor]:
-        ys, valid = self._ask(k)
+        ys, valid = self._call_search_op(k)
         is_valid = valid.reshape(*valid.shape, *[1] * len(self.shape))
         ys = torch.where(is_valid, ys, ys[:, :1])
-        values = self._value(ys)
+        values = self._score_float64(ys)
         # the search may add up in another order: sorted to the last bit all the same
         running_min = values.detach().cummin(1).values
         values = values - (values.detach() - running_min)
-        scores = self._exactly(values, ys).filled(~valid, -torch.inf)
+        scores = self._with_hi_lo(values, ys).filled(~valid, -torch.inf)
         return scores, torch.where(is_valid, ys, -1), valid
 
 
-def _joined(potentials: tuple[Tensor, ...]) -> Tensor:
+def _concatenate_potentials(potentials: tuple[Tensor, ...]) -> Tensor:
     """All potentials of each row, ``(batch, entries)``."""
     rows = [x.flatten(1) for x in potentials]
     return rows[0] if len(rows) == 1 else torch.cat(rows, 1)

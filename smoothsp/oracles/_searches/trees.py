@@ -21,26 +21,28 @@ class Trees(SearchStructure, Distribution):
     takes one sum over trees where ``Distribution`` takes two.
     """
 
-    def _relative(self) -> Tensor:
+    def _shifted_potentials(self) -> Tensor:
         """The potentials in float64, less the best of them, -inf where none reads."""
         raise NotImplementedError
 
-    def _log_partition(self, potentials: Tensor) -> Tensor:
+    def _log_partition_float64(self, potentials: Tensor) -> Tensor:
         """Log-partition of such potentials, in float64 as they are."""
         raise NotImplementedError
 
     def log_prob(self, y: Tensor) -> Tensor:
-        shifted = self._relative()
-        y_with_k, has_k = self._proved(y)
-        scores = self._with_main(shifted)._sum(self._used(y_with_k))
-        log_probs = at_most_zero(scores - self._log_partition(shifted)[:, None])
+        shifted = self._shifted_potentials()
+        y_with_k, has_k = self._checked_outputs(y)
+        scores = self._with_main(shifted)._sum_entries(self._used_entries(y_with_k))
+        log_probs = at_most_zero(scores - self._log_partition_float64(shifted)[:, None])
         return self._rounded(log_probs if has_k else log_probs.squeeze(1))
 
     def log_prob_within(self, allowed: Tensor) -> Tensor:
         self.restrict(allowed)
-        shifted = self._relative()
-        restricted = self._log_partition(shifted.masked_fill(~allowed, -inf))
-        return self._rounded(at_most_zero(restricted - self._log_partition(shifted)))
+        shifted = self._shifted_potentials()
+        restricted = self._log_partition_float64(shifted.masked_fill(~allowed, -inf))
+        return self._rounded(
+            at_most_zero(restricted - self._log_partition_float64(shifted))
+        )
 
 
 class DependencyTrees(Trees):
@@ -73,7 +75,7 @@ class DependencyTrees(Trees):
         return self._lengths.clone()
 
     @property
-    def _real(self) -> Tensor:
+    def _real_mask(self) -> Tensor:
         """Return True for words of the sentence, ``(batch, n)``."""
         word = torch.arange(self.shape[0], device=self.arcs.device)
         return word < self._lengths[:, None]
