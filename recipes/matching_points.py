@@ -41,7 +41,7 @@ from matching.points import Kind, Pair
 from runs import arguments, files, options, terminal
 from runs.outputs import Outputs
 from smoothsp import losses
-from smoothsp.models.weights import weights_of
+from smoothsp.models.weights import to_safetensors
 from smoothsp.oracles import Matching
 from smoothsp.training import fit, seed_all
 
@@ -172,7 +172,7 @@ def train(config: Config) -> dict[str, float]:
 
     def save(_: dict[str, Any]) -> None:
         place = config.out / "model.safetensors"
-        files.write(place, lambda sink: sink.write(weights_of(network)))
+        files.write(place, lambda sink: sink.write(to_safetensors(network)))
 
     batches = -(-len(pairs["train"]) // BATCH)
     fitted = fit(

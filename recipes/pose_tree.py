@@ -39,7 +39,7 @@ from pose.network import STRIDE, PoseNetwork, encoder_of
 from runs import arguments, files, options, terminal
 from runs.outputs import Outputs
 from smoothsp import losses
-from smoothsp.models.weights import weights_of
+from smoothsp.models.weights import to_safetensors
 from smoothsp.oracles import PictorialStructure
 from smoothsp.training import fit, seed_all
 
@@ -149,7 +149,7 @@ def train(config: Config) -> dict[str, float]:
 
     def save(_: dict[str, Any]) -> None:
         place = config.out / "model.safetensors"
-        files.write(place, lambda sink: sink.write(weights_of(network)))
+        files.write(place, lambda sink: sink.write(to_safetensors(network)))
 
     batches = -(-len(parts["train"]) // BATCH)
     fitted = fit(

@@ -64,7 +64,7 @@ def read(path: Path) -> dict[str, Any]:
             f" damaged one ({type(error).__name__}:"
             f" {' '.join(str(error).split())[:300]}). {ANEW}"
         ) from error
-    for place, tensor in _tensors(state, "the checkpoint"):
+    for place, tensor in _named_tensors(state, "the checkpoint"):
         if tensor.is_floating_point() and tensor.isnan().any():
             raise ValueError(
                 f"{path}: expected numbers, got NaN in {int(tensor.isnan().sum())} of"
@@ -95,10 +95,10 @@ def require_same(path: Path, began: Any, settings: Mapping[str, Any]) -> None:
             )
 
 
-def _tensors(state: Any, name: str) -> Iterator[tuple[str, Tensor]]:
+def _named_tensors(state: Any, name: str) -> Iterator[tuple[str, Tensor]]:
     if isinstance(state, Tensor):
         yield name, state
     elif isinstance(state, dict | list | tuple):
         items = state.items() if isinstance(state, dict) else enumerate(state)
         for key, value in items:
-            yield from _tensors(value, f"{name}.{key}")
+            yield from _named_tensors(value, f"{name}.{key}")

@@ -81,7 +81,7 @@ def bio(
     >>> constraints.bio(["<pad>", "O", "B"], forbidden=["<pad>"]).start.tolist()
     [False, True, True]
     """
-    labels = labels_of(labels)
+    labels = as_label_list(labels)
     if isinstance(forbidden, str):
         raise TypeError(
             f"forbidden: expected a list of labels, got a string; write [{forbidden!r}]"
@@ -90,22 +90,26 @@ def bio(
         if label not in labels:
             known = ", ".join(map(repr, labels))
             raise ValueError(f"forbidden: expected some of {known}, got {label!r}")
-    parts = [NEVER if label in forbidden else schemes.split(label) for label in labels]
-    fitting = schemes.fitting(prefix for prefix, kind in parts if prefix)
+    parts = [
+        NEVER if label in forbidden else schemes.split_tag(label) for label in labels
+    ]
+    fitting = schemes.compatible_schemes(prefix for prefix, kind in parts if prefix)
     guess: Scheme = next(iter(fitting), "BIOES")
-    chosen = guess if scheme is None else schemes.named(scheme)
+    chosen = guess if scheme is None else schemes.resolve_scheme(scheme)
     for label, (prefix, _) in zip(labels, parts, strict=True):
         if (
             label != "O"
             and label not in forbidden
             and (prefix not in schemes.PREFIXES[chosen] or label == f"{prefix}-")
         ):
-            known = schemes.expected(chosen)
+            known = schemes.allowed_tags_text(chosen)
             raise ValueError(
                 f"labels: expected {known} for {chosen}, got {label!r}; if no real "
                 f"position has it, constraints.bio(labels, forbidden=[{label!r}])"
             )
-    roles = [(schemes.ROLES.get(prefix, prefix), kind) for prefix, kind in parts]
+    roles = [
+        (schemes.CANONICAL_PREFIX.get(prefix, prefix), kind) for prefix, kind in parts
+    ]
     outside = ("O", "")
     start = [_may_follow(outside, b, chosen) for b in roles]
     moves = [_may_follow(a, b, chosen) for a in roles for b in roles]
@@ -163,7 +167,7 @@ def regular(labels: Sequence[str] | Mapping[int, str], pattern: str) -> RegularL
     """
     if not isinstance(pattern, str):
         raise TypeError(f"pattern: expected a string, got {type(pattern).__name__}")
-    return RegularLanguage(labels_of(labels), pattern)
+    return RegularLanguage(as_label_list(labels), pattern)
 
 
 def _bools(values: list[bool]) -> Tensor:
@@ -171,7 +175,7 @@ def _bools(values: list[bool]) -> Tensor:
     return torch.tensor(values, dtype=torch.bool)
 
 
-def labels_of(labels: object) -> list[str]:
+def as_label_list(labels: object) -> list[str]:
     """Labels by their numbers, of a sequence or of ``id2label``."""
     if isinstance(labels, str) or not isinstance(labels, Sequence | Mapping):
         found = type(labels).__name__

@@ -8,14 +8,19 @@ from typing import Any
 
 __all__ = [
     "DTYPES",
+    "MAX_INTEGER",
     "MODEL_TYPES",
-    "MOST",
     "UNUSED",
     "configuration",
-    "fields_of",
-    "known_fields",
+    "loadable_fields",
+    "validate_fields",
 ]
-__all__ += ["require_known", "require_text_encoder", "safe_options", "transformers_of"]
+__all__ += [
+    "import_transformers",
+    "require_allowed_fields",
+    "require_text_encoder",
+    "safe_options",
+]
 
 # Networks that need nothing but numbers: no files, no hub, no kernels, no code.
 MODEL_TYPES = (
@@ -142,7 +147,7 @@ REFUSED = frozenset(
     }
 )
 DTYPES = ("float16", "bfloat16", "float32", "float64")
-MOST, MOST_LAYERS, MOST_LISTED, LONGEST = 2**24, 1024, 1024, 100
+MAX_INTEGER, MOST_LAYERS, MOST_LISTED, LONGEST = 2**24, 1024, 1024, 100
 # their product is the number of layers, for each of which modules are made
 REPEATED = (
     "inner_group_num",
@@ -161,7 +166,7 @@ SIZES = (
 )
 
 
-def transformers_of(argument: str) -> Any:
+def import_transformers(argument: str) -> Any:
     """The module transformers; ``argument`` needs it."""
     try:
         import transformers
@@ -178,7 +183,7 @@ def safe_options(name: object) -> dict[str, Any]:
     return {"trust_remote_code": False, "local_files_only": Path(str(name)).is_dir()}
 
 
-def configuration(about: object, place: str, strict: bool = True) -> Any:
+def configuration(about: object, location: str, strict: bool = True) -> Any:
     """Return the configuration of a text encoder that a file describes.
 
     Only fields of the encoder's own configuration are taken, with numbers within
@@ -200,80 +205,84 @@ def configuration(about: object, place: str, strict: bool = True) -> Any:
         If the model type is none of ``MODEL_TYPES``, a field is unknown, or its value
         is out of bounds. The message names place and field.
     """
-    found = fields_of(about, place, strict)
+    found = validate_fields(about, location, strict)
     kind = found.pop("model_type")
     try:
-        return transformers_of("encoder").CONFIG_MAPPING[kind](**found)
+        return import_transformers("encoder").CONFIG_MAPPING[kind](**found)
     # configurations raise errors of any kind for wrong numbers
     except Exception as error:
         said = " ".join(str(error).split())[:200]
         raise ValueError(
-            f"{place}: expected a configuration of {kind}, got an invalid one"
+            f"{location}: expected a configuration of {kind}, got an invalid one"
             f" ({type(error).__name__}: {said})"
         ) from error
 
 
-def fields_of(about: object, place: str, strict: bool = True) -> dict[str, Any]:
+def validate_fields(
+    about: object, location: str, strict: bool = True
+) -> dict[str, Any]:
     """Return the fields that ``configuration`` takes, checked."""
     if not isinstance(about, Mapping):
-        raise ValueError(f"{place}: expected a JSON object, got {type(about).__name__}")
+        raise ValueError(
+            f"{location}: expected a JSON object, got {type(about).__name__}"
+        )
     kind: Any = about.get("model_type")
-    require_text_encoder(kind, _field(place, "model_type"))
+    require_text_encoder(kind, _field(location, "model_type"))
     taken = _taken(kind)
-    require_known(about, place, taken if strict else None, kind)
+    require_allowed_fields(about, location, taken if strict else None, kind)
     found = {name: value for name, value in about.items() if name in taken}
     for name, value in found.items():
-        _require_bounded(_field(place, name), value)
+        _require_bounded(_field(location, name), value)
         counts = name in SIZES or (name in REPEATED and not isinstance(value, list))
         if counts and value is not None and (type(value) is not int or value < 1):
             raise ValueError(
-                f"{_field(place, name)}: expected 1 or more, got {_short(value)}"
+                f"{_field(location, name)}: expected 1 or more, got {_short(value)}"
             )
     sizes = [found.get(name) for name in REPEATED]
     sizes = [len(x) if isinstance(x, list) else x for x in sizes]
     layers = math.prod(x for x in sizes if isinstance(x, int))
     if layers > MOST_LAYERS:
         raise ValueError(
-            f"{place}: expected at most {MOST_LAYERS} layers, got {layers} by "
+            f"{location}: expected at most {MOST_LAYERS} layers, got {layers} by "
             f"{', '.join(name for name in REPEATED if name in found)}"
         )
     dtype = found.get("dtype")
     if dtype is not None and dtype not in DTYPES:
         raise ValueError(
-            f"{_field(place, 'dtype')}: expected one of {', '.join(DTYPES)}, got"
+            f"{_field(location, 'dtype')}: expected one of {', '.join(DTYPES)}, got"
             f" {_short(dtype)}"
         )
     return {"model_type": kind, **found}
 
 
-def require_text_encoder(kind: object, place: str) -> None:
+def require_text_encoder(kind: object, location: str) -> None:
     """Raise unless it is one of ``MODEL_TYPES`` that this transformers has."""
     known = [
         name
         for name in MODEL_TYPES
-        if name in transformers_of("encoder").CONFIG_MAPPING
+        if name in import_transformers("encoder").CONFIG_MAPPING
     ]
     if kind not in known:
         raise ValueError(
-            f"{place}: expected a text encoder, got {_short(kind)}; known are"
+            f"{location}: expected a text encoder, got {_short(kind)}; known are"
             f" {', '.join(known)}"
         )
 
 
-def require_known(
-    about: Mapping[str, Any], place: str, known: Set[str] | None, kind: str
+def require_allowed_fields(
+    about: Mapping[str, Any], location: str, allowed: Set[str] | None, kind: str
 ) -> None:
     """Raise for fields that load code or files, and for others than the known ones."""
     for name, value in about.items():
-        other = known is not None and name not in known and name not in UNUSED
+        other = allowed is not None and name not in allowed and name not in UNUSED
         if (name in REFUSED or other) and value is not None:
             raise ValueError(
-                f"{_field(place, name)}: expected fields of a {kind} only, got this"
+                f"{_field(location, name)}: expected fields of a {kind} only, got this"
                 f" one with the value {_short(value)}; remove it if you trust the rest"
             )
 
 
-def known_fields(config: Any) -> dict[str, Any]:
+def loadable_fields(config: Any) -> dict[str, Any]:
     """Return the fields of a configuration that ``configuration`` takes back."""
     taken = _taken(config.model_type)
     written = json.loads(config.to_json_string(use_diff=False))
@@ -282,7 +291,7 @@ def known_fields(config: Any) -> dict[str, Any]:
 
 
 def _taken(kind: str) -> set[str]:
-    own = transformers_of("encoder").CONFIG_MAPPING[kind]().to_dict()
+    own = import_transformers("encoder").CONFIG_MAPPING[kind]().to_dict()
     more = UNDECLARED.get(kind, set()) | {"dtype", "output_attentions"}
     return (set(own) | more) - UNUSED - REFUSED
 
@@ -294,7 +303,7 @@ def _require_bounded(place: str, value: Any, depth: int = 0) -> None:
     elif value is None or isinstance(value, bool):
         return
     elif isinstance(value, int):
-        good, expected = abs(value) <= MOST, f"at most {MOST}"
+        good, expected = abs(value) <= MAX_INTEGER, f"at most {MAX_INTEGER}"
     elif isinstance(value, float):
         good, expected = math.isfinite(value), "a finite number"
     elif isinstance(value, list | dict) and depth < 3:

@@ -23,7 +23,7 @@ except ModuleNotFoundError as error:
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from smoothsp import constraints, encoder_config, losses, schemes, weight_files
-from smoothsp.json_files import json_of
+from smoothsp.json_files import read_json
 from smoothsp.layers import LinearChain, LossName
 
 __all__ = ["ChainConfig", "ChainForTokenClassification", "ChainOutput", "encode_words"]
@@ -126,7 +126,7 @@ class ChainConfig(transformers.PretrainedConfig):  # type: ignore[misc]
         """Return the fields as JSON values; the encoder's are those that load again."""
         found: dict[str, Any] = super().to_dict()
         if self.encoder is not None:
-            found["encoder"] = encoder_config.known_fields(self.encoder)
+            found["encoder"] = encoder_config.loadable_fields(self.encoder)
         # of labels that were renamed since
         found["label2id"] = {label: n for n, label in self.id2label.items()}
         return found
@@ -304,7 +304,7 @@ class ChainForTokenClassification(transformers.PreTrainedModel):  # type: ignore
         model = found[0] if isinstance(found, tuple) else found
         # these are in no file, and transformers leaves what is in none uninitialised
         rules = LinearChain(model.config.num_labels, _rules(model.config))
-        for key in ("allowed_start", "allowed_moves", "allowed_end"):
+        for key in ("allowed_start", "allowed_transitions", "allowed_end"):
             value = getattr(rules, key)
             at = model.chain.transitions.device
             setattr(model.chain, key, None if value is None else value.to(at))
@@ -545,7 +545,7 @@ def _described(name: Any, hub: dict[str, Any], options: dict[str, Any]) -> Any:
     """The configuration in a folder or on the hub: of a chain, or of an encoder."""
     path = Path(name, "config.json")
     if path.is_file():
-        found = json_of(path)
+        found = read_json(path)
     else:
         found, _ = transformers.PretrainedConfig.get_config_dict(name, **hub)
     if found.get("model_type") != ChainConfig.model_type:
@@ -579,7 +579,7 @@ def _require_known(found: Mapping[str, Any], place: str) -> None:
     known = own | set(transformers.PretrainedConfig().to_dict())
     # a Trainer writes those of its tokenizer, and whether layers keep keys
     known |= {f"{x}_token_id" for x in ("bos", "eos", "pad", "sep")} | {"use_cache"}
-    encoder_config.require_known(found, place, known, ChainConfig.model_type)
+    encoder_config.require_allowed_fields(found, place, known, ChainConfig.model_type)
     dtype = found.get("dtype")
     if dtype is not None and dtype not in encoder_config.DTYPES:
         raise ValueError(
@@ -591,7 +591,7 @@ def _require_known(found: Mapping[str, Any], place: str) -> None:
 def _require_no_code(place: Path) -> None:
     """Raise if a tokenizer beside a chain asks for code, which no tokenizer needs."""
     path = place / "tokenizer_config.json"
-    found = json_of(path) if path.is_file() else {}
+    found = read_json(path) if path.is_file() else {}
     for key in ("auto_map", "custom_pipelines", "trust_remote_code"):
         if found.get(key):
             raise ValueError(
@@ -602,11 +602,11 @@ def _require_no_code(place: Path) -> None:
 
 def _require_encoder(place: Path, about: Any) -> None:
     """Raise unless transformers builds the encoder, and the files are safetensors."""
-    weight_files.sketch_of(
+    weight_files.build_on_meta(
         lambda: transformers.AutoModel.from_config(about),
         str(place / "config.json"),
     )
-    weight_files.weight_files(place)
+    weight_files.list_weight_files(place)
 
 
 def _require_weights(place: Path, config: ChainConfig) -> None:
@@ -614,7 +614,9 @@ def _require_weights(place: Path, config: ChainConfig) -> None:
     rows = {"chain.start_transitions": (config.num_labels,)}
     weight_files.require_shapes(place, rows)
     about = f"{place / 'config.json'}: encoder"
-    sketch = weight_files.sketch_of(lambda: ChainForTokenClassification(config), about)
+    sketch = weight_files.build_on_meta(
+        lambda: ChainForTokenClassification(config), about
+    )
     weight_files.require_weights(place, sketch.state_dict())
 
 

@@ -5,16 +5,22 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-__all__ = ["LONGEST_NAME", "as_json", "is_name", "json_of", "require_json_size"]
+__all__ = [
+    "MAX_NAME_BYTES",
+    "is_file_name",
+    "parse_json_object",
+    "read_json",
+    "require_json_size",
+]
 
 # Bytes of a JSON file, and of a file's name: a save adds some to each of 255.
-MOST_JSON, LONGEST_NAME = 2**26, 200
+MOST_JSON, MAX_NAME_BYTES = 2**26, 200
 
 
-def json_of(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file."""
     require_json_size(path)
-    return as_json(path, path.read_bytes())
+    return parse_json_object(path, path.read_bytes())
 
 
 def require_json_size(path: Path) -> None:
@@ -26,7 +32,7 @@ def require_json_size(path: Path) -> None:
         )
 
 
-def as_json(path: Path, content: bytes) -> dict[str, Any]:
+def parse_json_object(path: Path, content: bytes) -> dict[str, Any]:
     """A JSON object."""
     try:
         found = json.loads(content, object_pairs_hook=_each_once)
@@ -41,10 +47,10 @@ def as_json(path: Path, content: bytes) -> dict[str, Any]:
     return found
 
 
-def is_name(name: str) -> bool:
+def is_file_name(name: str) -> bool:
     """Whether a file in a folder may have this name, on any system."""
     try:
-        fits = 0 < len(name.encode()) <= LONGEST_NAME
+        fits = 0 < len(name.encode()) <= MAX_NAME_BYTES
     except UnicodeEncodeError:  # half of a surrogate pair
         return False
     outside = name in (".", "..", "config.json") or any(x in name for x in "/\\\0")
@@ -56,5 +62,5 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         [(key, _)] = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"the key {key[:LONGEST_NAME]!a} twice in an object")
+        raise ValueError(f"the key {key[:MAX_NAME_BYTES]!a} twice in an object")
     return found

@@ -112,7 +112,7 @@ class LinearChain(nn.Module):
     """
 
     allowed_start: Tensor | None
-    allowed_moves: Tensor | None
+    allowed_transitions: Tensor | None
     allowed_end: Tensor | None
 
     def __init__(
@@ -125,9 +125,9 @@ class LinearChain(nn.Module):
         super().__init__()
         labels = None
         if isinstance(num_tags, Sequence | Mapping) and not isinstance(num_tags, str):
-            labels = tuple(tagging_rules.labels_of(num_tags))
+            labels = tuple(tagging_rules.as_label_list(num_tags))
             num_tags = len(labels)
-        num_tags = checks.positive_int("num_tags", num_tags)
+        num_tags = checks.as_positive_int("num_tags", num_tags)
         if constraints is not None and not isinstance(constraints, Constraints):
             try:
                 constraints = tagging_rules.bio(constraints)
@@ -147,13 +147,13 @@ class LinearChain(nn.Module):
             labels = constraints.labels
         self.num_tags = num_tags
         self.labels = labels
-        self.batch_first = checks.flag("batch_first", batch_first)
+        self.batch_first = checks.as_flag("batch_first", batch_first)
         self.transitions = nn.Parameter(torch.empty(num_tags, num_tags))
         self.start_transitions = nn.Parameter(torch.empty(num_tags))
         self.end_transitions = nn.Parameter(torch.empty(num_tags))
         start, moves, end = constraints or (None, None, None)
         self.register_buffer("allowed_start", start, persistent=False)
-        self.register_buffer("allowed_moves", moves, persistent=False)
+        self.register_buffer("allowed_transitions", moves, persistent=False)
         self.register_buffer("allowed_end", end, persistent=False)
         self.reset_parameters()
 
@@ -169,7 +169,7 @@ class LinearChain(nn.Module):
 
     def extra_repr(self) -> str:
         """Return the arguments that ``print`` shows."""
-        constrained = self.allowed_moves is not None
+        constrained = self.allowed_transitions is not None
         order = "" if self.batch_first else ", batch_first=False"
         return f"num_tags={self.num_tags}, constrained={constrained}{order}"
 
@@ -183,7 +183,7 @@ class LinearChain(nn.Module):
         if not self.batch_first:
             emissions = emissions.transpose(0, 1)
             real = None if real is None else real.transpose(0, 1)
-        transitions = _forbid(self.transitions, self.allowed_moves)
+        transitions = _forbid(self.transitions, self.allowed_transitions)
         start = _forbid(self.start_transitions, self.allowed_start)
         end = _forbid(self.end_transitions, self.allowed_end)
         if emissions.dtype == torch.float64:
@@ -257,7 +257,7 @@ class LinearChain(nn.Module):
             value: Tensor = criterion(chain, tags, weight)
         except (TypeError, ValueError) as error:
             raise _in_our_words(error) from None
-        if self.allowed_moves is not None and not torch.compiler.is_compiling():
+        if self.allowed_transitions is not None and not torch.compiler.is_compiling():
             self._check_gold(value, tags, chain)
         return value
 
@@ -345,7 +345,7 @@ class LinearChain(nn.Module):
         from smoothsp.viterbi import Viterbi
 
         return Viterbi(
-            _forbid(self.transitions, self.allowed_moves),
+            _forbid(self.transitions, self.allowed_transitions),
             _forbid(self.start_transitions, self.allowed_start),
             _forbid(self.end_transitions, self.allowed_end),
             self.batch_first,
@@ -383,11 +383,11 @@ class LinearChain(nn.Module):
         known = torch.ones_like(tags, dtype=torch.bool)
         real = known if mask is None else self._as_bool(mask, emissions)
         wrong = real & ((tags < 0) | (tags >= self.num_tags))
-        if checks.values_are_there() and bool(wrong.any()):
+        if checks.has_concrete_values() and bool(wrong.any()):
             place = wrong.nonzero()[0].tolist()
             tag = int(tags[tuple(place)])
             row, step = place if self.batch_first else reversed(place)
-            message = checks.label_out_of_range(self.num_tags, tag, row, step)
+            message = checks.label_range_message(self.num_tags, tag, row, step)
             raise _in_our_words(ValueError(message))
         safe = tags.long().masked_fill(~real, 0)
         return found.gather(2, safe.unsqueeze(2)).squeeze(2)
@@ -445,8 +445,8 @@ class LinearChain(nn.Module):
                 "labels: expected those of the tags for spans, got none; write "
                 "LinearChain(labels)"
             )
-        parts = [schemes.split(label) for label in self.labels]
-        tags = [(schemes.ROLES.get(p, "O"), kind) for p, kind in parts]
+        parts = [schemes.split_tag(label) for label in self.labels]
+        tags = [(schemes.CANONICAL_PREFIX.get(p, "O"), kind) for p, kind in parts]
         kinds = sorted({kind for role, kind in tags if role != "O"})
         chain = self.structure(emissions, mask)
         where = _places(spans, chain.mask.sum(1).tolist(), kinds)
@@ -508,7 +508,7 @@ class LinearChain(nn.Module):
                 f"{unknown[0]!r}"
             )
         weights = [
-            checks.at_least_zero(
+            checks.as_nonnegative(
                 f"class_weight[{label!r}]", class_weight.get(label, 1.0)
             )
             for label in self.labels
@@ -566,7 +566,9 @@ class LinearChain(nn.Module):
                 "tags: expected an integer dtype, got torch.bool; the order of "
                 "arguments is emissions, tags, mask"
             )
-        checks.shape("tags", tags, tuple(emissions.shape[:2]), f"({self._order})")
+        checks.require_shape(
+            "tags", tags, tuple(emissions.shape[:2]), f"({self._order})"
+        )
 
     def _as_bool(self, mask: Tensor, emissions: Tensor) -> Tensor:
         """The mask in bool: of integers if they are 0 and 1."""
@@ -582,7 +584,9 @@ class LinearChain(nn.Module):
                 f"mask: expected ({self._order}), got {tuple(mask.shape)}; of lengths, "
                 "torch.arange(time) < lengths[:, None]"
             )
-        checks.shape("mask", mask, tuple(emissions.shape[:2]), f"({self._order})")
+        checks.require_shape(
+            "mask", mask, tuple(emissions.shape[:2]), f"({self._order})"
+        )
         if mask.dtype == torch.bool:
             return mask
         if mask.is_floating_point() or mask.is_complex():
@@ -596,7 +600,7 @@ class LinearChain(nn.Module):
                 "mask: torch.uint8 is read as torch.bool; convert with .bool()",
                 stacklevel=4,
             )
-        if checks.values_are_there():
+        if checks.has_concrete_values():
             other = (mask != 0) & (mask != 1)
             if bool(other.any()):
                 found = mask[other][0].item()
@@ -610,9 +614,13 @@ class LinearChain(nn.Module):
         self, value: Tensor, tags: Int[Tensor, "batch time"], chain: Chain
     ) -> None:
         """Forbidden gold tags make the loss infinite: say where."""
-        if not checks.values_are_there() or bool(value.detach().isfinite().all()):
+        if not checks.has_concrete_values() or bool(value.detach().isfinite().all()):
             return
-        start, moves, end = self.allowed_start, self.allowed_moves, self.allowed_end
+        start, moves, end = (
+            self.allowed_start,
+            self.allowed_transitions,
+            self.allowed_end,
+        )
         if start is None or moves is None or end is None:
             return
         for row, (gold, real) in enumerate(zip(tags, chain.mask, strict=True)):

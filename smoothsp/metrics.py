@@ -145,23 +145,26 @@ def _read(
     for argument, text in texts.items():
         _check_tags(argument, text)
         counts.update(chain.from_iterable(text))
-    parts = {tag: schemes.split(tag) for tag in counts}
-    scheme = None if name is None else schemes.named(name)
-    legal = {"O", *(schemes.ROLES if scheme is None else schemes.PREFIXES[scheme])}
+    parts = {tag: schemes.split_tag(tag) for tag in counts}
+    scheme = None if name is None else schemes.resolve_scheme(name)
+    legal = {
+        "O",
+        *(schemes.CANONICAL_PREFIX if scheme is None else schemes.PREFIXES[scheme]),
+    }
     unknown = [tag for tag, (prefix, _) in parts.items() if prefix not in legal]
     if unknown and scheme is not None:
         raise ValueError(
-            f"{_place(texts, unknown[0])}: expected {schemes.expected(scheme)} for"
-            f" {scheme}, got {unknown[0]!r}"
+            f"{_place(texts, unknown[0])}: expected"
+            f" {schemes.allowed_tags_text(scheme)} for {scheme}, got {unknown[0]!r}"
         )
-    fitting = schemes.fitting(prefix for prefix, _ in parts.values())
+    fitting = schemes.compatible_schemes(prefix for prefix, _ in parts.values())
     if scheme is None and not fitting:
         warnings.warn(_of_no_scheme(unknown, counts), UserWarning, stacklevel=3)
     parts |= {tag: ("I", tag) for tag in unknown}
     if strict and scheme is None:
         first = next(iter(texts.values()))
         scheme = max(
-            fitting or schemes.SHAPES,
+            fitting or schemes.SPAN_PREFIXES,
             key=lambda other: sum(map(len, _spans(first, parts, other))),
         )
         warnings.warn(
@@ -178,13 +181,15 @@ def _spans(
     scheme: Scheme | None,
 ) -> list[set[Span]]:
     """Spans of each sentence; if a scheme is given, those that it writes like this."""
-    roles = {t: (schemes.ROLES.get(p, p), kind) for t, (p, kind) in parts.items()}
+    roles = {
+        t: (schemes.CANONICAL_PREFIX.get(p, p), kind) for t, (p, kind) in parts.items()
+    }
     found = []
     for tags in text:
-        read = schemes.read([roles[tag] for tag in tags])
+        read = schemes.parse_spans([roles[tag] for tag in tags])
         if scheme is not None:
             prefixes = [parts[tag][0] for tag in tags]
-            read = schemes.well_written(prefixes, read, scheme)
+            read = schemes.well_formed_spans(prefixes, read, scheme)
         found.append(set(read))
     return found
 
@@ -230,8 +235,9 @@ def _of_no_scheme(unknown: Sequence[str], counts: Counter[str]) -> str:
         more = f" and {len(unknown) - 5} others" if len(unknown) > 5 else ""
         got = f"{shown}{more}, each read as the inside of a span of its own type"
     else:
-        got = f"the prefixes {', '.join(sorted({schemes.split(x)[0] for x in counts}))}"
-    known = ", ".join(schemes.SHAPES)
+        prefixes = sorted({schemes.split_tag(tag)[0] for tag in counts})
+        got = f"the prefixes {', '.join(prefixes)}"
+    known = ", ".join(schemes.SPAN_PREFIXES)
     return f"tags: expected O and the prefixes of one of {known}, got {got}"
 
 

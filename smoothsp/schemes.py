@@ -18,7 +18,7 @@ PLAIN: Final = "plain"
 """Name of the scheme of tags that write no spans."""
 
 
-class Shape(NamedTuple):
+class SpanPrefixes(NamedTuple):
     """Prefixes of a span of several tokens, from first to last, and of one token."""
 
     first: str
@@ -27,25 +27,34 @@ class Shape(NamedTuple):
     single: str
 
 
-SHAPES: dict[Scheme, Shape] = {
-    "BIO": Shape("B", "I", "I", "B"),
-    "IOB1": Shape("I", "I", "I", "I"),
-    "IOE2": Shape("I", "I", "E", "E"),
-    "IOE1": Shape("I", "I", "I", "I"),
-    "BIOES": Shape("B", "I", "E", "S"),
-    "BILOU": Shape("B", "I", "L", "U"),
-    "BMES": Shape("B", "M", "E", "S"),
-    "BMEWO": Shape("B", "M", "E", "W"),
+SPAN_PREFIXES: dict[Scheme, SpanPrefixes] = {
+    "BIO": SpanPrefixes("B", "I", "I", "B"),
+    "IOB1": SpanPrefixes("I", "I", "I", "I"),
+    "IOE2": SpanPrefixes("I", "I", "E", "E"),
+    "IOE1": SpanPrefixes("I", "I", "I", "I"),
+    "BIOES": SpanPrefixes("B", "I", "E", "S"),
+    "BILOU": SpanPrefixes("B", "I", "L", "U"),
+    "BMES": SpanPrefixes("B", "M", "E", "S"),
+    "BMEWO": SpanPrefixes("B", "M", "E", "W"),
 }
 ALIASES: dict[str, Scheme] = {"IOB2": "BIO", "IOBES": "BIOES"}
 # The prefixes that IOB1 and IOE1 write only between spans of one type that touch.
 TOUCHING: dict[Scheme, str] = {"IOB1": "B", "IOE1": "E"}
 PREFIXES: dict[Scheme, frozenset[str]] = {
     name: frozenset((*shape, TOUCHING.get(name, shape.first)))
-    for name, shape in SHAPES.items()
+    for name, shape in SPAN_PREFIXES.items()
 }
 # One letter for each role, whatever the scheme calls it.
-ROLES = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S", "W": "S"}
+CANONICAL_PREFIX = {
+    "B": "B",
+    "I": "I",
+    "M": "I",
+    "E": "E",
+    "L": "E",
+    "S": "S",
+    "U": "S",
+    "W": "S",
+}
 
 
 def detect(sentences: Iterable[Sequence[str | None]]) -> Scheme | Literal["plain"]:
@@ -82,9 +91,9 @@ def detect(sentences: Iterable[Sequence[str | None]]) -> Scheme | Literal["plain
     for tag in counts:
         if not isinstance(tag, str):
             raise TypeError(f"sentences: expected tags as strings or None, got {tag!r}")
-    parts = {tag: split(tag) for tag in counts if tag is not None}
+    parts = {tag: split_tag(tag) for tag in counts if tag is not None}
     typed = sum(counts[tag] for tag in parts if is_tag(tag) and len(tag) > 1)
-    bare = counts.keys() <= ROLES.keys()
+    bare = counts.keys() <= CANONICAL_PREFIX.keys()
     if counts and not bare and 20 * typed < counts.total():
         return PLAIN
     patterns: Counter[Any] = Counter()
@@ -92,7 +101,7 @@ def detect(sentences: Iterable[Sequence[str | None]]) -> Scheme | Literal["plain
         for pattern in _patterns(tags, parts):
             patterns[pattern] += times
     return max(
-        sorted(SHAPES, key=lambda name: len(PREFIXES[name])),
+        sorted(SPAN_PREFIXES, key=lambda name: len(PREFIXES[name])),
         key=lambda name: sum(
             count
             for (found, before, after), count in patterns.items()
@@ -106,7 +115,9 @@ def _patterns(
 ) -> Iterable[tuple[tuple[str, ...], bool, bool]]:
     """Prefixes of each span, and whether one of its type touches it on either side."""
     known = [parts.get(tag or "O", ("O", "")) for tag in tags]
-    spans = read([(ROLES.get(prefix, "O"), kind) for prefix, kind in known])
+    spans = parse_spans(
+        [(CANONICAL_PREFIX.get(prefix, "O"), kind) for prefix, kind in known]
+    )
     for number, (_, first, last) in enumerate(spans):
         if None in tags[max(0, first - 1) : last + 2]:
             continue
@@ -160,24 +171,27 @@ def convert(
     """
     _check_strings(tags)
     for name, value in (("source", source), ("target", target)):
-        if value != PLAIN and ALIASES.get(value, value) not in SHAPES:
-            known = ", ".join((*SHAPES, *ALIASES, PLAIN))
+        if value != PLAIN and ALIASES.get(value, value) not in SPAN_PREFIXES:
+            known = ", ".join((*SPAN_PREFIXES, *ALIASES, PLAIN))
             raise ValueError(f"{name}: expected one of {known}, got {value!r}")
     if source == PLAIN:
         spans = [(tag, n, n) for n, tag in enumerate(tags) if tag != "O"]
     else:
-        legal = PREFIXES[named(source)]
+        legal = PREFIXES[resolve_scheme(source)]
         for position, tag in enumerate(tags):
-            if tag != "O" and not (is_tag(tag) and split(tag)[0] in legal):
+            if tag != "O" and not (is_tag(tag) and split_tag(tag)[0] in legal):
+                allowed = allowed_tags_text(resolve_scheme(source))
                 raise ValueError(
-                    f"tags: expected {expected(named(source))} for {source}, got "
-                    f"{tag!r} at position {position}. detect() finds the scheme"
+                    f"tags: expected {allowed} for {source}, got {tag!r} at position"
+                    f" {position}. detect() finds the scheme"
                 )
-        spans = read([(ROLES.get(p, p), kind) for p, kind in map(split, tags)])
+        spans = parse_spans(
+            [(CANONICAL_PREFIX.get(p, p), kind) for p, kind in map(split_tag, tags)]
+        )
     if strict and source != PLAIN:
-        own = _written(spans, len(tags), named(source))
+        own = _written(spans, len(tags), resolve_scheme(source))
         for position, (tag, right) in enumerate(zip(tags, own, strict=True)):
-            if tag != right and split(tag) != split(right):
+            if tag != right and split_tag(tag) != split_tag(right):
                 raise ValueError(
                     f"tags: expected {right!r} at position {position} for {source}, got"
                     f" {tag!r}. detect() finds the scheme; strict=False reads malformed"
@@ -188,7 +202,7 @@ def convert(
         for kind, first, last in spans:
             found[first : last + 1] = [kind] * (last + 1 - first)
         return found
-    return _written(spans, len(tags), named(target))
+    return _written(spans, len(tags), resolve_scheme(target))
 
 
 def _check_strings(tags: Sequence[object]) -> None:
@@ -204,7 +218,7 @@ def _written(spans: Sequence[Span], length: int, scheme: Scheme) -> list[str]:
     found = ["O"] * length
     for number, (kind, first, last) in enumerate(spans):
         prefixes = write(scheme, last + 1 - first, *_touched(spans, number))
-        found[first : last + 1] = [join(prefix, kind) for prefix in prefixes]
+        found[first : last + 1] = [join_tag(prefix, kind) for prefix in prefixes]
     return found
 
 
@@ -264,7 +278,7 @@ class Notation(NamedTuple):
             kind, _, prefix = tag.rpartition(self.separator)
         else:
             prefix, _, kind = tag.partition(self.separator)
-        known = LOWER if self.lower else ROLES
+        known = LOWER if self.lower else CANONICAL_PREFIX
         return (prefix, kind) if prefix in known and kind[:1].isalpha() else None
 
     def __str__(self) -> str:
@@ -273,8 +287,8 @@ class Notation(NamedTuple):
         return f"{self.write('B-TYPE')} and {self.outside}"
 
 
-LOWER = frozenset(map(str.lower, ROLES))
-USUAL: Final = Notation()
+LOWER = frozenset(map(str.lower, CANONICAL_PREFIX))
+DEFAULT_NOTATION: Final = Notation()
 NOTATIONS = [
     Notation(separator, suffix, lower)
     for lower in (False, True)
@@ -313,33 +327,37 @@ def notation_of(tags: Iterable[str]) -> Notation:
         one: sum(n for tag, n in counts.items() if one._parts(tag)) for one in NOTATIONS
     }
     best = max(NOTATIONS, key=covered.__getitem__)
-    if covered[best] and (best == USUAL or 2 * covered[best] >= counts.total()):
+    if covered[best] and (
+        best == DEFAULT_NOTATION or 2 * covered[best] >= counts.total()
+    ):
         kinds = [parts[1] for tag in counts if (parts := best._parts(tag))]
         lower = best.lower and all(kind == kind.lower() for kind in kinds)
         return best._replace(lower_types=lower, outside=outside)
     if counts and not covered[best]:
-        if outside != "O" and (counts.keys() <= LOWER or counts.keys() <= ROLES.keys()):
+        if outside != "O" and (
+            counts.keys() <= LOWER or counts.keys() <= CANONICAL_PREFIX.keys()
+        ):
             return Notation(lower=counts.keys() <= LOWER, outside=outside)
-        bare = any(tag in ROLES or not tag[:1].isalpha() for tag in counts)
+        bare = any(tag in CANONICAL_PREFIX or not tag[:1].isalpha() for tag in counts)
         # one letter each, such as n, v and o, is rather a part of speech
         bare |= outside != "O" and any(len(tag) == 1 for tag in counts)
         if not bare and 5 * away >= away + counts.total():
             return Notation(outside=outside, only_types=True)
-    return USUAL
+    return DEFAULT_NOTATION
 
 
 def is_tag(label: str) -> bool:
     """Whether it is O, or a prefix of some scheme, alone or with a type."""
     prefix, dash, kind = label.partition("-")
-    return label == "O" or (prefix in ROLES and bool(kind or not dash))
+    return label == "O" or (prefix in CANONICAL_PREFIX and bool(kind or not dash))
 
 
-def join(prefix: str, kind: str) -> str:
+def join_tag(prefix: str, kind: str) -> str:
     """Write prefix and type as one label, which ``split`` takes apart."""
     return prefix if kind == "_" else f"{prefix}-{kind}"
 
 
-def named(scheme: str) -> Scheme:
+def resolve_scheme(scheme: str) -> Scheme:
     """The scheme that goes by a name.
 
     Raises
@@ -348,25 +366,25 @@ def named(scheme: str) -> Scheme:
         For a name that none has.
     """
     scheme = ALIASES.get(scheme, scheme) if isinstance(scheme, str) else scheme
-    if scheme not in tuple(SHAPES):
-        known = ", ".join((*SHAPES, *ALIASES))
+    if scheme not in tuple(SPAN_PREFIXES):
+        known = ", ".join((*SPAN_PREFIXES, *ALIASES))
         raise ValueError(f"scheme: expected one of {known}, got {scheme!r}")
     return scheme
 
 
-def expected(scheme: Scheme) -> str:
+def allowed_tags_text(scheme: Scheme) -> str:
     """The labels of a scheme, for messages."""
-    order = sorted(PREFIXES[scheme], key=list(ROLES).index)
+    order = sorted(PREFIXES[scheme], key=list(CANONICAL_PREFIX).index)
     return ", ".join(("O", *(f"{prefix}-TYPE" for prefix in order)))
 
 
-def split(label: str) -> tuple[str, str]:
+def split_tag(label: str) -> tuple[str, str]:
     """Prefix and type; the type of ``"B"`` is ``"_"``, and outside has none."""
     prefix, _, kind = label.partition("-")
     return (prefix, "") if prefix == "O" else (prefix, kind or "_")
 
 
-def fitting(prefixes: Iterable[str]) -> list[Scheme]:
+def compatible_schemes(prefixes: Iterable[str]) -> list[Scheme]:
     """Schemes that have all of these prefixes, those with the fewest others first."""
     used = set(prefixes) - {"O"}
     found = [name for name, known in PREFIXES.items() if used <= known]
@@ -376,7 +394,7 @@ def fitting(prefixes: Iterable[str]) -> list[Scheme]:
     return found
 
 
-def read(labels: Sequence[tuple[str, str]]) -> list[Span]:
+def parse_spans(labels: Sequence[tuple[str, str]]) -> list[Span]:
     """Spans of one sentence, by the rules of the CoNLL evaluation script.
 
     ``labels`` have roles and types. A span begins at B or S, and at I or E where the
@@ -395,7 +413,7 @@ def read(labels: Sequence[tuple[str, str]]) -> list[Span]:
     return found
 
 
-def well_written(
+def well_formed_spans(
     prefixes: Sequence[str], spans: Sequence[Span], scheme: Scheme
 ) -> list[Span]:
     """Spans of a sentence that the scheme writes with exactly these prefixes."""
@@ -409,7 +427,7 @@ def well_written(
 
 def write(scheme: Scheme, size: int, before: bool, after: bool) -> list[str]:
     """Prefixes of a span that touches one of its type before it, after it, or not."""
-    shape = SHAPES[scheme]
+    shape = SPAN_PREFIXES[scheme]
     found = [shape.first, *[shape.inside] * (size - 2), shape.last]
     if size == 1:
         found = [shape.single]

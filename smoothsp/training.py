@@ -393,7 +393,9 @@ class StructuredModule(LightningModule):
             _states.require_tensors(averaging, count, checkpoint[averaging])
         if self.shared.scheduler is not None:
             mine = [self.shared.scheduler.state_dict()]
-            _states.require_kinds("lr_schedulers", mine, checkpoint["lr_schedulers"])
+            _states.require_same_structure(
+                "lr_schedulers", mine, checkpoint["lr_schedulers"]
+            )
         weights = checkpoint.get("current_model_state", checkpoint["state_dict"])
         saved: dict[Tensor, Tensor] = {
             p: weights[name] for name, p in self.named_parameters()

@@ -9,16 +9,16 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from smoothsp.json_files import is_name, json_of
+from smoothsp.json_files import is_file_name, read_json
 
-__all__ = ["WEIGHTS", "require_numbers", "require_shapes", "require_weights"]
-__all__ += ["sketch_of", "weight_files"]
+__all__ = ["WEIGHTS", "require_finite_weight", "require_shapes", "require_weights"]
+__all__ += ["build_on_meta", "list_weight_files"]
 
 WEIGHTS = "model.safetensors"
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def weight_files(folder: Path) -> list[Path]:
+def list_weight_files(folder: Path) -> list[Path]:
     """``model.safetensors``, or the parts that ``model.safetensors.index.json`` names.
 
     Reads the header of every part.
@@ -31,7 +31,7 @@ def weight_files(folder: Path) -> list[Path]:
     index = folder / f"{WEIGHTS}.index.json"
     names: list[Any] = [WEIGHTS]
     if not (folder / WEIGHTS).is_file() and index.is_file():
-        listed = json_of(index).get("weight_map")
+        listed = read_json(index).get("weight_map")
         if not listed or not isinstance(listed, dict):
             raise ValueError(
                 f"{index}: weight_map: expected names of files by tensor, got"
@@ -39,7 +39,7 @@ def weight_files(folder: Path) -> list[Path]:
             )
         names = list(listed.values())
         for name in names:
-            if not isinstance(name, str) or not is_name(name):
+            if not isinstance(name, str) or not is_file_name(name):
                 raise ValueError(
                     f"{index}: weight_map: expected names of files in the folder, got"
                     f" {ascii(name)[:60]}"
@@ -54,7 +54,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 def require_shapes(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Raise unless tensors of a folder have these shapes; reads headers only."""
-    paths = weight_files(folder)
+    paths = list_weight_files(folder)
     found: dict[str, tuple[int, ...]] = {}
     for path in paths:
         found |= _shapes(path)
@@ -78,7 +78,7 @@ def require_weights(folder: Path, expected: Mapping[str, Tensor]) -> None:
         If tensors are missing, too many, of wrong shapes or no numbers: names them.
     """
     require_shapes(folder, {key: tuple(x.shape) for key, x in expected.items()})
-    for path in weight_files(folder):
+    for path in list_weight_files(folder):
         with _opened(path) as opened:
             for key in opened.keys():  # noqa: SIM118
                 if key not in expected:
@@ -89,10 +89,10 @@ def require_weights(folder: Path, expected: Mapping[str, Tensor]) -> None:
                 value = opened.get_tensor(key)
                 floats = expected[key].is_floating_point() and value.dtype in FLOATS
                 dtype = value.dtype if floats else expected[key].dtype
-                require_numbers(path, key, value, dtype)
+                require_finite_weight(path, key, value, dtype)
 
 
-def sketch_of(make: Callable[[], nn.Module], place: str) -> nn.Module:
+def build_on_meta(make: Callable[[], nn.Module], location: str) -> nn.Module:
     """Return what ``make`` builds, without memory; ``place`` names its description."""
     try:
         with torch.device("meta"):
@@ -101,12 +101,14 @@ def sketch_of(make: Callable[[], nn.Module], place: str) -> nn.Module:
     except Exception as error:
         said = " ".join(str(error).split())[:200]
         raise ValueError(
-            f"{place}: expected an encoder that transformers builds, got"
+            f"{location}: expected an encoder that transformers builds, got"
             f" {type(error).__name__}: {said}"
         ) from error
 
 
-def require_numbers(path: Path, name: str, value: Tensor, dtype: torch.dtype) -> None:
+def require_finite_weight(
+    path: Path, name: str, value: Tensor, dtype: torch.dtype
+) -> None:
     """Raise unless a tensor can be a weight of this dtype, and is finite in it."""
     floats = dtype in FLOATS and value.dtype in FLOATS
     if not floats and value.dtype != dtype:

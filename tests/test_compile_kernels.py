@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import smoothsp
-from smoothsp.compilation.watch import Watch, watch
+from smoothsp.compilation.listener import CompileListener, listener
 from smoothsp.layers import LossName
 from tests.programs import run
 
@@ -30,41 +30,41 @@ def test_what_was_compiled_beforehand_is_not_compiled_again():
     smoothsp.compile_kernels(("crf", "hinge"))
     assert smoothsp.compile_kernels(("crf", "hinge")) == 0
     # nor by what it was compiled for, in other sizes
-    before = watch.count
+    before = listener.count
     head, x = smoothsp.LinearChain(7), torch.randn(9, 6, 7)
     tags = torch.zeros(9, 6, dtype=torch.int64)
     head(x, tags).backward()
     head(x, tags, loss="hinge").backward()
     head.decode(x, top_k=3)
-    assert watch.count == before
+    assert listener.count == before
 
 
 def test_a_terminal_is_told_while_a_kernel_is_compiled(monkeypatch):
-    terminal, watch = Terminal(), Watch()
+    terminal, listener = Terminal(), CompileListener()
     monkeypatch.setattr(sys, "stderr", terminal)
     ours, theirs = of("smoothsp._kernels.chain.cpu.viterbi"), of("scipy.best")
-    watch.on_start(theirs)
-    watch.on_start(of(None))  # of code that was made by exec
+    listener.on_start(theirs)
+    listener.on_start(of(None))  # of code that was made by exec
     assert terminal.getvalue() == ""
-    watch.on_start(ours)
+    listener.on_start(ours)
     written = terminal.getvalue()
     assert written.endswith("smoothsp: compiling best, kept on disk for the next time")
-    watch.on_start(of("smoothsp._kernels.vectors.simd", "inner"))
-    watch.on_end(of("smoothsp._kernels.vectors.simd", "inner"))
+    listener.on_start(of("smoothsp._kernels.vectors.simd", "inner"))
+    listener.on_end(of("smoothsp._kernels.vectors.simd", "inner"))
     assert terminal.getvalue() == written
-    watch.on_end(ours)
-    watch.on_end(theirs)
+    listener.on_end(ours)
+    listener.on_end(theirs)
     assert terminal.getvalue() == written + "\r\x1b[K"
-    assert watch.count == 2
+    assert listener.count == 2
 
 
 def test_where_there_is_no_terminal_the_first_kernel_is_a_warning(monkeypatch, caplog):
-    quiet, watch = io.StringIO(), Watch()
+    quiet, listener = io.StringIO(), CompileListener()
     monkeypatch.setattr(sys, "stderr", quiet)
     caplog.set_level("INFO", "smoothsp")
     for name in "one", "two":
-        watch.on_start(of("smoothsp._kernels.chain.cpu.viterbi", name))
-        watch.on_end(of("smoothsp._kernels.chain.cpu.viterbi", name))
+        listener.on_start(of("smoothsp._kernels.chain.cpu.viterbi", name))
+        listener.on_end(of("smoothsp._kernels.chain.cpu.viterbi", name))
     said = [(record.levelname, record.getMessage()) for record in caplog.records]
     assert [level for level, _ in said] == ["WARNING", "INFO", "INFO"]
     assert "python -m smoothsp.compilation" in said[0][1]

@@ -25,7 +25,7 @@ def by_hand(head, emissions, mask):
     move, start, end = (
         scores.masked_fill(~allowed, -torch.inf) if allowed is not None else scores
         for scores, allowed in (
-            (head.transitions, head.allowed_moves),
+            (head.transitions, head.allowed_transitions),
             (head.start_transitions, head.allowed_start),
             (head.end_transitions, head.allowed_end),
         )

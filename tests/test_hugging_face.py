@@ -141,9 +141,9 @@ def test_a_saved_model_is_the_same_and_holds_its_labels(encoder, tokenizer, tmp_
 
 def test_labels_without_prefixes_have_no_rules(encoder):
     plain = over(encoder, id2label={0: "NOUN", 1: "VERB"})
-    assert plain.chain.allowed_moves is None
-    assert over(encoder, constrained=False).chain.allowed_moves is None
-    assert not over(encoder).chain.allowed_moves[0, 2]
+    assert plain.chain.allowed_transitions is None
+    assert over(encoder, constrained=False).chain.allowed_transitions is None
+    assert not over(encoder).chain.allowed_transitions[0, 2]
 
 
 def trained(encoder, tokenizer, folder, **settings):
@@ -386,12 +386,12 @@ def test_long_values_are_cut_in_messages(given, encoder):
 )
 def test_labels_in_another_notation_have_the_rules_of_their_scheme(labels, encoder):
     named = dict(enumerate(labels))
-    allowed = over(encoder, id2label=named).chain.allowed_moves
+    allowed = over(encoder, id2label=named).chain.allowed_transitions
     assert torch.equal(
         allowed, smoothsp.constraints.bio(["O", "B-PER", "I-PER"]).transitions
     )
     model = over(encoder, id2label=named, constrained=False)
-    assert model.chain.allowed_moves is None
+    assert model.chain.allowed_transitions is None
 
 
 @pytest.mark.parametrize("odd", ["X", "PER", "0", "i-per"])
@@ -399,7 +399,10 @@ def test_labels_beside_a_scheme_are_not_taken_without_its_rules(odd, encoder):
     labels = ["O", "B-PER", "I-PER", odd]
     with pytest.raises(ValueError, match=f"^id2label: expected .*got '{odd}'. Remove"):
         over(encoder, id2label=labels)
-    assert over(encoder, id2label=labels, constrained=False).chain.allowed_moves is None
+    assert (
+        over(encoder, id2label=labels, constrained=False).chain.allowed_transitions
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -414,7 +417,7 @@ def test_labels_beside_a_scheme_are_not_taken_without_its_rules(odd, encoder):
     ],
 )
 def test_labels_of_no_scheme_have_no_rules(labels, encoder):
-    assert over(encoder, id2label=labels).chain.allowed_moves is None
+    assert over(encoder, id2label=labels).chain.allowed_transitions is None
 
 
 @pytest.mark.parametrize("name", ["crf", "hinge", "perceptron"])

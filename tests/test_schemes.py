@@ -214,4 +214,4 @@ def test_types_without_prefixes_have_any_tag_outside(tags):
     "tags", ["n v o o", "0 1 1 2", "NN1 0 VV0 NN1 NN1 JJ", "Q0 0 ,"]
 )
 def test_parts_of_speech_are_not_types_of_spans(tags):
-    assert schemes.notation_of(tags.split()) == schemes.USUAL
+    assert schemes.notation_of(tags.split()) == schemes.DEFAULT_NOTATION

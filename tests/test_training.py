@@ -244,7 +244,7 @@ def same(found, whole, out):
 
 def content(out):
     found = checkpoints.read(out / "checkpoint.ckpt")
-    return dict(checkpoints._tensors(found, "checkpoint"))
+    return dict(checkpoints._named_tensors(found, "checkpoint"))
 
 
 def test_ctrl_c_within_an_epoch_returns_the_best_and_the_run_goes_on(

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchvision.ops import box_iou
 
 from smoothsp.data import AnnotatedImage
-from smoothsp.models.box_images import RIGHT, OneObject, hits
+from smoothsp.models.box_images import CORRECT_IOU, SingleObjectImages, overlap_scores
 
 # sides of the box in the middle, as a share of the image's: half of its area
 MIDDLE = 0.5**0.5
@@ -21,7 +21,7 @@ def mean_box(examples: list[AnnotatedImage]) -> Tensor:
     return (torch.tensor([example.boxes[0] for example in examples]) / sizes).mean(0)
 
 
-def overlaps(images: OneObject, mean: Tensor) -> dict[str, list[float]]:
+def overlaps(images: SingleObjectImages, mean: Tensor) -> dict[str, list[float]]:
     """IoU of each baseline's box with the true one, image by image."""
     found: dict[str, list[float]] = {}
     for number, example in enumerate(images.examples):
@@ -45,12 +45,12 @@ def overlaps(images: OneObject, mean: Tensor) -> dict[str, list[float]]:
     return found
 
 
-def chance(images: OneObject) -> float:
+def chance(images: SingleObjectImages) -> float:
     """CorLoc of candidates that are drawn at random."""
-    right = [float((own > RIGHT).double().mean()) for own in images.overlaps]
+    right = [float((own > CORRECT_IOU).double().mean()) for own in images.overlaps]
     return sum(right) / len(right)
 
 
-def table(images: OneObject, mean: Tensor) -> dict[str, dict[str, float]]:
+def table(images: SingleObjectImages, mean: Tensor) -> dict[str, dict[str, float]]:
     """CorLoc and mean IoU of each baseline."""
-    return {name: hits(iou) for name, iou in overlaps(images, mean).items()}
+    return {name: overlap_scores(iou) for name, iou in overlaps(images, mean).items()}

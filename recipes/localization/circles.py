@@ -13,7 +13,7 @@ from torchvision.ops import nms
 
 from smoothsp.data import AnnotatedImage
 from smoothsp.data.images import read_image
-from smoothsp.models.detection import MOST, SUPPRESSED, Detected
+from smoothsp.models.detection import MAX_BOXES, NMS_OVERLAP, Detections
 
 # a radius of a class over its mean; the edges and votes that make a circle
 NEAR = (0.75, 1.3)
@@ -36,7 +36,7 @@ class Circles:
         every = np.concatenate([own - np.mean(own, 0) for own in looks])
         self.deviation = every.std(0) + 1e-6
 
-    def found(self, example: AnnotatedImage) -> Detected:
+    def found(self, example: AnnotatedImage) -> Detections:
         image = read_image(example.path)
         boxes, scores = [], []
         for size in np.exp(self.mean[:, 0]):
@@ -45,15 +45,15 @@ class Circles:
                 scores.append(votes)
         if not boxes:
             none = torch.zeros(0)
-            return Detected(none.reshape(0, 4), none.long(), none, 0)
+            return Detections(none.reshape(0, 4), none.long(), none, 0)
         looks = np.array([_look(image, box) for box in boxes])
         away = (((looks[:, None] - self.mean) / self.deviation) ** 2).sum(2)
         # circles that look like no class rank low
         score = torch.tensor(np.array(scores) - 0.1 * away.min(1)).float()
         own = torch.tensor(np.array(boxes)).float()
         labels = torch.from_numpy(away.argmin(1))
-        kept = nms(own, score, SUPPRESSED)[:MOST]
-        return Detected(own[kept], labels[kept], score[kept], len(kept))
+        kept = nms(own, score, NMS_OVERLAP)[:MAX_BOXES]
+        return Detections(own[kept], labels[kept], score[kept], len(kept))
 
 
 def _look(image: np.ndarray, box: Sequence[float]) -> np.ndarray:

@@ -17,7 +17,7 @@ from localization.settings import Config, options_of, values
 from smoothsp.linear.problems import CallbackProblem
 from smoothsp.linear.solvers import BCFW
 from smoothsp.losses import StructuralHinge
-from smoothsp.models.box_images import OneObject
+from smoothsp.models.box_images import SingleObjectImages
 from smoothsp.models.localiser import Localiser
 from smoothsp.models.localiser_training import Options, prepare
 from smoothsp.optim import CasimirSVRG, ProxLinear
@@ -54,7 +54,7 @@ def train(config: Config, lists: dict[str, Any]) -> Localiser:
 
 
 def _prox_linear(
-    images: OneObject, numbers: dict[str, Any], decay: float, seed: int
+    images: SingleObjectImages, numbers: dict[str, Any], decay: float, seed: int
 ) -> Callable[[], Any]:
     """An outer iteration."""
     hinge, generator = hinge_of(numbers), torch.Generator().manual_seed(seed)
@@ -87,7 +87,7 @@ def _prox_linear(
 
 
 def _bcfw(
-    images: OneObject, numbers: dict[str, Any], decay: float, seed: int
+    images: SingleObjectImages, numbers: dict[str, Any], decay: float, seed: int
 ) -> Callable[[], None]:
     """As many steps of ``smoothsp.linear``'s BCFW as images, with averaged weights."""
     scores = images.network

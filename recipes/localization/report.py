@@ -11,8 +11,13 @@ from localization.folder import Folder
 from localization.optimizers import PASSES
 from localization.settings import Config
 from runs import files
-from smoothsp.models.box_images import RIGHT, OneObject, SeveralObjects, images_of
-from smoothsp.models.detection import DECODERS, Detected
+from smoothsp.models.box_images import (
+    CORRECT_IOU,
+    MultiObjectImages,
+    SingleObjectImages,
+    make_box_images,
+)
+from smoothsp.models.detection import DECODERS, Detections
 from smoothsp.models.localiser import Found, Localiser
 
 RUNNERS_UP = 3
@@ -40,10 +45,10 @@ def write(config: Config, localiser: Localiser, folder: Folder) -> dict[str, flo
         f"{', then trained too' if config.finetune else ''}"
     )
     for part, examples in list(folder.lists.items())[1:]:
-        images = images_of(
+        images = make_box_images(
             localiser, examples, config.cache, config.workers, config.finetune
         )
-        if isinstance(images, OneObject):
+        if isinstance(images, SingleObjectImages):
             mean = baselines.mean_box(train)
             rows[part] = {"learned": images.evaluate()}
             rows[part] |= baselines.table(images, mean)
@@ -80,7 +85,7 @@ def write(config: Config, localiser: Localiser, folder: Folder) -> dict[str, flo
     return result
 
 
-def _choices(images: OneObject) -> list[figures.Panel]:
+def _choices(images: SingleObjectImages) -> list[figures.Panel]:
     """Images from the best to the worst prediction, and their runners-up."""
     ranked = images.ranked(RUNNERS_UP + 1)
     iou = [
@@ -94,21 +99,21 @@ def _choices(images: OneObject) -> list[figures.Panel]:
         scores, ys = ranked[number]
         kind = images.localiser.classes * len(ys)
         found = _found(images, number, images.candidates(number)[ys], kind, scores)
-        right, example = iou[number] > RIGHT, images.examples[number]
+        right, example = iou[number] > CORRECT_IOU, images.examples[number]
         said = f"{'hit' if right else 'MISS'}  {example.name}  IoU {iou[number]:.2f}"
         panels.append(figures.Panel(example, found, said, right))
     return panels
 
 
-def _decoded(images: SeveralObjects) -> Rows:
+def _decoded(images: MultiObjectImages) -> Rows:
     return {name: images.evaluate(images.found(name)) for name in DECODERS}
 
 
-def _sets(images: SeveralObjects) -> list[figures.Panel]:
+def _sets(images: MultiObjectImages) -> list[figures.Panel]:
     """Images of a list, evenly spaced, and the boxes that are sure."""
     panels, every = [], images.found()
     for number in figures.evenly(len(images), one=False):
-        own: Detected = every[number]
+        own: Detections = every[number]
         names = [images.localiser.classes[n] for n in own.labels[: own.sure].tolist()]
         boxes, scores = own.boxes[: own.sure], own.scores[: own.sure]
         example = images.examples[number]
@@ -119,7 +124,7 @@ def _sets(images: SeveralObjects) -> list[figures.Panel]:
 
 
 def _found(
-    images: OneObject | SeveralObjects,
+    images: SingleObjectImages | MultiObjectImages,
     number: int,
     boxes: Tensor,
     labels: list[str],

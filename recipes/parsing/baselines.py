@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from smoothsp.data import ConstituencyTree, DependencyTree
-from smoothsp.data.trees import entities, nested
-from smoothsp.models.crossing import uncrossed
+from smoothsp.data.trees import entities, nest_entities
+from smoothsp.models.projectivity import drop_crossing_spans
 
 
 def attached_to_neighbours(
@@ -56,5 +56,5 @@ def looked_up(
             for i in range(len(words) - size + 1):
                 if seen := kinds.get(tuple(words[i : i + size])):
                     spans.append((seen.most_common(1)[0][0], i, i + size - 1))
-        found.append(uncrossed(nested(words, spans)))
+        found.append(drop_crossing_spans(nest_entities(words, spans)))
     return found

@@ -4,7 +4,7 @@ import random
 
 from smoothsp.data import ConstituencyTree
 from smoothsp.data.examples import Span
-from smoothsp.data.trees import nested
+from smoothsp.data.trees import nest_entities
 
 FIRST = ("Ada", "Bruno", "Clara", "Dov", "Edda", "Finn", "Greta", "Hugo")
 LAST = ("Arden", "Bell", "Carden", "Dale", "Frost", "Hale", "Mercer", "Wren")
@@ -36,7 +36,7 @@ def make(
 
 def draw(rng: random.Random) -> ConstituencyTree:
     words, found = _filled(rng, rng.choice(SENTENCES), 0)
-    return nested(words, found)
+    return nest_entities(words, found)
 
 
 def _filled(rng: random.Random, form: str, start: int) -> tuple[list[str], list[Span]]:

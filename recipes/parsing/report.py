@@ -11,11 +11,11 @@ from parsing import baselines
 from runs import files
 from runs.metrics import finish
 from smoothsp.data import ConstituencyTree, DependencyTree
-from smoothsp.data.dependencies import text, with_tree
+from smoothsp.data.dependencies import replace_tree, to_conllu
 from smoothsp.figures import draw
 from smoothsp.models import ConstituencyParser, Parsed
-from smoothsp.models.crossing import crossing
-from smoothsp.models.tree_scores import attachment, bracket_scores, entity_scores
+from smoothsp.models.projectivity import crossing_arcs
+from smoothsp.models.tree_scores import attachment_scores, bracket_scores, entity_scores
 
 SHORTEST, LONGEST = 7, 15
 WAYS = ("previous", "next")
@@ -35,10 +35,10 @@ def dependencies(
     for way in WAYS:
         neighbours = baselines.attached_to_neighbours(gold, way, usual)
         rows[f"the {way} word"] = neighbours
-    compared = {name: attachment(gold, parses) for name, parses in rows.items()}
+    compared = {name: attachment_scores(gold, parses) for name, parses in rows.items()}
     table("development sentences", compared)
     parses = found[trained_for]
-    crossed = [n for n, tree in enumerate(gold) if crossing(tree.heads)]
+    crossed = [n for n, tree in enumerate(gold) if crossing_arcs(tree.heads)]
     wholly = sum(parses[n].heads == gold[n].heads for n in crossed)
     print(
         f"{len(crossed)} of {len(gold)} trees have crossing arcs; {wholly} of them are"
@@ -53,7 +53,9 @@ def dependencies(
     sample = sorted({*drawn(gold, parses)})
     sheet(folder / "parses.png", [gold[n] for n in sample], [parses[n] for n in sample])
     pairs = zip(gold, parses, strict=True)
-    lines = text([with_tree(tree, one.heads, one.labels) for tree, one in pairs])
+    lines = to_conllu(
+        [replace_tree(tree, one.heads, one.labels) for tree, one in pairs]
+    )
     files.write(folder / "dev.conllu", lambda sink: sink.write(lines.encode()))
     return finish(
         folder / "parses.png", about["settings"], about["history"], "las", compared,
@@ -99,7 +101,7 @@ def drawn(gold: Sequence[DependencyTree], found: Sequence[Parsed]) -> list[int]:
     """Numbers of sentences for the figure: crossing arcs, none, and a mistake."""
     fits = [n for n, s in enumerate(gold) if SHORTEST <= len(s.words) <= LONGEST]
     fits = fits or [max(range(len(gold)), key=lambda n: len(gold[n].words))]
-    crossed = [n for n in fits if crossing(gold[n].heads)]
+    crossed = [n for n in fits if crossing_arcs(gold[n].heads)]
     wrong = [n for n in fits if gold[n].heads != found[n].heads]
     right = [n for n in fits if n not in (*crossed, *wrong)]
     return [n for group in (crossed, right, wrong) for n in group[:1]]

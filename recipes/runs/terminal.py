@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from runs import options, start
-from smoothsp.command_line.terminal import run as run_command
+from smoothsp.command_line.terminal import run_command
 
 
 def run(recipe: Callable[[], Any]) -> None:

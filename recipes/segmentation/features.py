@@ -16,7 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from smoothsp.models.superpixels import EDGE_FEATURES as CONTRASTS
-from smoothsp.models.superpixels import ETAS, Graph, decays, lab
+from smoothsp.models.superpixels import ETAS, Graph, decay_features, to_lab
 
 COLOURS, TEXTURES = 32, 64
 # Places are cells of a grid laid over the image.
@@ -72,7 +72,9 @@ def features_of(image: np.ndarray, graph: Graph, words: Words) -> Features:
         # roots of shares: each histogram has length 1
         columns += [np.sqrt(_shares(x)) for x in (counts, near @ counts, far @ counts)]
     distances = [_chi_squared(_shares(counts), index) for counts in own[:2]]
-    edges = np.concatenate([graph.edges, decays(distances)], 1).astype(np.float32)
+    edges = np.concatenate([graph.edges, decay_features(distances)], 1).astype(
+        np.float32
+    )
     nodes = np.concatenate(columns, 1).astype(np.float32)
     return Features(graph.pixels, graph.sizes, index, edges, nodes)
 
@@ -119,7 +121,7 @@ def learn(images: list[np.ndarray], seed: int = 0) -> Words:
 
 def colours(image: np.ndarray) -> np.ndarray:
     """``(H, W, 3)``, a little blurred."""
-    return cv2.GaussianBlur(lab(image), (0, 0), 1)
+    return cv2.GaussianBlur(to_lab(image), (0, 0), 1)
 
 
 def textures(image: np.ndarray) -> np.ndarray:
@@ -127,7 +129,7 @@ def textures(image: np.ndarray) -> np.ndarray:
 
     Roots of their sizes with their signs: a border is no outlier.
     """
-    grey, found = np.ascontiguousarray(lab(image)[..., 0]), []
+    grey, found = np.ascontiguousarray(to_lab(image)[..., 0]), []
     for scale in SCALES:
         smooth = cv2.GaussianBlur(grey, (0, 0), scale)
         across = scale * cv2.Sobel(smooth, cv2.CV_32F, 1, 0) / 8

@@ -47,7 +47,7 @@ class _Arguments(argparse.ArgumentParser):
 def command() -> None:
     """Run the command line of this process."""
     try:
-        terminal.run(main, _named)
+        terminal.run_command(main, _named)
     finally:
         # Ctrl-C ends the process at once, without a traceback, while Python shuts down
         signal.signal(signal.SIGINT, signal.SIG_DFL)

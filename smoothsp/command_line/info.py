@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from smoothsp.command_line.results import as_json
-from smoothsp.json_files import as_json as json_object
-from smoothsp.json_files import is_name, json_of
+from smoothsp.command_line.results import json_line
+from smoothsp.json_files import is_file_name, read_json
+from smoothsp.json_files import parse_json_object as json_object
 
 __all__ = ["kind_of", "show"]
 
@@ -30,7 +30,7 @@ def show(folder: Path, in_json: bool) -> None:
     """Print kind, labels, sizes, number of weights, training and files of a model."""
     found = described(folder)
     if in_json:
-        sys.stdout.write(as_json(found))
+        sys.stdout.write(json_line(found))
         return
     lines = {"model": f"{found['kind']} in {folder}"}
     if labels := found["labels"]:
@@ -68,7 +68,7 @@ def described(folder: Path) -> dict[str, Any]:
         model = encoder.get("model")
         own["encoder"] = model.get("model_type") if isinstance(model, dict) else None
     sums = config.get("files")
-    names = sorted(x for x in sums if is_name(x)) if isinstance(sums, dict) else []
+    names = sorted(x for x in sums if is_file_name(x)) if isinstance(sums, dict) else []
     return {
         "kind": kind,
         "labels": [str(x) for x in labels] if isinstance(labels, list) else [],
@@ -109,7 +109,7 @@ def _config(folder: Path) -> tuple[str, dict[str, Any]]:
             f"{folder}: expected the folder of a model, got {there}. Training writes"
             " one: the folder model of its --out"
         )
-    config = json_of(path)
+    config = read_json(path)
     found = str(config.get("format"))
     kind = found.removeprefix(FORMATS)
     if not found.startswith(FORMATS) or kind not in KINDS:

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from tqdm import tqdm
 
-from smoothsp.command_line.results import as_json, rows, write, write_text
-from smoothsp.command_line.terminal import Failures
-from smoothsp.data.images import BadFile, images_in, read_image
-from smoothsp.data.text_files import say
+from smoothsp.command_line.results import format_table, json_line, write, write_text
+from smoothsp.command_line.terminal import SkippedInputs
+from smoothsp.data.images import BadFile, list_images, read_image
+from smoothsp.data.text_files import print_stderr
 
 __all__ = ["evaluate", "predict"]
 
@@ -36,7 +36,7 @@ def predict(model: Any, given: Namespace) -> None:
         raise ValueError(
             "out: expected a folder for the masks beside it, got none. Give --out DIR"
         )
-    paths, failures = _images(Path(given.file)), Failures(given.skip_bad)
+    paths, failures = _images(Path(given.file)), SkippedInputs(given.skip_bad)
     read = _read(paths, failures)
     work = _masks if segments else _boxes
     done = work(model, given, read, _names(paths))
@@ -47,9 +47,11 @@ def evaluate(model: Any, given: Namespace) -> None:
     """Print the scores of a model on a file or folder."""
     scores = model.evaluate(given.file)
     if given.json:
-        sys.stdout.write(as_json(scores))
+        sys.stdout.write(json_line(scores))
     else:
-        sys.stdout.write(rows(Path(given.file).name, {type(model).__name__: scores}))
+        sys.stdout.write(
+            format_table(Path(given.file).name, {type(model).__name__: scores})
+        )
 
 
 def _boxes(
@@ -69,20 +71,21 @@ def _boxes(
             (answer,) = model.predict([image], given.nbest)
             found.append((path.name, answer))
             if given.out is None:
-                yield as_json({"image": str(path), **json.loads(answer.json())})
+                yield json_line({"image": str(path), **json.loads(answer.json())})
                 continue
             write(
                 given.out / f"{names[path]}.png", _drawn(image, answer, model.classes)
             )
             if several:
                 write(
-                    given.out / f"{names[path]}.xml", box_files.voc(path.name, answer)
+                    given.out / f"{names[path]}.xml",
+                    box_files.to_voc(path.name, answer),
                 )
 
     write_text(lines(), None)
     if given.out is not None:
         whole = (
-            box_files.coco(dict(found), model.classes)
+            box_files.to_coco(dict(found), model.classes)
             if several
             else {
                 "class": model.classes[0],
@@ -92,7 +95,7 @@ def _boxes(
         write(given.out / "predictions.json", json.dumps(whole, indent=1).encode())
         boxes = sum(len(answer.boxes) for _, answer in found)
         where = given.out / "predictions.json"
-        say(f"{boxes} boxes in {len(found)} images; see {where}")
+        print_stderr(f"{boxes} boxes in {len(found)} images; see {where}")
     return len(found)
 
 
@@ -114,13 +117,13 @@ def _masks(
         )
     content = json.dumps({"images": about}, indent=1).encode()
     write(given.out / "predictions.json", content)
-    say(f"{len(about)} images; see {given.out / 'predictions.json'}")
+    print_stderr(f"{len(about)} images; see {given.out / 'predictions.json'}")
     return len(about)
 
 
 def _images(source: Path) -> list[Path]:
     if source.is_dir():
-        found = images_in(source, SUFFIXES)
+        found = list_images(source, SUFFIXES)
         if not found:
             raise ValueError(
                 f"{source}: expected images ({', '.join(SUFFIXES)}), got none"
@@ -139,7 +142,9 @@ def _names(paths: Sequence[Path]) -> dict[Path, str]:
     return {path: path.stem if stems[path.stem] == 1 else path.name for path in paths}
 
 
-def _read(paths: Sequence[Path], failures: Failures) -> Iterator[tuple[Path, Pixels]]:
+def _read(
+    paths: Sequence[Path], failures: SkippedInputs
+) -> Iterator[tuple[Path, Pixels]]:
     for path in tqdm(paths, leave=False, disable=None):
         try:
             yield path, read_image(path)

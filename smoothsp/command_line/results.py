@@ -8,7 +8,7 @@ from typing import Any
 
 from smoothsp import atomic_files
 
-__all__ = ["as_json", "rows", "write", "write_text"]
+__all__ = ["format_table", "json_line", "write", "write_text"]
 
 
 def write_text(parts: Iterable[str], out: Path | None) -> None:
@@ -41,12 +41,12 @@ def write(path: Path, content: bytes) -> None:
         ) from error
 
 
-def as_json(value: Mapping[str, Any]) -> str:
+def json_line(value: Mapping[str, Any]) -> str:
     """One line of JSON."""
     return json.dumps(value, ensure_ascii=False) + "\n"
 
 
-def rows(title: str, table: Mapping[str, Mapping[str, float]]) -> str:
+def format_table(title: str, table: Mapping[str, Mapping[str, float]]) -> str:
     """A table of scores in percent, and of whole numbers as they are."""
     heads = list(next(iter(table.values())))
     width = 2 + max(map(len, [title, *table]))

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from smoothsp import data, schemes
-from smoothsp.command_line.results import as_json, rows, write_text
-from smoothsp.command_line.terminal import Failures
+from smoothsp.command_line.results import format_table, json_line, write_text
+from smoothsp.command_line.terminal import SkippedInputs
 from smoothsp.data import columns, dependencies, trees
-from smoothsp.data.cutting import cutter
-from smoothsp.data.text_files import name_of
+from smoothsp.data.text_files import display_name
+from smoothsp.data.word_tokenizers import make_tokenizer
 from smoothsp.metrics import span_f1, spans
 from smoothsp.models import Parser, Tagged, Tagger
 
@@ -22,7 +22,7 @@ __all__ = ["evaluate", "predict"]
 
 def predict(model: Any, given: Namespace) -> None:
     """Write the tags or the tree of each sentence of a file."""
-    failures, done = Failures(given.skip_bad), Counter[str]()
+    failures, done = SkippedInputs(given.skip_bad), Counter[str]()
     if isinstance(model, Tagger):
         parts = _tagged(model, given, failures)
     elif isinstance(model, Parser):
@@ -39,11 +39,11 @@ def predict(model: Any, given: Namespace) -> None:
     failures.end(done["sentences"], "sentences")
 
 
-def _tagged(tagger: Tagger, given: Namespace, failures: Failures) -> Iterator[str]:
+def _tagged(tagger: Tagger, given: Namespace, failures: SkippedInputs) -> Iterator[str]:
     layout = _layout(given)
-    file = columns.read_words(given.file, layout)
+    file = columns.read_sentences(given.file, layout)
     for wrong in file.bad:
-        failures.add(f"{name_of(given.file)}, {wrong}")
+        failures.add(f"{display_name(given.file)}, {wrong}")
     sentences = file.texts or data.by_document(file.sentences)
     # the lines of a file of JSON may be empty sentences, but it has no documents
     parted = len(sentences) > len(file.texts or file.sentences)
@@ -58,7 +58,11 @@ def _tagged(tagger: Tagger, given: Namespace, failures: Failures) -> Iterator[st
 
 
 def _shown(
-    tagged: Tagged, show: str | None, nbest: int, tagger: Tagger, file: columns.File
+    tagged: Tagged,
+    show: str | None,
+    nbest: int,
+    tagger: Tagger,
+    file: columns.ParsedFile,
 ) -> str:
     """Taggings of a sentence, with tags written as those of the input."""
     ranked, scheme = [tagged, *tagged.others], file.scheme
@@ -80,16 +84,16 @@ def _shown(
 
 
 def _as_written(
-    tags: list[str], source: Any, target: Any, file: columns.File
+    tags: list[str], source: Any, target: Any, file: columns.ParsedFile
 ) -> list[str]:
     found = schemes.convert(tags, source=source, target=target)
     return [file.notation.write(tag) for tag in found]
 
 
 def _dependencies(
-    parser: Parser, given: Namespace, failures: Failures
+    parser: Parser, given: Namespace, failures: SkippedInputs
 ) -> Iterator[str]:
-    sentences: Sequence[Any] = dependencies.read_words(given.file, failures.add)
+    sentences: Sequence[Any] = dependencies.read_sentences(given.file, failures.add)
     words = [x if isinstance(x, str) else x.words for x in sentences]
     for sentence, tree in zip(sentences, parser.stream(words), strict=True):
         if given.show == "json":
@@ -97,21 +101,23 @@ def _dependencies(
         elif isinstance(sentence, str):
             yield tree.conllu()
         else:
-            found = dependencies.with_tree(sentence, tree.heads, tree.labels)
-            yield dependencies.text([found])
+            found = dependencies.replace_tree(sentence, tree.heads, tree.labels)
+            yield dependencies.to_conllu([found])
 
 
-def _constituents(model: Any, given: Namespace, failures: Failures) -> Iterator[str]:
-    from smoothsp.models.constituency_parser import LONGEST
+def _constituents(
+    model: Any, given: Namespace, failures: SkippedInputs
+) -> Iterator[str]:
+    from smoothsp.models.constituency_parser import MAX_WORDS
 
-    cut, sentences = cutter(model.tokenizer), []
-    for sentence in trees.read_words(given.file, failures.add):
+    cut, sentences = make_tokenizer(model.tokenizer), []
+    for sentence in trees.read_sentences(given.file, failures.add):
         words = cut(sentence).words if isinstance(sentence, str) else sentence
-        if len(words) <= LONGEST:
+        if len(words) <= MAX_WORDS:
             sentences.append(sentence)
             continue
         failures.add(
-            f"expected sentences of at most {LONGEST} words, got {len(words):,} in"
+            f"expected sentences of at most {MAX_WORDS} words, got {len(words):,} in"
             f" {' '.join(words[:3])[:60]!r} and so on. Cut it into sentences, one a"
             " line"
         )
@@ -137,10 +143,10 @@ def evaluate(model: Any, given: Namespace) -> None:
         )
         table = {"the parser": model.evaluate(gold)}
     if not given.json:
-        sys.stdout.write(rows(Path(given.file).name, table))
+        sys.stdout.write(format_table(Path(given.file).name, table))
         return
     *types, chief = table.items()
-    sys.stdout.write(as_json(chief[1] | ({"types": dict(types)} if types else {})))
+    sys.stdout.write(json_line(chief[1] | ({"types": dict(types)} if types else {})))
 
 
 def _scores_of_types(tagger: Tagger, given: Namespace) -> dict[str, dict[str, float]]:
@@ -161,7 +167,7 @@ def _scores_of_types(tagger: Tagger, given: Namespace) -> dict[str, dict[str, fl
     ]
     data.unseen_labels.warn(
         given.file,
-        (schemes.split(tag)[1] for row in sides[0] for tag in row if tag != "O"),
+        (schemes.split_tag(tag)[1] for row in sides[0] for tag in row if tag != "O"),
         tagger.types,
     )
     kinds = {kind for side in sides for row in side for kind, _, _ in spans(row)}

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor
 from typing import Any
 
-__all__ = ["Failures", "run"]
+__all__ = ["SkippedInputs", "run_command"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class Failures:
+class SkippedInputs:
     """Count of the inputs of a prediction that cannot be used.
 
     ``skip_bad`` says that some are expected.
@@ -46,7 +46,7 @@ class Failures:
             )
 
 
-def run(command: Callable[[], Any], named: Callable[[str], str] = str) -> None:
+def run_command(command: Callable[[], Any], named: Callable[[str], str] = str) -> None:
     """Run a command; ``named`` makes the message of an error that of an option."""
     _open_what_is_closed()
     try:

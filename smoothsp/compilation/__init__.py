@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from smoothsp._kernels.compilation import prebuilt
-from smoothsp.compilation.watch import watch
+from smoothsp.compilation.listener import listener
 from smoothsp.layers import LinearChain, LossName
 from smoothsp.oracles import Multiclass, SpanTree
 
@@ -66,25 +66,25 @@ def compile_kernels(
             raise TypeError(
                 f"dtypes: expected torch.float32 and torch.float64, got {dtype!r}"
             )
-    before = watch.count
-    with compiled_here(native), torch.random.fork_rng([]), torch.enable_grad():
+    before = listener.count
+    with ignore_prebuilt(native), torch.random.fork_rng([]), torch.enable_grad():
         for dtype in dtypes:
-            train(names, dtype)
-            predict(dtype)
+            run_training(names, dtype)
+            run_prediction(dtype)
             if others:
-                ask_others(dtype)
-                ask_circuits(dtype)
-    return watch.count - before
+                run_entropies_and_samples(dtype)
+                run_circuits(dtype)
+    return listener.count - before
 
 
 @contextmanager
-def compiled_here(native: bool) -> Iterator[None]:
+def ignore_prebuilt(native: bool) -> Iterator[None]:
     """Look for no kernels of the package, if ``native``."""
-    before, prebuilt.wanted = prebuilt.wanted, not native and prebuilt.wanted
+    before, prebuilt.enabled = prebuilt.enabled, not native and prebuilt.enabled
     try:
         yield
     finally:
-        prebuilt.wanted = before
+        prebuilt.enabled = before
 
 
 def _batches(dtype: torch.dtype) -> Iterator[tuple[LinearChain, Tensor, Tensor]]:
@@ -101,7 +101,7 @@ def _batches(dtype: torch.dtype) -> Iterator[tuple[LinearChain, Tensor, Tensor]]
         yield head.to(dtype), emissions, mask
 
 
-def train(losses: Iterable[LossName], dtype: torch.dtype) -> None:
+def run_training(losses: Iterable[LossName], dtype: torch.dtype) -> None:
     """Run one training step with each loss."""
     for head, emissions, mask in _batches(dtype):
         tags = torch.zeros(mask.shape, dtype=torch.int64)
@@ -109,7 +109,7 @@ def train(losses: Iterable[LossName], dtype: torch.dtype) -> None:
             torch.autograd.backward(head(emissions, tags, mask, name))
 
 
-def predict(dtype: torch.dtype) -> None:
+def run_prediction(dtype: torch.dtype) -> None:
     """Make one prediction of each kind."""
     for head, emissions, mask in _batches(dtype):
         head.decode(emissions, mask)
@@ -117,7 +117,7 @@ def predict(dtype: torch.dtype) -> None:
         head.marginals(emissions, mask)
 
 
-def ask_others(dtype: torch.dtype) -> None:
+def run_entropies_and_samples(dtype: torch.dtype) -> None:
     """Ask chains the other usual questions."""
     for head, emissions, mask in _batches(dtype):
         chain = head.structure(emissions, mask)
@@ -125,7 +125,7 @@ def ask_others(dtype: torch.dtype) -> None:
         chain.sample(2)
 
 
-def ask_circuits(dtype: torch.dtype) -> None:
+def run_circuits(dtype: torch.dtype) -> None:
     """Ask structures without kernels of their own the usual questions."""
     for structure in (
         Multiclass(torch.zeros(2, 3, dtype=dtype, requires_grad=True)),

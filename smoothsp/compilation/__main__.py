@@ -9,8 +9,14 @@ from typing import get_args
 
 import torch
 
-from smoothsp.compilation import ask_circuits, ask_others, compiled_here, predict, train
-from smoothsp.compilation.watch import LOG, watch
+from smoothsp.compilation import (
+    ignore_prebuilt,
+    run_circuits,
+    run_entropies_and_samples,
+    run_prediction,
+    run_training,
+)
+from smoothsp.compilation.listener import LOG, listener
 from smoothsp.layers import LossName
 
 PARTS = "training", "prediction"
@@ -42,15 +48,17 @@ def main(
 def _compile(part: str, native: bool) -> None:
     LOG.setLevel("ERROR")  # its advice is to do this
     began = time.monotonic()
-    with compiled_here(native), torch.enable_grad():
+    with ignore_prebuilt(native), torch.enable_grad():
         if part == "training":
-            train(get_args(LossName), torch.float32)
-            ask_circuits(torch.float32)
+            run_training(get_args(LossName), torch.float32)
+            run_circuits(torch.float32)
         else:
-            predict(torch.float32)
-            ask_others(torch.float32)
+            run_prediction(torch.float32)
+            run_entropies_and_samples(torch.float32)
     seconds = time.monotonic() - began
-    sys.stdout.write(f"smoothsp: {part}: {watch.count} functions in {seconds:.0f} s\n")
+    sys.stdout.write(
+        f"smoothsp: {part}: {listener.count} functions in {seconds:.0f} s\n"
+    )
 
 
 if __name__ == "__main__":

@@ -8,15 +8,15 @@ from numpy.typing import NDArray
 
 from smoothsp.figures.style import (
     COLOURS,
+    CORRECT_COLOUR,
+    ERROR_COLOUR,
     FAINT,
     INK,
     PALE,
-    RIGHT,
-    WRONG,
     arcs,
     colour,
     columns,
-    places_of,
+    word_centres,
 )
 from smoothsp.metrics import spans as read_spans
 from smoothsp.schemes import PLAIN, convert, detect
@@ -350,7 +350,7 @@ def _draw_dependencies(
     words: list[str], tree: Tree, truth: Tree | None, ax: "Axes | None"
 ) -> "Axes":
     """Arcs over the words; wrong ones dashed, with the true ones below."""
-    places, wide = places_of(words, tree.labels)
+    places, wide = word_centres(words, tree.labels)
     found, missed = arcs(places, tree.heads, tree.labels), []
     if truth is not None:
         pairs = zip(truth.heads, tree.heads, strict=True)
@@ -368,7 +368,7 @@ def _draw_dependencies(
         right, label = arc.word not in wrong, arc.label
         if right and truth is not None and truth.labels[arc.word] != label:
             label = f"{label} (true: {truth.labels[arc.word]})"
-        _draw_arc(ax, arc, label, size, RIGHT if right else WRONG, 1)
+        _draw_arc(ax, arc, label, size, CORRECT_COLOUR if right else ERROR_COLOUR, 1)
     for arc in missed:
         _draw_arc(ax, arc, arc.label, size, FAINT, -1)
     floor = -1.1 - (below + 0.6 if missed else 0)
@@ -398,7 +398,7 @@ def _draw_arc(
             (L, (arc.end, base)),
         ]  # fmt: skip
     codes, places = zip(*steps, strict=True)
-    style = "--" if tint == WRONG else "-"
+    style = "--" if tint == ERROR_COLOUR else "-"
     path = Path(np.array(places), codes)
     ax.add_patch(PathPatch(path, fill=False, ec=tint, lw=1.2, ls=style))
     marker = "v" if side > 0 else "^"
@@ -436,7 +436,7 @@ def _draw_constituents(
         ax.plot(xs, ys, color=FAINT, lw=1, zorder=1)
     box = {"fc": "white", "ec": "none", "pad": 1.0}
     for x, y, name in nodes:
-        _write(ax, x, y, name, 0.9 * size, color=RIGHT, bbox=box)
+        _write(ax, x, y, name, 0.9 * size, color=CORRECT_COLOUR, bbox=box)
     for x, word in zip(middle, words, strict=True):
         _write(ax, x, 0, word, size, bbox=box)
     ax.set(xlim=(0, wide), ylim=(-0.5, height + 0.5))
@@ -500,7 +500,7 @@ def _draw_alignment(
     for (above, below), own in zip(moves, sizes, strict=True):
         middle = x + own / 2
         if above and below:
-            ax.plot([middle] * 2, [0.28, 0.72], color=RIGHT, lw=1.5)
+            ax.plot([middle] * 2, [0.28, 0.72], color=CORRECT_COLOUR, lw=1.5)
         for y, text in ((1.0, above), (0.0, below)):
             _write(ax, middle, y, text or GAP, size, color=INK if text else FAINT)
         x += own
@@ -553,7 +553,7 @@ def _draw_matching(
         if wrong and truth is not None and truth[row] >= 0:
             ax.plot([0, 1], [-row, -int(truth[row])], color=FAINT, lw=1.2)
         if column >= 0:
-            tint, style = (WRONG, "--") if wrong else (RIGHT, "-")
+            tint, style = (ERROR_COLOUR, "--") if wrong else (CORRECT_COLOUR, "-")
             ends = [-row, -column]
             ax.plot([0, 1], ends, marker="o", ms=3.5, lw=1.5, color=tint, ls=style)
     ax.set(xlim=(-0.6, 1.6), ylim=(-max(rows, size) + 0.4, 0.6))
@@ -576,7 +576,7 @@ def _draw_path(
     from matplotlib.patches import FancyArrowPatch
 
     for (a, b), on in zip(index.tolist(), used.tolist(), strict=True):
-        tint, width = (RIGHT, 2.2) if on else (PALE, 1.0)
+        tint, width = (CORRECT_COLOUR, 2.2) if on else (PALE, 1.0)
         arrow = FancyArrowPatch(
             places[a], places[b], arrowstyle="-|>", mutation_scale=12, shrinkA=9,
             shrinkB=9, zorder=1 + on, in_layout=False, color=tint, lw=width,
@@ -584,7 +584,7 @@ def _draw_path(
         ax.add_patch(arrow)
     visited = set(index[used].ravel().tolist())
     for node, (x, y) in enumerate(places[:nodes]):
-        tint = RIGHT if node in visited else FAINT
+        tint = CORRECT_COLOUR if node in visited else FAINT
         ax.plot(x, y, "o", ms=16, mfc="white", mec=tint, mew=1.5, zorder=3)
         _write(ax, x, y, str(node), SMALL, zorder=4)
     lowest, highest = places.min(0), places.max(0)

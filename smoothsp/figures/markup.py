@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from smoothsp.figures.style import RIGHT, arcs, colour, places_of
+from smoothsp.figures.style import CORRECT_COLOUR, arcs, colour, word_centres
 
 __all__ = ["tagged_html", "tree_html"]
 
@@ -30,7 +30,7 @@ def tagged_html(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
 
 def tree_html(words: Sequence[str], heads: Sequence[int], labels: Sequence[str]) -> str:
     """A dependency tree as arcs over its words."""
-    places, width = places_of(words, labels)
+    places, width = word_centres(words, labels)
     tree = arcs(places, heads, labels)
     floor = max((arc.level for arc in tree), default=0) * LEVEL + 14
     found = ""
@@ -47,9 +47,12 @@ def tree_html(words: Sequence[str], heads: Sequence[int], labels: Sequence[str])
                 f"H{end - turn:.1f}Q{end:.1f},{top:.1f} {end:.1f},{top + CORNER:.1f}"
             )
             line += f"V{floor - 5:.1f}"
-        found += f'<path d="{line}" fill="none" stroke="{RIGHT}" stroke-width="1.3"/>'
+        stroke = f'stroke="{CORRECT_COLOUR}" stroke-width="1.3"'
+        found += f'<path d="{line}" fill="none" {stroke}/>'
         tip = f"{end - 3.5:.1f},{floor - 6:.1f} {end + 3.5:.1f},{floor - 6:.1f}"
-        found += f'<polygon points="{tip} {end:.1f},{floor:.1f}" fill="{RIGHT}"/>'
+        found += (
+            f'<polygon points="{tip} {end:.1f},{floor:.1f}" fill="{CORRECT_COLOUR}"/>'
+        )
         found += _text((begin + end) / 2, top - 3, arc.label, 10)
     for place, word in zip(places, words, strict=True):
         found += _text(place * LETTER, floor + 15, word, 13)

@@ -4,15 +4,25 @@ import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["COLOURS", "FAINT", "INK", "PALE", "RIGHT", "WRONG", "Arc", "arcs", "colour"]
-__all__ += ["columns", "places_of"]
+__all__ = [
+    "COLOURS",
+    "CORRECT_COLOUR",
+    "ERROR_COLOUR",
+    "FAINT",
+    "INK",
+    "PALE",
+    "Arc",
+    "arcs",
+    "colour",
+]
+__all__ += ["columns", "word_centres"]
 
 # Readers who are colour-blind can tell them apart.
 # Source: Okabe and Ito, "Color Universal Design" (2008), the colour set.
 COLOURS = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442"
 )  # fmt: skip
-RIGHT, WRONG = COLOURS[0], COLOURS[5]
+CORRECT_COLOUR, ERROR_COLOUR = COLOURS[0], COLOURS[5]
 INK, FAINT, PALE = "#222222", "#888888", "#BBBBBB"
 GAP = 1.6
 
@@ -40,7 +50,9 @@ def columns(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
-def places_of(words: Sequence[str], labels: Sequence[str]) -> tuple[list[float], float]:
+def word_centres(
+    words: Sequence[str], labels: Sequence[str]
+) -> tuple[list[float], float]:
     """The middle of each word of a line, and its width."""
     places, at = [], 0.0
     for word, label in zip(words, labels, strict=True):

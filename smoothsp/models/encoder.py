@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from smoothsp import encoder_config
-from smoothsp.weight_files import sketch_of, weight_files
+from smoothsp.weight_files import build_on_meta, list_weight_files
 
-__all__ = ["Encoder", "Pieces"]
+__all__ = ["Encoder", "SubwordBatch"]
 
 LONGEST_WINDOW = 512
 
 
-class Pieces(NamedTuple):
+class SubwordBatch(NamedTuple):
     """Sub-words of a batch, in windows."""
 
     ids: Tensor  # [W, L]
@@ -23,7 +23,7 @@ class Pieces(NamedTuple):
     column: Tensor  # [N] of its first sub-word
 
 
-class Cut(NamedTuple):
+class SubwordWindows(NamedTuple):
     """Sub-words of a sentence."""
 
     windows: list[list[int]]
@@ -99,15 +99,15 @@ class Encoder(nn.Module):
             If there is none, if it is no text encoder of
             ``encoder_config.MODEL_TYPES``, or if its tokenizer is not a fast one.
         """
-        hub = encoder_config.transformers_of("encoder")
+        hub = encoder_config.import_transformers("encoder")
         safe = encoder_config.safe_options(name)
         try:
             found, _ = hub.PretrainedConfig.get_config_dict(str(name), **safe)
             place = f"{name}/config.json"
             about = encoder_config.configuration(found, place, strict=False)
             if Path(name).is_dir():
-                sketch_of(lambda: hub.AutoModel.from_config(about), place)
-                weight_files(Path(name))
+                build_on_meta(lambda: hub.AutoModel.from_config(about), place)
+                list_weight_files(Path(name))
                 safe["use_safetensors"] = True
             model = hub.AutoModel.from_pretrained(
                 str(name), config=about, dtype=torch.float32, **safe
@@ -139,19 +139,21 @@ class Encoder(nn.Module):
     @classmethod
     def described(cls, about: dict[str, Any], tokenizer: str) -> "Encoder":
         """Create the network of a ``description``, with random weights."""
-        hub = encoder_config.transformers_of("encoder")
+        hub = encoder_config.import_transformers("encoder")
         from tokenizers import Tokenizer
 
         if not isinstance(about, dict):
             found = type(about).__name__
             raise ValueError(f"encoder: expected a JSON object, got {found}")
         known = {"model", "longest", "padding", "mixed", "context"}
-        encoder_config.require_known(about, "encoder", known, "smoothsp encoder")
+        encoder_config.require_allowed_fields(
+            about, "encoder", known, "smoothsp encoder"
+        )
         sizes: dict[str, Any] = {
             name: about.get(name) for name in ("longest", "padding", "context")
         }
         for name, value in sizes.items():
-            most = encoder_config.MOST
+            most = encoder_config.MAX_INTEGER
             if type(value) is not int or not 0 <= value <= most:
                 raise ValueError(f"encoder.{name}: expected 0 to {most}, got {value!r}")
         mixed = about.get("mixed")
@@ -172,7 +174,7 @@ class Encoder(nn.Module):
     def description(self) -> dict[str, Any]:
         """Description besides weights and tokenizer, as JSON values."""
         return {
-            "model": encoder_config.known_fields(self.model.config),
+            "model": encoder_config.loadable_fields(self.model.config),
             "longest": self.longest,
             "padding": self.padding,
             "mixed": self.mix is not None,
@@ -184,7 +186,7 @@ class Encoder(nn.Module):
         """Columns of a vector."""
         return int(self.model.config.hidden_size)  # type: ignore[union-attr,arg-type]
 
-    def cut(self, sentences: list[list[str]]) -> list[Cut]:
+    def cut(self, sentences: list[list[str]]) -> list[SubwordWindows]:
         """Words as sub-words."""
         whole = self.tokenizer.encode_batch(sentences, is_pretokenized=True)
         return [
@@ -192,7 +194,7 @@ class Encoder(nn.Module):
             for first, words in zip(whole, sentences, strict=True)
         ]
 
-    def join(self, cuts: list[Cut]) -> Pieces:
+    def join(self, cuts: list[SubwordWindows]) -> SubwordBatch:
         """The sub-words of several sentences."""
         rows: list[list[int]] = []
         window: list[int] = []
@@ -207,9 +209,9 @@ class Encoder(nn.Module):
         for number, row in enumerate(rows):
             ids[number, : len(row)] = torch.tensor(row)
             mask[number, : len(row)] = 1
-        return Pieces(ids, mask, torch.tensor(window), torch.tensor(column))
+        return SubwordBatch(ids, mask, torch.tensor(window), torch.tensor(column))
 
-    def forward(self, pieces: Pieces) -> Tensor:
+    def forward(self, pieces: SubwordBatch) -> Tensor:
         """``(words, size)``, in float32.
 
         On a GPU the encoder computes in bfloat16. It also does so in training on a
@@ -239,7 +241,7 @@ def _multiplies_bfloat16() -> bool:
     return bool(known.get("avx512_bf16") or known.get("amx_bf16"))
 
 
-def _cut(windows: list[Any], words: int) -> Cut:
+def _cut(windows: list[Any], words: int) -> SubwordWindows:
     """Starts of the words, each as far from the ends of a window as possible."""
     # a word without a sub-word, of characters that are dropped, has the first one
     places, room = [(0, 0)] * words, [-1] * words
@@ -254,7 +256,7 @@ def _cut(windows: list[Any], words: int) -> Cut:
                 if distance > room[word]:
                     places[word], room[word] = (number, column), distance
             before = word
-    return Cut([list(window.ids) for window in windows], places)
+    return SubwordWindows([list(window.ids) for window in windows], places)
 
 
 def _first_real(window: Any) -> int:

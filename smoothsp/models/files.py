@@ -16,23 +16,28 @@ from pathlib import Path
 from typing import Any, overload
 
 from smoothsp.atomic_files import replace
-from smoothsp.json_files import LONGEST_NAME, as_json, is_name, require_json_size
+from smoothsp.json_files import (
+    MAX_NAME_BYTES,
+    is_file_name,
+    parse_json_object,
+    require_json_size,
+)
 
 __all__ = [
     "CONFIG",
-    "NEW",
-    "about_of",
-    "json_bytes",
-    "place_of",
+    "NEW_SUFFIX",
+    "check_folder_path",
+    "encode_json",
+    "get_about",
     "read",
     "write",
 ]
 
-CONFIG, NEW = "config.json", ".new"
+CONFIG, NEW_SUFFIX = "config.json", ".new"
 CHUNK = 2**20
 
 
-def place_of(folder: object) -> Path:
+def check_folder_path(folder: object) -> Path:
     """The folder, if it is a path that there may be."""
     if not isinstance(folder, str | os.PathLike):
         raise TypeError(f"folder: expected a path, got {type(folder).__name__}")
@@ -47,7 +52,7 @@ def place_of(folder: object) -> Path:
         said = (
             error.strerror or str(error) if isinstance(error, OSError) else str(error)
         )
-    shown = repr(str(place))[:LONGEST_NAME]
+    shown = repr(str(place))[:MAX_NAME_BYTES]
     raise ValueError(f"folder: expected the path of a folder, got {shown} ({said})")
 
 
@@ -60,8 +65,8 @@ def write(folder: Path, config: dict[str, Any], files: Mapping[str, bytes]) -> N
         folder.mkdir(parents=True, exist_ok=True)
         _finish(folder)
         for name, content in files.items():
-            replace(folder / (name + NEW), content)
-        replace(folder / CONFIG, json_bytes({**config, "files": sums}))
+            replace(folder / (name + NEW_SUFFIX), content)
+        replace(folder / CONFIG, encode_json({**config, "files": sums}))
     except OSError as error:
         raise OSError(
             f"{folder}: expected to write a model, got {error.strerror or error}. The "
@@ -71,8 +76,8 @@ def write(folder: Path, config: dict[str, Any], files: Mapping[str, bytes]) -> N
         _finish(folder)
     except OSError as error:
         raise OSError(
-            f"{folder}: expected to remove {NEW} from the names of the new model's "
-            f"files, got {error.strerror or error} at "
+            f"{folder}: expected to remove {NEW_SUFFIX} from the names of the new "
+            f"model's files, got {error.strerror or error} at "
             f"{error.filename2 or error.filename}. The new model is saved and can be "
             "loaded; make room there for the next"
         ) from error
@@ -106,7 +111,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
                 raise
 
 
-def about_of(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
+def get_about(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
     """Entry ``about`` of ``config``, if there is one."""
     found = config.get("about")
     if found is None or isinstance(found, dict):
@@ -114,7 +119,7 @@ def about_of(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
     raise ValueError(f"{path}: expected about to be a JSON object, got {found!r}")
 
 
-def json_bytes(value: dict[str, Any]) -> bytes:
+def encode_json(value: dict[str, Any]) -> bytes:
     """JSON as it stands in a file."""
     text = f"{json.dumps(value, indent=1, ensure_ascii=False)}\n"
     # of half a surrogate pair, as in names of files that are no text
@@ -123,13 +128,13 @@ def json_bytes(value: dict[str, Any]) -> bytes:
 
 def _of_config(folder: Path, content: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
     path = folder / CONFIG
-    config = as_json(path, content)
+    config = parse_json_object(path, content)
     sums = config.pop("files", None)
     if not isinstance(sums, dict) or not all(isinstance(x, str) for x in sums.values()):
         raise ValueError(f"{path}: expected the checksums of files, got no 'files'")
     for name in sums:
-        if not is_name(name):
-            shown = ascii(name) if len(name) <= LONGEST_NAME else f"{name[:20]!a}..."
+        if not is_file_name(name):
+            shown = ascii(name) if len(name) <= MAX_NAME_BYTES else f"{name[:20]!a}..."
             raise ValueError(
                 f"{path}: expected names of files as keys of 'files', got {shown}"
             )
@@ -139,7 +144,7 @@ def _of_config(folder: Path, content: bytes) -> tuple[dict[str, Any], dict[str, 
 def _content(folder: Path, name: str, checksum: str) -> bytes:
     found = False
     # a save may rename the second to the first between the looks at them
-    for path in (folder / name, folder / (name + NEW), folder / name):
+    for path in (folder / name, folder / (name + NEW_SUFFIX), folder / name):
         if not path.is_file():
             continue
         with suppress(FileNotFoundError):
@@ -183,12 +188,12 @@ def _finish(folder: Path) -> None:
     if not path.is_file():
         return
     try:
-        sums = as_json(path, _bytes(path)).get("files")
+        sums = parse_json_object(path, _bytes(path)).get("files")
     except ValueError:
         return
     for name, checksum in sums.items() if isinstance(sums, dict) else ():
-        new = folder / (name + NEW)
-        if is_name(name) and new.is_file():
+        new = folder / (name + NEW_SUFFIX)
+        if is_file_name(name) and new.is_file():
             if _bytes(new, str(checksum)) is not None:
                 os.replace(new, folder / name)
             else:

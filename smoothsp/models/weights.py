@@ -7,12 +7,12 @@ from safetensors.torch import load as from_bytes
 from safetensors.torch import save as as_bytes
 from torch import Tensor, nn
 
-from smoothsp.weight_files import WEIGHTS, require_numbers
+from smoothsp.weight_files import WEIGHTS, require_finite_weight
 
-__all__ = ["WEIGHTS", "require_shapes", "set_weights", "weights_of"]
+__all__ = ["WEIGHTS", "load_weights", "require_shapes", "to_safetensors"]
 
 
-def weights_of(network: nn.Module) -> bytes:
+def to_safetensors(network: nn.Module) -> bytes:
     """All parameters and buffers."""
     return as_bytes(
         {
@@ -55,7 +55,7 @@ def require_shapes(
     return weights
 
 
-def set_weights(path: Path, network: nn.Module, content: bytes, said_by: str) -> None:
+def load_weights(path: Path, network: nn.Module, content: bytes, said_by: str) -> None:
     """Set all of them; ``said_by`` names the files that say which shapes they have.
 
     Raises
@@ -65,5 +65,5 @@ def set_weights(path: Path, network: nn.Module, content: bytes, said_by: str) ->
     """
     weights = require_shapes(path, network, content, said_by)
     for name, own in network.state_dict().items():
-        require_numbers(path, name, weights[name], own.dtype)
+        require_finite_weight(path, name, weights[name], own.dtype)
     network.load_state_dict(weights)

@@ -27,7 +27,7 @@ def num_examples(batch: Any) -> float:
     )
 
 
-def weight_of(batch: Any, size: Size) -> float:
+def batch_weight(batch: Any, size: Size) -> float:
     """Result of ``size`` for a batch, checked to be a number of examples."""
     found = size(batch)
     if isinstance(found, Tensor) and found.numel() == 1:
@@ -70,7 +70,7 @@ def require_repeatable(name: str, batches: Iterable[Any]) -> None:
         )
 
 
-def draw(
+def sample_batches(
     batches: Iterable[Any], steps: int | None, generator: torch.Generator
 ) -> Iterator[Any]:
     """Batches of one epoch.
@@ -96,7 +96,7 @@ def draw(
             return
 
 
-def own_generator(generator: torch.Generator | None) -> torch.Generator:
+def check_generator(generator: torch.Generator | None) -> torch.Generator:
     """The generator given, or a new one that follows ``torch.manual_seed``."""
     if generator is None:
         seed = int(torch.empty((), dtype=torch.int64).random_().item())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from smoothsp.optim import _checks, _ranks
-from smoothsp.optim._batches import Size, weight_of
+from smoothsp.optim._batches import Size, batch_weight
 
 Closure = Callable[..., Any]
 
@@ -170,7 +170,7 @@ def _terms(
             f"batches: expected a list or a DataLoader, got {type(batches).__name__}"
         )
     for batch in batches:
-        yield partial(closure, batch), weight_of(batch, size)
+        yield partial(closure, batch), batch_weight(batch, size)
 
 
 def loss_of(optimizer: str, value: Any) -> Tensor:

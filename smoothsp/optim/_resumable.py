@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT, StateDict
 
 from smoothsp.optim import _checks, _states
-from smoothsp.optim._batches import own_generator
+from smoothsp.optim._batches import check_generator
 from smoothsp.optim._inspection import mu_is_read
 
 
@@ -42,7 +42,7 @@ class Resumable(Optimizer):
     ) -> None:
         self.progress = progress
         self.oracle_calls = dict.fromkeys(kinds_of_calls, 0.0)
-        self.generator = own_generator(generator)
+        self.generator = check_generator(generator)
         super().__init__(params, defaults)
 
     @property

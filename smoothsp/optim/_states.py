@@ -44,18 +44,18 @@ def require_tensors(place: str, own: Mapping[str, Any], state: Any) -> None:
             raise _error(f"{place}[{name!r}]", found)
 
 
-def require_kinds(place: str, own: Any, found: Any) -> None:
+def require_same_structure(place: str, own: Any, found: Any) -> None:
     """Refuse values of other names and types than one's own; lists are as long."""
     if isinstance(own, dict):
         for where, fault in _same_names(own, found):
             raise _error(f"{place}{where}", fault)
         for name, mine in own.items():
-            require_kinds(f"{place}[{name!r}]", mine, found[name])
+            require_same_structure(f"{place}[{name!r}]", mine, found[name])
     elif isinstance(own, list):
         if not isinstance(found, list) or len(found) != len(own):
             raise _error(place, kind_of(found))
         for number, mine in enumerate(own):
-            require_kinds(f"{place}[{number}]", mine, found[number])
+            require_same_structure(f"{place}[{number}]", mine, found[number])
     elif type(own) in (int, float):
         if not is_number(found) and (type(found) is not type(own) or found != own):
             raise _error(place, shown(found))

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from smoothsp.optim import _ranks
-from smoothsp.optim._batches import Size, draw, weight_of
+from smoothsp.optim._batches import Size, batch_weight, sample_batches
 from smoothsp.optim._evaluation import (
     Closure,
     evaluate,
@@ -82,7 +82,7 @@ class Subproblem:
     def _epoch(self, inner: Optimizer) -> None:
         if isinstance(inner, SVRG):
             inner.snapshot(self.closure, self.batches, size=self.size)
-        for batch in draw(self.batches, None, self.generator):
+        for batch in sample_batches(self.batches, None, self.generator):
             self._step(inner, batch)
         if isinstance(inner, SVRG):
             inner.end_epoch()
@@ -91,7 +91,7 @@ class Subproblem:
                 inner.oracle_calls[kind] = 0.0
 
     def _step(self, inner: Optimizer, batch: Any) -> None:
-        examples = weight_of(batch, self.size)
+        examples = batch_weight(batch, self.size)
 
         def averaged() -> float:
             loss = evaluate(self.name, lambda: self.closure(batch), self.variables)

@@ -439,7 +439,7 @@ class CasimirSVRG(BoundMu, SVRG):
         if self._own is None:
             try:
                 own = self.progress["schedule"]
-                _states.require_kinds("schedule", own, progress["schedule"])
+                _states.require_same_structure("schedule", own, progress["schedule"])
                 CasimirSchedule(**progress["schedule"])
             except ValueError:
                 yield "progress['schedule']", progress["schedule"]

@@ -17,7 +17,7 @@ _LEAST = 1e-3
 _MARKED = 30
 
 
-class At(NamedTuple):
+class CurvePoint(NamedTuple):
     """A value of one run: when it was looked at, the cost until then, the value."""
 
     look: float
@@ -30,7 +30,7 @@ class Panel(NamedTuple):
 
     x: str
     y: str
-    curves: Mapping[str, Sequence[Sequence[At]]]
+    curves: Mapping[str, Sequence[Sequence[CurvePoint]]]
     logarithmic: bool = True
     title: str = ""
 
@@ -44,7 +44,7 @@ class Band(NamedTuple):
     high: list[float]
 
 
-def band(runs: Sequence[Sequence[At]]) -> Band:
+def median_band(runs: Sequence[Sequence[CurvePoint]]) -> Band:
     """The median over seeds and its range, look by look, until a run diverges.
 
     A run that ended keeps its last value.
@@ -119,7 +119,7 @@ def draw(path: str | os.PathLike[str], panels: Sequence[Sequence[Panel]]) -> Non
 
 
 def _fill(axes: Any, panel: Panel, names: Sequence[str]) -> None:
-    bands = {name: band(panel.curves.get(name, [])) for name in names}
+    bands = {name: median_band(panel.curves.get(name, [])) for name in names}
     seen = [y for one in bands.values() for y in one.high]
     logarithmic = panel.logarithmic and any(y > 0 for y in seen)
     for place, (name, one) in enumerate(bands.items()):

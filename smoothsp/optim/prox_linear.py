@@ -25,7 +25,7 @@ from torch.optim.optimizer import ParamsT, StateDict
 
 from smoothsp.optim import _checks, _ranks
 from smoothsp.optim._batches import Size, num_examples, require_repeatable
-from smoothsp.optim._divergence import explained
+from smoothsp.optim._divergence import explain_divergence
 from smoothsp.optim._evaluation import (
     Closure,
     full_loss,
@@ -271,7 +271,7 @@ class ProxLinear(BoundMu):
             self.generator,
         )
         inner = self._solver(subproblem, self.schedule.smoothness_at(k), terms)
-        with self._watch(), explained(subproblem.variables, self._diverged):
+        with self._watch(), explain_divergence(subproblem.variables, self._diverged):
             epochs = subproblem.solve(inner, self.epochs, self.schedule.tolerance_at(k))
         for kind, examples in subproblem.calls.items():
             self.oracle_calls[kind] += examples
@@ -370,7 +370,7 @@ class ProxLinear(BoundMu):
         """Mean loss of the network itself plus the regulariser; number of batches."""
         self.model.exact = True
         try:
-            with explained(self.model.origin, self._diverged):
+            with explain_divergence(self.model.origin, self._diverged):
                 loss, examples, terms = full_loss(
                     self._name, objective, batches, size, self.model.origin[0].device
                 )

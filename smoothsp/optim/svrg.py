@@ -24,12 +24,12 @@ from torch.optim.optimizer import ParamsT
 from smoothsp.optim import _checks, _ranks
 from smoothsp.optim._batches import (
     Size,
-    draw,
+    batch_weight,
     num_examples,
     require_repeatable,
-    weight_of,
+    sample_batches,
 )
-from smoothsp.optim._divergence import explained
+from smoothsp.optim._divergence import explain_divergence
 from smoothsp.optim._evaluation import (
     Closure,
     RandomState,
@@ -221,7 +221,7 @@ class SVRG(Resumable):
     ) -> float:
         params = [p for group in self.param_groups for p in group["params"]]
         _ranks.require_equal(self._name, params)
-        with self._watch(), explained(params, self._diverged):
+        with self._watch(), explain_divergence(params, self._diverged):
             loss, gradients, examples, terms = full_gradient(
                 self._name, closure, params, batches, size, self._aside
             )
@@ -327,7 +327,7 @@ class SVRG(Resumable):
         finally:
             _copy(active, here)
         random.restore()
-        with explained(params, self._diverged):
+        with explain_divergence(params, self._diverged):
             loss = self._evaluate(closure, params)
         _add_gradients(v, active, 1)
         if not self.progress["step"] and all(map(torch.equal, active, snapshots)):
@@ -497,8 +497,8 @@ class SVRG(Resumable):
             _checks.count("steps", steps)
         loss = self.snapshot(closure, batches, size=size)
         self._expect(steps or self.progress["terms"])
-        for batch in draw(batches, steps, self.generator):
-            self.step(partial(closure, batch), num_examples=weight_of(batch, size))
+        for batch in sample_batches(batches, steps, self.generator):
+            self.step(partial(closure, batch), num_examples=batch_weight(batch, size))
         self.end_epoch()
         return loss
 

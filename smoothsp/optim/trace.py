@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from smoothsp.optim import _checks, curves
-from smoothsp.optim.curves import At, Panel
+from smoothsp.optim.curves import CurvePoint, Panel
 
 FIELDS = ("run", "seed", "seconds", "objective", "gap", "calls")
 # Of the columns of metrics.
@@ -197,13 +197,13 @@ class Trace:
 
     def _curves(
         self, x: str, value: Callable[[Point], float]
-    ) -> dict[str, list[list[At]]]:
+    ) -> dict[str, list[list[CurvePoint]]]:
         """Values of each run, a list for each seed, record by record."""
-        runs: dict[str, dict[int, list[At]]] = {}
+        runs: dict[str, dict[int, list[CurvePoint]]] = {}
         for point in self.points:
             run = runs.setdefault(point.run, {}).setdefault(point.seed, [])
             cost = _total(point) if x == "calls" else point.seconds
-            run.append(At(len(run), cost, value(point)))
+            run.append(CurvePoint(len(run), cost, value(point)))
         return {name: list(seeds.values()) for name, seeds in runs.items()}
 
     def _bound(self) -> list[float]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from smoothsp._kernels.threads.ranges import run_all
 from smoothsp.oracles._inference import checks, in_graphs
 from smoothsp.oracles._inference.structure import Structure
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._inference.tracing import is_compiling, is_eager
 
 Floats = NDArray[np.float64]
@@ -119,7 +119,7 @@ class IntegerProgram(Structure):
                 "scores: IntegerProgram needs values, which torch.func does not "
                 "provide; call it outside"
             )
-        scores = checks.potentials("scores", scores)
+        scores = checks.as_potentials("scores", scores)
         self._record_versions({"scores": scores})
         if scores.dim() != 2:
             raise ValueError(f"scores: expected (batch, N), got {tuple(scores.shape)}")
@@ -130,8 +130,8 @@ class IntegerProgram(Structure):
                     "integer: expected True or False inside torch.compile, got "
                     f"{type(integer).__name__}"
                 )
-            self._kind_of_output = in_graphs.INT if integer else in_graphs.FLOAT
-            self._hold({"scores": scores})
+            self._output_dtype = in_graphs.INT if integer else in_graphs.FLOAT
+            self._set_potentials({"scores": scores})
             return
         rows = _as_constraint_blocks(constraints, B, N)
         bounds = _as_bounds("lower", "upper", lower, upper, B, N)
@@ -141,12 +141,12 @@ class IntegerProgram(Structure):
             program_index, dtype=torch.int64, device=scores.device
         )
         if time_limit is not None:
-            time_limit = checks.positive("time_limit", time_limit)
+            time_limit = checks.as_positive("time_limit", time_limit)
         self.time_limit = time_limit
-        self._hold({"scores": scores})
+        self._set_potentials({"scores": scores})
         self._require_valid("scores")
 
-    def _may_lack_outputs(self, name: str) -> bool:
+    def _can_be_infeasible(self, name: str) -> bool:
         # only the solver finds out
         return False
 
@@ -171,17 +171,17 @@ class IntegerProgram(Structure):
         """Outputs ``(batch, k, N)``, and whether k was there."""
         B, N = self.scores.shape
         if self._integer.all():
-            y = checks.integers("y", y, self.scores.device)
+            y = checks.as_int64("y", y, self.scores.device)
         else:
-            y = checks.dense("y", y)
-            checks.same_device("y", y, self.scores.device)
+            y = checks.as_dense("y", y)
+            checks.require_device("y", y, self.scores.device)
         lacks_k = y.dim() == 2
         y_with_k = y[:, None] if lacks_k else y
         if y_with_k.dim() != 3 or (len(y_with_k), y_with_k.shape[2]) != (B, N):
             raise ValueError(
                 f"y: expected ({B}, {N}) or ({B}, k, {N}), got {tuple(y.shape)}"
             )
-        values = array(y_with_k.detach().cpu().double())
+        values = to_numpy(y_with_k.detach().cpu().double())
         for b, p in enumerate(self._program_index.tolist()):
             for k in range(values.shape[1]):
                 violation = self._programs[p].describe_violation(
@@ -262,7 +262,7 @@ class IntegerProgram(Structure):
 
     def _solve_rows(self) -> tuple[Floats, Floats]:
         """Best outputs ``(batch, N)`` and bounds ``(batch,)`` of their scores."""
-        scores = array(self.scores.detach().cpu().double())
+        scores = to_numpy(self.scores.detach().cpu().double())
         y, bound = np.zeros(scores.shape), np.zeros(len(scores))
         if not scores.size:
             # without a variable only constraints of 0 are left
@@ -273,7 +273,7 @@ class IntegerProgram(Structure):
                     raise ValueError(_INFEASIBLE.format(b))
             return y, bound
         # rows of one programme are neighbours
-        order = np.argsort(array(self._program_index.cpu()), kind="stable")
+        order = np.argsort(to_numpy(self._program_index.cpu()), kind="stable")
         chunks = np.array_split(order, min(len(order), torch.get_num_threads()))
 
         def solve_chunk(rows: Ints) -> None:
@@ -456,7 +456,7 @@ def _import_highspy() -> Any:
 def _as_floats(name: str, value: Any) -> Floats:
     """Numbers of a tensor, an array or a number, without NaN."""
     if isinstance(value, Tensor):
-        value = array(value.detach().cpu().double())
+        value = to_numpy(value.detach().cpu().double())
     array_ = np.array(value)
     if array_.dtype.kind not in "biuf":
         raise TypeError(f"{name}: expected numbers, got {type(value).__name__}")
@@ -491,7 +491,7 @@ def _as_bounds(
 
 def _as_integer_mask(value: Any, N: int) -> NDArray[np.bool_]:
     if isinstance(value, Tensor):
-        value = array(value.cpu())
+        value = to_numpy(value.cpu())
     is_integer = np.array(value)
     if is_integer.dtype != np.bool_ or is_integer.shape not in ((), (N,)):
         raise ValueError(

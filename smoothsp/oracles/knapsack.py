@@ -171,16 +171,16 @@ def _checked_arguments(
     capacity: int | Tensor,
     lengths: Tensor | None,
 ) -> _KnapsackArguments:
-    scores = checks.potentials("scores", scores)
+    scores = checks.as_potentials("scores", scores)
     if scores.dim() != 2:
         raise ValueError(f"scores: expected (batch, N), got {tuple(scores.shape)}")
     B, N = scores.shape
-    weights = checks.integers("weights", weights, scores.device)
-    checks.shape("weights", weights, (N,), "(N,)")
-    unit_weights = checks.row_integers("weights", weights, N, scores.device)
+    weights = checks.as_int64("weights", weights, scores.device)
+    checks.require_shape("weights", weights, (N,), "(N,)")
+    unit_weights = checks.as_row_ints("weights", weights, N, scores.device)
     rows = B if isinstance(capacity, Tensor) else 1
-    capacities = checks.row_integers("capacity", capacity, rows, scores.device)
-    size = N if lengths is None else checks.row_lengths(lengths, B, N, scores.device)
+    capacities = checks.as_row_ints("capacity", capacity, rows, scores.device)
+    size = N if lengths is None else checks.as_lengths(lengths, B, N, scores.device)
     unit = max(math.gcd(*unit_weights), 1)
     unit_weights = [weight // unit for weight in unit_weights]
     unit_capacities = [min(c // unit, sum(unit_weights)) for c in capacities]

@@ -13,9 +13,9 @@ from smoothsp._kernels.combinatorial import knapsack
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference import rules
 from smoothsp.oracles._inference.distribution import Distribution
-from smoothsp.oracles._inference.double_double import Exact, in_dtype
+from smoothsp.oracles._inference.double_double import DoubleDouble, to_dtype
 from smoothsp.oracles._inference.engine import Engine
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._k_best import bmmf
 from smoothsp.oracles._searches.structure import SearchStructure
 
@@ -73,10 +73,10 @@ class LargeKnapsack(SearchStructure, Distribution):
     def _weights_on_device(self) -> Tensor:
         return torch.from_numpy(self._weights).to(self.scores.device)
 
-    def _reads(self, name: str) -> Tensor:
+    def _usable_parts(self, name: str) -> Tensor:
         return self._real_mask & (self._weights_on_device <= self._capacities[:, None])
 
-    def _may_lack_outputs(self, name: str) -> bool:
+    def _can_be_infeasible(self, name: str) -> bool:
         return False
 
     def _labels_of_outputs(self, y: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ class LargeKnapsack(SearchStructure, Distribution):
     def _score_tables(self) -> Floats:
         """Scores ``[B, N, 2]`` for leaving out and for choosing each element."""
         return _stack_score_tables(
-            torch.where(self._reads("scores"), self.scores, -torch.inf)
+            torch.where(self._usable_parts("scores"), self.scores, -torch.inf)
         )
 
     def _decode_tables(self, tables: Floats, rows: Ints) -> tuple[Ints, Bools]:
@@ -130,7 +130,7 @@ class LargeKnapsack(SearchStructure, Distribution):
 
         Not differentiable.
         """
-        self._named(name)
+        self._resolve_name(name)
         rows = np.arange(len(self.scores))
         highest = self._engine.max_marginals(self._score_tables(), rows)[..., 1]
         return torch.from_numpy(highest).to(self.scores)
@@ -140,21 +140,21 @@ class LargeKnapsack(SearchStructure, Distribution):
 
         Its gradient is the marginals. Differentiable once.
         """
-        return self._rounded(self._log_partition_float64(self.scores))
+        return self._to_dtype(self._log_partition_float64(self.scores))
 
     def _log_partition_float64(self, scores: Tensor) -> Tensor:
         return rules.log_partition(
             self._engine_with_scores(scores), torch.float64
         ).value
 
-    def _exact_log_partition(self) -> Exact:
+    def _log_partition_hi_lo(self) -> DoubleDouble:
         value = self._log_partition_float64(self.scores)
         hi_lo = torch.stack([value.detach(), torch.zeros_like(value)], -1)
-        return Exact(self._rounded(value), hi_lo)
+        return DoubleDouble(self._to_dtype(value), hi_lo)
 
     def marginals(self, name: str = "scores") -> Float[Tensor, "batch element"]:
         """Probability that each element is chosen. Not differentiable."""
-        self._named(name)
+        self._resolve_name(name)
         return rules.marginals(self._engine)[0]
 
     def entropy(self) -> Float[Tensor, " batch"]:
@@ -165,17 +165,17 @@ class LargeKnapsack(SearchStructure, Distribution):
         """Logarithm of the number of outputs that are not forbidden."""
         scores = self.scores.detach()
         flat = torch.where(scores > -torch.inf, 0.0, -torch.inf).to(scores.dtype)
-        return self._rounded(self._log_partition_float64(flat))
+        return self._to_dtype(self._log_partition_float64(flat))
 
-    def _outputs_like(self, other: "LargeKnapsack") -> bool:
+    def _has_same_outputs(self, other: "LargeKnapsack") -> bool:
         same = np.array_equal(self._weights, other._weights)
-        return same and super()._outputs_like(other)
+        return same and super()._has_same_outputs(other)
 
 
 class KnapsackEngine(Engine):
     """Scores ``[B, N]``, rooms and lengths ``[B]``, and the weights ``[N]``."""
 
-    own = 1
+    num_row_potentials = 1
 
     def __init__(
         self, scores: Tensor, capacities: Tensor, lengths: Tensor, weights: Ints
@@ -183,7 +183,7 @@ class KnapsackEngine(Engine):
         self.potentials, self.row_attributes = (scores,), (capacities, lengths)
         self.weights = weights
 
-    def of(self, tensors: Sequence[Tensor]) -> "KnapsackEngine":
+    def with_tensors(self, tensors: Sequence[Tensor]) -> "KnapsackEngine":
         """The engine of other scores, and perhaps of other rooms and lengths."""
         scores, capacities, lengths = (
             *tensors,
@@ -191,7 +191,7 @@ class KnapsackEngine(Engine):
         )
         return KnapsackEngine(scores, capacities, lengths, self.weights)
 
-    def sums(
+    def log_partition_and_marginals(
         self, needs_grad: Sequence[bool], dtype: torch.dtype | None, two: bool = False
     ) -> tuple[Tensor, None, list[Tensor]]:
         """Log-partition ``[B]`` and, if wanted, marginals ``[B, N]``."""
@@ -202,7 +202,7 @@ class KnapsackEngine(Engine):
         )
         marginals = torch.from_numpy(parts[..., 1]).to(scores)
         log_partition = torch.from_numpy(value).to(scores.device)
-        return in_dtype(log_partition, dtype or scores.dtype), None, [marginals]
+        return to_dtype(log_partition, dtype or scores.dtype), None, [marginals]
 
     def entropy(self) -> Tensor:
         """Entropy ``[B]`` of the outputs."""
@@ -232,7 +232,7 @@ class KnapsackEngine(Engine):
             values,
             has_output,
         )
-        run_rows(knapsack.best, M, self._estimated_work(M), *args)
+        run_rows(knapsack.best_packing, M, self._estimated_work(M), *args)
         return outputs, values, has_output
 
     def max_marginals(self, tables: Floats, rows: Ints) -> Floats:
@@ -253,13 +253,13 @@ class KnapsackEngine(Engine):
             marginals,
         )
         run_rows(
-            knapsack.sums, len(tables), 20 * self._estimated_work(len(tables)), *args
+            knapsack.forward_backward, len(tables), 20 * self._estimated_work(len(tables)), *args
         )
         return values, marginals
 
     def _weights_capacities_lengths(self, rows: Ints) -> tuple[Ints, Any, Any]:
         """Weights, and rooms and lengths of the rows."""
-        capacities, lengths = (array(x.cpu())[rows] for x in self.row_attributes)
+        capacities, lengths = (to_numpy(x.cpu())[rows] for x in self.row_attributes)
         return self.weights, capacities, lengths
 
     def _estimated_work(self, num_rows: int) -> int:
@@ -269,5 +269,5 @@ class KnapsackEngine(Engine):
 
 def _stack_score_tables(scores: Tensor) -> Floats:
     """Scores ``[B, N, 2]`` for leaving out and for choosing each element."""
-    chosen = array(scores.detach().cpu().double())
+    chosen = to_numpy(scores.detach().cpu().double())
     return np.stack([np.zeros_like(chosen), chosen], 2)

@@ -12,7 +12,7 @@ from smoothsp._kernels.combinatorial import jonker_volgenant, murty
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.score_values import VECTORS
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._inference.tracing import is_eager_tensor
 from smoothsp.oracles._searches.structure import SearchStructure
 
@@ -75,8 +75,8 @@ class Matching(SearchStructure):
     output_description = "columns of rows, none of them twice, -1 for unmatched"
 
     def __init__(self, scores: Tensor, *, partial: bool = False) -> None:
-        scores = checks.potentials("scores", scores)
-        self._partial = checks.flag("partial", partial)
+        scores = checks.as_potentials("scores", scores)
+        self._partial = checks.as_flag("partial", partial)
         if scores.dim() != 3 or (partial and scores.shape[2] == 0):
             expected = "(batch, P, Q + 1)" if partial else "(batch, P, Q)"
             raise ValueError(f"scores: expected {expected}, got {tuple(scores.shape)}")
@@ -110,7 +110,7 @@ class Matching(SearchStructure):
         used = y.new_empty(y.shape)
         sizes = y.shape[0] * y.shape[1], *self.scores.shape[1:]
         data_ptrs = y.data_ptr(), used.data_ptr()
-        return used, jonker_volgenant.pairs_used(sizes, data_ptrs, self._partial)
+        return used, jonker_volgenant.indices_of_pairs(sizes, data_ptrs, self._partial)
 
     def _used_entries(self, y: Tensor) -> Tensor:
         used, _ = (
@@ -149,24 +149,24 @@ class Matching(SearchStructure):
             return cost
         return cost + (y < 0)[..., None].to(cost.dtype)
 
-    def _augmented_by_hamming(
+    def _augment_by_hamming(
         self, y: Tensor, scale: float
     ) -> tuple["Matching", Tensor] | None:
-        if self._is_transposed or not self._has_costs_of(Matching):
+        if self._is_transposed or not self._inherits_costs(Matching):
             return None
-        return self._add_hamming_cost(self._used_by_gold(y), scale)
+        return self._add_hamming_cost(self._gold_parts(y), scale)
 
     def _has_output(self) -> Bools:
         scores = self._first_potentials_on_cpu()
         args = scores.data_ptr(), tuple(scores.shape), VECTORS[scores.dtype]
         has_output = np.empty(args[1][0], np.bool_)
-        jonker_volgenant.exist(*args, self._partial, has_output)
+        jonker_volgenant.is_feasible(*args, self._partial, has_output)
         return has_output
 
     def _kernel_scores(self, y: Ints) -> Floats:
         values = np.empty(y.shape[:2])
         unmatched_column = self._num_rows_and_columns[1] if self._partial else -1
-        jonker_volgenant.add_up(array(self.scores), unmatched_column, y, values)
+        jonker_volgenant.score_assignments(to_numpy(self.scores), unmatched_column, y, values)
         return values
 
     def _pad_to_square(self, scores: Floats) -> Floats:
@@ -214,7 +214,7 @@ class Matching(SearchStructure):
         columns, has_output = np.empty((M, N), np.int64), np.empty(M, np.bool_)
         u, v = np.empty((M, N)), np.empty((M, N))
         work = M * N**2 * (10 + N // 4)
-        run_rows(jonker_volgenant.best, M, work, squares, columns, u, v, has_output)
+        run_rows(jonker_volgenant.best_assignment, M, work, squares, columns, u, v, has_output)
         return columns, u, v, has_output
 
     def _decode_rows(self) -> tuple[Ints, NDArray[Any], Bools]:
@@ -226,7 +226,7 @@ class Matching(SearchStructure):
         N = P + C - 1 if self._partial else max(P, C)
         args = scores.data_ptr(), shape, self._partial
         work = B * N**2 * (10 + N // 4)
-        run_rows(jonker_volgenant.decode, B, work, *args, columns, values, has_output)
+        run_rows(jonker_volgenant.decode_assignment, B, work, *args, columns, values, has_output)
         return columns, values, has_output
 
     def _search_best(self) -> tuple[Ints, Bools]:
@@ -250,7 +250,7 @@ class Matching(SearchStructure):
         valid = np.empty((M, k), np.bool_)
         work = M * N**2 * (10 + N // 4 + k * self._num_assigned_rows // 4)
         arrays = squares, self._num_assigned_rows, assignments, columns, valid
-        run_rows(murty.k_best, M, work, *arrays)
+        run_rows(murty.k_best_assignments, M, work, *arrays)
         return self._columns_to_outputs(columns), valid
 
     def max_marginals(self) -> Float[Tensor, "batch row column"]:
@@ -268,7 +268,7 @@ class Matching(SearchStructure):
         M, N = squares.shape[:2]
         columns, u, v, has_output = self._solve_assignments(squares)
         loss = np.empty_like(squares)
-        run_rows(jonker_volgenant.detours, M, M * N**3, squares, columns, u, v, loss)
+        run_rows(jonker_volgenant.max_marginal_gaps, M, M * N**3, squares, columns, u, v, loss)
         picked = np.take_along_axis(squares, columns[..., None], 2)
         value = np.where(has_output, picked.sum((1, 2)), -np.inf)
         P, Q = self._num_rows_and_columns

@@ -11,8 +11,8 @@ from torch import Tensor
 from smoothsp._kernels.combinatorial import distance_transform
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference import checks, double_double, score_values
-from smoothsp.oracles._inference.double_double import Exact
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.double_double import DoubleDouble
+from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._inference.tracing import is_compiling
 from smoothsp.oracles._k_best import bmmf
 from smoothsp.oracles._searches.structure import SearchStructure
@@ -105,22 +105,22 @@ class PictorialStructure(SearchStructure):
         parents: Tensor,
         anchors: Tensor | None = None,
     ) -> None:
-        parts = checks.potentials("parts", parts)
+        parts = checks.as_potentials("parts", parts)
         if parts.dim() != 4 or 0 in parts.shape[2:]:
             raise ValueError(
                 "parts: expected (batch, P, H, W) with at least one cell, got "
                 f"{tuple(parts.shape)}"
             )
         B, P = parts.shape[:2]
-        deformation = checks.potentials("deformation", deformation)
-        checks.like("deformation", deformation, "parts", parts)
+        deformation = checks.as_potentials("deformation", deformation)
+        checks.require_same_dtype("deformation", deformation, "parts", parts)
         deformation = _expand_to_rows("deformation", deformation, (B, P, 4))
         if anchors is None:
             anchors = parts.new_zeros((P, 2))
-        anchors = checks.potentials("anchors", anchors)
-        checks.same_device("anchors", anchors, parts.device)
+        anchors = checks.as_potentials("anchors", anchors)
+        checks.require_device("anchors", anchors, parts.device)
         is_small = anchors.abs() < score_values.LIMIT
-        if checks.values_are_there() and not bool(is_small.all()):
+        if checks.has_concrete_values() and not bool(is_small.all()):
             raise ValueError(
                 "anchors: expected numbers below 2^40 (1.1e12) in size, got others"
             )
@@ -130,8 +130,8 @@ class PictorialStructure(SearchStructure):
             return
         # of constants, also where a transform is under way
         with torch._C._DisableFuncTorch():
-            parents = checks.integers("parents", parents, parts.device)
-            checks.shape("parents", parents, (P,), "(P,)")
+            parents = checks.as_int64("parents", parents, parts.device)
+            checks.require_shape("parents", parents, (P,), "(P,)")
             self.parents = parents.clone(memory_format=torch.contiguous_format)
             self._parents = self.parents.cpu().numpy()
             self._topological_order = _parents_before_children(self._parents)
@@ -141,7 +141,7 @@ class PictorialStructure(SearchStructure):
 
     def _require_convex_springs(self, deformation: Tensor) -> None:
         """No -inf, and no spring that pushes the more the longer it is."""
-        if not checks.values_are_there():
+        if not checks.has_concrete_values():
             return
         deformation_read = deformation.detach()[:, self._non_root_parts]
         is_invalid = deformation_read < 0
@@ -161,11 +161,11 @@ class PictorialStructure(SearchStructure):
         B, P = self.parts.shape[:2]
         return torch.full((B,), P, device=self.parts.device)
 
-    def _reads(self, name: str) -> Tensor | None:
+    def _usable_parts(self, name: str) -> Tensor | None:
         if name == "parts":
             return None
         has_parent = (self.parents >= 0)[None, :, None]
-        return has_parent.expand(self._own[name].shape)
+        return has_parent.expand(self._row_potentials[name].shape)
 
     @property
     def _num_labels(self) -> int:
@@ -190,8 +190,8 @@ class PictorialStructure(SearchStructure):
         part = torch.arange(self.parts.shape[1], device=y.device)
         return part * self._num_labels + self._labels_of_outputs(y).clamp(min=0)
 
-    def _with_hi_lo(self, value: Tensor, y: Tensor) -> Exact:
-        return Exact(value.to(self._main.dtype), double_double.as_two(value))
+    def _with_hi_lo(self, value: Tensor, y: Tensor) -> DoubleDouble:
+        return DoubleDouble(value.to(self._first_potentials.dtype), double_double.as_hi_lo(value))
 
     def _score_unmasked(self, y: Tensor) -> Tensor:
         return self._score_float64(y)
@@ -230,7 +230,7 @@ class PictorialStructure(SearchStructure):
             raise ValueError(f"y: expected (batch, P, 2), got {tuple(y.shape)}")
         B, _, H, W = self.parts.shape
         if not isinstance(reach, Tensor):
-            checks.number("reach", reach)
+            checks.require_number("reach", reach)
         radius = torch.as_tensor(reach, dtype=torch.float64, device=self.parts.device)
         if radius.dim() and tuple(radius.shape) != (B,):
             raise ValueError(
@@ -247,7 +247,7 @@ class PictorialStructure(SearchStructure):
     def _kernel_args(self, rows: Ints) -> tuple[Floats, Floats, Ints, Ints]:
         """Arguments of kernels besides the scores of parts."""
         springs = np.ascontiguousarray(self._potentials_as_numpy("deformation")[rows])
-        anchors = array(self.anchors.cpu().double())[rows]
+        anchors = to_numpy(self.anchors.cpu().double())[rows]
         return (
             springs,
             np.ascontiguousarray(anchors),
@@ -262,7 +262,7 @@ class PictorialStructure(SearchStructure):
         scores = np.ascontiguousarray(tables).reshape(M, P, H, W)
         cells, has_output = np.empty((M, P, 2), np.int64), np.empty(M, np.bool_)
         arrays = scores, *self._kernel_args(rows), cells, has_output
-        run_rows(distance_transform.best, M, 20 * tables.size, *arrays)
+        run_rows(distance_transform.best_locations, M, 20 * tables.size, *arrays)
         return cells[..., 0] * W + cells[..., 1], has_output
 
     def _max_marginals(self, tables: Floats, rows: Ints) -> Floats:
@@ -286,8 +286,8 @@ class PictorialStructure(SearchStructure):
         rows_and_columns = np.stack([cells // W, cells % W], -1)
         return np.where(cells[..., None] < 0, -1, rows_and_columns)
 
-    def _infeasible_row(self) -> int:
-        part = score_values.barred_row(self.parts.flatten(0, 1).flatten(1))
+    def _first_infeasible_row(self) -> int:
+        part = score_values.first_forbidden_row(self.parts.flatten(0, 1).flatten(1))
         return part if part < 0 else part // self.shape[0]
 
     def _search_best(self) -> tuple[Ints, Bools]:
@@ -311,9 +311,9 @@ class PictorialStructure(SearchStructure):
 def _expand_to_rows(name: str, value: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """``value`` with an entry for each row of the batch."""
     if value.dim() == 2:
-        checks.shape(name, value, shape[1:], f"(P, {shape[2]})")
+        checks.require_shape(name, value, shape[1:], f"(P, {shape[2]})")
         return value.expand(shape)
-    checks.shape(name, value, shape, f"(P, {shape[2]}) or (batch, P, {shape[2]})")
+    checks.require_shape(name, value, shape, f"(P, {shape[2]}) or (batch, P, {shape[2]})")
     return value
 
 

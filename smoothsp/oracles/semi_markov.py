@@ -89,7 +89,7 @@ class SemiMarkov(MaskedSequences):
         lengths: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> None:
-        segments = checks.potentials("segments", segments)
+        segments = checks.as_potentials("segments", segments)
         if segments.dim() != 4 or 0 in segments.shape[2:]:
             raise ValueError(
                 "segments: expected (batch, time, duration, state) with at least one "
@@ -107,7 +107,7 @@ class SemiMarkov(MaskedSequences):
         row_potentials = {"segments": segments}
         if per_position:
             row_potentials["transitions"] = scores.pop("transitions")
-        size = self._real_positions(segments, lengths, mask)
+        size = self._count_real_positions(segments, lengths, mask)
         built = topology(_build_semi_markov, T, D, S, per_position)
         super().__init__(
             built,
@@ -137,7 +137,7 @@ class SemiMarkov(MaskedSequences):
         ValueError
             If ``starts`` is False at the first position or where the state changes.
         """
-        tags = checks.integers("tags", tags, checks.dense("tags", tags).device)
+        tags = checks.as_int64("tags", tags, checks.as_dense("tags", tags).device)
         if tags.dim() != 2:
             raise ValueError(f"tags: expected (batch, time), got {tuple(tags.shape)}")
         changed = torch.ones_like(tags, dtype=torch.bool)
@@ -146,7 +146,7 @@ class SemiMarkov(MaskedSequences):
             starts = changed
         else:
             form, size = "the shape of tags", tuple(tags.shape)
-            starts = checks.bool_mask("starts", starts, size, form, tags.device)
+            starts = checks.as_bool_mask("starts", starts, size, form, tags.device)
             is_missing = changed & ~starts & (tags >= 0)
             if bool(is_missing.any()):
                 b, t = is_missing.nonzero()[0].tolist()
@@ -160,27 +160,27 @@ class SemiMarkov(MaskedSequences):
         """Convert an output to the state of each real position, -1 elsewhere."""
         self._several(y)
         has_k = y.dim() == 3
-        labels = self._gathered(y if has_k else y[:, None])
+        labels = self._pack_labels(y if has_k else y[:, None])
         T = labels.shape[2]
         start_position = torch.where(labels >= 0, torch.arange(T, device=y.device), 0)
         last_start = start_position.cummax(2).values if T else start_position
         real = torch.arange(T, device=y.device) < self.lengths[:, None, None]
         S = self.segments.shape[3]
         is_invalid = real & ((labels < -1) | (labels >= S))
-        if checks.values_are_there() and bool(is_invalid.any()):
+        if checks.has_concrete_values() and bool(is_invalid.any()):
             b, k, t = is_invalid.nonzero()[0].tolist()
             raise ValueError(
                 f"y: expected states from 0 to {S - 1} at the starts of segments, -1 "
                 f"between starts, got {labels[b, k, t].item()} at row {b}"
             )
-        tags = self._scattered(torch.where(real, labels.gather(2, last_start), -1))
+        tags = self._unpack_labels(torch.where(real, labels.gather(2, last_start), -1))
         return tags if has_k else tags.squeeze(1)
 
     def hamming(
         self, y: Int[Tensor, "batch time"]
     ) -> Float[Tensor, "batch time duration state"]:
         """Cost of each segment: the number of positions that differ from y."""
-        labels = self._labels_of_one(y)
+        labels = self._labels_per_row(y)
         _, T, D, S = self.segments.shape
         state = torch.where(labels >= 0, labels % S, -1)
         differs = state[:, :, None] != torch.arange(S, device=y.device)
@@ -194,7 +194,7 @@ class SemiMarkov(MaskedSequences):
         cost = differs[:, :, None] + num_starts_inside[..., None]
         is_real = last_position < self.lengths[:, None, None]
         cost = torch.where(is_real[..., None], cost, 0).to(self.segments.dtype)
-        return self._in_place(cost)
+        return self._unpack(cost)
 
     @property
     def _num_labels(self) -> int:
@@ -202,7 +202,7 @@ class SemiMarkov(MaskedSequences):
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch state"]:
         """Number of segments of each state in y."""
-        labels, S = self._labels_of_one(y), self.segments.shape[3]
+        labels, S = self._labels_per_row(y), self.segments.shape[3]
         state = torch.where(labels >= 0, labels % S, S)
         counts = self.segments.new_zeros(len(labels), S + 1)
         ones = counts.new_ones(state.shape)
@@ -210,17 +210,17 @@ class SemiMarkov(MaskedSequences):
 
     def leaves(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Potentials of real positions first, then those of all rows."""
-        row_leaves = tuple(self._in_order(x) for x in self._own.values())
-        return row_leaves, tuple(self._common.values())
+        row_leaves = tuple(self._pack(x) for x in self._row_potentials.values())
+        return row_leaves, tuple(self._shared_potentials.values())
 
     def outputs_of(self, labels: Tensor) -> Tensor:
         """The state where a segment starts, -1 elsewhere."""
         S = self.segments.shape[3]
-        return self._scattered(torch.where(labels >= 0, labels % S, -1))
+        return self._unpack_labels(torch.where(labels >= 0, labels % S, -1))
 
     def labels_of(self, y: Tensor) -> Tensor:
         """``duration * S + state`` where a segment starts, from duration 0."""
-        state = self._gathered(y)
+        state = self._pack_labels(y)
         _, T, D, S = self.segments.shape
         position = torch.arange(T, device=y.device)
         real = position < self.lengths[:, None, None]
@@ -244,7 +244,7 @@ class SemiMarkov(MaskedSequences):
         _, _, D, S = self.segments.shape
         # where moves begin, and where starts do
         P = T * D * S
-        Q = P + S * S * (T if "transitions" in self._own else 1)
+        Q = P + S * S * (T if "transitions" in self._row_potentials else 1)
         position = torch.arange(T, device=labels.device)
         is_segment = (labels >= 0) & (labels < D * S)
         parts = torch.where(is_segment, position * D * S + labels, -1)
@@ -256,7 +256,7 @@ class SemiMarkov(MaskedSequences):
         previous_state = state.gather(2, previous_start[..., :T].clamp(min=0))
         previous_state = (
             position * S + previous_state
-            if "transitions" in self._own
+            if "transitions" in self._row_potentials
             else previous_state
         )
         transitions = torch.where(
@@ -289,9 +289,9 @@ def _as_shared_or_position_scores(
         form, shape = ("batch", "time", *form), (B, T, *shape)
     if value is None:
         return segments.new_zeros(shape)
-    value = checks.potentials(name, value)
-    checks.like(name, value, "segments", segments)
-    checks.shape(
+    value = checks.as_potentials(name, value)
+    checks.require_same_dtype(name, value, "segments", segments)
+    checks.require_shape(
         name, value, shape, f"({', '.join(form)})".replace("(state)", "(state,)")
     )
     return value

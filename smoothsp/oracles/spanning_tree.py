@@ -11,10 +11,10 @@ from torch import Tensor
 from smoothsp._kernels.combinatorial import camerini, chu_liu_edmonds
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference import checks, rules
-from smoothsp.oracles._inference.double_double import Exact
-from smoothsp.oracles._inference.logsumexp import log_sum, shares
+from smoothsp.oracles._inference.double_double import DoubleDouble
+from smoothsp.oracles._inference.logsumexp import logsumexp, softmax
 from smoothsp.oracles._inference.score_values import VECTORS
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._inference.tracing import is_eager_tensor
 from smoothsp.oracles._searches.distinct_trees import sample_distinct_trees
 from smoothsp.oracles._searches.tree_engine import TreeEngine
@@ -101,14 +101,14 @@ class SpanningTree(DependencyTrees):
         lengths: Tensor | None = None,
         single_root: bool = False,
     ) -> None:
-        arcs = checks.potentials("arcs", arcs)
+        arcs = checks.as_potentials("arcs", arcs)
         if arcs.dim() != 3 or not 0 < arcs.shape[1] == arcs.shape[2]:
             raise ValueError(
                 "arcs: expected (batch, n + 1, n + 1) or (batch, n + 1, n + 1, label), "
                 f"got {tuple(arcs.shape)}"
             )
         self._set_lengths(arcs, lengths)
-        self._single_root = checks.flag("single_root", single_root)
+        self._single_root = checks.as_flag("single_root", single_root)
         super().__init__({"arcs": arcs}, (arcs.shape[1] - 1,))
 
     @classmethod
@@ -119,7 +119,7 @@ class SpanningTree(DependencyTrees):
         trees = object.__new__(cls)
         trees._lengths, trees._single_root = lengths, single_root
         trees.shape = (arcs.shape[1] - 1,)
-        trees._hold({"arcs": arcs})
+        trees._set_potentials({"arcs": arcs})
         return trees
 
     @property
@@ -127,7 +127,7 @@ class SpanningTree(DependencyTrees):
         """``(batch, 1)``: the words of each sentence."""
         return self._lengths[:, None].clone()
 
-    def _reads(self, name: str) -> Tensor:
+    def _usable_parts(self, name: str) -> Tensor:
         node = torch.arange(self.arcs.shape[1], device=self.arcs.device)
         inside = node <= self._lengths[:, None]
         usable = (
@@ -149,7 +149,7 @@ class SpanningTree(DependencyTrees):
         used = y.new_empty(y.shape)
         lengths_data_ptr = 0 if lengths is None else lengths.data_ptr()
         data_ptrs = y.data_ptr(), used.data_ptr(), lengths_data_ptr
-        return used, chu_liu_edmonds.arcs_used(
+        return used, chu_liu_edmonds.indices_of_arcs(
             tuple(y.shape), data_ptrs, self._single_root
         )
 
@@ -182,7 +182,7 @@ class SpanningTree(DependencyTrees):
         args = arcs.data_ptr(), tuple(arcs.shape), VECTORS[arcs.dtype]
         has_output = np.empty(args[1][0], np.bool_)
         lengths_data_ptr = 0 if lengths is None else lengths.data_ptr()
-        chu_liu_edmonds.exist(*args, lengths_data_ptr, self._single_root, has_output)
+        chu_liu_edmonds.valid(*args, lengths_data_ptr, self._single_root, has_output)
         return has_output
 
     def _decode_rows(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.bool_]]:
@@ -194,7 +194,7 @@ class SpanningTree(DependencyTrees):
         lengths_data_ptr = 0 if lengths is None else lengths.data_ptr()
         args = arcs.data_ptr(), shape, lengths_data_ptr, self._single_root
         work = 8 * B * m**2
-        run_rows(chu_liu_edmonds.best, B, work, *args, heads, values, has_output)
+        run_rows(chu_liu_edmonds.best_tree, B, work, *args, heads, values, has_output)
         return heads, values, has_output
 
     def _search_best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -208,14 +208,14 @@ class SpanningTree(DependencyTrees):
     def _search_k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         B, m, _ = self.arcs.shape
         heads, valid = np.empty((B, k, m - 1), np.int64), np.empty((B, k), np.bool_)
-        arcs, lengths = array(self.arcs.cpu()), array(self._lengths.cpu())
+        arcs, lengths = to_numpy(self.arcs.cpu()), to_numpy(self._lengths.cpu())
         arrays = arcs, lengths, self._single_root, heads, valid
-        run_rows(camerini.k_best, B, 30 * B * k * m**2, *arrays)
+        run_rows(camerini.k_best_trees, B, 30 * B * k * m**2, *arrays)
         return heads, valid
 
     def _kernel_scores(self, y: NDArray[np.int64]) -> NDArray[np.float64]:
         values = np.empty(y.shape[:2])
-        chu_liu_edmonds.add_up(array(self.arcs.cpu()), y, values)
+        chu_liu_edmonds.score_trees(to_numpy(self.arcs.cpu()), y, values)
         return values
 
     def max_marginals(self, name: str = "arcs") -> Float[Tensor, "batch head modifier"]:
@@ -223,7 +223,7 @@ class SpanningTree(DependencyTrees):
 
         Not differentiable. O(n^4): one search for each arc.
         """
-        self._named(name)
+        self._resolve_name(name)
         arcs, lengths = self.arcs.detach().cpu().double(), self._lengths.tolist()
         highest = torch.full_like(arcs, -torch.inf)
         for b, size in enumerate(lengths):
@@ -244,7 +244,7 @@ class SpanningTree(DependencyTrees):
             highest[b, head, word] = torch.from_numpy(values)
         return highest.to(self.arcs)
 
-    def _outputs_like(self, other: "SpanningTree") -> bool:
+    def _has_same_outputs(self, other: "SpanningTree") -> bool:
         return self._single_root == other._single_root and self._lengths.equal(
             other._lengths
         )
@@ -254,15 +254,15 @@ class SpanningTree(DependencyTrees):
 
         Its gradient is the marginals. Differentiable twice.
         """
-        return self._rounded(self._log_partition_float64(self.arcs))
+        return self._to_dtype(self._log_partition_float64(self.arcs))
 
     @property
     def _engine(self) -> TreeEngine:
         return TreeEngine(self.arcs, self._lengths, self._single_root)
 
     @property
-    def _for_likelihoods(self) -> "SpanningTree":
-        return self._with_main(self._shifted_potentials())
+    def _likelihood_structure(self) -> "SpanningTree":
+        return self._with_first_potentials(self._shifted_potentials())
 
     def _log_partition_float64(self, arcs: Tensor) -> Tensor:
         engine = TreeEngine(arcs, self._lengths, self._single_root)
@@ -274,7 +274,7 @@ class SpanningTree(DependencyTrees):
         Each word has one head: what all of its heads share takes no part in
         log-probabilities and entropies.
         """
-        usable = self._reads("arcs")
+        usable = self._usable_parts("arcs")
         arcs = torch.where(usable, self.arcs.double(), -torch.inf)
         if not arcs.numel():
             return arcs
@@ -283,12 +283,12 @@ class SpanningTree(DependencyTrees):
 
     def marginals(self, name: str = "arcs") -> Float[Tensor, "batch head modifier"]:
         """Probability of each arc. Differentiable once."""
-        self._named(name)
+        self._resolve_name(name)
         return rules.marginals(self._engine)[0]
 
-    def _exact_log_partition(self) -> Exact:
+    def _log_partition_hi_lo(self) -> DoubleDouble:
         # the best heads of all words, and what is relative to these
-        arcs = torch.where(self._reads("arcs"), self.arcs.detach().double(), -torch.inf)
+        arcs = torch.where(self._usable_parts("arcs"), self.arcs.detach().double(), -torch.inf)
         max_per_word = arcs.amax(1) if arcs.numel() else arcs.new_zeros(len(arcs), 0)
         shifted = self._log_partition_float64(self._shifted_potentials().detach())
         return self._add_log_partition_hi_lo(
@@ -298,7 +298,7 @@ class SpanningTree(DependencyTrees):
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
         arcs = self._shifted_potentials()
-        marginals = rules.marginals(self._engine.of([arcs]))[0]
+        marginals = rules.marginals(self._engine.with_tensors([arcs]))[0]
         forbidden = arcs.detach() == -torch.inf
         mean = (marginals * arcs.masked_fill(forbidden, 0)).sum((1, 2))
         value = self._log_partition_float64(arcs) - mean
@@ -319,10 +319,10 @@ class SpanningTree(DependencyTrees):
         each word.
         """
         B, m, _ = self.arcs.shape
-        n = checks.count("n", n, B * m, sampled=True)
-        generator = checks.generator(generator)
-        if not checks.flag("replace", replace):
-            arcs = torch.where(self._reads("arcs"), self.arcs.double(), -torch.inf)
+        n = checks.as_output_count("n", n, B * m, sampled=True)
+        generator = checks.as_generator(generator)
+        if not checks.as_flag("replace", replace):
+            arcs = torch.where(self._usable_parts("arcs"), self.arcs.double(), -torch.inf)
             return self._sample_distinct(arcs.detach()[..., None], n, generator)[..., 0]
         size, device = (B, n), self.arcs.device
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
@@ -337,9 +337,9 @@ class SpanningTree(DependencyTrees):
             arcs: Tensor, lengths: Tensor
         ) -> tuple[Tensor, Tensor]:
             trees = SpanningTree._from_checked(
-                log_sum(arcs), lengths, self._single_root
+                logsumexp(arcs), lengths, self._single_root
             )
-            marginals = trees.marginals()[..., None] * shares(arcs)
+            marginals = trees.marginals()[..., None] * softmax(arcs)
             # sums are of rows that have a tree
             has_none = torch.from_numpy(~trees._search_best()[1]).to(arcs.device)
             return trees.log_partition().masked_fill(has_none, -torch.inf), marginals
@@ -352,4 +352,4 @@ class SpanningTree(DependencyTrees):
         """Logarithm of the number of outputs that are not forbidden."""
         arcs = self.arcs.detach()
         flat = torch.where(arcs > -torch.inf, 0.0, -torch.inf).to(arcs.dtype)
-        return self._rounded(self._log_partition_float64(flat))
+        return self._to_dtype(self._log_partition_float64(flat))

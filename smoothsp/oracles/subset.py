@@ -10,13 +10,13 @@ from torch import Tensor
 from smoothsp._kernels.combinatorial import selection
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
-from smoothsp.oracles._circuits.circuit_batch import Query
-from smoothsp.oracles._circuits.cpu import EMPTY, VECTORS, rounded
+from smoothsp.oracles._circuits.circuit_batch import CircuitBatch
+from smoothsp.oracles._circuits.cpu import EMPTY, VECTORS, round_hi_lo
 from smoothsp.oracles._circuits.engine import CircuitEngine
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles._inference.double_double import Exact
-from smoothsp.oracles._inference.engine import Chosen
-from smoothsp.oracles._inference.op import wants_gradient
+from smoothsp.oracles._inference.double_double import DoubleDouble
+from smoothsp.oracles._inference.engine import BestOutputs
+from smoothsp.oracles._inference.op import any_requires_grad
 from smoothsp.oracles._inference.tracing import is_compiling, is_eager_tensor
 
 Pairs = tuple[tuple[int, int], ...]
@@ -73,7 +73,7 @@ class Subset(CircuitStructure):
     """
 
     scores: Tensor
-    _uses_entries = True
+    _indexes_potentials = True
     output_description = "0 or 1 for each element, as many 1 as the bounds allow"
 
     def __init__(
@@ -84,24 +84,24 @@ class Subset(CircuitStructure):
         *,
         lengths: Tensor | None = None,
     ) -> None:
-        scores = checks.potentials("scores", scores)
+        scores = checks.as_potentials("scores", scores)
         if scores.dim() != 2:
             raise ValueError(f"scores: expected (batch, N), got {tuple(scores.shape)}")
         B, N = scores.shape
         size = (
-            N if lengths is None else checks.row_lengths(lengths, B, N, scores.device)
+            N if lengths is None else checks.as_lengths(lengths, B, N, scores.device)
         )
         max_size = N if at_most is None else at_most
         has_int_bounds = isinstance(at_least, int) and isinstance(max_size, int)
         rows = min(B, 1) if has_int_bounds and lengths is None else B
-        low = checks.row_integers("at_least", at_least, rows, scores.device)
-        high = checks.row_integers("at_most", max_size, rows, scores.device)
+        low = checks.as_row_ints("at_least", at_least, rows, scores.device)
+        high = checks.as_row_ints("at_most", max_size, rows, scores.device)
         if is_compiling():
             built = topology(_build_subset, N, ())
             super().__init__(built, {"scores": scores}, roots=0, lengths=N, shape=(N,))
             return
         bounds = [(a, min(b, N)) for a, b in zip(low, high, strict=True)]
-        sizes = checks.listed(size) if isinstance(size, Tensor) else [size] * rows
+        sizes = checks.to_list(size) if isinstance(size, Tensor) else [size] * rows
         for b, n in enumerate(sizes):
             if bounds[b][0] > min(bounds[b][1], n):
                 raise ValueError(
@@ -123,19 +123,19 @@ class Subset(CircuitStructure):
             shape=(N,),
         )
 
-    def _best(self, precise: bool) -> tuple[Exact, Tensor]:
-        if not is_eager_tensor(self.scores) or wants_gradient((self.scores,)):
+    def _best(self, precise: bool) -> tuple[DoubleDouble, Tensor]:
+        if not is_eager_tensor(self.scores) or any_requires_grad((self.scores,)):
             return super()._best(precise)
-        args = self.scores, self._query, self._pairs
+        args = self.scores, self._circuit_batch, self._pairs
         hi_lo = None
         if precise:
             hi_lo = EMPTY[torch.float64].new_empty(self.scores.shape[0], 2)
         values, y = _select_best(*args, None, hi_lo)
-        return Exact(values, hi_lo), y
+        return DoubleDouble(values, hi_lo), y
 
     @property
     def _engine(self) -> CircuitEngine:
-        engine = _SubsetEngine(self._leaves(), self._query)
+        engine = _SubsetEngine(self._leaves(), self._circuit_batch)
         engine.pairs = self._pairs
         return engine
 
@@ -149,21 +149,21 @@ class _SubsetEngine(CircuitEngine):
 
     pairs: Pairs
 
-    def best(self, k: int | None, dtype: torch.dtype, precise: bool = False) -> Chosen:
+    def best(self, k: int | None, dtype: torch.dtype, precise: bool = False) -> BestOutputs:
         """The largest scores; the k best by the circuit, as on a device."""
         scores = self.potentials[0]
         if k is not None or not scores.is_cpu:
             return super().best(k, dtype, precise)
         used = EMPTY[torch.int32].new_empty(scores.shape)
         hi_lo = EMPTY[torch.float64].new_empty(scores.shape[0], 2)
-        values, labels = _select_best(scores, self.query, self.pairs, used, hi_lo)
-        values = values if scores.dtype == dtype else rounded(hi_lo, dtype)
-        return Chosen(values, labels, used, hi_lo)
+        values, labels = _select_best(scores, self.batch, self.pairs, used, hi_lo)
+        values = values if scores.dtype == dtype else round_hi_lo(hi_lo, dtype)
+        return BestOutputs(values, labels, used, hi_lo)
 
 
 def _select_best(
     scores: Tensor,
-    query: Query,
+    query: CircuitBatch,
     pairs: Pairs,
     used: Tensor | None,
     hi_lo: Tensor | None,
@@ -181,14 +181,14 @@ def _select_best(
     )
     optional_data_ptrs = (0 if x is None else x.data_ptr() for x in (used, hi_lo))
     data_ptrs = labels.data_ptr(), values.data_ptr(), *optional_data_ptrs
-    run_rows(selection.best, B, 10 * B * N, *args, data_ptrs)
+    run_rows(selection.best_subset, B, 10 * B * N, *args, data_ptrs)
     return values, labels
 
 
 _bounds_cache: "WeakKeyDictionary[Query, NDArray[np.int64]]" = WeakKeyDictionary()
 
 
-def _size_bounds_and_lengths(query: Query, pairs: Pairs) -> NDArray[np.int64]:
+def _size_bounds_and_lengths(query: CircuitBatch, pairs: Pairs) -> NDArray[np.int64]:
     """Least and largest size, and length, of the rows of a query, ``[B, 3]``."""
     bounds = _bounds_cache.get(query)
     if bounds is None:

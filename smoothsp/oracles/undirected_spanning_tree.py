@@ -11,8 +11,8 @@ from torch import Tensor
 from smoothsp._kernels.combinatorial import kruskal
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles._inference.double_double import Exact
-from smoothsp.oracles._inference.to_numpy import array, constant
+from smoothsp.oracles._inference.double_double import DoubleDouble
+from smoothsp.oracles._inference.to_numpy import to_numpy, unwrapped_to_numpy
 from smoothsp.oracles._inference.tracing import is_compiling
 from smoothsp.oracles._searches.edge_subset import EdgeSubset, as_edges_and_index
 from smoothsp.oracles._searches.trees import Trees
@@ -86,7 +86,7 @@ class UndirectedSpanningTree(EdgeSubset, Trees):
         if is_compiling():
             super().__init__({"edges": edges}, (E,))
             return
-        index_array: NDArray[np.int64] = constant("index", index)
+        index_array: NDArray[np.int64] = unwrapped_to_numpy("index", index)
         rows = index_array.shape[0] if index_array.ndim == 3 else 1
         num_nodes, table = _num_nodes_and_edge_table(index_array.tobytes(), rows, E)
         self._max_nodes = table.shape[1]
@@ -99,28 +99,28 @@ class UndirectedSpanningTree(EdgeSubset, Trees):
         super().__init__({"edges": edges}, (E,))
 
     def _is_output(self, y: Tensor) -> Tensor:
-        if not checks.values_are_there():
+        if not checks.has_concrete_values():
             return torch.ones_like(y[..., 0] if y.shape[2] else y.sum(2)).bool()
         is_tree = np.empty(tuple(y.shape[:2]), np.bool_)
-        kruskal.are_trees(
-            *self._index_and_num_nodes(), array(y.cpu().contiguous()), is_tree
+        kruskal.are_spanning_trees(
+            *self._index_and_num_nodes(), to_numpy(y.cpu().contiguous()), is_tree
         )
         return torch.from_numpy(is_tree).to(y.device)
 
     def _index_and_num_nodes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Nodes of edges ``[B, E, 2]``, and how many nodes there are ``[B]``."""
         index, nodes = self.index.cpu().contiguous(), self._num_nodes.cpu().contiguous()
-        return array(index), array(nodes)
+        return to_numpy(index), to_numpy(nodes)
 
     def _search_best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         edges = self.edges.detach().cpu()
         return _maximum_spanning_trees(
-            array(edges.contiguous()), *self._index_and_num_nodes()
+            to_numpy(edges.contiguous()), *self._index_and_num_nodes()
         )
 
     def _search_k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         ys, valid = self._rooted_trees(self.edges.detach().cpu())._search_k_best(k)
-        return array(self._heads_to_edges(torch.from_numpy(ys))), valid
+        return to_numpy(self._heads_to_edges(torch.from_numpy(ys))), valid
 
     # Sums: of trees rooted at node 0 --------------------------------------------
 
@@ -156,7 +156,7 @@ class UndirectedSpanningTree(EdgeSubset, Trees):
 
     def max_marginals(self, name: str = "edges") -> Float[Tensor, "batch E"]:
         """Highest score of a tree that has each edge; -inf if there is none."""
-        self._named(name)
+        self._resolve_name(name)
         arc_maxima = self._rooted_trees(self.edges.detach()).max_marginals()
         return self._reduce_arcs_to_edges(arc_maxima, -torch.inf, "amax")
 
@@ -170,7 +170,7 @@ class UndirectedSpanningTree(EdgeSubset, Trees):
     def _log_partition_float64(self, edges: Tensor) -> Tensor:
         return self._rooted_trees(edges).log_partition()
 
-    def _exact_log_partition(self) -> Exact:
+    def _log_partition_hi_lo(self) -> DoubleDouble:
         edges = torch.where(self._real_mask, self.edges.detach().double(), -torch.inf)
         # a tree has an edge less than there are nodes
         tree_edge = torch.arange(1, self._max_nodes, device=edges.device)
@@ -181,7 +181,7 @@ class UndirectedSpanningTree(EdgeSubset, Trees):
 
     def marginals(self, name: str = "edges") -> Float[Tensor, "batch E"]:
         """Probability of each edge. Differentiable once."""
-        self._named(name)
+        self._resolve_name(name)
         return self._reduce_arcs_to_edges(
             self._rooted_trees(self.edges).marginals(), 0.0, "sum"
         )
@@ -238,7 +238,7 @@ def _maximum_spanning_trees(
     order = np.argsort(-edges, axis=1, kind="stable")
     trees, has_output = np.empty((B, E), np.int64), np.empty(B, np.bool_)
     args = edges, index, order, num_nodes, trees, has_output
-    run_rows(kruskal.best, B, 20 * B * (E + 1), *args)
+    run_rows(kruskal.best_spanning_tree, B, 20 * B * (E + 1), *args)
     return trees, has_output
 
 

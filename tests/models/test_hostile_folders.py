@@ -12,9 +12,9 @@ from smoothsp import encoder_config
 from smoothsp.models import ConstituencyParser, Tagger, files, load
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Vocabulary
-from smoothsp.models.network import Sizes, TaggerNetwork
+from smoothsp.models.network import TaggerNetwork, TaggerSizes
 from smoothsp.models.span_scores import SpanScores
-from smoothsp.models.word_vectors import Sizes as ParserSizes
+from smoothsp.models.word_vectors import TaggerSizes as ParserSizes
 from tests.models.encoders import write_encoder
 from tests.programs import run
 
@@ -109,7 +109,7 @@ def tagger(encoder):
     vocabulary = Vocabulary.of([["ada", "met", "bo"]], [])
     torch.manual_seed(1)
     inner = Encoder.pretrained(encoder)
-    network = TaggerNetwork(vocabulary, LABELS, Sizes(4, 5), inner)
+    network = TaggerNetwork(vocabulary, LABELS, TaggerSizes(4, 5), inner)
     return Tagger(network, vocabulary, LABELS)
 
 
@@ -349,9 +349,9 @@ def test_every_model_type_is_written_and_read():
     for kind in encoder_config.MODEL_TYPES:
         if kind not in transformers.CONFIG_MAPPING:
             continue
-        about = encoder_config.known_fields(transformers.CONFIG_MAPPING[kind]())
+        about = encoder_config.loadable_fields(transformers.CONFIG_MAPPING[kind]())
         again = encoder_config.configuration(json.loads(json.dumps(about)), "x")
-        assert encoder_config.known_fields(again) == about
+        assert encoder_config.loadable_fields(again) == about
 
 
 @pytest.mark.long
@@ -368,7 +368,7 @@ def test_every_model_type_is_built_without_memory(kind):
 
 def test_undeclared_fields_are_kept():
     config = transformers.DebertaV2Config(position_buckets=8, share_att_key=True)
-    about = encoder_config.known_fields(config)
+    about = encoder_config.loadable_fields(config)
     assert (about["position_buckets"], about["share_att_key"]) == (8, True)
     again = encoder_config.configuration(about, "x")
     assert (again.position_buckets, again.share_att_key) == (8, True)

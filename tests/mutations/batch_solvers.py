@@ -100,8 +100,8 @@ FAULTS = {
     ),
     "losses without their weights": (
         "_kernels/svm/binary_hinge",
-        "total, lost = add(total, lost, bounds[i] * short)",
-        "total, lost = add(total, lost, short)",
+        "total, lost = add_compensated(total, lost, bounds[i] * short)",
+        "total, lost = add_compensated(total, lost, short)",
     ),
     "slope of the other class": (
         "_kernels/svm/binary_hinge",

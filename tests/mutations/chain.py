@@ -27,8 +27,8 @@ _OF_KERNELS = {
     ),
     "edges transposed": (
         "chain/cpu/forward_backward_float64",
-        "store_some(to, at + e, S - j, p)",
-        "store_some(to, at + j * S + i, S - j, p)",
+        "store_masked(to, at + e, S - j, p)",
+        "store_masked(to, at + j * S + i, S - j, p)",
     ),
     "laws without end": (
         "chain/cpu/forward_backward_float64",
@@ -47,13 +47,13 @@ _OF_KERNELS = {
     ),
     "lanes without end": (
         "chain/cpu/forward_backward",
-        "b = where_below(after, ends, load(now, j), b)",
-        "b = where_below(after, ends, load(now, j), one)",
+        "b = select_lt(after, ends, load(now, j), b)",
+        "b = select_lt(after, ends, load(now, j), one)",
     ),
     "lanes that begin too late": (
         "chain/cpu/forward_backward",
-        "store(inverses, i * V, where_below(here, ends, inverse, zero))",
-        "store(inverses, i * V, where_below(after, ends, inverse, zero))",
+        "store(inverses, i * V, select_lt(here, ends, inverse, zero))",
+        "store(inverses, i * V, select_lt(after, ends, inverse, zero))",
     ),
     "tile of another column": (
         "vectors/lane_products",
@@ -108,8 +108,8 @@ _OF_KERNELS = {
     ),
     "edges from the first state": (
         "chain/cpu/viterbi_over_states",
-        "load_some(edges, e + i * S + j, S - j, low)",
-        "load_some(edges, e + j, S - j, low)",
+        "load_masked(edges, e + i * S + j, S - j, low)",
+        "load_masked(edges, e + j, S - j, low)",
     ),
     "successor forgotten": (
         "chain/cpu/k_best",
@@ -178,7 +178,7 @@ _OF_KERNELS = {
     ),
     "entropy of the unlikely only": (
         "chain/cpu/forward_backward_float64",
-        "return where_below(rest, half, zero - q * minus_log, zero - p * log_p)",
+        "return select_lt(rest, half, zero - q * minus_log, zero - p * log_p)",
         "return zero",
     ),
     "entropy of the last label only": (
@@ -213,7 +213,7 @@ _OF_KERNELS = {
     ),
     "covariance without the past": (
         "chain/cpu/covariance",
-        "where_below(zero, p, s * (past / p), zero)",
+        "select_lt(zero, p, s * (past / p), zero)",
         "zero",
     ),
     "edges of another step": (

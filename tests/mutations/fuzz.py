@@ -47,7 +47,7 @@ FAULTS = {
     ),
     "max-marginals of the first use": (
         CIRCUITS + "max_marginals",
-        "store(rest, a, larger(g + w, load(rest, a)))",
+        "store(rest, a, maximum(g + w, load(rest, a)))",
         "store(rest, a, g + w)",
     ),
     "the worst assignment listed first": (

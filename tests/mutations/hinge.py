@@ -20,7 +20,11 @@ FAULTS = {
         "while e < width:",
         "while e + V <= width:",
     ),
-    "second vector forgotten": (KERNEL, "return sum_of(p + q)", "return sum_of(p)"),
+    "second vector forgotten": (
+        KERNEL,
+        "return reduce_sum(p + q)",
+        "return reduce_sum(p)",
+    ),
     "row of another sample": (
         KERNEL,
         "product = _dense_product(i * width, width",

@@ -25,8 +25,8 @@ FAULTS = {
     "none": (SCORES, "", ""),
     "one output less": (
         SMOOTHED,
-        "project(mu, min(count, K), z, u)",
-        "project(mu, min(count, K - 1), z, u)",
+        "project_onto_simplex(mu, min(count, K), z, u)",
+        "project_onto_simplex(mu, min(count, K - 1), z, u)",
     ),
     "exact too often": (SMOOTHED, "exact = mu <= reach", "exact = True"),
     "costs of the labels of y": (
@@ -47,7 +47,7 @@ FAULTS = {
     "total without weights": (SCORES, "all_ += factor * loss", "all_ += loss"),
     "derivative without weights": (
         SCORES,
-        "own *= at(addresses[3], (B,), np.float64)[b]",
+        "own *= carray(addresses[3], (B,), np.float64)[b]",
         "own *= 1",
     ),
     "derivative without y": (SCORES, "_add(-own, y[b], b, B, table, like)", "pass"),

@@ -23,10 +23,10 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.svm import csr_rows
 from smoothsp._kernels.svm.shrinking import note_move
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.kahan import add
+from smoothsp._kernels.vectors.kahan import add_compensated
 from smoothsp._kernels.vectors.prefetching import prefetch_dense_row, prefetch_row
 from smoothsp._kernels.vectors.simd import fma, load, span, splat, store
-from smoothsp._kernels.vectors.simd_masked import load_some, sum_of
+from smoothsp._kernels.vectors.simd_masked import load_masked, reduce_sum
 
 
 @subroutine(forceinline=True)
@@ -39,21 +39,21 @@ def _dense_product(row, width, V, values, w, nothing):
         q = fma(load(w, e + V), load(values, row + e + V), q)
         e += 2 * V
     while e < width:
-        p = fma(load(w, e), load_some(values, row + e, width - e, nothing), p)
+        p = fma(load(w, e), load_masked(values, row + e, width - e, nothing), p)
         e += V
-    return sum_of(p + q)
+    return reduce_sum(p + q)
 
 
 @subroutine(forceinline=True)
 def _add_dense(row, width, V, change, values, nothing, w):
     """Add ``change``, a vector of one number, times x to w."""
     for e in range(0, width, V):
-        x = load_some(values, row + e, width - e, nothing)
+        x = load_masked(values, row + e, width - e, nothing)
         store(w, e, fma(change, x, load(w, e)))
 
 
 @kernel
-def descend(
+def coordinate_descent(
     first,
     last,
     order,
@@ -98,7 +98,7 @@ def descend(
             product = _dense_product(i * width, width, V, values, w, nothing)
         else:
             low, high = indptr[i], indptr[i + 1]
-            product = csr_rows.product(low, high, columns, values, w, zero)
+            product = csr_rows.dot_short(low, high, columns, values, w, zero)
         violation = 1 - s * product
         old = coefficients[i]
         new = min(max(old + violation * inverse, zero), bounds[i])
@@ -121,7 +121,7 @@ def descend(
 
 
 @kernel
-def gaps(
+def compute_gaps(
     first,
     last,
     rows,
@@ -162,7 +162,7 @@ def gaps(
         else:
             low, high = indptr[i], indptr[i + 1]
             entries = high - low
-            product = csr_rows.product(low, high, columns, values, w, zero)
+            product = csr_rows.dot_short(low, high, columns, values, w, zero)
         m = 1 - signs[i] * product
         a, c = coefficients[i], bounds[i]
         above = m if m > 0 else zero
@@ -178,7 +178,7 @@ def gaps(
 
 
 @kernel
-def rebuild(
+def weights_from_dual(
     first, last, width, indptr, indices, data, signs, zeros, coefficients, weights
 ):
     """Fill the weights with the sum of ``s_i a_i x_i`` over rows first to last."""
@@ -200,7 +200,7 @@ BLOCK = 256
 
 
 @kernel
-def risk(
+def empirical_risk(
     first, last, indptr, indices, data, signs, bounds, zeros, weights, slope, value
 ):
     """Fill the slope by the weights, and ``value[0]``, for CSR rows first to last.
@@ -218,13 +218,13 @@ def risk(
         for k in range(count):
             i = begin + k
             low, high = indptr[i], indptr[i + 1]
-            product = csr_rows.any_product(low, high, columns, values, w, zero)
+            product = csr_rows.dot(low, high, columns, values, w, zero)
             shorts[k] = 1 - signs[i] * product
         # a guess whether there is a loss, if wrong, does not wait for the product
         for k in range(count):
             i, short = begin + k, shorts[k]
             if not short <= 0:
                 low, high = indptr[i], indptr[i + 1]
-                total, lost = add(total, lost, bounds[i] * short)
+                total, lost = add_compensated(total, lost, bounds[i] * short)
                 csr_rows.add_row(low, high, -signs[i] * bounds[i], columns, values, out)
     value[0] = total - lost

@@ -22,21 +22,21 @@ import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import larger, load, smaller, splat, where_below
-from smoothsp._kernels.vectors.simd_masked import sum_of
+from smoothsp._kernels.vectors.simd import load, maximum, minimum, select_lt, splat
+from smoothsp._kernels.vectors.simd_masked import reduce_sum
 
 # Points tried before breakpoints are sorted; two to four are usual.
-PATIENCE = 16
+MAX_NEWTON_STEPS = 16
 
 
 @subroutine(forceinline=True)
 def clip(u, bound, zero):
     """``u`` between 0 and its bound."""
-    return smaller(larger(u, zero), bound)
+    return minimum(maximum(u, zero), bound)
 
 
 @subroutine
-def root(v, c, base, g, top, patience, P, zeros):
+def find_root(v, c, base, g, top, patience, P, zeros):
     """The root g of ``sum_i clip(v_i - g, 0, c_i) = base + g``, from a guess of it.
 
     ``top`` is finite, and no smaller than the root.
@@ -58,11 +58,11 @@ def root(v, c, base, g, top, patience, P, zeros):
             u = load(v, j) - at
             bound = load(c, j)
             total = total + clip(u, bound, zero)
-            positive = positive + where_below(zero, u, one, zero)
-            below = where_below(u, bound, one, zero)
-            inside = inside + where_below(zero, u, below, zero)
-        n, m = float(sum_of(positive)), float(sum_of(inside))
-        excess = float(sum_of(total)) - base - g
+            positive = positive + select_lt(zero, u, one, zero)
+            below = select_lt(u, bound, one, zero)
+            inside = inside + select_lt(zero, u, below, zero)
+        n, m = float(reduce_sum(positive)), float(reduce_sum(inside))
+        excess = float(reduce_sum(total)) - base - g
         # both counts fall as g rises: the same counts are the same entries, and the
         # step that led here was exact but for rounding
         if excess == 0 or (n == above and m == free):

@@ -17,7 +17,7 @@ import numpy as np
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.svm.shrinking import note_move
-from smoothsp._kernels.svm.simplex_threshold import PATIENCE, threshold
+from smoothsp._kernels.svm.simplex_threshold import MAX_NEWTON_STEPS, simplex_threshold
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.class_rows import (
     add_multiples,
@@ -29,24 +29,24 @@ from smoothsp._kernels.vectors.prefetching import prefetch, prefetch_row
 from smoothsp._kernels.vectors.simd import (
     fma,
     get,
-    larger,
     load,
+    maximum,
+    minimum,
     put,
-    smaller,
+    select_lt,
     span,
     splat,
     store,
-    where_below,
 )
-from smoothsp._kernels.vectors.simd_compare import differ
-from smoothsp._kernels.vectors.simd_masked import max_of, sum_of
+from smoothsp._kernels.vectors.simd_compare import any_not_equal
+from smoothsp._kernels.vectors.simd_masked import reduce_max, reduce_sum
 
 # A total below this share of the entries is distributed apart from their size.
 FEW = 0.125
 
 
 @kernel
-def descend(
+def coordinate_descent(
     first,
     last,
     order,
@@ -139,44 +139,44 @@ def _solve_block(
     for j in range(0, P, V):
         is_own = load(mark, P - y + j)
         m = load(cost, r + j) + (load(z, j) - shift)
-        m = where_below(zero, is_own, zero - infinite, m)
+        m = select_lt(zero, is_own, zero - infinite, m)
         # minus b
-        old = where_below(zero, is_own, zero, load(a, o + j))
-        product = product + where_below(old, zero, old * m, zero)
-        most = larger(m, most)
-        least = smaller(where_below(old, zero, m, infinite), least)
+        old = select_lt(zero, is_own, zero, load(a, o + j))
+        product = product + select_lt(old, zero, old * m, zero)
+        most = maximum(m, most)
+        least = minimum(select_lt(old, zero, m, infinite), least)
         u = fma(m, inverse, zero - old)
         store(v, j, u)
-        inside = inside + where_below(old, zero, u, zero)
-        count = count + where_below(old, zero, one, zero)
+        inside = inside + select_lt(old, zero, u, zero)
+        count = count + select_lt(old, zero, one, zero)
     slack = own < limit
-    highest, lowest = max(max_of(most), zeros[0]), -max_of(zero - least)
-    gap = limit * highest + sum_of(product)
+    highest, lowest = max(reduce_max(most), zeros[0]), -reduce_max(zero - least)
+    gap = limit * highest + reduce_sum(product)
     if highest - (min(lowest, zeros[0]) if slack else lowest) <= still:
         return 0, gap
     # the line of what has weight now lies below: its root is no guess too high
     base, total = float(own), float(limit)
-    guess = float(sum_of(inside)) - (base if slack else total)
-    guess /= float(sum_of(count)) + (1 if slack else 0)
-    top = max_of(most) / square
+    guess = float(reduce_sum(inside)) - (base if slack else total)
+    guess /= float(reduce_sum(count)) + (1 if slack else 0)
+    top = reduce_max(most) / square
     if total < FEW * top:
         # so few that b = v - t would be lost in the digits of v
         base, guess = base + _shift(v, P, zeros), -total
-    t = threshold(v, base, total, guess, PATIENCE, P, zeros)
+    t = simplex_threshold(v, base, total, guess, MAX_NEWTON_STEPS, P, zeros)
     at = splat(number(t))
     size = 0
     taken = zero
     for j in range(0, P, V):
-        old = where_below(zero, load(mark, P - y + j), zero, load(a, o + j))
-        new = larger(load(v, j) - at, zero)
+        old = select_lt(zero, load(mark, P - y + j), zero, load(a, o + j))
+        new = maximum(load(v, j) - at, zero)
         taken = taken + new
         new = zero - new
         store(a, o + j, new)
         store(step, j, new - old)
-        if differ(new, old) or j <= y < j + V:
+        if any_not_equal(new, old) or j <= y < j + V:
             places[size] = j
             size += 1
-    new = min(sum_of(taken), limit) if base + t < total else limit
+    new = min(reduce_sum(taken), limit) if base + t < total else limit
     put(a, o + y, new)
     put_own(step, y, new - own, mark, P, zeros)
     return size, gap
@@ -188,15 +188,15 @@ def _shift(v, P, zeros):
     V = len(zeros)
     most = load(v, 0)
     for j in range(V, P, V):
-        most = larger(load(v, j), most)
-    top = max_of(most)
+        most = maximum(load(v, j), most)
+    top = reduce_max(most)
     for j in range(0, P, V):
         store(v, j, load(v, j) - splat(top))
     return top
 
 
 @kernel
-def gaps(
+def compute_gaps(
     first,
     last,
     indptr,
@@ -239,8 +239,8 @@ def gaps(
             if j <= y < j + V:
                 z[y] = 0
                 m = load(z, j)
-            most = larger(m, most)
-        top = max_of(most)
+            most = maximum(m, most)
+        top = reduce_max(most)
         # class y apart: it has what the others leave of c
         own = bounds[i] - get(a, o + y)
         z[y] = top
@@ -250,5 +250,5 @@ def gaps(
             b = zero - load(a, o + j)
             duty = duty + b * load(cost, r + j)
             excess = excess + b * (highest - load(z, j))
-        loss[i], gap[i] = bounds[i] * top, sum_of(excess) + own * top
-        linear[i] = sum_of(duty) + get(a, o + y) * get(cost, r + y)
+        loss[i], gap[i] = bounds[i] * top, reduce_sum(excess) + own * top
+        linear[i] = reduce_sum(duty) + get(a, o + y) * get(cost, r + y)

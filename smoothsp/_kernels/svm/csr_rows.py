@@ -22,7 +22,7 @@ LONG = 32
 
 
 @subroutine(forceinline=True)
-def product(low, high, columns, values, w, zero):
+def dot_short(low, high, columns, values, w, zero):
     """``w'x``, in four sums that do not depend on each other."""
     a = b = c = d = zero
     e = low
@@ -39,10 +39,10 @@ def product(low, high, columns, values, w, zero):
 
 
 @subroutine
-def any_product(low, high, columns, values, w, zero):
+def dot(low, high, columns, values, w, zero):
     """``w'x``, where rows may be long."""
     if high - low < LONG:
-        return product(low, high, columns, values, w, zero)
+        return dot_short(low, high, columns, values, w, zero)
     return _long_product(low, high, columns, values, w, zero)
 
 
@@ -64,7 +64,7 @@ def add_row(low, high, change, columns, values, w):
 
 
 @kernel
-def check(first, last, indptr, indices, columns, found):
+def check_csr(first, last, indptr, indices, columns, found):
     """Fill ``found``: the first entry that is out of range, and whether all rise.
 
     The first is the entry, or -1, whose column is not below ``columns``; the second is
@@ -85,7 +85,7 @@ def check(first, last, indptr, indices, columns, found):
 
 
 @kernel
-def squares(first, last, indptr, data, out):
+def squared_norms(first, last, indptr, data, out):
     """Fill the squared norms of the rows from first to last, summed in float64."""
     values = span(data)
     for i in range(first, last):
@@ -97,7 +97,9 @@ def squares(first, last, indptr, data, out):
 
 
 @kernel
-def rebuild(first, last, rows, indptr, indices, data, P, zeros, coefficients, weights):
+def weights_from_dual(
+    first, last, rows, indptr, indices, data, P, zeros, coefficients, weights
+):
     """Fill the weights with the sum of ``x_i a_i'`` over ``rows[first:last]``."""
     V = len(zeros)
     weights[:] = 0

@@ -14,7 +14,7 @@ one reading.
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.svm.csr_rows import add_row, any_product
+from smoothsp._kernels.svm.csr_rows import add_row, dot
 from smoothsp._kernels.vectors.simd import span
 
 # Samples that are computed before they are added up: whether one counts is then known
@@ -23,7 +23,7 @@ BLOCK = 256
 
 
 @kernel
-def mix(
+def mix_dual(
     first, last, indptr, indices, data, signs, bounds, alpha, scores, mu, tau, beta, out
 ):
     """Fill ``beta = (1 - tau) alpha + tau alpha_mu``, and ``sum_i beta_i y_i x_i``.
@@ -40,7 +40,7 @@ def mix(
 
 
 @kernel
-def climb(
+def dual_step(
     first, last, indptr, indices, data, signs, bounds, weights, beta, scores, tau, L,
     alpha, mixed,
 ):  # fmt: skip
@@ -59,7 +59,7 @@ def climb(
 
 
 @kernel
-def climb_and_mix(
+def dual_step_and_mix(
     first, last, indptr, indices, data, signs, bounds, weights, beta, scores, tau, L,
     next_mu, next_tau, alpha, mixed, next_beta, out,
 ):  # fmt: skip
@@ -82,7 +82,7 @@ def _products(first, last, rows, w, out):
     """Fill ``out`` with the products of samples and w."""
     indptr, columns, values = rows
     for i in range(first, last):
-        out[i] = any_product(indptr[i], indptr[i + 1], columns, values, w, 0.0)
+        out[i] = dot(indptr[i], indptr[i + 1], columns, values, w, 0.0)
 
 
 @subroutine

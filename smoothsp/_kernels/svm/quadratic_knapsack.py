@@ -32,7 +32,9 @@ HIDDEN = 1e-10
 
 
 @kernel
-def box_equality(first, last, v, lower, upper, weights, scale, strides, total, out):
+def project_box_equality(
+    first, last, v, lower, upper, weights, scale, strides, total, out
+):
     """Fill the nearest point of each row.
 
     ``v`` and ``out`` are ``[B, n]``; lower, upper, weights and scale are flat, and
@@ -42,7 +44,7 @@ def box_equality(first, last, v, lower, upper, weights, scale, strides, total, o
     room = arrays.empty((6, n))
     for r in range(first, last):
         given = (v[r], lower, upper, weights, scale, strides, r)
-        t, _ = root(given, n, total[r], room)
+        t, _ = find_root(given, n, total[r], room)
         # a step of Newton takes away what the running sums have lost
         for _ in range(3):
             rest, slope, size = total[r], 0.0, 0.0
@@ -104,7 +106,7 @@ def _line(given, i):
 
 
 @subroutine
-def root(given, n, total, room):
+def find_root(given, n, total, room):
     """The root t of f, and how many entries of all rounds were looked at."""
     count = arrays.zeros(1, np.int64)
     low, high = -np.inf, np.inf

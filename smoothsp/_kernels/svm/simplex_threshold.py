@@ -19,15 +19,15 @@ Point onto the Canonical Simplex of R^n".
 import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.simd import load, splat, where_below
-from smoothsp._kernels.vectors.simd_masked import sum_of
+from smoothsp._kernels.vectors.simd import load, select_lt, splat
+from smoothsp._kernels.vectors.simd_masked import reduce_sum
 
 # Steps before entries are sorted; two or three are usual.
-PATIENCE = 16
+MAX_NEWTON_STEPS = 16
 
 
 @subroutine
-def threshold(v, base, total, t, patience, P, zeros):
+def simplex_threshold(v, base, total, t, patience, P, zeros):
     """The threshold t, from a guess that is not above it."""
     V = len(zeros)
     number = zeros.dtype.type
@@ -40,12 +40,12 @@ def threshold(v, base, total, t, patience, P, zeros):
         inside = count = zero
         for j in range(0, P, V):
             u = load(v, j) - at
-            inside = inside + where_below(zero, u, u, zero)
-            count = count + where_below(zero, u, one, zero)
-        n, slack = float(sum_of(count)), 1.0 if base + t < total else 0.0
+            inside = inside + select_lt(zero, u, u, zero)
+            count = count + select_lt(zero, u, one, zero)
+        n, slack = float(reduce_sum(count)), 1.0 if base + t < total else 0.0
         if n + slack == 0:
             break
-        mass, room = float(sum_of(inside)), min(base + t, total)
+        mass, room = float(reduce_sum(inside)), min(base + t, total)
         excess = mass - room
         t = float(number(t + excess / (n + slack)))
         # the guess was the root, as it is where the same entries stay in

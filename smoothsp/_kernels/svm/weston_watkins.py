@@ -29,7 +29,7 @@ from smoothsp._kernels.vectors.simd import span, splat
 
 
 @kernel
-def descend(
+def coordinate_descent(
     first,
     last,
     order,
@@ -94,7 +94,7 @@ def descend(
 
 
 @kernel
-def gaps(
+def compute_gaps(
     first,
     last,
     indptr,

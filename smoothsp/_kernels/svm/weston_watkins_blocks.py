@@ -12,21 +12,21 @@ proposition 3.5.
 import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.svm.box_sum_root import PATIENCE, clip, root
+from smoothsp._kernels.svm.box_sum_root import MAX_NEWTON_STEPS, clip, find_root
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.class_rows import put_own
 from smoothsp._kernels.vectors.simd import (
     fma,
     get,
-    larger,
     load,
+    maximum,
     put,
+    select_lt,
     splat,
     store,
-    where_below,
 )
-from smoothsp._kernels.vectors.simd_compare import differ
-from smoothsp._kernels.vectors.simd_masked import max_of, sum_of
+from smoothsp._kernels.vectors.simd_compare import any_not_equal
+from smoothsp._kernels.vectors.simd_masked import reduce_max, reduce_sum
 
 
 @subroutine
@@ -77,30 +77,30 @@ def solve_block(
         is_own = load(mark, P - y + j)
         m = load(cost, r + j) + (load(z, j) - shift)
         store(z, j, m)
-        old = where_below(zero, is_own, zero, load(a, o + j))
+        old = select_lt(zero, is_own, zero, load(a, o + j))
         u = fma(m, inverse, zero - old)
         store(v, j, u)
-        top = larger(u, top)
-        bound = where_below(zero, is_own, zero, load(room, j) * most_of_all)
+        top = maximum(u, top)
+        bound = select_lt(zero, is_own, zero, load(room, j) * most_of_all)
         store(cap, j, bound)
-        above, under = larger(m, zero), larger(zero - m, zero)
+        above, under = maximum(m, zero), maximum(zero - m, zero)
         gap = gap + ((bound + old) * above - old * under)
-        below = where_below(u, bound, one, zero)
-        inside = inside + where_below(zero, u, below, zero)
+        below = select_lt(u, bound, one, zero)
+        inside = inside + select_lt(zero, u, below, zero)
         new = clip(u, bound, zero)
         total = total + new
-        most = larger(larger(new + old, zero - (new + old)), most)
-    if max_of(most) <= still * min(limit, number(1) / square):
-        return 0, sum_of(gap)
+        most = maximum(maximum(new + old, zero - (new + old)), most)
+    if reduce_max(most) <= still * min(limit, number(1) / square):
+        return 0, reduce_sum(gap)
     if greed > 0:
         put(a, o + y, zeros[0])
         _descend_greedily(z, cap, square, greed, K, P, zeros, a, o, v)
     else:
         base = float(own)
-        guess = (float(sum_of(total)) - base) / (1 + float(sum_of(inside)))
+        guess = (float(reduce_sum(total)) - base) / (1 + float(reduce_sum(inside)))
         # g + base is at most the largest v, and at most the sum of bounds
-        ceiling = min(float(max_of(top)), K * float(limit) - base)
-        g = root(v, cap, base, guess, ceiling, PATIENCE, P, zeros)
+        ceiling = min(float(reduce_max(top)), K * float(limit) - base)
+        g = find_root(v, cap, base, guess, ceiling, MAX_NEWTON_STEPS, P, zeros)
         at = splat(number(g))
         for j in range(0, P, V):
             store(v, j, clip(load(v, j) - at, load(cap, j), zero))
@@ -109,16 +109,16 @@ def solve_block(
     for j in range(0, P, V):
         new = load(v, j)
         total = total + new
-        old = where_below(zero, load(mark, P - y + j), zero, load(a, o + j))
+        old = select_lt(zero, load(mark, P - y + j), zero, load(a, o + j))
         new = zero - new
         store(a, o + j, new)
         store(step, j, new - old)
-        if differ(new, old) or j <= y < j + V:
+        if any_not_equal(new, old) or j <= y < j + V:
             places[count] = j
             count += 1
-    put(a, o + y, sum_of(total))
-    put_own(step, y, sum_of(total) - own, mark, P, zeros)
-    return count, sum_of(gap)
+    put(a, o + y, reduce_sum(total))
+    put_own(step, y, reduce_sum(total) - own, mark, P, zeros)
+    return count, reduce_sum(gap)
 
 
 @subroutine
@@ -146,12 +146,12 @@ def _descend_greedily(r, cap, square, tolerance, K, P, zeros, a, o, b):
             u = load(r, j) - drop
             store(r, j, u)
             x = load(b, j)
-            up = where_below(x, load(cap, j), u, zero)
-            down = where_below(zero, x, zero - u, zero)
-            wrong = larger(up, down)
-            place = where_below(best, wrong, splat(number(j)), place)
-            best = larger(wrong, best)
-        worst = max_of(best)
+            up = select_lt(x, load(cap, j), u, zero)
+            down = select_lt(zero, x, zero - u, zero)
+            wrong = maximum(up, down)
+            place = select_lt(best, wrong, splat(number(j)), place)
+            best = maximum(wrong, best)
+        worst = reduce_max(best)
         if worst < tolerance:
             break
         store(lanes, 0, best)

@@ -23,7 +23,7 @@ from smoothsp._kernels.vectors.simd import fma, get, load, span, splat_at, store
 
 
 @kernel
-def descend(
+def coordinate_descent(
     first,
     last,
     order,
@@ -81,7 +81,7 @@ def descend(
 
 
 @kernel
-def gaps(
+def compute_gaps(
     first,
     last,
     labels,

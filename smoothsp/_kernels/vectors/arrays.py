@@ -38,7 +38,7 @@ def _sizes(context, builder, kind, shape):
 
 
 @intrinsic
-def at(typing, address, shape, dtype):
+def carray(typing, address, shape, dtype):
     """A contiguous array over the memory at ``address``.
 
     ``dtype`` is a number type, or an array of it.
@@ -101,7 +101,7 @@ def copy(values, out):
 if config.DISABLE_JIT:
     empty, zeros = np.empty, np.zeros
 
-    def at(address, shape, dtype):
+    def carray(address, shape, dtype):
         """A contiguous array over the memory at ``address``."""
         dtype = np.dtype(dtype.dtype if isinstance(dtype, np.ndarray) else dtype)
         size = int(np.prod(shape)) * dtype.itemsize

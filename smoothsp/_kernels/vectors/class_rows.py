@@ -11,10 +11,10 @@ from smoothsp._kernels.vectors.simd import (
     fma,
     get,
     load,
+    select_lt,
     splat,
     splat_at,
     store,
-    where_below,
 )
 
 
@@ -130,4 +130,4 @@ def put_own(row, y, x, mark, P, zeros):
     V = len(zeros)
     j = y // V * V
     is_own = load(mark, P - y + j)
-    store(row, j, where_below(splat(zeros[0]), is_own, splat(x), load(row, j)))
+    store(row, j, select_lt(splat(zeros[0]), is_own, splat(x), load(row, j)))

@@ -14,13 +14,13 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 
 # ln 2 is LN2 + LN2_REST, and LN2 is the sum of two numbers of at most 26 bits.
 LN2 = math.log(2.0)
-LN2_REST = 2.3190468138462996e-17
+LN2_ERROR = 2.3190468138462996e-17
 SPLITTER = 2.0**27 + 1
 LN2_HIGH = SPLITTER * LN2 - (SPLITTER * LN2 - LN2)
 LN2_LOW = LN2 - LN2_HIGH
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def add(total, rest, x):
     """``total + rest + x``, again as two numbers."""
     found = total + x
@@ -28,8 +28,8 @@ def add(total, rest, x):
     return found, rest + ((total - (found - part)) + (x - part))
 
 
-@subroutine(loops=False)
-def settle(total, rest):
+@subroutine(optimise=False)
+def normalise(total, rest):
     """The two numbers with the first as near to their sum as a number can be."""
     found = total + rest
     if not math.isfinite(found):
@@ -37,8 +37,8 @@ def settle(total, rest):
     return found, rest - (found - total)
 
 
-@subroutine(loops=False)
-def log(m, e):
+@subroutine(optimise=False)
+def log_scaled(m, e):
     """``log(m 2^e)`` of a whole e, as two numbers; -inf of m = 0."""
     if not m > 0:
         return -math.inf, 0.0
@@ -49,7 +49,7 @@ def log(m, e):
     lost = (
         (high * LN2_HIGH - product) + high * LN2_LOW + low * LN2_HIGH
     ) + low * LN2_LOW
-    return add(product, lost + e * LN2_REST, math.log(m))
+    return add(product, lost + e * LN2_ERROR, math.log(m))
 
 
 @kernel
@@ -59,4 +59,4 @@ def sum_rows(values, exact):
         total = rest = 0.0
         for i in range(values.shape[1]):
             total, rest = add(total, rest, values[r, i])
-        exact[r, 0], exact[r, 1] = settle(total, rest)
+        exact[r, 0], exact[r, 1] = normalise(total, rest)

@@ -3,13 +3,13 @@
 import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.simd import get, larger, put, splat, store
+from smoothsp._kernels.vectors.simd import get, maximum, put, splat, store
 from smoothsp._kernels.vectors.simd_exp import exp
-from smoothsp._kernels.vectors.simd_masked import load_some, max_of
+from smoothsp._kernels.vectors.simd_masked import load_masked, reduce_max
 
 
 @subroutine
-def exponentials(scores, at, count, S, zeros, P, out):
+def exp_minus_max(scores, at, count, S, zeros, P, out):
     """Fill ``out(i, j) = exp(score(i, j) - top)``, ``[count / S, P]``.
 
     Of the ``count`` scores that begin at ``at``. One pass finds top, the largest of
@@ -21,14 +21,14 @@ def exponentials(scores, at, count, S, zeros, P, out):
     least = splat(zeros.dtype.type(-np.inf))
     tops = least
     for e in range(0, count, V):
-        tops = larger(load_some(scores, at + e, count - e, least), tops)
-    top = max_of(tops)
+        tops = maximum(load_masked(scores, at + e, count - e, least), tops)
+    top = reduce_max(tops)
     # a row of less than whole vectors writes past its end: the next row overwrites that
     for i in range(count // S):
         for j in range(0, P, V):
             x = splat(zeros[0])
             if top > -np.inf:
-                x = load_some(scores, at + i * S + j, S - j, least)
+                x = load_masked(scores, at + i * S + j, S - j, least)
                 x = exp(x - splat(top))
             store(out, i * P + j, x)
     return np.float64(top)

@@ -24,7 +24,7 @@ def _access(builder, what, word):
 
 
 @intrinsic
-def flush(typing):
+def set_flush_to_zero(typing):
     """Take subnormal numbers as 0 from now on; returns what ``restore`` takes."""
 
     def code(context, builder, signature, args):
@@ -41,7 +41,7 @@ def flush(typing):
 
 
 @intrinsic
-def restore(typing, before):
+def restore_fp_mode(typing, before):
     """Take subnormal numbers as before."""
 
     def code(context, builder, signature, args):
@@ -55,9 +55,9 @@ def restore(typing, before):
 
 if config.DISABLE_JIT:
 
-    def flush():
+    def set_flush_to_zero():
         """Take subnormal numbers as they are."""
         return 0
 
-    def restore(before):
+    def restore_fp_mode(before):
         """Take subnormal numbers as before."""

@@ -13,7 +13,7 @@ BLOCK = 128
 
 
 @subroutine(forceinline=True)
-def add(total, lost, term):
+def add_compensated(total, lost, term):
     """Total and loss after one more term; the sum so far is ``total - lost``."""
     term = term - lost
     new = total + term
@@ -21,8 +21,8 @@ def add(total, lost, term):
 
 
 @subroutine(forceinline=True)
-def add_at(e, total, lost, term):
+def add_compensated_at(e, total, lost, term):
     """The same for the vectors at offset e."""
-    new, loss = add(load(total, e), load(lost, e), term)
+    new, loss = add_compensated(load(total, e), load(lost, e), term)
     store(total, e, new)
     store(lost, e, loss)

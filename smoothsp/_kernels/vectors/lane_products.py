@@ -7,12 +7,12 @@ four keep what is summed in registers.
 from numba.extending import register_jitable
 
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.kahan import BLOCK, add_at
+from smoothsp._kernels.vectors.kahan import BLOCK, add_compensated_at
 from smoothsp._kernels.vectors.simd import fma, load, splat_at, store
 
 
 @register_jitable
-def lanes_pay(rows, S, L):
+def prefer_lanes(rows, S, L):
     """Whether one chain per lane beats one state per lane.
 
     Measured: true where lanes are nearly full and what each lane needs fits the cache.
@@ -124,4 +124,4 @@ def _put(t, e, to):
     if alone:
         store(total, e * L, t * splat_at(matrix, e))
     else:
-        add_at(e * L, total, lost, t)
+        add_compensated_at(e * L, total, lost, t)

@@ -5,8 +5,12 @@ of lanes are ``[count, L]`` and followed by room for one such square.
 """
 
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.simd import aligned, load, span, splat, store
-from smoothsp._kernels.vectors.simd_masked import load_some, store_some, transpose
+from smoothsp._kernels.vectors.simd import aligned_span, load, span, splat, store
+from smoothsp._kernels.vectors.simd_masked import (
+    load_masked,
+    store_masked,
+    transpose_block,
+)
 
 
 @subroutine
@@ -19,7 +23,7 @@ def gather(emissions, steps, lengths, rows, N, row, zeros, block):
     T, S = emissions.shape[1], emissions.shape[2]
     L = len(zeros)
     zero = splat(zeros[0])
-    out = aligned(block)
+    out = aligned_span(block)
     for x in range(L):
         own = lengths[rows[x]] if x < len(rows) else 0
         source = span(emissions)
@@ -34,18 +38,18 @@ def gather(emissions, steps, lengths, rows, N, row, zeros, block):
                 source = span(row)
                 at = 0
         for k in range(0, N * S, L):
-            some = load_some(source, at + k, own * S - k, zero)
+            some = load_masked(source, at + k, own * S - k, zero)
             store(out, (k + x) * L, some)
-    turn(N * S, zeros, block)
+    transpose_blocks(N * S, zeros, block)
 
 
 @subroutine
-def turn(count, zeros, block):
+def transpose_blocks(count, zeros, block):
     """Transpose each square of a block in place: rows become lanes, lanes rows."""
     L = len(zeros)
-    squares = aligned(block)
+    squares = aligned_span(block)
     for k in range(0, count, L):
-        transpose(squares, k * L)
+        transpose_block(squares, k * L)
 
 
 @subroutine
@@ -56,7 +60,7 @@ def scatter(steps, lengths, rows, skip, row, zeros, block, nodes):
     """
     T, S = nodes.shape[1], nodes.shape[2]
     L = len(zeros)
-    squares = aligned(block)
+    squares = aligned_span(block)
     for x in range(len(rows)):
         b = rows[x]
         own = lengths[b]
@@ -82,7 +86,7 @@ def scatter_whole(count, rows, skip, zeros, block, array):
 
     Rows with ``skip[b]`` are left untouched.
     """
-    squares = aligned(block)
+    squares = aligned_span(block)
     out = span(array)
     for x in range(len(rows)):
         if not skip[rows[x]]:
@@ -93,4 +97,4 @@ def scatter_whole(count, rows, skip, zeros, block, array):
 def _unload(squares, x, count, L, out, at):
     """Write the ``count`` numbers of row x, now in whole vectors, to ``out[at:]``."""
     for k in range(0, count, L):
-        store_some(out, at + k, count - k, load(squares, (k + x) * L))
+        store_masked(out, at + k, count - k, load(squares, (k + x) * L))

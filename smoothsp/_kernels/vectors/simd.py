@@ -81,7 +81,7 @@ def _span(align):
 # A contiguous array without the count of its users, which costs time in hot loops; it
 # does not keep the array alive: for arrays that a function is given. The second starts
 # where a whole vector of the cache does, less than one vector later.
-span, aligned = _span(1), _span(64)
+span, aligned_span = _span(1), _span(64)
 
 
 @intrinsic
@@ -197,7 +197,7 @@ def splat_at(typing, array, offset):
     return vector(array, types.intp), code
 
 
-def call(builder, name, *args):
+def call_intrinsic(builder, name, *args):
     """LLVM code for an instruction that takes and gives vectors of one type."""
     kind = args[0].type
     bits = 32 if isinstance(kind.element, ir.FloatType) else 64
@@ -213,7 +213,7 @@ def fma(typing, a, b, c):
     """``a * b + c``, rounded once."""
 
     def code(context, builder, signature, args):
-        return call(builder, "fma", *args)
+        return call_intrinsic(builder, "fma", *args)
 
     return a(a, a, a), code
 
@@ -247,11 +247,11 @@ def _pick(comparison):
 
 
 # a where it is strictly larger (smaller), else b: a NaN in a is dropped, in b kept
-larger, smaller = _pick(">"), _pick("<")
+maximum, minimum = _pick(">"), _pick("<")
 
 
 @intrinsic
-def where_below(typing, a, b, c, d):
+def select_lt(typing, a, b, c, d):
     """``c`` where ``a < b``, else ``d``."""
 
     def code(context, builder, signature, args):
@@ -268,7 +268,7 @@ if config.DISABLE_JIT:
         """The array, flat."""
         return array.reshape(-1)
 
-    aligned = span
+    aligned_span = span
 
     def part(array, first, count):
         """``count`` numbers of an array, from ``first`` on."""
@@ -300,14 +300,14 @@ if config.DISABLE_JIT:
         """``a * b + c``."""
         return a * b + c
 
-    def larger(a, b):
+    def maximum(a, b):
         """``a`` where it is strictly larger, else ``b``."""
         return np.where(a > b, a, b)
 
-    def smaller(a, b):
+    def minimum(a, b):
         """``a`` where it is strictly smaller, else ``b``."""
         return np.where(a < b, a, b)
 
-    def where_below(a, b, c, d):
+    def select_lt(a, b, c, d):
         """``c`` where ``a < b``, else ``d``."""
         return np.where(a < b, c, d)

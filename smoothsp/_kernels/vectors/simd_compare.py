@@ -8,7 +8,7 @@ from numba.extending import intrinsic
 
 
 @intrinsic
-def differ(typing, a, b):
+def any_not_equal(typing, a, b):
     """Whether any lane of a is not equal to that of b."""
 
     def code(context, builder, signature, args):
@@ -21,6 +21,6 @@ def differ(typing, a, b):
 
 if config.DISABLE_JIT:
 
-    def differ(a, b):
+    def any_not_equal(a, b):
         """Whether any lane of a is not equal to that of b."""
         return bool(np.any(a != b))

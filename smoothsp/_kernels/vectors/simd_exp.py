@@ -9,7 +9,7 @@ from numba.core import config
 from numba.extending import intrinsic
 
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.simd import call, fma, splat, where_below
+from smoothsp._kernels.vectors.simd import call_intrinsic, fma, select_lt, splat
 
 # Of each dtype: bits of the mantissa, bias of the exponent, least argument, ln 2 in two
 # parts, degree of the polynomial.
@@ -42,14 +42,14 @@ def exp(typing, x):
         k = builder.select(above, args[0], every(least))
         # in so large a number the last bits of the mantissa count ones: those of k
         large = every(1.5 * 2**size)
-        shifted = call(builder, "fma", k, every(1 / math.log(2)), large)
+        shifted = call_intrinsic(builder, "fma", k, every(1 / math.log(2)), large)
         k = builder.fsub(shifted, large)
         r = builder.select(below, every(least), args[0])
-        r = call(builder, "fma", k, every(-high), r)
-        r = call(builder, "fma", k, every(-low), r)
+        r = call_intrinsic(builder, "fma", k, every(-high), r)
+        r = call_intrinsic(builder, "fma", k, every(-low), r)
         p = every(1 / math.factorial(degree))
         for n in range(degree - 1, -1, -1):
-            p = call(builder, "fma", p, r, every(1 / math.factorial(n)))
+            p = call_intrinsic(builder, "fma", p, r, every(1 / math.factorial(n)))
         bits = builder.bitcast(shifted, ints)
         bits = builder.shl(bits, every(size, ints))
         bits = builder.add(bits, every(bias << size, ints))
@@ -115,8 +115,8 @@ def log(x):
     one, half = splat(1.0), splat(0.5)
     m, k = mantissa(x), exponent(x)
     root = splat(math.sqrt(2.0))
-    k = where_below(m, root, k, k + one)
-    m = where_below(m, root, m, m * half)
+    k = select_lt(m, root, k, k + one)
+    m = select_lt(m, root, m, m * half)
     s = (m - one) / (m + one)
     square = s * s
     p = splat(1 / 21)

@@ -53,7 +53,7 @@ def _as(builder, value, kind):
 
 
 @intrinsic
-def load_some(typing, array, offset, count, fill):
+def load_masked(typing, array, offset, count, fill):
     """The numbers at ``offset`` in lanes before ``count``, lanes of ``fill`` after."""
 
     def code(context, builder, signature, args):
@@ -69,7 +69,7 @@ def load_some(typing, array, offset, count, fill):
 
 
 @intrinsic
-def store_some(typing, array, offset, count, vector):
+def store_masked(typing, array, offset, count, vector):
     """Write the lanes before ``count``."""
 
     def code(context, builder, signature, args):
@@ -85,7 +85,7 @@ def store_some(typing, array, offset, count, vector):
 
 
 @intrinsic
-def transpose(typing, array, offset):
+def transpose_block(typing, array, offset):
     """Swap rows and columns of the square of as many vectors as there are lanes."""
     vector = Vector(array.dtype)
     L = vector.lanes
@@ -151,29 +151,29 @@ def _larger(builder, a, b):
 
 
 # the sum, always in the same order, and the largest of the lanes
-sum_of = _across(lambda builder, a, b: builder.fadd(a, b))
-max_of = _across(_larger)
+reduce_sum = _across(lambda builder, a, b: builder.fadd(a, b))
+reduce_max = _across(_larger)
 
 
 if config.DISABLE_JIT:
     # Without the compiler a vector is a numpy array, or a number for all lanes.
 
-    def load_some(array, offset, count, fill):
+    def load_masked(array, offset, count, fill):
         """The numbers at ``offset`` in lanes before ``count``, ``fill`` after."""
         lanes = np.full(64 // fill.dtype.itemsize, fill)
         count = max(0, min(count, len(lanes)))
         lanes[:count] = array[offset : offset + count]
         return lanes
 
-    def store_some(array, offset, count, vector):
+    def store_masked(array, offset, count, vector):
         """Write the lanes before ``count``."""
         count = max(0, min(count, len(vector)))
         array[offset : offset + count] = vector[:count]
 
-    def transpose(array, offset):
+    def transpose_block(array, offset):
         """Swap rows and columns of a square."""
         lanes = 64 // array.itemsize
         square = array[offset : offset + lanes * lanes].reshape(lanes, lanes)
         square[:] = square.T.copy()
 
-    sum_of, max_of = np.sum, np.max
+    reduce_sum, reduce_max = np.sum, np.max

@@ -19,7 +19,7 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 
 
 @subroutine
-def project(mu, count, z, u):
+def project_onto_simplex(mu, count, z, u):
     """Fill u with the projection of ``z / mu``, z falling; return h."""
     total, k = z[0], 1
     while k < count and total - k * z[k] < mu:
@@ -51,7 +51,7 @@ def smoothed_hinge(best, own, rest, mu, K, never_negative, z, u):
         while count < M and best[count, 0] > -np.inf:
             z[count] = (best[count, 0] - top) + (best[count, 1] - lost)
             count += 1
-        loss += project(mu, min(count, K), z, u)
+        loss += project_onto_simplex(mu, min(count, K), z, u)
         if count > K:
             reach = 0.0
             for i in range(K):

@@ -9,12 +9,12 @@ on the rows that are computed beside it.
 from typing import Any, NamedTuple
 
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.kahan import BLOCK, add_at
+from smoothsp._kernels.vectors.kahan import BLOCK, add_compensated_at
 from smoothsp._kernels.vectors.simd import fma, load, splat_at, store
-from smoothsp._kernels.vectors.simd_masked import store_some
+from smoothsp._kernels.vectors.simd_masked import store_masked
 
 # Rows that share a pass over the matrix.
-ROWS = 4
+ROWS_PER_PASS = 4
 
 
 class Matrix(NamedTuple):
@@ -184,7 +184,7 @@ def outer_sums(x, y, o, N, matrix, sums, out, p):
         for i in range(S):
             for j in range(0, P, V):
                 t = load(total, i * P + j) * load(rows, i * P + j)
-                store_some(out, p + i * S + j, S - j, t)
+                store_masked(out, p + i * S + j, S - j, t)
 
 
 @subroutine(forceinline=True)
@@ -217,16 +217,16 @@ def _column(to, j, a, b, c, d):
     e = i * P + j
     if not alone:
         total, lost = sums
-        add_at(e, total, lost, a)
-        add_at(e + P, total, lost, b)
-        add_at(e + 2 * P, total, lost, c)
-        add_at(e + 3 * P, total, lost, d)
+        add_compensated_at(e, total, lost, a)
+        add_compensated_at(e + P, total, lost, b)
+        add_compensated_at(e + 2 * P, total, lost, c)
+        add_compensated_at(e + 3 * P, total, lost, d)
         return
     p += i * S + j
-    store_some(out, p, S - j, a * load(rows, e))
+    store_masked(out, p, S - j, a * load(rows, e))
     if i + 1 < S:
-        store_some(out, p + S, S - j, b * load(rows, e + P))
+        store_masked(out, p + S, S - j, b * load(rows, e + P))
     if i + 2 < S:
-        store_some(out, p + 2 * S, S - j, c * load(rows, e + 2 * P))
+        store_masked(out, p + 2 * S, S - j, c * load(rows, e + 2 * P))
     if i + 3 < S:
-        store_some(out, p + 3 * S, S - j, d * load(rows, e + 3 * P))
+        store_masked(out, p + 3 * S, S - j, d * load(rows, e + 3 * P))

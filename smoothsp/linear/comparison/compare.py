@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.comparison.fingerprint import described
+from smoothsp.linear.comparison.fingerprint import describe_settings
 from smoothsp.linear.comparison.objectives import (
     Objective,
     number,
@@ -22,13 +22,13 @@ from smoothsp.linear.comparison.objectives import (
     value_at,
 )
 from smoothsp.linear.comparison.storage import Row, Stored
-from smoothsp.linear.engines.evaluations import Look, watching
-from smoothsp.linear.engines.run_monitor import bar_of, seed_of
+from smoothsp.linear.engines.evaluations import RunEvaluation, observe_runs
+from smoothsp.linear.engines.run_monitor import check_seed, make_progress_bar
 from smoothsp.linear.engines.runner import Solver, solve
 from smoothsp.linear.engines.solution import Solution, State
 from smoothsp.linear.inputs import checks
 from smoothsp.optim import curves
-from smoothsp.optim.curves import At, Panel
+from smoothsp.optim.curves import CurvePoint, Panel
 
 Metric = Callable[[NDArray[np.float64]], float]
 Unit = Literal["calls", "seconds", "passes"]
@@ -114,7 +114,7 @@ class Comparison:
         The duality gap, the primal suboptimality and each metric, without those of
         which nothing is known, against ``x``.
         """
-        checks.choice("x", x, UNITS)
+        checks.require_choice("x", x, UNITS)
         bound = self.lower_bound if lower_bound is None else lower_bound
         label = "primal suboptimality"
         if math.isnan(bound):
@@ -127,13 +127,13 @@ class Comparison:
         ]
         found: list[Panel] = []
         for place, (y, value_of) in enumerate(values_of):
-            runs: dict[str, dict[int, list[At]]] = {}
+            runs: dict[str, dict[int, list[CurvePoint]]] = {}
             for row in self.rows:
                 run = runs.setdefault(row["solver"], {}).setdefault(row["seed"], [])
                 # what diverged has no gap, and its metrics say nothing
                 diverged = math.isinf(row["primal"])
                 value = math.inf if diverged else value_of(row)
-                run.append(At(row["look"], row[x], value))
+                run.append(CurvePoint(row["look"], row[x], value))
             lists = {solver: list(of.values()) for solver, of in runs.items()}
             values = [at.y for of in lists.values() for run in of for at in run]
             if any(map(math.isfinite, values)):
@@ -264,10 +264,10 @@ def compare(
             )
     solvers = _functions("solvers", solvers)
     looks = _rising(looks)
-    seeds = [seed_of(seed, "seeds") for seed in _several("seeds", seeds)]
+    seeds = [check_seed(seed, "seeds") for seed in _several("seeds", seeds)]
     if len({*seeds}) < len(seeds):
         raise ValueError(f"seeds: expected different seeds, got {seeds}")
-    checks.choice("unit", unit, UNITS)
+    checks.require_choice("unit", unit, UNITS)
     if not solvers or not seeds:
         raise ValueError(
             f"{'seeds' if solvers else 'solvers'}: expected at least one, got none"
@@ -287,7 +287,9 @@ def compare(
             )
     race = _Race(problem, looks, unit, metrics, objective, made)
     folder = None if out is None else Path(out)
-    bar = bar_of(progress, "compare", unit=" runs", total=len(solvers) * len(seeds))
+    bar = make_progress_bar(
+        progress, "compare", unit=" runs", total=len(solvers) * len(seeds)
+    )
     rows: list[Row] = []
     try:
         for seed in seeds:
@@ -316,13 +318,13 @@ def _functions(name: str, value: Any) -> dict[str, Callable[..., Any]]:
     """A dict of functions."""
     if not isinstance(value, Mapping):
         raise TypeError(
-            f"{name}: expected a dict of functions, got {checks.in_one_line(value)}"
+            f"{name}: expected a dict of functions, got {checks.short_repr(value)}"
         )
     for key, function in value.items():
         if not isinstance(key, str) or not callable(function):
             raise TypeError(
                 f"{name}: expected functions by names, got"
-                f" {checks.in_one_line({key: function})}"
+                f" {checks.short_repr({key: function})}"
             )
     return dict(value)
 
@@ -333,7 +335,7 @@ def _several(name: str, value: Any) -> list[Any]:
         return list(value)
     except TypeError as error:
         raise TypeError(
-            f"{name}: expected a sequence, got {checks.in_one_line(value)}"
+            f"{name}: expected a sequence, got {checks.short_repr(value)}"
         ) from error
 
 
@@ -361,7 +363,7 @@ def _naming(subject: str) -> Iterator[None]:
 
 
 def _rising(looks: Sequence[float]) -> list[float]:
-    found = [checks.at_least_zero("looks", x) for x in _several("looks", looks)]
+    found = [checks.as_nonnegative("looks", x) for x in _several("looks", looks)]
     if not found or any(b <= a for a, b in pairwise(found)):
         raise ValueError(f"looks: expected numbers that rise, got {found}")
     return found
@@ -389,13 +391,15 @@ class _Race:
             "problem": f"{type(problem).__name__} of {len(problem)} examples, "
             f"{getattr(problem, 'checksum', None)}",
             "looks": f"{looks} {unit}",
-            "metrics": described(metrics),
-            "objective": "default" if objective is None else described(objective),
+            "metrics": describe_settings(metrics),
+            "objective": "default"
+            if objective is None
+            else describe_settings(objective),
         }
 
     def settings(self, solver: Any) -> dict[str, str]:
         """All that decides a run, in words."""
-        return {**self.of_all, "solver": described(solver)}
+        return {**self.of_all, "solver": describe_settings(solver)}
 
     def run(self, name: str, seed: int, solver: Any, stored: Stored) -> list[Row]:
         """Run a solver to the last look, and store its rows."""
@@ -403,7 +407,7 @@ class _Race:
         watcher = _Watcher(self, name, seed, rows)
         try:
             self._warm_up(name)
-            with watching(watcher):
+            with observe_runs(watcher):
                 solution = self._solve(solver, state)
         except Exception as error:
             if not watcher.lost(error):
@@ -428,12 +432,12 @@ class _Race:
             return
         passes: list[int] = []
 
-        def watch(look: Look) -> bool:
+        def watch(look: RunEvaluation) -> bool:
             passes.append(look.passes)
             return look.passes > 0
 
         try:
-            with watching(watch):
+            with observe_runs(watch):
                 solution = self._solve(solver, None)
         except Exception:
             # the run will fail in the same way
@@ -476,7 +480,7 @@ class _Watcher:
             "seconds": seconds,
         }
 
-    def __call__(self, look: Look) -> bool:
+    def __call__(self, look: RunEvaluation) -> bool:
         self.weights = look.weights
         self.costs = self._costs(look.passes, look.oracle_calls, look.seconds)
         spent = self.costs[self.race.unit]

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from smoothsp.linear.engines.run_monitor import Limits
+from smoothsp.linear.engines.run_monitor import RunLimits
 from smoothsp.linear.inputs import arrays
 
 # Deeper, objects are described by their type alone.
 _DEEPEST = 4
 
 
-def described(value: Any, depth: int = 0) -> str:
+def describe_settings(value: Any, depth: int = 0) -> str:
     """The type of a value and its attributes, without addresses in memory.
 
     Budgets, callbacks and progress bars of a solver have no part in it.
     """
-    again = functools.partial(described, depth=depth + 1)
+    again = functools.partial(describe_settings, depth=depth + 1)
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str | bytes):
@@ -29,7 +29,7 @@ def described(value: Any, depth: int = 0) -> str:
     if isinstance(value, np.ndarray):
         known = value.dtype.hasobject or arrays.checksum(value)
         return f"array({value.dtype}, {value.shape}, {known})"
-    if isinstance(value, Limits):
+    if isinstance(value, RunLimits):
         return f"tol={value.tol!r}"
     kind = type(value).__qualname__
     if isinstance(value, torch.Tensor):

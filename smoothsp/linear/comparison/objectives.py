@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LeastSquaresProblem
-from smoothsp.linear.problems.callback import whole
+from smoothsp.linear.problems.callback import as_batch_linear_problem
 
 Objective = Callable[[NDArray[np.float64]], float]
 _REMEDY = "give objective=, a function of w"
@@ -44,7 +44,11 @@ def objective_of(problem: Any, solvers: Mapping[str, Any]) -> Objective:
             f"solvers: expected one objective for all, got {tuple(first)} of {name!r}"
             f" and {tuple(other)} of {second!r} as loss, lam, l1 and bounds; {_REMEDY}"
         )
-    risk = problem.likelihood if first.loss == "likelihood" else whole(problem).risk
+    risk = (
+        problem.likelihood
+        if first.loss == "likelihood"
+        else as_batch_linear_problem(problem).risk
+    )
 
     def objective(w: NDArray[np.float64]) -> float:
         squares = first.lam / 2 * float(w @ w)
@@ -70,7 +74,7 @@ def number(name: str, value: Any) -> float:
     """A number, which may be an array or a tensor without axes."""
     if getattr(value, "shape", None) == ():
         value = value.item()
-    return checks.number(name, value)
+    return checks.as_number(name, value)
 
 
 def value_at(objective: Objective, w: NDArray[np.float64]) -> float:

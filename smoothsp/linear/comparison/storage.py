@@ -63,14 +63,14 @@ class Stored:
         try:
             with np.load(self.part, allow_pickle=False) as found:
                 arrays = {name: found[name] for name in found.files}
-            with states.opened(arrays) as state:
+            with states.open_state(arrays) as state:
                 rows = json.loads(str(state.pop(_ROWS)))
         except (
             *(ValueError, OSError, KeyError, EOFError, BadZipFile),
             *(TypeError, RecursionError),
         ) as error:
             raise self._damaged(self.part) from error
-        return rows, states.sealed(state)
+        return rows, states.add_checksums(state)
 
     def keep(self, rows: list[Row]) -> None:
         """Write a finished run."""
@@ -86,7 +86,7 @@ class Stored:
         if self.folder is None:
             return
         held = io.BytesIO()
-        arrays: Any = states.sealed({**state, _ROWS: np.array(json.dumps(rows))})
+        arrays: Any = states.add_checksums({**state, _ROWS: np.array(json.dumps(rows))})
         np.savez(held, **arrays)
         curves.replace(self.part, held.getvalue())
 

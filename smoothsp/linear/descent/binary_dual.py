@@ -11,8 +11,8 @@ from smoothsp.linear.descent.coordinate_descent import (
     PATIENCE,
     STILL,
     Parts,
+    require_finite_sum,
     squared_norm,
-    within_range,
 )
 from smoothsp.linear.engines.solution import State
 from smoothsp.linear.inputs import arrays
@@ -24,7 +24,7 @@ _ROUNDINGS = 4
 _UP = 1 + 1e-9
 
 
-class BinaryProblem:
+class BinaryHingeDual:
     """Weights of features, ``w = sum_i s_i a_i x_i`` with ``0 <= a_i <= c_i``.
 
     Parameters
@@ -58,18 +58,20 @@ class BinaryProblem:
         self._rounding = _ROUNDINGS * float(np.finfo(dtype).eps)
         self._patience = PATIENCE if shrinking else 0
         self.blocks = np.flatnonzero(long & (bounds > 0))
-        within_range(bounds.astype(np.float64))
+        require_finite_sum(bounds.astype(np.float64))
         self.work = 4 * rows.data.size
-        self._zeros = np.zeros(arrays.lanes(dtype), dtype=dtype)
+        self._zeros = np.zeros(arrays.num_simd_lanes(dtype), dtype=dtype)
         # kernels of dense rows read and write whole vectors
-        self._padded = arrays.zeros(arrays.padded(rows.features, dtype), dtype)
+        self._padded = arrays.aligned_zeros(
+            arrays.round_up_to_lanes(rows.features, dtype), dtype
+        )
         self.weights = self._padded[: rows.features]
         # no weights change the loss of a sample without length
         first = 0 if start is None else np.clip(start[:, 0], 0, bounds)
         self.coefficients = np.where(long, first, bounds).astype(dtype)
         self.waits = np.zeros(len(signs), dtype=np.uint8)
         self.calm = np.zeros(len(signs), dtype=np.uint8)
-        self.met, self.looked = np.zeros(3), len(signs)
+        self.met, self.num_checked = np.zeros(3), len(signs)
         # of each sample: how far the weights may go before it can have a gap again
         self._reach = np.full(len(signs), -1.0)
         self._path, self._rebuilt = 0.0, False
@@ -78,7 +80,7 @@ class BinaryProblem:
 
     def sweep(self, order: NDArray[np.intp], first: int, last: int) -> None:
         """Solve for the coefficients ``order[first:last]``."""
-        binary_hinge.descend(
+        binary_hinge.coordinate_descent(
             first,
             last,
             order,
@@ -107,12 +109,12 @@ class BinaryProblem:
         self._path += _UP * float(np.sqrt(np.dot(moved, moved)))
         self._measured_at[:] = self.weights
         rows = np.flatnonzero(self._reach < self._path)
-        self.looked = len(rows)
+        self.num_checked = len(rows)
         square = squared_norm(self.weights)
         whole, self._rebuilt = self._rebuilt, False
         loss = np.empty(len(rows) if whole else 0)
         run_rows(
-            binary_hinge.gaps,
+            binary_hinge.compute_gaps,
             len(rows),
             self.work * len(rows) // (2 * len(self._reach)),
             rows,
@@ -164,7 +166,7 @@ class BinaryProblem:
         """Weights anew from the coefficients; the next gap looks at all samples."""
         self._rebuilt = True
         self._reach[:] = -1
-        binary_hinge.rebuild(
+        binary_hinge.weights_from_dual(
             0,
             len(self._signs),
             self._width,

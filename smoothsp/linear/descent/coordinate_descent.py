@@ -81,7 +81,7 @@ class Parts:
     primal: float
     dual: float
     gaps: NDArray[np.float64]
-    at_stake: float
+    loss_at_zero: float
 
 
 class Problem(Protocol):
@@ -93,7 +93,7 @@ class Problem(Protocol):
     # how many were not skipped
     met: NDArray[np.float64]
     # blocks that the last certificate had to look at
-    looked: int
+    num_checked: int
 
     @property
     def w(self) -> NDArray[Any] | None:
@@ -146,7 +146,7 @@ class DescentSettings:
 
 def descend(
     problem: Problem,
-    plan: DescentSettings,
+    settings: DescentSettings,
     history: list[Certificate],
     resume: Mapping[str, NDArray[Any]] | None = None,
 ) -> Status:
@@ -174,9 +174,9 @@ def descend(
     ValueError
         If the objective leaves the range of the dtype, or on a state of another fit.
     """
-    run = _Run(problem, plan, history)
+    run = _Run(problem, settings, history)
     if resume is not None:
-        with states.opened(resume) as given:
+        with states.open_state(resume) as given:
             run.load(given)
     try:
         return run.to_the_end(resume is None)
@@ -212,7 +212,7 @@ class _Run:
         # counted from its first step on: a certificate of this number is that of the
         # present weights, but for rounding
         self.epoch = 0
-        self.began = clock.seconds()
+        self.began = clock.seconds_without_compilation()
         # blocks that were solved, and those of certificates
         self.calls = 0
         self.order = problem.blocks.copy()
@@ -228,11 +228,11 @@ class _Run:
     @property
     def seconds(self) -> float:
         """Seconds since the start, earlier runs included, without compilation."""
-        return clock.seconds() - self.began
+        return clock.seconds_without_compilation() - self.began
 
     @seconds.setter
     def seconds(self, before: float) -> None:
-        self.began = clock.seconds() - before
+        self.began = clock.seconds_without_compilation() - before
 
     def to_the_end(self, fresh: bool) -> Status:
         """Sweep and certify in turns."""
@@ -351,7 +351,7 @@ class _Run:
     def looks(self) -> int:
         """Blocks that could be solved while a certificate is computed."""
         n = len(self.problem.blocks)
-        return min(n, max(self.problem.looked, int(_FEW * n)))
+        return min(n, max(self.problem.num_checked, int(_FEW * n)))
 
     def measure(self) -> _Measured:
         """A certificate of the present weights."""
@@ -369,7 +369,7 @@ class _Run:
             )
         last = Certificate(self.epoch, self.calls, self.seconds, *numbers)
         epsilon = float(np.finfo(self.problem.dtype).eps)
-        visible = _ROUNDINGS * epsilon * parts.at_stake
+        visible = _ROUNDINGS * epsilon * parts.loss_at_zero
         return _Measured(last, parts.gaps, self.asked(last), visible)
 
     def asked(self, last: Certificate) -> float:
@@ -441,7 +441,7 @@ class _Run:
         ]
 
 
-def within_range(stakes: NDArray[np.float64]) -> NDArray[np.float64]:
+def require_finite_sum(stakes: NDArray[np.float64]) -> NDArray[np.float64]:
     """Losses at weights 0, if their sum is a number."""
     with np.errstate(over="ignore"):
         total = stakes.sum()

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from smoothsp._kernels.svm import csr_rows, weston_watkins_gram
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.descent.coordinate_descent import Parts, chunks, squared_norm
-from smoothsp.linear.descent.dual_blocks import Blocks
+from smoothsp.linear.descent.dual_blocks import DualBlocks
 from smoothsp.linear.engines.solution import State
 from smoothsp.linear.inputs import arrays as linear_arrays
 from smoothsp.linear.inputs.sparse_matrices import SparseRows
@@ -37,7 +37,7 @@ class LinearDual:
 
     def __init__(
         self,
-        blocks: Blocks,
+        blocks: DualBlocks,
         rows: SparseRows,
         solve: Kernel,
         gaps: Kernel,
@@ -48,9 +48,9 @@ class LinearDual:
         self._solve, self._gaps, self._stops = solve, gaps, stops
         self.blocks, self.dtype = blocks.solvable, blocks.dtype
         self.waits, self.calm = blocks.waits, blocks.calm
-        self.met, self.looked = np.zeros(3), len(blocks.labels)
+        self.met, self.num_checked = np.zeros(3), len(blocks.labels)
         self.work = 2 * len(rows.data) * blocks.width
-        self.weights = linear_arrays.zeros(
+        self.weights = linear_arrays.aligned_zeros(
             rows.features * blocks.width, blocks.bounds.dtype
         )
 
@@ -121,7 +121,7 @@ class LinearDual:
             np.arange(len(state.labels)) * state.width + state.labels
         ]
         rows = np.flatnonzero(own)
-        csr_rows.rebuild(
+        csr_rows.weights_from_dual(
             0,
             len(rows),
             rows,
@@ -133,7 +133,7 @@ class LinearDual:
         )
 
 
-class GramProblem:
+class GramDual:
     """Scores of the samples, ``z_i = sum_s G(i, s) a_s``, for a Gram matrix G."""
 
     # there are no features
@@ -141,7 +141,7 @@ class GramProblem:
 
     def __init__(
         self,
-        blocks: Blocks,
+        blocks: DualBlocks,
         gram: NDArray[Any],
         stops: tuple[Any, ...],
         stakes: NDArray[np.float64],
@@ -150,16 +150,16 @@ class GramProblem:
         self._stakes = stakes
         self.blocks, self.dtype = blocks.solvable, blocks.dtype
         self.waits, self.calm = blocks.waits, blocks.calm
-        self.met, self.looked = np.zeros(3), len(blocks.labels)
+        self.met, self.num_checked = np.zeros(3), len(blocks.labels)
         self.work = len(gram) * len(gram) * blocks.width
-        self._scores = linear_arrays.zeros(
+        self._scores = linear_arrays.aligned_zeros(
             len(gram) * blocks.width, blocks.bounds.dtype
         )
 
     def sweep(self, order: NDArray[np.intp], first: int, last: int) -> None:
         """Solve the blocks ``order[first:last]``."""
         state = self._state
-        weston_watkins_gram.descend(
+        weston_watkins_gram.coordinate_descent(
             first,
             last,
             order,
@@ -192,7 +192,7 @@ class GramProblem:
             state.scale,
             self._stakes,
             norm / 2,
-            weston_watkins_gram.gaps,
+            weston_watkins_gram.compute_gaps,
             len(self._scores),
             state.labels,
             state.bounds,

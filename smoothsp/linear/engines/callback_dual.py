@@ -12,29 +12,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.compilation.interrupts import defer_sigint
 from smoothsp._kernels.linear.working_sets import TIE
-from smoothsp.linear.engines.run_monitor import STEPS, EngineSettings, box
+from smoothsp.linear.engines.run_monitor import (
+    STEP_RULES,
+    EngineSettings,
+    expand_bounds,
+)
 from smoothsp.linear.engines.stored_outputs import (
-    Slot,
     Step,
-    gold_slot,
-    highest,
-    load_slots,
-    lowest,
-    save_slots,
+    StoredOutput,
+    argmax_score,
+    argmin_score,
+    gold_output,
+    load_outputs,
+    save_outputs,
 )
 from smoothsp.linear.inputs.vectors import (
-    SparseRows,
+    SparseVectorStore,
     Vector,
     add,
+    as_vector,
     dot,
-    row_of,
-    rows_like,
-    squares,
+    make_vector_store,
+    squared_norm,
 )
 from smoothsp.linear.problems import Corner
-from smoothsp.linear.problems.callback import WholeProblem
+from smoothsp.linear.problems.callback import BatchLinearProblem
 
 Floats = NDArray[np.float64]
 
@@ -44,22 +48,22 @@ class CallbackEngine:
 
     compiled = False
 
-    def __init__(self, problem: WholeProblem, plan: EngineSettings) -> None:
+    def __init__(self, problem: BatchLinearProblem, plan: EngineSettings) -> None:
         self.problem, self.plan = problem, plan
-        self.rows = rows_like(problem)
-        self.sparse = isinstance(self.rows, SparseRows)
+        self.rows = make_vector_store(problem)
+        self.sparse = isinstance(self.rows, SparseVectorStore)
         self.n = n = len(problem)
         d = problem.num_weights
-        self._low, self._high = box((plan.lower, plan.upper), d)
+        self._low, self._high = expand_bounds((plan.lower, plan.upper), d)
         self.v, self.lag, self.lag_ell = np.zeros(d), np.zeros(d), 0.0
         self._clip()
         self.blocks, self.ell = self.rows.zeros(n), np.zeros(n)
-        self.estimates = np.full(n, math.inf)
+        self.gap_estimates = np.full(n, math.inf)
         # not measured yet
         self.last_gap = self._known_gap = math.inf
         self.steps = self.hits = self.drops = self.calls = 0
-        self.measured_calls = self.measured = 0
-        self.store = [[gold_slot(self.rows.zero())] for _ in range(n)]
+        self.certificate_oracle_calls = self.num_certificates = 0
+        self.store = [[gold_output(self.rows.zero())] for _ in range(n)]
 
     def _clip(self, moved: Any = None) -> None:
         """Weights from what is unclipped, where it ``moved`` if that is known."""
@@ -72,7 +76,7 @@ class CallbackEngine:
     @property
     def oracle_calls(self) -> int:
         """Calls so far, those of certificates included."""
-        return self.calls + self.measured_calls
+        return self.calls + self.certificate_oracle_calls
 
     @property
     def dual(self) -> float:
@@ -97,22 +101,22 @@ class CallbackEngine:
 
     # steps
 
-    def in_order(self, order: NDArray[np.int64]) -> None:
+    def visit_in_order(self, order: NDArray[np.int64]) -> None:
         """A step on each of ``order``."""
         size = self.plan.batch
         self._look_at_gaps()
         for at in range(0, len(order), size):
             self.visit([int(i) for i in order[at : at + size]])
 
-    def by_gap(self, uniforms: Floats, floor: float) -> int:
+    def visit_by_gap(self, uniforms: Floats, floor: float) -> int:
         """Steps drawn by estimated gaps until these sum to ``floor``; how many."""
         self._look_at_gaps()
         for done in range(0, len(uniforms), self.plan.batch):
-            sums = np.cumsum(self.estimates)
+            sums = np.cumsum(self.gap_estimates)
             if sums[-1] <= floor:
                 return done
             drawn = uniforms[done : done + self.plan.batch] * sums[-1]
-            last = int(np.flatnonzero(self.estimates)[-1])
+            last = int(np.flatnonzero(self.gap_estimates)[-1])
             at = np.minimum(np.searchsorted(sums, drawn, side="right"), last)
             self.visit([int(i) for i in at])
         return len(uniforms)
@@ -121,7 +125,7 @@ class CallbackEngine:
         """Find the last exact gap; before any, the estimates' sum."""
         self._known_gap = self.last_gap
         if math.isinf(self.last_gap):
-            self._known_gap = float(self.estimates.sum())
+            self._known_gap = float(self.gap_estimates.sum())
 
     def visit(self, chosen: list[int]) -> None:
         """A step on each example, towards answers of the oracle at the weights before.
@@ -135,7 +139,7 @@ class CallbackEngine:
             if place:
                 self._look_again(i)
             again = i in chosen[:place]
-            with uninterrupted():
+            with defer_sigint():
                 self._visit(i, corners.get(i), again)
 
     def _look_again(self, i: int) -> None:
@@ -148,19 +152,19 @@ class CallbackEngine:
         plan = self.plan
         if not plan.cached:
             return False
-        gap = self._towards(i, highest(self.store[i]).corner).num
+        gap = self._towards(i, argmax_score(self.store[i]).corner).num
         least = plan.overall / self.n * self._known_gap
-        return bool(gap > 0 and gap >= max(plan.local * self.estimates[i], least))
+        return bool(gap > 0 and gap >= max(plan.local * self.gap_estimates[i], least))
 
     def _visit(self, i: int, corner: Corner | None, again: bool) -> None:
         plan = self.plan
         if corner is None:
-            own = highest(self.store[i])
+            own = argmax_score(self.store[i])
         else:
             self.calls += not again
-            self.estimates[i] = max(self._towards(i, corner).num, 0.0)
+            self.gap_estimates[i] = max(self._towards(i, corner).num, 0.0)
             keeps = plan.cached or plan.weighed
-            own = self._put(i, corner) if keeps else Slot(corner)
+            own = self._put(i, corner) if keeps else StoredOutput(corner)
         self.hits += corner is None
         self.steps += 1
         self._take_step(i, own)
@@ -170,11 +174,11 @@ class CallbackEngine:
         if many is None or len(asked) < 2:
             return [self._worst(i) for i in asked]
         found = many(asked, self.w_now)
-        return [corner._replace(psi=row_of(corner.psi)) for corner in found]
+        return [corner._replace(psi=as_vector(corner.psi)) for corner in found]
 
     def _worst(self, i: int) -> Corner:
         found = self.problem.worst(i, self.w_now)
-        return found._replace(psi=row_of(found.psi))
+        return found._replace(psi=as_vector(found.psi))
 
     def _violation(self, corner: Corner) -> float:
         return corner.loss - dot(corner.psi, self.w_now)
@@ -190,9 +194,9 @@ class CallbackEngine:
         w, ell = self._image(corner)
         return self._step("fw", w - self.blocks[i], ell - self.ell[i], 1.0)
 
-    def _put(self, i: int, corner: Corner) -> Slot:
+    def _put(self, i: int, corner: Corner) -> StoredOutput:
         store, plan = self.store[i], self.plan
-        new = Slot(corner, 0.0, self._violation(corner))
+        new = StoredOutput(corner, 0.0, self._violation(corner))
         for slot in store:
             if plan.weighed and slot.h >= new.h - TIE:
                 return slot
@@ -206,13 +210,13 @@ class CallbackEngine:
             store.append(new)
         return new
 
-    def _take_step(self, i: int, own: Slot) -> None:
+    def _take_step(self, i: int, own: StoredOutput) -> None:
         plan, store, lam = self.plan, self.store[i], self.plan.lam
         straight = self._towards(i, own.corner)
         if not plan.weighed:
             self._move(i, straight, own.corner)
             return
-        other = lowest([slot for slot in store if slot.alpha > 0])
+        other = argmin_score([slot for slot in store if slot.alpha > 0])
         there, loss = self._image(other.corner)
         here, cost = self._image(own.corner)
         mass = other.alpha
@@ -224,7 +228,7 @@ class CallbackEngine:
             "away": [straight if straight.num > away.num else away],
             "safeguarded": [straight, pair],
             "best": [straight, pair, away],
-        }[STEPS[plan.steps]]
+        }[STEP_RULES[plan.steps]]
         chosen = max(allowed, key=lambda step: step.gain(lam))
         gamma = self._move(i, chosen, own.corner)
         dropped = gamma > 0 and gamma == chosen.largest
@@ -280,9 +284,9 @@ class CallbackEngine:
 
     # certificates
 
-    def measure(self) -> tuple[float, float, float]:
+    def compute_certificate(self) -> tuple[float, float, float]:
         """Primal, dual and gap, with the exact gap of each example: n oracle calls."""
-        self.measured_calls += self.n
+        self.certificate_oracle_calls += self.n
         if self.sparse:
             # many examples at once
             self.hinges = self.problem.hinges(self.w_now)
@@ -291,14 +295,14 @@ class CallbackEngine:
             found = [self._worst(i) for i in range(self.n)]
             self.hinges = np.array([max(self._violation(c), 0.0) for c in found])
             gaps = np.array([self._towards(i, c).num for i, c in enumerate(found)])
-        self.estimates = np.maximum(gaps, 0.0)
-        self.last_gap = gap = float(self.estimates.sum())
-        self.measured += 1
+        self.gap_estimates = np.maximum(gaps, 0.0)
+        self.last_gap = gap = float(self.gap_estimates.sum())
+        self.num_certificates += 1
         lam = self.plan.lam
         if self.plan.averaging and self.steps:
             v, w, ell = self._mean()
             primal = self.problem.primal(w, lam)
-            self.measured_calls += self.n
+            self.certificate_oracle_calls += self.n
             dual = self._dual(v, w, ell)
             return primal, dual, primal - dual
         primal = lam / 2 * float(np.dot(self.w_now, self.w_now))
@@ -308,19 +312,19 @@ class CallbackEngine:
         """``ell_i - lambda <w_i, w>`` of each example, without a call of the oracle."""
         return self.ell - self.plan.lam * self.rows.products(self.blocks, self.w_now)
 
-    def costs_and_squares(self) -> tuple[Floats, Floats]:
+    def expected_costs_and_squared_norms(self) -> tuple[Floats, Floats]:
         """Expected cost of each example, and ``|psi_i|^2`` of what it expects."""
         sizes = self.rows.scaled(self.blocks, self.plan.lam * self.n)
-        return self.n * self.ell, np.array([squares(row) for row in sizes])
+        return self.n * self.ell, np.array([squared_norm(row) for row in sizes])
 
-    def rebuild(self) -> None:
+    def rebuild_weights(self) -> None:
         """Weights anew from the blocks: rounding does not add up."""
         self.v = self.rows.total(self.blocks)
         self._clip()
 
     # another lambda
 
-    def mix_with_gold(self, rho: float) -> None:
+    def shrink_duals(self, rho: float) -> None:
         """``alpha <- rho alpha``, the rest on the gold outputs; for a smaller lambda.
 
         ``w_i`` is divided by lambda, so it stays as it is.
@@ -329,7 +333,7 @@ class CallbackEngine:
         for store in self.store:
             for slot in store:
                 slot.alpha *= rho
-            gold = gold_slot(self.rows.zero())
+            gold = gold_output(self.rows.zero())
             known = [slot for slot in store if slot.holds(gold.corner)]
             if not known:
                 gold.alpha = 0.0
@@ -342,7 +346,7 @@ class CallbackEngine:
         self.v = self.v * factor
         self._clip()
 
-    def take_duals(self, state: dict[str, NDArray[Any]]) -> None:
+    def load_duals(self, state: dict[str, NDArray[Any]]) -> None:
         """Start from the dual variables and weights of a state."""
         found, want = self.rows.shape("blocks", state), (self.n, len(self.v))
         if found != want:
@@ -358,7 +362,7 @@ class CallbackEngine:
                 "weights of labellings are missing"
             )
         if self.plan.cached or self.plan.weighed:
-            self.store = load_slots(state, self.rows)
+            self.store = load_outputs(state, self.rows)
 
     # saving
 
@@ -371,23 +375,27 @@ class CallbackEngine:
         return {
             **self.rows.save("blocks", self.blocks),
             "ell": self.ell.copy(),
-            "estimates": self.estimates.copy(),
+            "estimates": self.gap_estimates.copy(),
             "w": self.w,
             **apart,
             "lag": self.lag.copy(),
             "lag_ell": np.array(self.lag_ell),
             "counts": np.array(numbers),
-            "measured": np.array([self.measured_calls, self.measured]),
+            "measured": np.array(
+                [self.certificate_oracle_calls, self.num_certificates]
+            ),
             "last_gap": np.array(self.last_gap),
             "weighed": np.array(self.plan.weighed),
-            **save_slots(self.store, self.rows),
+            **save_outputs(self.store, self.rows),
         }
 
     def load(self, state: dict[str, NDArray[Any]]) -> None:
         """Go on from a saved state."""
-        self.take_duals(state)
-        self.estimates = state["estimates"].copy()
+        self.load_duals(state)
+        self.gap_estimates = state["estimates"].copy()
         self.lag, self.lag_ell = state["lag"].copy(), float(state["lag_ell"])
         self.steps, self.hits, self.drops, self.calls = map(int, state["counts"])
-        self.measured_calls, self.measured = map(int, state["measured"])
+        self.certificate_oracle_calls, self.num_certificates = map(
+            int, state["measured"]
+        )
         self.last_gap = float(state["last_gap"])

@@ -19,7 +19,7 @@ from smoothsp.linear.inputs import checks
 Flat = NDArray[np.float64]
 State = dict[str, NDArray[Any]]
 # From the number of a pass its order, sizes of steps, and weights in the average.
-EngineSettings = Callable[[int], tuple[NDArray[np.int64], Flat, Flat]]
+PassSchedule = Callable[[int], tuple[NDArray[np.int64], Flat, Flat]]
 
 
 class _Reached(NamedTuple):
@@ -31,12 +31,12 @@ class _Reached(NamedTuple):
     total: float
 
 
-class PlainSteps:
+class DenseSGD:
     """Stochastic subgradient steps; see ``linear.sgd``."""
 
-    def __init__(self, objective: CallbackObjective, plan: EngineSettings) -> None:
+    def __init__(self, objective: CallbackObjective, plan: PassSchedule) -> None:
         self.objective, self.plan = objective, plan
-        self.begin(objective.room())
+        self.begin(objective.zero_buffer())
 
     @property
     def passes(self) -> int:
@@ -51,7 +51,7 @@ class PlainSteps:
     def begin(self, w: Flat) -> None:
         """Start from the weights w."""
         # replaced as one, so that a signal cannot part them
-        self.reached = _Reached(0, w, self.objective.room(), 0.0)
+        self.reached = _Reached(0, w, self.objective.zero_buffer(), 0.0)
 
     def advance(self) -> None:
         """One pass."""
@@ -89,11 +89,11 @@ class PlainSteps:
     def load(self, state: State) -> None:
         """Go on from what ``state`` returned."""
         w, m = np.empty((2, len(self.reached.w)))
-        checks.filled(state, iterate=w, m=m)
+        checks.fill_from_state(state, iterate=w, m=m)
         self.reached = _Reached(int(state["passes"]), w, m, float(state["total"]))
 
 
-def plain_epoch(
+def dense_svrg_epoch(
     objective: CallbackObjective,
     begin: Flat,
     slopes: Flat,
@@ -107,7 +107,7 @@ def plain_epoch(
 
     ``c`` is ``kappa z - gbar``.
     """
-    x, total = begin, objective.room()
+    x, total = begin, objective.zero_buffer()
     keep = 1 - rate * (objective.lam + kappa)
     for i in order:
         value, slope = objective.one(int(i), x, mu)

@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear.engines.compiled_objective import Loss
-from smoothsp.linear.engines.solution import weights_of
+from smoothsp.linear.engines.solution import check_start_weights
 from smoothsp.linear.inputs.vectors import (
-    SparseRows,
+    SparseVectorStore,
     Vector,
     add,
+    as_vector,
     dot,
-    row_of,
-    rows_like,
+    make_vector_store,
 )
 from smoothsp.linear.problems.batch import smoothed_max
 
@@ -32,7 +32,7 @@ class CallbackObjective:
         self._require(problem, loss)
         self.problem, self.loss, self.lam = problem, loss, lam
         self.n = len(problem)
-        self.sparse = isinstance(rows_like(problem), SparseRows)
+        self.sparse = isinstance(make_vector_store(problem), SparseVectorStore)
 
     def _require(self, problem: Any, loss: Loss) -> None:
         if loss.name not in ("hinge", "hinge-l2"):
@@ -47,11 +47,11 @@ class CallbackObjective:
                 f" {few}; give it {few}(i, w, k), or choose 'hinge'"
             )
 
-    def room(self) -> Flat:
+    def zero_buffer(self) -> Flat:
         """Zeros as large as the weights."""
         return np.zeros(self.problem.num_weights)
 
-    def plain(self, flat: Flat) -> Flat:
+    def unpad(self, flat: Flat) -> Flat:
         """A copy."""
         return flat.copy()
 
@@ -63,10 +63,10 @@ class CallbackObjective:
         """Loss of example i, and its slope."""
         if self.loss.name == "hinge" or mu == 0:
             worst = self.problem.worst(i, w)
-            psi = row_of(worst.psi)
+            psi = as_vector(worst.psi)
             return worst.loss - dot(psi, w), -psi
         found = self.problem.worst_few(i, w, self.loss.k)
-        known = [row_of(corner.psi) for corner in found]
+        known = [as_vector(corner.psi) for corner in found]
         scores = [dot(psi, w) for psi in known]
         z = np.array([corner.loss for corner in found]) - np.array(scores)
         if not np.isfinite(z).all():
@@ -83,21 +83,21 @@ class CallbackObjective:
         return np.array([self.one(i, flat, mu)[0] for i in range(self.n)])
 
     def gradient(
-        self, flat: Flat, mu: float, G: Flat, keep: bool = False
+        self, flat: Flat, mu: float, G: Flat, per_example: bool = False
     ) -> tuple[float, Any, Flat]:
         """Fill G with the mean slope; the mean loss, and the slopes if wanted."""
-        slopes = rows_like(self.problem).zeros(self.n if keep else 0)
+        slopes = make_vector_store(self.problem).zeros(self.n if per_example else 0)
         total = 0.0
         G[:] = 0
         for i in range(self.n):
             value, slope = self.one(i, flat, mu)
             total += value
             add(G, slope)
-            if keep:
+            if per_example:
                 slopes[i] = slope
         G /= self.n
         return total / self.n, slopes, np.empty(0)
 
-    def fits(self, start: object) -> Flat:
+    def as_start_weights(self, start: object) -> Flat:
         """A copy of weights to start from."""
-        return weights_of(start, self.problem.num_weights)
+        return check_start_weights(start, self.problem.num_weights)

@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.compilation.interrupts import defer_sigint
 from smoothsp._kernels.linear import frank_wolfe as kernels
 from smoothsp._kernels.linear.frank_wolfe_steps import CALLS, HITS, STEPS
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.linear.engines.run_monitor import UNLIMITED, EngineSettings, box
-from smoothsp.linear.inputs.arrays import require_memory, zeros
+from smoothsp.linear.engines.run_monitor import (
+    NO_CACHE_LIMIT,
+    EngineSettings,
+    expand_bounds,
+)
+from smoothsp.linear.inputs.arrays import aligned_zeros, require_memory
 from smoothsp.linear.problems import ChainProblem
 
 Floats = NDArray[np.float64]
@@ -49,40 +53,40 @@ class ChainEngine:
             _REMEDY,
         )
         empty = np.zeros(0)
-        w, mu = zeros(count, np.float64), zeros(rows * s.P, np.float64)
+        w, mu = aligned_zeros(count, np.float64), aligned_zeros(rows * s.P, np.float64)
         low = high = empty
         if plan.boxed:
-            lower, upper = box((plan.lower, plan.upper), problem.num_weights)
+            lower, upper = expand_bounds((plan.lower, plan.upper), problem.num_weights)
             low, high = problem.padded_weights(lower), problem.padded_weights(upper)
             # bounds above 0 or below are the weights at the start
             w = np.clip(w, low, high)
         self._p = kernels.Primal(
             w=w,
-            v=zeros(count, np.float64) if plan.boxed else w,
+            v=aligned_zeros(count, np.float64) if plan.boxed else w,
             low=low,
             high=high,
-            lag=zeros(count if plan.averaging else 0, np.float64),
+            lag=aligned_zeros(count if plan.averaging else 0, np.float64),
             boxed=plan.boxed,
             averaged=plan.averaging,
         )
         mu.reshape(rows, s.P)[np.arange(rows), problem.labels] = 1
         self._d = kernels.Duals(
             mu,
-            zeros(self.n * pairs, np.float64),
+            aligned_zeros(self.n * pairs, np.float64),
             np.zeros(self.n),
             np.full(self.n, math.inf),
         )
         if pairs:
             self._count_pairs(problem.labels, 1.0)
-        self._x = word_products(problem)
-        self._c = kernels.Costs(np.zeros(4, np.int64), np.zeros(1))
+        self._x = compute_gram_matrices(problem)
+        self._c = kernels.Counters(np.zeros(4, np.int64), np.zeros(1))
         keeps = plan.cached or plan.weighed
-        self.store = StoredLabels(problem) if keeps else None
+        self.store = LabelCache(problem) if keeps else None
         self._tree = np.zeros(2 * 2 ** max(math.ceil(math.log2(self.n)), 0))
         # not measured yet
         self.last_gap = math.inf
-        self.measured_calls = 0
-        self.measured = 0
+        self.certificate_oracle_calls = 0
+        self.num_certificates = 0
 
     def _count_pairs(self, labels: NDArray[np.int32], factor: float) -> None:
         """``edges += factor`` at the pairs of neighbouring labels."""
@@ -100,14 +104,14 @@ class ChainEngine:
     # what is known
 
     @property
-    def estimates(self) -> Floats:
+    def gap_estimates(self) -> Floats:
         """Gaps of the examples at their last oracle calls."""
-        return self._d.estimates
+        return self._d.gap_estimates
 
     @property
     def oracle_calls(self) -> int:
         """Calls so far, those of certificates included."""
-        return int(self._c.counts[CALLS]) + self.measured_calls
+        return int(self._c.counts[CALLS]) + self.certificate_oracle_calls
 
     @property
     def steps(self) -> int:
@@ -145,7 +149,7 @@ class ChainEngine:
 
     # steps
 
-    def in_order(self, order: NDArray[np.int64]) -> None:
+    def visit_in_order(self, order: NDArray[np.int64]) -> None:
         """A step on each of ``order``."""
         done, known = 0, self.known_gap
         while done < len(order):
@@ -153,9 +157,9 @@ class ChainEngine:
             if done < len(order) and self.store is not None:
                 self.store.double()
 
-    def by_gap(self, uniforms: Floats, floor: float) -> int:
+    def visit_by_gap(self, uniforms: Floats, floor: float) -> int:
         """Steps drawn by estimated gaps until these sum to ``floor``; how many."""
-        kernels.fill_tree(self.estimates, self._tree)
+        kernels.fill_tree(self.gap_estimates, self._tree)
         done, known = 0, self.known_gap
         while done < len(uniforms) and self._tree[1] > floor:
             done += kernels.visit_by_gap(
@@ -169,29 +173,29 @@ class ChainEngine:
     def known_gap(self) -> float:
         """The last exact gap; before any, the estimates' sum: infinite at first."""
         if math.isinf(self.last_gap):
-            return float(self.estimates.sum())
+            return float(self.gap_estimates.sum())
         return self.last_gap
 
     def _arguments(self, known_gap: float) -> tuple[Any, ...]:
         plan = self.plan
-        rules = kernels.Rules(
+        rules = kernels.StepRule(
             plan.lam, plan.steps, plan.cached, plan.local,
             plan.overall / self.n * known_gap, plan.most,
         )  # fmt: skip
-        store = StoredLabels.none() if self.store is None else self.store.pools
+        store = LabelCache.none() if self.store is None else self.store.pools
         return self._s, rules, self._p, self._d, self._x, store, self._c
 
-    def measure(self) -> tuple[float, float, float]:
+    def compute_certificate(self) -> tuple[float, float, float]:
         """Primal, dual and gap, with the exact gap of each example: n oracle calls."""
         lam = self.plan.lam
         self.hinges = np.empty(self.n)
-        self._measure_at(self._p.w, self._d.estimates, self.hinges)
-        self.last_gap = gap = float(self._d.estimates.sum())
-        self.measured += 1
+        self._compute_gaps_at(self._p.w, self._d.gap_estimates, self.hinges)
+        self.last_gap = gap = float(self._d.gap_estimates.sum())
+        self.num_certificates += 1
         if self._p.averaged and self.steps:
             v, w, ell = self._mean()
             hinges = np.empty(self.n)
-            self._measure_at(w, np.empty(self.n), hinges)
+            self._compute_gaps_at(w, np.empty(self.n), hinges)
             cross, norm = float(np.dot(v, w)), float(np.dot(w, w))
             primal = lam / 2 * norm + float(hinges.mean())
             dual = ell - lam * (cross - norm / 2)
@@ -199,13 +203,13 @@ class ChainEngine:
         primal = lam / 2 * float(np.dot(self._p.w, self._p.w))
         return primal + float(self.hinges.mean()), self.dual, gap
 
-    def _measure_at(self, w: Floats, gaps: Floats, hinges: Floats) -> None:
+    def _compute_gaps_at(self, w: Floats, gaps: Floats, hinges: Floats) -> None:
         s = self._s
         work = (len(s.indices) + len(s.labels) * s.S) * s.P // 8
-        run_rows(kernels.measure, self.n, work, s, w, self._d, gaps, hinges)
-        self.measured_calls += self.n
+        run_rows(kernels.exact_gaps, self.n, work, s, w, self._d, gaps, hinges)
+        self.certificate_oracle_calls += self.n
 
-    def costs_and_squares(self) -> tuple[Floats, Floats]:
+    def expected_costs_and_squared_norms(self) -> tuple[Floats, Floats]:
         """Expected cost of each example, and ``|psi_i|^2`` if no label is right.
 
         That of the words: transitions have the same features in all sequences.
@@ -216,18 +220,18 @@ class ChainEngine:
         weighted = problem.loss_scale**2 * squares
         return self.n * self._d.ell, np.asarray(weighted, dtype=np.float64)
 
-    def rebuild(self) -> None:
+    def rebuild_weights(self) -> None:
         """Weights anew from the dual variables: rounding does not add up."""
         p = self._p
-        with uninterrupted():
+        with defer_sigint():
             p.v[:] = 0
-            kernels.rebuild(0, self.n, self._s, self.plan.lam, self._d, p.v)
+            kernels.primal_from_dual(0, self.n, self._s, self.plan.lam, self._d, p.v)
             if p.boxed:
                 np.clip(p.v, p.low, p.high, out=p.w)
 
     # another lambda
 
-    def mix_with_gold(self, rho: float) -> None:
+    def shrink_duals(self, rho: float) -> None:
         """``alpha <- rho alpha``, the rest on the gold labels."""
         s, d = self._s, self._d
         cells = np.arange(len(s.labels)), s.labels
@@ -241,7 +245,7 @@ class ChainEngine:
             self._count_pairs(s.labels, 1 - rho)
         d.ell[:] *= rho
         if self.store is not None and self.plan.weighed:
-            self.store.mix_with_gold(rho)
+            self.store.shrink_duals(rho)
 
     def scale_weights(self, factor: float) -> None:
         """``w <- factor w``, with the same dual variables."""
@@ -250,7 +254,7 @@ class ChainEngine:
         if p.boxed:
             np.clip(p.v, p.low, p.high, out=p.w)
 
-    def take_duals(self, state: dict[str, NDArray[Any]]) -> None:
+    def load_duals(self, state: dict[str, NDArray[Any]]) -> None:
         """Start from the dual variables and weights of a state."""
         self._check(state)
         s, d = self._s, self._d
@@ -287,12 +291,14 @@ class ChainEngine:
             "mu": d.mu.reshape(-1, s.P)[:, : s.S].copy(),
             "edges": d.edges.reshape(-1, s.S, s.P)[:, :, : s.S].copy(),
             "ell": d.ell.copy(),
-            "estimates": d.estimates.copy(),
+            "estimates": d.gap_estimates.copy(),
             "w": self.w,
             "counts": self._c.counts.copy(),
             "lag_ell": self._c.lag.copy(),
             "last_gap": np.array(self.last_gap),
-            "measured": np.array([self.measured_calls, self.measured]),
+            "measured": np.array(
+                [self.certificate_oracle_calls, self.num_certificates]
+            ),
             "weighed": np.array(self.plan.weighed),
         }
         if p.boxed or p.averaged:
@@ -306,14 +312,16 @@ class ChainEngine:
     def load(self, state: dict[str, NDArray[Any]]) -> None:
         """Go on from a saved state."""
         keeps = self.store is not None and not self.plan.weighed
-        self.take_duals(state)
+        self.load_duals(state)
         if keeps and self.store is not None:
             self.store.load(state)
-        self._d.estimates[:] = state["estimates"]
+        self._d.gap_estimates[:] = state["estimates"]
         self._c.counts[:] = state["counts"]
         self._c.lag[:] = state["lag_ell"]
         self.last_gap = float(state["last_gap"])
-        self.measured_calls, self.measured = (int(x) for x in state["measured"])
+        self.certificate_oracle_calls, self.num_certificates = (
+            int(x) for x in state["measured"]
+        )
         if self._p.averaged:
             self._p.lag[:] = self.problem.padded_weights(state["lag"])
 
@@ -322,14 +330,17 @@ class ChainEngine:
 _ENTRIES = 2
 
 
-def word_products(problem: ChainProblem) -> kernels.Products:
+def compute_gram_matrices(problem: ChainProblem) -> kernels.GramCache:
     """Products for the sequences that are short compared with their features."""
     s = problem.sequences
-    if len(s.table):
+    if len(s.tied_index):
         # parts that share weights are added up where these are
         none = np.zeros(0)
-        at, sums = np.full(len(problem), -1), zeros(problem.flat_size, np.float64)
-        return kernels.Products(none, at, none.astype(np.int32), sums)
+        at, sums = (
+            np.full(len(problem), -1),
+            aligned_zeros(problem.flat_size, np.float64),
+        )
+        return kernels.GramCache(none, at, none.astype(np.int32), sums)
     lengths = np.diff(s.offsets)
     entries = s.indptr[s.offsets[1:]] - s.indptr[s.offsets[:-1]]
     pairs = lengths * (lengths + 1) // 2
@@ -338,17 +349,17 @@ def word_products(problem: ChainProblem) -> kernels.Products:
     at = np.where(chosen, np.concatenate([[0], ends[:-1]]), -1)
     gram = np.zeros(int(ends[-1]))
     work = int((pairs * np.maximum(entries // np.maximum(lengths, 1), 1))[chosen].sum())
-    run_rows(kernels.multiply_words, len(problem), work, s, at, gram)
+    run_rows(kernels.fill_gram, len(problem), work, s, at, gram)
     largest = int(entries[~chosen].max(initial=0))
-    return kernels.Products(
+    return kernels.GramCache(
         gram,
         at,
         np.full(problem.num_features if largest else 0, -1, np.int32),
-        zeros(min(largest, problem.num_features) * s.P, np.float64),
+        aligned_zeros(min(largest, problem.num_features) * s.P, np.float64),
     )
 
 
-class StoredLabels:
+class LabelCache:
     """The store of ``_kernels.linear.stored_outputs``: at the start the gold labels."""
 
     def __init__(self, problem: ChainProblem) -> None:
@@ -357,7 +368,7 @@ class StoredLabels:
         words = 2 * _FIRST * len(problem.labels)
         slots = 2 * _FIRST * n
         small = problem.num_labels <= 2**15
-        self.pools = kernels.Store(
+        self.pools = kernels.WorkingSets(
             labels=np.zeros(words, np.int16 if small else np.int32),
             alpha=np.zeros(slots),
             loss=np.zeros(slots),
@@ -379,7 +390,7 @@ class StoredLabels:
     def none() -> Any:
         """Empty arrays for solvers without stored outputs."""
         floats, ints = np.zeros(0), np.zeros(0, np.int64)
-        return kernels.Store(
+        return kernels.WorkingSets(
             np.zeros(0, np.int16), floats, floats, floats, ints, ints, ints, ints, ints
         )
 
@@ -397,11 +408,11 @@ class StoredLabels:
         }
         self.pools = q._replace(**longer)
 
-    def mix_with_gold(self, rho: float) -> None:
+    def shrink_duals(self, rho: float) -> None:
         """``alpha <- rho alpha``, the rest on the gold labels of each example."""
         done, s = 0, self._problem.sequences
         while done < len(self._problem):
-            done = kernels.mix_with_gold(done, s, rho, UNLIMITED, self.pools)
+            done = kernels.shrink_towards_gold(done, s, rho, NO_CACHE_LIMIT, self.pools)
             if done < len(self._problem):
                 self.double()
 
@@ -416,4 +427,4 @@ class StoredLabels:
     def load(self, state: dict[str, NDArray[Any]]) -> None:
         """Go on from a saved state."""
         fields = {k: state[f"store_{k}"].copy() for k in self.pools._fields if k != "h"}
-        self.pools = kernels.Store(h=np.zeros(len(fields["alpha"])), **fields)
+        self.pools = kernels.WorkingSets(h=np.zeros(len(fields["alpha"])), **fields)

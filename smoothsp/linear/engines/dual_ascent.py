@@ -9,8 +9,12 @@ from numpy.typing import NDArray
 from smoothsp._kernels.linear import dual_ascent as kernels
 from smoothsp._kernels.linear.sampling_tree import fill_tree
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.linear.engines.compiled_dual import word_products
-from smoothsp.linear.inputs.arrays import padded, require_memory, zeros
+from smoothsp.linear.engines.compiled_dual import compute_gram_matrices
+from smoothsp.linear.inputs.arrays import (
+    aligned_zeros,
+    require_memory,
+    round_up_to_lanes,
+)
 from smoothsp.linear.problems import ChainProblem
 
 Floats = NDArray[np.float64]
@@ -49,11 +53,13 @@ class DualAscentEngine:
         self.problem = problem
         s = self._s = problem.sequences
         self.n = len(problem)
-        self._rules = kernels.Rules(lam, precision)
+        self._rules = kernels.StepRule(lam, precision)
         rows, count = len(problem.labels), problem.flat_size
         lengths = np.diff(s.offsets)
         steps = np.maximum(lengths - 1, 0) * s.S**2
-        sizes = -(-steps // padded(1, np.float64)) * padded(1, np.float64)
+        sizes = -(-steps // round_up_to_lanes(1, np.float64)) * round_up_to_lanes(
+            1, np.float64
+        )
         at = np.concatenate([[0], np.cumsum(sizes)])
         restricted = problem.seen is not None
         require_memory(
@@ -67,36 +73,36 @@ class DualAscentEngine:
             },
             _REMEDY,
         )
-        self._d = kernels.Blocks(
-            zeros(rows * s.P, np.float64),
-            zeros(int(at[-1]), np.float64),
+        self._d = kernels.BlockMarginals(
+            aligned_zeros(rows * s.P, np.float64),
+            aligned_zeros(int(at[-1]), np.float64),
             at,
             np.full(self.n, math.inf),
         )
-        mask = zeros(count if restricted else 0, np.float64)
-        products = word_products(problem)
+        mask = aligned_zeros(count if restricted else 0, np.float64)
+        products = compute_gram_matrices(problem)
         if problem.seen is not None:
             mask[problem.seen] = 1
-            products = products._replace(rows=zeros(count, np.float64))
-        self._p = kernels.Ascent(zeros(count, np.float64), mask, products)
+            products = products._replace(rows=aligned_zeros(count, np.float64))
+        self._p = kernels.Primal(aligned_zeros(count, np.float64), mask, products)
         self._counts = np.zeros(3, np.int64)
         self._tree = np.zeros(2 * 2 ** max(math.ceil(math.log2(self.n)), 0))
         # inner-loop steps of a pass
         self._work = (len(s.indices) + len(s.labels) * s.S) * s.P // 8
-        self.measured = self.measured_calls = 0
+        self.num_certificates = self.certificate_oracle_calls = 0
         eps = min(_AWAY, lam) if away is None else away
-        run_rows(kernels.begin, self.n, self._work, s, eps, self._d)
-        self.rebuild()
+        run_rows(kernels.smoothed_gold_marginals, self.n, self._work, s, eps, self._d)
+        self.rebuild_weights()
 
     @property
-    def estimates(self) -> Floats:
+    def gap_estimates(self) -> Floats:
         """Gaps of the examples at their last visits, over n."""
         return self._d.gaps
 
     @property
     def oracle_calls(self) -> int:
         """Forward-backward calls so far, those of certificates included."""
-        return int(self._counts[kernels.CALLS]) + self.measured_calls
+        return int(self._counts[kernels.CALLS]) + self.certificate_oracle_calls
 
     @property
     def evaluations(self) -> int:
@@ -115,53 +121,57 @@ class DualAscentEngine:
         steps = np.maximum(np.diff(s.offsets) - 1, 0)
         edges = [
             d.edges[a : a + t * s.S**2].reshape(t, s.S, s.S)
-            for a, t in zip(d.at, steps, strict=False)
+            for a, t in zip(d.edge_offsets, steps, strict=False)
         ]
         return d.nodes.reshape(-1, s.P)[:, : s.S], edges
 
-    def in_order(self, order: NDArray[np.int64]) -> None:
+    def visit_in_order(self, order: NDArray[np.int64]) -> None:
         """A step on each of ``order``."""
         kernels.visit_in_order(order, *self._arguments())
 
-    def by_gap(self, uniforms: Floats, floor: float) -> int:
+    def visit_by_gap(self, uniforms: Floats, floor: float) -> int:
         """Steps drawn by estimated gaps until these sum to ``floor``; how many."""
         before = int(self._counts[kernels.STEPS])
-        fill_tree(self.estimates, self._tree)
+        fill_tree(self.gap_estimates, self._tree)
         kernels.visit_by_gap(uniforms, floor, self._tree, *self._arguments())
         return int(self._counts[kernels.STEPS]) - before
 
     def _arguments(self) -> tuple[Any, ...]:
         return self._s, self._rules, self._p, self._d, self._counts
 
-    def measure(self) -> tuple[float, float, float]:
+    def compute_certificate(self) -> tuple[float, float, float]:
         """Primal, dual and gap, with the exact gap of each example: n oracle calls."""
         losses, w = np.empty(self.n), self._p.w
         gaps = self._d.gaps
-        run_rows(kernels.measure, self.n, self._work, self._s, w, self._d, gaps, losses)
-        self.measured += 1
-        self.measured_calls += self.n
+        run_rows(
+            kernels.exact_gaps, self.n, self._work, self._s, w, self._d, gaps, losses
+        )
+        self.num_certificates += 1
+        self.certificate_oracle_calls += self.n
         primal = self._rules.lam / 2 * float(np.dot(w, w)) + float(losses.mean())
         gap = float(gaps.sum())
         return primal, primal - gap, gap
 
-    def rebuild(self) -> None:
+    def rebuild_weights(self) -> None:
         """Weights anew from the dual variables: rounding does not add up."""
         p = self._p
-        w = zeros(len(p.w), np.float64)
-        kernels.rebuild(self._s, self._rules.lam, self._d, w)
+        w = aligned_zeros(len(p.w), np.float64)
+        kernels.primal_from_dual(self._s, self._rules.lam, self._d, w)
         if len(p.mask):
             w *= p.mask
         p.w[:] = w
 
     # another start
 
-    def take_weights(self, flat: Floats) -> None:
+    def set_duals_at(self, flat: Floats) -> None:
         """Blocks become the marginals at these padded weights, and w theirs."""
-        run_rows(kernels.begin_at, self.n, self._work, self._s, flat, self._d)
-        self.measured_calls += self.n
-        self.rebuild()
+        run_rows(
+            kernels.marginals_at_weights, self.n, self._work, self._s, flat, self._d
+        )
+        self.certificate_oracle_calls += self.n
+        self.rebuild_weights()
 
-    def take_duals(self, state: dict[str, NDArray[Any]]) -> None:
+    def load_duals(self, state: dict[str, NDArray[Any]]) -> None:
         """Start from the dual variables of a state, at any lambda."""
         s, d = self._s, self._d
         want = (len(s.labels), s.S), d.edges.shape
@@ -172,7 +182,7 @@ class DualAscentEngine:
             )
         d.nodes.reshape(-1, s.P)[:, : s.S] = state["nodes"]
         d.edges[:] = state["edges"]
-        self.rebuild()
+        self.rebuild_weights()
 
     # saving
 
@@ -185,13 +195,17 @@ class DualAscentEngine:
             "gaps": d.gaps.copy(),
             "w": self.w,
             "counts": self._counts.copy(),
-            "measured": np.array([self.measured_calls, self.measured]),
+            "measured": np.array(
+                [self.certificate_oracle_calls, self.num_certificates]
+            ),
         }
 
     def load(self, state: dict[str, NDArray[Any]]) -> None:
         """Go on from a saved state."""
-        self.take_duals(state)
+        self.load_duals(state)
         self._d.gaps[:] = state["gaps"]
         self._p.w[:] = self.problem.padded_weights(state["w"])
         self._counts[:] = state["counts"]
-        self.measured_calls, self.measured = (int(x) for x in state["measured"])
+        self.certificate_oracle_calls, self.num_certificates = (
+            int(x) for x in state["measured"]
+        )

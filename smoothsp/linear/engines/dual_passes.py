@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines import run_monitor as budgets
-from smoothsp.linear.engines.run_monitor import Budget, Tolerance
-from smoothsp.linear.engines.runner import Solver, one_pass
+from smoothsp.linear.engines import run_monitor
+from smoothsp.linear.engines.run_monitor import RunMonitor, Tolerance
+from smoothsp.linear.engines.runner import Solver, run_block_pass
 from smoothsp.linear.engines.solution import State
 
 # Draws by gap end when the estimated gaps sum to this share of the goal.
-STOP_DRAWS = 0.8
+STOP_SAMPLING_FRACTION = 0.8
 # Certificates between two computations of w from the dual variables.
 REBUILD_EVERY = 10
 
@@ -31,9 +31,9 @@ class DualPasses(Solver):
 
     passes = 0
 
-    def __init__(self, solver: Any, engine: Any, budget: Budget) -> None:
+    def __init__(self, solver: Any, engine: Any, budget: RunMonitor) -> None:
         self.solver, self.engine, self.budget = solver, engine, budget
-        self.compiled = self.certifies_late = engine.compiled
+        self.compiled = self.certify_on_interrupt = engine.compiled
         self.rng = np.random.Generator(np.random.PCG64(solver.seed))
         self.since_refresh = 0
         self.relative = isinstance(solver.tol, Tolerance)
@@ -41,7 +41,7 @@ class DualPasses(Solver):
     @property
     def stop_draws_at(self) -> float:
         """The sum of estimated gaps at which draws by gap end."""
-        return STOP_DRAWS * self.budget.goal
+        return STOP_SAMPLING_FRACTION * self.budget.goal
 
     @property
     def certify_at(self) -> float:
@@ -55,13 +55,13 @@ class DualPasses(Solver):
 
     def advance(self) -> None:
         """Make one pass."""
-        one_pass(self.engine, self.rng, self.solver.sampling, self.stop_draws_at)
+        run_block_pass(self.engine, self.rng, self.solver.sampling, self.stop_draws_at)
         self.passes += 1
         self.since_refresh += 1
 
     def estimate(self) -> float:
         """Sum of the gaps at the last visits."""
-        return float(self.engine.estimates.sum())
+        return float(self.engine.gap_estimates.sum())
 
     def due(self) -> bool:
         """Whether it is time for a certificate."""
@@ -72,9 +72,9 @@ class DualPasses(Solver):
 
     def certify(self) -> tuple[float, float, float]:
         """Primal, dual and gap at the weights."""
-        if self.engine.measured % REBUILD_EVERY == REBUILD_EVERY - 1:
-            self.engine.rebuild()
-        primal, dual, gap = self.engine.measure()
+        if self.engine.num_certificates % REBUILD_EVERY == REBUILD_EVERY - 1:
+            self.engine.rebuild_weights()
+        primal, dual, gap = self.engine.compute_certificate()
         self.since_refresh = 0
         return primal, dual, gap
 
@@ -87,7 +87,7 @@ class DualPasses(Solver):
         """All that changes, as arrays."""
         return {
             **self.engine.state(),
-            "stream": budgets.save_stream(self.rng),
+            "stream": run_monitor.save_rng(self.rng),
             "since_refresh": np.array(self.since_refresh),
             "lam": np.array(self.solver.lam),
         }
@@ -95,6 +95,6 @@ class DualPasses(Solver):
     def load(self, state: State) -> None:
         """Go on from a state."""
         self.engine.load(state)
-        self.rng = budgets.load_stream(state["stream"])
+        self.rng = run_monitor.load_rng(state["stream"])
         self.since_refresh = int(state["since_refresh"])
         self.passes = int(state["passes"])

@@ -22,7 +22,7 @@ Evaluate = Callable[[Floats, Floats], float]
 _FALL, _SLOPE = 1e-3, 0.9
 
 
-class Reached(NamedTuple):
+class Iterate(NamedTuple):
     """An iterate, objective and gradient there, and differences, oldest first.
 
     ``value`` is NaN as long as nothing is evaluated.
@@ -39,7 +39,7 @@ class Reached(NamedTuple):
         yield from (self.x, self.slope, *self.steps, *self.turns)
 
 
-class Vectors:
+class VectorPool:
     """Vectors to be filled: new ones, and those that were given back."""
 
     def __init__(self, make: Callable[[], Floats]) -> None:
@@ -54,15 +54,15 @@ class Vectors:
         """Take these back; nobody reads them any more."""
         self._free += vectors
 
-    def give_all_but(self, kept: Reached, of: Reached) -> None:
+    def give_all_but(self, kept: Iterate, of: Iterate) -> None:
         """Take back what one iterate holds and another does not."""
         held = {id(vector) for vector in kept.vectors()}
         self.give(*(x for x in of.vectors() if id(x) not in held))
 
 
-def advance(
-    at: Reached, evaluate: Evaluate, memory: int, vectors: Vectors
-) -> Reached | None:
+def next_iterate(
+    at: Iterate, evaluate: Evaluate, memory: int, vectors: VectorPool
+) -> Iterate | None:
     """The next iterate; None if no step lowers the objective any more.
 
     Nothing that ``at`` holds is changed.
@@ -82,11 +82,11 @@ def advance(
         steps, turns = (*steps, step)[-memory:], (*turns, turn)[-memory:]
     else:
         vectors.give(step, turn)
-    return Reached(x, value, slope, steps, turns)
+    return Iterate(x, value, slope, steps, turns)
 
 
 def _search(
-    at: Reached, evaluate: Evaluate, vectors: Vectors
+    at: Iterate, evaluate: Evaluate, vectors: VectorPool
 ) -> tuple[Floats, float, Floats] | None:
     p = _direction(at, vectors.take())
     x, slope = vectors.take(), vectors.take()
@@ -129,7 +129,7 @@ def _search(
     return x, value, slope
 
 
-def _direction(at: Reached, q: Floats) -> Floats:
+def _direction(at: Iterate, q: Floats) -> Floats:
     """Fill q with ``-H g``: Nocedal's two loops, begun at ``s'y / y'y`` times 1."""
     np.negative(at.slope, out=q)
     if not at.steps:

@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear.engines.objective_factory import AnyObjective
-from smoothsp.linear.engines.run_monitor import Budget, Limits
-from smoothsp.linear.engines.runner import Solver, run
+from smoothsp.linear.engines.run_monitor import RunLimits, RunMonitor
+from smoothsp.linear.engines.runner import Solver, run_solver
 from smoothsp.linear.engines.solution import Bounds, Solution, State
 
 
-class Stepper(Protocol):
+class PrimalStepper(Protocol):
     """Interface of objects that make passes."""
 
     @property
@@ -39,10 +39,10 @@ class Stepper(Protocol):
         """Go on from a state."""
 
 
-def run_steps(
-    stepper: Stepper,
+def run_primal_solver(
+    stepper: PrimalStepper,
     objective: AnyObjective,
-    limits: Limits,
+    limits: RunLimits,
     every: int,
     settings: str,
     start: Solution | NDArray[np.float64] | None,
@@ -55,9 +55,9 @@ def run_steps(
     """
     if objective.compiled:
         objective.problem.require_all_pairs(limits.name)
-    budget = Budget(limits, objective.problem)
+    budget = RunMonitor(limits, objective.problem)
     looking = _Looking(stepper, objective, every, falling)
-    return run(looking, budget, settings, start, resume)
+    return run_solver(looking, budget, settings, start, resume)
 
 
 def certificate(
@@ -75,7 +75,7 @@ def certificate(
     squares = lam / 2 * float(np.dot(flat, flat))
     if loss.name != "likelihood" and (loss.name == "hinge" or not mu):
         return Bounds(squares + float(objective.losses(flat, 0.0).mean())), n
-    G = objective.room()
+    G = objective.zero_buffer()
     smoothed = squares + objective.gradient(flat, mu, G)[0]
     G += lam * flat
     gap = float(np.dot(G, G)) / (2 * lam)
@@ -94,11 +94,11 @@ def certificate(
 
 
 class _Looking(Solver):
-    certifies_late = True
+    certify_on_interrupt = True
 
     def __init__(
         self,
-        stepper: Stepper,
+        stepper: PrimalStepper,
         objective: AnyObjective,
         every: int,
         falling: Callable[[], float] | None,
@@ -117,7 +117,7 @@ class _Looking(Solver):
         return self.stepper.calls + self.looked
 
     def begin(self, start: Any) -> None:
-        self.stepper.begin(self.objective.fits(start))
+        self.stepper.begin(self.objective.as_start_weights(start))
 
     def advance(self) -> None:
         self.stepper.advance()
@@ -133,7 +133,7 @@ class _Looking(Solver):
         return found
 
     def weights(self) -> NDArray[np.float64]:
-        return self.objective.plain(self.stepper.weights())
+        return self.objective.unpad(self.stepper.weights())
 
     def state(self) -> State:
         return {**self.stepper.state(), "looked": np.array(self.looked)}

@@ -22,10 +22,10 @@ from smoothsp.linear.engines.solution import (
 from smoothsp.linear.inputs import checks, states
 
 SAMPLINGS = ("gap", "uniform", "permutation")
-STEPS = ("fw", "pairwise", "away", "safeguarded", "best")
+STEP_RULES = ("fw", "pairwise", "away", "safeguarded", "best")
 # More labellings than any example keeps.
-UNLIMITED = 2**30
-STOPPING = ("objective", "relative_gap", "gap")
+NO_CACHE_LIMIT = 2**30
+STOPPING_RULES = ("objective", "relative_gap", "gap")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Tolerance:
 
 
 @dataclass(frozen=True)
-class Limits:
+class RunLimits:
     """Budget, tolerance and callback of a run."""
 
     tol: float | Tolerance
@@ -86,33 +86,33 @@ class Limits:
     name: str
 
 
-def limits(
+def check_limits(
     name: str,
     tol: float | Tolerance,
     max_passes: object,
     max_seconds: object,
     callback: Callback | None,
     progress: object,
-) -> Limits:
+) -> RunLimits:
     """The limits of the solver ``name``, checked."""
-    checks.callback(callback)
+    checks.require_callback(callback)
     if not isinstance(tol, Tolerance):
-        tol = checks.at_least_zero("tol", tol)
-    return Limits(
+        tol = checks.as_nonnegative("tol", tol)
+    return RunLimits(
         tol=tol,
-        max_passes=checks.count("max_passes", max_passes),
-        max_seconds=seconds_of(max_seconds),
+        max_passes=checks.as_positive_int("max_passes", max_passes),
+        max_seconds=check_max_seconds(max_seconds),
         callback=callback,
-        progress=checks.shown("progress", progress),
+        progress=checks.as_optional_bool("progress", progress),
         name=name,
     )
 
 
-class Budget:
+class RunMonitor:
     """Progress of a run so far."""
 
-    def __init__(self, limits: Limits, problem: Any) -> None:
-        self.watch = evaluations.current()
+    def __init__(self, limits: RunLimits, problem: Any) -> None:
+        self.watch = evaluations.current_observer()
         if self.watch is not None:
             limits = replace(limits, max_passes=sys.maxsize, max_seconds=math.inf)
         self.limits, self.problem = limits, problem
@@ -120,7 +120,7 @@ class Budget:
         self.history: list[Certificate] = []
         self.over = self.interrupted = self.close = False
         self.status = ""
-        self._before, self._start = 0.0, clock.seconds()
+        self._before, self._start = 0.0, clock.seconds_without_compilation()
         # whether the last certificate is that of the weights as they are
         self.certified = False
         self._bar: Any = None
@@ -128,7 +128,7 @@ class Budget:
     @property
     def seconds(self) -> float:
         """Seconds since the start, including earlier runs, without compilation."""
-        return self._before + clock.seconds() - self._start
+        return self._before + clock.seconds_without_compilation() - self._start
 
     @property
     def goal(self) -> float:
@@ -150,7 +150,7 @@ class Budget:
         """Around the loop: a bar if wanted, and no exception on Ctrl-C."""
         begun = False
         try:
-            self._bar = bar_of(self.limits.progress, self.limits.name)
+            self._bar = make_progress_bar(self.limits.progress, self.limits.name)
             # a resumed run may have nothing left to do
             if self.certified:
                 self._decide(self.history[-1])
@@ -198,7 +198,7 @@ class Budget:
         """
         if self.watch is None:
             return
-        begun = clock.seconds()
+        begun = clock.seconds_without_compilation()
 
         def best() -> float:
             # the bound of a smoothed objective is none of the plain one
@@ -208,11 +208,13 @@ class Budget:
 
         seconds = self.seconds
         try:
-            with evaluations.watching(None):
-                at = evaluations.Look(self.passes, calls, seconds, weights, best)
+            with evaluations.observe_runs(None):
+                at = evaluations.RunEvaluation(
+                    self.passes, calls, seconds, weights, best
+                )
                 stop = self.watch(at)
         finally:
-            self._start += clock.seconds() - begun
+            self._start += clock.seconds_without_compilation() - begun
         if stop and not self.over:
             self.over, self.status = True, "stopped at the last look"
 
@@ -234,7 +236,9 @@ class Budget:
         """
         found = Bounds(*certificate)
         record = Certificate(self.passes, calls, self.seconds, *found)
-        require_finite(self.problem, record.minimised, found.dual, found.gap)
+        require_finite_certificate(
+            self.problem, record.minimised, found.dual, found.gap
+        )
         self.history.append(record)
         self.certified = True
         if self.interrupted:
@@ -292,7 +296,7 @@ class Budget:
             status=self.status,
             converged=self.certified and self.close,
             history=self.history,
-            state=states.sealed(state),
+            state=states.add_checksums(state),
             interrupted=self.interrupted,
         )
 
@@ -308,7 +312,7 @@ class Budget:
             "passes": np.array(self.passes - again),
             "seconds": np.array(self.seconds),
             "settings": np.array(settings),
-            **mark_of(self.problem),
+            **examples_fingerprint(self.problem),
         }
 
     def load(self, state: State, settings: str) -> None:
@@ -318,7 +322,7 @@ class Budget:
             raise ValueError(
                 f"resume: expected a state of {settings}, got one of {found}"
             )
-        require_same("resume", self.problem, state)
+        require_same_examples("resume", self.problem, state)
         self.history = [
             Certificate(int(row[0]), int(row[1]), *(float(x) for x in row[2:]))
             for row in state["history"]
@@ -328,7 +332,7 @@ class Budget:
         self.certified = bool(self.history) and self.passes == self.history[-1].passes
 
 
-def bar_of(wanted: bool | None, name: str, **more: Any) -> Any:
+def make_progress_bar(wanted: bool | None, name: str, **more: Any) -> Any:
     """A bar of passes on stderr; None if there is to be none.
 
     With ``wanted=None`` it is shown on a terminal, to runs of over three seconds.
@@ -341,7 +345,7 @@ def bar_of(wanted: bool | None, name: str, **more: Any) -> Any:
     return tqdm(**given, delay=3.0 if wanted is None else 0.0)
 
 
-def mark_of(problem: Any) -> State:
+def examples_fingerprint(problem: Any) -> State:
     """Fingerprint of the examples of a state; their number if inaccessible."""
     if problem is None:
         return {}
@@ -349,9 +353,9 @@ def mark_of(problem: Any) -> State:
     return {"examples": np.array(len(problem) if found is None else found)}
 
 
-def require_same(name: str, problem: Any, state: State) -> None:
+def require_same_examples(name: str, problem: Any, state: State) -> None:
     """Refuse a state of other examples."""
-    mark = mark_of(problem).get("examples")
+    mark = examples_fingerprint(problem).get("examples")
     if state.get("examples") != mark:
         raise ValueError(
             f"{name}: expected a state of the same features, labels and costs. Was it"
@@ -359,7 +363,9 @@ def require_same(name: str, problem: Any, state: State) -> None:
         )
 
 
-def require_finite(problem: Any, primal: float, dual: float, gap: float) -> None:
+def require_finite_certificate(
+    problem: Any, primal: float, dual: float, gap: float
+) -> None:
     """Refuse a certificate that leaves float64; NaN is a dual that is not known."""
     if math.isfinite(primal) and not math.isinf(gap) and not math.isinf(dual):
         return
@@ -374,10 +380,10 @@ def require_finite(problem: Any, primal: float, dual: float, gap: float) -> None
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """Settings of both engines.
+    """Settings of the compiled and of the callback engine.
 
-    ``steps`` is an index into ``STEPS``; ``local`` and ``overall`` are F and nu of the
-    criterion for cache hits.
+    ``steps`` is an index into ``STEP_RULES``; ``local`` and ``overall`` are F and nu of
+    the cache-hit criterion of Osokin et al.
     """
 
     lam: float
@@ -403,7 +409,7 @@ class EngineSettings:
         return self.steps != 0
 
 
-def box(
+def expand_bounds(
     bounds: Any, num_weights: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Lower and upper bound of each weight."""
@@ -427,7 +433,7 @@ def box(
     return ends[0], ends[1]
 
 
-def pair_of_bounds(bounds: Any) -> tuple[Any, Any]:
+def check_bounds(bounds: Any) -> tuple[Any, Any]:
     """``(lower, upper)``, either of them None for no bound."""
     if bounds is None:
         return None, None
@@ -436,19 +442,19 @@ def pair_of_bounds(bounds: Any) -> tuple[Any, Any]:
     return bounds
 
 
-def seed_of(seed: object, name: str = "seed") -> int:
+def check_seed(seed: object, name: str = "seed") -> int:
     """An integer of at least 0."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise TypeError(f"{name}: expected an int of at least 0, got {seed!r}")
     return int(seed)
 
 
-def seconds_of(value: object) -> float:
+def check_max_seconds(value: object) -> float:
     """A budget of seconds, infinite for None."""
-    return math.inf if value is None else checks.positive("max_seconds", value)
+    return math.inf if value is None else checks.as_positive("max_seconds", value)
 
 
-def save_stream(stream: np.random.Generator) -> NDArray[np.uint64]:
+def save_rng(stream: np.random.Generator) -> NDArray[np.uint64]:
     """The state of a generator as six words."""
     known: Any = stream.bit_generator.state
     words = []
@@ -457,7 +463,7 @@ def save_stream(stream: np.random.Generator) -> NDArray[np.uint64]:
     return np.array([*words, known["has_uint32"], known["uinteger"]], dtype=np.uint64)
 
 
-def load_stream(words: NDArray[np.uint64]) -> np.random.Generator:
+def load_rng(words: NDArray[np.uint64]) -> np.random.Generator:
     """The generator whose state was saved."""
     stream = np.random.Generator(np.random.PCG64())
     high, low, inc_high, inc_low, has, last = (int(x) for x in words)

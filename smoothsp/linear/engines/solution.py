@@ -42,7 +42,7 @@ class Resumable:
                 "state: expected access within the callback of a solver that can "
                 "resume; store record.state there"
             )
-        return states.sealed(take())
+        return states.add_checksums(take())
 
     @contextmanager
     def with_state(
@@ -196,13 +196,13 @@ class Solution:
     smoothed_primal: float = math.nan
 
 
-def weights_of(start: object, size: int) -> NDArray[np.float64]:
+def check_start_weights(start: object, size: int) -> NDArray[np.float64]:
     """Weights to start from, a copy: those of anything that has a ``w``, or weights."""
     try:
-        w = checks.real(np.array(getattr(start, "w", start)))
+        w = checks.as_real_float64(np.array(getattr(start, "w", start)))
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"start: expected a Solution or weights, got {checks.in_one_line(start)}"
+            f"start: expected a Solution or weights, got {checks.short_repr(start)}"
         ) from error
     if w.shape != (size,):
         raise ValueError(f"start: expected ({size},) weights, got {w.shape}")

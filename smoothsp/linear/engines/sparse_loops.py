@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines.callback_loops import EngineSettings
+from smoothsp.linear.engines.callback_loops import PassSchedule
 from smoothsp.linear.engines.callback_objective import CallbackObjective
 from smoothsp.linear.inputs import checks
-from smoothsp.linear.inputs.vectors import Combined, Vector, add
+from smoothsp.linear.inputs.vectors import LazyCombination, Vector, add
 
 Flat = NDArray[np.float64]
 State = dict[str, NDArray[Any]]
@@ -26,7 +26,7 @@ State = dict[str, NDArray[Any]]
 _SMALL = 1e-100
 
 
-class LazySum:
+class LazyIterate:
     """An iterate, and a weighted sum of iterates."""
 
     def __init__(self, x: Flat, c: Flat | None = None) -> None:
@@ -52,10 +52,10 @@ class LazySum:
         self.Q = self.Q - self.C * self.V
         self.V, self.r, self.C = self.r * self.V, 1.0, 0.0
 
-    def read(self) -> Combined:
+    def read(self) -> LazyCombination:
         """x, where it is read."""
         terms = ((self.r, self.V),)
-        return Combined(terms if self.c is None else (*terms, (self.b, self.c)))
+        return LazyCombination(terms if self.c is None else (*terms, (self.b, self.c)))
 
     def iterate(self) -> Flat:
         """X."""
@@ -72,17 +72,17 @@ class LazySum:
         return bool(np.isfinite(self.V).all() and np.isfinite(self.Q).all())
 
 
-def _read(objective: CallbackObjective, sums: LazySum) -> Flat | Combined:
+def _read(objective: CallbackObjective, sums: LazyIterate) -> Flat | LazyCombination:
     """The iterate as an oracle takes it: a function in Python reads all of it."""
     return sums.read() if objective.lazy else sums.iterate()
 
 
-class SparseSteps:
+class SparseSGD:
     """Stochastic subgradient steps; see ``linear.sgd``."""
 
-    def __init__(self, objective: CallbackObjective, plan: EngineSettings) -> None:
+    def __init__(self, objective: CallbackObjective, plan: PassSchedule) -> None:
         self.objective, self.plan = objective, plan
-        self.begin(objective.room())
+        self.begin(objective.zero_buffer())
 
     @property
     def passes(self) -> int:
@@ -103,7 +103,7 @@ class SparseSteps:
         """One pass."""
         objective = self.objective
         passes, w, m, total = self.reached
-        sums, order = LazySum(w), self.plan(passes)
+        sums, order = LazyIterate(w), self.plan(passes)
         for i, rate, share in zip(*order, strict=True):
             value, slope = objective.one(
                 int(i), _read(objective, sums), objective.loss.mu
@@ -139,11 +139,11 @@ class SparseSteps:
     def load(self, state: State) -> None:
         """Go on from what ``state`` returned."""
         w, m = np.empty((2, len(self.reached[1])))
-        checks.filled(state, iterate=w, m=m)
+        checks.fill_from_state(state, iterate=w, m=m)
         self.reached = int(state["passes"]), w, m, float(state["total"])
 
 
-def sparse_epoch(
+def sparse_svrg_epoch(
     objective: CallbackObjective,
     begin: Flat,
     slopes: Any,
@@ -153,8 +153,8 @@ def sparse_epoch(
     mu: float,
     kappa: float,
 ) -> Flat:
-    """Run an epoch as ``plain_epoch`` does, on sparse rows."""
-    sums, keep = LazySum(begin, c), 1 - rate * (objective.lam + kappa)
+    """Run an epoch as ``dense_svrg_epoch`` does, on sparse rows."""
+    sums, keep = LazyIterate(begin, c), 1 - rate * (objective.lam + kappa)
     finite = True
     for i in order:
         value, slope = objective.one(int(i), _read(objective, sums), mu)

@@ -7,12 +7,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.linear.working_sets import TIE
-from smoothsp.linear.inputs.vectors import DenseRows, Vector, same, squares
+from smoothsp.linear.inputs.vectors import (
+    DenseVectorStore,
+    Vector,
+    is_equal,
+    squared_norm,
+)
 from smoothsp.linear.problems import Corner
 
 
 @dataclass(eq=False)
-class Slot:
+class StoredOutput:
     """A stored output: its corner, its weight, and its loss less ``<w, psi>``."""
 
     corner: Corner
@@ -24,7 +29,7 @@ class Slot:
         mine = self.corner
         if mine.key is not None and corner.key is not None:
             return bool(mine.key == corner.key)
-        return mine.loss == corner.loss and same(mine.psi, corner.psi)
+        return mine.loss == corner.loss and is_equal(mine.psi, corner.psi)
 
 
 @dataclass
@@ -39,7 +44,7 @@ class Step:
 
     def size(self, lam: float) -> float:
         """``num / (lambda ||w_d||^2)`` within 0 and ``largest``."""
-        den = lam * squares(self.w)
+        den = lam * squared_norm(self.w)
         if den <= 0:
             return self.largest if self.num > 0 else 0.0
         return min(max(self.num / den, 0.0), self.largest)
@@ -47,10 +52,10 @@ class Step:
     def gain(self, lam: float) -> float:
         """``gamma num - gamma^2 den / 2``."""
         gamma = self.size(lam)
-        return gamma * self.num - gamma**2 * lam * squares(self.w) / 2
+        return gamma * self.num - gamma**2 * lam * squared_norm(self.w) / 2
 
 
-def lowest(slots: list[Slot]) -> Slot:
+def argmin_score(slots: list[StoredOutput]) -> StoredOutput:
     """The first with the smallest h but for rounding."""
     found = slots[0]
     for slot in slots[1:]:
@@ -59,7 +64,7 @@ def lowest(slots: list[Slot]) -> Slot:
     return found
 
 
-def highest(slots: list[Slot]) -> Slot:
+def argmax_score(slots: list[StoredOutput]) -> StoredOutput:
     """The first with the largest h but for rounding."""
     found = slots[0]
     for slot in slots[1:]:
@@ -68,12 +73,14 @@ def highest(slots: list[Slot]) -> Slot:
     return found
 
 
-def gold_slot(zero: Vector) -> Slot:
+def gold_output(zero: Vector) -> StoredOutput:
     """The gold output with all the weight, its psi ``zero``."""
-    return Slot(Corner(zero, 0.0, None), alpha=1.0)
+    return StoredOutput(Corner(zero, 0.0, None), alpha=1.0)
 
 
-def save_slots(store: list[list[Slot]], rows: DenseRows) -> dict[str, NDArray[Any]]:
+def save_outputs(
+    store: list[list[StoredOutput]], rows: DenseVectorStore
+) -> dict[str, NDArray[Any]]:
     """Arrays of all slots; keys are no arrays, psi and loss stand for them."""
     slots = [slot for slots in store for slot in slots]
     return {
@@ -84,7 +91,9 @@ def save_slots(store: list[list[Slot]], rows: DenseRows) -> dict[str, NDArray[An
     }
 
 
-def load_slots(state: dict[str, NDArray[Any]], rows: DenseRows) -> list[list[Slot]]:
+def load_outputs(
+    state: dict[str, NDArray[Any]], rows: DenseVectorStore
+) -> list[list[StoredOutput]]:
     """The slots that were saved."""
     known = zip(
         rows.load("store_psi", state),
@@ -93,7 +102,8 @@ def load_slots(state: dict[str, NDArray[Any]], rows: DenseRows) -> list[list[Slo
         strict=True,
     )
     slots = [
-        Slot(Corner(psi, float(loss), None), float(alpha)) for psi, loss, alpha in known
+        StoredOutput(Corner(psi, float(loss), None), float(alpha))
+        for psi, loss, alpha in known
     ]
     ends = np.cumsum(state["store_sizes"])
     return [

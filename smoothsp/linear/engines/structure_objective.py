@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from smoothsp.linear.engines.callback_objective import CallbackObjective
 from smoothsp.linear.engines.compiled_objective import Loss
 from smoothsp.linear.inputs import checks
-from smoothsp.linear.inputs.vectors import NONE, Vector, add
+from smoothsp.linear.inputs.vectors import ZERO, Vector, add
 
 Flat = NDArray[np.float64]
 
@@ -27,7 +27,7 @@ class StructureObjective(CallbackObjective):
         try:
             found = self.problem.slopes(w, *self._loss(mu), np.array([i]))
         except checks.Diverged:
-            return math.nan, NONE
+            return math.nan, ZERO
         return float(found[0][0]), found[1][0]
 
     def _loss(self, mu: float) -> tuple[str, float, int]:
@@ -43,10 +43,10 @@ class StructureObjective(CallbackObjective):
         return np.asarray(self.problem.losses(flat, name, *more))
 
     def gradient(
-        self, flat: Flat, mu: float, G: Flat, keep: bool = False
+        self, flat: Flat, mu: float, G: Flat, per_example: bool = False
     ) -> tuple[float, Any, Flat]:
         """Fill G with the mean slope; the mean loss, and the slopes if wanted."""
-        if not keep:
+        if not per_example:
             value, G[:] = self.problem.mean_slope(flat, *self._loss(mu))
             return value, [], np.empty(0)
         every = np.arange(self.n)

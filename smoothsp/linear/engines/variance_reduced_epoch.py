@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.linear import svrg as kernel
-from smoothsp.linear.engines.callback_loops import plain_epoch
+from smoothsp.linear.engines.callback_loops import dense_svrg_epoch
 from smoothsp.linear.engines.callback_objective import CallbackObjective
-from smoothsp.linear.engines.compiled_objective import Objective
+from smoothsp.linear.engines.compiled_objective import ChainObjective
 from smoothsp.linear.engines.objective_factory import AnyObjective
-from smoothsp.linear.engines.sparse_loops import sparse_epoch
+from smoothsp.linear.engines.sparse_loops import sparse_svrg_epoch
 
 Flat = NDArray[np.float64]
 
@@ -29,15 +29,15 @@ class Snapshot(NamedTuple):
     edges: Flat
 
 
-def snapshot(objective: AnyObjective, x: Flat, mu: float) -> Snapshot:
+def compute_snapshot(objective: AnyObjective, x: Flat, mu: float) -> Snapshot:
     """Value and slopes at x, for one oracle call an example."""
-    mean = objective.room()
-    value, nodes, edges = objective.gradient(x, mu, mean, keep=True)
+    mean = objective.zero_buffer()
+    value, nodes, edges = objective.gradient(x, mu, mean, per_example=True)
     value += objective.lam / 2 * float(np.dot(x, x))
     return Snapshot(x, value, mean, nodes, edges)
 
 
-def epoch(
+def run_svrg_epoch(
     objective: AnyObjective,
     begin: Snapshot,
     order: NDArray[np.int64],
@@ -56,15 +56,15 @@ def epoch(
     if z is not None:
         c += kappa * z
     if isinstance(objective, CallbackObjective):
-        one = sparse_epoch if objective.sparse else plain_epoch
+        one = sparse_svrg_epoch if objective.sparse else dense_svrg_epoch
         return one(objective, begin.x, begin.nodes, c, order, rate, mu, kappa)
     loss = objective.loss.arguments(mu)
     nodes, edges = begin.nodes, begin.edges
-    x = objective.room()
+    x = objective.zero_buffer()
     x[:] = begin.x
-    sums = objective.room()
+    sums = objective.zero_buffer()
     scales = np.array([1.0, 0.0, 0.0, 0.0])
-    finite = np.isfinite(c).all() and kernel.epoch(
+    finite = np.isfinite(c).all() and kernel.svrg_epoch(
         order,
         rate,
         objective.lam + kappa,
@@ -90,11 +90,13 @@ def epoch(
     return sums
 
 
-def _woven(objective: Objective, x: Flat, sums: Flat) -> tuple[Flat, Flat, Flat, Flat]:
+def _woven(
+    objective: ChainObjective, x: Flat, sums: Flat
+) -> tuple[Flat, Flat, Flat, Flat]:
     (W, tail), (Q, tail_sum) = objective.parts(x), objective.parts(sums)
     return W, Q, tail, tail_sum
 
 
-def order_of(seed: int, number: int, n: int) -> NDArray[np.int64]:
+def sample_order(seed: int, number: int, n: int) -> NDArray[np.int64]:
     """Examples of epoch ``number``, sampled uniformly."""
     return np.random.Generator(np.random.PCG64([seed, number])).integers(n, size=n)

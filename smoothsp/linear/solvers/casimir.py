@@ -7,18 +7,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines import run_monitor as budgets
+from smoothsp.linear.engines import run_monitor
 from smoothsp.linear.engines.callback_objective import CallbackObjective
-from smoothsp.linear.engines.compiled_objective import Loss, Objective
-from smoothsp.linear.engines.objective_factory import AnyObjective, objective_for
-from smoothsp.linear.engines.primal_passes import run_steps
-from smoothsp.linear.engines.run_monitor import Tolerance, limits
+from smoothsp.linear.engines.compiled_objective import ChainObjective, Loss
+from smoothsp.linear.engines.objective_factory import AnyObjective, make_objective
+from smoothsp.linear.engines.primal_passes import run_primal_solver
+from smoothsp.linear.engines.run_monitor import Tolerance, check_limits
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.engines.variance_reduced_epoch import (
     Snapshot,
-    epoch,
-    order_of,
-    snapshot,
+    compute_snapshot,
+    run_svrg_epoch,
+    sample_order,
 )
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.inputs.vectors import add
@@ -113,20 +113,20 @@ class CasimirSVRG:
         callback: Callback | None = None,
         progress: bool | None = None,
     ) -> None:
-        checks.choice("schedule", schedule, ("const", "adapt"))
-        checks.choice("warm_start", warm_start, WARM_STARTS)
-        self.lam = checks.positive("lam", lam)
+        checks.require_choice("schedule", schedule, ("const", "adapt"))
+        checks.require_choice("warm_start", warm_start, WARM_STARTS)
+        self.lam = checks.as_positive("lam", lam)
         self.schedule, self.warm_start = schedule, warm_start
         self.loss = Loss(loss, mu, k)
         self.smoothness = (
-            None if smoothness is None else checks.positive("smoothness", smoothness)
+            None if smoothness is None else checks.as_positive("smoothness", smoothness)
         )
-        self.rate = checks.positive("rate", rate)
-        self.kappa = None if kappa is None else checks.positive("kappa", kappa)
-        self.inner_passes = checks.count("inner_passes", inner_passes)
-        self.seed = budgets.seed_of(seed)
-        self.evaluate_every = checks.count("evaluate_every", evaluate_every)
-        self._limits = limits(
+        self.rate = checks.as_positive("rate", rate)
+        self.kappa = None if kappa is None else checks.as_positive("kappa", kappa)
+        self.inner_passes = checks.as_positive_int("inner_passes", inner_passes)
+        self.seed = run_monitor.check_seed(seed)
+        self.evaluate_every = checks.as_positive_int("evaluate_every", evaluate_every)
+        self._limits = check_limits(
             "Casimir-SVRG", tol, max_passes, max_seconds, callback, progress
         )
 
@@ -153,7 +153,7 @@ class CasimirSVRG:
         FloatingPointError
             If the steps are so long that the weights overflow.
         """
-        objective = objective_for(problem, self.loss, self.lam)
+        objective = make_objective(problem, self.loss, self.lam)
         settings = (
             f"CasimirSVRG lam={self.lam!r} schedule={self.schedule} loss={self.loss}"
             f" smoothness={self.smoothness!r} rate={self.rate!r} kappa={self.kappa!r}"
@@ -161,7 +161,7 @@ class CasimirSVRG:
             f" seed={self.seed}"
         )
         outer = _Outer(self, objective)
-        return run_steps(
+        return run_primal_solver(
             outer,
             objective,
             self._limits,
@@ -173,9 +173,11 @@ class CasimirSVRG:
         )
 
 
-def smoothness_of(objective: AnyObjective, seed: int) -> tuple[float, int]:
+def estimate_example_smoothness(
+    objective: AnyObjective, seed: int
+) -> tuple[float, int]:
     """Smoothness of single examples near weights 0, and the oracle calls."""
-    mu, slope = objective.loss.mu, objective.room()
+    mu, slope = objective.loss.mu, objective.zero_buffer()
     w = torch.nn.Parameter(torch.zeros(len(slope), dtype=torch.float64))
     calls = 0
 
@@ -188,7 +190,7 @@ def smoothness_of(objective: AnyObjective, seed: int) -> tuple[float, int]:
             value, found = objective.one(int(example[0]), flat, mu)
             add(slope, found)
         else:
-            alone = Objective(
+            alone = ChainObjective(
                 objective.problem.subset(example), objective.loss, objective.lam
             )
             value = alone.gradient(flat, mu, slope)[0]
@@ -196,7 +198,7 @@ def smoothness_of(objective: AnyObjective, seed: int) -> tuple[float, int]:
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
-    examples = order_of(seed, 0, objective.n)[:100, None]
+    examples = sample_order(seed, 0, objective.n)[:100, None]
     if not len(examples):
         return objective.lam, 0
     try:
@@ -225,7 +227,7 @@ class _Outer:
         const = solver.schedule == "const"
         L, self.asked = solver.smoothness or 1.0, 0
         if const and solver.smoothness is None:
-            L, self.asked = smoothness_of(objective, solver.seed)
+            L, self.asked = estimate_example_smoothness(objective, solver.seed)
         # where lambda is nothing beside L, no step pulls the weights to 0 any more
         if math.isfinite(L):
             self.plan = solver.plan(objective.n, L)
@@ -242,7 +244,7 @@ class _Outer:
                 f"rate: expected less than 1 / (lam + kappa) = {1 / pull:.3g}, got"
                 f" {self.rate}"
             )
-        self.begin(objective.room())
+        self.begin(objective.zero_buffer())
 
     @property
     def passes(self) -> int:
@@ -261,19 +263,19 @@ class _Outer:
         k = before + 1
         lam, kappa = self.solver.lam, self.plan.kappa_at(k)
         kappa_next, mu = self.plan.kappa_at(k + 1), self.plan.mu_at(k)
-        start = snapshot(self.objective, self._start(kappa), mu)
+        start = compute_snapshot(self.objective, self._start(kappa), mu)
         if self.solver.warm_start == "restart" and self._has_risen(start):
             # as large as the weights and the slopes
             del start
-            start = snapshot(self.objective, w, mu)
+            start = compute_snapshot(self.objective, w, mu)
             z, alpha, restarts = w, self.plan.alpha_0, restarts + 1
         started, x = start.value, start.x
         for inner in range(self.solver.inner_passes):
             if inner:
-                start = snapshot(self.objective, x, mu)
+                start = compute_snapshot(self.objective, x, mu)
             number = before * self.solver.inner_passes + inner
-            order = order_of(self.solver.seed, number, self.objective.n)
-            x = epoch(self.objective, start, order, self.rate, mu, kappa, z)
+            order = sample_order(self.solver.seed, number, self.objective.n)
+            x = run_svrg_epoch(self.objective, start, order, self.rate, mu, kappa, z)
         alpha_next = schedules.next_alpha(alpha, kappa, kappa_next, lam)
         beta = schedules.extrapolation(alpha, alpha_next, kappa, kappa_next, lam)
         z_next = x + beta * (x - w)
@@ -306,12 +308,12 @@ class _Outer:
         found = {
             name: np.array(value) for name, value in self.reached._asdict().items()
         }
-        return {**found, "w": self.objective.plain(self.reached.w)}
+        return {**found, "w": self.objective.unpad(self.reached.w)}
 
     def load(self, state: State) -> None:
-        z, z_before = (self.objective.room() for _ in range(2))
-        checks.filled(state, z=z, z_before=z_before)
-        w = self.objective.fits(state["w"])
+        z, z_before = (self.objective.zero_buffer() for _ in range(2))
+        checks.fill_from_state(state, z=z, z_before=z_before)
+        w = self.objective.as_start_weights(state["w"])
         started, restarts = float(state["started"]), int(state["restarts"])
         alpha = float(state["alpha"])
         self.reached = _Reached(

@@ -8,9 +8,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from smoothsp._kernels.linear import elastic_net
-from smoothsp.linear.engines.run_monitor import Budget, Tolerance, limits
-from smoothsp.linear.engines.runner import Solver, run
-from smoothsp.linear.engines.solution import Callback, Solution, State, weights_of
+from smoothsp.linear.engines.run_monitor import RunMonitor, Tolerance, check_limits
+from smoothsp.linear.engines.runner import Solver, run_solver
+from smoothsp.linear.engines.solution import (
+    Callback,
+    Solution,
+    State,
+    check_start_weights,
+)
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems.least_squares import LeastSquaresProblem
 
@@ -83,15 +88,15 @@ class CoordinateDescent:
         callback: Callback | None = None,
         progress: bool | None = None,
     ) -> None:
-        self.lam = checks.at_least_zero("lam", lam)
-        self.l1 = checks.at_least_zero("l1", l1)
+        self.lam = checks.as_nonnegative("lam", lam)
+        self.l1 = checks.as_nonnegative("l1", l1)
         if not (self.lam or self.l1):
             raise ValueError("lam: expected a positive number where l1 is 0, got 0")
         if products is not None:
-            products = checks.flag("products", products)
+            products = checks.as_bool("products", products)
         self.products = products
-        self.certify_every = checks.count("certify_every", certify_every)
-        self._limits = limits(
+        self.certify_every = checks.as_positive_int("certify_every", certify_every)
+        self._limits = check_limits(
             "CoordinateDescent", tol, max_passes, max_seconds, callback, progress
         )
 
@@ -124,13 +129,13 @@ class CoordinateDescent:
                 f" {type(problem).__name__}; use AGM for other problems"
             )
         # what is prepared counts, too
-        budget = Budget(self._limits, problem)
+        budget = RunMonitor(self._limits, problem)
         stored = self.products
         if stored is None:
             stored = _products_pay(problem.X)
         steps = _Steps(problem, self.lam, self.l1, stored, self.certify_every)
         said = f"CoordinateDescent lam={self.lam!r} l1={self.l1!r} products={stored}"
-        return run(steps, budget, said, start, resume)
+        return run_solver(steps, budget, said, start, resume)
 
 
 def _products_pay(X: Any) -> bool:
@@ -143,7 +148,7 @@ def _products_pay(X: Any) -> bool:
 
 
 class _Steps(Solver):
-    compiled = certifies_late = True
+    compiled = certify_on_interrupt = True
     passes = calls = 0
 
     def __init__(
@@ -189,11 +194,11 @@ class _Steps(Solver):
 
     def begin(self, start: Any) -> None:
         """Start from weights."""
-        self._stand(weights_of(start, len(self.w)))
+        self._stand(check_start_weights(start, len(self.w)))
 
     def advance(self) -> str | None:
         sweeps = np.zeros(1, dtype=np.int64)
-        elastic_net.descend(
+        elastic_net.coordinate_descent(
             self.products,
             *self.columns,
             self.squares,
@@ -248,7 +253,7 @@ class _Steps(Solver):
 
     def load(self, state: State) -> None:
         w, rest = np.empty_like(self.w), np.empty_like(self.rest)
-        self.w, self.rest = checks.filled(state, w=w, rest=rest)
+        self.w, self.rest = checks.fill_from_state(state, w=w, rest=rest)
         self.dual, self.calls = float(state["dual"]), int(state["calls"])
         self.passes = int(state["passes"])
 
@@ -260,5 +265,5 @@ def _products(X: Any, scale: float) -> Floats:
     d = X.shape[1]
     upper = np.zeros((d, d))
     rows = X.indptr, X.indices, X.data
-    elastic_net.products(0, X.shape[0], d, scale, *rows, upper)
+    elastic_net.add_gram(0, X.shape[0], d, scale, *rows, upper)
     return np.ascontiguousarray(upper + np.triu(upper, 1).T)

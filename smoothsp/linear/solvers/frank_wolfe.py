@@ -6,13 +6,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines import run_monitor as budgets
-from smoothsp.linear.engines.run_monitor import Budget, Tolerance, limits
-from smoothsp.linear.engines.runner import Solver, run
+from smoothsp.linear.engines import run_monitor
+from smoothsp.linear.engines.run_monitor import RunMonitor, Tolerance, check_limits
+from smoothsp.linear.engines.runner import Solver, run_solver
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
-from smoothsp.linear.problems.callback import WholeProblem, whole
+from smoothsp.linear.problems.callback import (
+    BatchLinearProblem,
+    as_batch_linear_problem,
+)
 
 Floats = NDArray[np.float64]
 
@@ -71,9 +74,9 @@ class BatchFrankWolfe:
         progress: bool | None = None,
         bounds: tuple[Any, Any] | None = None,
     ) -> None:
-        self.lam = checks.positive("lam", lam)
-        self._bounds = budgets.pair_of_bounds(bounds)
-        self._limits = limits(
+        self.lam = checks.as_positive("lam", lam)
+        self._bounds = run_monitor.check_bounds(bounds)
+        self._limits = check_limits(
             "BatchFrankWolfe", tol, max_passes, max_seconds, callback, progress
         )
 
@@ -91,22 +94,24 @@ class BatchFrankWolfe:
         resume
             The ``state`` of a solution of this solver; the run continues bit for bit.
         """
-        asked = whole(problem)
+        asked = as_batch_linear_problem(problem)
         if hasattr(asked, "require_range"):
             asked.require_range(self.lam)
-        box = budgets.box(self._bounds, problem.num_weights)
+        box = run_monitor.expand_bounds(self._bounds, problem.num_weights)
         passes = _Passes(asked, box, self.lam)
-        budget = Budget(self._limits, problem)
-        return run(passes, budget, f"batch Frank-Wolfe lam={self.lam!r}", resume=resume)
+        budget = RunMonitor(self._limits, problem)
+        return run_solver(
+            passes, budget, f"batch Frank-Wolfe lam={self.lam!r}", resume=resume
+        )
 
 
 class _Passes(Solver):
     """One oracle call an example gives the certificate, and then the next step."""
 
-    passes, repeats = 0, True
+    passes, recertify_on_resume = 0, True
 
     def __init__(
-        self, problem: WholeProblem, box: tuple[Floats, Floats], lam: float
+        self, problem: BatchLinearProblem, box: tuple[Floats, Floats], lam: float
     ) -> None:
         self.problem, self.box, self.lam = problem, box, lam
         self.n = len(problem)
@@ -165,6 +170,6 @@ class _Passes(Solver):
 
     def load(self, state: State) -> None:
         found = {"v": state.get("v", state["w"])}
-        (v,) = checks.filled(found, v=np.empty_like(self.reached[0]))
+        (v,) = checks.fill_from_state(found, v=np.empty_like(self.reached[0]))
         self.reached = v, float(state["total_ell"])
         self.passes = int(state["passes"])

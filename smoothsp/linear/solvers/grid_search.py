@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.compilation.interrupts import defer_sigint
 from smoothsp.linear.inputs import arrays, checks, states
 from smoothsp.linear.problems import LinearProblem
 from smoothsp.linear.solvers.path.dual_point import DualPoint, State, StepSettings
@@ -84,21 +84,21 @@ def grid_search(
     >>> [point.lam for point in grid.points], grid.points[1].gap <= 0.1
     ([1.0, 0.1], True)
     """
-    checks.choice("warm_start", warm_start, _STARTS)
-    checks.positive("tol", tol)
+    checks.require_choice("warm_start", warm_start, _STARTS)
+    checks.as_positive("tol", tol)
     if not isinstance(lams, Iterable) or isinstance(lams, str):
         raise TypeError(
             "lams: expected a sequence of positive numbers, got"
-            f" {checks.in_one_line(lams)}"
+            f" {checks.short_repr(lams)}"
         )
-    values = sorted((checks.positive("lams", lam) for lam in lams), reverse=True)
+    values = sorted((checks.as_positive("lams", lam) for lam in lams), reverse=True)
     if not values:
         raise ValueError("lams: expected at least one value, got none")
     limits = PointLimits(max_passes, max_seconds, callback, progress)
     step_settings = StepSettings(sampling, steps, cache, seed, refresh_every, bounds)
     run = _GridRun(problem, values, tol, warm_start, step_settings, limits)
     if resume is not None:
-        with states.opened(resume) as given:
+        with states.open_state(resume) as given:
             run.load(given)
     run.follow(tol, len(values))
     return GridSolution(
@@ -107,7 +107,7 @@ def grid_search(
         oracle_calls=run.calls,
         seconds=run.seconds,
         status=run.status,
-        state=states.sealed(run.state()),
+        state=states.add_checksums(run.state()),
     )
 
 
@@ -139,7 +139,7 @@ class _GridRun(PointRun):
         """Move the dual point to the next value of lambda."""
         if self.place == len(self.points):
             return True
-        with uninterrupted():
+        with defer_sigint():
             self.place = len(self.points)
             lam = self.values[self.place]
             if self.warm_start == "none":
@@ -179,8 +179,10 @@ class _GridRun(PointRun):
 def _decrease_lambda(dual_point: DualPoint, lam: float, warm_start: str) -> None:
     rho = lam / dual_point.lam
     if warm_start == "primal":
-        delta = dual_point.engine.hinges / dual_point.n - dual_point.engine.estimates
-        dual_point.mix_with_gold(rho, np.asarray(delta))
+        delta = (
+            dual_point.engine.hinges / dual_point.n - dual_point.engine.gap_estimates
+        )
+        dual_point.shrink_duals(rho, np.asarray(delta))
     else:
         dual_point.scale_weights(rho)
-        dual_point.measure()
+        dual_point.compute_certificate()

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import daxpy
 
 from smoothsp.linear.engines.compiled_objective import Loss
-from smoothsp.linear.engines.lbfgs_step import Reached, Vectors, advance
-from smoothsp.linear.engines.objective_factory import AnyObjective, objective_for
-from smoothsp.linear.engines.run_monitor import Budget, Tolerance, limits
+from smoothsp.linear.engines.lbfgs_step import Iterate, VectorPool, next_iterate
+from smoothsp.linear.engines.objective_factory import AnyObjective, make_objective
+from smoothsp.linear.engines.run_monitor import RunMonitor, Tolerance, check_limits
 from smoothsp.linear.engines.solution import Bounds, Callback, Solution
 from smoothsp.linear.inputs import checks, states
 from smoothsp.linear.problems import LinearProblem
@@ -76,11 +76,11 @@ class LBFGS:
         callback: Callback | None = None,
         progress: bool | None = None,
     ) -> None:
-        self.lam = checks.positive("lam", lam)
-        checks.choice("loss", loss, ("likelihood", "hinge-entropy", "hinge-l2"))
-        self.loss = Loss(loss, checks.positive("mu", mu), k)
-        self.memory = checks.count("memory", memory)
-        self._limits = limits(
+        self.lam = checks.as_positive("lam", lam)
+        checks.require_choice("loss", loss, ("likelihood", "hinge-entropy", "hinge-l2"))
+        self.loss = Loss(loss, checks.as_positive("mu", mu), k)
+        self.memory = checks.as_positive_int("memory", memory)
+        self._limits = check_limits(
             "L-BFGS", tol, max_passes, max_seconds, callback, progress
         )
 
@@ -107,18 +107,18 @@ class LBFGS:
             The objective falls from iterate to iterate. Ctrl-C does not raise; it
             returns the current weights.
         """
-        objective = objective_for(problem, self.loss, self.lam)
-        budget = Budget(self._limits, problem)
+        objective = make_objective(problem, self.loss, self.lam)
+        budget = RunMonitor(self._limits, problem)
         settings = f"LBFGS lam={self.lam!r} loss={self.loss} memory={self.memory}"
         run = _Run(objective, budget, self.memory, settings)
         if resume is not None:
             if start is not None:
                 raise ValueError("start: expected None when there is a state to resume")
-            with states.opened(resume) as given:
+            with states.open_state(resume) as given:
                 budget.load(given, settings)
                 run.load(given)
         elif start is not None:
-            run.start(objective.fits(start))
+            run.start(objective.as_start_weights(start))
         with budget.running():
             run.follow()
         return run.solution()
@@ -132,22 +132,24 @@ class _Run:
     """Objective and gradient on the weights that matter, and the iterates."""
 
     def __init__(
-        self, objective: AnyObjective, budget: Budget, memory: int, settings: str
+        self, objective: AnyObjective, budget: RunMonitor, memory: int, settings: str
     ) -> None:
         self.objective, self.budget, self.memory = objective, budget, memory
         self.settings = settings
         used = objective.used()
-        self.flat = objective.room()
+        self.flat = objective.zero_buffer()
         # most are used: vectors hold all, as compiled loops take them
         self.whole = len(used) >= _MOST * len(self.flat)
         self.used: Any = slice(None) if self.whole else used
-        self.G = np.zeros(0) if self.whole else objective.room()
+        self.G = np.zeros(0) if self.whole else objective.zero_buffer()
         size = len(used)
-        self.vectors = Vectors(
-            objective.room if self.whole else lambda: np.empty(size, dtype=np.float64)
+        self.vectors = VectorPool(
+            objective.zero_buffer
+            if self.whole
+            else lambda: np.empty(size, dtype=np.float64)
         )
         self.begin(self.flat[self.used].copy())
-        self.closest: Reached | None = None
+        self.closest: Iterate | None = None
 
     def start(self, flat: Floats) -> None:
         """Start from padded weights, of which those that are not used become 0."""
@@ -157,7 +159,7 @@ class _Run:
 
     def begin(self, x: Floats) -> None:
         """Start from x, not yet evaluated."""
-        self.at = Reached(x, math.nan, np.zeros(len(x)), (), ())
+        self.at = Iterate(x, math.nan, np.zeros(len(x)), (), ())
         # passes, certificates and oracle calls for these at ``at``
         self.known = (0, 0, 0)
         self.looked = 0
@@ -175,7 +177,9 @@ class _Run:
                 self._keep(self.at._replace(value=value, slope=slope))
             while not budget.over:
                 before = self.at
-                following = advance(before, self.evaluate, self.memory, self.vectors)
+                following = next_iterate(
+                    before, self.evaluate, self.memory, self.vectors
+                )
                 if following is None:
                     budget.over = True
                     budget.status = (
@@ -188,7 +192,7 @@ class _Run:
             # within a line search: as before it, or a point that is good enough
             self._certify(self.closest or self.at)
 
-    def _keep(self, reached: Reached) -> None:
+    def _keep(self, reached: Iterate) -> None:
         # the certificate that follows included
         looked = self.looked + self._calls_for_certificate
         known = (self.budget.passes, len(self.budget.history) + 1, looked)
@@ -209,7 +213,7 @@ class _Run:
     def _look(self) -> None:
         self.budget.look(self.calls, lambda: self._plain(self.at.x))
 
-    def _certify(self, reached: Reached) -> None:
+    def _certify(self, reached: Iterate) -> None:
         budget, objective = self.budget, self.objective
         gap = float(np.dot(reached.slope, reached.slope)) / (2 * objective.lam)
         value = reached.value
@@ -229,7 +233,7 @@ class _Run:
     def _plain(self, x: Floats) -> Floats:
         """Weights without padding, a copy."""
         self._place(x)
-        return self.objective.plain(self.flat)
+        return self.objective.unpad(self.flat)
 
     def evaluate(self, x: Floats, slope: Floats) -> float:
         """Value at x, and the gradient into ``slope``."""
@@ -250,7 +254,7 @@ class _Run:
         budget.passes += 1
         gap = float(np.dot(slope, slope)) / (2 * objective.lam)
         if started and gap <= budget.goal:
-            self.closest = Reached(x, value, slope, (), ())
+            self.closest = Iterate(x, value, slope, (), ())
             raise _Done
         return value
 
@@ -289,10 +293,10 @@ class _Run:
 
     def load(self, state: State) -> None:
         """Go on from a state."""
-        (slope,) = checks.filled(state, slope=np.empty(len(self.at.x)))
-        x = self.objective.fits(state["w"])[self.used].copy()
+        (slope,) = checks.fill_from_state(state, slope=np.empty(len(self.at.x)))
+        x = self.objective.as_start_weights(state["w"])[self.used].copy()
         self.looked = int(state["looked"])
-        self.at = Reached(
+        self.at = Iterate(
             x,
             float(state["value"]),
             slope,

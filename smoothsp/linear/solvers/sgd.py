@@ -6,15 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.linear import sgd as kernel
-from smoothsp.linear.engines import run_monitor as budgets
-from smoothsp.linear.engines.callback_loops import PlainSteps
+from smoothsp.linear.engines import run_monitor
+from smoothsp.linear.engines.callback_loops import DenseSGD
 from smoothsp.linear.engines.callback_objective import CallbackObjective
-from smoothsp.linear.engines.compiled_objective import Loss, Objective
-from smoothsp.linear.engines.objective_factory import objective_for
-from smoothsp.linear.engines.primal_passes import Stepper, run_steps
-from smoothsp.linear.engines.run_monitor import Tolerance, limits
+from smoothsp.linear.engines.compiled_objective import ChainObjective, Loss
+from smoothsp.linear.engines.objective_factory import make_objective
+from smoothsp.linear.engines.primal_passes import PrimalStepper, run_primal_solver
+from smoothsp.linear.engines.run_monitor import Tolerance, check_limits
 from smoothsp.linear.engines.solution import Callback, Solution, State
-from smoothsp.linear.engines.sparse_loops import SparseSteps
+from smoothsp.linear.engines.sparse_loops import SparseSGD
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
 
@@ -106,23 +106,25 @@ class SGD:
         callback: Callback | None = None,
         progress: bool | None = None,
     ) -> None:
-        checks.choice("decay", decay, DECAYS)
-        checks.choice("averaging", averaging, AVERAGES)
-        checks.choice("sampling", sampling, ("permutation", "uniform"))
-        self.lam = checks.positive("lam", lam)
+        checks.require_choice("decay", decay, DECAYS)
+        checks.require_choice("averaging", averaging, AVERAGES)
+        checks.require_choice("sampling", sampling, ("permutation", "uniform"))
+        self.lam = checks.as_positive("lam", lam)
         self.loss = Loss(loss, mu, k)
-        self.rate = checks.positive("rate", rate)
+        self.rate = checks.as_positive("rate", rate)
         self.decay, self.averaging, self.sampling = decay, averaging, sampling
-        self.period = checks.positive("period", period)
-        self.average_after = int(checks.at_least_zero("average_after", average_after))
-        self.seed = budgets.seed_of(seed)
-        self.evaluate_every = checks.count("evaluate_every", evaluate_every)
+        self.period = checks.as_positive("period", period)
+        self.average_after = int(checks.as_nonnegative("average_after", average_after))
+        self.seed = run_monitor.check_seed(seed)
+        self.evaluate_every = checks.as_positive_int("evaluate_every", evaluate_every)
         if decay != "pegasos" and self.rate * self.lam > 1:
             raise ValueError(
                 f"rate: expected at most 1 / lam = {1 / self.lam:.3g}, got {rate}: a "
                 "larger step reverses the weights"
             )
-        self._limits = limits("SGD", tol, max_passes, max_seconds, callback, progress)
+        self._limits = check_limits(
+            "SGD", tol, max_passes, max_seconds, callback, progress
+        )
 
     def solve(
         self,
@@ -139,12 +141,12 @@ class SGD:
         FloatingPointError
             If the steps are so long that the weights overflow.
         """
-        objective = objective_for(problem, self.loss, self.lam)
-        steps: Stepper
+        objective = make_objective(problem, self.loss, self.lam)
+        steps: PrimalStepper
         if not isinstance(objective, CallbackObjective):
             steps = _Steps(self, objective)
         else:
-            plain = SparseSteps if objective.sparse else PlainSteps
+            plain = SparseSGD if objective.sparse else DenseSGD
             steps = plain(objective, lambda number: self.plan(number, objective.n))
         settings = (
             f"SGD lam={self.lam!r} loss={self.loss} rate={self.rate!r}"
@@ -152,7 +154,9 @@ class SGD:
             f" after={self.average_after} sampling={self.sampling} seed={self.seed}"
         )
         every = self.evaluate_every
-        return run_steps(steps, objective, self._limits, every, settings, start, resume)
+        return run_primal_solver(
+            steps, objective, self._limits, every, settings, start, resume
+        )
 
     def plan(
         self, number: int, n: int
@@ -182,10 +186,10 @@ class SGD:
 class _Steps:
     """The iterate and the average, in the form of ``linear.sgd``."""
 
-    def __init__(self, solver: SGD, objective: Objective) -> None:
+    def __init__(self, solver: SGD, objective: ChainObjective) -> None:
         self.solver, self.objective = solver, objective
-        self.W, self.tail = objective.parts(objective.room())
-        self.Q, self.tail_sum = objective.parts(objective.room())
+        self.W, self.tail = objective.parts(objective.zero_buffer())
+        self.Q, self.tail_sum = objective.parts(objective.zero_buffer())
         # r, C, the sum of the weights of the average, steps made
         self.scales = np.array([1.0, 0.0, 0.0, 0.0])
 
@@ -203,7 +207,7 @@ class _Steps:
     def advance(self) -> None:
         solver, number = self.solver, self.passes
         losses = np.empty(self.objective.n)
-        kernel.steps(
+        kernel.subgradient_steps(
             *solver.plan(number, self.objective.n),
             solver.lam,
             self.objective.sequences,
@@ -223,7 +227,7 @@ class _Steps:
 
     def weights(self) -> NDArray[np.float64]:
         r, C, total, _ = self.scales
-        flat = self.objective.room()
+        flat = self.objective.zero_buffer()
         W, tail = self.objective.parts(flat)
         if total > 0:
             np.multiply(self.W, C / total, out=W)
@@ -238,7 +242,7 @@ class _Steps:
         return {name: array.copy() for name, array in self._arrays().items()}
 
     def load(self, state: State) -> None:
-        checks.filled(state, **self._arrays())
+        checks.fill_from_state(state, **self._arrays())
 
     def _arrays(self) -> State:
         names = ("W", "Q", "tail", "tail_sum", "scales")

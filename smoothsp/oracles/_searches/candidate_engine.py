@@ -6,25 +6,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smoothsp.oracles._inference.double_double import as_two
-from smoothsp.oracles._inference.engine import Chosen, Engine
-from smoothsp.oracles._inference.logsumexp import log_sum
+from smoothsp.oracles._inference.double_double import as_hi_lo
+from smoothsp.oracles._inference.engine import BestOutputs, Engine
+from smoothsp.oracles._inference.logsumexp import logsumexp
 
 
 class CandidateEngine(Engine):
     """Answers about a choice, without gradients; a candidate uses its own entry."""
 
-    own = 1
+    num_row_potentials = 1
 
     def __init__(self, multiclass: Any) -> None:
         self.multiclass, self.potentials = multiclass, (multiclass.scores,)
 
     @torch.no_grad()
-    def best(self, k: int | None, dtype: torch.dtype, precise: bool = False) -> Chosen:
+    def best(self, k: int | None, dtype: torch.dtype, precise: bool = False) -> BestOutputs:
         values, y, *_ = (
             self.multiclass.decode() if k is None else self.multiclass.decode_topk(k)
         )
-        return Chosen(values, y, y.unsqueeze(-1), as_two(values))
+        return BestOutputs(values, y, y.unsqueeze(-1), as_hi_lo(values))
 
     @torch.no_grad()
     def log_partition(
@@ -37,7 +37,7 @@ class CandidateEngine(Engine):
         )
         top = scores.amax(1, keepdim=True)
         # the maximum, and what is relative to it
-        shifted_log_partition = log_sum(scores - top)[:, None]
+        shifted_log_partition = logsumexp(scores - top)[:, None]
         probabilities = (scores - top - shifted_log_partition).exp()[
             :, : multiclass.scores.shape[1]
         ] * has_candidates

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp.oracles._inference.parts import parts_of
+from smoothsp.oracles._inference.parts import part_counts
 from smoothsp.oracles._inference.score_values import LIMIT
 from smoothsp.oracles._searches.active_outputs import (
     stack_block_diagonal,
@@ -87,7 +87,7 @@ class Factor:
 
     def parts(self, y: Tensor) -> Tensor:
         """Number of times y uses each cell, ``(batch, cells)`` float64."""
-        return parts_of(self.structure, y).flatten(1).double()
+        return part_counts(self.structure, y).flatten(1).double()
 
     def score(self, y: Tensor) -> Tensor:
         """Score of y in float64."""
@@ -109,12 +109,12 @@ class Factor:
                 (_ASSUMED_SCORE_RATIO * (1 + magnitude)).clamp(max=LIMIT / 16),
                 8 * magnitude,
             )
-        row_potentials = getattr(structure, "_own", {structure._main_name: potentials})
+        row_potentials = getattr(structure, "_own", {structure._first_name: potentials})
         total, max_uses = (
             torch.zeros_like(potentials[:, :0].sum(1)),
             2.0 * (1 + structure.lengths),
         )
-        for name, x in structure._by_name().items():
+        for name, x in structure._named_potentials().items():
             magnitude = x.double().abs().masked_fill(x == -torch.inf, 0)
             if name in row_potentials:
                 total = total + magnitude.flatten(1).sum(1)

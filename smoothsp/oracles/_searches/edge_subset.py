@@ -31,7 +31,7 @@ class EdgeSubset(SearchStructure):
     def output_shapes(self) -> Int[Tensor, "batch 1"]:
         """``(batch, 1)``: one more than the last edge of each row."""
         E = self.shape[0]
-        count = torch.arange(1, E + 1, device=self._main.device)
+        count = torch.arange(1, E + 1, device=self._first_potentials.device)
         num_entries = torch.where(self._real_mask, count, 0)
         return (
             num_entries.amax(1, keepdim=True) if E else num_entries.sum(1, keepdim=True)
@@ -41,7 +41,7 @@ class EdgeSubset(SearchStructure):
     def _real_mask(self) -> Tensor:
         return self.index[..., 0] >= 0
 
-    def _reads(self, name: str) -> Tensor | None:
+    def _usable_parts(self, name: str) -> Tensor | None:
         return None if self._all_edges_real else self._real_mask
 
     def _labels_of_outputs(self, y: Tensor) -> Tensor:
@@ -57,18 +57,18 @@ class EdgeSubset(SearchStructure):
 
     def _gather_entries(self, used: Tensor) -> Tensor:
         # of edge e either e or none is used
-        return torch.where(used >= 0, self._main[:, None], 0).double()
+        return torch.where(used >= 0, self._first_potentials[:, None], 0).double()
 
 
 def as_edges_and_index(
     name: str, edges: Tensor, index: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Scores ``(batch, E)``, and nodes ``(E, 2)`` or ``(batch, E, 2)``, checked."""
-    edges = checks.potentials(name, edges)
+    edges = checks.as_potentials(name, edges)
     if edges.dim() != 2:
         raise ValueError(f"{name}: expected (batch, E), got {tuple(edges.shape)}")
     B, E = edges.shape
-    index = checks.integers("index", index, edges.device)
+    index = checks.as_int64("index", index, edges.device)
     if tuple(index.shape) not in ((E, 2), (B, E, 2)):
         raise ValueError(
             f"index: expected (E, 2) = ({E}, 2) or (batch, E, 2) = ({B}, {E}, 2), "

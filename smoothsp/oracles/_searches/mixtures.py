@@ -7,7 +7,7 @@ from torch import Tensor
 
 from smoothsp._kernels.combinatorial import sparsemap_qp
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._inference.parts import parts_of
+from smoothsp.oracles._inference.parts import part_counts
 
 # Slots for outputs at first; there are twice as many when all are full.
 _SLOTS = 8
@@ -39,7 +39,7 @@ class Mixtures:
 
     def __init__(self, structure: Any, strength: Tensor, y: Tensor) -> None:
         self.structure, self.strength = structure, strength
-        parts = parts_of(structure, y)
+        parts = part_counts(structure, y)
         B, device = len(y), y.device
         self.rows = torch.arange(B, device=device)
         self.decodes = torch.zeros(B, dtype=torch.int64, device=device)
@@ -87,7 +87,7 @@ class Mixtures:
             augmented, y = self.structure.augment(cost).decode()
             self.decodes[self.rows] += 1
             base_scores, score, parts = self._score_outputs(
-                y, parts_of(self.structure, y), augmented, cost
+                y, part_counts(self.structure, y), augmented, cost
             )
             output_value = score - (mixture * parts).sum(1)
             mixture_value = (weights * scores).sum(1) - mixture.square().sum(1)
@@ -212,7 +212,7 @@ class Mixtures:
         arrays = (self.gram, self.scores, new_slots, self.weights, self.active)
         work = len(slot) * self.active.shape[1] ** 3
         numbers = [x.numpy() for x in arrays]
-        run_rows(sparsemap_qp.add, len(new_slots), work, *numbers)
+        run_rows(sparsemap_qp.add_output, len(new_slots), work, *numbers)
 
     def _double_slots(self) -> None:
         """Make twice the slots."""

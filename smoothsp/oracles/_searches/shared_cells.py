@@ -130,7 +130,7 @@ def _as_cell_numbers(
     argument: str, index: object, shape: Sequence[int], batch: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Numbers ``(batch or 1, k)`` of cells, and which are given."""
-    cells = checks.integers(argument, index, device)
+    cells = checks.as_int64(argument, index, device)
     axes, shape_passed = len(shape), tuple(cells.shape)
     if axes == 1 and cells.dim() in (1, 2):
         cells = cells.unsqueeze(-1)
@@ -147,7 +147,7 @@ def _as_cell_numbers(
         or len(shape_passed) == 3
         or (axes == 1 and len(shape_passed) == 2)
     ):
-        checks.shape(
+        checks.require_shape(
             argument, cells, (batch, *cells.shape[1:]), "an entry for each row"
         )
     exists = (cells != -1).any(2)
@@ -219,7 +219,7 @@ def usable_cells(structure: Any, shape: Sequence[int]) -> Tensor | None:
     potentials = getattr(structure, "_main", None)
     if potentials is None:
         return None
-    usable = structure._reads(structure._main_name)
+    usable = structure._usable_parts(structure._first_name)
     if usable is None and isinstance(mask, Tensor) and potentials.dim() == 3:
         usable = mask.unsqueeze(-1)
     return None if usable is None else usable.expand_as(potentials).flatten(1)

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothsp.oracles._inference import checks, double_double, rules
-from smoothsp.oracles._inference.double_double import Exact
-from smoothsp.oracles._inference.op import wants_gradient
-from smoothsp.oracles._inference.read_only import put
+from smoothsp.oracles._inference.double_double import DoubleDouble
+from smoothsp.oracles._inference.op import any_requires_grad
+from smoothsp.oracles._inference.read_only import set_attribute
 from smoothsp.oracles._inference.row_losses import add_hamming
 from smoothsp.oracles._inference.structure import Structure
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._inference.tracing import (
     is_eager,
     is_eager_tensor,
@@ -49,8 +49,8 @@ class SearchStructure(Structure):
     shape: tuple[int, ...]
 
     def __init__(self, potentials: dict[str, Tensor], shape: tuple[int, ...]) -> None:
-        put(self, "shape", shape)
-        self._hold(potentials)
+        set_attribute(self, "shape", shape)
+        self._set_potentials(potentials)
         self._record_versions(potentials)
         self._require_valid(next(iter(potentials)))
 
@@ -108,38 +108,38 @@ class SearchStructure(Structure):
         return SearchEngine(self)
 
     @property
-    def _uses_entries(self) -> bool:
-        return self._decoding_engine is not None and self._has_costs_of(SearchStructure)
+    def _indexes_potentials(self) -> bool:
+        return self._decoding_engine is not None and self._inherits_costs(SearchStructure)
 
-    def _used_by_gold(self, y: Tensor) -> Tensor:
+    def _gold_parts(self, y: Tensor) -> Tensor:
         y_with_k, has_k = self._with_k_axis(y)
         used, first_invalid = self._used_entries_and_first_invalid(y_with_k)
         if has_k or first_invalid >= 0:
             self._single_output_per_row(y)
         return self._used_entries(y_with_k) if used is None else used
 
-    def _augmented_by_hamming(
+    def _augment_by_hamming(
         self: Self, y: Tensor, scale: float
     ) -> tuple[Self, Tensor] | None:
-        if not self._has_costs_of(SearchStructure):
+        if not self._inherits_costs(SearchStructure):
             return None
-        return self._add_hamming_cost(self._used_by_gold(y), scale)
+        return self._add_hamming_cost(self._gold_parts(y), scale)
 
     def _add_hamming_cost(
         self: Self, used: Tensor, scale: float
     ) -> tuple[Self, Tensor]:
         """The structure with costs of parts that entries ``used`` lack, and these."""
-        potentials, usable = self._main, self._reads(self._main_name)
-        return self._with_costs(add_hamming(potentials, usable, used, scale)), used
+        potentials, usable = self._first_potentials, self._usable_parts(self._first_name)
+        return self._with_augmented_potentials(add_hamming(potentials, usable, used, scale)), used
 
     def _call_search_op(self, k: int | None) -> tuple[Tensor, Tensor]:
         """Best outputs ``(batch, *shape)``, or the k best, and which of them exist."""
-        outputs: tuple[Tensor, Tensor] = SearchOp(SearchEngine(self), k).ask()
+        outputs: tuple[Tensor, Tensor] = SearchOp(SearchEngine(self), k).call()
         return outputs
 
     def _run_search(self, k: int | None) -> tuple[Tensor, Tensor]:
         arrays = self._search_best() if k is None else self._search_k_best(k)
-        y, valid = (torch.from_numpy(x).to(self._main.device) for x in arrays)
+        y, valid = (torch.from_numpy(x).to(self._first_potentials.device) for x in arrays)
         return y, valid
 
     def _from_row_tensors(self: Self, tensors: tuple[Tensor, ...]) -> Self:
@@ -147,8 +147,8 @@ class SearchStructure(Structure):
 
         Of as many rows, or of a multiple: one batch below the other.
         """
-        potentials = dict(zip(self._own, tensors, strict=False))
-        other = self._like(potentials)
+        potentials = dict(zip(self._row_potentials, tensors, strict=False))
+        other = self._with_potentials(potentials)
         for name, x in zip(
             self.row_attributes, tensors[len(potentials) :], strict=True
         ):
@@ -158,36 +158,36 @@ class SearchStructure(Structure):
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
         """``(batch,)``: the number of labels of an output."""
-        size = (len(self._main),)
+        size = (len(self._first_potentials),)
         count = int(np.prod(self.shape))
-        return torch.full(size, count, device=self._main.device)
+        return torch.full(size, count, device=self._first_potentials.device)
 
     @property
     def output_shapes(self) -> Int[Tensor, "batch axis"]:
         """``(batch, axis)``: the shape of each output without its padding."""
-        shape = torch.tensor(self.shape, device=self._main.device)
-        return shape.repeat(len(self._main), 1)
+        shape = torch.tensor(self.shape, device=self._first_potentials.device)
+        return shape.repeat(len(self._first_potentials), 1)
 
     def _first_potentials_on_cpu(self) -> Tensor:
         """The first potentials, contiguous on the CPU."""
-        return self._main.cpu().resolve_neg().contiguous()
+        return self._first_potentials.cpu().resolve_neg().contiguous()
 
     def _potentials_as_numpy(self, name: str) -> NDArray[np.float64]:
         """Such potentials in float64 on the CPU, -inf where nothing reads."""
-        x, usable = self._own[name].detach().cpu().double(), self._reads(name)
+        x, usable = self._row_potentials[name].detach().cpu().double(), self._usable_parts(name)
         if usable is not None:
             x = x.masked_fill(~usable.cpu(), -torch.inf)
-        values: NDArray[np.float64] = array(x)
+        values: NDArray[np.float64] = to_numpy(x)
         return values
 
-    def _infeasible_row(self) -> int:
+    def _first_infeasible_row(self) -> int:
         has_output = self._has_output()
         return -1 if has_output.all() else int(has_output.argmin())
 
     def _with_k_axis(self, y: Tensor) -> tuple[Tensor, bool]:
         """Outputs as int64 ``(batch, k, *shape)``, and whether k was there."""
-        y = checks.integers("y", y, self._main.device)
-        B = len(self._main)
+        y = checks.as_int64("y", y, self._first_potentials.device)
+        B = len(self._first_potentials)
         lacks_k = y.dim() == 1 + len(self.shape)
         y_with_k = y[:, None] if lacks_k else y
         expected = (B, *y_with_k.shape[1:2], *self.shape)
@@ -216,7 +216,7 @@ class SearchStructure(Structure):
         -1 if all are outputs.
         """
         is_output = self._is_output(y)
-        if not checks.values_are_there() or bool(is_output.all()):
+        if not checks.has_concrete_values() or bool(is_output.all()):
             return None, -1
         b, k = (~is_output).nonzero()[0].tolist()
         return None, b * y.shape[1] + k
@@ -244,34 +244,34 @@ class SearchStructure(Structure):
 
     def _gather_entries(self, used: Tensor) -> Tensor:
         """Entries ``(batch, k, U)`` in float64, 0 for those that are none."""
-        joined = _concatenate_potentials(tuple(self._own.values()))
+        joined = _concatenate_potentials(tuple(self._row_potentials.values()))
         if not joined.shape[1]:
             used = used[..., :0]
         flat = joined.gather(1, used.clamp(min=0).flatten(1)).double()
         return flat.reshape(used.shape).masked_fill(used < 0, 0)
 
-    def _with_hi_lo(self, scores: Tensor, y: Tensor) -> Exact:
+    def _with_hi_lo(self, scores: Tensor, y: Tensor) -> DoubleDouble:
         """Float64 values ``(batch, k)`` of outputs y, in the dtype and as two numbers.
 
         By default the sums of the entries that are used.
         """
-        rounded = scores.to(self._main.dtype)
+        rounded = scores.to(self._first_potentials.dtype)
         if not is_eager():
-            return Exact(rounded)
-        return Exact(
+            return DoubleDouble(rounded)
+        return DoubleDouble(
             rounded,
-            double_double.sums(self._gather_entries(self._used_entries(y)).detach()),
+            double_double.sum_hi_lo(self._gather_entries(self._used_entries(y)).detach()),
         )
 
     def _add_log_partition_hi_lo(
         self, value: Tensor, shifts: Tensor, shifted_log_partition: Tensor
-    ) -> Exact:
+    ) -> DoubleDouble:
         """A log-partition, which is the sum of ``tops`` and what is relative to it."""
         if not is_eager():
-            return Exact(value)
-        hi_lo = double_double.sums(shifts.masked_fill(shifts == -torch.inf, 0))
+            return DoubleDouble(value)
+        hi_lo = double_double.sum_hi_lo(shifts.masked_fill(shifts == -torch.inf, 0))
         hi_lo[:, 1] += shifted_log_partition
-        return Exact(value, hi_lo)
+        return DoubleDouble(value, hi_lo)
 
     def score(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Score of the outputs y, ``(batch, *shape)`` or ``(batch, k, *shape)``.
@@ -282,10 +282,10 @@ class SearchStructure(Structure):
             If y is not an output of the structure.
         """
         y_with_k, has_k = self._checked_outputs(y)
-        value = self._score_unmasked(y_with_k).to(self._main.dtype)
+        value = self._score_unmasked(y_with_k).to(self._first_potentials.dtype)
         return value if has_k else value.squeeze(1)
 
-    def _exact_score(self, y: Tensor) -> Exact:
+    def _score_hi_lo(self, y: Tensor) -> DoubleDouble:
         y_with_k, has_k = self._checked_outputs(y)
         scores = self._with_hi_lo(self._score_unmasked(y_with_k), y_with_k)
         return scores if has_k else scores.squeeze(1)
@@ -301,16 +301,16 @@ class SearchStructure(Structure):
         wrong labels.
         """
         used = self._used_entries(self._single_output_per_row(y))
-        name = next(iter(self._own))
-        usable = self._reads(name)
-        cost = torch.ones_like(self._main) if usable is None else usable
-        cost = cost.detach().to(self._main.dtype).flatten(1)
+        name = next(iter(self._row_potentials))
+        usable = self._usable_parts(name)
+        cost = torch.ones_like(self._first_potentials) if usable is None else usable
+        cost = cost.detach().to(self._first_potentials.dtype).flatten(1)
         size = cost.shape[1]
         inside = torch.where((used >= 0) & (used < size), used, size)
         padded = torch.nn.functional.pad(cost, (0, 1)).scatter(1, inside[:, 0], 0.0)
-        return padded[:, :size].reshape(self._main.shape)
+        return padded[:, :size].reshape(self._first_potentials.shape)
 
-    def _labels_of_one(self, y: Tensor) -> Tensor:
+    def _labels_per_row(self, y: Tensor) -> Tensor:
         return self._labels_of_outputs(self._single_output_per_row(y))[:, 0]
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch ..."]]:
@@ -324,9 +324,9 @@ class SearchStructure(Structure):
             ``(batch, *shape)`` int64, -1 where nothing is labelled.
         """
         value, y = self._decode_unrounded()
-        return self._rounded(value), y
+        return self._to_dtype(value), y
 
-    def _exact_decode(self) -> tuple[Exact, Tensor]:
+    def _decode_hi_lo(self) -> tuple[DoubleDouble, Tensor]:
         value, y = self._decode_unrounded()
         return self._with_hi_lo(value[:, None], y[:, None]).squeeze(1), y
 
@@ -341,14 +341,14 @@ class SearchStructure(Structure):
 
     def _is_eager_tensor(self) -> bool:
         """Whether the values of all potentials are where kernels may read them."""
-        for x in self._own.values():  # noqa: SIM110 - a generator takes a microsecond
+        for x in self._row_potentials.values():  # noqa: SIM110 - a generator takes a microsecond
             if not is_eager_tensor(x):
                 return False
         return True
 
     def _needs_gradient(self) -> bool:
         """Whether scores have to be differentiated."""
-        return wants_gradient(tuple(self._own.values()))
+        return any_requires_grad(tuple(self._row_potentials.values()))
 
     def decode_topk(
         self, k: int
@@ -366,11 +366,11 @@ class SearchStructure(Structure):
         valid
             ``(batch, k)`` bool: True where the output exists, with a score above -inf.
         """
-        k = checks.count("k", k, len(self._main) * (1 + math.prod(self.shape)))
-        values, ys, valid = self._exact_decode_topk(k)
+        k = checks.as_output_count("k", k, len(self._first_potentials) * (1 + math.prod(self.shape)))
+        values, ys, valid = self._decode_topk_hi_lo(k)
         return values.value, ys, valid
 
-    def _exact_decode_topk(self, k: int) -> tuple[Exact, Tensor, Tensor]:
+    def _decode_topk_hi_lo(self, k: int) -> tuple[DoubleDouble, Tensor, Tensor]:
         ys, valid = self._call_search_op(k)
         is_valid = valid.reshape(*valid.shape, *[1] * len(self.shape))
         ys = torch.where(is_valid, ys, ys[:, :1])
@@ -378,7 +378,7 @@ class SearchStructure(Structure):
         # the search may add up in another order: sorted to the last bit all the same
         running_min = values.detach().cummin(1).values
         values = values - (values.detach() - running_min)
-        scores = self._with_hi_lo(values, ys).filled(~valid, -torch.inf)
+        scores = self._with_hi_lo(values, ys).masked_fill(~valid, -torch.inf)
         return scores, torch.where(is_valid, ys, -1), valid
 
 

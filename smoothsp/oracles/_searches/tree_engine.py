@@ -13,9 +13,9 @@ from torch import Tensor
 
 from smoothsp._kernels.combinatorial import matrix_tree, matrix_tree_log_space, wilson
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._inference.double_double import in_dtype
+from smoothsp.oracles._inference.double_double import to_dtype
 from smoothsp.oracles._inference.engine import Engine
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.to_numpy import to_numpy
 
 
 class TreeEngine(Engine):
@@ -31,26 +31,26 @@ class TreeEngine(Engine):
         Whether exactly one word has the root for its head.
     """
 
-    own = 1
+    num_row_potentials = 1
 
     def __init__(self, arcs: Tensor, lengths: Tensor, single_root: bool) -> None:
         self.potentials, self.row_attributes = (arcs,), (lengths,)
         self.arcs, self.lengths, self.single_root = arcs, lengths, single_root
 
-    def of(self, tensors: Sequence[Tensor]) -> "TreeEngine":
+    def with_tensors(self, tensors: Sequence[Tensor]) -> "TreeEngine":
         lengths = tensors[1] if len(tensors) > 1 else self.lengths
         return TreeEngine(tensors[0], lengths, self.single_root)
 
-    def sums(
+    def log_partition_and_marginals(
         self, needs_grad: Sequence[bool], dtype: torch.dtype | None, two: bool = False
     ) -> tuple[Tensor, None, list[Tensor]]:
         value, marginals = _log_partition_and_marginals(
             self.arcs, self.lengths, self.single_root, any(needs_grad)
         )
-        return in_dtype(value, dtype or value.dtype), None, [marginals]
+        return to_dtype(value, dtype or value.dtype), None, [marginals]
 
     def covariance(self, directions: Sequence[Tensor]) -> list[Tensor]:
-        arcs, direction = array(self.arcs.cpu()), array(directions[0].cpu())
+        arcs, direction = to_numpy(self.arcs.cpu()), to_numpy(directions[0].cpu())
         covariance = _log_space_sums_and_covariance(
             arcs, self.lengths.cpu().numpy(), self.single_root, direction
         )[2]
@@ -58,16 +58,16 @@ class TreeEngine(Engine):
 
     def sample(self, seeds: Tensor) -> Tensor:
         """Heads ``[B, draws, n]`` of drawn trees, from seeds ``[B, draws]``."""
-        arcs = array(self.arcs.cpu())
+        arcs = to_numpy(self.arcs.cpu())
         B, size = arcs.shape[:2]
         heads = np.empty((*seeds.shape, size - 1), np.int64)
         work = B * size**2 * (size + 10 * seeds.shape[1])
         settings = self.lengths.cpu().numpy(), self.single_root
         seeds_and_heads = seeds.cpu().contiguous().numpy(), heads
-        run_rows(wilson.samples, B, work, arcs, *settings, *seeds_and_heads)
+        run_rows(wilson.sample_trees, B, work, arcs, *settings, *seeds_and_heads)
         return torch.from_numpy(heads).to(self.arcs.device)
 
-    def outputs_like(self, k: int | None) -> tuple[Tensor, ...]:
+    def empty_outputs(self, k: int | None) -> tuple[Tensor, ...]:
         B, size = self.arcs.shape[:2]
         rows = (B,) if k is None else (B, k)
         return (self.arcs.new_empty((*rows, size - 1), dtype=torch.int64),)
@@ -77,7 +77,7 @@ def _log_partition_and_marginals(
     arcs: Tensor, lengths: Tensor, single_root: bool, with_marginals: bool
 ) -> tuple[Tensor, Tensor]:
     """Log-partitions ``[B]`` in float64 and, if ``inwards``, chances of the arcs."""
-    scores, num_words = array(arcs.cpu()), lengths.cpu().numpy()
+    scores, num_words = to_numpy(arcs.cpu()), lengths.cpu().numpy()
     B, size = scores.shape[:2]
     value, out_of_range = np.empty(B), np.empty(B, np.bool_)
     marginals = np.empty((B, size, size) if with_marginals else (1, 1, 1), scores.dtype)
@@ -85,7 +85,7 @@ def _log_partition_and_marginals(
     # eight numbers at a time
     work = B * size**2 * (1 + size // 8)
     run_rows(
-        matrix_tree.sums,
+        matrix_tree.matrix_tree,
         B,
         work,
         scores,
@@ -117,7 +117,7 @@ def _log_space_sums_and_covariance(
     outputs = np.empty(B), np.empty(arcs.shape), np.empty(arcs.shape)
     work = 40 * B * size**3
     run_rows(
-        matrix_tree_log_space.moves,
+        matrix_tree_log_space.matrix_tree_jvp,
         B,
         work,
         arcs,

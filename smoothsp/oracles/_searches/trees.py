@@ -8,7 +8,7 @@ from torch import Tensor, inf
 
 from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.distribution import Distribution
-from smoothsp.oracles._inference.rounding import at_most_zero
+from smoothsp.oracles._inference.rounding import clip_log_probs
 from smoothsp.oracles._inference.tracing import is_eager
 from smoothsp.oracles._searches.structure import SearchStructure
 
@@ -32,16 +32,16 @@ class Trees(SearchStructure, Distribution):
     def log_prob(self, y: Tensor) -> Tensor:
         shifted = self._shifted_potentials()
         y_with_k, has_k = self._checked_outputs(y)
-        scores = self._with_main(shifted)._sum_entries(self._used_entries(y_with_k))
-        log_probs = at_most_zero(scores - self._log_partition_float64(shifted)[:, None])
-        return self._rounded(log_probs if has_k else log_probs.squeeze(1))
+        scores = self._with_first_potentials(shifted)._sum_entries(self._used_entries(y_with_k))
+        log_probs = clip_log_probs(scores - self._log_partition_float64(shifted)[:, None])
+        return self._to_dtype(log_probs if has_k else log_probs.squeeze(1))
 
     def log_prob_within(self, allowed: Tensor) -> Tensor:
         self.restrict(allowed)
         shifted = self._shifted_potentials()
         restricted = self._log_partition_float64(shifted.masked_fill(~allowed, -inf))
-        return self._rounded(
-            at_most_zero(restricted - self._log_partition_float64(shifted))
+        return self._to_dtype(
+            clip_log_probs(restricted - self._log_partition_float64(shifted))
         )
 
 
@@ -54,7 +54,7 @@ class DependencyTrees(Trees):
         """Keep the lengths that a user gives, or in graphs those of whole rows."""
         if lengths is not None:
             B, m = arcs.shape[:2]
-            self._lengths = checks.row_lengths(lengths, B, m - 1, arcs.device)
+            self._lengths = checks.as_lengths(lengths, B, m - 1, arcs.device)
         elif not is_eager():
             self._lengths = _full_lengths(arcs)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from smoothsp._kernels.combinatorial import shortest_paths
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles._inference.to_numpy import array, constant
+from smoothsp.oracles._inference.to_numpy import to_numpy, unwrapped_to_numpy
 from smoothsp.oracles._inference.tracing import is_compiling
 from smoothsp.oracles._searches.edge_subset import EdgeSubset, as_edges_and_index
 
@@ -92,13 +92,13 @@ class ShortestPath(EdgeSubset):
         arcs, index = as_edges_and_index("arcs", arcs, index)
         B, E = arcs.shape
         source_and_target = [
-            checks.row_integers(name, x, B, arcs.device)
+            checks.as_row_ints(name, x, B, arcs.device)
             for name, x in (("source", source), ("target", target))
         ]
         if is_compiling():
             super().__init__({"arcs": arcs}, (E,))
             return
-        index_array: Ints = constant("index", index)
+        index_array: Ints = unwrapped_to_numpy("index", index)
         differs_by_row = index_array.ndim == 3 or any(
             isinstance(x, Tensor) for x in (source, target)
         )
@@ -116,32 +116,32 @@ class ShortestPath(EdgeSubset):
         super().__init__({"arcs": arcs}, (E,))
 
     def _is_output(self, y: Tensor) -> Tensor:
-        if not checks.values_are_there():
+        if not checks.has_concrete_values():
             return torch.ones_like(y[..., 0] if y.shape[2] else y.sum(2)).bool()
         is_path = np.empty(tuple(y.shape[:2]), np.bool_)
-        shortest_paths.exist(array(y.cpu()), *self._kernel_args(), is_path)
+        shortest_paths.are_paths(to_numpy(y.cpu()), *self._kernel_args(), is_path)
         return torch.from_numpy(is_path).to(y.device)
 
     def _kernel_args(self) -> tuple[tuple[Ints, ...], Ints, Ints]:
         """Graphs, and of each row which it has, and its ends."""
         return (
             self._layout.graphs,
-            array(self._graph_of_row.cpu()),
-            array(self._source_and_target.cpu()),
+            to_numpy(self._graph_of_row.cpu()),
+            to_numpy(self._source_and_target.cpu()),
         )
 
-    def _look(
+    def _validate_values(
         self, argument: str, only: str | None = None, changed: Tensor | None = None
     ) -> bool:
         """Validate scores, and test whether a cycle may have a positive score."""
-        may_lack_output = super()._look(argument, only, changed)
-        if may_lack_output or not checks.values_are_there() or self._layout.is_acyclic:
+        may_lack_output = super()._validate_values(argument, only, changed)
+        if may_lack_output or not checks.has_concrete_values() or self._layout.is_acyclic:
             return may_lack_output
-        return bool((self._main.detach() > 0).any())
+        return bool((self._first_potentials.detach() > 0).any())
 
-    def _require_outputs(self, argument: str) -> None:
+    def _require_feasible(self, argument: str) -> None:
         self._decode_rows(argument)
-        super()._require_outputs(argument)
+        super()._require_feasible(argument)
 
     def _decode_rows(self, argument: str = "arcs") -> tuple[Ints, Floats, Bools]:
         """Best outputs, their scores, and which rows have any."""
@@ -151,7 +151,7 @@ class ShortestPath(EdgeSubset):
         status = np.empty(B, np.int64)
         work = 50 * B * (E + 1)
         args = arcs, *self._kernel_args()
-        run_rows(shortest_paths.best, B, work, *args, outputs, values, status)
+        run_rows(shortest_paths.shortest_path, B, work, *args, outputs, values, status)
         _require_no_positive_cycle(status, argument)
         return outputs, values, status == shortest_paths.PATH
 
@@ -169,7 +169,7 @@ class ShortestPath(EdgeSubset):
         outputs, status = np.empty((B, k, E), np.int64), np.empty((B, k), np.int64)
         work = 500 * B * k * (E + 1)
         args = arcs, *self._kernel_args()
-        run_rows(shortest_paths.k_best, B, work, *args, outputs, status)
+        run_rows(shortest_paths.k_shortest_paths, B, work, *args, outputs, status)
         _require_no_positive_cycle(status[:, 0], "arcs")
         return outputs, status == shortest_paths.PATH
 
@@ -234,7 +234,7 @@ def _build_layout(
     outputs, values = np.empty((rows, E), np.int64), np.empty(rows)
     status = np.empty(rows, np.int64)
     arcs = np.zeros((rows, E))
-    shortest_paths.best(
+    shortest_paths.shortest_path(
         0,
         rows,
         arcs,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from smoothsp.linear.solvers.accelerated.estimate_functions import (
-    UP,
+    L_INCREASE,
     InfiniteMemory,
     OneMemory,
     divergence,
@@ -116,7 +116,7 @@ def test_infinite_memory_keeps_what_is_proved_of_it(l1, l2, adaptive):
             product = math.prod((1 + math.sqrt(lam / (4 * L))) ** 2 for L in tried[1:])
             sums = math.sqrt(4 / tried[0]) + sum(L**-0.5 for L in tried[1:])
             least = max(product / (tried[0] - l1), sums * sums / 4)
-            assert max(tried) < UP * f.L
+            assert max(tried) < L_INCREASE * f.L
         else:
             # Lemma 5
             rate = (1 + math.sqrt(lam / (4 * f.L))) ** (2 * k - 2)
@@ -152,7 +152,7 @@ def test_one_memory_keeps_what_is_proved_of_it(l1, l2, adaptive):
         # Theorem 14
         assert now - value <= (first - lam) * far * share + 1e-9 * (1 + abs(value))
         assert method.lower_bound() <= value + 1e-9 * (1 + abs(value))
-        assert max(tried) - l2 < UP * f.L
+        assert max(tried) - l2 < L_INCREASE * f.L
     assert now - value <= 0.05 * (1 + abs(value))
 
 

@@ -26,7 +26,7 @@ def folder(tmp_path_factory):
     """Files as GermEval has them, drawn."""
     place = tmp_path_factory.mktemp("nested")
     for name, part in zip(("train", "dev"), names.make(train=80, dev=20), strict=True):
-        text = "".join(trees.text_of_levels(tree, 2) for tree in part)
+        text = "".join(trees.to_level_columns(tree, 2) for tree in part)
         (place / f"NER-de-{name}.tsv").write_text(text)
     return place
 

@@ -10,11 +10,11 @@ from segmentation.features import EDGE_FEATURES, NODE_FEATURES, Features
 from segmentation.report import baselines
 from smoothsp.data import MaskedImage
 from smoothsp.linear.solvers import BCFW
-from smoothsp.models.superpixels import graph_of
+from smoothsp.models.superpixels import build_graph
 
 
 def features_of(image, count):
-    graph = graph_of(image, count)
+    graph = build_graph(image, count)
     return features.features_of(image, graph, features.learn([image]))
 
 

@@ -34,20 +34,25 @@ from smoothsp._kernels.chain.cpu.records import Addresses, chain_at, longest_fir
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays, lane_products
-from smoothsp._kernels.vectors.arrays import at
-from smoothsp._kernels.vectors.flush_to_zero import flush, restore
-from smoothsp._kernels.vectors.lane_rows import gather, scatter, scatter_whole, turn
+from smoothsp._kernels.vectors.arrays import carray
+from smoothsp._kernels.vectors.flush_to_zero import restore_fp_mode, set_flush_to_zero
+from smoothsp._kernels.vectors.lane_rows import (
+    gather,
+    scatter,
+    scatter_whole,
+    transpose_blocks,
+)
 from smoothsp._kernels.vectors.simd import (
-    aligned,
+    aligned_span,
     fma,
     get,
-    larger,
     load,
+    maximum,
     part,
+    select_lt,
     splat,
     splat_at,
     store,
-    where_below,
 )
 
 
@@ -77,15 +82,15 @@ def covariance(where, weights, out, pending):
     where = Addresses(*where)
     B, T, S, zeros = where.B, where.T, where.S, where.zeros
     chain, V = chain_at(where, True), len(zeros)
-    left, far = at(pending, (B,), np.bool_), 0
-    nodes, edges = at(out[0], (B, T, S), zeros), at(out[1], (B, S, S), zeros)
-    heads, tails = at(out[2], (B, S), zeros), at(out[3], (B, S), zeros)
+    left, far = carray(pending, (B,), np.bool_), 0
+    nodes, edges = carray(out[0], (B, T, S), zeros), carray(out[1], (B, S, S), zeros)
+    heads, tails = carray(out[2], (B, S), zeros), carray(out[3], (B, S), zeros)
     order = longest_first(chain.lengths, T)
     sizes = sizes_of_scratch(B, T, S, V, None)
     room = arrays.empty(sizes[7], zeros.dtype)
     more = arrays.empty(_size(T, S, V), zeros.dtype)
     row = arrays.empty(T * S, zeros.dtype)
-    control = flush()
+    control = set_flush_to_zero()
     kept = cut_scratch(room, T, zeros, sizes)
     take_exponentials(chain, kept, sizes[2], 1, None)
     for first in range(0, B, V):
@@ -109,20 +114,20 @@ def covariance(where, weights, out, pending):
             for s in range(S):
                 heads[b, s] = nodes[b, chain.steps[b, 0], s] if own > 0 else 0.0
                 tails[b, s] = nodes[b, chain.steps[b, own - 1], s] if own > 0 else 0.0
-    restore(control)
+    restore_fp_mode(control)
     return far
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _size(T, S, V):
     """Numbers of all directions, with room to begin at a cache line."""
     return 3 * T * S * V + 4 * S * S * V + 3 * S * V + 10 * V * V + V
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _cut(room, T, S, V):
     """Cut them out of one array, each followed by room for a square of vectors."""
-    numbers, P = aligned(room), S * V
+    numbers, P = aligned_span(room), S * V
     steps, square, vector = T * P + V * V, S * P + V * V, P + V * V
     o = 3 * steps
     p = o + 4 * square
@@ -146,17 +151,17 @@ def _gather(rows, chain, weights, kept, moved, row, B):
     T, zeros, V = kept.T, kept.zeros, len(kept.zeros)
     S = kept.P // V
     longest = chain.lengths[rows[0]]
-    nodes = at(weights[0], (B, T, S), zeros)
+    nodes = carray(weights[0], (B, T, S), zeros)
     gather(nodes, chain.steps, chain.lengths, rows, longest, row, zeros, moved.nodes)
     # of each row one step, the first
     steps, lengths = arrays.zeros((B, 1), np.int64), arrays.empty(B, np.int64)
     for b in range(B):
         lengths[b] = 1
-    edges = at(weights[1], (B, 1, S * S), zeros)
+    edges = carray(weights[1], (B, 1, S * S), zeros)
     gather(edges, steps, lengths, rows, 1, row, zeros, moved.edges)
-    heads = at(weights[2], (B, 1, S), zeros)
+    heads = carray(weights[2], (B, 1, S), zeros)
     gather(heads, steps, lengths, rows, 1, row, zeros, moved.heads)
-    tails = at(weights[3], (B, 1, S), zeros)
+    tails = carray(weights[3], (B, 1, S), zeros)
     gather(tails, steps, lengths, rows, 1, row, zeros, moved.tails)
     for e in range(S * S):
         v = load(moved.edges, e * V)
@@ -186,15 +191,15 @@ def _look_back(N, S, kept, moved):
         likeliest = taken = zero
         for j in range(o, o + P, V):
             p = load(kept.nodes, j)
-            taken = where_below(likeliest, p, load(moved.nodes, j), taken)
-            likeliest = larger(p, likeliest)
+            taken = select_lt(likeliest, p, load(moved.nodes, j), taken)
+            likeliest = maximum(p, likeliest)
         for j in range(0, P, V):
             p, s = load(kept.nodes, o + j), load(kept.alphas, o + j)
             v = load(moved.nodes, o + j) - taken
             past = fma(load(kept.weights, o + j), load(moved.now, j), v * p)
             store(moved.nodes, o + j, v)
             store(moved.weights, o + j, past)
-            store(moved.alphas, o + j, where_below(zero, p, s * (past / p), zero))
+            store(moved.alphas, o + j, select_lt(zero, p, s * (past / p), zero))
 
 
 @subroutine(forceinline=True)
@@ -230,7 +235,7 @@ def _look_ahead(N, S, kept, moved):
             # rows begin where they end
             future = load(kept.nodes, o + j) * load(moved.tails, j)
             inner = load(kept.alphas, o + j) * load(now, j)
-            future = where_below(next_step, ends, inner, future)
+            future = select_lt(next_step, ends, inner, future)
             store(now, j, future)
             mean = mean + (load(moved.weights, o + j) + future)
         for j in range(0, P, V):
@@ -242,11 +247,11 @@ def _look_ahead(N, S, kept, moved):
             total = load(moved.weights, o + j) + future
             store(kept.nodes, o + j, total - mean * p)
             store(moved.alphas, o + j, load(moved.alphas, o + j) - mean * s)
-            v = load(moved.nodes, o + j) + where_below(zero, p, future / p, zero)
+            v = load(moved.nodes, o + j) + select_lt(zero, p, future / p, zero)
             store(moved.weights, o + j, load(kept.weights, o + j) * v)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _store(rows, chain, pending, kept, moved, row, nodes, edges):
     """Put covariances of nodes and edges where they belong, but for pending rows."""
     zeros, steps, lengths = kept.zeros, chain.steps, chain.lengths
@@ -260,7 +265,7 @@ def _store(rows, chain, pending, kept, moved, row, nodes, edges):
         total = load(kept.total, e) + load(first, e)
         total = fma(load(moved.edges, e), load(second, e), total)
         store(moved.edges, e, total)
-    turn(N * S, zeros, kept.nodes)
-    turn(S * S, zeros, moved.edges)
+    transpose_blocks(N * S, zeros, kept.nodes)
+    transpose_blocks(S * S, zeros, moved.edges)
     scatter(steps, lengths, rows, pending, row, zeros, kept.nodes, nodes)
     scatter_whole(S * S, rows, pending, zeros, moved.edges, edges)

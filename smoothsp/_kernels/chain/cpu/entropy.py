@@ -12,10 +12,10 @@ from smoothsp._kernels.chain.cpu.records import Addresses, Marginals, chain_at
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays, double_double
-from smoothsp._kernels.vectors.arrays import at
+from smoothsp._kernels.vectors.arrays import carray
 from smoothsp._kernels.vectors.kahan import BLOCK
-from smoothsp._kernels.vectors.simd import larger, span, splat, where_below
-from smoothsp._kernels.vectors.simd_masked import load_some, sum_of
+from smoothsp._kernels.vectors.simd import maximum, select_lt, span, splat
+from smoothsp._kernels.vectors.simd_masked import load_masked, reduce_sum
 
 
 @kernel
@@ -37,7 +37,7 @@ def entropy(where, in_lanes, over_states, least, value):
     )
     marginals = nodes, edges, heads, tails
     pending = sums_in_range(chain, zeros, log_z, marginals, in_lanes, over_states)
-    found, far = at(value, (B,), np.float64), 0
+    found, far = carray(value, (B,), np.float64), 0
     for b in range(B):
         # each step's factor of Z is rounded, too
         z = log_z[b, 0], log_z[b, 1], abs(log_z[b, 0]) + chain.lengths[b]
@@ -65,11 +65,11 @@ def _less(z, scores, marginals, at_scores, at_marginals, count, zeros):
     for first in range(0, count, BLOCK * V):
         some = sizes = zero
         for e in range(first, min(first + BLOCK * V, count), V):
-            probability = load_some(p, at_marginals + e, count - e, zero)
-            term = probability * load_some(x, at_scores + e, count - e, zero)
-            term = where_below(zero, probability, term, zero)
+            probability = load_masked(p, at_marginals + e, count - e, zero)
+            term = probability * load_masked(x, at_scores + e, count - e, zero)
+            term = select_lt(zero, probability, term, zero)
             some = some + term
-            sizes = sizes + larger(term, zero - term)
-        total, rest = double_double.add(total, rest, -sum_of(some))
-        size += sum_of(sizes)
+            sizes = sizes + maximum(term, zero - term)
+        total, rest = double_double.add(total, rest, -reduce_sum(some))
+        size += reduce_sum(sizes)
     return total, rest, size

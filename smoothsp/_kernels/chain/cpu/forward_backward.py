@@ -58,27 +58,37 @@ from smoothsp._kernels.vectors import (
     lane_products,
     state_products,
 )
-from smoothsp._kernels.vectors.exponentials import exponentials, transposed
-from smoothsp._kernels.vectors.flush_to_zero import flush, restore
+from smoothsp._kernels.vectors.exponentials import exp_minus_max, transposed
+from smoothsp._kernels.vectors.flush_to_zero import restore_fp_mode, set_flush_to_zero
 from smoothsp._kernels.vectors.kahan import BLOCK
-from smoothsp._kernels.vectors.lane_rows import gather, scatter, scatter_whole, turn
+from smoothsp._kernels.vectors.lane_rows import (
+    gather,
+    scatter,
+    scatter_whole,
+    transpose_blocks,
+)
 from smoothsp._kernels.vectors.simd import (
-    aligned,
+    aligned_span,
     fma,
     get,
-    larger,
     load,
+    maximum,
     part,
     put,
+    select_lt,
     span,
     splat,
     splat_at,
     store,
-    where_below,
 )
 from smoothsp._kernels.vectors.simd_exp import exp, exponent, mantissa
-from smoothsp._kernels.vectors.simd_masked import load_some, max_of, store_some, sum_of
-from smoothsp._kernels.vectors.state_products import ROWS, Matrix
+from smoothsp._kernels.vectors.simd_masked import (
+    load_masked,
+    reduce_max,
+    reduce_sum,
+    store_masked,
+)
+from smoothsp._kernels.vectors.state_products import ROWS_PER_PASS, Matrix
 
 # What is found of a unit, a vector each: the sum of what was taken out, in three
 # numbers; exponents and mantissas of the product of 1 / c; the reach.
@@ -110,14 +120,14 @@ class Scratch(NamedTuple):
     found: Any  # [units, FOUND, V]
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def sums_in_range(chain, zeros, log_z, marginals, in_lanes, over_states):
     """Fill log_z[B, 2] and the marginals; returns which rows[B] are pending.
 
     Those are not safe in this dtype.
     """
     B, T, S = chain.emissions.shape
-    control = flush()
+    control = set_flush_to_zero()
     order = longest_first(chain.lengths, T)
     ceiling = (RANGE_32 if zeros.itemsize == 4 else RANGE_64) / (max(T, 1) * S * S)
     pending = arrays.empty(B, np.bool_)
@@ -125,16 +135,16 @@ def sums_in_range(chain, zeros, log_z, marginals, in_lanes, over_states):
         pending[b] = True
     blocks = -(-B // len(zeros))
     if over_states is not None:
-        blocks = -(-B // ROWS)
+        blocks = -(-B // ROWS_PER_PASS)
     way = (in_lanes, over_states)
     forward_backward(
         0, blocks, chain, order, zeros, ceiling, pending, log_z, marginals, *way
     )
-    restore(control)
+    restore_fp_mode(control)
     return pending
 
 
-@kernel(loops=False)
+@kernel(optimise=False)
 def forward_backward(
     first,
     last,
@@ -163,7 +173,7 @@ def forward_backward(
     V = len(zeros)
     size, unit = V, 1
     if over_states is not None:
-        size, unit = ROWS, FOUND * V
+        size, unit = ROWS_PER_PASS, FOUND * V
     way = (in_lanes, over_states)
     sizes = sizes_of_scratch(len(order), T, S, V, over_states)
     room = arrays.empty(sizes[7], zeros.dtype)
@@ -208,7 +218,7 @@ def forward_backward(
                 tails[b, s] = nodes[b, steps[b, own - 1], s]
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def sizes_of_scratch(rows, T, S, V, over_states):
     """Units, P, how many numbers the parts of the scratch hold, and all together.
 
@@ -221,7 +231,7 @@ def sizes_of_scratch(rows, T, S, V, over_states):
     nodes, lost = steps, 0 if alone else S * P
     if over_states is not None:
         # products of three rows are those of four; whole fours of rows of a matrix
-        units, P = rows if rows < 3 else ROWS, -(-S // V) * V
+        units, P = rows if rows < 3 else ROWS_PER_PASS, -(-S // V) * V
         matrix, steps, nodes = -(-S // 4) * 4 * P, units * T * P, 0
         total = lost = 0 if alone else matrix
     each = units * (P + (T + FOUND) * V)
@@ -230,12 +240,12 @@ def sizes_of_scratch(rows, T, S, V, over_states):
     return units, P, matrix, steps, nodes, total, lost, every
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def cut_scratch(room, T, zeros, sizes):
     """Cut the parts out of one array, whole vectors each."""
     units, P, matrix, steps, nodes, total, lost, _ = sizes
     V = len(zeros)
-    row, numbers = P + V, aligned(room)
+    row, numbers = P + V, aligned_span(room)
     o = 2 * matrix + 2 * row + V
     p = o + units * (P + (T + FOUND) * V)
     q = p + 2 * steps
@@ -259,7 +269,7 @@ def cut_scratch(room, T, zeros, sizes):
     )
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def take_exponentials(chain, kept, matrix, in_lanes, over_states):
     """Fill E, its transpose, start and exponentials of end; return the largest scores.
 
@@ -274,9 +284,9 @@ def take_exponentials(chain, kept, matrix, in_lanes, over_states):
             store(kept.move, e, zero)
             store(kept.back, e, zero)
         for j in range(0, P, V):
-            store(head, j, load_some(span(chain.start), j, S - j, zero))
-    top = exponentials(span(chain.transitions), 0, S * S, S, zeros, P, kept.move)
-    last_top = exponentials(span(chain.end), 0, S, S, zeros, P, tail)
+            store(head, j, load_masked(span(chain.start), j, S - j, zero))
+    top = exp_minus_max(span(chain.transitions), 0, S * S, S, zeros, P, kept.move)
+    last_top = exp_minus_max(span(chain.end), 0, S, S, zeros, P, tail)
     transposed(kept.move, S, P, kept.back)
     if in_lanes is not None:
         for s in range(S - 1, -1, -1):
@@ -285,7 +295,7 @@ def take_exponentials(chain, kept, matrix, in_lanes, over_states):
     return top, last_top
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def total_of(peaks, rest, N, top, last_top, log_rest):
     """The log-partition of N steps as two numbers: what was taken out, and the rest."""
     total, rest = double_double.add(peaks, rest, last_top)
@@ -295,7 +305,7 @@ def total_of(peaks, rest, N, top, last_top, log_rest):
         total, rest = double_double.add(total, rest, (N - 1) * high)
         total, rest = double_double.add(total, rest, (N - 1) * (top - high))
     total, rest = double_double.add(total, rest, log_rest)
-    return double_double.settle(total, rest)
+    return double_double.normalise(total, rest)
 
 
 @subroutine(forceinline=True)
@@ -310,10 +320,10 @@ def two_sum(a, b):
 def two_sum_or_none(a, b, least, zero):
     """As ``two_sum``; rounding took 0 from -inf."""
     x, lost = two_sum(a, b)
-    return x, where_below(least, x, lost, zero)
+    return x, select_lt(least, x, lost, zero)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def forward(rows, chain, kept, row, in_lanes, over_states):
     """Fill weights with w, alphas with a, and inverses with 1 / c, 0 in idle lanes.
 
@@ -341,7 +351,7 @@ def forward(rows, chain, kept, row, in_lanes, over_states):
             for n in range(own):
                 e = (rows[u] * T + steps[rows[u], n]) * S
                 for j in range(0, P, V):
-                    x = load_some(given, e + j, S - j, least)
+                    x = load_masked(given, e + j, S - j, least)
                     store(weights, o + n * P + j, x)
         taken = more = most = zero
         if own > 0:
@@ -352,9 +362,9 @@ def forward(rows, chain, kept, row, in_lanes, over_states):
                 x, lost = two_sum_or_none(x, load(head, j), least, zero)
                 store(weights, o + j, x)
                 store(now, u * P + j, lost)
-                taken = larger(x, taken)
+                taken = maximum(x, taken)
             if over_states is not None:
-                taken = splat(max_of(taken))
+                taken = splat(reduce_max(taken))
             for j in range(0, P, V):
                 x = load(weights, o + j) - taken + load(now, u * P + j)
                 store(weights, o + j, x)
@@ -362,9 +372,9 @@ def forward(rows, chain, kept, row, in_lanes, over_states):
         for o in range(u * T * P, (u * T + own) * P, P):
             peak = load(weights, o)
             for j in range(V, P, V):
-                peak = larger(load(weights, o + j), peak)
+                peak = maximum(load(weights, o + j), peak)
             if over_states is not None:
-                peak = splat(max_of(peak))
+                peak = splat(reduce_max(peak))
             # in three numbers: a digit of a large sum may be one of a difference
             taken, lost = two_sum(taken, peak)
             more, lost = two_sum(more, lost)
@@ -395,14 +405,14 @@ def forward(rows, chain, kept, row, in_lanes, over_states):
                 store(alphas, i * P + j, a)
                 c = c + a
             if over_states is not None:
-                store(inverses, i * V, splat(unit / sum_of(c)))
+                store(inverses, i * V, splat(unit / reduce_sum(c)))
             if in_lanes is not None:
                 # without this, numbers of an idle lane would leave the range
                 here = splat(zeros.dtype.type(n))
-                store(inverses, i * V, where_below(here, ends, one / c, zero))
+                store(inverses, i * V, select_lt(here, ends, one / c, zero))
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def backward(rows, chain, kept, nodes, in_lanes, over_states):
     """Fill nodes, weights with u and alphas with ``a / (c z)``; find the reach.
 
@@ -442,14 +452,14 @@ def backward(rows, chain, kept, nodes, in_lanes, over_states):
             for j in range(0, P, V):
                 b = load(tail, j)
                 if in_lanes is not None:
-                    b = where_below(after, ends, load(now, j), b)
+                    b = select_lt(after, ends, load(now, j), b)
                 store(now, u * P + j, b)
                 z = fma(load(alphas, i * P + j), b, z)
             if over_states is not None:
-                store(inverses, i * V, splat(unit / sum_of(z)))
+                store(inverses, i * V, splat(unit / reduce_sum(z)))
             if in_lanes is not None:
-                inverse = where_below(after, ends, load(inverses, i * V), one / z)
-                store(inverses, i * V, where_below(here, ends, inverse, zero))
+                inverse = select_lt(after, ends, load(inverses, i * V), one / z)
+                store(inverses, i * V, select_lt(here, ends, inverse, zero))
         for u in range(units):
             i = u * T + n
             o, f = i * P, (u * FOUND + REACH) * V
@@ -466,15 +476,15 @@ def backward(rows, chain, kept, nodes, in_lanes, over_states):
             store(found, f, load(found, f) + reach)
             share = zero
             if over_states is not None:
-                share = splat(unit / sum_of(z))
+                share = splat(unit / reduce_sum(z))
             if in_lanes is not None:
-                share = where_below(here, ends, one / z, zero)
+                share = select_lt(here, ends, one / z, zero)
             e = (rows[u] * T + steps[rows[u], n]) * S
             for j in range(0, P, V):
                 a = load(alphas, o + j) * share
                 node = a * load(now, u * P + j)
                 if over_states is not None:
-                    store_some(out, e + j, S - j, node)
+                    store_masked(out, e + j, S - j, node)
                 if in_lanes is not None:
                     store(block, o + j, node)
                 store(alphas, o + j, a * inverse)
@@ -487,7 +497,7 @@ def backward(rows, chain, kept, nodes, in_lanes, over_states):
         for n in range(lengths[rows[u]]):
             inverse = load(inverses, (u * T + n) * V)
             if in_lanes is not None:
-                inverse = where_below(zero, inverse, inverse, one)
+                inverse = select_lt(zero, inverse, inverse, one)
             mantissas = mantissas * inverse
             exponents = exponents + exponent(mantissas)
             mantissas = mantissa(mantissas)
@@ -495,10 +505,10 @@ def backward(rows, chain, kept, nodes, in_lanes, over_states):
         store(found, f + EXPONENT * V, exponents)
         store(found, f + MANTISSA * V, mantissas)
         if over_states is not None:
-            put(found, f + REACH * V, sum_of(load(found, f + REACH * V)))
+            put(found, f + REACH * V, reduce_sum(load(found, f + REACH * V)))
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _store(
     rows, steps, lengths, pending, kept, row, nodes, edges, in_lanes, over_states
 ):
@@ -527,7 +537,7 @@ def _store(
     if in_lanes is not None:
         N, move = lengths[rows[0]], kept.move
         lane_products.outer_sums(shares, pulls, N, S, zero, V, move, total, lost)
-        turn(N * S, zeros, kept.nodes)
-        turn(S * S, zeros, kept.total)
+        transpose_blocks(N * S, zeros, kept.nodes)
+        transpose_blocks(S * S, zeros, kept.total)
         scatter(steps, lengths, rows, pending, row, zeros, kept.nodes, nodes)
         scatter_whole(S * S, rows, pending, zeros, kept.total, edges)

@@ -33,21 +33,26 @@ from smoothsp._kernels.chain.cpu.records import Chain
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays, double_double
-from smoothsp._kernels.vectors.exponentials import exponentials
+from smoothsp._kernels.vectors.exponentials import exp_minus_max
 from smoothsp._kernels.vectors.simd import (
     fma,
     get,
-    larger,
     load,
+    maximum,
     put,
+    select_lt,
     span,
     splat,
     splat_at,
     store,
-    where_below,
 )
 from smoothsp._kernels.vectors.simd_exp import exp, log
-from smoothsp._kernels.vectors.simd_masked import load_some, max_of, store_some, sum_of
+from smoothsp._kernels.vectors.simd_masked import (
+    load_masked,
+    reduce_max,
+    reduce_sum,
+    store_masked,
+)
 
 # Sums down to here have lost less than a rounding error to what underflows.
 LEAST = np.float64(1e-280)
@@ -75,14 +80,14 @@ class Pass(NamedTuple):
     zeros: Any  # [V]
     alphas: Any  # [T, P], a
     logs: Any  # [T, P], log a
-    sums: Any  # [T, P], c, or 0 where it is found in log space
+    column_sums: Any  # [T, P], c, or 0 where it is found in log space
     log_sums: Any  # [T, P], log c
     last: Any  # [P], the distribution of the last state
     finite: Any  # [P]
 
 
 @kernel
-def sums(first, last, rows, chain, value, out):
+def forward_backward(first, last, rows, chain, value, out):
     """Fill value[B, 2], the log-partition, and the marginals of rows[first:last].
 
     Those are nodes[B, T, S]; edges[B, T - 1, S, S] or, added up over time,
@@ -146,7 +151,7 @@ def entropy(first, last, rows, chain, value):
         likeliest_term = _likeliest_term(
             splat(rest), splat(likeliest), splat(math.log(likeliest))
         )
-        value[b] += max_of(likeliest_term)
+        value[b] += reduce_max(likeliest_term)
 
 
 @kernel
@@ -239,7 +244,7 @@ def _exponentials(step, chain, kept):
     """Fill E with the step-th of all transitions; what is taken out, a number."""
     S, P = kept.moves.shape
     scores, out = span(chain.transitions), span(kept.moves)
-    top = exponentials(scores, step * S * S, S * S, S, kept.zeros, P, out)
+    top = exp_minus_max(scores, step * S * S, S * S, S, kept.zeros, P, out)
     return top if top > -np.inf else 0.0
 
 
@@ -269,7 +274,11 @@ def _forward(b, chain, kept):
         return total, rest
     zero, least, lost = splat(ZERO), splat(LOWEST), splat(LEAST)
     scores, moves = span(chain.emissions), span(kept.moves)
-    alphas, logs, sums = span(kept.alphas), span(kept.logs), span(kept.sums)
+    alphas, logs, column_sums = (
+        span(kept.alphas),
+        span(kept.logs),
+        span(kept.column_sums),
+    )
     log_sums, padding, tops = span(kept.log_sums), span(kept.padding), span(kept.tops)
     steps = span(chain.steps)
     total = _first_step(b, chain, kept)
@@ -282,8 +291,8 @@ def _forward(b, chain, kept):
             put(tops, n, _exponentials(_step_of(b, n, chain), chain, kept))
         peaks = least
         for j in range(0, P, V):
-            peaks = larger(load_some(scores, e + j, S - j, least), peaks)
-        peak = max_of(peaks)
+            peaks = maximum(load_masked(scores, e + j, S - j, least), peaks)
+        peak = reduce_max(peaks)
         if peak == -np.inf:
             return peak, 0.0
         far = largest = zero
@@ -292,17 +301,17 @@ def _forward(b, chain, kept):
             for i in range(S):
                 a = splat_at(alphas, o - P + i)
                 c = fma(a, load(moves, i * P + j), c)
-            far = where_below(c, lost, splat(ONE), far)
-            x = load_some(scores, e + j, S - j, least) - splat(peak)
-            log_c = log(larger(c, lost))
+            far = select_lt(c, lost, splat(ONE), far)
+            x = load_masked(scores, e + j, S - j, least) - splat(peak)
+            log_c = log(maximum(c, lost))
             a = exp(x) * c
-            largest = larger(a, largest)
-            store(sums, o + j, c)
+            largest = maximum(a, largest)
+            store(column_sums, o + j, c)
             store(log_sums, o + j, log_c)
             store(logs, o + j, log_c + x)
             store(alphas, o + j, a)
-        top = max_of(largest)
-        if max_of(far) > 0 or top < FAR:
+        top = reduce_max(largest)
+        if reduce_max(far) > 0 or top < FAR:
             taken = _in_log_space(b, n, peak, chain, kept)
             if taken == -np.inf:
                 return taken, 0.0
@@ -332,7 +341,7 @@ def _forward(b, chain, kept):
         kept.last[j] /= c
     total, rest = double_double.add(total, rest, top)
     total, rest = double_double.add(total, rest, peak + math.log(c))
-    return double_double.settle(total, rest)
+    return double_double.normalise(total, rest)
 
 
 @subroutine(forceinline=True)
@@ -370,8 +379,8 @@ def _in_log_space(b, n, peak, chain, kept):
     S, P = kept.moves.shape
     t, step = chain.steps[b, n], _step_of(b, n, chain)
     for j in range(S):
-        if kept.sums[n, j] < LEAST:
-            kept.sums[n, j] = 0
+        if kept.column_sums[n, j] < LEAST:
+            kept.column_sums[n, j] = 0
             c = _log_sum(step, n, j, chain, kept)
             kept.log_sums[n, j] = c
             kept.logs[n, j] = c + (chain.emissions[b, t, j] - peak)
@@ -399,8 +408,8 @@ def _normalise(logs, o, P, alphas):
     """Take the largest of P logs out of them, and fill alphas; returns it."""
     tops = splat(LOWEST)
     for j in range(0, P, V):
-        tops = larger(load(logs, o + j), tops)
-    top = max_of(tops)
+        tops = maximum(load(logs, o + j), tops)
+    top = reduce_max(tops)
     if top > -np.inf:
         for j in range(0, P, V):
             x = load(logs, o + j) - splat(top)
@@ -417,24 +426,24 @@ def _conditionals(b, n, chain, kept):
     """
     S, P = kept.moves.shape
     zero, one, lost = splat(ZERO), splat(ONE), splat(LEAST)
-    alphas, sums = span(kept.alphas), span(kept.sums)
+    alphas, column_sums = span(kept.alphas), span(kept.column_sums)
     before, shares = span(kept.before), span(kept.shares)
     if not chain.shared:
         _exponentials(_step_of(b, n, chain), chain, kept)
     far = zero
     for j in range(0, P, V):
-        c = load(sums, n * P + j)
-        far = where_below(c, lost, one, far)
-        store(shares, j, where_below(c, lost, zero, one / larger(c, lost)))
+        c = load(column_sums, n * P + j)
+        far = select_lt(c, lost, one, far)
+        store(shares, j, select_lt(c, lost, zero, one / maximum(c, lost)))
         store(before, j, load(alphas, (n - 1) * P + j))
-    if not max_of(far) > 0:
+    if not reduce_max(far) > 0:
         return kept.moves
     step = _step_of(b, n, chain)
     for i in range(S):
         for j in range(S):
             p = kept.before[i] * kept.moves[i, j] * kept.shares[j]
             c = kept.log_sums[n, j]
-            if kept.sums[n, j] == 0 and c > -np.inf:
+            if kept.column_sums[n, j] == 0 and c > -np.inf:
                 x = kept.logs[n - 1, i] + _score(step, i, j, n, chain, kept)
                 p = _exp(x - c)
             kept.conditionals[i, j] = p
@@ -452,21 +461,21 @@ def _uncertainties(b, n, chain, kept, earlier, found):
     if not chain.shared:
         _fill_scores(_step_of(b, n, chain), kept.tops[n], chain, kept.edges)
     for j in range(0, P, V):
-        x = larger(load(span(kept.logs), (n - 1) * P + j), least)
+        x = maximum(load(span(kept.logs), (n - 1) * P + j), least)
         store(span(kept.finite), j, x)
     logs, before, past = span(kept.finite), span(kept.before), span(earlier)
     scores, log_sums, shares = span(kept.edges), span(kept.log_sums), span(kept.shares)
     for j in range(0, P, V):
-        c, share = larger(load(log_sums, n * P + j), least), load(shares, j)
+        c, share = maximum(load(log_sums, n * P + j), least), load(shares, j)
         rest = total = lost = likeliest = log_likeliest = zero
         for i in range(S):
             e = i * P + j
             p = splat_at(before, i) * load(conditionals, e) * share
             log_p = splat_at(logs, i) + load(scores, e) - c
-            less = where_below(likeliest, p, likeliest, p)
-            log_less = where_below(likeliest, p, log_likeliest, log_p)
-            log_likeliest = where_below(likeliest, p, log_p, log_likeliest)
-            likeliest = larger(p, likeliest)
+            less = select_lt(likeliest, p, likeliest, p)
+            log_less = select_lt(likeliest, p, log_likeliest, log_p)
+            log_likeliest = select_lt(likeliest, p, log_p, log_likeliest)
+            likeliest = maximum(p, likeliest)
             rest = rest + less
             lost = fma(less, log_less, lost)
             total = fma(p, splat_at(past, i), total)
@@ -481,8 +490,8 @@ def _fill_scores(step, top, chain, out):
     scores = span(chain.transitions)
     for i in range(S):
         for j in range(0, P, V):
-            x = load_some(scores, (step * S + i) * S + j, S - j, splat(LOWEST))
-            store(span(out), i * P + j, larger(x - splat(top), splat(FINITE)))
+            x = load_masked(scores, (step * S + i) * S + j, S - j, splat(LOWEST))
+            store(span(out), i * P + j, maximum(x - splat(top), splat(FINITE)))
 
 
 @subroutine
@@ -493,10 +502,10 @@ def _likeliest_term(rest, p, log_p):
     ``log(1 - rest)`` as Kahan has it: the error of p cancels in ``log p / (1 - p)``.
     """
     zero, one, half = splat(ZERO), splat(ONE), splat(HALF)
-    q = where_below(rest, half, one - rest, one)
+    q = select_lt(rest, half, one - rest, one)
     held = one - q
-    minus_log = where_below(zero, held, rest * (log(q) / held), zero - rest)
-    return where_below(rest, half, zero - q * minus_log, zero - p * log_p)
+    minus_log = select_lt(zero, held, rest * (log(q) / held), zero - rest)
+    return select_lt(rest, half, zero - q * minus_log, zero - p * log_p)
 
 
 @subroutine
@@ -517,7 +526,7 @@ def _look_back(b, chain, kept, weights, past, taken):
     T, S, P = v_nodes.shape[1], v_nodes.shape[2], past.shape[1]
     zero = splat(ZERO)
     nodes, edges, heads = span(v_nodes), span(v_edges), span(v_heads)
-    before, shares, sums = span(kept.before), span(kept.shares), span(past)
+    before, shares, past_values = span(kept.before), span(kept.shares), span(past)
     matrix = kept.moves
     for n in range(chain.lengths[b]):
         e, o = (b * T + chain.steps[b, n]) * S, n * P
@@ -536,14 +545,14 @@ def _look_back(b, chain, kept, weights, past, taken):
         for j in range(0, P, V):
             mean = zero
             for i in range(S if n > 0 else 0):
-                v = load_some(edges, at + i * S + j, S - j, zero)
-                far = splat_at(sums, o - P + i) + v
+                v = load_masked(edges, at + i * S + j, S - j, zero)
+                far = splat_at(past_values, o - P + i) + v
                 p = splat_at(before, i) * load(conditionals, i * P + j)
                 mean = fma(p, far, mean)
-            here = load_some(nodes, e + j, S - j, zero) - splat(taken[n])
+            here = load_masked(nodes, e + j, S - j, zero) - splat(taken[n])
             if n == 0:
-                here = here + load_some(heads, b * S + j, S - j, zero)
-            store(sums, o + j, fma(mean, load(shares, j), here))
+                here = here + load_masked(heads, b * S + j, S - j, zero)
+            store(past_values, o + j, fma(mean, load(shares, j), here))
 
 
 @subroutine
@@ -600,19 +609,19 @@ def _backward(b, feasible, chain, kept, weights, past, taken, out):
                 p = a * load(conditionals, i * P + j) * load(span(distribution), j)
                 total = total + p
                 if weights is not None:
-                    far = load_some(span(weights[1]), at + e, S - j, zero)
+                    far = load_masked(span(weights[1]), at + e, S - j, zero)
                     far = far + load(span(gain), j)
                     mean = fma(p, far, mean)
                     p = p * (splat(past[n - 1, i] - expected) + far)
                 if summed:
                     store(scratch, i * P + j, load(scratch, i * P + j) + p)
                 else:
-                    store_some(to, at + e, S - j, p)
-            earlier[i] = sum_of(total)
+                    store_masked(to, at + e, S - j, p)
+            earlier[i] = reduce_sum(total)
             if weights is not None:
-                future[i] = sum_of(mean) / earlier[i] if earlier[i] > 0 else 0.0
+                future[i] = reduce_sum(mean) / earlier[i] if earlier[i] > 0 else 0.0
         distribution, earlier = earlier, distribution
     for i in range(S if summed else 0):
         for j in range(0, P, V):
             at = (b * S + i) * S + j
-            store_some(to, at, S - j, load(scratch, i * P + j))
+            store_masked(to, at, S - j, load(scratch, i * P + j))

@@ -31,14 +31,14 @@ from smoothsp._kernels.chain.cpu.records import (
     chain_at,
     longest_first,
 )
-from smoothsp._kernels.chain.cpu.scores import count, score
+from smoothsp._kernels.chain.cpu.scores import add_part_counts, score
 from smoothsp._kernels.chain.cpu.viterbi import viterbi, viterbi_topk
 from smoothsp._kernels.chain.cpu.vjp import add_rows, weigh_rows
 from smoothsp._kernels.chain.cpu.vjp import vjp as vjp_of_parts
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.arrays import at, copy
+from smoothsp._kernels.vectors.arrays import carray, copy
 from smoothsp._kernels.vectors.smoothed_hinge import smoothed_hinge
 from smoothsp._kernels.vectors.whole_arrays import scale_rows
 
@@ -48,7 +48,7 @@ DONE, UNSAFE = -1, -2
 SHORT = 256
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _place(fault, T):
     """``b T + t`` of the first row b with a fault, at t; -1 if there is none."""
     for b in range(len(fault)):
@@ -57,18 +57,18 @@ def _place(fault, T):
     return -1
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _row_weights(weight, weights, where):
     """Weights [B]: those at an address, or one for all where that is 0."""
     found = arrays.empty(where.B, where.zeros.dtype)
     for b in range(where.B):
         found[b] = weight
     if weights != 0:
-        copy(at(weights, (where.B,), where.zeros), found)
+        copy(carray(weights, (where.B,), where.zeros), found)
     return found
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _weighted_sum(weights, values):
     """``sum_b g_b values(b)``; rows without weight may have infinite values."""
     total = 0.0
@@ -78,38 +78,38 @@ def _weighted_sum(weights, values):
     return total
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _empty_gradients(gradients, where):
     """Those of the emissions at their address, room for the others in float64."""
     B, T, S = where.B, where.T, where.S
-    nodes = at(gradients[0], (B, T, S), where.zeros)
+    nodes = carray(gradients[0], (B, T, S), where.zeros)
     return Potentials(
         nodes, arrays.zeros((1, 1, S, S)), arrays.zeros(S), arrays.zeros(S)
     )
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _store_shared(found, gradients, where):
     """Put the gradients that rows share at their addresses."""
     S, zeros = where.S, where.zeros
-    copy(found.transitions.ravel(), at(gradients[1], (S * S,), zeros))
-    copy(found.start, at(gradients[2], (S,), zeros))
-    copy(found.end, at(gradients[3], (S,), zeros))
+    copy(found.transitions.ravel(), carray(gradients[1], (S * S,), zeros))
+    copy(found.start, carray(gradients[2], (S,), zeros))
+    copy(found.end, carray(gradients[3], (S,), zeros))
 
 
 @kernel
-def positions(B, T, mask, steps, lengths):
+def mask_to_steps(B, T, mask, steps, lengths):
     """Fill steps[B, T], the real positions of a row before the others, and lengths."""
-    real = at(mask, (B, T), np.uint8)
-    found = at(steps, (B, T), np.int64)
-    count = at(lengths, (B,), np.int64)
+    real = carray(mask, (B, T), np.uint8)
+    found = carray(steps, (B, T), np.int64)
+    add_part_counts = carray(lengths, (B,), np.int64)
     for b in range(B):
         n = 0
         for t in range(T):
             if real[b, t]:
                 found[b, n] = t
                 n += 1
-        count[b] = n
+        add_part_counts[b] = n
         for t in range(T):
             if not real[b, t]:
                 found[b, n] = t
@@ -123,10 +123,10 @@ def decode(where, labels, value):
     B, T = where.B, where.T
     chain = chain_at(where, True)
     order = longest_first(chain.lengths, T)
-    found = at(labels, (B, T), np.int64)
+    found = carray(labels, (B, T), np.int64)
     scores = arrays.empty(B)
     viterbi(0, B, chain, order, found, 0.0, found, scores)
-    copy(scores, at(value, (B,), where.zeros))
+    copy(scores, carray(value, (B,), where.zeros))
 
 
 @kernel
@@ -137,13 +137,13 @@ def decode_topk(where, K, labels, valid, values):
     chain = chain_at(where, True)
     order = longest_first(chain.lengths, T)
     scores = arrays.empty((B, K))
-    found, exist = at(labels, (B, K, T), np.int64), at(valid, (B, K), np.bool_)
+    found, exist = carray(labels, (B, K, T), np.int64), carray(valid, (B, K), np.bool_)
     viterbi_topk(0, B, chain, order, found, exist, scores)
-    copy(scores.ravel(), at(values, (B * K,), where.zeros))
+    copy(scores.ravel(), carray(values, (B * K,), where.zeros))
 
 
 @kernel
-def score_of(where, K, labels, value, rest):
+def score_labels(where, K, labels, value, rest):
     """Fill value[B, K] and rest[B, K] as ``scores.score``, both float64.
 
     Address 0 for ``rest``: it is not wanted. Returns ``b T + t``, the place of a wrong
@@ -151,17 +151,23 @@ def score_of(where, K, labels, value, rest):
     """
     where = Addresses(*where)
     B, T = where.B, where.T
-    paths = at(labels, (B, K, T), np.int64)
-    lost = at(rest, (B if rest != 0 else 0, K), np.float64)
+    paths = carray(labels, (B, K, T), np.int64)
+    lost = carray(rest, (B if rest != 0 else 0, K), np.float64)
     fault = arrays.empty(B, np.int64)
     score(
-        0, B, chain_at(where, True), paths, at(value, (B, K), np.float64), lost, fault
+        0,
+        B,
+        chain_at(where, True),
+        paths,
+        carray(value, (B, K), np.float64),
+        lost,
+        fault,
     )
     return _place(fault, T)
 
 
 @kernel
-def sums(where, in_lanes, over_states, wide, value, parts, marginals):
+def forward_backward(where, in_lanes, over_states, wide, value, parts, marginals):
     """Fill the log-partition ``value[B]`` and the marginals.
 
     As ``forward_backward``. The value is float64 if ``wide``, else of the
@@ -173,7 +179,7 @@ def sums(where, in_lanes, over_states, wide, value, parts, marginals):
     B, zeros = where.B, where.zeros
     log_z = arrays.empty((B, 2))
     if parts != 0:
-        log_z = at(parts, (B, 2), np.float64)
+        log_z = carray(parts, (B, 2), np.float64)
     out = _marginals(marginals, where)
     way = in_lanes, over_states
     pending = sums_in_range(chain_at(where, True), zeros, log_z, out, *way)
@@ -183,21 +189,21 @@ def sums(where, in_lanes, over_states, wide, value, parts, marginals):
             log_z[b, 0] = np.nan
             far += 1
     if wide:
-        copy(log_z[:, 0], at(value, (B,), np.float64))
+        copy(log_z[:, 0], carray(value, (B,), np.float64))
     else:
-        copy(log_z[:, 0], at(value, (B,), zeros))
+        copy(log_z[:, 0], carray(value, (B,), zeros))
     return far
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _marginals(places, where):
     """The marginals at these addresses, edges summed over time."""
     B, T, S, zeros = where.B, where.T, where.S, where.zeros
     return Marginals(
-        at(places[0], (B, T, S), zeros),
-        at(places[1], (B, 1, S, S), zeros),
-        at(places[2], (B, S), zeros),
-        at(places[3], (B, S), zeros),
+        carray(places[0], (B, T, S), zeros),
+        carray(places[1], (B, 1, S, S), zeros),
+        carray(places[2], (B, S), zeros),
+        carray(places[3], (B, S), zeros),
     )
 
 
@@ -211,7 +217,7 @@ def vjp(first, last, pieces, sizes, weights, stride, marginals, gradients):
     """
     B, T, S, zeros = sizes
     row_weights = arrays.empty(B, zeros.dtype)
-    given = at(weights, (max(B - 1, 0) * stride + 1,), zeros)
+    given = carray(weights, (max(B - 1, 0) * stride + 1,), zeros)
     for b in range(B):
         row_weights[b] = given[b * stride]
     nodes, edges, heads, tails = marginals
@@ -221,10 +227,10 @@ def vjp(first, last, pieces, sizes, weights, stride, marginals, gradients):
         scale_rows(rows[0], rows[1], T * S, weights, stride, nodes, zeros)
         emissions = 0
     parts = Marginals(
-        at(nodes, (B, T, S), zeros),
-        at(edges, (B, 1, S, S), zeros),
-        at(heads, (B, S), zeros),
-        at(tails, (B, S), zeros),
+        carray(nodes, (B, T, S), zeros),
+        carray(edges, (B, 1, S, S), zeros),
+        carray(heads, (B, S), zeros),
+        carray(tails, (B, S), zeros),
     )
     out = Potentials(
         _wanted(emissions, B * T * S, zeros),
@@ -238,10 +244,10 @@ def vjp(first, last, pieces, sizes, weights, stride, marginals, gradients):
 @subroutine
 def _wanted(address, size, zeros):
     """What is at an address, flat; nothing if that is 0."""
-    return at(address, (size if address != 0 else 0,), zeros)
+    return carray(address, (size if address != 0 else 0,), zeros)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _out_of_range(chain, labels):
     """``b T + t`` of the first label out of range, -1 if there is none."""
     B, T, S = chain.emissions.shape
@@ -289,7 +295,7 @@ def log_likelihood(
     where = Addresses(*where)
     B, T, S, zeros = where.B, where.T, where.S, where.zeros
     chain = chain_at(where, True)
-    paths = at(labels, (B, 1, T), np.int64)
+    paths = carray(labels, (B, 1, T), np.int64)
     if mu != 1 or cost != 0:
         wrong = _out_of_range(chain, paths[:, 0])
         if wrong >= 0:
@@ -318,7 +324,7 @@ def log_likelihood(
         chance = (scores[b, 0] - log_z[b, 0]) + (lost[b, 0] - log_z[b, 1])
         log_p[b] = min(chance, 0.0)
     row_weights = _row_weights(weight, weights, where)
-    at(total, (1,), zeros)[0] = mu * _weighted_sum(row_weights, log_p)
+    carray(total, (1,), zeros)[0] = mu * _weighted_sum(row_weights, log_p)
     # g_b ([y uses part] - P(part)), in place of the marginals of the nodes
     minus = arrays.empty(B, zeros.dtype)
     for b in range(B):
@@ -331,7 +337,7 @@ def log_likelihood(
     add_rows(0, S, minus, marginals.heads.reshape(-1), found.start)
     add_rows(0, S, minus, marginals.tails.reshape(-1), found.end)
     one_each = row_weights.reshape(B, 1)
-    count(0, B, one_each, paths, chain.steps, chain.lengths, True, found)
+    add_part_counts(0, B, one_each, paths, chain.steps, chain.lengths, True, found)
     _store_shared(found, gradients, where)
     return DONE
 
@@ -346,7 +352,7 @@ def violation(where, labels, weight, weights, cost_scale, gradients, total):
     where = Addresses(*where)
     B, T = where.B, where.T
     chain = chain_at(where, True)
-    paths = at(labels, (B, T), np.int64)
+    paths = carray(labels, (B, T), np.int64)
     order = longest_first(chain.lengths, T)
     best = arrays.empty((B, T), np.int64)
     excess = arrays.empty(B)
@@ -356,7 +362,7 @@ def violation(where, labels, weight, weights, cost_scale, gradients, total):
     if wrong >= 0:
         return wrong
     row_weights = _row_weights(weight, weights, where)
-    at(total, (1,), where.zeros)[0] = _weighted_sum(row_weights, excess)
+    carray(total, (1,), where.zeros)[0] = _weighted_sum(row_weights, excess)
     found = _empty_gradients(gradients, where)
     found.emissions[:] = 0
     real = chain.steps, chain.lengths, True
@@ -377,7 +383,7 @@ def smoothed_violation(
     where = Addresses(*where)
     B, T, zeros = where.B, where.T, where.zeros
     chain = chain_at(where, True)
-    gold = at(labels, (B, T), np.int64)
+    gold = carray(labels, (B, T), np.int64)
     wrong = _out_of_range(chain, gold)
     if wrong >= 0:
         return wrong
@@ -400,7 +406,7 @@ def smoothed_violation(
     short = zeros.itemsize == 4 and T <= SHORT
     if not short:
         score(0, B, augmented, best, values, lost, fault)
-    every, rows = at(exact, (B,), np.bool_), _row_weights(weight, weights, where)
+    every, rows = carray(exact, (B,), np.bool_), _row_weights(weight, weights, where)
     tops, z, u = arrays.empty((M, 2)), arrays.empty(M), arrays.empty(M)
     shares, minus = arrays.empty((B, M), zeros.dtype), arrays.empty((B, 1), zeros.dtype)
     losses = arrays.empty(B)
@@ -413,11 +419,11 @@ def smoothed_violation(
         for k in range(M):
             shares[b, k] = u[k] * rows[b]
         minus[b, 0] = -rows[b]
-    at(total, (1,), zeros)[0] = _weighted_sum(rows, losses)
+    carray(total, (1,), zeros)[0] = _weighted_sum(rows, losses)
     gradient = _empty_gradients(gradients, where)
     gradient.emissions[:] = 0
     real = chain.steps, chain.lengths, True
-    count(0, B, shares, best, *real, gradient)
-    count(0, B, minus, paths, *real, gradient)
+    add_part_counts(0, B, shares, best, *real, gradient)
+    add_part_counts(0, B, minus, paths, *real, gradient)
     _store_shared(gradient, gradients, where)
     return DONE

@@ -32,8 +32,8 @@ from smoothsp._kernels.chain.cpu.viterbi_over_states import (
 )
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import larger, load, splat, store, where_below
-from smoothsp._kernels.vectors.simd_masked import max_of
+from smoothsp._kernels.vectors.simd import load, maximum, select_lt, splat, store
+from smoothsp._kernels.vectors.simd_masked import reduce_max
 
 # An entry: the state before, the entry before (-1: the best there, not looked up yet),
 # the next of its list, and where its cell keeps the candidates of states.
@@ -69,13 +69,13 @@ class Lists(NamedTuple):
 
 
 @subroutine(forceinline=True)
-def size_of_offers(T, S, P, K):
+def candidates_size(T, S, P, K):
     """Numbers that ``k_best`` keeps of candidates, for chains of up to T steps."""
     return (min(T * S, K * T) + 1) * 2 * P
 
 
 @subroutine
-def empty_lists(T, S, K, offers):
+def make_scratch(T, S, K, offers):
     """Scratch of ``k_best`` for chains of up to T steps.
 
     ``offers``: cache lines with room for ``size_of_offers`` numbers.
@@ -266,10 +266,10 @@ def _best_but(i, x, o, P, down):
     here = place = down
     for s in range(0, P, V):
         v = load(x, o + s)
-        v = where_below(here, skipped, v, where_below(skipped, here, v, low))
-        place = where_below(best, v, here, place)
-        best = larger(v, best)
+        v = select_lt(here, skipped, v, select_lt(skipped, here, v, low))
+        place = select_lt(best, v, here, place)
+        best = maximum(v, best)
         here = here - whole
-    top = max_of(best)
+    top = reduce_max(best)
     none = splat(np.float64(-P))
-    return top, int(-max_of(where_below(best, splat(top), none, place)))
+    return top, int(-reduce_max(select_lt(best, splat(top), none, place)))

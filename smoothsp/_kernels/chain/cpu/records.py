@@ -10,7 +10,7 @@ import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.arrays import at
+from smoothsp._kernels.vectors.arrays import carray
 
 
 class Chain(NamedTuple):
@@ -61,7 +61,7 @@ class Addresses(NamedTuple):
     zeros: Any  # of the dtype of the potentials, as many as a vector has lanes
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def chain_at(where, shared):
     """The batch at these addresses."""
     B, T, S, zeros = where.B, where.T, where.S, where.zeros
@@ -71,18 +71,18 @@ def chain_at(where, shared):
             for t in range(T):
                 steps[b, t] = t
     else:
-        steps = at(where.steps, (B, T), np.int64)
+        steps = carray(where.steps, (B, T), np.int64)
     lengths = arrays.empty(B, np.int64)
     for b in range(B):
         lengths[b] = T
     if where.lengths != 0:
-        lengths = at(where.lengths, (B,), np.int64)
+        lengths = carray(where.lengths, (B,), np.int64)
     P, Q = (1, 1) if shared else (B, max(T - 1, 0))
     return Chain(
-        at(where.emissions, (B, T, S), zeros),
-        at(where.transitions, (P, Q, S, S), zeros),
-        at(where.start, (S,), zeros),
-        at(where.end, (S,), zeros),
+        carray(where.emissions, (B, T, S), zeros),
+        carray(where.transitions, (P, Q, S, S), zeros),
+        carray(where.start, (S,), zeros),
+        carray(where.end, (S,), zeros),
         steps,
         lengths,
         shared,

@@ -21,10 +21,10 @@ from smoothsp._kernels.chain.cpu.records import Addresses, chain_at, longest_fir
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.arrays import at
-from smoothsp._kernels.vectors.flush_to_zero import flush, restore
+from smoothsp._kernels.vectors.arrays import carray
+from smoothsp._kernels.vectors.flush_to_zero import restore_fp_mode, set_flush_to_zero
 from smoothsp._kernels.vectors.simd import get
-from smoothsp._kernels.vectors.state_products import ROWS
+from smoothsp._kernels.vectors.state_products import ROWS_PER_PASS
 
 
 @kernel
@@ -36,19 +36,19 @@ def sample(where, in_lanes, over_states, K, uniforms, labels, pending):
     where = Addresses(*where)
     B, T, S, zeros = where.B, where.T, where.S, where.zeros
     chain, V = chain_at(where, True), len(zeros)
-    given, out = at(uniforms, (B, K, T), zeros), at(labels, (B, K, T), np.int64)
-    left, far = at(pending, (B,), np.bool_), 0
+    given, out = carray(uniforms, (B, K, T), zeros), carray(labels, (B, K, T), np.int64)
+    left, far = carray(pending, (B,), np.bool_), 0
     order = longest_first(chain.lengths, T)
     way = in_lanes, over_states
     size, unit, some = V, 1, 0
     if over_states is not None:
-        size, unit, some = ROWS, FOUND * V, B
+        size, unit, some = ROWS_PER_PASS, FOUND * V, B
     nodes = arrays.empty((some, T, S), zeros.dtype)
     sizes = sizes_of_scratch(B, T, S, V, over_states)
     room = arrays.empty(sizes[7], zeros.dtype)
     row = arrays.empty(T * S, zeros.dtype)
     reached, states = arrays.empty(S), arrays.empty(size * K, np.int64)
-    control = flush()
+    control = set_flush_to_zero()
     kept = cut_scratch(room, T, zeros, sizes)
     take_exponentials(chain, kept, sizes[2], *way)
     for first in range(0, B, size):
@@ -64,7 +64,7 @@ def sample(where, in_lanes, over_states, K, uniforms, labels, pending):
             far += not safe
             out[rows[x]] = -1
         _walk_back(rows, chain, kept, left, given, reached, states, out, over_states)
-    restore(control)
+    restore_fp_mode(control)
     return far
 
 

@@ -77,7 +77,7 @@ def score(first, last, chain, labels, value, rest, fault):
 
 
 @kernel
-def count(first, last, weights, labels, steps, lengths, shared, out):
+def add_part_counts(first, last, weights, labels, steps, lengths, shared, out):
     """Add weights[B, K] to every part that labels[B, K, T] use.
 
     ``out`` are numbers in the shapes of the potentials. Parts shared by rows are added

@@ -17,12 +17,12 @@ from smoothsp._kernels.chain.cpu.records import Chain
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays, double_double
-from smoothsp._kernels.vectors.flush_to_zero import flush, restore
+from smoothsp._kernels.vectors.flush_to_zero import restore_fp_mode, set_flush_to_zero
 from smoothsp._kernels.vectors.simd import (
     fma,
     get,
-    larger,
     load,
+    maximum,
     part,
     put,
     span,
@@ -31,7 +31,12 @@ from smoothsp._kernels.vectors.simd import (
     store,
 )
 from smoothsp._kernels.vectors.simd_exp import exp
-from smoothsp._kernels.vectors.simd_masked import load_some, max_of, store_some, sum_of
+from smoothsp._kernels.vectors.simd_masked import (
+    load_masked,
+    reduce_max,
+    reduce_sum,
+    store_masked,
+)
 
 # The logarithm of a product is taken before it may leave this range.
 LEAST, MOST = 1e-200, 1e200
@@ -50,7 +55,7 @@ class Pass(NamedTuple):
 
 
 @kernel
-def sums(first, last, chain, zeros, pending, value, out):
+def forward_backward(first, last, chain, zeros, pending, value, out):
     """Fill the log-partition ``value[B, 2]`` and the marginals of rows first to last.
 
     In the dtype of the chain, of which ``zeros`` is a vector; the value is a sum of two
@@ -70,7 +75,7 @@ def sums(first, last, chain, zeros, pending, value, out):
         zeros,
     )
     limit = (RANGE_32 if zeros.itemsize == 4 else RANGE_64) / (16 * S)
-    control = flush()
+    control = set_flush_to_zero()
     top = _exponentials(span(chain.end), S, span(kept.tail), zeros)
     for b in range(first, last):
         own = chain.lengths[b]
@@ -82,12 +87,12 @@ def sums(first, last, chain, zeros, pending, value, out):
             reach, log_z = _backward(b, chain, kept, span(nodes), span(edges))
             total, rest = double_double.add(total, rest, top)
             total, rest = double_double.add(total, rest, log_z)
-            value[b, 0], value[b, 1] = double_double.settle(total, rest)
+            value[b, 0], value[b, 1] = double_double.normalise(total, rest)
         pending[b] = not reach <= limit
         for s in range(S):
             heads[b, s] = nodes[b, chain.steps[b, 0], s] if own > 0 else 0
             tails[b, s] = nodes[b, chain.steps[b, own - 1], s] if own > 0 else 0
-    restore(control)
+    restore_fp_mode(control)
 
 
 @subroutine
@@ -120,11 +125,11 @@ def _exponentials(scores, count, out, zeros):
     whole = count // V * V
     rest = least
     if whole < count:
-        rest = load_some(scores, whole, count - whole, least)
+        rest = load_masked(scores, whole, count - whole, least)
     tops = rest
     for e in range(0, whole, V):
-        tops = larger(load(scores, e), tops)
-    top = max_of(tops)
+        tops = maximum(load(scores, e), tops)
+    top = reduce_max(tops)
     for e in range(0, whole, V):
         store(out, e, exp(load(scores, e) - splat(top)))
     if whole < count:
@@ -153,10 +158,10 @@ def _forward(b, chain, kept):
             e = (b * T + chain.steps[b, n]) * S
             peaks = least
             for j in range(0, P, V):
-                x = load_some(given, e + j, S - j, least)
+                x = load_masked(given, e + j, S - j, least)
                 store(weights, o + j, x)
-                peaks = larger(x, peaks)
-            peak = max_of(peaks)
+                peaks = maximum(x, peaks)
+            peak = reduce_max(peaks)
             for j in range(0, P, V):
                 store(weights, o + j, exp(load(weights, o + j) - splat(peak)))
             e = (b * (T - 1) + chain.steps[b, n] - 1) * S * S
@@ -174,7 +179,7 @@ def _forward(b, chain, kept):
             a = load(now, j) * share * load(weights, o + j)
             store(alphas, o + j, a)
             c = c + a
-        scale = sum_of(c)
+        scale = reduce_sum(c)
         inverse = unit / scale
         kept.inverses[n] = inverse
         if n < N - 1:
@@ -248,7 +253,7 @@ def _backward(b, chain, kept, nodes, edges):
         tail = load(span(kept.tail), j)
         store(now, j, tail)
         z = fma(load(alphas, (N - 1) * P + j), tail, z)
-    last = sum_of(z)
+    last = reduce_sum(z)
     inverse, reach = unit / last, 0.0
     for n in range(N - 1, -1, -1):
         o, before = n * P, zeros[0]
@@ -262,12 +267,12 @@ def _backward(b, chain, kept, nodes, edges):
             store(weights, o + j, pull)
             z = fma(load(alphas, o + j), back, z)
             total = fma(pull, splat(before), total) + back
-        reach += np.float64(sum_of(total))
-        share = unit / sum_of(z)
+        reach += np.float64(reduce_sum(total))
+        share = unit / reduce_sum(z)
         e = (b * T + chain.steps[b, n]) * S
         for j in range(0, P, V):
             node = load(alphas, o + j) * splat(share) * load(now, j)
-            store_some(nodes, e + j, S - j, node)
+            store_masked(nodes, e + j, S - j, node)
         if n > 0:
             e = (b * (T - 1) + chain.steps[b, n] - 1) * S * S
             share, m = share * before, (n - 1) * _room(S * S, V)
@@ -281,7 +286,7 @@ def _backward(b, chain, kept, nodes, edges):
                     if at + V <= S * S:
                         store(edges, e + at, x * a)
                     else:
-                        store_some(edges, e + at, S - j, x * a)
-                put(now, i, sum_of(total))
+                        store_masked(edges, e + at, S - j, x * a)
+                put(now, i, reduce_sum(total))
             inverse = before
     return reach, _log(np.float64(last))

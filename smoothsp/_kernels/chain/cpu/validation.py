@@ -12,20 +12,26 @@ from smoothsp._kernels.chain.cpu.records import Addresses, chain_at
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.arrays import at
-from smoothsp._kernels.vectors.range_check import COARSE, LIMIT, LOW, WRONG, extremes
+from smoothsp._kernels.vectors.arrays import carray
+from smoothsp._kernels.vectors.range_check import (
+    COARSE,
+    INVALID,
+    LIMIT,
+    LOW,
+    range_codes,
+)
 from smoothsp._kernels.vectors.simd import fma, get, load, span, splat, store
 
 # Bits that ``look`` returns. Of the emissions, the transitions, start and end: finite
 # numbers that forbid. Then: a number that is refused; a row without an output.
 LOW_BITS = (1, 2, 4, 8)
-REFUSED, INFEASIBLE = 16, 32
+HAS_INVALID, INFEASIBLE = 16, 32
 # Numbers of a row from which on it pays to leave out its padding.
 _LONG_ROW = 512
 
 
 @kernel
-def is_ordinary(where, shared):
+def all_below_limit(where, shared):
     """Whether all numbers, those in the holes of a mask too, are of magnitude < 2^40.
 
     It is all that most chains need, and is compiled in no time. Of long rows emissions
@@ -35,26 +41,26 @@ def is_ordinary(where, shared):
     moves = S * S if shared else B * max(T - 1, 0) * S * S
     lanes = arrays.empty(16, zeros.dtype)
     if not (
-        _all_ordinary(at(start, (S,), zeros), 0, S, lanes)
-        and _all_ordinary(at(end, (S,), zeros), 0, S, lanes)
-        and _all_ordinary(at(transitions, (moves,), zeros), 0, moves, lanes)
+        _all_ordinary(carray(start, (S,), zeros), 0, S, lanes)
+        and _all_ordinary(carray(end, (S,), zeros), 0, S, lanes)
+        and _all_ordinary(carray(transitions, (moves,), zeros), 0, moves, lanes)
     ):
         return False
-    flat = at(emissions, (B * T * S,), zeros)
+    flat = carray(emissions, (B * T * S,), zeros)
     if lengths == 0 or T * S < _LONG_ROW:
         return _all_ordinary(flat, 0, B * T * S, lanes)
-    sizes = at(lengths, (B,), np.int64)
+    sizes = carray(lengths, (B,), np.int64)
     for b in range(B):
         N = sizes[b]
         if steps != 0 and N > 0:
-            N = at(steps, (B, T), np.int64)[b, N - 1] + 1
+            N = carray(steps, (B, T), np.int64)[b, N - 1] + 1
         if not _all_ordinary(flat, b * T * S, N * S, lanes):
             return False
     return True
 
 
 @kernel
-def look(where, shared, stuck):
+def check_potentials(where, shared, stuck):
     """What is among the numbers that are read: a sum of bits.
 
     ``stuck[2]`` becomes the first row without an output, and the step by which all its
@@ -65,8 +71,8 @@ def look(where, shared, stuck):
     B, T, S, zeros = where.B, where.T, where.S, where.zeros
     square = S * S if shared else 0
     item = zeros.itemsize
-    nodes, moves = 0, extremes(where.transitions, square, zeros)
-    heads, tails = extremes(where.start, S, zeros), extremes(where.end, S, zeros)
+    nodes, moves = 0, range_codes(where.transitions, square, zeros)
+    heads, tails = range_codes(where.start, S, zeros), range_codes(where.end, S, zeros)
     common = (heads | tails | moves) & ~COARSE
     path, dead = arrays.empty(T, np.int64), arrays.zeros(T * S, np.bool_)
     fine = arrays.zeros(T + 1, np.bool_)
@@ -82,19 +88,19 @@ def look(where, shared, stuck):
             while m < N and order[m] == order[m - 1] + 1:
                 m += 1
             first = (b * T + order[n]) * S
-            own |= extremes(where.emissions + first * item, (m - n) * S, zeros)
+            own |= range_codes(where.emissions + first * item, (m - n) * S, zeros)
             n = m
         nodes |= own
         for n in range(1, 0 if shared else N):
             first = (b * (T - 1) + order[n] - 1) * S * S
-            step = extremes(where.transitions + first * item, S * S, zeros)
+            step = range_codes(where.transitions + first * item, S * S, zeros)
             own |= step
             moves |= step
         own &= ~COARSE
         barred = own | common
         # without -inf of its own, how long a row is tells whether it has an output
         known = own == 0 and fine[N]
-        if stuck[0] < 0 and barred and not barred & WRONG and not known:
+        if stuck[0] < 0 and barred and not barred & INVALID and not known:
             n = _stuck_at(b, order, chain, path, dead)
             fine[N] |= own == 0
             if n >= 0:
@@ -102,7 +108,7 @@ def look(where, shared, stuck):
     found = 0 if stuck[0] < 0 else INFEASIBLE
     for x, code in enumerate((nodes, moves, heads, tails)):
         found |= LOW_BITS[x] if code & LOW else 0
-        found |= REFUSED if code & WRONG else 0
+        found |= HAS_INVALID if code & INVALID else 0
     return found
 
 

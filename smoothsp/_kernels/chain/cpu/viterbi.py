@@ -13,16 +13,16 @@ import numpy as np
 
 from smoothsp._kernels.chain.cpu.k_best import (
     Prefixes,
-    empty_lists,
+    candidates_size,
     k_best,
-    size_of_offers,
+    make_scratch,
 )
 from smoothsp._kernels.chain.cpu.records import Chain
 from smoothsp._kernels.chain.cpu.viterbi_in_lanes import viterbi_in_lanes
 from smoothsp._kernels.chain.cpu.viterbi_over_states import (
-    ROWS,
+    ROWS_PER_PASS,
+    aligned_empty,
     best_labels,
-    cache_lines,
     load_rows,
     padded_states,
     score_prefixes,
@@ -51,13 +51,13 @@ def viterbi(first, last, chain, order, gold, cost, labels, value):
     if shared and B >= ROWS_FOR_LANES and S < STATES_FOR_LANES:
         viterbi_in_lanes(first, last, chain, order, gold, cost, labels, value)
         return
-    size = min(ROWS, last - first) * T * padded_states(S)
-    alpha = cache_lines(size)
-    back = cache_lines(0 if shared else size)
+    size = min(ROWS_PER_PASS, last - first) * T * padded_states(S)
+    alpha = aligned_empty(size)
+    back = aligned_empty(0 if shared else size)
     scores = tables(chain)
     paths = labels.reshape(B, 1, T)
-    for group in range(first, last, ROWS):
-        rows = order[group : min(group + ROWS, last)]
+    for group in range(first, last, ROWS_PER_PASS):
+        rows = order[group : min(group + ROWS_PER_PASS, last)]
         load_rows(chain, rows, gold, cost, scores.head, alpha)
         if shared:
             score_prefixes(chain, rows, scores, alpha)
@@ -82,22 +82,22 @@ def viterbi_topk(first, last, chain, order, labels, valid, values):
     shared, lengths = chain.shared, chain.lengths
     B, T, S = chain.emissions.shape
     P = padded_states(S)
-    size = min(ROWS, last - first) * T * P
+    size = min(ROWS_PER_PASS, last - first) * T * P
     K = labels.shape[1]
     # in one piece: where two large ones are freed, the system takes their memory back,
     # and to get it again for the next rows takes longer than to fill it
-    room = cache_lines(size + size_of_offers(T, S, P, K))
+    room = aligned_empty(size + candidates_size(T, S, P, K))
     alpha, offers = room[:size], room[size:]
-    back = cache_lines(0 if shared else size)
+    back = aligned_empty(0 if shared else size)
     scores = tables(chain)
     best = arrays.empty(B, np.float64)
-    lists = empty_lists(T, S, K, offers)
+    lists = make_scratch(T, S, K, offers)
     columns = scores.columns
     parts = (chain.emissions, chain.transitions, chain.steps, shared)
     prefixes = Prefixes(*parts, columns, alpha, P)
     out = labels, valid, values
-    for group in range(first, last, ROWS):
-        rows = order[group : min(group + ROWS, last)]
+    for group in range(first, last, ROWS_PER_PASS):
+        rows = order[group : min(group + ROWS_PER_PASS, last)]
         load_rows(chain, rows, chain.steps, 0.0, scores.head, alpha)
         if shared:
             score_prefixes(chain, rows, scores, alpha)

@@ -20,15 +20,15 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.lane_rows import gather
 from smoothsp._kernels.vectors.simd import (
-    aligned,
+    aligned_span,
     get,
-    larger,
     load,
+    maximum,
     put,
+    select_lt,
     splat,
     splat_at,
     store,
-    where_below,
 )
 
 # Rows of a group: lanes of a vector of float64.
@@ -69,7 +69,7 @@ def _best_labels(chain, rows, move, prefixes, block, labels, value):
     _, _, start, end, steps, lengths, _ = chain
     T, S = steps.shape[1], len(start)
     N = lengths[rows[0]]
-    alpha, weights = aligned(prefixes), aligned(block)
+    alpha, weights = aligned_span(prefixes), aligned_span(block)
     state = arrays.empty(L, np.int64)
     for b in rows:
         if lengths[b] < T:
@@ -112,7 +112,7 @@ def _best_labels(chain, rows, move, prefixes, block, labels, value):
 def _add_cost(emissions, steps, lengths, rows, gold, cost, block):
     """Add the cost to all of w, then write the emissions of gold again, unrounded."""
     S, N = emissions.shape[2], lengths[rows[0]]
-    weights = aligned(block)
+    weights = aligned_span(block)
     added = splat(cost)
     for p in range(0, N * S * L, L):
         store(weights, p, load(weights, p) + added)
@@ -145,11 +145,11 @@ def _step(alpha, o, p, move, S, weights, e):
             here = splat(float(i))
             m = i * S + j
             w = v + splat_at(move, m)
-            k0, y0 = where_below(y0, w, here, k0), larger(w, y0)
+            k0, y0 = select_lt(y0, w, here, k0), maximum(w, y0)
             w = v + splat_at(move, m + 1)
-            k1, y1 = where_below(y1, w, here, k1), larger(w, y1)
+            k1, y1 = select_lt(y1, w, here, k1), maximum(w, y1)
             w = v + splat_at(move, m + 2)
-            k2, y2 = where_below(y2, w, here, k2), larger(w, y2)
+            k2, y2 = select_lt(y2, w, here, k2), maximum(w, y2)
         _finish(alpha, p + j * L, y0, weights, e + j * L, k0)
         _finish(alpha, p + (j + 1) * L, y1, weights, e + (j + 1) * L, k1)
         _finish(alpha, p + (j + 2) * L, y2, weights, e + (j + 2) * L, k2)
@@ -159,8 +159,8 @@ def _step(alpha, o, p, move, S, weights, e):
         k0 = zero
         for i in range(1, S):
             w = load(alpha, o + i * L) + splat_at(move, i * S + j)
-            k0 = where_below(y0, w, splat(float(i)), k0)
-            y0 = larger(w, y0)
+            k0 = select_lt(y0, w, splat(float(i)), k0)
+            y0 = maximum(w, y0)
         _finish(alpha, p + j * L, y0, weights, e + j * L, k0)
         j += 1
 

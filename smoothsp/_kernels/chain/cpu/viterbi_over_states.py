@@ -29,22 +29,22 @@ import numpy as np
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import (
-    larger,
     load,
-    smaller,
+    maximum,
+    minimum,
+    select_lt,
     splat,
     splat_at,
     store,
-    where_below,
 )
-from smoothsp._kernels.vectors.simd_masked import load_some, max_of
+from smoothsp._kernels.vectors.simd_masked import load_masked, reduce_max
 
 # Lanes of a vector of float64.
 V = 8
 # With fewer states the search costs what it saves.
 STATES_TO_PRUNE = 128
 # Rows of a group: they are traced back together, so that their loads overlap.
-ROWS = 8
+ROWS_PER_PASS = 8
 # Rows that share a pass over the transitions.
 BLOCK = 4
 # Steps until pruning is tried again after it left out too few states.
@@ -88,9 +88,9 @@ def tables(chain):
     _, transitions, start, end, _, _, shared = chain
     S = len(start)
     P = padded_states(S)
-    head = cache_lines(P)
-    moves = cache_lines(S * P if shared else 0)
-    columns = cache_lines((S + 1) * P if shared else 2 * P)
+    head = aligned_empty(P)
+    moves = aligned_empty(S * P if shared else 0)
+    columns = aligned_empty((S + 1) * P if shared else 2 * P)
     head[:] = -np.inf
     moves[:] = -np.inf
     columns[:] = -np.inf
@@ -122,7 +122,7 @@ def load_rows(chain, rows, gold, cost, head, alpha):
         for n in range(lengths[b]):
             e = (b * T + steps[b, n]) * S
             for s in range(0, P, V):
-                v = load_some(flat, e + s, S - s, low)
+                v = load_masked(flat, e + s, S - s, low)
                 store(alpha, o + n * P + s, v)
         if cost != 0:
             _add_cost(emissions, steps, b, lengths[b], gold, cost, alpha, o, P)
@@ -160,7 +160,7 @@ def score_prefixes(chain, rows, scores, alpha):
         moves,
         largest(moves, few, P),
         largest(scores.columns, few, P),
-        cache_lines(BLOCK * P),
+        aligned_empty(BLOCK * P),
         arrays.empty(BLOCK * (S + V), np.int64),
         arrays.empty(BLOCK, np.int64),
         S,
@@ -215,7 +215,7 @@ def best_labels(chain, rows, columns, alpha, back, labels, value):
     P = padded_states(S)
     R = T * P
     end = len(columns) - P
-    state = arrays.empty(ROWS, np.int64)
+    state = arrays.empty(ROWS_PER_PASS, np.int64)
     numbers = countdown()
     down = load(numbers, 0)
     for b in rows:
@@ -244,7 +244,7 @@ def best_labels(chain, rows, columns, alpha, back, labels, value):
 
 
 @subroutine
-def cache_lines(size):
+def aligned_empty(size):
     """Room for numbers from the start of a cache line on: no vector lies in two."""
     room = arrays.empty(size + 7, np.float64)
     skip = -(room.ctypes.data // 8) % 8
@@ -288,13 +288,13 @@ def step_four(alpha, o, R, moves, S, P):
         for i in range(1, S):
             m, t = load(moves, i * P + j), load(moves, i * P + j + V)
             v = splat_at(alpha, o + i)
-            y0, z0 = larger(v + m, y0), larger(v + t, z0)
+            y0, z0 = maximum(v + m, y0), maximum(v + t, z0)
             v = splat_at(alpha, o1 + i)
-            y1, z1 = larger(v + m, y1), larger(v + t, z1)
+            y1, z1 = maximum(v + m, y1), maximum(v + t, z1)
             v = splat_at(alpha, o2 + i)
-            y2, z2 = larger(v + m, y2), larger(v + t, z2)
+            y2, z2 = maximum(v + m, y2), maximum(v + t, z2)
             v = splat_at(alpha, o3 + i)
-            y3, z3 = larger(v + m, y3), larger(v + t, z3)
+            y3, z3 = maximum(v + m, y3), maximum(v + t, z3)
         p = P + j
         add(alpha, o + p, y0)
         add(alpha, o1 + p, y1)
@@ -314,10 +314,10 @@ def step_four(alpha, o, R, moves, S, P):
         y3 = splat_at(alpha, o3) + m
         for i in range(1, S):
             m = load(moves, i * P + j)
-            y0 = larger(splat_at(alpha, o + i) + m, y0)
-            y1 = larger(splat_at(alpha, o1 + i) + m, y1)
-            y2 = larger(splat_at(alpha, o2 + i) + m, y2)
-            y3 = larger(splat_at(alpha, o3 + i) + m, y3)
+            y0 = maximum(splat_at(alpha, o + i) + m, y0)
+            y1 = maximum(splat_at(alpha, o1 + i) + m, y1)
+            y2 = maximum(splat_at(alpha, o2 + i) + m, y2)
+            y3 = maximum(splat_at(alpha, o3 + i) + m, y3)
         p = P + j
         add(alpha, o + p, y0)
         add(alpha, o1 + p, y1)
@@ -336,10 +336,10 @@ def step_one(alpha, o, moves, S, P):
         for i in range(1, S):
             v = splat_at(alpha, o + i)
             e = i * P + j
-            y0 = larger(v + load(moves, e), y0)
-            y1 = larger(v + load(moves, e + V), y1)
-            y2 = larger(v + load(moves, e + 2 * V), y2)
-            y3 = larger(v + load(moves, e + 3 * V), y3)
+            y0 = maximum(v + load(moves, e), y0)
+            y1 = maximum(v + load(moves, e + V), y1)
+            y2 = maximum(v + load(moves, e + 2 * V), y2)
+            y3 = maximum(v + load(moves, e + 3 * V), y3)
         p = o + P + j
         add(alpha, p, y0)
         add(alpha, p + V, y1)
@@ -353,15 +353,15 @@ def step_one(alpha, o, moves, S, P):
         i = 1
         while i + 4 <= S:
             e = i * P + j
-            y0 = larger(splat_at(alpha, o + i) + load(moves, e), y0)
-            y1 = larger(splat_at(alpha, o + i + 1) + load(moves, e + P), y1)
-            y2 = larger(splat_at(alpha, o + i + 2) + load(moves, e + 2 * P), y2)
-            y3 = larger(splat_at(alpha, o + i + 3) + load(moves, e + 3 * P), y3)
+            y0 = maximum(splat_at(alpha, o + i) + load(moves, e), y0)
+            y1 = maximum(splat_at(alpha, o + i + 1) + load(moves, e + P), y1)
+            y2 = maximum(splat_at(alpha, o + i + 2) + load(moves, e + 2 * P), y2)
+            y3 = maximum(splat_at(alpha, o + i + 3) + load(moves, e + 3 * P), y3)
             i += 4
         while i < S:
-            y0 = larger(splat_at(alpha, o + i) + load(moves, i * P + j), y0)
+            y0 = maximum(splat_at(alpha, o + i) + load(moves, i * P + j), y0)
             i += 1
-        add(alpha, o + P + j, larger(larger(y0, y1), larger(y2, y3)))
+        add(alpha, o + P + j, maximum(maximum(y0, y1), maximum(y2, y3)))
         j += V
 
 
@@ -374,12 +374,12 @@ def step_edges(alpha, o, edges, e, S, P, back, p):
     """
     low, zero = splat(np.float64(-np.inf)), splat(0.0)
     for j in range(0, P, V):
-        y = splat_at(alpha, o) + load_some(edges, e + j, S - j, low)
+        y = splat_at(alpha, o) + load_masked(edges, e + j, S - j, low)
         k = zero
         for i in range(1, S):
-            v = splat_at(alpha, o + i) + load_some(edges, e + i * S + j, S - j, low)
-            k = where_below(y, v, splat(float(i)), k)
-            y = larger(v, y)
+            v = splat_at(alpha, o + i) + load_masked(edges, e + i * S + j, S - j, low)
+            k = select_lt(y, v, splat(float(i)), k)
+            y = maximum(v, y)
         add(alpha, o + P + j, y)
         store(back, p + j, k)
 
@@ -396,12 +396,12 @@ def place_of_max(x, o, y, p, S, P, down):
     for s in range(V, P, V):
         here = here - whole
         v = load(x, o + s) + load(y, p + s)
-        place = where_below(best, v, here, place)
-        best = larger(v, best)
+        place = select_lt(best, v, here, place)
+        best = maximum(v, best)
     last = splat(-float(P))
-    place = where_below(best, splat(max_of(best)), last, place)
+    place = select_lt(best, splat(reduce_max(best)), last, place)
     # a valid state even where scores are NaN
-    return min(int(-max_of(place)), S - 1)
+    return min(int(-reduce_max(place)), S - 1)
 
 
 @subroutine
@@ -411,7 +411,7 @@ def largest(moves, S, P):
     for j in range(0, P, V):
         y = load(moves, j)
         for i in range(1, S):
-            y = larger(load(moves, i * P + j), y)
+            y = maximum(load(moves, i * P + j), y)
         store(found, j, y)
     return found
 
@@ -452,8 +452,8 @@ def _lead(alpha, o, q, pruning):
     for s in range(V, P, V):
         here = here - whole
         v = load(alpha, o + s)
-        place = where_below(best, v, here, place)
-        best = larger(v, best)
+        place = select_lt(best, v, here, place)
+        best = maximum(v, best)
     store(bounds, p, place)
     for lane in range(V):
         chosen[c + lane] = min(int(-bounds[p + lane]), S - 1)
@@ -475,13 +475,13 @@ def _list(alpha, o, q, pruning):
     for j in range(0, P, V):
         y, m = load(bounds, p + j), load(into, j)
         # padding, and a state that nothing moves into, bound nothing
-        y = where_below(low, m, y, high)
-        gap = smaller(y - m, gap)
-        lowest = smaller(y, lowest)
-    least = -max_of(splat(0.0) - gap)
+        y = select_lt(low, m, y, high)
+        gap = minimum(y - m, gap)
+        lowest = minimum(y, lowest)
+    least = -reduce_max(splat(0.0) - gap)
     # the differences are rounded: a little lower, to be safe
     least -= abs(least) * 2.0**-50
-    floor = -max_of(splat(0.0) - lowest)
+    floor = -reduce_max(splat(0.0) - lowest)
     count = np.uint64(0)
     # no branch: the state after one that is left out overwrites it
     for i in range(S):
@@ -510,10 +510,10 @@ def _raise(alpha, o, R, rows, pruning):
                 i = chosen[k]
                 v = splat_at(alpha, x + i)
                 e = i * P + j
-                y0 = larger(v + load(moves, e), y0)
-                y1 = larger(v + load(moves, e + V), y1)
-                y2 = larger(v + load(moves, e + 2 * V), y2)
-                y3 = larger(v + load(moves, e + 3 * V), y3)
+                y0 = maximum(v + load(moves, e), y0)
+                y1 = maximum(v + load(moves, e + V), y1)
+                y2 = maximum(v + load(moves, e + 2 * V), y2)
+                y3 = maximum(v + load(moves, e + 3 * V), y3)
             store(bounds, p, y0)
             store(bounds, p + V, y1)
             store(bounds, p + 2 * V, y2)
@@ -526,6 +526,6 @@ def _raise(alpha, o, R, rows, pruning):
             for k in range(c, c + counts[q]):
                 i = chosen[k]
                 v = splat_at(alpha, o + q * R + i)
-                y = larger(v + load(moves, i * P + j), y)
+                y = maximum(v + load(moves, i * P + j), y)
             store(bounds, q * P + j, y)
         j += V

@@ -37,13 +37,13 @@ MOST_STATES = 64
 MOST_WORK = 1 << 20
 
 
-def multiplies(dtype):
+def supports_matmul(dtype):
     """Return whether Triton multiplies matrices of a dtype: float64 from 3.5 on."""
     version = tuple(map(int, triton.__version__.split(".")[:2]))
     return dtype == torch.float32 or version >= (3, 5)
 
 
-def pays(B, T, S, shortest=SHORTEST):
+def prefer_scan(B, T, S, shortest=SHORTEST):
     """Return whether time in parallel is expected to win.
 
     It takes about ``5 sqrt(T)`` steps in a row instead of ``2 T``, and S times the

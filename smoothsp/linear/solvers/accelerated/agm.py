@@ -6,9 +6,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines.run_monitor import Budget, Tolerance, limits
-from smoothsp.linear.engines.runner import Solver, run
-from smoothsp.linear.engines.solution import Callback, Solution, State, weights_of
+from smoothsp.linear.engines.run_monitor import RunMonitor, Tolerance, check_limits
+from smoothsp.linear.engines.runner import Solver, run_solver
+from smoothsp.linear.engines.solution import (
+    Callback,
+    Solution,
+    State,
+    check_start_weights,
+)
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.solvers.accelerated.counted import Counted
 from smoothsp.linear.solvers.accelerated.estimate_functions import MEMORIES, Iteration
@@ -167,15 +172,15 @@ class AGM:
         callback: Callback | None = None,
         progress: bool | None = None,
     ) -> None:
-        checks.choice("scheme", scheme, SCHEMES)
-        checks.choice("memory", memory, tuple(MEMORIES))
-        checks.choice("loss", loss, ("hinge", "likelihood"))
-        checks.choice("domain", domain, ("space", "simplex"))
-        checks.choice("prox", prox, ("uniform", "data"))
+        checks.require_choice("scheme", scheme, SCHEMES)
+        checks.require_choice("memory", memory, tuple(MEMORIES))
+        checks.require_choice("loss", loss, ("hinge", "likelihood"))
+        checks.require_choice("domain", domain, ("space", "simplex"))
+        checks.require_choice("prox", prox, ("uniform", "data"))
         if smoothing is not None:
-            checks.choice("smoothing", smoothing, ("entropy", "l2"))
-        self.lam = checks.at_least_zero("lam", lam)
-        self.l1 = checks.at_least_zero("l1", l1)
+            checks.require_choice("smoothing", smoothing, ("entropy", "l2"))
+        self.lam = checks.as_nonnegative("lam", lam)
+        self.l1 = checks.as_nonnegative("l1", l1)
         if domain == "simplex" and self.l1:
             raise ValueError("l1: expected 0 on the simplex, where it is constant")
         if domain == "space" and not math.isinf(cap):
@@ -187,9 +192,11 @@ class AGM:
             raise ValueError(
                 "scheme: expected 'primal-smoothing' for a likelihood, which is smooth"
             )
-        self.mu = None if mu is None else checks.positive("mu", mu)
+        self.mu = None if mu is None else checks.as_positive("mu", mu)
         smooths = loss == "hinge" and scheme in SCHEMES[:2]
-        self._limits = limits("AGM", tol, max_passes, max_seconds, callback, progress)
+        self._limits = check_limits(
+            "AGM", tol, max_passes, max_seconds, callback, progress
+        )
         known = self._limits.tol
         self.least_gap = NEVER if isinstance(known, Tolerance) else max(known, NEVER)
         if anneal is None:
@@ -201,19 +208,19 @@ class AGM:
                 " None"
             )
         self.lipschitz = (
-            None if lipschitz is None else checks.positive("lipschitz", lipschitz)
+            None if lipschitz is None else checks.as_positive("lipschitz", lipschitz)
         )
-        self.adaptive = checks.flag("adaptive", adaptive)
+        self.adaptive = checks.as_bool("adaptive", adaptive)
         self.scheme, self.memory, self.loss = scheme, memory, loss
         self.smoothing, self.domain, self.cap = smoothing, domain, cap
         if scheme == "decreasing" and (self.l1 or domain == "simplex"):
             raise ValueError("scheme: expected another one with l1 or on the simplex")
-        self.prox, self.anneal = prox, checks.flag("anneal", anneal)
+        self.prox, self.anneal = prox, checks.as_bool("anneal", anneal)
         if prox == "data" and (scheme == "decreasing" or smoothing == "entropy"):
             raise ValueError("prox: expected 'uniform' here, got 'data'")
         if self.anneal and (scheme != "primal-smoothing" or loss != "hinge"):
             raise ValueError("anneal: expected False but for smoothing in the primal")
-        self.certify_every = checks.count("certify_every", certify_every)
+        self.certify_every = checks.as_positive_int("certify_every", certify_every)
 
     def solve(
         self,
@@ -253,7 +260,9 @@ class AGM:
         others = {"smoothing": None, "prox": "uniform"}
         names = [*_SAID, *(x for x, y in others.items() if getattr(self, x) != y)]
         said = " ".join(f"{name}={getattr(self, name)!r}" for name in names)
-        return run(solver, Budget(self._limits, problem), f"AGM {said}", start, resume)
+        return run_solver(
+            solver, RunMonitor(self._limits, problem), f"AGM {said}", start, resume
+        )
 
     def _excessive_gaps(self, problem: Any, start: Any, resume: Any) -> Solution:
         if start is not None:
@@ -272,7 +281,7 @@ class AGM:
 
 
 class _Run(Solver):
-    certifies_late = True
+    certify_on_interrupt = True
     passes = 0
 
     def __init__(self, settings: AGM, problem: Any, penalty: SimpleTerm) -> None:
@@ -354,7 +363,7 @@ class _Run(Solver):
         }
 
     def load(self, state: State) -> None:
-        (self.best_w,) = checks.filled(state, w=np.empty(self.size))
+        (self.best_w,) = checks.fill_from_state(state, w=np.empty(self.size))
         self.iteration.load(state)
         self.best, self.dual = (float(x) for x in state["bounds"])
         self.passes, self.problem.calls = int(state["passes"]), int(state["calls"])
@@ -387,7 +396,7 @@ class _Primal(_Run):
 
     def begin(self, start: Any) -> None:
         """Start from weights."""
-        w = weights_of(start, self.size)
+        w = check_start_weights(start, self.size)
         if self.settings.domain == "simplex" and not (
             (w > 0).all() and abs(w.sum() - 1) < 1e-9
         ):

@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 State = dict[str, NDArray[Any]]
 
 # How a trial of L grows, and by what the first of an iteration is smaller.
-UP, DOWN = 2.0, 1.5
+L_INCREASE, L_DECREASE = 2.0, 1.5
 # What the test may miss by, of the numbers in it: their rounding.
 SLACK = 1e-12
 # Trials of L in one iteration before rounding is to blame.
@@ -156,12 +156,12 @@ class Iteration:
         if not self.adaptive:
             attempt(self.L)
             return
-        L = self._above_strong(self.L / DOWN if self.k else self.L)
+        L = self._above_strong(self.L / L_DECREASE if self.k else self.L)
         for _ in range(TRIALS):
             if attempt(L):
                 self.L = L
                 return
-            L *= UP
+            L *= L_INCREASE
         # no L is large enough: what is left is rounding
         self.stuck = True
 

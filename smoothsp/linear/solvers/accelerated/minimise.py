@@ -99,7 +99,7 @@ class Prox:
         conjugate: Callable[[Floats], float] | None = None,
     ) -> None:
         self.prox, self.value = prox, value
-        self.strong = checks.at_least_zero("strong", strong)
+        self.strong = checks.as_nonnegative("strong", strong)
         self._conjugate = conjugate
 
     def solve(self, p: Floats, near: float, step: float = 1.0) -> Point:
@@ -220,7 +220,7 @@ def minimise_composite(
     >>> found.converged, found.x.round(3).tolist()
     (True, [1.333, 0.0, 0.667])
     """
-    checks.choice("memory", memory, tuple(MEMORIES))
+    checks.require_choice("memory", memory, tuple(MEMORIES))
     x = np.array(start, dtype=np.float64)
     if x.ndim != 1 or not np.isfinite(x).all():
         raise ValueError(f"start: expected a finite vector, got shape {x.shape}")
@@ -229,13 +229,13 @@ def minimise_composite(
         f,
         simple,
         simple.at(x),
-        checks.positive("lipschitz", lipschitz),
-        checks.flag("adaptive", adaptive),
-        checks.at_least_zero("strong", strong),
+        checks.as_positive("lipschitz", lipschitz),
+        checks.as_bool("adaptive", adaptive),
+        checks.as_nonnegative("strong", strong),
     )
-    tol = checks.at_least_zero("tol", tol)
+    tol = checks.as_nonnegative("tol", tol)
     best, now, bound = x, math.inf, -math.inf
-    for k in range(1, checks.count("max_iterations", max_iterations) + 1):
+    for k in range(1, checks.as_positive_int("max_iterations", max_iterations) + 1):
         run.step()
         if run.stuck:
             break

@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines.run_monitor import Budget, Tolerance, limits
-from smoothsp.linear.engines.runner import Solver, run
+from smoothsp.linear.engines.run_monitor import RunMonitor, Tolerance, check_limits
+from smoothsp.linear.engines.runner import Solver, run_solver
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems.binary import BinaryProblem
@@ -77,14 +77,14 @@ class Pragam:
         callback: Callback | None = None,
         progress: bool | None = None,
     ) -> None:
-        self.lam = checks.positive("lam", lam)
+        self.lam = checks.as_positive("lam", lam)
         if isinstance(lipschitz, str):
-            checks.choice("lipschitz", lipschitz, ("fixed", "adaptive"))
+            checks.require_choice("lipschitz", lipschitz, ("fixed", "adaptive"))
         else:
-            lipschitz = checks.positive("lipschitz", lipschitz)
+            lipschitz = checks.as_positive("lipschitz", lipschitz)
         self.lipschitz = lipschitz
-        self.certify_every = checks.count("certify_every", certify_every)
-        self._limits = limits(
+        self.certify_every = checks.as_positive_int("certify_every", certify_every)
+        self._limits = check_limits(
             "Pragam", tol, max_passes, max_seconds, callback, progress
         )
 
@@ -112,7 +112,9 @@ class Pragam:
             )
         steps = _Steps(problem, self.lam, self.lipschitz, self.certify_every)
         settings = f"Pragam lam={self.lam!r} lipschitz={self.lipschitz!r}"
-        return run(steps, Budget(self._limits, problem), settings, resume=resume)
+        return run_solver(
+            steps, RunMonitor(self._limits, problem), settings, resume=resume
+        )
 
 
 class _Reached(NamedTuple):
@@ -137,7 +139,7 @@ def _weight(k: int) -> float:
 
 
 class _Steps(Solver):
-    certifies_late = True
+    certify_on_interrupt = True
     # oracle calls for certificates
     looked = 0
 
@@ -192,7 +194,7 @@ class _Steps(Solver):
             L = min(_UP * L, self.most)
 
     def _largest_curvature(self) -> float:
-        found = 1.05 * spectral_square(self.problem) / self.lam
+        found = 1.05 * squared_spectral_norm(self.problem) / self.lam
         return max(min(found, self.most), self.least)
 
     def _smoothed(self, at: _Reached) -> Floats:
@@ -273,12 +275,12 @@ class _Steps(Solver):
             return
         scores, alpha = np.empty((2, len(self.problem)))
         w = np.empty(self.problem.num_weights)
-        checks.filled(state, w=w, scores=scores, alpha=alpha)
+        checks.fill_from_state(state, w=w, scores=scores, alpha=alpha)
         numbers = float(state["mu"]), float(state["L"]), int(state["k"])
         self.at = _Reached(w, scores, alpha, *numbers, int(state["calls"]))
 
 
-def spectral_square(problem: BinaryProblem) -> float:
+def squared_spectral_norm(problem: BinaryProblem) -> float:
     r""":math:`\|K\|^2`, from below, by power iteration to a thousandth.
 
     Notes

@@ -71,8 +71,8 @@ class ElasticNet:
     mixes = True
 
     def __init__(self, l1: float = 0.0, l2: float = 0.0) -> None:
-        self.l1 = checks.at_least_zero("l1", l1)
-        self.strong = checks.at_least_zero("l2", l2)
+        self.l1 = checks.as_nonnegative("l1", l1)
+        self.strong = checks.as_nonnegative("l2", l2)
 
     def solve(self, p: Floats, near: float, step: float = 1.0) -> Point:
         """Soft threshold and shrinkage."""
@@ -114,11 +114,11 @@ class ElasticNetBall:
     mixes, strong = True, 0.0
 
     def __init__(self, l1: float, l2: float, radius: float) -> None:
-        self.l1 = checks.at_least_zero("l1", l1)
-        self.l2 = checks.at_least_zero("l2", l2)
+        self.l1 = checks.as_nonnegative("l1", l1)
+        self.l2 = checks.as_nonnegative("l2", l2)
         if not self.l1 + self.l2 > 0:
             raise ValueError("l2: expected a positive number where l1 is 0, got 0")
-        self.radius = checks.positive("radius", radius)
+        self.radius = checks.as_positive("radius", radius)
 
     def solve(self, p: Floats, near: float, step: float = 1.0) -> Point:
         """The projection of ``p / near``."""
@@ -172,8 +172,8 @@ class CappedSimplex:
     mixes = True
 
     def __init__(self, size: int, lam: float = 0.0, cap: float = math.inf) -> None:
-        self.size = checks.count("size", size)
-        self.strong = checks.at_least_zero("lam", lam)
+        self.size = checks.as_positive_int("size", size)
+        self.strong = checks.as_nonnegative("lam", lam)
         if not cap * size >= 1:
             raise ValueError(f"cap: expected at least 1 / {size}, got {cap!r}")
         self.cap = float(cap)

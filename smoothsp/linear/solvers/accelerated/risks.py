@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines.run_monitor import require_finite
+from smoothsp.linear.engines.run_monitor import require_finite_certificate
 from smoothsp.linear.solvers.accelerated.prox_terms import Point, SimpleTerm
 
 Floats = NDArray[np.float64]
@@ -113,7 +113,7 @@ class DualSet:
         weight = near + step * self.strong
         w, nu = p[:-1] / p[-1], weight / float(p[-1])
         if not (nu < math.inf and np.isfinite(w).all()):
-            require_finite(self.problem, math.inf, -math.inf, math.inf)
+            require_finite_certificate(self.problem, math.inf, -math.inf, math.inf)
         value, slope, offset = self.problem.smoothed_tangent(w, nu, self.smoothing)
         d = max(float(w @ slope) + offset - value, 0.0) / nu
         return Point(np.append(slope, offset), p / weight, d, self.strong * d)

@@ -72,7 +72,7 @@ class ScaledHinge:
 
     def diameter(self, smoothing: str = "l2") -> float:
         """Diameter of the problem: scales have mean 1."""
-        checks.choice("smoothing", smoothing, ("l2",))
+        checks.require_choice("smoothing", smoothing, ("l2",))
         return self.problem.diameter(smoothing)
 
     def risk(self, w: Floats) -> tuple[float, Floats]:
@@ -87,7 +87,7 @@ class ScaledHinge:
         self, scores: Floats, mu: float, smoothing: str = "l2"
     ) -> tuple[float, Floats]:
         """The smoothed risk, and the dual variables that attain it."""
-        checks.choice("smoothing", smoothing, ("l2",))
+        checks.require_choice("smoothing", smoothing, ("l2",))
         short, tight = 1 - self.problem.y * scores, self._tight / mu
         alpha = self.problem.project(short * tight, np.sqrt(1 / tight))
         return float(alpha @ short - alpha @ (alpha / tight) / 2), alpha

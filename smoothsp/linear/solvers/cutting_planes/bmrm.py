@@ -6,12 +6,17 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines.run_monitor import Budget, Tolerance, limits
-from smoothsp.linear.engines.runner import Solver, run
-from smoothsp.linear.engines.solution import Callback, Solution, State, weights_of
+from smoothsp.linear.engines.run_monitor import RunMonitor, Tolerance, check_limits
+from smoothsp.linear.engines.runner import Solver, run_solver
+from smoothsp.linear.engines.solution import (
+    Callback,
+    Solution,
+    State,
+    check_start_weights,
+)
 from smoothsp.linear.inputs import checks
-from smoothsp.linear.problems.callback import whole
-from smoothsp.linear.solvers.cutting_planes.models import AllCuts, Model, OneAverage
+from smoothsp.linear.problems.callback import as_batch_linear_problem
+from smoothsp.linear.solvers.cutting_planes.models import AllCuts, AveragedCut, Model
 
 Floats = NDArray[np.float64]
 
@@ -85,14 +90,16 @@ class BMRM:
         callback: Callback | None = None,
         progress: bool | None = None,
     ) -> None:
-        self.lam = checks.positive("lam", lam)
-        checks.choice("inner", inner, ("qp", "line-search"))
+        self.lam = checks.as_positive("lam", lam)
+        checks.require_choice("inner", inner, ("qp", "line-search"))
         self.inner = inner
         if drop_after is not None:
-            drop_after = checks.count("drop_after", drop_after)
+            drop_after = checks.as_positive_int("drop_after", drop_after)
         self.drop_after = drop_after
-        self.certify_every = checks.count("certify_every", certify_every)
-        self._limits = limits("BMRM", tol, max_passes, max_seconds, callback, progress)
+        self.certify_every = checks.as_positive_int("certify_every", certify_every)
+        self._limits = check_limits(
+            "BMRM", tol, max_passes, max_seconds, callback, progress
+        )
 
     def solve(
         self,
@@ -117,13 +124,13 @@ class BMRM:
             The best weights so far. Ctrl-C does not raise; it returns the current
             weights.
         """
-        cuts: Model = OneAverage(self.lam)
+        cuts: Model = AveragedCut(self.lam)
         if self.inner == "qp":
             cuts = AllCuts(problem.num_weights, self.lam, self.drop_after)
         rounds = _Rounds(problem, self.lam, cuts, self.certify_every)
-        budget = Budget(self._limits, problem)
+        budget = RunMonitor(self._limits, problem)
         settings = f"BMRM lam={self.lam!r} inner={self.inner}"
-        return run(rounds, budget, settings, start, resume)
+        return run_solver(rounds, budget, settings, start, resume)
 
 
 class _Reached(NamedTuple):
@@ -143,12 +150,12 @@ class _Reached(NamedTuple):
 
 
 class _Rounds(Solver):
-    certifies_late = True
+    certify_on_interrupt = True
 
     def __init__(self, problem: Any, lam: float, cuts: Model, every: int) -> None:
         self.problem, self.lam, self.every = problem, lam, every
         known = getattr(problem, "risk", None)
-        self.risk = known or whole(problem).risk
+        self.risk = known or as_batch_linear_problem(problem).risk
         w = np.zeros(problem.num_weights)
         self.at = _Reached(cuts, w, None, math.inf, w, -math.inf, 0, 0, 0)
 
@@ -162,7 +169,7 @@ class _Rounds(Solver):
 
     def begin(self, start: Any) -> None:
         """Start from weights."""
-        w = weights_of(start, len(self.at.w))
+        w = check_start_weights(start, len(self.at.w))
         self.at = self.at._replace(w=w, best_w=w)
 
     def _look(self) -> tuple[float, Floats]:
@@ -238,7 +245,7 @@ class _Rounds(Solver):
 
     def load(self, state: State) -> None:
         w, best_w = np.empty((2, len(self.at.w)))
-        checks.filled(state, point=w, w=best_w)
+        checks.fill_from_state(state, point=w, w=best_w)
         best, dual, value = (float(x) for x in state["numbers"])
         calls, idle = (int(x) for x in state["counts"])
         known = not math.isnan(value)

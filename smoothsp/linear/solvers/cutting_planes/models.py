@@ -16,7 +16,7 @@ State = dict[str, NDArray[Any]]
 _ROOM, _CUTS = 2**22, 64
 
 
-class Average(NamedTuple):
+class CutAverage(NamedTuple):
     """The mean of cuts that a dual point is; of their sizes, what bounds rounding."""
 
     p: Floats
@@ -33,7 +33,7 @@ class Model(Protocol):
     ``offset - |p|^2 / (2 lam)``, for p and offset the same average of the cuts.
     """
 
-    at: Average
+    at: CutAverage
 
     def add(self, slope: Floats, offset: float) -> "Model":
         """The model with one more cut ``<w, slope> + offset``, minimised.
@@ -62,26 +62,26 @@ class AllCuts:
 
     def __init__(self, size: int, lam: float, drop_after: int | None) -> None:
         self.lam, self.drop_after = lam, drop_after
-        self.at = Average(np.zeros(size), 0.0, 0.0, 0.0)
+        self.at = CutAverage(np.zeros(size), 0.0, 0.0, 0.0)
         # where in the room each cut is, oldest first
         self.slots = np.zeros(0, dtype=np.int64)
         # offset, weight, rounds without weight
         self.cuts = np.zeros((0, 3))
-        self.room = _Room.of(max(8, min(_CUTS, _ROOM // max(size, 1))), size)
+        self.zero_buffer = _Room.of(max(8, min(_CUTS, _ROOM // max(size, 1))), size)
 
     def add(self, slope: Floats, offset: float) -> "AllCuts":
         """One more cut, and the quadratic programme anew."""
         t = len(self.slots) + 1
-        room = self.room
+        room = self.zero_buffer
         if t > len(room.slopes):
             room = self._room(2 * t)
         slots, made = np.empty(t, dtype=np.int64), np.empty((t, 3))
         p, found = np.empty(room.slopes.shape[1]), np.empty(4)
         before, after = (self.slots, self.cuts), (slots, made)
         cut = (slope, offset, self.lam, self._patience)
-        cuts.add(before, *cut, (room.slopes, room.products), after, p, found)
+        cuts.add_cut(before, *cut, (room.slopes, room.products), after, p, found)
         kept, *means = found.tolist()
-        at = Average(p[: len(slope)], *means)
+        at = CutAverage(p[: len(slope)], *means)
         return self._with(slots[: int(kept)], made[: int(kept)], room, at)
 
     @property
@@ -89,26 +89,26 @@ class AllCuts:
         return -1 if self.drop_after is None else self.drop_after
 
     def _with(
-        self, slots: NDArray[np.int64], cuts: Floats, room: "_Room", at: Average
+        self, slots: NDArray[np.int64], cuts: Floats, room: "_Room", at: CutAverage
     ) -> "AllCuts":
         found = object.__new__(AllCuts)
         found.lam, found.drop_after = self.lam, self.drop_after
-        found.slots, found.cuts, found.room, found.at = slots, cuts, room, at
+        found.slots, found.cuts, found.zero_buffer, found.at = slots, cuts, room, at
         return found
 
     def _room(self, size: int) -> "_Room":
         """Resize the buffers and keep the places of the cuts."""
-        t, room = len(self.room.slopes), _Room.of(size, len(self.at.p))
-        room.slopes[:t] = self.room.slopes
-        room.products[:t, :t] = self.room.products
+        t, room = len(self.zero_buffer.slopes), _Room.of(size, len(self.at.p))
+        room.slopes[:t] = self.zero_buffer.slopes
+        room.products[:t, :t] = self.zero_buffer.products
         return room
 
     def state(self) -> State:
         """All that matters to the next cut."""
         at = self.slots
         return {
-            "slopes": self.room.slopes[at, : len(self.at.p)],
-            "products": self.room.products[np.ix_(at, at)],
+            "slopes": self.zero_buffer.slopes[at, : len(self.at.p)],
+            "products": self.zero_buffer.products[np.ix_(at, at)],
             "offsets": self.cuts[:, 0].copy(),
             "weights": self.cuts[:, 1].copy(),
             "idle": self.cuts[:, 2].astype(np.int64),
@@ -117,7 +117,11 @@ class AllCuts:
     def load(self, state: State) -> "AllCuts":
         """The model of a state."""
         t, size = np.shape(state["slopes"])
-        room = self.room if t <= len(self.room.slopes) else _Room.of(2 * t, size)
+        room = (
+            self.zero_buffer
+            if t <= len(self.zero_buffer.slopes)
+            else _Room.of(2 * t, size)
+        )
         room.slopes[:t, :size] = state["slopes"]
         room.products[:t, :t] = state["products"]
         columns = (state[name] for name in ("offsets", "weights", "idle"))
@@ -144,7 +148,7 @@ class _Room(NamedTuple):
         return cls(slopes, np.zeros((cuts, cuts)))
 
 
-class OneAverage:
+class AveragedCut:
     r"""One average of all cuts so far, moved towards the newest by a line search.
 
     .. math:: \eta = \Big[ \frac{\lambda (b_t - \beta) + \langle p, p - a_t \rangle}
@@ -156,16 +160,16 @@ class OneAverage:
     its cuts: O(features) time and memory. Source: as ``AllCuts``, section 5.
     """
 
-    def __init__(self, lam: float, at: Average | None = None) -> None:
+    def __init__(self, lam: float, at: CutAverage | None = None) -> None:
         self.lam, self.begun = lam, at is not None
-        self.at = Average(np.zeros(0), 0.0, 0.0, 0.0) if at is None else at
+        self.at = CutAverage(np.zeros(0), 0.0, 0.0, 0.0) if at is None else at
 
-    def add(self, slope: Floats, offset: float) -> "OneAverage":
+    def add(self, slope: Floats, offset: float) -> "AveragedCut":
         """One more cut."""
         length = math.sqrt(float(slope @ slope))
-        new = Average(slope, offset, abs(offset), length)
+        new = CutAverage(slope, offset, abs(offset), length)
         if not self.begun:
-            return OneAverage(self.lam, new)
+            return AveragedCut(self.lam, new)
         old = self.at
         apart = slope - old.p
         square = float(apart @ apart)
@@ -174,7 +178,7 @@ class OneAverage:
         p = (1 - eta) * old.p + eta * slope
         pairs = zip(old[1:], new[1:], strict=True)
         means = ((1 - eta) * x + eta * y for x, y in pairs)
-        return OneAverage(self.lam, Average(p, *means))
+        return AveragedCut(self.lam, CutAverage(p, *means))
 
     def state(self) -> State:
         """All that matters to the next cut."""
@@ -186,10 +190,10 @@ class OneAverage:
             "sizes": np.array([at.length, at.spread]),
         }
 
-    def load(self, state: State) -> "OneAverage":
+    def load(self, state: State) -> "AveragedCut":
         """The model of a state."""
         if not state["begun"]:
-            return OneAverage(self.lam)
+            return AveragedCut(self.lam)
         length, spread = (float(x) for x in state["sizes"])
-        at = Average(state["p"].copy(), float(state["offset"]), spread, length)
-        return OneAverage(self.lam, at)
+        at = CutAverage(state["p"].copy(), float(state["offset"]), spread, length)
+        return AveragedCut(self.lam, at)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.compilation.interrupts import uninterrupted
-from smoothsp.linear.engines import run_monitor as budgets
-from smoothsp.linear.engines.dual_passes import REBUILD_EVERY, STOP_DRAWS
-from smoothsp.linear.engines.run_monitor import require_finite
-from smoothsp.linear.engines.runner import engine_for, one_pass
+from smoothsp._kernels.compilation.interrupts import defer_sigint
+from smoothsp.linear.engines import run_monitor
+from smoothsp.linear.engines.dual_passes import REBUILD_EVERY, STOP_SAMPLING_FRACTION
+from smoothsp.linear.engines.run_monitor import require_finite_certificate
+from smoothsp.linear.engines.runner import make_engine, run_block_pass
 from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.problems import LinearProblem
 
@@ -40,12 +40,12 @@ class StepSettings:
     )
 
     def __post_init__(self) -> None:
-        budgets.pair_of_bounds(self.bounds)
-        checks.choice("sampling", self.sampling, budgets.SAMPLINGS)
-        checks.choice("steps", self.steps, budgets.STEPS)
-        checks.flag("cache", self.cache)
-        budgets.seed_of(self.seed)
-        checks.count("refresh_every", self.refresh_every)
+        run_monitor.check_bounds(self.bounds)
+        checks.require_choice("sampling", self.sampling, run_monitor.SAMPLINGS)
+        checks.require_choice("steps", self.steps, run_monitor.STEP_RULES)
+        checks.as_bool("cache", self.cache)
+        run_monitor.check_seed(self.seed)
+        checks.as_positive_int("refresh_every", self.refresh_every)
 
     def __str__(self) -> str:
         if self.bounds is None:
@@ -54,16 +54,16 @@ class StepSettings:
         known = [np.asarray(none if x is None else x, float) for x, none in ends]
         return f"{self!r} bounds={arrays.checksum(*known)}"
 
-    def plan(self, lam: float) -> budgets.EngineSettings:
+    def plan(self, lam: float) -> run_monitor.EngineSettings:
         """Plan of a solver at one lambda."""
-        lower, upper = budgets.pair_of_bounds(self.bounds)
-        return budgets.EngineSettings(
+        lower, upper = run_monitor.check_bounds(self.bounds)
+        return run_monitor.EngineSettings(
             lam=lam,
-            steps=budgets.STEPS.index(self.steps),
+            steps=run_monitor.STEP_RULES.index(self.steps),
             cached=self.cache,
             local=0.25,
             overall=0.01,
-            most=50 if self.cache else budgets.UNLIMITED,
+            most=50 if self.cache else run_monitor.NO_CACHE_LIMIT,
             averaging=False,
             lower=lower,
             upper=upper,
@@ -80,7 +80,7 @@ class DualPoint:
         self, problem: LinearProblem, lam: float, step_settings: StepSettings
     ) -> None:
         self.problem, self.step_settings = problem, step_settings
-        self.engine: Any = engine_for(problem, step_settings.plan(lam))
+        self.engine: Any = make_engine(problem, step_settings.plan(lam))
         self.stream = np.random.Generator(np.random.PCG64(step_settings.seed))
         self.n = len(problem)
         self.engine.hinges = np.zeros(self.n)
@@ -99,58 +99,58 @@ class DualPoint:
         """Oracle calls of this dual point so far, including certificates."""
         return int(self.engine.oracle_calls) + self.others
 
-    def measure(self) -> float:
+    def compute_certificate(self) -> float:
         """The exact gap of each example, and their sum."""
         engine = self.engine
-        if engine.measured % REBUILD_EVERY == REBUILD_EVERY - 1:
-            engine.rebuild()
-        found = engine.measure()
-        require_finite(self.problem, *found)
+        if engine.num_certificates % REBUILD_EVERY == REBUILD_EVERY - 1:
+            engine.rebuild_weights()
+        found = engine.compute_certificate()
+        require_finite_certificate(self.problem, *found)
         self.primal, _, self.gap = found
         self.fresh, self.exact = 0, True
         return self.gap
 
     def to_gap(self, goal: float, spent: Callable[[], bool]) -> float | None:
         """Steps until the gap is at most ``goal``; None if a budget ends before."""
-        floor = STOP_DRAWS * goal
+        floor = STOP_SAMPLING_FRACTION * goal
         while True:
-            hope = float(self.engine.estimates.sum())
+            hope = float(self.engine.gap_estimates.sum())
             if hope <= goal and self.exact:
                 self.gap = hope
                 return hope
             late = self.fresh >= self.step_settings.refresh_every
             if not self.exact and (late or hope <= floor):
-                self.measure()
+                self.compute_certificate()
             elif spent():
                 return None
             else:
                 self.exact = False
-                with uninterrupted(self.engine.compiled):
-                    one_pass(
+                with defer_sigint(self.engine.compiled):
+                    run_block_pass(
                         self.engine, self.stream, self.step_settings.sampling, floor
                     )
                     self.fresh += 1
 
     # another lambda
 
-    def mix_with_gold(self, rho: float, delta: Floats) -> None:
+    def shrink_duals(self, rho: float, delta: Floats) -> None:
         """Move to ``rho lambda`` with equal weights; exact gaps stay exact.
 
         ``g_i <- g_i + (1 - rho) delta_i``
         """
         engine = self.engine
-        engine.mix_with_gold(rho)
-        gaps = engine.estimates + (1 - rho) * delta
-        engine.estimates[:] = np.maximum(gaps, 0)
+        engine.shrink_duals(rho)
+        gaps = engine.gap_estimates + (1 - rho) * delta
+        engine.gap_estimates[:] = np.maximum(gaps, 0)
         w = engine.w
         self.primal -= (1 - rho) * self.lam / 2 * float(np.dot(w, w))
-        self.gap = float(engine.estimates.sum())
+        self.gap = float(engine.gap_estimates.sum())
         self._arrive(rho, self.gap)
 
     def scale_weights(self, rho: float) -> None:
         """Move to ``rho lambda`` with equal dual variables: ``w <- w / rho``."""
         self.engine.scale_weights(1 / rho)
-        self.engine.estimates[:] = math.inf
+        self.engine.gap_estimates[:] = math.inf
         self.exact = False
         self._arrive(rho, 0.0)
 
@@ -168,7 +168,7 @@ class DualPoint:
             **self.engine.state(),
             "walk": np.array([self.lam, self.fresh, self.exact, self.others]),
             "measured_last": np.array([self.primal, self.gap]),
-            "stream": budgets.save_stream(self.stream),
+            "stream": run_monitor.save_rng(self.stream),
             "hinges": self.engine.hinges,
         }
 
@@ -180,14 +180,14 @@ class DualPoint:
         self.engine.hinges = np.array(state["hinges"])
         self.fresh, self.exact, self.others = int(fresh), bool(exact), int(others)
         self.primal, self.gap = np.asarray(state["measured_last"]).tolist()
-        self.stream = budgets.load_stream(state["stream"])
+        self.stream = run_monitor.load_rng(state["stream"])
 
 
 def cone(bounds: Any) -> tuple[Any, Any] | None:
     """Bounds of weights that may be multiplied by any positive number."""
     for name, bound, none in zip(
         ("lower", "upper"),
-        budgets.pair_of_bounds(bounds),
+        run_monitor.check_bounds(bounds),
         (-math.inf, math.inf),
         strict=True,
     ):
@@ -224,25 +224,25 @@ def begin(
     dual_point = DualPoint(problem, _VAST, step_settings)
     engine, n = dual_point.engine, dual_point.n
     engine.last_gap = 0.0
-    engine.in_order(np.arange(n))
+    engine.visit_in_order(np.arange(n))
     psi, alone = _VAST * engine.w, _alone(dual_point)
     norm = float(np.dot(psi, psi))
     if not norm:
         dual_point.scale_weights(1 / _VAST)
-        dual_point.measure()
+        dual_point.compute_certificate()
         return dual_point, 0.0, alone
     theta = engine.problem.hinges(_FAR * psi) / _FAR
     dual_point.others += n
     # of a vast goal no smaller one than has weights whose squares are numbers
     infinity = max((norm + float(theta.mean())) / goal, norm / _VAST)
     dual_point.scale_weights(infinity / _VAST)
-    dual_point.measure()
+    dual_point.compute_certificate()
     return dual_point, infinity, alone
 
 
 def _alone(dual_point: DualPoint) -> float:
     """The least ``|psi_i|^2 / (n L_i)`` for the outputs of largest cost."""
     n = dual_point.n
-    costs, squares = dual_point.engine.costs_and_squares()
+    costs, squares = dual_point.engine.expected_costs_and_squared_norms()
     some = (squares > 0) & (costs > 0)
     return float((squares[some] / (n * costs[some])).min(initial=math.inf))

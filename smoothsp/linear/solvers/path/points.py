@@ -7,9 +7,13 @@ from typing import Any
 import numpy as np
 
 from smoothsp._kernels.compilation import clock
-from smoothsp._kernels.compilation.interrupts import uninterrupted
-from smoothsp.linear.engines import run_monitor as budgets
-from smoothsp.linear.engines.run_monitor import bar_of, mark_of, require_same
+from smoothsp._kernels.compilation.interrupts import defer_sigint
+from smoothsp.linear.engines import run_monitor
+from smoothsp.linear.engines.run_monitor import (
+    examples_fingerprint,
+    make_progress_bar,
+    require_same_examples,
+)
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.solvers.path.dual_point import DualPoint, State
 from smoothsp.linear.solvers.path.solution import PathPoint
@@ -25,10 +29,10 @@ class PointLimits:
     progress: bool | None
 
     def __post_init__(self) -> None:
-        checks.count("max_passes", self.max_passes)
-        budgets.seconds_of(self.max_seconds)
-        checks.shown("progress", self.progress)
-        checks.callback(self.callback)
+        checks.as_positive_int("max_passes", self.max_passes)
+        run_monitor.check_max_seconds(self.max_seconds)
+        checks.as_optional_bool("progress", self.progress)
+        checks.require_callback(self.callback)
 
 
 class PointRun:
@@ -49,7 +53,7 @@ class PointRun:
 
     def __init__(self, problem: Any, limits: PointLimits, settings: str) -> None:
         self.problem, self.limits, self.settings = problem, limits, settings
-        self._start, self._before = clock.seconds(), 0.0
+        self._start, self._before = clock.seconds_without_compilation(), 0.0
         self.points: list[PathPoint] = []
         self.status = ""
         # oracle calls of dual points that were given up
@@ -58,7 +62,7 @@ class PointRun:
     @property
     def seconds(self) -> float:
         """Seconds since the start, including earlier runs."""
-        return self._before + clock.seconds() - self._start
+        return self._before + clock.seconds_without_compilation() - self._start
 
     @property
     def calls(self) -> int:
@@ -70,7 +74,9 @@ class PointRun:
         bar = None
         try:
             known = {"total": total, "initial": len(self.points)}
-            bar = bar_of(self.limits.progress, self.name, unit=self.unit, **known)
+            bar = make_progress_bar(
+                self.limits.progress, self.name, unit=self.unit, **known
+            )
             while not self.status and self._prepare():
                 with np.errstate(over="ignore", invalid="ignore"):
                     gap = self.dual_point.to_gap(goal, self._spent)
@@ -105,7 +111,7 @@ class PointRun:
         raise NotImplementedError
 
     def _reach(self) -> None:
-        with uninterrupted():
+        with defer_sigint():
             point = self._add()
         callback = self.limits.callback
         if point is None or callback is None:
@@ -127,7 +133,7 @@ class PointRun:
             "earlier": np.array(self.earlier),
             "path_seconds": np.array(self.seconds),
             "path_rules": np.array(self.settings),
-            **mark_of(self.problem),
+            **examples_fingerprint(self.problem),
         }
 
     def load(self, state: State) -> None:
@@ -137,7 +143,7 @@ class PointRun:
             raise ValueError(
                 f"resume: expected a state of {self.settings}, got one of {found}"
             )
-        require_same("resume", self.problem, state)
+        require_same_examples("resume", self.problem, state)
         self.dual_point.load(state)
         self.points = [
             PathPoint(lam, w.copy(), primal, gap, int(calls), seconds, begins)

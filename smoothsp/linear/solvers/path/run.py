@@ -41,12 +41,12 @@ class Rules:
     limits: PointLimits
 
     def __post_init__(self) -> None:
-        checks.positive("eps", self.eps)
-        if checks.positive("kappa", self.kappa) >= 1:
+        checks.as_positive("eps", self.eps)
+        if checks.as_positive("kappa", self.kappa) >= 1:
             raise ValueError(f"kappa: expected a number below 1, got {self.kappa}")
-        checks.positive("smallest", self.smallest)
-        checks.flag("stop_when_flat", self.stop_when_flat)
-        checks.count("max_points", self.max_points)
+        checks.as_positive("smallest", self.smallest)
+        checks.as_bool("stop_when_flat", self.stop_when_flat)
+        checks.as_positive_int("max_points", self.max_points)
 
     @property
     def goal(self) -> float:
@@ -76,7 +76,7 @@ class PathRun(PointRun):
                 self.status = "complete: weights 0 are optimal for every lambda"
         else:
             self.dual_point = DualPoint(problem, 1.0, rules.step_settings)
-            with states.opened(resume) as given:
+            with states.open_state(resume) as given:
                 self.load(given)
 
     def _spent(self) -> bool:
@@ -95,7 +95,7 @@ class PathRun(PointRun):
         if not self.points:
             point = dataclasses.replace(point, begins=math.inf)
         else:
-            begins, bound = meeting(self.points[-1], point)
+            begins, bound = crossing_lambda(self.points[-1], point)
             self._learn(point, bound)
             if bound > self.rules.eps:
                 last = self.points[-1].lam
@@ -146,7 +146,9 @@ class PathRun(PointRun):
         """Move to the next lambda with equal weights."""
         dual_point, rules = self.dual_point, self.rules
         # the gap of an example is its hinge over n less delta_i
-        delta = dual_point.engine.hinges / dual_point.n - dual_point.engine.estimates
+        delta = (
+            dual_point.engine.hinges / dual_point.n - dual_point.engine.gap_estimates
+        )
         total, slack = float(delta.sum()), rules.eps - dual_point.gap
         if total <= slack:
             self.complete = True
@@ -165,7 +167,7 @@ class PathRun(PointRun):
         if not rho * dual_point.lam < dual_point.lam:
             self.status = self.status or self._rounded()
             return
-        dual_point.mix_with_gold(rho, delta)
+        dual_point.shrink_duals(rho, delta)
 
     def _end(self) -> float:
         """Down to where the last weights are good."""
@@ -187,7 +189,7 @@ class PathRun(PointRun):
             oracle_calls=self.calls,
             seconds=self.seconds,
             status=self.status,
-            state=states.sealed(self.state()),
+            state=states.add_checksums(self.state()),
         )
 
     def state(self) -> State:
@@ -214,14 +216,14 @@ def hinge_of(point: PathPoint) -> float:
     return point.primal - point.lam / 2 * float(np.dot(point.w, point.w))
 
 
-def chord(above: PathPoint, below: PathPoint, lam: float) -> float:
+def dual_chord(above: PathPoint, below: PathPoint, lam: float) -> float:
     """A bound below the least objective, for lambda between two breakpoints."""
     share = (lam - below.lam) / (above.lam - below.lam)
     low, high = below.primal - below.gap, above.primal - above.gap
     return low + share * (high - low)
 
 
-def meeting(above: PathPoint, below: PathPoint) -> tuple[float, float]:
+def crossing_lambda(above: PathPoint, below: PathPoint) -> tuple[float, float]:
     r"""Lambda at which the second breakpoint's weights take over, and the bound.
 
     Where both have the same objective, or at an end of the interval if one has the
@@ -255,4 +257,4 @@ def _excess(above: PathPoint, below: PathPoint, lam: float) -> float:
         point.primal + (lam - point.lam) / 2 * float(np.dot(point.w, point.w))
         for point in (above, below)
     ]
-    return max(objectives) - chord(above, below, lam)
+    return max(objectives) - dual_chord(above, below, lam)

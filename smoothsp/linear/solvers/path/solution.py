@@ -120,7 +120,7 @@ class PathSolution:
             ``(num_weights,)``, float64. Those of a breakpoint; above the first, its
             weights times its lambda over this one.
         """
-        lam = checks.positive("lam", lam)
+        lam = checks.as_positive("lam", lam)
         if lam < self.ends_at:
             raise ValueError(
                 f"lam: expected at least {self.ends_at:.6g}, where the path ends, got "

@@ -11,7 +11,7 @@ from smoothsp._kernels.combinatorial.cutting_planes import BLOCK
 from smoothsp.linear import HingeSVC
 from smoothsp.linear.problems import BinaryProblem, CallbackProblem, ChainProblem
 from smoothsp.linear.solvers import BCFW, BMRM
-from smoothsp.linear.solvers.cutting_planes.models import AllCuts, OneAverage
+from smoothsp.linear.solvers.cutting_planes.models import AllCuts, AveragedCut
 
 INNER = ["qp", "line-search"]
 
@@ -105,7 +105,7 @@ def test_bounds_hold_at_every_certificate(inner):
 def test_the_step_of_the_line_search_is_that_of_both_formulas():
     X, y = noisy(1)
     problem, lam = BinaryProblem(X, y), 1e-2
-    model = OneAverage(lam)
+    model = AveragedCut(lam)
     w = np.zeros(problem.num_weights)
     for t in range(60):
         value, slope = problem.risk(w)
@@ -133,7 +133,7 @@ def test_products_and_mean_are_those_of_the_cuts(size):
     rng, lam, kept = np.random.default_rng(size), 0.5, []
     model = AllCuts(size, lam, drop_after=2)
     # less room than there are cuts: the second half is in a larger one
-    model.room = type(model.room).of(5, size)
+    model.zero_buffer = type(model.zero_buffer).of(5, size)
     for _ in range(12):
         slope, offset = rng.normal(size=size), float(rng.normal())
         model = model.add(slope, offset)
@@ -149,7 +149,7 @@ def test_products_and_mean_are_those_of_the_cuts(size):
         # a maximum of the dual: no cut has a steeper ascent
         slopes = lam * b - G @ model.at.p
         assert slopes.max() <= weights @ slopes + 1e-9 * max(1, size)
-    assert len(model.room.slopes) > 5 or size == 1
+    assert len(model.zero_buffer.slopes) > 5 or size == 1
 
 
 def test_forgotten_cuts_do_not_change_the_optimum():

@@ -12,7 +12,7 @@ CLEAR = "\r\x1b[K"
 LOG = logging.getLogger("smoothsp")
 
 
-class Watch(event.Listener):  # type: ignore[misc]
+class CompileListener(event.Listener):  # type: ignore[misc]
     """Counts kernels that are compiled, and says so while it happens.
 
     A terminal shows the name of each. Elsewhere the first of a process is a warning of
@@ -65,5 +65,5 @@ def _kernel(event: Any) -> str | None:
     return str(function.__name__)
 
 
-watch = Watch()
-event.register("numba:compile", watch)
+listener = CompileListener()
+event.register("numba:compile", listener)

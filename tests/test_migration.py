@@ -93,7 +93,11 @@ def test_labels_by_number_are_constraints():
     for given in (id2label, from_json, tuple(labels)):
         for found in (bio(given), LinearChain(5, given)):
             if isinstance(found, LinearChain):
-                found = found.allowed_start, found.allowed_moves, found.allowed_end
+                found = (
+                    found.allowed_start,
+                    found.allowed_transitions,
+                    found.allowed_end,
+                )
             assert all(map(torch.equal, found, expected))
 
 
