@@ -156,7 +156,9 @@ class Alignment(CircuitStructure):
         B, N, M = self.match.shape
         first = self.gap_first[:, :, None].expand(B, N, M + 1)
         second = self.gap_second[:, None].expand(B, N + 1, M)
-        affine = [x[:, None] for name, x in self._row_potentials.items() if name in _AFFINE]
+        affine = [
+            x[:, None] for name, x in self._row_potentials.items() if name in _AFFINE
+        ]
         return (self.match, first, second, *affine), ()
 
     def leaves_used(self, labels: Tensor) -> Tensor:
@@ -282,7 +284,9 @@ def _as_gap_scores(
     checks.require_same_dtype(name, value, "match", match)
     if value.dim():
         axes = {"gap_first": "(batch, N)", "gap_second": "(batch, M)"}
-        checks.require_shape(name, value, size, f"a number or {axes.get(name, '(batch,)')}")
+        checks.require_shape(
+            name, value, size, f"a number or {axes.get(name, '(batch,)')}"
+        )
     return value.expand(size)
 
 

@@ -110,7 +110,9 @@ class BoxSearch(SearchStructure):
         return score_values.first_forbidden_row(self.cells.flatten(1))
 
     def _with_hi_lo(self, value: Tensor, y: Tensor) -> DoubleDouble:
-        return DoubleDouble(value.to(self._first_potentials.dtype), double_double.as_hi_lo(value))
+        return DoubleDouble(
+            value.to(self._first_potentials.dtype), double_double.as_hi_lo(value)
+        )
 
     def _score_unmasked(self, y: Tensor) -> Tensor:
         return self._score_float64(y)
@@ -222,4 +224,6 @@ class BoxSearch(SearchStructure):
 
     def visits(self, k: int = 1) -> Int[Tensor, " batch"]:
         """Number of sets of boxes that the search for the k best visits."""
-        return self._run_branch_and_bound(checks.as_output_count("k", k))[2].to(self.cells.device)
+        return self._run_branch_and_bound(checks.as_output_count("k", k))[2].to(
+            self.cells.device
+        )

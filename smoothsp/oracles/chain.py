@@ -114,7 +114,9 @@ class Chain(Distribution, Summed):
 
     def _gold_parts(self, y: Tensor) -> Tensor:
         labels, _ = self._masked_labels_and_mask(y)
-        checks.require_shape("y", labels, tuple(self.emissions.shape[:2]), "(batch, time)")
+        checks.require_shape(
+            "y", labels, tuple(self.emissions.shape[:2]), "(batch, time)"
+        )
         return self._buffers.entries(labels.unsqueeze(1))
 
     @property
@@ -141,7 +143,8 @@ class Chain(Distribution, Summed):
             (emissions[rows], row_transitions, start, end), positions
         )
         if is_compiling():
-            vars(picked)["_recipe"] = vars(self)["_recipe"].select(rows)
+            call = vars(self)["_constructor_call"]
+            vars(picked)["_constructor_call"] = call.select(rows)
         return picked
 
     def _with_graph_tensors(self, tensors: Sequence[Tensor]) -> "Chain":
@@ -372,14 +375,18 @@ class Chain(Distribution, Summed):
     def _decode_hi_lo(self) -> tuple[DoubleDouble, Tensor]:
         value, y = self.decode()
         with torch.no_grad():
-            return DoubleDouble(value, self._score_hi_lo(y).parts), y
+            return DoubleDouble(value, self._score_hi_lo(y).hi_lo), y
 
     def _decode_topk_hi_lo(self, k: int) -> tuple[DoubleDouble, Tensor, Tensor]:
         values, ys, valid = self.decode_topk(k)
         filled = torch.where(valid[..., None], ys, ys[:, :1])
         with torch.no_grad():
             scores = self._score_hi_lo(filled)
-        return DoubleDouble(values, scores.masked_fill(~valid, -torch.inf).parts), ys, valid
+        return (
+            DoubleDouble(values, scores.masked_fill(~valid, -torch.inf).hi_lo),
+            ys,
+            valid,
+        )
 
     def _log_partition_hi_lo(self) -> DoubleDouble:
         return rules.log_partition(self._buffers, self._buffers.dtype, two=True)
@@ -396,7 +403,9 @@ class Chain(Distribution, Summed):
         time state^2) memory.
         """
         chain = self._buffers
-        return rules.marginals(PerStepChainEngine(chain) if chain.shared_transitions else chain)[1]
+        return rules.marginals(
+            PerStepChainEngine(chain) if chain.shared_transitions else chain
+        )[1]
 
     def log_likelihood(
         self, y: Tensor, weight: Tensor | float = 1.0
@@ -475,7 +484,9 @@ class Chain(Distribution, Summed):
 
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""
-        flat = self._map_potentials(lambda x: torch.where(x.detach() > -torch.inf, 0.0, x))
+        flat = self._map_potentials(
+            lambda x: torch.where(x.detach() > -torch.inf, 0.0, x)
+        )
         return flat.log_partition()
 
 

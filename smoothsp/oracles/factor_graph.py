@@ -10,12 +10,16 @@ from torch import Tensor
 
 from smoothsp.oracles._chain.warm_mixtures import ChainMixtures
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles._inference.parts import part_counts, require_additive_cost, score_outputs
+from smoothsp.oracles._inference.parts import (
+    part_counts,
+    require_additive_cost,
+    score_outputs,
+)
 from smoothsp.oracles._inference.read_only import ReadOnly
 from smoothsp.oracles._inference.tracing import is_eager
 from smoothsp.oracles._searches.active_outputs import (
-    stack_block_diagonal,
     build_equations,
+    stack_block_diagonal,
 )
 from smoothsp.oracles._searches.consensus import Consensus, Factor
 from smoothsp.oracles._searches.mixtures import Mixtures
@@ -255,9 +259,9 @@ class FactorGraph(ReadOnly):
             raise ValueError(
                 f"graph: no proof of a best output for {len(unproven)} of "
                 f"{len(search.value)} rows: {row_names}; in row {row} the best output "
-                f"found scores {value:.6g}, and the bound is {bound - value:.3g} above it. "
-                "Call approximate(), which returns both, raise "
-                f"max_rounds ({self.max_rounds}), or pass relaxed=True to train"
+                f"found scores {value:.6g}, and the bound is {bound - value:.3g} above "
+                "it. Call approximate(), which returns both, raise max_rounds "
+                f"({self.max_rounds}), or pass relaxed=True to train"
             )
         return self._best_outputs(search)
 
@@ -452,8 +456,8 @@ def _require_agreement(search: Consensus) -> None:
     if failed_rows:
         raise ValueError(
             f"graph: found no relaxed solution of row {failed_rows[0]}: no mixtures of "
-            "its structures' outputs agree on shared cells. Allow more outputs, or call "
-            "approximate(), which returns -inf for such rows"
+            "its structures' outputs agree on shared cells. Allow more outputs, or "
+            "call approximate(), which returns -inf for such rows"
         )
 
 
@@ -483,8 +487,8 @@ def _checked_structures(structures: object) -> dict[str, Any]:
 
 def _cost_shape_and_dtype(structure: Any) -> tuple[torch.Size, torch.dtype]:
     """Shape and dtype of a cost of one row, in the search."""
-    potentials = getattr(structure, "_main", None)
-    if potentials is not None and hasattr(structure, "_mapped"):
+    potentials = getattr(structure, "_first_potentials", None)
+    if potentials is not None and hasattr(structure, "_map_potentials"):
         return potentials.shape[1:], torch.float64
     with torch.no_grad():
         cost = structure.hamming(structure.decode()[1])
@@ -494,7 +498,7 @@ def _cost_shape_and_dtype(structure: Any) -> tuple[torch.Size, torch.dtype]:
 def _build_factor(structure: Any, shape: torch.Size, dtype: torch.dtype) -> Factor:
     """The structure in float64 without gradients, where it can be had."""
     mixtures_class: Any = Mixtures
-    if hasattr(structure, "_mapped"):
+    if hasattr(structure, "_map_potentials"):
         structure = structure._map_potentials(lambda x: x.detach().double())
     # a subclass of chains may decode in its own way
     if type(structure) is Chain and structure._buffers.kernel_ready:

@@ -13,7 +13,7 @@ from smoothsp.oracles._inference.in_graphs import ConstantArgument
 from smoothsp.oracles._inference.read_only import ReadOnly
 from smoothsp.oracles._inference.tracing import is_compiling
 from smoothsp.oracles._logic.checks import check_decomposable, check_deterministic
-from smoothsp.oracles._logic.circuit import count_models, build_nnf_circuit, smooth
+from smoothsp.oracles._logic.circuit import build_nnf_circuit, count_models, smooth
 from smoothsp.oracles._logic.cnf import compile_clauses
 from smoothsp.oracles._logic.nnf import MAX_VARIABLES, NNF
 from smoothsp.oracles._logic.readers import read_nnf, read_sdd

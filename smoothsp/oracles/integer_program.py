@@ -189,8 +189,8 @@ class IntegerProgram(Structure):
                 )
                 if violation:
                     raise ValueError(
-                        f"y: expected an output of the programme, got one with {violation} "
-                        f"at row {b}"
+                        "y: expected an output of the programme, got one with "
+                        f"{violation} at row {b}"
                     )
         return y_with_k, not lacks_k
 
@@ -416,8 +416,8 @@ class _Solver:
             )
         if model_status == status.kTimeLimit and info.primal_solution_status != 2:
             raise ValueError(
-                f"time_limit: expected an output of row {row} within {self._time_limit:g} s,"
-                " got none; give it longer"
+                f"time_limit: expected an output of row {row} within "
+                f"{self._time_limit:g} s, got none; give it longer"
             )
         if model_status not in (status.kOptimal, status.kTimeLimit):
             status_text = model.modelStatusToString(model_status)
@@ -484,7 +484,8 @@ def _as_bounds(
         index = tuple(int(i) for i in np.argwhere(is_empty)[0])
         a, b = (np.broadcast_to(x, is_empty.shape)[index] for x in bounds)
         raise ValueError(
-            f"{low_name}: expected at most {high_name}, got {a:g} and {b:g} at {index[-1]}"
+            f"{low_name}: expected at most {high_name}, got {a:g} and {b:g} at "
+            f"{index[-1]}"
         )
     return bounds[0], bounds[1]
 
@@ -495,7 +496,8 @@ def _as_integer_mask(value: Any, N: int) -> NDArray[np.bool_]:
     is_integer = np.array(value)
     if is_integer.dtype != np.bool_ or is_integer.shape not in ((), (N,)):
         raise ValueError(
-            f"integer: expected True, or bool ({N},), got {is_integer.dtype} {is_integer.shape}"
+            f"integer: expected True, or bool ({N},), got {is_integer.dtype} "
+            f"{is_integer.shape}"
         )
     return np.broadcast_to(is_integer, (N,)).copy()
 

@@ -147,8 +147,8 @@ class _KnapsackArguments(NamedTuple):
         max_capacity = _MAX_BYTES // (N // 8 + 16 * (2 + math.isqrt(N))) - 1
         if largest > max_capacity:
             raise ValueError(
-                f"capacity: expected at most {max_capacity:,} units for {N:,} elements, got "
-                f"{largest:,}; measure weights in larger units"
+                f"capacity: expected at most {max_capacity:,} units for {N:,} "
+                f"elements, got {largest:,}; measure weights in larger units"
             )
         device = self.scores.device
         capacities, size = torch.tensor(self.capacities, device=device), self.lengths

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.double_double import DoubleDouble
-from smoothsp.oracles._inference.logsumexp import softmax_entropy, logsumexp, softmax
+from smoothsp.oracles._inference.logsumexp import logsumexp, softmax, softmax_entropy
 from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._searches.trees import DependencyTrees
 from smoothsp.oracles.spanning_tree import SpanningTree
@@ -135,7 +135,9 @@ class LabelledSpanningTree(DependencyTrees):
         B, n, L = len(arcs), self.shape[0], arcs.shape[3]
         ys, valid = np.full((B, k, n, 2), -1), np.zeros((B, k), np.bool_)
         sorted_scores = arcs.double().sort(3, descending=True)
-        scores, label = (to_numpy(x[..., : min(k, L)].contiguous()) for x in sorted_scores)
+        scores, label = (
+            to_numpy(x[..., : min(k, L)].contiguous()) for x in sorted_scores
+        )
         for b, size in enumerate(self._lengths.tolist()):
             trees = heads[b, is_tree[b], :size]
             options = _take_at_heads(scores[b], trees)  # [tree, word, rank]
@@ -165,7 +167,9 @@ class LabelledSpanningTree(DependencyTrees):
 
     def _max_per_word(self) -> Tensor:
         """The best of each word ``[B, m]`` in float64, 0 where it has none."""
-        arcs = torch.where(self._usable_parts("arcs"), self.arcs.detach().double(), -torch.inf)
+        arcs = torch.where(
+            self._usable_parts("arcs"), self.arcs.detach().double(), -torch.inf
+        )
         top = arcs.amax((1, 3)) if arcs.numel() else arcs.new_zeros(arcs.shape[::2])
         return top.masked_fill(top == -torch.inf, 0)
 
@@ -197,7 +201,9 @@ class LabelledSpanningTree(DependencyTrees):
         """Entropy of trees and labels together, in nats. Differentiable once."""
         arcs = self._shifted_potentials()
         trees = self._unlabelled_trees(logsumexp(arcs))
-        entropy = trees.entropy() + (trees.marginals() * softmax_entropy(arcs)).sum((1, 2))
+        entropy = trees.entropy() + (trees.marginals() * softmax_entropy(arcs)).sum(
+            (1, 2)
+        )
         return entropy.to(self.arcs.dtype)
 
     def sample(

@@ -253,7 +253,10 @@ class KnapsackEngine(Engine):
             marginals,
         )
         run_rows(
-            knapsack.forward_backward, len(tables), 20 * self._estimated_work(len(tables)), *args
+            knapsack.forward_backward,
+            len(tables),
+            20 * self._estimated_work(len(tables)),
+            *args,
         )
         return values, marginals
 

@@ -166,7 +166,9 @@ class Matching(SearchStructure):
     def _kernel_scores(self, y: Ints) -> Floats:
         values = np.empty(y.shape[:2])
         unmatched_column = self._num_rows_and_columns[1] if self._partial else -1
-        jonker_volgenant.score_assignments(to_numpy(self.scores), unmatched_column, y, values)
+        jonker_volgenant.score_assignments(
+            to_numpy(self.scores), unmatched_column, y, values
+        )
         return values
 
     def _pad_to_square(self, scores: Floats) -> Floats:
@@ -214,7 +216,16 @@ class Matching(SearchStructure):
         columns, has_output = np.empty((M, N), np.int64), np.empty(M, np.bool_)
         u, v = np.empty((M, N)), np.empty((M, N))
         work = M * N**2 * (10 + N // 4)
-        run_rows(jonker_volgenant.best_assignment, M, work, squares, columns, u, v, has_output)
+        run_rows(
+            jonker_volgenant.best_assignment,
+            M,
+            work,
+            squares,
+            columns,
+            u,
+            v,
+            has_output,
+        )
         return columns, u, v, has_output
 
     def _decode_rows(self) -> tuple[Ints, NDArray[Any], Bools]:
@@ -226,7 +237,15 @@ class Matching(SearchStructure):
         N = P + C - 1 if self._partial else max(P, C)
         args = scores.data_ptr(), shape, self._partial
         work = B * N**2 * (10 + N // 4)
-        run_rows(jonker_volgenant.decode_assignment, B, work, *args, columns, values, has_output)
+        run_rows(
+            jonker_volgenant.decode_assignment,
+            B,
+            work,
+            *args,
+            columns,
+            values,
+            has_output,
+        )
         return columns, values, has_output
 
     def _search_best(self) -> tuple[Ints, Bools]:
@@ -268,7 +287,16 @@ class Matching(SearchStructure):
         M, N = squares.shape[:2]
         columns, u, v, has_output = self._solve_assignments(squares)
         loss = np.empty_like(squares)
-        run_rows(jonker_volgenant.max_marginal_gaps, M, M * N**3, squares, columns, u, v, loss)
+        run_rows(
+            jonker_volgenant.max_marginal_gaps,
+            M,
+            M * N**3,
+            squares,
+            columns,
+            u,
+            v,
+            loss,
+        )
         picked = np.take_along_axis(squares, columns[..., None], 2)
         value = np.where(has_output, picked.sum((1, 2)), -np.inf)
         P, Q = self._num_rows_and_columns

@@ -7,7 +7,7 @@ from torch import Tensor
 from smoothsp.oracles._inference import checks, double_double, score_values
 from smoothsp.oracles._inference.distribution import Distribution
 from smoothsp.oracles._inference.double_double import DoubleDouble
-from smoothsp.oracles._inference.logsumexp import softmax_entropy, logsumexp
+from smoothsp.oracles._inference.logsumexp import logsumexp, softmax_entropy
 from smoothsp.oracles._inference.read_only import set_attribute
 from smoothsp.oracles._inference.row_losses import add_hamming
 from smoothsp.oracles._inference.tracing import is_eager
@@ -102,7 +102,9 @@ class Multiclass(Distribution):
             return None
         used = self._gold_parts(y)
         usable = self.mask if self._masked else None
-        return self._with_augmented_potentials(add_hamming(self.scores, usable, used, scale)), used
+        return self._with_augmented_potentials(
+            add_hamming(self.scores, usable, used, scale)
+        ), used
 
     def _first_infeasible_row(self) -> int:
         if not self._masked:
@@ -245,13 +247,17 @@ class Multiclass(Distribution):
 
     def _log_partition_hi_lo(self) -> DoubleDouble:
         if not is_eager():
-            return DoubleDouble(logsumexp(self._scores_or_zeros.double()) * self.mask.any(1))
+            return DoubleDouble(
+                logsumexp(self._scores_or_zeros.double()) * self.mask.any(1)
+            )
         scores = self._scores_or_zeros.detach()
         top = scores.amax(1)
         # the maximum, and what is relative to it
         shifted_log_partition = logsumexp(scores - top[:, None])
         hi_lo = torch.stack([top.double(), shifted_log_partition.double()], -1)
-        return DoubleDouble(self.log_partition(), hi_lo * self.mask.any(1, keepdim=True))
+        return DoubleDouble(
+            self.log_partition(), hi_lo * self.mask.any(1, keepdim=True)
+        )
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the choice, in nats."""

@@ -150,9 +150,10 @@ class PictorialStructure(SearchStructure):
         if bool(is_invalid.any()):
             b, i, entry = is_invalid.nonzero()[0].tolist()
             raise ValueError(
-                "deformation: expected finite weights, those of squares (entries 1 and "
-                f"3) at least 0, got {deformation_read[b, i, entry].item():.6g} at row {b}, part "
-                f"{int(self._non_root_parts[i])}, entry {entry}; compute them with softplus"
+                "deformation: expected finite weights, those of squares (entries 1 "
+                f"and 3) at least 0, got {deformation_read[b, i, entry].item():.6g} at "
+                f"row {b}, part {int(self._non_root_parts[i])}, entry {entry}; compute "
+                "them with softplus"
             )
 
     @property
@@ -191,7 +192,9 @@ class PictorialStructure(SearchStructure):
         return part * self._num_labels + self._labels_of_outputs(y).clamp(min=0)
 
     def _with_hi_lo(self, value: Tensor, y: Tensor) -> DoubleDouble:
-        return DoubleDouble(value.to(self._first_potentials.dtype), double_double.as_hi_lo(value))
+        return DoubleDouble(
+            value.to(self._first_potentials.dtype), double_double.as_hi_lo(value)
+        )
 
     def _score_unmasked(self, y: Tensor) -> Tensor:
         return self._score_float64(y)
@@ -234,7 +237,8 @@ class PictorialStructure(SearchStructure):
         radius = torch.as_tensor(reach, dtype=torch.float64, device=self.parts.device)
         if radius.dim() and tuple(radius.shape) != (B,):
             raise ValueError(
-                f"reach: expected a number or (batch,) = ({B},), got {tuple(radius.shape)}"
+                f"reach: expected a number or (batch,) = ({B},), got "
+                f"{tuple(radius.shape)}"
             )
         if not bool(((radius > 0) & (radius < torch.inf)).all()):
             raise ValueError(f"reach: expected positive numbers, got {reach}")
@@ -313,7 +317,9 @@ def _expand_to_rows(name: str, value: Tensor, shape: tuple[int, int, int]) -> Te
     if value.dim() == 2:
         checks.require_shape(name, value, shape[1:], f"(P, {shape[2]})")
         return value.expand(shape)
-    checks.require_shape(name, value, shape, f"(P, {shape[2]}) or (batch, P, {shape[2]})")
+    checks.require_shape(
+        name, value, shape, f"(P, {shape[2]}) or (batch, P, {shape[2]})"
+    )
     return value
 
 

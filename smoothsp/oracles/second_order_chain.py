@@ -85,7 +85,9 @@ class SecondOrderChain(MaskedSequences):
         _, T, S = emissions.shape
         transitions = checks.as_potentials("transitions", transitions)
         checks.require_same_dtype("transitions", transitions, "emissions", emissions)
-        checks.require_shape("transitions", transitions, (S, S, S), "(state, state, state)")
+        checks.require_shape(
+            "transitions", transitions, (S, S, S), "(state, state, state)"
+        )
         size = self._count_real_positions(emissions, lengths, mask)
         built = topology(_build_second_order_chain, T, S)
         super().__init__(

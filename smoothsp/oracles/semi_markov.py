@@ -158,7 +158,7 @@ class SemiMarkov(MaskedSequences):
 
     def to_tags(self, y: Int[Tensor, "batch *k time"]) -> Int[Tensor, "batch *k time"]:
         """Convert an output to the state of each real position, -1 elsewhere."""
-        self._several(y)
+        self._resolve_outputs(y)
         has_k = y.dim() == 3
         labels = self._pack_labels(y if has_k else y[:, None])
         T = labels.shape[2]

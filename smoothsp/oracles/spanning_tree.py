@@ -182,7 +182,8 @@ class SpanningTree(DependencyTrees):
         args = arcs.data_ptr(), tuple(arcs.shape), VECTORS[arcs.dtype]
         has_output = np.empty(args[1][0], np.bool_)
         lengths_data_ptr = 0 if lengths is None else lengths.data_ptr()
-        chu_liu_edmonds.valid(*args, lengths_data_ptr, self._single_root, has_output)
+        settings = lengths_data_ptr, self._single_root
+        chu_liu_edmonds.is_feasible(*args, *settings, has_output)
         return has_output
 
     def _decode_rows(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.bool_]]:
@@ -288,7 +289,9 @@ class SpanningTree(DependencyTrees):
 
     def _log_partition_hi_lo(self) -> DoubleDouble:
         # the best heads of all words, and what is relative to these
-        arcs = torch.where(self._usable_parts("arcs"), self.arcs.detach().double(), -torch.inf)
+        arcs = torch.where(
+            self._usable_parts("arcs"), self.arcs.detach().double(), -torch.inf
+        )
         max_per_word = arcs.amax(1) if arcs.numel() else arcs.new_zeros(len(arcs), 0)
         shifted = self._log_partition_float64(self._shifted_potentials().detach())
         return self._add_log_partition_hi_lo(
@@ -322,7 +325,9 @@ class SpanningTree(DependencyTrees):
         n = checks.as_output_count("n", n, B * m, sampled=True)
         generator = checks.as_generator(generator)
         if not checks.as_flag("replace", replace):
-            arcs = torch.where(self._usable_parts("arcs"), self.arcs.double(), -torch.inf)
+            arcs = torch.where(
+                self._usable_parts("arcs"), self.arcs.double(), -torch.inf
+            )
             return self._sample_distinct(arcs.detach()[..., None], n, generator)[..., 0]
         size, device = (B, n), self.arcs.device
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)

@@ -88,9 +88,7 @@ class Subset(CircuitStructure):
         if scores.dim() != 2:
             raise ValueError(f"scores: expected (batch, N), got {tuple(scores.shape)}")
         B, N = scores.shape
-        size = (
-            N if lengths is None else checks.as_lengths(lengths, B, N, scores.device)
-        )
+        size = N if lengths is None else checks.as_lengths(lengths, B, N, scores.device)
         max_size = N if at_most is None else at_most
         has_int_bounds = isinstance(at_least, int) and isinstance(max_size, int)
         rows = min(B, 1) if has_int_bounds and lengths is None else B
@@ -149,7 +147,9 @@ class _SubsetEngine(CircuitEngine):
 
     pairs: Pairs
 
-    def best(self, k: int | None, dtype: torch.dtype, precise: bool = False) -> BestOutputs:
+    def best(
+        self, k: int | None, dtype: torch.dtype, precise: bool = False
+    ) -> BestOutputs:
         """The largest scores; the k best by the circuit, as on a device."""
         scores = self.potentials[0]
         if k is not None or not scores.is_cpu:
@@ -185,7 +185,8 @@ def _select_best(
     return values, labels
 
 
-_bounds_cache: "WeakKeyDictionary[Query, NDArray[np.int64]]" = WeakKeyDictionary()
+_Bounds = NDArray[np.int64]
+_bounds_cache: "WeakKeyDictionary[CircuitBatch, _Bounds]" = WeakKeyDictionary()
 
 
 def _size_bounds_and_lengths(query: CircuitBatch, pairs: Pairs) -> NDArray[np.int64]:

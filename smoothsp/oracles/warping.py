@@ -8,9 +8,9 @@ from torch import Tensor
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._inference import checks
 from smoothsp.oracles.alignment import (
+    is_within_lengths,
     resolve_lengths,
     steps_between_labels,
-    is_within_lengths,
 )
 
 

@@ -20,7 +20,9 @@ class CandidateEngine(Engine):
         self.multiclass, self.potentials = multiclass, (multiclass.scores,)
 
     @torch.no_grad()
-    def best(self, k: int | None, dtype: torch.dtype, precise: bool = False) -> BestOutputs:
+    def best(
+        self, k: int | None, dtype: torch.dtype, precise: bool = False
+    ) -> BestOutputs:
         values, y, *_ = (
             self.multiclass.decode() if k is None else self.multiclass.decode_topk(k)
         )

@@ -27,9 +27,9 @@ from torch import Tensor
 from smoothsp.oracles._inference.parts import part_counts
 from smoothsp.oracles._inference.score_values import LIMIT
 from smoothsp.oracles._searches.active_outputs import (
-    stack_block_diagonal,
     build_equations,
     solve_equations,
+    stack_block_diagonal,
 )
 from smoothsp.oracles._searches.shared_cells import Variables
 
@@ -96,7 +96,7 @@ class Factor:
 
     def potentials(self) -> Tensor | None:
         """First potentials ``(batch, cells)`` in float64; None if there are no such."""
-        potentials = getattr(self.structure, "_main", None)
+        potentials = getattr(self.structure, "_first_potentials", None)
         return None if potentials is None else potentials.flatten(1).double()
 
     def largest_score(self, y: Tensor) -> Tensor:
@@ -109,7 +109,8 @@ class Factor:
                 (_ASSUMED_SCORE_RATIO * (1 + magnitude)).clamp(max=LIMIT / 16),
                 8 * magnitude,
             )
-        row_potentials = getattr(structure, "_own", {structure._first_name: potentials})
+        first = {structure._first_name: potentials}
+        row_potentials = getattr(structure, "_row_potentials", first)
         total, max_uses = (
             torch.zeros_like(potentials[:, :0].sum(1)),
             2.0 * (1 + structure.lengths),

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smoothsp.oracles._inference.double_double import as_hi_lo, to_dtype, sum_hi_lo
+from smoothsp.oracles._inference.double_double import as_hi_lo, sum_hi_lo, to_dtype
 from smoothsp.oracles._inference.engine import BestOutputs, Engine
 from smoothsp.oracles._inference.op import Op
 from smoothsp.oracles._inference.to_numpy import to_numpy
@@ -26,10 +26,15 @@ class SearchEngine(Engine):
         return tuple(getattr(structure, name) for name in structure.row_attributes)
 
     def with_tensors(self, tensors: Sequence[Tensor]) -> "SearchEngine":
-        own, others = tensors[: self.num_row_potentials], tensors[self.num_row_potentials :] or self.row_attributes
+        own, others = (
+            tensors[: self.num_row_potentials],
+            tensors[self.num_row_potentials :] or self.row_attributes,
+        )
         return SearchEngine(self.structure._from_row_tensors((*own, *others)))
 
-    def best(self, k: int | None, dtype: torch.dtype, precise: bool = False) -> BestOutputs:
+    def best(
+        self, k: int | None, dtype: torch.dtype, precise: bool = False
+    ) -> BestOutputs:
         """The best outputs, without values: losses ask for these in two numbers."""
         y, valid = self.structure._run_search(k)
         value = y.new_empty(0, dtype=dtype)

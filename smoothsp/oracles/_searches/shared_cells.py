@@ -216,7 +216,7 @@ def _pair_shared_cells(
 def usable_cells(structure: Any, shape: Sequence[int]) -> Tensor | None:
     """Bool ``(batch, cells)``: False for padding; None where nothing tells."""
     mask = getattr(structure, "mask", None)
-    potentials = getattr(structure, "_main", None)
+    potentials = getattr(structure, "_first_potentials", None)
     if potentials is None:
         return None
     usable = structure._usable_parts(structure._first_name)

@@ -20,7 +20,7 @@ from smoothsp.oracles._inference.tracing import (
     is_eager,
     is_eager_tensor,
 )
-from smoothsp.oracles._searches.engine import SearchOp, SearchEngine
+from smoothsp.oracles._searches.engine import SearchEngine, SearchOp
 
 Self = TypeVar("Self", bound="SearchStructure")
 
@@ -109,7 +109,9 @@ class SearchStructure(Structure):
 
     @property
     def _indexes_potentials(self) -> bool:
-        return self._decoding_engine is not None and self._inherits_costs(SearchStructure)
+        return self._decoding_engine is not None and self._inherits_costs(
+            SearchStructure
+        )
 
     def _gold_parts(self, y: Tensor) -> Tensor:
         y_with_k, has_k = self._with_k_axis(y)
@@ -129,8 +131,13 @@ class SearchStructure(Structure):
         self: Self, used: Tensor, scale: float
     ) -> tuple[Self, Tensor]:
         """The structure with costs of parts that entries ``used`` lack, and these."""
-        potentials, usable = self._first_potentials, self._usable_parts(self._first_name)
-        return self._with_augmented_potentials(add_hamming(potentials, usable, used, scale)), used
+        potentials, usable = (
+            self._first_potentials,
+            self._usable_parts(self._first_name),
+        )
+        return self._with_augmented_potentials(
+            add_hamming(potentials, usable, used, scale)
+        ), used
 
     def _call_search_op(self, k: int | None) -> tuple[Tensor, Tensor]:
         """Best outputs ``(batch, *shape)``, or the k best, and which of them exist."""
@@ -139,7 +146,9 @@ class SearchStructure(Structure):
 
     def _run_search(self, k: int | None) -> tuple[Tensor, Tensor]:
         arrays = self._search_best() if k is None else self._search_k_best(k)
-        y, valid = (torch.from_numpy(x).to(self._first_potentials.device) for x in arrays)
+        y, valid = (
+            torch.from_numpy(x).to(self._first_potentials.device) for x in arrays
+        )
         return y, valid
 
     def _from_row_tensors(self: Self, tensors: tuple[Tensor, ...]) -> Self:
@@ -174,7 +183,10 @@ class SearchStructure(Structure):
 
     def _potentials_as_numpy(self, name: str) -> NDArray[np.float64]:
         """Such potentials in float64 on the CPU, -inf where nothing reads."""
-        x, usable = self._row_potentials[name].detach().cpu().double(), self._usable_parts(name)
+        x, usable = (
+            self._row_potentials[name].detach().cpu().double(),
+            self._usable_parts(name),
+        )
         if usable is not None:
             x = x.masked_fill(~usable.cpu(), -torch.inf)
         values: NDArray[np.float64] = to_numpy(x)
@@ -260,7 +272,9 @@ class SearchStructure(Structure):
             return DoubleDouble(rounded)
         return DoubleDouble(
             rounded,
-            double_double.sum_hi_lo(self._gather_entries(self._used_entries(y)).detach()),
+            double_double.sum_hi_lo(
+                self._gather_entries(self._used_entries(y)).detach()
+            ),
         )
 
     def _add_log_partition_hi_lo(
@@ -366,7 +380,9 @@ class SearchStructure(Structure):
         valid
             ``(batch, k)`` bool: True where the output exists, with a score above -inf.
         """
-        k = checks.as_output_count("k", k, len(self._first_potentials) * (1 + math.prod(self.shape)))
+        k = checks.as_output_count(
+            "k", k, len(self._first_potentials) * (1 + math.prod(self.shape))
+        )
         values, ys, valid = self._decode_topk_hi_lo(k)
         return values.value, ys, valid
 

@@ -32,8 +32,12 @@ class Trees(SearchStructure, Distribution):
     def log_prob(self, y: Tensor) -> Tensor:
         shifted = self._shifted_potentials()
         y_with_k, has_k = self._checked_outputs(y)
-        scores = self._with_first_potentials(shifted)._sum_entries(self._used_entries(y_with_k))
-        log_probs = clip_log_probs(scores - self._log_partition_float64(shifted)[:, None])
+        scores = self._with_first_potentials(shifted)._sum_entries(
+            self._used_entries(y_with_k)
+        )
+        log_probs = clip_log_probs(
+            scores - self._log_partition_float64(shifted)[:, None]
+        )
         return self._to_dtype(log_probs if has_k else log_probs.squeeze(1))
 
     def log_prob_within(self, allowed: Tensor) -> Tensor:

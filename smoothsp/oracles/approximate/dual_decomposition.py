@@ -133,6 +133,14 @@ def run_block_descent(
     exact = np.empty(B, np.bool_)
     work = 20 * B * (V + edges.shape[1] * S) * S
     args = *tables, forests, max_rounds
-    run_rows(dual_decomposition.block_coordinate_descent, B, work, *args, labels, bound, exact)
+    run_rows(
+        dual_decomposition.block_coordinate_descent,
+        B,
+        work,
+        *args,
+        labels,
+        bound,
+        exact,
+    )
     tensors = (torch.from_numpy(x).to(nodes.device) for x in (labels, exact, bound))
     return tuple(tensors)  # type: ignore[return-value]

@@ -66,5 +66,7 @@ def _checked_scores(name: str, x: Tensor) -> Tensor:
     if bool(is_invalid.any()):
         entry = is_invalid.nonzero()[0].tolist()
         where = f"row {entry[0]}, entry {entry[1:]}"
-        raise ValueError(score_values.invalid_value_message(name, x[tuple(entry)].item(), where))
+        raise ValueError(
+            score_values.invalid_value_message(name, x[tuple(entry)].item(), where)
+        )
     return score_values.mask_low_scores(x)

@@ -126,7 +126,9 @@ class BinaryGraph(SearchStructure):
         self._set_potentials({"nodes": nodes, "edges": edges})
         self._record_versions(self._row_potentials)
         may_lack_output = self._validate_values("nodes")
-        if is_eager() and graph_cut.first_not_submodular(self._node_and_edge_tables()[1]):
+        if is_eager() and graph_cut.first_not_submodular(
+            self._node_and_edge_tables()[1]
+        ):
             _require_submodular(self._edge_tables())
         if may_lack_output:
             self._require_feasible("nodes")
@@ -171,7 +173,7 @@ class BinaryGraph(SearchStructure):
         graph = object.__new__(cls)
         edges = torch.cat(flat, 1)
         if is_compiling():
-            vars(graph)["_recipe"] = in_graphs.record_call(
+            vars(graph)["_constructor_call"] = in_graphs.record_call(
                 _build_grid, (cls, nodes, down, right)
             )
             graph._set_graph(nodes, edges, ())

@@ -135,7 +135,11 @@ class ShortestPath(EdgeSubset):
     ) -> bool:
         """Validate scores, and test whether a cycle may have a positive score."""
         may_lack_output = super()._validate_values(argument, only, changed)
-        if may_lack_output or not checks.has_concrete_values() or self._layout.is_acyclic:
+        if (
+            may_lack_output
+            or not checks.has_concrete_values()
+            or self._layout.is_acyclic
+        ):
             return may_lack_output
         return bool((self._first_potentials.detach() > 0).any())
 
@@ -179,8 +183,8 @@ def _require_no_positive_cycle(status: Ints, argument: str) -> None:
     if cycle.any():
         raise ValueError(
             f"{argument}: row {int(cycle.argmax())} has a cycle of positive score, "
-            "which makes the best path without a cycle NP-hard; keep scores at most 0, with "
-            "the cost or noise that a loss adds, or use a graph without cycles"
+            "which makes the best path without a cycle NP-hard; keep scores at most "
+            "0, with the cost or noise that a loss adds, or use a graph without cycles"
         )
 
 
