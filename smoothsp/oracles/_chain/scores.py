@@ -60,7 +60,7 @@ def count_parts_cpu(
     positions = chain.positions
     given = labels, positions.steps, positions.lengths
     paths, steps, lengths = (to_numpy(x) for x in given)
-    place = validation.find_bad_label(paths, steps, lengths, S)
+    place = validation.find_invalid_label(paths, steps, lengths, S)
     if place >= 0:
         row, step = place // (paths.shape[1] * T), place % T
         raise ValueError(label_range_message(S, paths.flat[place], row, step))
