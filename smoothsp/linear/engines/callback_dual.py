@@ -63,7 +63,7 @@ class CallbackEngine:
         self.last_gap = self._known_gap = math.inf
         self.steps = self.hits = self.drops = self.calls = 0
         self.certificate_oracle_calls = self.num_certificates = 0
-        self.store = [[gold_output(self.rows.zero())] for _ in range(n)]
+        self.store = [[gold_output(self.rows.zero_vector())] for _ in range(n)]
 
     def _clip(self, moved: Any = None) -> None:
         """Weights from what is unclipped, where it ``moved`` if that is known."""
@@ -268,7 +268,7 @@ class CallbackEngine:
 
     def _sum_slots(self, i: int) -> None:
         total = sum(slot.alpha for slot in self.store[i])
-        self.blocks[i], self.ell[i] = self.rows.zero(), 0
+        self.blocks[i], self.ell[i] = self.rows.zero_vector(), 0
         for slot in self.store[i]:
             slot.alpha /= total
             w, ell = self._image(slot.corner)
@@ -310,16 +310,18 @@ class CallbackEngine:
 
     def expected_hinges(self) -> Floats:
         """``ell_i - lambda <w_i, w>`` of each example, without a call of the oracle."""
-        return self.ell - self.plan.lam * self.rows.products(self.blocks, self.w_now)
+        return self.ell - self.plan.lam * self.rows.dot_products(
+            self.blocks, self.w_now
+        )
 
     def expected_costs_and_squared_norms(self) -> tuple[Floats, Floats]:
         """Expected cost of each example, and ``|psi_i|^2`` of what it expects."""
-        sizes = self.rows.scaled(self.blocks, self.plan.lam * self.n)
+        sizes = self.rows.scale(self.blocks, self.plan.lam * self.n)
         return self.n * self.ell, np.array([squared_norm(row) for row in sizes])
 
     def rebuild_weights(self) -> None:
         """Weights anew from the blocks: rounding does not add up."""
-        self.v = self.rows.total(self.blocks)
+        self.v = self.rows.sum(self.blocks)
         self._clip()
 
     # another lambda
@@ -333,7 +335,7 @@ class CallbackEngine:
         for store in self.store:
             for slot in store:
                 slot.alpha *= rho
-            gold = gold_output(self.rows.zero())
+            gold = gold_output(self.rows.zero_vector())
             known = [slot for slot in store if slot.holds(gold.corner)]
             if not known:
                 gold.alpha = 0.0
@@ -342,7 +344,7 @@ class CallbackEngine:
 
     def scale_weights(self, factor: float) -> None:
         """``w <- factor w``, with the same dual variables."""
-        self.blocks = self.rows.scaled(self.blocks, factor)
+        self.blocks = self.rows.scale(self.blocks, factor)
         self.v = self.v * factor
         self._clip()
 

@@ -37,64 +37,70 @@ def run_batch_solver(
     checks.require_callback(callback)
     stopped = False
 
-    def look(found: Certificate) -> bool:
+    def record_certificate(certificate: Certificate) -> bool:
         nonlocal stopped
-        history[:] = [*history, scale_certificate(found, scale)]
+        history[:] = [*history, scale_certificate(certificate, scale)]
         if callback is not None:
-            with history[-1].with_state(lambda: found.state, lambda: found.w):
+            with history[-1].with_state(
+                lambda: certificate.state, lambda: certificate.w
+            ):
                 stopped = bool(callback(history[-1]))
         return stopped
 
     solution = solve(
         tol=tolerance,
-        callback=look,
+        callback=record_certificate,
         progress=checks.as_optional_bool("verbose", estimator.verbose),
     )
-    history[:] = [scale_certificate(found, scale) for found in solution.history]
+    history[:] = [
+        scale_certificate(certificate, scale) for certificate in solution.history
+    ]
     if not history or history[-1].passes < solution.passes:
         # interrupted, with no time for another certificate
         counts = solution.passes, solution.oracle_calls, solution.seconds
         history.append(Certificate(*counts, *Bounds(math.nan)))
     if solution.converged:
-        known = not math.isnan(solution.gap)
-        return solution.w, Status.CONVERGED if known else Status.LEVELLED
+        is_certified = not math.isnan(solution.gap)
+        return solution.w, Status.CONVERGED if is_certified else Status.LEVELLED
     if solution.interrupted:
         return solution.w, Status.INTERRUPTED
     if stopped:
         return solution.w, Status.STOPPED
-    short = solution.passes >= max_epochs
-    return solution.w, Status.OUT_OF_EPOCHS if short else Status.ROUNDED
+    is_out_of_passes = solution.passes >= max_epochs
+    return solution.w, Status.OUT_OF_EPOCHS if is_out_of_passes else Status.ROUNDED
 
 
-def scale_certificate(found: Certificate, scale: float) -> Certificate:
+def scale_certificate(certificate: Certificate, scale: float) -> Certificate:
     """A certificate of an objective that is ``scale`` times as large."""
-    values = [scale * x for x in found.bounds]
+    values = [scale * x for x in certificate.bounds]
     # NaN where the solver knows no bound
     if np.isinf(values).any():
         raise ValueError(
             "C: expected one for which objective and gap fit float64, got"
             f" {values[0]:.3g} and {values[2]:.3g}; lower C, or scale the features"
         )
-    return Certificate(found.passes, found.oracle_calls, found.seconds, *values)
+    return Certificate(
+        certificate.passes, certificate.oracle_calls, certificate.seconds, *values
+    )
 
 
-def require_valid_loss_weights(bounds: NDArray[Any]) -> None:
+def require_valid_loss_weights(loss_weights: NDArray[Any]) -> None:
     """Refuse C times weights whose sum, or whose share of a mean, is no number."""
-    limits = bounds.astype(np.float64)
-    require_finite_sum(limits)
-    largest = float(limits.max())
-    if not largest / len(limits) >= np.finfo(np.float64).tiny:
+    weights = loss_weights.astype(np.float64)
+    require_finite_sum(weights)
+    largest = float(weights.max())
+    if not largest / len(weights) >= np.finfo(np.float64).tiny:
         raise ValueError(
             "C: expected one for which C times the weights of the samples is a number,"
             f" got {largest:.3g}; raise C, or the weights"
         )
 
 
-def append_intercept_feature(X: Any, constant: float) -> Any:
+def append_intercept_feature(X: Any, intercept_value: float) -> Any:
     """X with one more feature, if it is not 0."""
-    if not constant:
+    if not intercept_value:
         return X
-    column = np.full((X.shape[0], 1), constant)
+    column = np.full((X.shape[0], 1), intercept_value)
     if sparse.issparse(X):
         return sparse.hstack([X, column], format="csr")
     return np.hstack([X, column])
@@ -105,9 +111,9 @@ def labels_to_signs(labels: NDArray[np.intp]) -> NDArray[np.float64]:
     return np.where(labels == 1, 1.0, -1.0)
 
 
-def lambda_from_C(C: float, samples: float) -> float:
+def lambda_from_C(C: float, num_samples: float) -> float:
     """1 over C times samples, if that is a number."""
-    lam = 1 / (C * samples)
+    lam = 1 / (C * num_samples)
     if not 0 < lam < math.inf:
         raise ValueError(f"C: expected one for which 1 / (C n) is a number, got {C}")
     return lam

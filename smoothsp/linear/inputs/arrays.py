@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Bytes of a vector, and of a line of the cache.
-_VECTOR = 64
+_ALIGNMENT_BYTES = 64
 # The share of the memory that is kept free for everything that is not counted.
-_SPARE = 0.05
+_RESERVED_FRACTION = 0.05
 
 
 def num_simd_lanes(dtype: Any) -> int:
     """Numbers of a vector."""
-    return _VECTOR // int(np.dtype(dtype).itemsize)
+    return _ALIGNMENT_BYTES // int(np.dtype(dtype).itemsize)
 
 
 def round_up_to_lanes(count: int, dtype: Any) -> int:
@@ -28,8 +28,8 @@ def aligned_zeros(size: int, dtype: Any) -> NDArray[Any]:
     """Zeros that begin where a line of the cache does."""
     extra = num_simd_lanes(dtype)
     memory = np.zeros(size + extra, dtype=dtype)
-    past = -memory.ctypes.data % _VECTOR // memory.itemsize
-    return memory[past : past + size]
+    offset = -memory.ctypes.data % _ALIGNMENT_BYTES // memory.itemsize
+    return memory[offset : offset + size]
 
 
 def checksum(*arrays: NDArray[Any]) -> int:
@@ -54,7 +54,7 @@ def available_bytes() -> int | None:
         return None
 
 
-def require_memory(needed: dict[str, int], remedy: str) -> None:
+def require_memory(required_bytes: dict[str, int], hint: str) -> None:
     """Raise MemoryError when the machine has not the bytes that are ``needed``.
 
     Parameters
@@ -64,12 +64,13 @@ def require_memory(needed: dict[str, int], remedy: str) -> None:
     remedy
         What the user can do.
     """
-    total, free = sum(needed.values()), available_bytes()
-    if free is None or total <= (1 - _SPARE) * free:
+    num_bytes, num_available = sum(required_bytes.values()), available_bytes()
+    if num_available is None or num_bytes <= (1 - _RESERVED_FRACTION) * num_available:
         return
-    parts = ", ".join(
-        f"{size / 1e9:.3g} GB for {what}" for what, size in needed.items()
+    amounts = ", ".join(
+        f"{size / 1e9:.3g} GB for {purpose}" for purpose, size in required_bytes.items()
     )
     raise MemoryError(
-        f"the fit needs {parts}; this machine has {free / 1e9:.3g} GB left. {remedy}"
+        f"the fit needs {amounts}; this machine has {num_available / 1e9:.3g} GB"
+        f" left. {hint}"
     )

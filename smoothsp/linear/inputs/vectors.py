@@ -20,16 +20,16 @@ class SparseVector:
         self.columns, self.values = columns, values
 
     @classmethod
-    def summed(cls, columns: NDArray[Any], values: Floats) -> "SparseVector":
+    def from_entries(cls, columns: NDArray[Any], values: Floats) -> "SparseVector":
         """Sum entries of equal columns and drop zeros; entries may have any order."""
-        found, at = np.unique(columns, return_inverse=True)
-        sums = np.bincount(at, values, len(found))
-        some = sums != 0
-        return cls(found[some], sums[some])
+        unique_columns, inverse = np.unique(columns, return_inverse=True)
+        sums = np.bincount(inverse, values, len(unique_columns))
+        is_nonzero = sums != 0
+        return cls(unique_columns[is_nonzero], sums[is_nonzero])
 
     def __add__(self, other: "SparseVector") -> "SparseVector":
         columns = np.concatenate([self.columns, other.columns])
-        return self.summed(columns, np.concatenate([self.values, other.values]))
+        return self.from_entries(columns, np.concatenate([self.values, other.values]))
 
     def __sub__(self, other: "SparseVector") -> "SparseVector":
         return self + -other
@@ -103,7 +103,7 @@ class DenseVectorStore:
     def __init__(self, width: int) -> None:
         self.width = width
 
-    def zero(self) -> Vector:
+    def zero_vector(self) -> Vector:
         """One row of zeros."""
         return np.zeros(self.width)
 
@@ -111,15 +111,15 @@ class DenseVectorStore:
         """N of them."""
         return np.zeros((n, self.width))
 
-    def scaled(self, rows: Any, factor: float) -> Any:
+    def scale(self, rows: Any, factor: float) -> Any:
         """Each times a number."""
         return rows * factor
 
-    def total(self, rows: Any) -> Floats:
+    def sum(self, rows: Any) -> Floats:
         """Their sum."""
         return np.asarray(rows.sum(0))
 
-    def products(self, rows: Any, w: Floats) -> Floats:
+    def dot_products(self, rows: Any, w: Floats) -> Floats:
         """The product of each with w."""
         return np.asarray(rows @ w)
 
@@ -139,7 +139,7 @@ class DenseVectorStore:
 class SparseVectorStore(DenseVectorStore):
     """Rows of few entries: a list."""
 
-    def zero(self) -> Vector:
+    def zero_vector(self) -> Vector:
         """One row of zeros."""
         return ZERO
 
@@ -147,26 +147,26 @@ class SparseVectorStore(DenseVectorStore):
         """N of them."""
         return [ZERO] * n
 
-    def scaled(self, rows: Any, factor: float) -> Any:
+    def scale(self, rows: Any, factor: float) -> Any:
         """Each times a number."""
         return [row * factor for row in rows]
 
-    def total(self, rows: Any) -> Floats:
+    def sum(self, rows: Any) -> Floats:
         """Their sum."""
-        found = np.zeros(self.width)
+        total = np.zeros(self.width)
         for row in rows:
-            add(found, row)
-        return found
+            add(total, row)
+        return total
 
-    def products(self, rows: Any, w: Floats) -> Floats:
+    def dot_products(self, rows: Any, w: Floats) -> Floats:
         """The product of each with w."""
         return np.array([dot(row, w) for row in rows])
 
     def save(self, name: str, rows: Sequence[SparseVector]) -> State:
         """Save as arrays."""
-        ends = np.cumsum([0, *(len(row.columns) for row in rows)])
+        indptr = np.cumsum([0, *(len(row.columns) for row in rows)])
         return {
-            f"{name}_indptr": ends,
+            f"{name}_indptr": indptr,
             f"{name}_indices": np.concatenate(
                 [np.zeros(0, np.int64), *(row.columns for row in rows)]
             ),
@@ -178,11 +178,11 @@ class SparseVectorStore(DenseVectorStore):
 
     def load(self, name: str, state: State) -> Any:
         """The rows that were saved."""
-        ends = state[f"{name}_indptr"]
+        indptr = state[f"{name}_indptr"]
         columns, values = state[f"{name}_indices"], state[f"{name}_values"]
         return [
-            SparseVector(columns[a:b].copy(), values[a:b].copy())
-            for a, b in pairwise(ends)
+            SparseVector(columns[begin:end].copy(), values[begin:end].copy())
+            for begin, end in pairwise(indptr)
         ]
 
     def shape(self, name: str, state: State) -> tuple[int, ...]:
@@ -194,5 +194,7 @@ class SparseVectorStore(DenseVectorStore):
 
 def make_vector_store(problem: Any) -> DenseVectorStore:
     """Rows of the kind that corners of a problem use."""
-    kind = SparseVectorStore if getattr(problem, "sparse", False) else DenseVectorStore
-    return kind(problem.num_weights)
+    store_class = (
+        SparseVectorStore if getattr(problem, "sparse", False) else DenseVectorStore
+    )
+    return store_class(problem.num_weights)

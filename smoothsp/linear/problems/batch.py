@@ -88,7 +88,7 @@ def smoothed_max(z: NDArray[np.float64], mu: float) -> tuple[float, Weights]:
     ``u`` is the projection of ``z / mu``. Source: Pillutla et al., "A Smoother Way to
     Train Structured Prediction Models", proposition 3 and algorithm 6.
     """
-    count, sums = np.arange(1, len(z) + 1), np.cumsum(z)
-    k = int(np.flatnonzero(sums - count * z < mu)[-1])
-    u = np.maximum((z - (sums[k] - mu) / (k + 1)) / mu, 0.0)
+    ranks, partial_sums = np.arange(1, len(z) + 1), np.cumsum(z)
+    k = int(np.flatnonzero(partial_sums - ranks * z < mu)[-1])
+    u = np.maximum((z - (partial_sums[k] - mu) / (k + 1)) / mu, 0.0)
     return float(u @ z + mu / 2 * (1 - u @ u)), u

@@ -45,7 +45,7 @@ class LPBoostProblem:
 
     def __init__(self, U: Any) -> None:
         self.U = as_float64_matrix("U", U)
-        self._across = self.U.T
+        self._UT = self.U.T
         self.num_weights = int(self.U.shape[1])
 
     def __len__(self) -> int:
@@ -60,9 +60,9 @@ class LPBoostProblem:
     def risk(self, w: Floats) -> tuple[float, Floats]:
         """The largest product, and its row."""
         z = np.asarray(self.U @ w)
-        only = np.zeros(len(z))
-        only[int(z.argmax())] = 1.0
-        return float(z.max()), np.asarray(self._across @ only)
+        one_hot = np.zeros(len(z))
+        one_hot[int(z.argmax())] = 1.0
+        return float(z.max()), np.asarray(self._UT @ one_hot)
 
     def diameter(self, smoothing: str = "entropy") -> float:
         """D: ``log t`` for ``"entropy"``, the only one."""
@@ -76,10 +76,10 @@ class LPBoostProblem:
         checks.require_choice("smoothing", smoothing, ("entropy",))
         mu = checks.as_positive("mu", mu)
         z = np.asarray(self.U @ w)
-        top = float(z.max())
-        mass = np.exp((z - top) / mu)
-        value = top + mu * float(np.log(mass.mean()))
-        return value, np.asarray(self._across @ (mass / mass.sum()))
+        largest = float(z.max())
+        exponentials = np.exp((z - largest) / mu)
+        value = largest + mu * float(np.log(exponentials.mean()))
+        return value, np.asarray(self._UT @ (exponentials / exponentials.sum()))
 
     def smoothed_tangent(
         self, w: Floats, mu: float, smoothing: str = "entropy", k: int = 5

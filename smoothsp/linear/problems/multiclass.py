@@ -66,7 +66,7 @@ class MulticlassProblem(ChainProblem):
         n = len(rows.indptr) - 1
         offsets = _rows.as_offsets(np.arange(n + 1), None, n)
         labels, count = _rows.as_labels(labels, n, num_labels)
-        self._keep(
+        self._set_arrays(
             rows,
             labels,
             offsets,

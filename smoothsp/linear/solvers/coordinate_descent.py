@@ -187,7 +187,7 @@ class _Steps(Solver):
     def _stand(self, w: Floats) -> None:
         """At these weights."""
         self.w, rest = w, self._rest(w)
-        self.rest = self.scale * self.problem._across @ rest if self.stored else rest
+        self.rest = self.scale * self.problem._XT @ rest if self.stored else rest
 
     def _rest(self, w: Floats) -> Floats:
         return np.asarray(self.problem.y - self.problem.X @ w)
@@ -228,7 +228,7 @@ class _Steps(Solver):
         squares = mean + lam / 2 * float(w @ w)
         primal = squares + l1 * float(np.abs(w).sum())
         # of the dual variables 2/n rest, and of a multiple of them that is feasible
-        gain, c = self.scale * float(rest @ y), self.scale * self.problem._across @ rest
+        gain, c = self.scale * float(rest @ y), self.scale * self.problem._XT @ rest
         steepest = float(np.abs(c - lam * w).max())
         most = l1 * (1 - _ROUNDING) / steepest if steepest else math.inf
         share = min(gain / (2 * squares), most) if gain > 0 and squares else 0.0
