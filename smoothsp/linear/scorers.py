@@ -17,14 +17,14 @@ __all__ = ["sequence_accuracy", "span_f1", "token_accuracy"]
 
 
 def token_accuracy(estimator: Any, X: Any, y: Any) -> float:
-    """Share of the tags that are predicted."""
+    """Fraction of tags that are predicted correctly."""
     gold, predicted = _gold_and_predicted_tags(estimator, X, y)
     pairs = list(zip(chain(*gold), chain(*predicted), strict=True))
     return sum(bool(a == b) for a, b in pairs) / max(len(pairs), 1)
 
 
 def sequence_accuracy(estimator: Any, X: Any, y: Any) -> float:
-    """Share of the sequences all of whose tags are predicted."""
+    """Fraction of sequences whose tags are all predicted correctly."""
     gold, predicted = _gold_and_predicted_tags(estimator, X, y)
     return sum(
         gold_tags == predicted_tags

@@ -1,4 +1,4 @@
-"""Fits by solvers that take the whole set at a time, as estimators tell of them."""
+"""Fits of estimators by batch solvers: certificates, status and scaling."""
 
 import math
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from smoothsp.linear.engines.solution import Bounds, Certificate, Solution
 from smoothsp.linear.estimators import classifier
 from smoothsp.linear.inputs import checks
 
-# ``solve(tol=, callback=, progress=)``
+# Called as ``solve(tol=..., callback=..., progress=...)``.
 Solve = Callable[..., Solution]
 
 
@@ -25,13 +25,14 @@ def run_batch_solver(
     history: list[Certificate],
     max_epochs: int,
 ) -> tuple[NDArray[np.float64], Status]:
-    """Run a solver whose objective, times ``scale``, is that of the estimator.
+    """Run a solver whose objective times ``scale`` is the objective of the estimator.
 
-    Fills ``history``, and calls the callback of the estimator after each certificate.
-    Stops at its ``tol``, by its ``stopping``.
+    Fills ``history`` with scaled certificates and calls the estimator's callback with
+    each. Stops by its ``tol`` and ``stopping``. Returns the weights and the status.
     """
     tolerance = classifier.make_tolerance(estimator)
     if tolerance.stopping == "gap":
+        # an absolute gap is in units of the estimator's objective
         tolerance = replace(tolerance, tol=tolerance.tol / scale)
     callback = estimator.callback
     checks.require_callback(callback)
@@ -56,7 +57,7 @@ def run_batch_solver(
         scale_certificate(certificate, scale) for certificate in solution.history
     ]
     if not history or history[-1].passes < solution.passes:
-        # interrupted, with no time for another certificate
+        # interrupted before a certificate of the last passes: their gap is unknown
         counts = solution.passes, solution.oracle_calls, solution.seconds
         history.append(Certificate(*counts, *Bounds(math.nan)))
     if solution.converged:
@@ -71,9 +72,9 @@ def run_batch_solver(
 
 
 def scale_certificate(certificate: Certificate, scale: float) -> Certificate:
-    """A certificate of an objective that is ``scale`` times as large."""
+    """Return a certificate with primal, dual and gap multiplied by ``scale``."""
     values = [scale * x for x in certificate.bounds]
-    # NaN where the solver knows no bound
+    # a missing bound is NaN, which is allowed; infinity is an overflow
     if np.isinf(values).any():
         raise ValueError(
             "C: expected one for which objective and gap fit float64, got"
@@ -85,7 +86,7 @@ def scale_certificate(certificate: Certificate, scale: float) -> Certificate:
 
 
 def require_valid_loss_weights(loss_weights: NDArray[Any]) -> None:
-    """Refuse C times weights whose sum, or whose share of a mean, is no number."""
+    """Raise ValueError if the sum or the mean of loss weights leaves float64."""
     weights = loss_weights.astype(np.float64)
     require_finite_sum(weights)
     largest = float(weights.max())
@@ -97,7 +98,7 @@ def require_valid_loss_weights(loss_weights: NDArray[Any]) -> None:
 
 
 def append_intercept_feature(X: Any, intercept_value: float) -> Any:
-    """X with one more feature, if it is not 0."""
+    """Append a constant feature to X, unless ``intercept_value`` is 0."""
     if not intercept_value:
         return X
     column = np.full((X.shape[0], 1), intercept_value)
@@ -107,12 +108,12 @@ def append_intercept_feature(X: Any, intercept_value: float) -> Any:
 
 
 def labels_to_signs(labels: NDArray[np.intp]) -> NDArray[np.float64]:
-    """1 for the second class and -1 for the first."""
+    """Return 1 for class 1 and -1 for class 0."""
     return np.where(labels == 1, 1.0, -1.0)
 
 
 def lambda_from_C(C: float, num_samples: float) -> float:
-    """1 over C times samples, if that is a number."""
+    """Return ``1 / (C num_samples)``; raise if it is not a positive finite number."""
     lam = 1 / (C * num_samples)
     if not 0 < lam < math.inf:
         raise ValueError(f"C: expected one for which 1 / (C n) is a number, got {C}")

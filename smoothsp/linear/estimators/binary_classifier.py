@@ -27,10 +27,7 @@ class BinaryClassifier(classifier.CertifiedClassifier):
         scale: float,
         intercept_value: float,
     ) -> NDArray[np.float64]:
-        """Run a solver of the whole set as ``batch_fit.fit`` does; keep what it finds.
-
-        Returns the weights in float64.
-        """
+        """Run a batch solver and set the fitted attributes; return float64 weights."""
         history: list[Certificate] = []
         w, status = batch_fit.run_batch_solver(
             self, solve, scale, history, self.max_epochs

@@ -12,7 +12,7 @@ from smoothsp.linear.estimators.tagger import LinearTagger, make_solver
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.solvers import LBFGS, SDCA, SGD, SVRG
 
-# Parameters of sklearn-crfsuite, and their equivalents.
+# Hints for parameters of sklearn-crfsuite, by name.
 _CRFSUITE_HINTS = {
     "algorithm": "write solver='lbfgs', or solver='sgd' for 'l2sgd'; of 'ap', 'pa' and "
     "'arow' the nearest is ChainSVM(solver='sgd')",
@@ -186,7 +186,7 @@ class ChainCRF(LinearTagger):
 def compute_marginals(
     problem: ChainProblem, w: NDArray[np.float64]
 ) -> list[NDArray[Any]]:
-    """Probabilities of the labels of each position, of unlabelled sentences."""
+    """``(positions, labels)`` for each sequence of an unlabelled problem."""
     if not len(problem.labels):
         return sequences.split_by_length(
             np.zeros((0, problem.num_labels)), np.diff(problem.offsets)
@@ -198,7 +198,7 @@ def compute_marginals(
     )
     shape = len(problem.labels), problem.row_width
     probabilities = node_marginals.reshape(shape)[:, : problem.num_labels].copy()
-    # they came less the labels, all of which are the first class
+    # the gradient is marginals minus gold indicators, and all gold labels are 0
     probabilities[:, 0] += 1
     return sequences.split_by_length(
         np.clip(probabilities, 0.0, 1.0), np.diff(problem.offsets)

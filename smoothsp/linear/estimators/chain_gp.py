@@ -22,7 +22,7 @@ from smoothsp.linear.problems._rows import as_rows
 from smoothsp.linear.solvers import AGM, LBFGS
 
 Floats = NDArray[np.float64]
-# Parameters that a kernel may have.
+# Parameters passed to kernels of scikit-learn, if not None.
 _KERNEL_PARAMS = ("gamma", "degree", "coef0")
 
 
@@ -193,7 +193,7 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         if not kernel_features.rows.shape[1]:
             raise ValueError("kernel: expected a kernel that is not 0 at all positions")
         problem = ChainProblem(
-            self._weight_by_neighbours(kernel_features.rows, sizes),
+            self._weight_by_num_neighbours(kernel_features.rows, sizes),
             sequences.encode_tags(flat_tags, classes),
             lengths=sizes,
             num_labels=len(classes),
@@ -223,7 +223,7 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
     def _stack_positions(
         self, X: Any, num_features: int | None
     ) -> tuple[Floats, NDArray[np.int64]]:
-        """All positions one below the other, and how many each sequence has."""
+        """Stack the positions of all sequences; return them and the lengths."""
         matrix, lengths = sequences.stack_sequences(
             sequences.as_list(X), None, num_features
         )
@@ -233,7 +233,9 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
             )
         return np.asarray(matrix.toarray(), dtype=np.float64), lengths
 
-    def _weight_by_neighbours(self, rows: Floats, lengths: NDArray[np.int64]) -> Floats:
+    def _weight_by_num_neighbours(
+        self, rows: Floats, lengths: NDArray[np.int64]
+    ) -> Floats:
         checks.require_choice("counts", self.counts, ("edges", "positions"))
         if self.counts == "positions":
             return rows
@@ -241,7 +243,7 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         ends = np.cumsum(lengths)
         for positions in (ends[lengths > 0] - 1, (ends - lengths)[lengths > 0]):
             counts[positions] -= 1
-        # alone
+        # a position without neighbours counts once
         return np.asarray(rows * np.maximum(counts, 1.0)[:, None])
 
     def _make_unlabelled_problem(self, X: Any) -> tuple[ChainProblem, Floats]:
@@ -249,14 +251,16 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         positions, lengths = self._stack_positions(X, self.n_features_in_)
         rows = as_rows(
             "X",
-            self._weight_by_neighbours(self.features_.transform(positions), lengths),
+            self._weight_by_num_neighbours(
+                self.features_.transform(positions), lengths
+            ),
         )
         problem = ChainProblem.unlabelled(rows, lengths, len(self.classes_))
-        # neither beginnings nor ends have scores of their own
+        # unlabelled problems have start and end scores: set them to 0
         return problem, np.append(self.weights_, np.zeros(2 * len(self.classes_)))
 
     def predict(self, X: Any) -> list[NDArray[Any]]:
-        """The best tags of each sequence."""
+        """Return the tags of highest score of each sequence."""
         problem, weights = self._make_unlabelled_problem(X)
         lengths = np.diff(problem.offsets)
         return sequences.split_by_length(
@@ -268,7 +272,7 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         return compute_marginals(*self._make_unlabelled_problem(X))
 
     def score(self, X: Any, y: Any) -> float:
-        """Share of tags that are right; a tag not seen in ``fit`` counts as wrong."""
+        """Fraction of correct tags; a tag not seen in ``fit`` counts as wrong."""
         problem, weights = self._make_unlabelled_problem(X)
         predicted = self.classes_[problem.decode(weights)]
         return sequences.compute_accuracy(predicted, y, np.diff(problem.offsets))

@@ -1,4 +1,4 @@
-"""Base of the estimators: arguments to problems, solutions to attributes."""
+"""Base class of classifiers: validation of arguments, and fitted attributes."""
 
 import math
 import warnings
@@ -34,7 +34,7 @@ _REMEDY = (
 
 @dataclass(frozen=True)
 class Samples:
-    """Checked training data.
+    """Validated training data.
 
     ``bounds[i]`` multiplies the loss of sample i: C times its weights.
     """
@@ -47,7 +47,7 @@ class Samples:
 
 @contextmanager
 def restore_on_error(estimator: Any) -> Iterator[None]:
-    """Give the estimator its attributes back when what happens inside fails."""
+    """Context manager that restores the estimator's attributes if its body raises."""
     attributes = dict(vars(estimator))
     try:
         yield
@@ -60,7 +60,10 @@ def restore_on_error(estimator: Any) -> Iterator[None]:
 def make_descent_settings(
     estimator: Any, max_epochs: int | None = None
 ) -> DescentSettings:
-    """The parameters of the loop, checked; ``max_epochs`` where None is a default."""
+    """Return the validated settings of dual coordinate descent.
+
+    ``max_epochs`` overrides the parameter, for estimators whose default is None.
+    """
     checks.require_callback(estimator.callback)
     checks.as_optional_bool("verbose", estimator.verbose)
     certify_every = estimator.certify_every
@@ -82,7 +85,7 @@ def make_descent_settings(
 
 
 def make_tolerance(estimator: Any) -> Tolerance:
-    """The parameters ``tol`` and ``stopping``, checked."""
+    """Return the validated parameters ``tol`` and ``stopping``."""
     stopping = getattr(estimator, "stopping", "objective")
     checks.require_choice("stopping", stopping, STOPPING_RULES)
     return Tolerance(checks.as_nonnegative("tol", estimator.tol), stopping)
@@ -91,7 +94,7 @@ def make_tolerance(estimator: Any) -> Tolerance:
 def validate_training_data(
     estimator: Any, X: Any, y: Any, sample_weight: Any
 ) -> Samples:
-    """Check the training data, and find out what they say."""
+    """Validate X, y and weights; return them with classes and loss weights."""
     C = checks.as_positive("C", estimator.C)
     precomputed = getattr(estimator, "kernel", "linear") == "precomputed"
     X, y = validate_X_y(estimator, X, y, accept_sparse=False if precomputed else "csr")
@@ -100,6 +103,7 @@ def validate_training_data(
     class_weight = getattr(estimator, "class_weight", None)
     factors = checks.compute_class_weights(class_weight, classes, y)
     weights = checks.as_sample_weight(sample_weight, len(labels))
+    # samples without weight do not count: two classes must remain
     weighted_classes = np.unique(labels[(factors[labels] > 0) & (weights > 0)])
     if len(weighted_classes) < 2:
         name = "class_weight" if (factors == 0).any() else "sample_weight"
@@ -119,8 +123,8 @@ def validate_X_y(
     accept_sparse: str | bool = "csr",
     reset: bool = True,
 ) -> tuple[Any, NDArray[Any]]:
-    """Samples and what they are labelled, checked; of new features with ``reset``."""
-    # scikit-learn adds all numbers up
+    """Validate X and y; ``reset`` allows another number of features."""
+    # scikit-learn sums all entries to find infinities, which may overflow
     with np.errstate(over="ignore", invalid="ignore"):
         X, y = validate_data(
             estimator,
@@ -132,7 +136,7 @@ def validate_X_y(
             reset=reset,
         )
     try:
-        # both sort the labels; integers are classes, and numbers can be sorted
+        # skipped for integers, since both calls sort y
         if y.dtype.kind not in "biu":
             check_classification_targets(y)
         if y.dtype.kind not in "biuf":
@@ -145,7 +149,7 @@ def validate_X_y(
 
 
 def validate_X(estimator: Any, X: Any, accept_sparse: str | bool = "csr") -> Any:
-    """Samples to be classified, checked."""
+    """Validate the samples of a prediction."""
     with np.errstate(over="ignore", invalid="ignore"):
         return validate_data(
             estimator,
@@ -157,7 +161,7 @@ def validate_X(estimator: Any, X: Any, accept_sparse: str | bool = "csr") -> Any
 
 
 def intercept_feature_value(estimator: Any) -> float:
-    """The value of the feature that carries the intercept; 0 for none."""
+    """Return the value of the constant feature of the intercept; 0 for none."""
     scaling = checks.as_positive("intercept_scaling", estimator.intercept_scaling)
     return scaling if checks.as_bool("fit_intercept", estimator.fit_intercept) else 0.0
 
@@ -165,7 +169,7 @@ def intercept_feature_value(estimator: Any) -> float:
 def compute_squared_norms(
     rows: SparseRows | DenseRows, intercept_value: float
 ) -> NDArray[np.float64]:
-    """Squared norms of the samples, ``constant`` among their features."""
+    """Squared norms of rows that include the constant feature; raise on overflow."""
     squared_norms = rows.squared_norms
     require_finite_squared_norms(squared_norms, rows.data.dtype, intercept_value)
     return squared_norms
@@ -174,7 +178,7 @@ def compute_squared_norms(
 def require_finite_squared_norms(
     squared_norms: NDArray[np.float64], dtype: Any, intercept_value: float = 0.0
 ) -> None:
-    """Refuse samples whose squared norm the dtype cannot hold."""
+    """Raise ValueError for samples whose squared norm overflows ``dtype``."""
     dtype_max = float(np.finfo(dtype).max)
     if intercept_value and not intercept_value * intercept_value <= dtype_max:
         raise ValueError(
@@ -193,7 +197,7 @@ def require_finite_squared_norms(
 def linear_model_bytes(
     samples: Samples, num_features: int, num_outputs: int
 ) -> dict[str, int]:
-    """Bytes of the weights and of the coefficients of a linear model."""
+    """Return the bytes of weights and dual coefficients, by purpose."""
     dtype, num_samples = samples.X.dtype, len(samples.labels)
     row_bytes = round_up_to_lanes(num_outputs, dtype) * dtype.itemsize
     return {
@@ -205,13 +209,13 @@ def linear_model_bytes(
 
 
 def require_memory(required_bytes: dict[str, int]) -> None:
-    """Refuse a fit that needs more bytes than the machine has left."""
+    """Raise MemoryError if a fit needs more bytes than are available."""
     arrays.require_memory(required_bytes, _REMEDY)
 
 
 @dataclass(frozen=True)
 class _WarmStartData:
-    """Result of a fit, for a warm start."""
+    """Labels, classes and dual coefficients of the last fit, for a warm start."""
 
     labels: NDArray[np.intp]
     classes: NDArray[Any]
@@ -219,9 +223,10 @@ class _WarmStartData:
 
 
 def load_warm_start(estimator: Any, samples: Samples) -> NDArray[Any] | None:
-    """Coefficients of the previous fit, 0 for samples whose class was another.
+    """Return the dual coefficients of the previous fit, or None.
 
-    None without ``warm_start``, and for the first fit.
+    Samples whose class has changed start at 0. None without ``warm_start`` and for the
+    first fit.
     """
     warm_start = checks.as_bool("warm_start", estimator.warm_start)
     previous = getattr(estimator, "_warm_start_data", None)
@@ -243,7 +248,7 @@ def load_warm_start(estimator: Any, samples: Samples) -> NDArray[Any] | None:
 
 
 def store_warm_start(estimator: Any, samples: Samples, duals: NDArray[Any]) -> None:
-    """Keep coefficients ``(samples, outputs)`` if the next fit is to begin there."""
+    """Store dual coefficients ``(samples, outputs)`` if ``warm_start`` is True."""
     estimator.__dict__.pop("_warm_start_data", None)
     if estimator.warm_start:
         estimator._warm_start_data = _WarmStartData(
@@ -254,7 +259,7 @@ def store_warm_start(estimator: Any, samples: Samples, duals: NDArray[Any]) -> N
 def set_fit_results(
     estimator: Any, samples: Samples, status: Status, history: list[Certificate]
 ) -> None:
-    """Set what is known about the fit."""
+    """Set ``classes_``, ``history_``, ``status_``, ``n_iter_`` and ``gap_``."""
     estimator.classes_ = samples.classes
     estimator.history_ = history
     estimator.status_ = status
@@ -271,7 +276,7 @@ _ADVICE_BY_STATUS = {
 
 
 def warn_if_not_converged(estimator: Any) -> None:
-    """Warn of a fit that ended before its goal; called by ``fit`` itself."""
+    """Issue a ConvergenceWarning if the fit stopped above its tolerance."""
     status, certificate = estimator.status_, estimator.history_[-1]
     is_exact_as_possible = status is Status.ROUNDED and estimator.tol == 0
     if status in (Status.CONVERGED, Status.LEVELLED) or is_exact_as_possible:
@@ -287,7 +292,7 @@ def warn_not_converged(
     advice: str,
     unit: str = "passes",
 ) -> None:
-    """Warn of a fit that ended before its goal, at this objective, gap and pass."""
+    """Issue a ConvergenceWarning; ``last_values`` are primal, gap and passes."""
     primal, gap, passes = last_values
     gap_text = f"{gap:.3g}" if math.isfinite(gap) else "not known"
     objective_text = "" if math.isnan(primal) else f" of an objective of {primal:.3g}"
@@ -302,6 +307,7 @@ def warn_not_converged(
 
 def set_coef(estimator: Any, weights: NDArray[Any], intercept_value: float) -> None:
     """Set ``coef_`` and ``intercept_`` from weights ``(features, outputs)``."""
+    # only the difference of two classes matters
     if weights.shape[1] == 2:
         weights = weights[:, 1:] - weights[:, :1]
     if intercept_value:
@@ -321,7 +327,7 @@ def set_dual_coef(estimator: Any, duals: NDArray[Any]) -> None:
 
 
 def compute_linear_scores(estimator: Any, X: Any) -> NDArray[Any]:
-    """``X coef_' + intercept_``; one column is flat."""
+    """``X @ coef_.T + intercept_``; ``(samples, 1)`` is flattened."""
     check_is_fitted(estimator)
     X = validate_X(estimator, X)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -331,7 +337,7 @@ def compute_linear_scores(estimator: Any, X: Any) -> NDArray[Any]:
 
 
 def require_finite_scores(scores: NDArray[Any]) -> NDArray[Any]:
-    """Scores, unless they are out of range."""
+    """Return scores; raise ValueError if any is infinite or NaN."""
     is_infinite = ~np.isfinite(scores)
     if is_infinite.any():
         raise ValueError(
@@ -344,24 +350,25 @@ def require_finite_scores(scores: NDArray[Any]) -> NDArray[Any]:
 
 
 def ravel_binary_scores(scores: NDArray[Any]) -> NDArray[Any]:
-    """Scores of two classes as one number a sample: above 0 for the second."""
+    """Flatten ``(samples, 1)`` scores of two classes to ``(samples,)``."""
     return scores.ravel() if scores.shape[1] == 1 else scores
 
 
 def scores_to_classes(estimator: Any, scores: NDArray[Any]) -> NDArray[Any]:
-    """The class with the best score."""
+    """``(samples,)``: the class of largest score, or of its sign for two classes."""
     class_index = (
         scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(int)
     )
     return np.asarray(estimator.classes_[class_index])
 
 
+# Fitted attributes that only some parameters set.
 _FITTED_ATTRIBUTES = ("coef_", "dual_coef_", "gamma_", "support_", "support_vectors_")
 _Fitted = TypeVar("_Fitted", bound="CertifiedClassifier")
 
 
 class CertifiedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Classes with scores linear in the features, and weights with a certificate."""
+    """Linear classifier whose weights come with a certified duality gap."""
 
     def fit(
         self: _Fitted,
@@ -397,7 +404,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raises. After an error the estimator is unchanged.
         """
         with restore_on_error(self):
-            # what this fit does not set would be another's
+            # attributes that this fit does not set would be those of an earlier one
             for name in _FITTED_ATTRIBUTES:
                 self.__dict__.pop(name, None)
             self._fit(X, y, sample_weight, resume)

@@ -35,7 +35,7 @@ from smoothsp.linear.inputs import checks
 from smoothsp.linear.inputs.sparse_matrices import as_sparse_sample_rows
 from smoothsp.linear.problems import MulticlassProblem
 
-# Arguments of solvers in place of ``certify_every``.
+# Names that solvers have for ``certify_every``, if they differ.
 _CERTIFY_OPTION = {
     "bcfw": "refresh_every",
     **dict.fromkeys(("sgd", "svrg", "casimir"), "evaluate_every"),
@@ -248,7 +248,8 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         classifier.require_memory(
             classifier.linear_model_bytes(samples, rows.features, classes)
         )
-        # finite, so that no product with 0 is NaN, and never the largest violation
+        # cost of padded classes: finite, so that 0 times it is not NaN, and too low to
+        # be the largest violation
         padding = -float(np.finfo(dtype).max) / 8
         blocks = DualBlocks(
             samples.labels,
@@ -283,7 +284,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
     def _make_problem(
         self, samples: classifier.Samples, intercept_value: float
     ) -> tuple[MulticlassProblem, NDArray[np.float64]]:
-        """The samples as a structured problem, and C times their weights."""
+        """Return the samples as a structured problem, and their loss weights."""
         batch_fit.require_valid_loss_weights(samples.bounds)
         loss_weights = samples.bounds.astype(np.float64)
         n, total = len(loss_weights), float(loss_weights.sum())
@@ -294,7 +295,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         )
         max_scale = 1.0 if scale is None else float(scale.max())
         rows = as_sparse_sample_rows(samples.X, intercept_value)
-        # of the dual, whose variables add up to 1 for each sample
+        # curvature of the dual, whose variables sum to 1 for each sample
         with np.errstate(over="ignore"):
             curvature = 2 * max_scale**2 * rows.squared_norms * (total / n) / n
         squared_norms = np.maximum(curvature, rows.squared_norms)
@@ -325,9 +326,9 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         resume: Any,
         **overrides: Any,
     ) -> Status:
-        """Run the solver, and keep its weights; ``more`` replaces its arguments."""
+        """Run the solver and set ``coef_``; ``overrides`` replace its arguments."""
         scale = float(loss_weights.sum())
-        # with w = w_2 - w_1 and |W|^2 = |w|^2 / 2 at the optimum
+        # two classes: w = w_2 - w_1 and |W|^2 = |w|^2 / 2 at the optimum
         lam = (2 if problem.num_labels == 2 else 1) / scale
         overrides = {
             "max_passes": resolve_max_passes(self, self.max_epochs),
@@ -363,7 +364,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         return status
 
     def _store_solution(self, solution: Any) -> None:
-        """Keep a solution or weights if the next fit is to begin there."""
+        """Store a solution or weights if ``warm_start`` is True."""
         self.__dict__.pop("_warm_start_solution", None)
         if self.warm_start:
             self._warm_start_solution = solution
@@ -371,7 +372,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
     def _load_warm_start(
         self, problem: MulticlassProblem, samples: classifier.Samples
     ) -> Any:
-        """Start from the previous fit, if the solver supports it."""
+        """Return the stored solution of the previous fit, or None."""
         previous = self.__dict__.get("_warm_start_solution")
         if not checks.as_bool("warm_start", self.warm_start) or previous is None:
             return None
@@ -384,7 +385,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
             )
         if self.solver == "bcfw":
             if not isinstance(previous, Solution) or "ell" not in previous.state:
-                # no such dual variables: the fit before had another solver
+                # another solver left no dual variables
                 return None
             require_same_data(problem, previous)
         elif len(getattr(previous, "w", previous)) != problem.num_weights:
@@ -436,22 +437,29 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         samples = classifier.Samples(X, labels, all_classes, loss_weights)
         problem, loss_weights = self._make_problem(samples, intercept_value)
         history: list[Certificate] = []
-        one_pass = {"max_passes": 1, "tol": 0.0, "progress": False}
+        single_pass_options = {"max_passes": 1, "tol": 0.0, "progress": False}
         start = None if is_first_call else self._current_weights(intercept_value)
         previous_history, previous_epochs = (
             getattr(self, "history_", []),
             getattr(self, "n_iter_", 0),
         )
         status = self._run_solver(
-            problem, loss_weights, intercept_value, history, start, None, **one_pass
+            problem,
+            loss_weights,
+            intercept_value,
+            history,
+            start,
+            None,
+            **single_pass_options,
         )
         classifier.set_fit_results(self, samples, status, [*previous_history, *history])
         self.n_iter_ = self.n_epochs_ = previous_epochs + history[-1].epoch
 
     def _current_weights(self, intercept_value: float) -> NDArray[np.float64]:
-        """The weights so far, one column a class."""
+        """Return the current weights, flat ``(features * classes,)``."""
         rows = [self.coef_.T]
         if intercept_value:
             rows.append(self.intercept_[None] / intercept_value)
         W = np.vstack(rows).astype(np.float64)
+        # coef_ of two classes is w_2 - w_1, and the optimum has w_1 = -w_2
         return (np.hstack([-W / 2, W / 2]) if W.shape[1] == 1 else W).ravel()

@@ -1,4 +1,4 @@
-"""The binary SVM with few features: an l1 penalty and a free bias."""
+"""Binary SVM with an l1 penalty, by a proximal method of multipliers."""
 
 import math
 from collections.abc import Callable
@@ -20,25 +20,28 @@ from smoothsp.linear.problems import BinaryProblem
 
 Floats = NDArray[np.float64]
 
-# Of the largest bound of a multiplier, and of the curvature of a feature whose mean
-# square is 1: how sharp the hinge is at first, and how firmly weights are held.
-_INITIAL_PENALTY, _INITIAL_PROX_WEIGHT = 0.1, 0.01
-# What multipliers of the first inner problem may be short of feasible, relative; how
-# much less those of each later one, and of the last ones.
+# First penalty of the augmented Lagrangian, relative to the largest multiplier bound.
+_INITIAL_PENALTY = 0.1
+# First proximal weight, relative to the curvature of a feature of mean square 1.
+_INITIAL_PROX_WEIGHT = 0.01
+# Relative optimality violation accepted in the first inner problem, its factor for each
+# later one, and its lower limit.
 _INITIAL_TOL, _TOL_DECAY, _MIN_TOL = 0.1, 0.4, 1e-9
-# Newton steps of an inner problem: so few, and the next one is harder; at most so many.
+# Inner problems with fewer Newton steps than the first number double the penalty; the
+# second number is the maximum.
 _FEW_NEWTON_STEPS, _MAX_NEWTON_STEPS = 6, 30
-# How much sharper the hinge is after a problem that took more steps than that, and
-# after one whose first step rounding hid.
+# Factors of the penalty after the maximum of Newton steps, and after a first step that
+# rounding errors prevented.
 _PENALTY_BACKOFF, _ROUNDING_BACKOFF = 1 / 2, 1 / 16
-# Weights that a Newton step moves, at most; sweeps for it; how close, of what is left
-# of the gain after the first.
+# Weights that a Newton step changes at most; sweeps of coordinate descent for it; and
+# their tolerance, relative to the gain that the first sweep leaves.
 _MAX_ACTIVE, _MAX_CD_SWEEPS, _CD_TOL = 1000, 50, 1e-6
-# What a gain may lose of the objective; so little more on a diagonal makes it regular.
+# Gain below which a step is rounding error, relative to the objective; and relative
+# ridge on the Hessian that makes it regular.
 _MIN_RELATIVE_GAIN, _RIDGE = 1e-15, 1e-12
-# Passes from one certificate to the next, and certificates without a smaller gap after
-# which the rest is rounding.
-_CERTIFY_EVERY, _MAX_STALLED = 10, 40
+# Passes between certificates, and certificates without a smaller gap after which the
+# gap is rounding error.
+_CERTIFICATE_PERIOD, _MAX_STALLED = 10, 40
 
 # Keys of the arrays of an ``_Iterate`` in saved states, in the order of its fields.
 _STATE_KEYS = ("point", "bias", "centre", "middle", "alpha", "beta")
@@ -141,7 +144,7 @@ class L1SVC(BinaryClassifier):
         signs = batch_fit.labels_to_signs(samples.labels)
         problem = BinaryProblem(samples.X, signs, bias=has_bias, weights=samples.bounds)
 
-        # a state is one of the samples as they are: kept before they are scaled
+        # cache the checksum of the samples before scaling changes them in place
         _ = problem.checksum
         scales = _scale_columns(problem)
 
@@ -159,10 +162,10 @@ class L1SVC(BinaryClassifier):
 
 
 def _scale_columns(problem: BinaryProblem) -> Floats:
-    """Divide each column by a power of 2, in place; by which each was.
+    """Divide each column of X by a power of 2, in place; return these powers.
 
-    Its root mean square over all samples is about 1 then: a feature of few samples
-    takes steps that are as much longer.
+    Root mean squares are then about 1, so that one proximal weight suits all columns.
+    Powers of 2 are exact.
     """
     X = problem.X
     dense = not sparse.issparse(X)
@@ -173,7 +176,7 @@ def _scale_columns(problem: BinaryProblem) -> Floats:
         max_abs = np.abs(X).max(axis=0)
     else:
         np.maximum.at(max_abs, columns, np.abs(entries))
-    # two times, for squares may leave the range
+    # first by the largest entry: squares of the original entries could overflow
     exponents = np.frexp(max_abs)[1]
     entries[:] = np.ldexp(entries, -exponents[columns])
     squared = X**2 if dense else X.power(2)
@@ -190,7 +193,7 @@ def _scale_columns(problem: BinaryProblem) -> Floats:
 
 
 class _Iterate(NamedTuple):
-    """Weights and bias, those that they are held at, multipliers, and the next ones."""
+    """Weights and bias, their proximal centre, multipliers and next multipliers."""
 
     w: Floats
     bias: Floats
@@ -201,10 +204,10 @@ class _Iterate(NamedTuple):
 
 
 class _InnerSettings(NamedTuple):
-    """Smoothing of the hinge, proximal weight and tolerance of a problem.
+    """Penalty, proximal weight and tolerance of an inner problem.
 
-    ``tries`` are the Newton steps since multipliers last changed, ``idle`` the
-    certificates since the gap last fell.
+    ``num_newton_steps`` counts steps since the multipliers last changed, and
+    ``num_stalled`` certificates since the gap last fell.
     """
 
     penalty: float
@@ -214,7 +217,7 @@ class _InnerSettings(NamedTuple):
     num_stalled: int = 0
 
     def next_settings(self, solved: bool) -> "_InnerSettings":
-        """Settings of the next problem, softer if this one was not solved."""
+        """Return the settings of the next inner problem: easier if this one failed."""
         factor = 2.0 if self.num_newton_steps < _FEW_NEWTON_STEPS else 1.0
         if not solved and self.num_newton_steps == 0:
             factor = _ROUNDING_BACKOFF
@@ -230,13 +233,15 @@ class _InnerSettings(NamedTuple):
 
 
 class _BestSolution(NamedTuple):
+    """Weights of least primal value, and the best bounds."""
+
     w: Floats
     primal: float
     dual: float
 
 
 class _MultiplierMethod(Solver):
-    r"""Newton steps for ``lam |w|_1``, weights held at a centre, and smoothed hinges.
+    r"""Outer loop: Newton steps on ``lam |w|_1``, a proximal term and smoothed hinges.
 
     .. math:: \max_{0 \le \beta_i \le c_i / n}
         \beta_i m_i - \tfrac{1}{2 \sigma} (\beta_i - \alpha_i)^2,
@@ -285,7 +290,7 @@ class _MultiplierMethod(Solver):
         return None
 
     def _inner_objective(self, w: Floats, bias: Floats) -> tuple[float, Floats, Any]:
-        """The inner objective, its multipliers, and where hinges are smooth."""
+        """Return the inner objective, its multipliers, and a mask of smooth hinges."""
         problem, iterate, (penalty, prox_weight, *_) = (
             self.problem,
             self.iterate,
@@ -293,6 +298,7 @@ class _MultiplierMethod(Solver):
         )
         self.calls += len(problem)
         margin_deficits = 1 - problem.y * (problem.scores(w) + bias)
+        # the maximiser of the concave quadratic in beta, clipped to its bounds
         unclipped = iterate.alpha + penalty * margin_deficits
         beta = np.clip(unclipped, 0.0, problem.bounds)
         difference = beta - iterate.alpha
@@ -306,15 +312,18 @@ class _MultiplierMethod(Solver):
     def _newton_step(
         self, value: float, beta: Floats, is_smooth: Any
     ) -> tuple[tuple[Floats, Floats] | None, bool]:
-        """Weights and bias after a step, or none; and whether they are near enough."""
+        """Return weights and bias after a Newton step, or None; and whether solved.
+
+        ``is_smooth`` masks the samples whose hinge has curvature.
+        """
         problem, iterate, settings, lam = (
             self.problem,
             self.iterate,
             self.settings,
             self.lam,
         )
-        gradient, violations, bias_gradient, relative_violation = self._optimality(
-            iterate.w, iterate.bias, beta
+        gradient, violations, bias_gradient, relative_violation = (
+            self._optimality_violations(iterate.w, iterate.bias, beta)
         )
         if relative_violation <= settings.tol:
             return None, True
@@ -323,6 +332,7 @@ class _MultiplierMethod(Solver):
             active = np.sort(np.argpartition(violations, -_MAX_ACTIVE)[-_MAX_ACTIVE:])
         width = len(active) + problem.bias
         rows = problem.X[is_smooth][:, active]
+        # second derivatives: penalty X'X over smooth samples, plus the proximal weight
         hessian = np.zeros((width, width))
         gram = rows.T @ rows
         num_active = len(active)
@@ -357,14 +367,17 @@ class _MultiplierMethod(Solver):
             l1_weights @ (np.abs(start) - np.abs(minimiser)) + negative_gradient @ step
         )
         if not gain > _MIN_RELATIVE_GAIN * abs(value):
-            # slopes still tell where values do not
+            # values agree to rounding near the optimum: compare gradients instead
             w, bias = iterate.w.copy(), iterate.bias + step[num_active:].sum()
             w[active] += step[:num_active]
             is_closer = (
-                self._optimality(w, bias, self._inner_objective(w, bias)[1])[3]
+                self._optimality_violations(w, bias, self._inner_objective(w, bias)[1])[
+                    3
+                ]
                 < relative_violation / 2
             )
             return ((w, bias) if is_closer else None), False
+        # Armijo line search; gain is the predicted decrease
         step_size = 1.0
         while step_size > 1e-9:
             w, bias = iterate.w.copy(), iterate.bias.copy()
@@ -375,12 +388,13 @@ class _MultiplierMethod(Solver):
             step_size /= 2
         return None, False
 
-    def _optimality(
+    def _optimality_violations(
         self, w: Floats, bias: Floats, beta: Floats
     ) -> tuple[Floats, Floats, float, float]:
-        """Slopes of the smooth part, how far from level, the bias's; the worst of all.
+        """Return the smooth gradient, violations, bias gradient and largest violation.
 
-        The worst one is relative, to the penalty or to the sum of the multipliers.
+        Violations are distances of 0 from the subdifferential. The largest is relative
+        to the l1 penalty, or to the sum of the multipliers for the bias.
         """
         problem, iterate, prox_weight, lam = (
             self.problem,
@@ -404,7 +418,10 @@ class _MultiplierMethod(Solver):
         return gradient, violations, bias_gradient, max_violation
 
     def due(self) -> bool:
-        return self.settings.num_newton_steps == 0 or self.passes % _CERTIFY_EVERY == 0
+        return (
+            self.settings.num_newton_steps == 0
+            or self.passes % _CERTIFICATE_PERIOD == 0
+        )
 
     def certify(self) -> tuple[float, float, float]:
         problem, iterate, previous = self.problem, self.iterate, self.best
@@ -432,12 +449,12 @@ class _MultiplierMethod(Solver):
         return best.primal, best.dual, max(best.primal - best.dual, 0.0)
 
     def _dual_bound(self, alpha: Floats) -> float:
-        """The dual value of multipliers, made so small that they are feasible."""
+        """Return the dual value of multipliers after scaling them to be feasible."""
         max_ratio = float((np.abs(self.problem.combine(alpha)) / self.lam).max())
         return float(alpha.sum()) / max(max_ratio, 1.0)
 
     def _balance_classes(self, alpha: Floats) -> Floats:
-        """Less of the heavier class, as a free bias wants it."""
+        """Scale down one class until ``sum_i y_i alpha_i = 0``, if there is a bias."""
         if not self.problem.bias:
             return alpha
         class_masks = [self.problem.y > 0, self.problem.y < 0]
@@ -480,10 +497,13 @@ class _MultiplierMethod(Solver):
 def _minimise_l1_quadratic(
     hessian: Floats, negative_gradient: Floats, start: Floats, l1_weights: Floats
 ) -> Floats:
-    """Minimum of a quadratic with ``shrink |w|``, from the start.
+    r"""Minimise a quadratic with l1 penalty, starting at ``start``.
 
-    Sweeps over the coordinates, and Newton steps of those that are not 0, up to where
-    the first changes its sign.
+    .. math:: \tfrac12 (w - s)^\top H (w - s) - \langle g, w - s \rangle
+        + \sum_j \lambda_j |w_j|
+
+    with s the start and g the negative gradient there. Alternates coordinate descent
+    with Newton steps on the nonzero coordinates, cut where the first changes sign.
     """
     w, residual = start.copy(), negative_gradient.copy()
     empty, zero, sweeps = np.zeros(0), np.zeros(1), np.ones(1, dtype=np.int64)
@@ -507,6 +527,7 @@ def _minimise_l1_quadratic(
         change = np.where(step_sizes <= step_size, -free_w, step_size * step)
         w[free] += change
         residual -= hessian[:, free] @ change
+        # coordinates at 0 are optimal if their gradient is at most the penalty
         excess = np.maximum(np.abs(residual) - l1_weights, 0.0)
         excess[free] = 0.0
         if (

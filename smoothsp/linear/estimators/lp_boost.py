@@ -1,4 +1,4 @@
-"""Boosting as a game of samples against hypotheses, with a certificate."""
+"""Entropy-regularised LPBoost with a certified gap."""
 
 import math
 from collections.abc import Callable
@@ -20,10 +20,11 @@ from smoothsp.linear.inputs import checks
 
 Floats = NDArray[np.float64]
 
-# Of the gap to stop at: how exactly the weights of the hypotheses so far are found.
+# Tolerance of the inner problem, relative to the gap at which boosting stops.
 _INNER_GAP_FRACTION = 0.25
+# Steps of Nesterov's method in an inner problem at most.
 _MAX_INNER_STEPS = 100_000
-# An optimum below this counts as this much: margins are from -1 to 1.
+# Lower limit of the optimum in relative gaps: margins are from -1 to 1.
 _MIN_OPTIMUM = 1e-3
 
 
@@ -133,7 +134,7 @@ class LPBoostClassifier(BinaryClassifier):
             estimator is what it was before.
         """
         with classifier.restore_on_error(self):
-            converged = self._boost(X, y, sample_weight)
+            converged = self._fit_boosting(X, y, sample_weight)
         if not converged:
             self._warn_not_converged()
         return self
@@ -143,7 +144,7 @@ class LPBoostClassifier(BinaryClassifier):
         advice = "Raise n_estimators, tol or lam."
         classifier.warn_not_converged(self, self.status_, last_values, advice, "rounds")
 
-    def _boost(self, X: Any, y: Any, sample_weight: Any) -> bool:
+    def _fit_boosting(self, X: Any, y: Any, sample_weight: Any) -> bool:
         lam, tol = (
             checks.as_positive("lam", self.lam),
             checks.as_positive("tol", self.tol),
@@ -157,7 +158,7 @@ class LPBoostClassifier(BinaryClassifier):
         checks.require_binary(classes)
         counts = checks.as_sample_weight(sample_weight, len(labels))
         n = _finite_sum(counts)
-        # shares that are rounded to 0 are 0
+        # weights that underflow after normalisation count as 0
         has_weight = counts / n > 0
         X, labels, counts = (
             _with_int32_indices(X[has_weight]),
@@ -215,11 +216,11 @@ class LPBoostClassifier(BinaryClassifier):
             margins = np.vstack([margins, margins_of_hypothesis])
             start = np.append(alpha, 0.0) if len(alpha) else np.ones(1)
             game = EntropicGame(margins, lam, max_weights, prior)
-            # more hypotheses only raise the optimum
+            # the optimum grows with more hypotheses, so this threshold is safe
             inner_tol = _INNER_GAP_FRACTION * _gap_threshold(tol, dual)
             alpha, weights, dual = game.solve(start, inner_tol)
             divergence = game.divergence(weights)
-            # more hypotheses would only ask for more steps
+            # an unsolved inner problem ends boosting: later ones would be harder
             solved = game.primal(weights) - dual <= inner_tol
         if bar is not None:
             bar.close()
@@ -244,7 +245,10 @@ class LPBoostClassifier(BinaryClassifier):
     def _make_learner(
         self, X: Any, signs: Floats, rng: Any
     ) -> tuple[Callable[[Floats], Any], bool]:
-        """A hypothesis for weights of samples, and whether its edge is the largest."""
+        """Return a function from sample weights to hypotheses, and whether it is exact.
+
+        Exact means that the hypothesis has the largest edge, as a certificate needs.
+        """
         if self.estimator is None:
             stumps = StumpLearner(X)
             return lambda weights: stumps.best(signs * weights), True
@@ -264,7 +268,7 @@ class LPBoostClassifier(BinaryClassifier):
         return fit_hypothesis, bool(getattr(self.estimator, "maximises_edge", False))
 
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """Votes for the second class minus those for the first, from -1 to 1."""
+        """``(samples,)``: weighted vote for the second class, from -1 to 1."""
         check_is_fitted(self)
         X = _with_int32_indices(classifier.validate_X(self, X))
         score = np.zeros(X.shape[0])
@@ -277,12 +281,12 @@ class LPBoostClassifier(BinaryClassifier):
 
 
 def _gap_threshold(tol: float, dual: float) -> float:
-    """The gap at which to stop."""
+    """Return the gap at which boosting stops."""
     return tol * max(dual, _MIN_OPTIMUM)
 
 
 def _finite_sum(counts: Floats) -> float:
-    """The sum of the weights of samples, if it is a number."""
+    """Return the sum of sample weights; raise ValueError if it overflows."""
     with np.errstate(over="ignore"):
         total = float(counts.sum())
     if math.isinf(total):
@@ -294,7 +298,7 @@ def _finite_sum(counts: Floats) -> float:
 
 
 def _with_int32_indices(X: Any) -> Any:
-    """X with indices of int32, the only ones that trees of scikit-learn take."""
+    """Return X with int32 indices, which trees of scikit-learn require."""
     if not sparse.issparse(X) or X.nnz >= 2**31 or max(X.shape) >= 2**31:
         return X
     converted = X.copy()
@@ -304,6 +308,7 @@ def _with_int32_indices(X: Any) -> Any:
 
 
 def _supports_sample_weight(estimator: Any) -> bool:
+    """Whether ``fit`` of an estimator object accepts ``sample_weight``."""
     is_instance = hasattr(estimator, "get_params") and not isinstance(estimator, type)
     return is_instance and has_fit_parameter(estimator, "sample_weight")
 
@@ -319,27 +324,27 @@ class EntropicGame:
         self.prior = np.full(n, 1 / n) if prior is None else prior
 
     def best_response(self, alpha: Floats) -> Floats:
-        """The weights of samples that are best against weights of hypotheses."""
+        """Return the sample weights d that minimise the game for hypothesis weights."""
         return capped_softmax(
             -(alpha @ self.margins) / self.lam, self.max_weights, self.prior
         )
 
     def divergence(self, d: Floats) -> float:
-        """Divergence from the prior."""
+        """Kullback-Leibler divergence ``KL(d | prior)``."""
         used = d > 0
         return float(d[used] @ np.log(d[used] / self.prior[used]))
 
     def dual(self, alpha: Floats) -> float:
-        """A lower bound of the minimum."""
+        """Lower bound of the minimum, from hypothesis weights alpha."""
         d = self.best_response(alpha)
         return self.lam * self.divergence(d) + float(alpha @ (self.margins @ d))
 
     def primal(self, d: Floats) -> float:
-        """The objective."""
+        """Objective at sample weights d."""
         return self.lam * self.divergence(d) + float((self.margins @ d).max())
 
     def solve(self, start: Floats, tol: float) -> tuple[Floats, Floats, float]:
-        """Weights of hypotheses and of samples with a gap of ``tol``, and the bound.
+        """Return hypothesis and sample weights with gap ``tol``, and the lower bound.
 
         Notes
         -----
@@ -358,9 +363,10 @@ class EntropicGame:
             logs -= logs.max() + math.log(float(np.exp(logs - logs.max()).sum()))
             z = np.exp(logs)
             alpha = (1 - step_weight) * alpha + step_weight * z
+            # bounds cost as much as a step: compute them at 2^j - 1 and multiples of 8
             if k & (k + 1) and k % 8:
                 continue
-            # rounding must not leave the simplex
+            # renormalise, since rounding errors accumulate
             alpha = alpha / alpha.sum()
             for candidate in (weights, d):
                 value = self.primal(candidate)
@@ -377,14 +383,14 @@ class EntropicGame:
 def capped_softmax(z: Floats, max_weights: Any, prior: Floats | None = None) -> Floats:
     r""":math:`\arg\min KL(d | p e^z)` on the simplex, each d at most its ``cap``.
 
-    Those that are largest by their caps are at them, and the others share the rest in
-    proportion to :math:`p e^z`.
+    The entries with the largest ratio of :math:`p e^z` to the cap are at their cap; the
+    others have the remaining mass in proportion to :math:`p e^z`.
     """
     z = z if prior is None else z + np.log(prior)
     log_caps = np.broadcast_to(np.log(max_weights), z.shape)
     order = np.argsort(log_caps - z, kind="stable")
     sorted_z, log_caps = z[order], log_caps[order]
-    # logs of the sums from each on
+    # log of the sum of each entry and all later ones
     log_tail_sums = np.logaddexp.accumulate(sorted_z[::-1])[::-1]
     sorted_caps = np.exp(log_caps)
     remaining_mass = 1 - (np.cumsum(sorted_caps) - sorted_caps)

@@ -1,4 +1,4 @@
-"""Binary SVMs of losses that belong to the whole set."""
+"""Binary SVMs for multivariate losses: F1 and ROC area of the whole set."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 class _MultivariateSVC(BinaryClassifier):
-    """Base class of SVMs of a whole set."""
+    """Base class of SVMs whose loss is of the whole training set."""
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
         C = checks.as_positive("C", self.C)
@@ -58,7 +58,7 @@ class _MultivariateSVC(BinaryClassifier):
         raise NotImplementedError
 
     def _set_intercept(self, X: Any, y: Floats, weights: Floats | None) -> None:
-        """Set the intercept, where the solver does not."""
+        """Set ``intercept_`` after the fit; by default the solver has set it."""
 
 
 class F1SVC(_MultivariateSVC):

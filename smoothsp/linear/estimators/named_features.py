@@ -1,4 +1,4 @@
-r"""Features that tokens call by name, and the columns of these names.
+r"""Named features: tokens given as dicts or strings, and the index from name to column.
 
 A feature is a path with a value, as in sklearn-crfsuite: ``{"word": "Ada"}`` and
 ``{"word": ["Ada"]}`` are the path (word, Ada) with 1, ``{"length": 3}`` is (length)
@@ -23,52 +23,52 @@ from numpy.typing import NDArray
 
 from smoothsp.linear.problems._rows import Rows
 
-# Tokens that are looked up at once.
+# Tokens converted at a time: bounds the memory of an iterator.
 _TOKENS_PER_BATCH = 1 << 14
 _NUMBERS = (int, float, np.number, np.bool_)
 
-# Of one step a string, else a tuple.
+# A path of one step is a string, longer ones are tuples.
 Path = str | tuple[str, ...]
 
 
 class ColumnIndex(dict[Path, int]):
-    """Columns by path."""
+    """Dict from feature path to column."""
 
     @classmethod
     def from_names(
         cls, names: Sequence[str], column_order: Sequence[int] | None = None
     ) -> "ColumnIndex":
-        """Columns of names.
+        """Create the index of a list of names: names[j] has column j.
 
         Parameters
         ----------
         first
-            All columns, the most frequent first: side by side they
-            stay in the cache, which halves the time of a look-up.
+            Order of insertion, all columns, the most frequent first. Their entries are
+            then adjacent and stay in the cache, which halves the time of a look-up.
         """
         column_order = range(len(names)) if column_order is None else column_order
         ordered_names = map(names.__getitem__, column_order)
         return cls(zip(map(name_to_path, ordered_names), column_order, strict=True))
 
-    def look_up(self, paths: Iterable[Path]) -> Iterator[int]:
-        """The column of each path, -1 where there is none."""
+    def find_columns(self, paths: Iterable[Path]) -> Iterator[int]:
+        """Return an iterator of the column of each path, -1 for unknown ones."""
         return map(self.get, paths, repeat(-1))
 
 
 class _GrowingColumnIndex(ColumnIndex):
-    """Columns, numbered in the order of their first use."""
+    """Index that numbers new paths in the order of their first look-up."""
 
     def __missing__(self, path: Path) -> int:
         self[path] = column = len(self)
         return column
 
-    def look_up(self, paths: Iterable[Path]) -> Iterator[int]:
-        """The column of each path, a new one where there was none."""
+    def find_columns(self, paths: Iterable[Path]) -> Iterator[int]:
+        """Return an iterator of the column of each path; new paths get a new column."""
         return map(self.__getitem__, paths)
 
 
 def fit_columns(X: Iterable[Sequence[Any]]) -> tuple[list[str], Rows]:
-    """Every name that occurs, in alphabetical order, and the rows of all tokens."""
+    """Return all names in alphabetical order, and the rows of all tokens."""
     columns = _GrowingColumnIndex()
     rows = build_rows(X, columns, 0)
     names = list(map(path_to_name, columns))
@@ -84,9 +84,9 @@ def fit_columns(X: Iterable[Sequence[Any]]) -> tuple[list[str], Rows]:
 def build_rows(
     X: Iterable[Sequence[Any]], columns: ColumnIndex, num_columns: int
 ) -> Rows:
-    """Rows of ``count`` columns, a token each; what has no column is left out.
+    """Return a row of features for each token; unknown features are dropped.
 
-    Columns do not rise within a row, and may occur twice.
+    Columns are unsorted within a row and may be repeated.
     """
     tokens = chain.from_iterable(X)
     batches: list[tuple[NDArray[Any], ...]] = []
@@ -115,7 +115,7 @@ def _is_feature_container(token_type: type) -> bool:
 def _describe_missing_features(
     X: Any, tokens: Sequence[Any], first_position: int
 ) -> str:
-    """Message about the first token that has no features, with its place."""
+    """Return the message for the first token that has no features."""
     token_index, token = next(
         x for x in enumerate(tokens) if not _is_feature_container(type(x[1]))
     )
@@ -133,24 +133,28 @@ def _describe_missing_features(
 def _encode_tokens(
     tokens: Sequence[Any], columns: ColumnIndex
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
-    """Entries of each token, their columns and their values."""
+    """Return the number of entries of each token, their columns and values."""
     paths, values, counts = _flatten_features(tokens)
-    indices = np.fromiter(columns.look_up(paths), np.int32, sum(counts))
-    is_known = indices >= 0
+    indices = np.fromiter(columns.find_columns(paths), np.int32, sum(counts))
+    has_column = indices >= 0
     if values is not None:
         amounts = np.array(values, dtype=np.float64)
-        is_known &= amounts != 0
+        has_column &= amounts != 0
     bounds = np.cumsum([0, *counts])
-    row_lengths = np.diff(np.concatenate([[0], np.cumsum(is_known)])[bounds])
-    amounts = np.ones(int(row_lengths.sum())) if values is None else amounts[is_known]
-    return row_lengths, indices[is_known], amounts
+    row_lengths = np.diff(np.concatenate([[0], np.cumsum(has_column)])[bounds])
+    amounts = np.ones(int(row_lengths.sum())) if values is None else amounts[has_column]
+    return row_lengths, indices[has_column], amounts
 
 
 def _flatten_features(
     tokens: Sequence[Any],
 ) -> tuple[Iterable[Path], list[Any] | None, list[int]]:
-    """Paths and values of the features of tokens, how many each has; None: all 1."""
+    """Return paths and values of all features, and their number for each token.
+
+    Values are None if all are 1.
+    """
     token_types = set(map(type, tokens))
+    # fast paths without a Python loop: lists of strings, and flat dicts
     if token_types <= {list, tuple}:
         names = list(chain.from_iterable(tokens))
         if set(map(type, names)) <= {str}:
@@ -178,7 +182,7 @@ def _flatten_features(
 
 
 def _iter_features(token: Any, prefix: tuple[str, ...]) -> Iterator[tuple[Path, Any]]:
-    """Paths and values of a token, or of what stands in it after some steps."""
+    """Yield paths and values of a token, or of a nested value after ``prefix``."""
     if not isinstance(token, Mapping):
         for name in token:
             if isinstance(name, str):
@@ -207,13 +211,13 @@ def _iter_features(token: Any, prefix: tuple[str, ...]) -> Iterator[tuple[Path, 
 
 
 def path_to_name(path: Path) -> str:
-    """The name of a path."""
+    """Return the name of a path: steps joined by ``=``, with escapes."""
     steps = (path,) if isinstance(path, str) else path
     return "=".join([x.replace("\\", "\\\\").replace("=", "\\=") for x in steps])
 
 
 def name_to_path(name: str) -> Path:
-    """The path of a name."""
+    """Return the path of a name, the inverse of ``path_to_name``."""
     if "\\" not in name:
         steps = name.split("=")
         return steps[0] if len(steps) == 1 else tuple(steps)

@@ -1,4 +1,4 @@
-"""The weights of a tagger by the names of what they weigh."""
+"""Weights of a tagger by the names of features and labels."""
 
 from typing import Any, NamedTuple
 
@@ -10,19 +10,19 @@ from smoothsp.linear.inputs import checks
 
 
 class Weight(NamedTuple):
-    """A line of a table of weights."""
+    """Row of a table of weights."""
 
     label: str
-    """Of a transition, the label that comes second."""
+    """Label; of a transition, the second label."""
     feature: str
-    """Its name or column; of a transition, the label that comes first."""
+    """Name or column of the feature; of a transition, the first label."""
     kind: str
     """``"feature"`` or ``"transition"``."""
     weight: float
 
 
 class WeightTable(list[Weight]):
-    """Lines of a table; ``print`` shows it."""
+    """List of ``Weight`` that prints as a table."""
 
     def __str__(self) -> str:
         header = Weight("label", "feature", "kind", 0.0)
@@ -43,7 +43,7 @@ class NamedWeights:
     coef_: NDArray[np.float64]
     transitions_: NDArray[np.float64]
     feature_names_: list[str] | None
-    # what has the names of the columns of a matrix that Templates made
+    # index with the names of columns, if X came from Templates
     _feature_index: Any = None
 
     @property

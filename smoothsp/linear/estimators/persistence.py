@@ -1,4 +1,4 @@
-"""Fitted estimators as files of arrays and JSON: reading one runs no code."""
+"""Save and load of estimators as npz files with JSON: loading runs no code."""
 
 import io
 import json
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from smoothsp.linear.features import whole_files
 
-# Not stored: it may be any function.
+# Parameter that is not saved, since it may be any function.
 _UNSAVED_PARAMETER = "callback"
 
 
@@ -24,10 +24,10 @@ def save(
     arrays: dict[str, NDArray[Any]],
     metadata: dict[str, Any],
 ) -> None:
-    """Write parameters, arrays and facts, whole or not at all."""
+    """Write parameters, arrays and metadata to a file, atomically."""
     parameters = estimator.get_params(deep=False)
     parameters.pop(_UNSAVED_PARAMETER, None)
-    # JSON makes strings of keys
+    # JSON keys are strings: save keys of dicts as a separate list
     keys = {}
     for name, value in parameters.items():
         if isinstance(value, dict):
@@ -50,12 +50,15 @@ def save(
 
 
 def _to_python(value: Any) -> Any:
-    """Numbers and lists of Python in place of numpy's."""
+    """Convert numpy arrays and scalars to lists and Python numbers."""
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
-    """An array as it stands in the file, of no more bytes than there are."""
+    """Read an uncompressed npy member; raise ValueError if its size is inconsistent.
+
+    numpy would allocate the shape of the header first, whatever it says.
+    """
     if member.compress_type != zipfile.ZIP_STORED:
         raise ValueError(f"{member.filename} is compressed")
     content = io.BytesIO(archive.read(member))
@@ -77,7 +80,7 @@ def load(
     arrays: Iterable[str],
     metadata_keys: Iterable[str],
 ) -> tuple[Any, dict[str, NDArray[Any]], dict[str, Any]]:
-    """An estimator with the stored parameters, its arrays, and its facts.
+    """Return an estimator with the saved parameters, its arrays and its metadata.
 
     Raises
     ------
@@ -86,7 +89,7 @@ def load(
         for NaN or infinity in an array.
     """
     error_prefix = f"{path}: expected a file that {estimator_class.__name__}.save wrote"
-    # what is damaged or edited may fail at any place of the readers
+    # a damaged or edited file can raise any error in the readers
     try:
         with zipfile.ZipFile(Path(path)) as archive:
             stored_arrays = {
@@ -95,7 +98,7 @@ def load(
             }
         content = json.loads(stored_arrays.pop("json").tobytes().decode("utf-8"))
         parameters, metadata = dict(content["parameters"]), dict(content["facts"])
-        # files of before have none
+        # older files have no keys of dicts
         for name, keys in dict(content.get("keys", {})).items():
             parameters[name] = dict(zip(keys, parameters[name], strict=True))
         class_name = content["kind"]

@@ -1,4 +1,4 @@
-"""Sequences as users have them, as one sparse matrix and flat labels."""
+"""Conversion of users' sequences to one sparse matrix and flat labels."""
 
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice, pairwise
@@ -14,9 +14,9 @@ from smoothsp.linear.inputs.sparse_matrices import validate_sparse
 
 
 def has_named_features(X: Any) -> bool | None:
-    """Whether tokens say their features by name: as dicts, or as lists of strings.
+    """Whether tokens have named features: dicts, or lists of strings.
 
-    None where there is no token to tell.
+    None if there is no token.
     """
     if sparse.issparse(X) or isinstance(X, np.ndarray | str):
         return False
@@ -30,7 +30,7 @@ def has_named_features(X: Any) -> bool | None:
             )
         if sparse.issparse(x) or isinstance(x, np.ndarray | str):
             return False
-        # a table of pandas, say, whose entries are its columns' names
+        # iterating over a pandas table would yield names of columns
         if len(getattr(x, "shape", ())) == 2:
             return False
         if not hasattr(x, "__iter__"):
@@ -55,7 +55,7 @@ def has_named_features(X: Any) -> bool | None:
 
 
 class OneShotSequences:
-    """Sentences of an iterator and their tags, to be read once.
+    """Sentences of an iterator and their tags, which can be read once.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class OneShotSequences:
         self.tags: Any = y if self._y is None else []
         self._lengths: list[int] = []
         prefix: list[Any] = []
-        # empty ones do not say what their tokens are
+        # empty sentences do not determine the kind of tokens: read on
         for x in X:
             prefix.append(x)
             if has_named_features([x]) is not None:
@@ -80,7 +80,7 @@ class OneShotSequences:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Positions of the sentences so far."""
+        """Lengths of the sentences read so far."""
         return np.array(self._lengths, dtype=np.int64)
 
     def __iter__(self) -> Iterator[Any]:
@@ -88,7 +88,7 @@ class OneShotSequences:
         for i, x in enumerate(self._X):
             self._lengths.append(_num_positions(x, i))
             if y is not None:
-                # what is missing is counted and refused with the tags
+                # a missing sequence is reported later, by ``flatten_tags``
                 self.tags += [list(tags) for tags in islice(y, 1)]
             yield x
         if y is not None:
@@ -96,7 +96,7 @@ class OneShotSequences:
 
 
 def as_list(X: Any) -> Any:
-    """An array of sentences as a list of them; all else as it is.
+    """Return an array of sentences as a list; other types unchanged.
 
     An array ``(sentences, positions, features)``, or one of objects.
     """
@@ -106,7 +106,7 @@ def as_list(X: Any) -> Any:
 
 
 def compute_lengths(X: Any) -> NDArray[np.int64]:
-    """Positions of each sentence."""
+    """``(n,)`` int64: number of positions of each sentence."""
     if (
         not hasattr(X, "__iter__")
         or not hasattr(X, "__len__")
@@ -135,17 +135,17 @@ def _num_positions(x: Any, sentence_index: int) -> int:
 def stack_sequences(
     X: Any, lengths: Any, num_features: int | None
 ) -> tuple[Any, NDArray[np.int64]]:
-    """All positions one below the other, and the lengths of the sentences.
+    """Return one CSR matrix of all positions, and the lengths of the sentences.
 
     Parameters
     ----------
     X
-        A sequence of matrices or of sequences of rows, or, with ``lengths``, one
-        matrix; or ``Words``, which know them.
+        A sequence of matrices or of sequences of rows; one matrix with ``lengths``; or
+        ``Words``, which have lengths.
     lengths
         None, or those of the sentences in the matrix.
     width
-        How many features there are where no sentence tells.
+        Number of features if all sentences are empty lists.
     """
     if lengths is None and isinstance(X, Words):
         lengths = X.lengths
@@ -162,9 +162,9 @@ def stack_sequences(
         require_finite(X.indptr, X.data, lengths_array)
         return _require_columns(X), lengths_array
     lengths_array = compute_lengths(X)
-    # in the order in which they come: a Series counts by the names of its rows
+    # a pandas Series would be indexed by its labels, not by position
     X = list(X)
-    # an empty list does not say how many features there are
+    # an empty list has no number of features
     nonempty = [i for i, x in enumerate(X) if hasattr(x, "shape") or len(x)]
     parts = [_as_csr_matrix(X[i], i) for i in nonempty]
     if parts:
@@ -182,7 +182,7 @@ def stack_sequences(
 
 
 def _check_lengths(lengths: Any, num_positions: int) -> NDArray[np.int64]:
-    """Lengths of sentences in one matrix."""
+    """Validate lengths of the sentences in one matrix."""
     values = np.asarray(lengths)
     expected = (
         f"lengths: expected ints of at least 0 that sum to {num_positions}, the rows"
@@ -205,7 +205,7 @@ def _require_columns(X: Any) -> Any:
 
 
 def _as_csr_matrix(x: Any, sentence_index: int) -> Any:
-    """A sentence as a CSR matrix of numbers."""
+    """Return a sentence as a CSR matrix of numbers."""
     expected = (
         "X: expected a matrix (positions, features) of numbers in sentence"
         f" {sentence_index}"
@@ -229,7 +229,7 @@ def _as_csr_matrix(x: Any, sentence_index: int) -> Any:
 def require_finite(
     indptr: NDArray[Any], data: NDArray[Any], lengths: NDArray[np.int64]
 ) -> None:
-    """Refuse NaN and infinity among the entries of rows."""
+    """Raise ValueError for NaN or infinity, naming the sentence."""
     finite = np.isfinite(data) if data.dtype.kind == "f" else np.ones(1, np.bool_)
     if not finite.all():
         position = np.searchsorted(indptr, finite.argmin(), side="right") - 1
@@ -240,7 +240,7 @@ def require_finite(
 
 
 def flatten_tags(y: Any, lengths: NDArray[np.int64]) -> list[Any]:
-    """All tags one after the other, once each sentence has as many as positions."""
+    """Return the tags of all sentences in one list; check their numbers and types."""
     if not hasattr(y, "__len__"):
         raise TypeError(f"y: expected a list of tags, got {type(y).__name__}")
     if len(y) != len(lengths):
@@ -269,7 +269,7 @@ def flatten_tags(y: Any, lengths: NDArray[np.int64]) -> list[Any]:
 
 
 def encode_tags(tags: list[Any], classes: NDArray[Any]) -> NDArray[np.int32]:
-    """Place of each tag in ``classes``."""
+    """Index of each tag in ``classes``, int32."""
     index_of = {tag: index for index, tag in enumerate(classes.tolist())}
     return np.array([index_of[tag] for tag in tags], dtype=np.int32)
 
@@ -280,9 +280,9 @@ def compute_accuracy(
     lengths: NDArray[np.int64],
     sample_weight: Any = None,
 ) -> float:
-    """Share of the tags in ``y`` that are equal to those found, one after the other.
+    """Fraction of the tags in ``y`` that equal the flat array ``predicted``.
 
-    A tag that was not in the training set is never found, and counts as wrong.
+    ``sample_weight`` weights sentences. Tags not seen in training count as wrong.
     """
     gold = flatten_tags(y, lengths)
     is_correct = [a == b for a, b in zip(predicted.tolist(), gold, strict=True)]
@@ -298,13 +298,13 @@ def compute_accuracy(
 
 
 def split_by_length(flat: NDArray[Any], lengths: NDArray[np.int64]) -> "Sequences":
-    """One array for each sentence."""
+    """Split a flat array into one array for each sentence."""
     ends = np.cumsum(lengths).tolist()
     return Sequences(flat[begin:end] for begin, end in pairwise([0, *ends]))
 
 
 class Sequences(list[NDArray[Any]]):
-    """A list of arrays, which numpy takes for one array of objects.
+    """List of arrays that numpy converts to a one-dimensional object array.
 
     numpy makes a table of a plain list of arrays if their lengths are equal, and raises
     an error if not. scikit-learn's ``cross_val_predict`` joins predictions by

@@ -1,4 +1,4 @@
-"""A linear model over any structure, as a scikit-learn estimator."""
+"""Linear structured SVM or CRF over any structure, as a scikit-learn estimator."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -230,7 +230,7 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
     def _load_warm_start(
         self, problem: StructureProblem
     ) -> Solution | NDArray[np.float64] | None:
-        """Start from the previous fit, if the solver supports it."""
+        """Return the solution or weights of the previous fit, or None."""
         warm_start = checks.as_bool("warm_start", self.warm_start)
         if not warm_start or not hasattr(self, "weights_"):
             return None
@@ -240,7 +240,7 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
             return weights
         previous: Solution | None = self.__dict__.get("_solution")
         if previous is None or "ell" not in previous.state:
-            # no dual variables: the fit before had another solver
+            # another solver left no dual variables
             return None
         require_same_data(problem, previous)
         return previous
@@ -253,14 +253,14 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
             )
 
     def predict(self, X: Any) -> list[NDArray[np.int64]]:
-        """The best output of each example."""
+        """Return the output of highest score of each example."""
         check_is_fitted(self)
         problem = StructureProblem(self.build, self._compute_features(X))
         self._require_num_weights(problem, "X")
         return Sequences(problem.decode(self.weights_))
 
     def score(self, X: Any, y: Any) -> float:
-        """Share of the entries of the outputs that are right."""
+        """Fraction of the entries of all outputs that are correct."""
         predicted = self.predict(X)
         if len(predicted) != len(y):
             raise ValueError(f"y: expected {len(predicted)} outputs, got {len(y)}")

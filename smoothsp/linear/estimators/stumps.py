@@ -1,4 +1,4 @@
-"""Decision stumps, the best of which is found exactly."""
+"""Decision stumps, and the exact search for the one of largest edge."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Stump:
-    """Labels 0 and 1 by one threshold: ``above`` where ``x[feature] > threshold``."""
+    """Stump with labels 0 and 1: ``above`` if ``x[feature] > threshold``."""
 
     feature: int
     threshold: float
@@ -27,7 +27,7 @@ class Stump:
 
 
 class StumpLearner:
-    r"""The stump of largest edge, over all features, thresholds and both signs.
+    r"""Search for the stump of largest edge over features, thresholds and signs.
 
     .. math:: \max_{j, \theta, s} \sum_i d_i y_i \, s \operatorname{sign}(x_{ij} -
         \theta)
@@ -48,7 +48,7 @@ class StumpLearner:
             columns = sparse.csc_array(X)
             columns.eliminate_zeros()
             counts = np.diff(columns.indptr)
-            # samples that are 0 in a column are one entry of it, numbered n + column
+            # all implicit zeros of a column are one entry, with row n + column
             columns_with_zeros = np.flatnonzero(counts < n)
             entry_feature = np.repeat(np.arange(self.features), counts)
             entry_feature = np.append(entry_feature, columns_with_zeros)
@@ -69,7 +69,7 @@ class StumpLearner:
             self._present = None
         self._entry_feature = entry_feature
         self._starts = np.searchsorted(entry_feature, np.arange(self.features))
-        # a threshold lies after each entry that is less than the next one
+        # thresholds lie between different neighbouring values of a column
         rises = self._values[1:] > self._values[:-1]
         self._threshold_positions = np.flatnonzero(
             rises & (entry_feature[1:] == entry_feature[:-1])
@@ -80,10 +80,11 @@ class StumpLearner:
         total = float(signed_weights.sum())
         entry_weights = signed_weights
         if self._present is not None:
+            # weight of the implicit zeros of a column: the total less its entries
             entry_weights = np.append(
                 signed_weights, total - self._present.T @ signed_weights
             )
-        # below any value all samples lie above the threshold
+        # a threshold of -inf: the constant stump
         constant_stump = Stump(0, -np.inf, int(total >= 0))
         if not len(self._threshold_positions):
             return constant_stump
@@ -106,6 +107,6 @@ class StumpLearner:
 
 
 def _midpoint(low: Any, high: Any) -> float:
-    """The middle of two numbers, at least the lower and less than the higher one."""
+    """Return the mean of two numbers, in [low, high) despite rounding."""
     middle = low / 2 + high / 2
     return float(middle) if low <= middle < high else float(low)

@@ -1,4 +1,4 @@
-"""Base of the linear taggers: sequences in, labels out."""
+"""Base class of linear taggers, and solvers made from estimator parameters."""
 
 import math
 import os
@@ -26,7 +26,7 @@ from smoothsp.linear.problems._rows import Rows, as_rows
 from smoothsp.linear.solvers import AGM, BCFW, BMRM, SGD, SVRG, CasimirSVRG, Solution
 from smoothsp.linear.solvers.sdca import has_duals_for
 
-# Those of the structural hinge, by the names that estimators have for them.
+# Solvers of the structural hinge, by the value of the parameter ``solver``.
 HINGE_SOLVERS: dict[str, Any] = {
     "bcfw": BCFW,
     "sgd": SGD,
@@ -37,20 +37,20 @@ HINGE_SOLVERS: dict[str, Any] = {
 }
 # Their default options, chosen by measurement.
 HINGE_DEFAULTS: dict[str, Any] = {"bcfw": {"steps": "pairwise", "cache": True}}
-# Passes where ``max_passes`` is None.
+# Maximum number of passes if ``max_passes`` is None; for some solvers another one.
 _DEFAULT_MAX_PASSES = 10_000
 _MAX_PASSES_BY_SOLVER = {"sgd": 1000, "svrg": 1000, "casimir": 1000, "lbfgs": 1000}
-# Stored with a fitted tagger, besides its weights.
+# Fitted numbers in saved files.
 _SAVED_NUMBERS = ("primal_", "dual_", "gap_", "n_passes_")
 
 
 def normalise_sample_weight(
     sample_weight: Any, num_examples: int, factors: NDArray[np.float64] | float = 1.0
 ) -> tuple[NDArray[np.float64] | None, float]:
-    """Factor of the loss of each example, with mean 1, and the sum of weights.
+    """Return loss factors ``(n,)`` of mean 1, and the sum of the weights.
 
-    Then the mean over all examples is that of examples repeated as their weights say.
-    None for weights that are all the same.
+    The weighted mean of losses then equals the mean over repeated examples. The factors
+    are None if all weights are equal.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         weights = checks.as_sample_weight(sample_weight, num_examples) * factors
@@ -66,7 +66,7 @@ def normalise_sample_weight(
 
 
 def resolve_lambda(estimator: Any, num_examples: float) -> float:
-    """The lambda of the mean over n examples, from ``l2`` or from ``C`` of the sum."""
+    """Return lambda: ``l2``, or ``1 / (C num_examples)``."""
     if estimator.l2 is not None:
         if estimator.C is not None:
             raise ValueError(
@@ -83,14 +83,14 @@ def resolve_lambda(estimator: Any, num_examples: float) -> float:
 
 
 def resolve_max_passes(estimator: Any, max_passes: int | None) -> int:
-    """The most passes of a fit: those asked for, or the default of its solver."""
+    """Return ``max_passes``, or the default of the solver if it is None."""
     if max_passes is None:
         return _MAX_PASSES_BY_SOLVER.get(estimator.solver, _DEFAULT_MAX_PASSES)
     return max_passes
 
 
 def make_solver(estimator: Any, num_examples: float, **overrides: Any) -> Any:
-    """The solver that the parameters of an estimator ask for."""
+    """Create the solver of an estimator from its parameters; ``overrides`` win."""
     checks.require_choice("solver", estimator.solver, tuple(estimator.SOLVERS))
     max_passes = resolve_max_passes(estimator, estimator.max_passes)
     arguments = {
@@ -105,7 +105,7 @@ def make_solver(estimator: Any, num_examples: float, **overrides: Any) -> Any:
 
 
 def instantiate_solver(estimator: Any, **arguments: Any) -> Any:
-    """The estimator's solver with these arguments, its defaults and options."""
+    """Create the estimator's solver from arguments, defaults and solver_options."""
     solver_class = estimator.SOLVERS[estimator.solver]
     defaults = getattr(estimator, "DEFAULTS", {}).get(estimator.solver, {})
     if "seed" in signature(solver_class).parameters:
@@ -121,14 +121,14 @@ def instantiate_solver(estimator: Any, **arguments: Any) -> Any:
 
 
 def supports_partial_fit(estimator: Any) -> bool:
-    """Whether the solver goes from example to example, as ``partial_fit`` needs it."""
+    """Whether the solver visits single examples, as ``partial_fit`` requires."""
     return estimator.solver in ("sgd", "svrg")
 
 
 def resolve_partial_fit_classes(
     estimator: Any, classes: Any, labels: list[Any]
 ) -> NDArray[Any]:
-    """All classes that ``partial_fit`` will meet, with those of ``labels`` in them."""
+    """Return the classes of ``partial_fit``: of this call, or of the previous one."""
     previous: NDArray[Any] | None = getattr(estimator, "classes_", None)
     if estimator.class_weight == "balanced":
         raise ValueError(
@@ -159,7 +159,7 @@ def resolve_partial_fit_classes(
 
 
 def set_partial_fit_results(estimator: Any, solution: Solution) -> None:
-    """Set what is known after a pass over some of the examples."""
+    """Set history, status and values after a call of ``partial_fit``."""
     estimator.history_ = [*getattr(estimator, "history_", []), *solution.history]
     estimator.status_ = solution.status
     estimator.primal_, estimator.dual_ = solution.primal, solution.dual
@@ -171,7 +171,7 @@ def set_partial_fit_results(estimator: Any, solution: Solution) -> None:
 def check_solver_options(
     estimator: Any, solver_class: Any, arguments: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """``solver_options``: arguments that the solver knows, and that are not given."""
+    """Return ``solver_options``; raise for unknown arguments and for parameters."""
     solver_options = estimator.solver_options
     if solver_options is not None and not isinstance(solver_options, Mapping):
         raise TypeError(
@@ -195,7 +195,7 @@ def check_solver_options(
 
 
 def set_solution_attributes(estimator: Any, solution: Solution) -> None:
-    """Set what is known about a fit; warn if it stopped above ``tol``."""
+    """Set history, status and values of a fit; warn if it stopped above ``tol``."""
     estimator.history_ = solution.history
     estimator.status_ = solution.status
     estimator.primal_, estimator.dual_ = solution.primal, solution.dual
@@ -210,7 +210,7 @@ def set_solution_attributes(estimator: Any, solution: Solution) -> None:
 
 
 def require_same_data(problem: Any, previous: Solution) -> None:
-    """Refuse dual variables of other data."""
+    """Raise ValueError if a solution has dual variables of other data."""
     if previous.state["examples"] != problem.checksum:
         raise ValueError(
             "warm_start: expected the features, labels and costs of the previous fit, "
@@ -220,7 +220,7 @@ def require_same_data(problem: Any, previous: Solution) -> None:
 
 
 class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
-    """A linear chain over sequences."""
+    """Base class of estimators of linear chains."""
 
     warm_start: bool
     class_weight: Any
@@ -316,7 +316,7 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             ``primal_`` and ``history_`` are of the sentences of single calls.
         """
         with classifier.restore_on_error(self):
-            self._fit(X, y, lengths, sample_weight, None, parts=(classes,))
+            self._fit(X, y, lengths, sample_weight, None, partial_fit_args=(classes,))
         return self
 
     def _fit(
@@ -326,7 +326,7 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         lengths: Any,
         sample_weight: Any,
         resume: Any,
-        parts: tuple[Any] | None = None,
+        partial_fit_args: tuple[Any] | None = None,
     ) -> None:
         names = None
         stream = None
@@ -339,7 +339,7 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             names, rows = fit_columns(X if stream is None else stream)
             sizes = sequences.compute_lengths(X) if stream is None else stream.lengths
             y = y if stream is None else stream.tags
-            if parts is not None:
+            if partial_fit_args is not None:
                 names, rows = self._extend_columns(names, rows)
             arrays = (rows.values, rows.indices, rows.indptr)
             shape = (len(rows.indptr) - 1, rows.columns)
@@ -347,24 +347,24 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             matrix = sparse.csr_matrix(arrays, shape)
         else:
             matrix, sizes = sequences.stack_sequences(X, lengths, None)
-            if parts is not None:
+            if partial_fit_args is not None:
                 self._require_same_features(matrix)
         if not len(sizes):
             raise ValueError("X: expected at least one sentence, got none")
         flat = sequences.flatten_tags(y, sizes)
         if not flat:
             raise ValueError("X: expected at least one position, got none")
-        if parts is None:
+        if partial_fit_args is None:
             classes = np.unique(np.array(flat))
             checks.require_two_classes(classes)
         else:
-            classes = resolve_partial_fit_classes(self, parts[0], flat)
+            classes = resolve_partial_fit_classes(self, partial_fit_args[0], flat)
         labels = sequences.encode_tags(flat, classes)
         each = self._mean_class_weights(classes, flat, labels, sizes)
         scale, total = normalise_sample_weight(sample_weight, len(sizes), each)
         problem = self._make_problem(matrix, labels, sizes, len(classes), scale)
         problem.called = "X"
-        if parts is None:
+        if partial_fit_args is None:
             start = (
                 self._load_warm_start(problem, names, classes)
                 if resume is None
@@ -372,7 +372,7 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             )
             solver = self._make_solver(total)
         else:
-            start = self._current_weights(problem)
+            start = self._pad_current_weights(problem)
             solver = self._make_solver(total, max_passes=1, tol=0.0, progress=False)
         with np.errstate(over="ignore", invalid="ignore"):
             solution = solver.solve(problem, start=start, resume=resume)
@@ -383,13 +383,13 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = problem.num_features
         self.weights_ = solution.w
         self._set_coef(problem)
-        if parts is None:
+        if partial_fit_args is None:
             set_solution_attributes(self, solution)
         else:
             set_partial_fit_results(self, solution)
 
     def _extend_columns(self, names: list[str], rows: Rows) -> tuple[list[str], Rows]:
-        """Columns of the calls before, then those of new names."""
+        """Append new names to the columns of previous calls; renumber the rows."""
         previous_names = getattr(self, "feature_names_", [])
         if previous_names is None:
             raise TypeError("X: expected matrices, as before, got named features")
@@ -409,19 +409,21 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
                 f" {matrix.shape[1]}"
             )
 
-    def _current_weights(self, problem: ChainProblem) -> NDArray[np.float64] | None:
-        """The weights so far, with zeros for new features."""
+    def _pad_current_weights(self, problem: ChainProblem) -> NDArray[np.float64] | None:
+        """Return the current weights with zeros for new features; None before a fit."""
         if not hasattr(self, "weights_"):
             return None
         previous = self.weights_.reshape(-1, problem.num_labels)
-        num_known = self.n_features_in_
-        zeros = np.zeros((problem.num_features - num_known, problem.num_labels))
-        return np.vstack([previous[:num_known], zeros, previous[num_known:]]).ravel()
+        num_previous = self.n_features_in_
+        zeros = np.zeros((problem.num_features - num_previous, problem.num_labels))
+        return np.vstack(
+            [previous[:num_previous], zeros, previous[num_previous:]]
+        ).ravel()
 
     def _mean_class_weights(
         self, classes: NDArray[Any], tags: list[Any], labels: Any, lengths: Any
     ) -> NDArray[np.float64]:
-        """Mean class weight of the tags of each sentence; 1 without weights."""
+        """``(n,)``: mean class weight of the tags of a sentence; 1 if it is empty."""
         factors = checks.compute_class_weights(
             self.class_weight, classes, np.array(tags)
         )
@@ -452,7 +454,7 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
     def _load_warm_start(
         self, problem: ChainProblem, names: list[str] | None, classes: NDArray[Any]
     ) -> Solution | NDArray[np.float64] | None:
-        """Start from the previous fit, in the columns of this fit."""
+        """Return solution or weights of the previous fit, in columns of this fit."""
         if not checks.as_bool("warm_start", self.warm_start) or not hasattr(
             self, "weights_"
         ):
@@ -468,7 +470,7 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             return previous
         if self.solver == "bcfw":
             if previous is None or "ell" not in previous.state:
-                # no dual variables: the fit before had another solver
+                # another solver left no dual variables
                 return None
             require_same_data(problem, previous)
             return previous
@@ -499,7 +501,7 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
     def _make_unlabelled_problem(
         self, X: Any, lengths: Any
     ) -> tuple[ChainProblem, NDArray[np.int64]]:
-        """Sentences to be tagged, with the first class as their labels."""
+        """Return the problem of sentences to tag, with labels 0, and their lengths."""
         X = list(X) if isinstance(X, Iterator) else sequences.as_list(X)
         if not hasattr(self, "weights_"):
             check_is_fitted(self)
@@ -527,7 +529,7 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         names: list[str] = self.feature_names_ or []
         cached = self.__dict__.get("_column_index")
         if cached is None or cached[0] is not names:
-            # features that occur often have large weights
+            # features of large weight occur often: insert them first
             order = np.argsort(-np.abs(self.coef_).sum(axis=0), kind="stable").tolist()
             cached = self._column_index = names, ColumnIndex.from_names(names, order)
         rows = build_rows(X, cached[1], len(names))
@@ -541,13 +543,13 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         return state
 
     def predict(self, X: Any, lengths: Any = None) -> list[NDArray[Any]]:
-        """The best tags of each sentence; arguments as those of ``fit``."""
+        """Return the tags of highest score of each sentence."""
         problem, sizes = self._make_unlabelled_problem(X, lengths)
         tags = self.classes_[problem.decode(self.weights_)]
         return sequences.split_by_length(tags, sizes)
 
     def decision_function(self, X: Any, lengths: Any = None) -> list[NDArray[Any]]:
-        """``(positions, classes)`` for each sentence: scores but for transitions."""
+        """``(positions, classes)`` for each sentence: scores without transitions."""
         problem, sizes = self._make_unlabelled_problem(X, lengths)
         W, _, start, end = problem.split(self.weights_)
         rows = (problem.values, problem.indices, problem.indptr)
@@ -561,7 +563,7 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
     def score(
         self, X: Any, y: Any, lengths: Any = None, sample_weight: Any = None
     ) -> float:
-        """Share of tags that are right; a tag not seen in ``fit`` counts as wrong.
+        """Fraction of correct tags; a tag not seen in ``fit`` counts as wrong.
 
         ``sample_weight`` has a weight for all tags of each sentence.
         """
@@ -583,12 +585,12 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Any:
-        """A tagger from a file that ``save`` wrote; no code in it is run.
+        """Load a tagger from a file of ``save``; runs no code of the file.
 
         Raises
         ------
         ValueError
-            If the file is no such file, is damaged, or does not fit together.
+            If the file is of another kind, damaged or inconsistent.
         """
         metadata_keys = (*_SAVED_NUMBERS, "status_", "n_features_in_", "feature_names_")
         tagger, arrays, metadata = persistence.load(
@@ -608,7 +610,7 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         return tagger
 
     def _validate_loaded(self) -> None:
-        """Cut the weights into what they mean; raise if they cannot be."""
+        """Set ``coef_`` and others from loaded weights; raise if inconsistent."""
         labels, num_features = self.classes_, self.n_features_in_
         if labels.ndim != 1 or labels.dtype.kind not in "biU" or len(labels) < 2:
             raise ValueError(f"classes {labels.dtype} of shape {labels.shape}")
@@ -621,6 +623,7 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
                 f"{num_features!r} features for {self.weights_.size} weights"
             )
         num_classes = len(labels)
+        # a problem of one empty position: its layout defines the expected weights
         empty_row = sparse.csr_matrix((1, num_features))
         problem = self._make_problem(empty_row, np.zeros(1, np.int32), [1], num_classes)
         if self.weights_.shape != (problem.num_weights,):

@@ -26,7 +26,7 @@ from smoothsp.linear.inputs.sparse_matrices import as_sparse_sample_rows
 
 _SOLVERS = ("walrus", "greedy")
 _KERNELS = ("linear", "rbf", "precomputed")
-# Where the greedy solver leaves a block, in units of the margin.
+# Violation at which the greedy solver leaves a block, relative to the margin.
 _GREEDY_TOL = {"float64": 1e-6, "float32": 1e-5}
 
 
@@ -209,13 +209,13 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         The scores of the linear kernel are ``X @ coef_.T + intercept_``.
         """
         check_is_fitted(self)
-        # by the kernel of the fit, whatever the parameter is now
+        # the parameter kernel may have changed since the fit
         if hasattr(self, "coef_"):
             return classifier.compute_linear_scores(self, X)
         is_rbf = hasattr(self, "support_vectors_")
         X = classifier.validate_X(self, X, accept_sparse="csr" if is_rbf else False)
         if not len(self.support_):
-            # scikit-learn has no kernel against nothing
+            # scikit-learn raises for kernels with no rows
             kernel_values = np.zeros((X.shape[0], 0), dtype=self.dual_coef_.dtype)
         elif is_rbf:
             kernel_values = rbf_kernel(X, self.support_vectors_, gamma=self.gamma_)
@@ -286,7 +286,7 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
             }
         )
         if self.kernel == "rbf":
-            # a distance is made of four products
+            # |x - y|^2 is at most 4 max |x|^2: check it in the dtype of X
             max_squared_distances = (
                 4 * as_sparse_sample_rows(samples.X, 0.0).squared_norms
             )
@@ -338,7 +338,7 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
 
 
 def _check_gram_matrix(X: NDArray[Any]) -> NDArray[Any]:
-    """X, if it can be the Gram matrix of the samples."""
+    """Return X; raise ValueError unless it is square and symmetric."""
     if X.shape[0] != X.shape[1]:
         raise ValueError(
             "X: expected a Gram matrix (samples, samples) for "
@@ -352,7 +352,10 @@ def _check_gram_matrix(X: NDArray[Any]) -> NDArray[Any]:
 
 
 def _diagonal_shift(min_diagonal: float, intercept_value: float) -> float:
-    """Number added to all products: the square of the constant feature, or more."""
+    """Return the number added to the Gram matrix: the squared intercept feature.
+
+    A negative diagonal adds its absolute value, so that no squared norm is negative.
+    """
     if min_diagonal >= 0:
         return intercept_value**2
     if not intercept_value:
@@ -365,7 +368,7 @@ def _diagonal_shift(min_diagonal: float, intercept_value: float) -> float:
 
 
 def _resolve_rbf_gamma(gamma: object, X: Any) -> float:
-    """The width as a number; scikit-learn's rules for ``"scale"`` and ``"auto"``."""
+    """Return gamma as a number; ``"scale"`` and ``"auto"`` as in scikit-learn."""
     if not isinstance(gamma, str):
         return checks.as_positive("gamma", gamma)
     checks.require_choice("gamma", gamma, ("scale", "auto"))
@@ -374,7 +377,7 @@ def _resolve_rbf_gamma(gamma: object, X: Any) -> float:
     max_abs = float(abs(X).max())
     if not max_abs:
         return 1.0
-    # of numbers up to 1, so that no square leaves float64
+    # variance of X / max |X|, whose squares cannot overflow
     scaled = X.astype(np.float64) / max_abs
     squared = scaled.multiply(scaled) if sparse.issparse(X) else np.square(scaled)
     variance = float(squared.mean() - scaled.mean() ** 2)

@@ -1,4 +1,4 @@
-"""Features that are numbered as they are met."""
+"""Index from the values of templates to columns, fitted on sentences."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,12 +12,12 @@ from smoothsp.linear.features._token_columns import EncodedTokens, apply_functio
 
 
 class FeatureIndex:
-    """The features of some templates that occur in some sentences.
+    """Features of templates, numbered template after template.
 
-    A source numbers its values 0 to V - 1, and V is the outside of a sentence. Level 0
-    of a template lists the numbers that its first piece met, in order; level j lists
-    the met pairs ``place in level j - 1 times (V + 1) plus number``. The last level is
-    the features, counted on from those of the template before.
+    The distinct strings of a source have the codes 0 to V - 1; V stands for positions
+    outside of the sentence. Level 0 of a template is the sorted codes of its first
+    piece. Level j is the sorted keys ``rank in level j - 1 * (V + 1) + code of piece
+    j`` that occur. Ranks in the last level are the features of the template.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class FeatureIndex:
         self.levels: list[list[NDArray[np.int64]]] = []
 
     @property
-    def sizes(self) -> list[int]:
+    def num_features_by_template(self) -> list[int]:
         """Number of features of each template."""
         return [
             len(levels[-1]) if levels else 1  # the bias
@@ -39,7 +39,7 @@ class FeatureIndex:
         ]
 
     def fit(self, tokens: EncodedTokens, min_count: int) -> NDArray[np.int32]:
-        """Number the features of at least ``min_count`` positions; where they are."""
+        """Number features of at least ``min_count`` positions; return ``columns``."""
         self.values, self.levels = {}, []
         tables: dict[Source, dict[str, int]] = {}
         for piece in (piece for template in self.templates for piece in template):
@@ -54,8 +54,8 @@ class FeatureIndex:
         self.values = {source: list(table) for source, table in tables.items()}
         return self._number_features(tokens, min_count)
 
-    def columns(self, tokens: EncodedTokens) -> NDArray[np.int32]:
-        """The features ``[position, template]``; -1 where a template has none."""
+    def transform(self, tokens: EncodedTokens) -> NDArray[np.int32]:
+        """Return features ``[position, template]``; -1 where a template has none."""
         return self._number_features(tokens, None)
 
     def _number_features(
@@ -81,6 +81,7 @@ class FeatureIndex:
                 )
                 kernel.pairs(neighbour_codes, size + 1, keys)
                 if min_count is not None:
+                    # prefixes of a feature occur at least as often as the feature
                     required_count = min_count if level == len(template) - 1 else 1
                     self.levels[template_index].append(
                         _frequent_keys(keys, size + 1, level == 0, required_count)
@@ -89,7 +90,7 @@ class FeatureIndex:
                     self.levels[template_index][level], size + 1, level == 0, keys
                 )
             columns[:, template_index] = np.where(keys < 0, -1, keys + first_column)
-            first_column += self.sizes[template_index]
+            first_column += self.num_features_by_template[template_index]
         return columns
 
     def _encode_sources(self, tokens: EncodedTokens) -> dict[Source, NDArray[np.int32]]:
@@ -125,7 +126,7 @@ class FeatureIndex:
         return names
 
     def state(self) -> dict[str, Any]:
-        """Everything that ``fit`` found, as lists and strings."""
+        """Return the fitted values and levels as lists and strings, for JSON."""
         return {
             "values": list(self.values.values()),
             "levels": [
@@ -135,7 +136,7 @@ class FeatureIndex:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take over the ``state`` of another; raise if it is not a valid state."""
+        """Load a ``state``; raise TypeError or ValueError if it is invalid."""
         order = [p.source for template in self.templates for p in template]
         self.values = dict(zip(dict.fromkeys(order), state["values"], strict=True))
         for source, values in self.values.items():
@@ -158,13 +159,14 @@ class FeatureIndex:
 
 
 def _escape_value(value: str) -> str:
+    """Escape backslashes and ``&``, which separates pieces in names."""
     return value.replace("\\", "\\\\").replace("&", "\\&")
 
 
 def _frequent_keys(
     keys: NDArray[np.int64], num_keys: int, is_first_level: bool, min_count: int
 ) -> NDArray[np.int64]:
-    """The values that occur at least so often, in order; -1 is none."""
+    """Return the sorted keys that occur at least ``min_count`` times; -1 is none."""
     if is_first_level:
         counts = np.bincount(keys + 1, minlength=num_keys + 1)[1:]
         return np.flatnonzero(counts >= max(min_count, 1))
@@ -178,11 +180,11 @@ def _replace_by_rank(
     is_first_level: bool,
     keys: NDArray[np.int64],
 ) -> None:
-    """Replace values by their places in ``known``, or by -1."""
+    """Replace keys in place by their rank in ``sorted_keys``, or by -1."""
     if not is_first_level:
         kernel.places(sorted_keys, keys)
         return
-    # the last entry is read where there is no value
+    # key -1 reads the last entry, which stays -1
     rank = np.full(num_keys + 1, -1, dtype=np.int64)
     rank[sorted_keys] = np.arange(len(sorted_keys))
     keys[:] = rank[keys]

@@ -1,22 +1,21 @@
-r"""The language of templates, and what a template in it stands for.
+r"""Recursive-descent parser of feature templates.
 
-A template is pieces joined by ``&``; a piece is a source and where to look::
+A template is pieces joined by ``&``; a piece is a source and a range of offsets::
 
     template := piece { "&" piece }  |  "bias"
     piece    := source [ "[" range "]" ]
     source   := column  |  function "(" source [ "," range ] ")"
     range    := integer [ ".." integer ]
 
-Both ends of a range belong to it, and without one a piece looks at the position itself.
-Each combination of the numbers in its ranges is a template of its own:
-``word[-1..1]`` is three.
+Ranges include both ends; without one, the offset is 0. Each combination of numbers in
+ranges is a separate template: ``word[-1..1]`` is three.
 """
 
 import itertools
 import re
 from dataclasses import dataclass
 
-# Functions of a string, and whether they take a number.
+# Functions of a string, and whether they have a number as second argument.
 FUNCTIONS = {
     "lower": False,
     "shape": False,
@@ -43,7 +42,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Piece:
-    """The value of a source, some positions away."""
+    """Value of a source at ``offset`` positions from the current one."""
 
     source: Source
     offset: int
@@ -52,17 +51,17 @@ class Piece:
         return f"{self.source}[{self.offset}]"
 
 
-# All pieces together are one feature; no pieces are always there: the bias.
+# A template is the conjunction of its pieces; the empty one is the bias.
 Template = tuple[Piece, ...]
 
 
 def template_to_text(template: Template) -> str:
-    """A template in its own language."""
+    """Return the text of a template, which parses to it."""
     return " & ".join(map(str, template)) or "bias"
 
 
 def parse_template(text: str, columns: tuple[str, ...]) -> list[Template]:
-    """The templates that ``text`` stands for, in the order of its ranges."""
+    """Parse ``text`` into templates, in the order of its ranges."""
     if not isinstance(text, str):
         raise TypeError(f"templates: expected strings, got {text!r}")
     parser = _TemplateParser(text, columns)
@@ -71,13 +70,13 @@ def parse_template(text: str, columns: tuple[str, ...]) -> list[Template]:
     pieces = [parser.parse_piece()]
     while parser.accept("&"):
         pieces.append(parser.parse_piece())
-    if parser.next:
+    if parser.next_token:
         parser.raise_unexpected("& or the end")
     return list(itertools.product(*pieces))
 
 
 class _TemplateParser:
-    """The tokens of one template, taken from left to right."""
+    """Parser of one template; its methods consume tokens from left to right."""
 
     def __init__(self, text: str, columns: tuple[str, ...]) -> None:
         self.text = text
@@ -96,23 +95,25 @@ class _TemplateParser:
         self.tokens.append("")
 
     @property
-    def next(self) -> str:
+    def next_token(self) -> str:
         return self.tokens[0]
 
     def accept(self, token: str) -> bool:
-        """Whether the next token is this one, which is then taken."""
-        if self.next != token:
+        """Consume the next token if it equals ``token``; return whether it did."""
+        if self.next_token != token:
             return False
         self.tokens.pop(0)
         return True
 
     def raise_unexpected(self, expected: str) -> None:
-        actual = repr(self.next) if self.next else "the end"
+        """Raise a ValueError that names the next token."""
+        actual = repr(self.next_token) if self.next_token else "the end"
         raise ValueError(
             f"templates: expected {expected} in template {self.text!r}, got {actual}"
         )
 
     def expect(self, token: str) -> None:
+        """Consume ``token``, or raise."""
         if not self.accept(token):
             self.raise_unexpected(token)
 
@@ -125,7 +126,7 @@ class _TemplateParser:
         return [Piece(s, o) for o in offsets for s in sources]
 
     def parse_source(self) -> list[Source]:
-        name = self.next
+        name = self.next_token
         if self.tokens[1:2] == ["("]:
             if name not in FUNCTIONS:
                 self.raise_unexpected(f"a function ({', '.join(FUNCTIONS)})")
@@ -163,6 +164,6 @@ class _TemplateParser:
         return list(range(first, last + 1))
 
     def parse_integer(self) -> int:
-        if not self.next.lstrip("-").isdecimal():
+        if not self.next_token.lstrip("-").isdecimal():
             self.raise_unexpected("an integer")
         return int(self.tokens.pop(0))

@@ -1,4 +1,4 @@
-"""Columns of strings as codes, and what functions make of each distinct string once."""
+"""Integer codes of token strings, so that each distinct string is processed once."""
 
 import hashlib
 import re
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from smoothsp.linear.features._template_parser import Source
 
-# Sentences that are read at once.
+# Sentences encoded at a time: bounds the memory of an iterator.
 _SENTENCES_PER_BATCH = 1 << 12
 _REPEATED = re.compile(r"(.)\1+")
 _ASCII_SHAPE_TABLE = str.maketrans(
@@ -24,7 +24,7 @@ _ASCII_SHAPE_TABLE = str.maketrans(
 
 
 def shape(text: str) -> str:
-    """Capitals as X, other letters as x, digits as d; the rest stays."""
+    """Replace capitals by X, other letters by x and digits by d."""
     if text.isascii():
         return text.translate(_ASCII_SHAPE_TABLE)
     return "".join(
@@ -34,7 +34,7 @@ def shape(text: str) -> str:
 
 
 def short_shape(text: str) -> str:
-    """The shape with each run of one character as a single one."""
+    """Return the shape with runs of a character reduced to one."""
     return _REPEATED.sub(r"\1", shape(text))
 
 
@@ -47,7 +47,7 @@ def _make_suffix_function(length: int) -> Callable[[str], str | None]:
 
 
 def make_string_function(name: str, number: int) -> Callable[[str], str | None]:
-    """The function of a template; None is no value."""
+    """Return the string function ``name``; it returns None for no value."""
     if name == "prefix":
         return _make_prefix_function(number)
     if name == "suffix":
@@ -56,7 +56,7 @@ def make_string_function(name: str, number: int) -> Callable[[str], str | None]:
 
 
 def apply_functions(source: Source, strings: Sequence[str]) -> list[str | None]:
-    """Values of the source's functions for each string of its column."""
+    """Apply the functions of a source to each string; None for no value."""
     values: list[str | None] = list(strings)
     for name, number in source.functions:
         function = make_string_function(name, number)
@@ -65,13 +65,13 @@ def apply_functions(source: Source, strings: Sequence[str]) -> list[str | None]:
 
 
 def stable_hash(text: str) -> int:
-    """64 bits that depend on the text alone, the same in every process."""
+    """Return a 64-bit hash that is equal in all processes and machines."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "little")
 
 
 class EncodedTokens:
-    """Sentences as codes: of each column its distinct strings, and which where.
+    """Sentences encoded by column: distinct ``strings``, and ``codes`` of positions.
 
     Parameters
     ----------
@@ -105,11 +105,11 @@ class EncodedTokens:
                 tokens = [(t,) if isinstance(t, str) else t for t in tokens]
             self._check_field_counts(tokens, columns, first)
             for name, field in zip(columns, zip(*tokens, strict=True), strict=False):
-                table, num_known = tables[name], len(tables[name])
+                table, num_previous = tables[name], len(tables[name])
                 code_of = table.setdefault
                 codes = [code_of(string, len(table)) for string in field]
                 code_chunks[name].append(np.array(codes, dtype=np.int32))
-                new = islice(table, num_known, None)
+                new = islice(table, num_previous, None)
                 non_string = next((s for s in new if not isinstance(s, str)), None)
                 if non_string is not None:
                     position = first + field.index(non_string)

@@ -1,4 +1,4 @@
-"""Features whose inner products are a kernel."""
+"""Kernel features by pivoted Cholesky: inner products approximate a kernel."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from smoothsp.linear.inputs import checks
 
 Floats = NDArray[np.float64]
 
-# Rows whose kernel is asked for at once, where only its diagonal is wanted.
+# Rows of a kernel call for the diagonal: the block is quadratic in them.
 _DIAGONAL_BATCH = 64
 
 
@@ -98,7 +98,7 @@ class KernelFeatures:
                 - factor[:rank].T @ factor[:rank, pivot]
             )
             factor[rank] = column / np.sqrt(residual_diagonal[pivot])
-            # what rounding leaves
+            # exact values where rounding leaves small residuals
             factor[rank, pivots] = 0.0
             factor[rank, pivot] = np.sqrt(residual_diagonal[pivot])
             pivots.append(pivot)
@@ -117,13 +117,14 @@ class KernelFeatures:
         self._pivot_points = X[self.pivots]
 
     def transform(self, X: Any) -> Floats:
-        """``(points, rank)``: features of other points."""
+        """``(points, rank)``: features of new points, by a triangular solve."""
         cross_kernel = self._evaluate_kernel(X, self._pivot_points)
         pivot_factor = self.rows[self.pivots]
         features = solve_triangular(pivot_factor, cross_kernel.T, lower=True)
         return np.ascontiguousarray(features.T)
 
     def _evaluate_kernel(self, A: Any, B: Any) -> Floats:
+        """``(len(A), len(B))``: values of the kernel, validated."""
         if not (len(A) and len(B)):
             return np.zeros((len(A), len(B)))
         try:
@@ -138,6 +139,7 @@ class KernelFeatures:
         return values
 
     def _kernel_diagonal(self, X: Any) -> Floats:
+        """``(points,)``: ``k(x, x)``, validated."""
         diagonal = np.empty(len(X))
         for start in range(0, len(X), _DIAGONAL_BATCH):
             batch = X[start : start + _DIAGONAL_BATCH]

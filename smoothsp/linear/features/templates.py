@@ -1,4 +1,4 @@
-"""Features of the tokens of sentences, by templates."""
+"""Templates: sparse indicator features of the tokens of sentences."""
 
 import json
 import os
@@ -28,7 +28,7 @@ from smoothsp.linear.features._token_columns import (
 )
 
 _FORMAT = "smoothsp templates 1"
-# Columns of features that are hashed again, with labels.
+# Number of columns with ``hash_with_label``: the problem hashes them again.
 _NUM_HASHED_COLUMNS = 2**31 - 1
 
 
@@ -144,7 +144,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         dtype: DTypeLike = np.float64,
         hash_with_label: int | None = None,
     ) -> None:
-        # as they are given, or scikit-learn cannot clone
+        # stored unchanged, since clone of scikit-learn compares identities
         self.templates = _check_strings("templates", templates)
         self.columns = _check_strings("columns", columns)
         self.hashing = hashing
@@ -214,7 +214,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _num_hashed_columns(self) -> int | None:
-        """Columns that features are hashed to, if they are."""
+        """Number of hashed columns; None without hashing."""
         return self.hashing if self.hash_with_label is None else _NUM_HASHED_COLUMNS
 
     @property
@@ -222,7 +222,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Number of columns of the matrices of ``transform``."""
         if self._num_hashed_columns is not None:
             return self._num_hashed_columns
-        return sum(self._require_index().sizes)
+        return sum(self._require_index().num_features_by_template)
 
     def fit(self, sentences: Iterable[Sequence[Any]], y: Any = None) -> "Templates":
         """Number the features of ``sentences``; ``y`` is ignored.
@@ -270,7 +270,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 self._parsed, tokens, self._num_hashed_columns
             )
         else:
-            columns = self._require_index().columns(tokens)
+            columns = self._require_index().transform(tokens)
         return self._build_matrix(columns, tokens)
 
     def _encode_tokens(self, sentences: Iterable[Sequence[Any]]) -> EncodedTokens:
@@ -337,7 +337,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f" {', '.join(missing)}"
             )
         options = {name: content[name] for name in names}
-        # files of before there was such an option have none
+        # older files lack this option
         options["hash_with_label"] = content.get("hash_with_label")
         try:
             templates = cls(options.pop("templates"), **options)
@@ -370,7 +370,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         values = np.empty(columns.size, dtype=np.dtype(self.dtype))
         kernel.rows(columns, indptr, indices, values)
         used = int(indptr[-1])
-        # scipy wants the two kinds of index alike
+        # scipy requires indptr and indices of one dtype
         if used <= np.iinfo(np.int32).max:
             indptr = indptr.astype(np.int32)
         if used < columns.size:
@@ -387,7 +387,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _check_strings(name: str, strings: Iterable[str]) -> Sequence[str]:
-    """Strings as they are given, or as a tuple if they can be read only once."""
+    """Return a sequence of strings; an iterator as a tuple. Raise for other types."""
     if isinstance(strings, str):
         raise TypeError(f"{name}: expected several strings, got one, {strings!r}")
     texts = strings if isinstance(strings, list | tuple) else tuple(strings)
@@ -397,6 +397,7 @@ def _check_strings(name: str, strings: Iterable[str]) -> Sequence[str]:
 
 
 def _check_int(name: str, value: object) -> int:
+    """Return ``value`` as an int; raise TypeError unless it is one."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name}: expected an int, got {value!r}")
     return int(value)
@@ -405,10 +406,10 @@ def _check_int(name: str, value: object) -> int:
 def compute_hashed_columns(
     templates: Sequence[Template], tokens: EncodedTokens, size: int
 ) -> NDArray[np.int32]:
-    """Features ``[position, template]`` in [0, size); -1 where a template has none.
+    """Return hashes ``[position, template]`` in [0, size); -1 for no feature.
 
-    The hash starts from that of the template's text and takes in those of the values,
-    piece by piece. It depends on nothing else.
+    The hash of the template's text is mixed with the hashes of the values, piece by
+    piece, and depends on nothing else.
     """
     positions = int(tokens.offsets[-1])
     sources = {piece.source: None for template in templates for piece in template}
@@ -431,7 +432,7 @@ def compute_hashed_columns(
     columns = np.empty((positions, len(templates)), dtype=np.int32)
     neighbour_codes = np.empty(positions, dtype=np.int32)
     for template_index, template in enumerate(templates):
-        hashes_so_far = np.full(
+        feature_hashes = np.full(
             positions, stable_hash(template_to_text(template)), dtype=np.uint64
         )
         is_active = np.ones(positions, dtype=np.bool_)
@@ -445,8 +446,8 @@ def compute_hashed_columns(
                 neighbour_codes,
             )
             kernel.mixed(
-                neighbour_codes, hashes[piece.source], hashes_so_far, is_active
+                neighbour_codes, hashes[piece.source], feature_hashes, is_active
             )
-        hashed = (hashes_so_far % np.uint64(size)).astype(np.int32)
+        hashed = (feature_hashes % np.uint64(size)).astype(np.int32)
         columns[:, template_index] = np.where(is_active, hashed, -1)
     return columns

@@ -1,4 +1,4 @@
-"""Checks of what the estimators are given, and their messages."""
+"""Validation of parameters: convert a value or raise an error that names it."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,13 +13,14 @@ _MAX_REPR_LENGTH = 60
 
 
 class Diverged(ValueError, FloatingPointError):
-    """Weights, or an objective, that leave float64."""
+    """Weights or an objective that overflow float64."""
 
 
 def as_number(name: str, value: object) -> float:
-    """Refuse what is no number; bool is none."""
+    """Return ``value`` as a float; raise TypeError if it is no number, or a bool."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
+    # Python integers have no upper limit
     try:
         return float(value)
     except OverflowError as error:
@@ -30,7 +31,7 @@ def as_number(name: str, value: object) -> float:
 
 
 def as_positive(name: str, value: object) -> float:
-    """``value`` as a number above 0."""
+    """Return ``value`` as a finite float above 0, or raise."""
     number = as_number(name, value)
     if not 0 < number < math.inf:
         raise ValueError(f"{name}: expected a positive number, got {value}")
@@ -38,7 +39,7 @@ def as_positive(name: str, value: object) -> float:
 
 
 def as_nonnegative(name: str, value: object) -> float:
-    """``value`` as a number of at least 0."""
+    """Return ``value`` as a finite float of at least 0, or raise."""
     number = as_number(name, value)
     if not 0 <= number < math.inf:
         raise ValueError(f"{name}: expected a number of at least 0, got {value}")
@@ -46,7 +47,7 @@ def as_nonnegative(name: str, value: object) -> float:
 
 
 def as_positive_int(name: str, value: object) -> int:
-    """``value`` as an integer of at least 1."""
+    """Return ``value`` as an int of at least 1, or raise."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name}: expected an int, got {short_repr(value)}")
     if value < 1:
@@ -55,7 +56,7 @@ def as_positive_int(name: str, value: object) -> int:
 
 
 def require_choice(name: str, value: object, allowed: Sequence[str]) -> None:
-    """Refuse what is not in a list."""
+    """Raise ValueError unless ``value`` is one of the strings ``allowed``."""
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(
             f"{name}: expected one of {tuple(allowed)}, got {short_repr(value)}"
@@ -63,7 +64,7 @@ def require_choice(name: str, value: object, allowed: Sequence[str]) -> None:
 
 
 def require_callback(value: object) -> None:
-    """Refuse what cannot be called; None is no callback."""
+    """Raise TypeError unless ``value`` is callable or None."""
     if value is not None and not callable(value):
         raise TypeError(
             f"callback: expected a callable or None, got {short_repr(value)}"
@@ -71,7 +72,7 @@ def require_callback(value: object) -> None:
 
 
 def as_random_state(random_state: Any) -> np.random.RandomState:
-    """The random numbers of ``random_state``, as scikit-learn takes it."""
+    """Return the generator of ``random_state``: None, a seed or a RandomState."""
     try:
         rng: np.random.RandomState = check_random_state(random_state)
     except (TypeError, ValueError) as error:
@@ -85,7 +86,7 @@ def as_random_state(random_state: Any) -> np.random.RandomState:
 def fill_from_state(
     state: Mapping[str, Any], **arrays: NDArray[Any]
 ) -> list[NDArray[Any]]:
-    """Fill arrays with those of a state that have their names and shapes."""
+    """Copy the arrays of a state into ``arrays`` in place, by name; check shapes."""
     for name, array in arrays.items():
         shape = np.shape(state[name])
         if shape != array.shape:
@@ -98,7 +99,7 @@ def fill_from_state(
 
 
 def short_repr(value: object) -> str:
-    """Short description of a value, for messages."""
+    """Return ``repr(value)`` on one line, cut to 60 characters."""
     text = " ".join(repr(value).split())
     return (
         text if len(text) <= _MAX_REPR_LENGTH else f"{text[: _MAX_REPR_LENGTH - 3]}..."
@@ -106,16 +107,16 @@ def short_repr(value: object) -> str:
 
 
 def as_bool(name: str, value: object) -> bool:
-    """``value`` as a bool."""
+    """Return ``value`` as a bool; raise TypeError for any other type."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name}: expected a bool, got {short_repr(value)}")
     return bool(value)
 
 
 def as_optional_bool(name: str, value: object) -> bool | None:
-    """Whether progress is shown; None: on a terminal, after three seconds.
+    """Return a verbosity as True, False or None (decide by the terminal).
 
-    Levels of scikit-learn, 0, 1, 2, ..., are off and on.
+    Integers are the levels of scikit-learn: 0 is False, all others are True.
     """
     if value is None:
         return None
@@ -127,7 +128,7 @@ def as_optional_bool(name: str, value: object) -> bool | None:
 
 
 def as_sample_weight(value: Any, num_samples: int) -> NDArray[np.float64]:
-    """``value`` as one weight of at least 0 a sample; 1 where there is none."""
+    """Return sample weights ``(num_samples,)`` of at least 0; None is 1 for all."""
     if value is None:
         return np.ones(num_samples)
     if isinstance(value, int | float):
@@ -155,7 +156,8 @@ def as_sample_weight(value: Any, num_samples: int) -> NDArray[np.float64]:
 
 
 def as_real_float64(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Numbers as float64, unless they are complex, of which numpy drops a part."""
+    """Return values as float64; raise TypeError for complex ones."""
+    # astype would drop imaginary parts with only a warning
     if values.dtype.kind == "c":
         raise TypeError("complex numbers")
     return values.astype(np.float64)
@@ -164,7 +166,7 @@ def as_real_float64(values: NDArray[Any]) -> NDArray[np.float64]:
 def compute_class_weights(
     value: Any, classes: NDArray[Any], y: NDArray[Any]
 ) -> NDArray[np.float64]:
-    """One weight of at least 0 a class, from None, ``"balanced"`` or a dict."""
+    """Return ``(class,)`` weights of at least 0 from None, ``"balanced"`` or a dict."""
     if value is None:
         return np.ones(len(classes))
     balanced = isinstance(value, str) and value == "balanced"
@@ -191,7 +193,7 @@ def compute_class_weights(
 def as_cost_matrix(
     value: Any, num_classes: int, dtype: Any = np.float64
 ) -> NDArray[np.float64] | None:
-    """``value`` as margins ``(class, class)`` with zeros on the diagonal, or None."""
+    """Return costs ``(class, class)`` with zeros on the diagonal, or None."""
     if value is None:
         return None
     try:
@@ -220,7 +222,7 @@ def as_cost_matrix(
 
 
 def require_two_classes(classes: NDArray[Any]) -> None:
-    """Refuse labels of a single class."""
+    """Raise ValueError for labels of a single class."""
     if len(classes) < 2:
         raise ValueError(
             f"y: expected at least two classes, got only one class, {classes[0]}"
@@ -228,9 +230,9 @@ def require_two_classes(classes: NDArray[Any]) -> None:
 
 
 def require_binary(classes: NDArray[Any]) -> None:
-    """Refuse labels of more than two classes."""
+    """Raise ValueError for labels of more than two classes."""
     if len(classes) > 2:
-        # scikit-learn asks for the first two sentences
+        # scikit-learn's check_estimator requires the first two sentences verbatim
         raise ValueError(
             "Only binary classification is supported. The type of the target is "
             f"multiclass. y: expected two classes, got {len(classes)}; "
@@ -239,7 +241,7 @@ def require_binary(classes: NDArray[Any]) -> None:
 
 
 def cast_loss_weights(loss_weights: NDArray[np.float64], dtype: Any) -> NDArray[Any]:
-    """C times the weights of the samples, in the dtype of X."""
+    """Cast loss weights (C times sample weights) to ``dtype``; raise on overflow."""
     with np.errstate(over="ignore"):
         cast = loss_weights.astype(dtype)
     if not np.isfinite(cast).all():

@@ -1,4 +1,4 @@
-"""Sparse matrices as callers pass them, checked, and rows as kernels read them."""
+"""Validation of scipy matrices, and CSR or dense rows in the layout of kernels."""
 
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -11,15 +11,15 @@ from smoothsp._kernels.svm import csr_rows
 
 
 def validate_sparse(X: Any, name: str = "X") -> Any:
-    """X, or of a sparse matrix a CSR matrix whose columns rise within each row.
+    """Return X; a sparse matrix as CSR with ascending columns in each row.
 
-    A scipy matrix is three arrays that anybody may change, and scipy itself writes
-    where they point: this comes before any conversion. X is not changed.
+    scipy does not check the indices of a matrix and its conversions write where they
+    point. Validate before any conversion. X is not changed.
 
     Raises
     ------
     ValueError
-        If indices point outside of X, or its arrays do not fit together.
+        If indices are out of range, or the arrays of X are inconsistent.
     TypeError
         If indices are not int32 or int64.
     """
@@ -43,7 +43,7 @@ def validate_sparse(X: Any, name: str = "X") -> Any:
     end = X.indptr[-1]
     if is_sorted and end == len(X.indices) == len(X.data):
         return X
-    # rows are put in order, what stands twice is added up, and what is left is dropped
+    # sort columns, sum duplicates, and drop entries beyond the last row
     arrays = X.data[:end], X.indices[:end], X.indptr
     canonical = sparse.csr_array(arrays, shape=X.shape, copy=True)
     canonical.sum_duplicates()
@@ -51,16 +51,16 @@ def validate_sparse(X: Any, name: str = "X") -> Any:
 
 
 def list_arrays(X: Any) -> list[NDArray[Any]]:
-    """The arrays that a matrix is made of, and its shape."""
+    """Return the arrays of a dense or CSR matrix and its shape, for a checksum."""
     arrays = [X.indptr, X.indices, X.data] if sparse.issparse(X) else [X]
     return [*arrays, np.array(X.shape)]
 
 
 @dataclass(frozen=True)
 class SparseRows:
-    """Sample i has ``data[e]`` at feature ``indices[e]``.
+    """CSR rows: sample i has ``data[e]`` at feature ``indices[e]``, 0 elsewhere.
 
-    For e from ``indptr[i]`` to ``indptr[i + 1]``, and zeros elsewhere.
+    e runs from ``indptr[i]`` to ``indptr[i + 1]``, exclusive.
     """
 
     indptr: NDArray[np.int64]
@@ -70,7 +70,7 @@ class SparseRows:
 
     @property
     def squared_norms(self) -> NDArray[np.float64]:
-        """Squared norm of each sample."""
+        """``(samples,)`` float64: squared norm of each sample."""
         squared_norms = np.empty(len(self.indptr) - 1)
         csr_rows.squared_norms(
             0, len(squared_norms), self.indptr, self.data, squared_norms
@@ -79,13 +79,13 @@ class SparseRows:
 
     @property
     def arrays(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Arrays in the order of the arguments of kernels."""
+        """Return ``indptr, indices, data``: the order of kernel arguments."""
         return self.indptr, self.indices, self.data
 
 
 @dataclass(frozen=True)
 class DenseRows:
-    """Sample i has the features ``data[i]``."""
+    """Dense rows: sample i has the features ``data[i]``."""
 
     data: NDArray[Any]
 
@@ -96,18 +96,21 @@ class DenseRows:
 
     @property
     def squared_norms(self) -> NDArray[np.float64]:
-        """Squared norm of each sample."""
+        """``(samples,)`` float64: squared norm of each sample."""
         squared_norms = np.einsum("ij,ij->i", self.data, self.data, dtype=np.float64)
         return np.asarray(squared_norms)
 
     @property
     def arrays(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Arrays of compressed rows, two of them empty."""
+        """Return kernel arguments: empty ``indptr`` and ``indices``, flat ``data``."""
         return np.zeros(0, np.int64), np.zeros(0, np.int32), self.data.ravel()
 
 
 def as_sample_rows(X: Any, intercept_value: float) -> SparseRows | DenseRows:
-    """Rows as ``sparse_rows``, dense if half of the numbers are not 0."""
+    """Return rows for kernels: dense if at least half of X is nonzero, else CSR.
+
+    An ``intercept_value`` other than 0 is appended as a constant feature.
+    """
     num_nonzeros = X.nnz if sparse.issparse(X) else np.count_nonzero(X)
     if 2 * num_nonzeros < X.shape[0] * X.shape[1]:
         return as_sparse_sample_rows(X, intercept_value)
@@ -118,11 +121,12 @@ def as_sample_rows(X: Any, intercept_value: float) -> SparseRows | DenseRows:
 
 
 def as_sparse_sample_rows(X: Any, intercept_value: float) -> SparseRows:
-    """Rows of X, dense or ``checked``; a ``constant`` is one more feature, if not 0."""
+    """Return CSR rows for kernels; ``intercept_value`` is a last feature if not 0."""
     X = sparse.csr_array(X)
     if intercept_value:
         column = np.full((X.shape[0], 1), intercept_value, dtype=X.dtype)
         X = sparse.hstack([X, column], format="csr", dtype=X.dtype)
+    # narrower indices halve the memory traffic of a product
     fits_int32 = X.shape[1] <= np.iinfo(np.int32).max
     return SparseRows(
         np.ascontiguousarray(X.indptr, dtype=np.int64),
@@ -136,7 +140,10 @@ _AXES = ("row", "column")
 
 
 def _check_compressed_indices(X: Any, name: str) -> bool:
-    """Whether indices rise in the rows of a CSR or BSR, the columns of a CSC matrix."""
+    """Validate the indices of a CSR, BSR or CSC matrix; return whether they ascend.
+
+    The outer axis is the one of ``indptr``: columns for CSC, (block) rows otherwise.
+    """
     is_csc = X.format == "csc"
     outer_axis, inner_axis = _AXES[::-1] if is_csc else _AXES
     block = X.blocksize if X.format == "bsr" else (1, 1)

@@ -1,7 +1,7 @@
-"""States of runs, of which each array has a checksum: damaged ones are refused.
+"""Checksums of saved states: a damaged or edited state raises an error.
 
-A run that goes on from changed numbers may end anywhere, never end, or read memory that
-is not its own. So states are checked by their bytes, before anything reads them.
+Resuming from changed numbers could converge elsewhere, loop forever or make kernels
+read out of bounds. The bytes of a state are therefore verified before it is loaded.
 """
 
 import zlib
@@ -20,7 +20,7 @@ _EXPECTED_STATE = "resume: expected a state as the callback of a fit had it"
 
 
 def add_checksums(state: State) -> State:
-    """The state with the checksums of its arrays."""
+    """Return the state with a text of the checksums of its arrays."""
     checksums = {
         name: _array_checksum(array)
         for name, array in state.items()
@@ -32,12 +32,14 @@ def add_checksums(state: State) -> State:
 
 @contextmanager
 def open_state(saved: object) -> Iterator[State]:
-    """Arrays of a state as it was saved, around what goes on from them.
+    """Context manager that yields the verified arrays of a saved state.
+
+    Errors in its body become a ValueError: the state is damaged or of other data.
 
     Raises
     ------
     TypeError
-        If it is no mapping.
+        If ``saved`` is no mapping.
     ValueError
         If an array is missing, was added, or differs from the saved one in dtype, shape
         or bytes. Also for a state of another problem that cannot be loaded.
@@ -49,7 +51,7 @@ def open_state(saved: object) -> Iterator[State]:
         )
     try:
         yield _verify_checksums(saved)
-    # files that are read lazily may be damaged, too, and names may be of any type
+    # lazily read npz files can raise any error, and keys may be of any type
     except Exception as error:
         if str(error).startswith(("resume:", "state:")):
             raise
@@ -84,6 +86,7 @@ def _verify_checksums(saved: Mapping[Any, Any]) -> State:
 def _array_checksum(array: NDArray[Any]) -> str:
     if array.dtype.hasobject:
         return "objects"
+    # dtype and shape count too: equal bytes could be other numbers
     header = f"{array.dtype.str}{array.shape}".encode()
     crc = zlib.crc32(header)
     if array.size:

@@ -1,4 +1,4 @@
-"""Gold outputs of all examples, as flat integers."""
+"""Gold outputs of all examples: ragged integer arrays in one flat array."""
 
 from typing import Any, NamedTuple
 
@@ -10,19 +10,19 @@ from torch import Tensor
 from smoothsp.linear.problems.potentials import compute_padded_layout
 
 Ints = NDArray[np.int64]
-# Where an output has no label.
+# Label of padded positions.
 _PADDING_LABEL = -1
 
 
 class Outputs(NamedTuple):
-    """Outputs one after the other: that of example i has the shape ``shapes[i]``."""
+    """Concatenated outputs: that of example i has shape ``shapes[i]``, C order."""
 
     flat: Ints
     shapes: Ints
 
     @classmethod
     def from_list(cls, y: Any, num_examples: int) -> "Outputs":
-        """Copies of a list of outputs, or of an array of them."""
+        """Copy a list of outputs, or an array ``(n, ...)``, and validate it."""
         if isinstance(y, Tensor):
             y = y.detach().cpu().numpy()
         if isinstance(y, str) or not hasattr(y, "__len__"):
@@ -57,7 +57,7 @@ class Outputs(NamedTuple):
         return np.asarray(np.concatenate([[0], counts.cumsum()]))
 
     def pad(self, example_indices: Ints, structure: Any) -> Tensor:
-        """``(batch, ...)`` of some examples as their structure takes it, else -1."""
+        """Return outputs ``(batch, ...)`` padded with -1 to the structure's shape."""
         min_shape = structure.shape if hasattr(structure, "output_shapes") else ()
         shape, positions = compute_padded_layout(
             self.shapes[example_indices], min_shape
@@ -67,7 +67,7 @@ class Outputs(NamedTuple):
         return torch.from_numpy(flat_padded.reshape(shape))
 
     def select(self, example_indices: Ints) -> "Outputs":
-        """Outputs of the given examples, in order."""
+        """Return the outputs of ``example_indices``, in that order."""
         starts, counts = (
             self._offsets[example_indices],
             self.shapes[example_indices].prod(1),
@@ -81,7 +81,7 @@ class Outputs(NamedTuple):
         )
 
     def trim_padding(self, declared_shapes: list[Ints]) -> "Outputs":
-        """Outputs without padding of -1, in the shapes of their structures."""
+        """Return the outputs cut to the shapes that their structures declare."""
         shapes = np.concatenate(declared_shapes) if declared_shapes else self.shapes
         if shapes.shape != self.shapes.shape or (shapes == self.shapes).all():
             return self
@@ -104,12 +104,12 @@ class Outputs(NamedTuple):
         return Outputs(np.concatenate(trimmed), shapes)
 
     def unpad(self, outputs: Tensor, example_indices: Ints) -> list[Ints]:
-        """Outputs ``(batch, ...)`` of some examples in the shapes of the gold ones."""
+        """Cut outputs ``(batch, ...)`` to the shapes of the gold outputs."""
         return unpad(outputs, self.shapes[example_indices])
 
 
 def unpad(outputs: Tensor, shapes: Ints) -> list[Ints]:
-    """Each of the outputs ``(batch, ...)`` in its shape, without its padding."""
+    """Cut each output of ``(batch, ...)`` to its shape ``shapes[i]``; copies."""
     return [
         y[tuple(slice(size) for size in shape)].copy()
         for y, shape in zip(outputs.numpy(), shapes, strict=True)
@@ -117,17 +117,17 @@ def unpad(outputs: Tensor, shapes: Ints) -> list[Ints]:
 
 
 def declared_output_shapes(structure: Any) -> Ints | None:
-    """``(batch, axis)``: of a structure's outputs without padding, if it tells them."""
+    """``(batch, axis)``: shapes without padding, or None if not declared."""
     if not hasattr(structure, "output_shapes"):
         return None
     return np.asarray(structure.output_shapes.numpy())
 
 
 def compute_output_shapes(structure: Any, outputs: Tensor) -> Ints:
-    """``(batch, axis)``: the shapes of a structure's outputs without their padding.
+    """``(batch, axis)``: shapes of a structure's outputs without padding.
 
-    A structure that does not tell has as many labels as it says in ``lengths``, along
-    the first axis.
+    Structures without ``output_shapes`` have ``lengths[i]`` labels along the first
+    axis.
     """
     if (declared := declared_output_shapes(structure)) is not None:
         return declared

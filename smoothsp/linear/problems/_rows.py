@@ -1,4 +1,4 @@
-"""Checks of features, labels and costs, and sparse rows as plain arrays."""
+"""Validation of features, labels, offsets and costs; CSR rows as plain arrays."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,9 +11,9 @@ from smoothsp.linear.inputs.sparse_matrices import validate_sparse
 
 
 class Rows(NamedTuple):
-    """Sparse rows: row t has ``values[k]`` at column ``indices[k]``.
+    """CSR matrix: row t has ``values[k]`` at column ``indices[k]``.
 
-    k runs from ``indptr[t]`` to ``indptr[t + 1]``, and columns rise within a row.
+    k runs from ``indptr[t]`` to ``indptr[t + 1]``; columns ascend within a row.
     """
 
     indptr: NDArray[np.int64]
@@ -22,9 +22,10 @@ class Rows(NamedTuple):
     columns: int
 
     def select_rows(self, row_indices: NDArray[np.int64]) -> "Rows":
-        """The rows ``chosen``, in that order."""
+        """Return the rows ``row_indices``, in that order."""
         lengths = np.diff(self.indptr)[row_indices]
         indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        # 0, 1, ... within each selected row, without a loop over rows
         offset_in_row = np.arange(indptr[-1]) - np.repeat(indptr[:-1], lengths)
         entry_indices = np.repeat(self.indptr[row_indices], lengths) + offset_in_row
         return Rows(
@@ -36,7 +37,7 @@ class Rows(NamedTuple):
 
 
 def as_rows(name: str, matrix: Any) -> Rows:
-    """A scipy matrix, or a dense array, as checked rows."""
+    """Return a scipy matrix or dense array as validated CSR rows."""
     if not sparse.issparse(matrix):
         dense = np.asarray(matrix)
         if dense.ndim != 2:
@@ -51,6 +52,7 @@ def as_rows(name: str, matrix: Any) -> Rows:
         )
     if matrix.data.dtype.kind not in "fiub":
         raise TypeError(f"{name}: expected real numbers, got {matrix.data.dtype}")
+    # float32 stays; integers and bools become float64
     data = matrix.data if matrix.data.dtype == np.float32 else matrix.data.astype(float)
     invalid = ~np.isfinite(data)
     if invalid.any():
@@ -75,7 +77,7 @@ def _find_row_of_entry(indptr: NDArray[Any], entry_index: int) -> int:
 def stack_labelled_sequences(
     name: str, sequences: Sequence[Any], labels: Sequence[Any]
 ) -> Any:
-    """Sequences one below the other, once each fits its labels."""
+    """Stack feature matrices of sequences after checking them against their labels."""
     if len(sequences) != len(labels):
         raise ValueError(
             f"{name}: expected as many sequences of features as of labels, got "
@@ -99,7 +101,7 @@ def stack_labelled_sequences(
 
 
 def stack_matrices(name: str, matrices: Sequence[Any]) -> Any:
-    """Matrices one below the other."""
+    """Stack matrices vertically, as CSR."""
     csr_matrices = [
         sparse.csr_matrix(validate_sparse(x, f"{name}[{i}]"))
         for i, x in enumerate(matrices)
@@ -108,7 +110,7 @@ def stack_matrices(name: str, matrices: Sequence[Any]) -> Any:
 
 
 def as_offsets(offsets: Any, lengths: Any, num_positions: int) -> NDArray[np.int64]:
-    """Offsets of sequences, from offsets or lengths."""
+    """Return ``(n + 1,)`` offsets of sequences, from offsets or lengths."""
     if (offsets is None) == (lengths is None):
         raise TypeError("offsets: expected either offsets or lengths")
     if offsets is None:
@@ -138,7 +140,7 @@ def as_offsets(offsets: Any, lengths: Any, num_positions: int) -> NDArray[np.int
 def as_labels(
     labels: Any, num_positions: int, num_labels: int | None
 ) -> tuple[NDArray[np.int32], int]:
-    """Labels, and how many there are."""
+    """Return labels ``(num_positions,)`` as int32, and the number of labels."""
     values = _as_int64_vector("labels", labels)
     if len(values) != num_positions:
         raise ValueError(
@@ -162,7 +164,7 @@ def as_labels(
 
 
 def as_cost_matrix(cost: Any, num_labels: int) -> NDArray[np.float64]:
-    """``cost[gold, guessed]``, by default 1 for each wrong label."""
+    """Return ``cost[gold, guessed]``; by default 1 for each wrong label."""
     if cost is None:
         return 1.0 - np.eye(num_labels)
     matrix = np.asarray(cost, dtype=np.float64)
@@ -188,7 +190,7 @@ def _as_float64(name: str, value: Any) -> NDArray[np.float64]:
 
 
 def as_cost_scale(cost_scale: Any, num_examples: int) -> NDArray[np.float64]:
-    """Factors of the costs of each example."""
+    """Return ``(num_examples,)`` positive factors of the costs; by default 1."""
     if cost_scale is None:
         return np.ones(num_examples)
     scales = _as_float64("cost_scale", cost_scale)
@@ -207,7 +209,7 @@ def as_cost_scale(cost_scale: Any, num_examples: int) -> NDArray[np.float64]:
 
 
 def as_loss_scale(loss_scale: Any, num_examples: int) -> NDArray[np.float64]:
-    """Factors of the losses of each example."""
+    """Return ``(num_examples,)`` factors of the losses, at least 0; by default 1."""
     if loss_scale is None:
         return np.ones(num_examples)
     scales = _as_float64("loss_scale", loss_scale)

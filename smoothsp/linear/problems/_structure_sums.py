@@ -1,4 +1,4 @@
-"""Means over the examples of a problem of any structure."""
+"""Risks of structure problems: mean losses and gradients over all examples."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -15,30 +15,30 @@ Weights = NDArray[np.float64]
 
 
 class StructureRiskMixin:
-    """Methods of a ``BatchProblem`` for problems with structures."""
+    """Mixin: the methods of ``BatchProblem``, from ``mean_slope`` and ``tangent``."""
 
-    # of the problem
+    # set by the problem class
     num_weights: int
 
     def __len__(self) -> int:
         """Number of examples of the problem."""
         raise NotImplementedError
 
-    def _chunks(self) -> Iterator[NDArray[np.int64]]:
+    def _iter_chunks(self) -> Iterator[NDArray[np.int64]]:
         raise NotImplementedError
 
     def structure(self, w: Weights, rows: Any = None) -> Any:
-        """Structure of the problem."""
+        """Return the structure of the examples ``rows`` at weights w."""
         raise NotImplementedError
 
     def mean_slope(self, w: Weights, loss: str, mu: float, k: int) -> ValueAndGradient:
-        """Mean gradient of the problem."""
+        """Return the mean loss and its gradient."""
         raise NotImplementedError
 
     def tangent(
         self, w: Weights, loss: str, mu: float, k: int
     ) -> tuple[float, Weights, float]:
-        """Tangent of the problem."""
+        """Return the mean loss, its gradient and the expected cost."""
         raise NotImplementedError
 
     def risk(self, w: Weights) -> ValueAndGradient:
@@ -50,6 +50,7 @@ class StructureRiskMixin:
     ) -> ValueAndGradient:
         """Mean hinge smoothed from below, and its gradient."""
         require_smoothing(smoothing, mu, k)
+        # losses are smoothed from above: subtract mu D for a lower bound of the risk
         value, gradient = self.mean_slope(w, f"hinge-{smoothing}", float(mu), k)
         return value - mu * self.diameter(smoothing), gradient
 
@@ -69,18 +70,18 @@ class StructureRiskMixin:
         zero = np.zeros(self.num_weights)
         return any(
             bool(self.structure(zero, chunk).decode_topk(k + 1)[2][:, k].any())
-            for chunk in self._chunks()
+            for chunk in self._iter_chunks()
         )
 
     def diameter(self, smoothing: str = "entropy") -> float:
         """Largest gap between risk and smoothed risk, divided by mu."""
         require_smoothing(smoothing, 1.0, 1)
-        return 0.5 if smoothing == "l2" else self._mean_log_count
+        return 0.5 if smoothing == "l2" else self._mean_log_num_outputs
 
     @cached_property
-    def _mean_log_count(self) -> float:
+    def _mean_log_num_outputs(self) -> float:
         zero, total = np.zeros(self.num_weights), 0.0
-        for chunk in self._chunks():
+        for chunk in self._iter_chunks():
             structure = self.structure(zero, chunk)
             if not hasattr(structure, "log_partition"):
                 raise TypeError(
@@ -96,7 +97,7 @@ class StructureRiskMixin:
 
 
 def compute_gradients(values: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Gradients of the sum; zeros for tensors that it does not depend on."""
+    """Gradients of ``values.sum()``; zeros for inputs that it does not depend on."""
     if not values.requires_grad:
         return [torch.zeros_like(x) for x in inputs]
     gradients = torch.autograd.grad(values.sum(), inputs, allow_unused=True)
@@ -113,7 +114,7 @@ def compute_costs(
     scale: Tensor,
     example_indices: NDArray[np.int64],
 ) -> Tensor:
-    """Scaled costs for ``augment``: a leaf tensor of finite numbers of at least 0."""
+    """Return costs times ``scale`` for ``augment``: a leaf tensor, at least 0."""
     costs = cost(structure, y) if callable(cost) else structure.hamming(y)
     if not isinstance(costs, Tensor):
         raise TypeError(
@@ -146,7 +147,10 @@ def compute_costs(
 def require_valid_costs(
     structure: Any, y: Tensor, cost: Tensor, example_indices: NDArray[np.int64]
 ) -> None:
-    """Gold outputs, which score 0 without costs, are free; others cost by a slope."""
+    """Raise unless the gold output costs 0 and scores are differentiable in the cost.
+
+    Scores of the gold output at weights 0 are its costs, since potentials are 0.
+    """
     gold_cost = structure.augment(cost.detach()).score(y).detach()
     if bool(gold_cost.any()):
         i = int(gold_cost.ne(0).int().argmax())

@@ -1,4 +1,4 @@
-"""Two classes, the hinge, and a bias that costs nothing."""
+"""Binary hinge risk with an optional unregularised bias, and its smoothings."""
 
 from functools import cached_property
 from typing import Any
@@ -57,16 +57,16 @@ class BinaryProblem:
     (0.0, -5.0)
     """
 
-    # in messages
+    # name of the features in messages
     called = "X"
-    # the default of AGM
+    # default smoothing of AGM
     smoothing = "l2"
 
     def __init__(
         self, X: Any, y: Any, *, bias: bool = False, weights: Any = None
     ) -> None:
         self.X = as_float64_matrix("X", X)
-        # scipy makes a new object at each transposition
+        # transposed once: scipy creates a new object at each .T
         self._XT = self.X.T
         self.y = as_signs("y", y, self.X.shape[0])
         self.bias = checks.as_bool("bias", bias)
@@ -80,7 +80,8 @@ class BinaryProblem:
         self.num_weights = int(self.X.shape[1])
         self._rows: tuple[Any, Any, Any] | None = None
         if sparse.issparse(self.X) and not self.bias:
-            # without a bias each sample has its slope by itself
+            # without a bias the gradient of a sample depends on its own score only, so
+            # that kernels read each sparse row once for score and gradient
             self._rows = self.X.indptr, self.X.indices, self.X.data
 
     def __len__(self) -> int:
@@ -89,7 +90,7 @@ class BinaryProblem:
 
     @cached_property
     def checksum(self) -> int:
-        """A number that tells these samples from others."""
+        """Checksum of samples, labels and weights, stored in states."""
         return arrays.checksum(
             *list_arrays(self.X), self.y, self.bounds, np.array(self.bias)
         )
@@ -100,7 +101,7 @@ class BinaryProblem:
         return compute_squared_norms(self.X)
 
     def scores(self, w: Floats) -> Floats:
-        """``X w``."""
+        """``(n,)``: scores ``X w``."""
         return np.asarray(self.X @ w)
 
     def combine(self, alpha: Floats) -> Floats:
@@ -108,7 +109,7 @@ class BinaryProblem:
         return np.asarray(self._XT @ (alpha * self.y))
 
     def project(self, v: Floats, scale: Floats | None = None) -> Floats:
-        r"""The dual variables nearest to v.
+        r"""Project v onto the dual feasible set.
 
         :math:`0 \le \alpha_i \le c_i / n`, and with a bias
         :math:`\sum_i y_i \alpha_i = 0`: O(n) either way. Distances along i are
@@ -130,7 +131,7 @@ class BinaryProblem:
     def mix(
         self, alpha: Floats, scores: Floats, mu: float, tau: float
     ) -> tuple[Floats, Floats]:
-        r"""Dual variables on the way to those of the smoothed risk.
+        r"""Convex combination of dual variables with those of the smoothed risk.
 
         .. math:: \beta = (1 - \tau) \alpha
             + \tau\, \mathrm{project}((1 - y s) / \mu)
@@ -173,7 +174,7 @@ class BinaryProblem:
         L: float,
         following: tuple[float, float] | None = None,
     ) -> tuple[Floats, Floats, tuple[Floats, Floats] | None]:
-        r"""A projected step of the dual, and scores on the way to those of w.
+        r"""Projected gradient step on the dual, and a convex combination of scores.
 
         .. math:: \alpha = \mathrm{project}(\beta + (1 - y (X w)) / L), \qquad
             (1 - \tau) s + \tau X w
@@ -189,15 +190,15 @@ class BinaryProblem:
         L
             Positive.
         following
-            mu and tau of the next ``mix``, if they are known.
+            mu and tau of the next ``mix``, or None.
 
         Returns
         -------
         alpha, mixed
             ``(n,)`` each.
         ahead
-            What ``mix`` with them and ``following`` answers, where it costs less now,
-            else None.
+            Result of ``mix`` with alpha, mixed and ``following``, if one pass over X
+            gives both; else None.
         """
         L = checks.as_positive("L", L)
         if self._rows is None:
@@ -221,7 +222,7 @@ class BinaryProblem:
         return alpha, mixed, next_mix
 
     def risk(self, w: Floats) -> tuple[float, Floats]:
-        """The mean hinge, and a subgradient."""
+        """Weighted mean hinge at w, and a subgradient ``(num_weights,)``."""
         if self._rows is not None:
             return self._sparse_risk(w)
         value, alpha = self.risk_of_scores(self.scores(w))
@@ -237,21 +238,21 @@ class BinaryProblem:
         return float(value[0]), gradient
 
     def risk_of_scores(self, scores: Floats) -> tuple[float, Floats]:
-        """The risk, and the dual variables that attain it.
+        """Return the risk at scores ``(n,)`` and dual variables that attain it.
 
-        ``alpha_i`` is from 0 to ``c_i / n``; with a bias ``sum_i y_i alpha_i`` is 0,
-        for which samples on the border share what is left.
+        ``alpha_i`` is from 0 to ``c_i / n``. With a bias, ``sum_i y_i alpha_i = 0``:
+        samples exactly at the margin get fractions of their bounds.
         """
         if not self.bias:
-            # as few passes over all samples as there can be
+            # in place: this loop is bound by memory traffic
             margin_deficits = self.y * scores
             np.subtract(1.0, margin_deficits, out=margin_deficits)
             alpha = self.bounds * (margin_deficits > 0)
             return float(alpha @ margin_deficits), alpha
         b = self.bias_of(scores)
         margins = self.y * (scores + b)
-        # not by margins, which are rounded: b is exactly one of these, or between two
-        # where nothing is missing
+        # compare b with the breakpoints y_i - s_i, since margins are rounded: b equals
+        # one of them exactly, or lies between two, where the imbalance is 0
         breakpoints = self.y - scores
         is_at_breakpoint = breakpoints == b
         alpha = np.where(self.y * (breakpoints - b) > 0, self.bounds, 0.0)
@@ -268,7 +269,7 @@ class BinaryProblem:
         return value, alpha
 
     def bias_of(self, scores: Floats) -> float:
-        """The best b for these scores; 0 without a bias, and for a single class.
+        """Return the b of least risk at scores ``(n,)``; 0 without a bias.
 
         See :func:`optimal_bias`.
         """
@@ -277,7 +278,7 @@ class BinaryProblem:
         return optimal_bias(scores, self.y, None if self._uniform else self.bounds)
 
     def optimal_bias(self, w: Floats) -> float:
-        """The best b for weights: O(n) besides ``X w``."""
+        """Return the b of least risk at weights w: O(n) besides ``X w``."""
         return self.bias_of(self.scores(w))
 
     def diameter(self, smoothing: str = "entropy") -> float:
@@ -304,7 +305,7 @@ class BinaryProblem:
             the margin, and linear from there. ``"entropy"``:
             :math:`\mu \log (1 + e^{(1 - m) / \mu}) - \mu \log 2`.
         k
-            No part in either.
+            Ignored.
 
         Notes
         -----
@@ -331,7 +332,10 @@ class BinaryProblem:
         smoothing: str = "entropy",
         cost: float = 1.0,
     ) -> tuple[float, Floats]:
-        """The smoothed risk, and the dual variables that attain it."""
+        """Return the smoothed risk at scores ``(n,)`` and its dual variables.
+
+        ``cost`` is the margin: 1 for the hinge, 0 for logistic regression.
+        """
         mu = checks.as_positive("mu", mu)
         checks.require_choice("smoothing", smoothing, ("entropy", "l2"))
         if smoothing == "l2":
@@ -347,6 +351,7 @@ class BinaryProblem:
         self, margin_deficits: Floats, mu: float
     ) -> tuple[float, Floats]:
         has_weight = self.bounds > 0
+        # samples without weight have a bound of 0: avoid dividing by it
         inverse_width = np.where(has_weight, self.bounds, 1.0) / mu
         alpha = self.project(
             margin_deficits * self.bounds / mu, np.sqrt(1 / inverse_width)
@@ -361,7 +366,7 @@ class BinaryProblem:
             return 0.0
         has_weight = self.bounds > 0
         breakpoints, y = (cost * self.y - scores)[has_weight], self.y[has_weight]
-        # where the dual variables of a class are full, and those of the other 0
+        # 40 mu beyond the breakpoints the logistic function is 0 or 1 in float64
         half_width = 40 * mu
         if (y > 0).all() or (y < 0).all():
             return _single_class_bias(breakpoints, y, half_width)
@@ -370,6 +375,7 @@ class BinaryProblem:
             float(breakpoints.max()) + half_width,
         )
         signed_bounds = self.y * self.bounds
+        # bisect the monotone derivative until the interval has no float64 inside
         while True:
             b = low + (high - low) / 2
             if not low < b < high:
@@ -390,7 +396,7 @@ class BinaryProblem:
 
 
 def _as_kernel_vector(name: str, x: Floats, size: int) -> Floats:
-    """Arrays in the layout of kernels, which read them unchecked."""
+    """Return x as contiguous float64 ``(size,)``: kernels do not check layouts."""
     array = np.ascontiguousarray(x, dtype=np.float64)
     if array.shape != (size,):
         raise ValueError(f"{name}: expected ({size},), got {array.shape}")
@@ -438,7 +444,7 @@ def optimal_bias(scores: Floats, y: Floats, weights: Floats | None = None) -> fl
         np.finfo(np.float64).eps * cumulative_weights[-1]
     )
     index = int((derivatives >= -rounding_error).argmax())
-    # the next one is missing where negatives weigh no more than roundings
+    # the last breakpoint has no successor if the negatives weigh less than rounding
     is_interval = derivatives[index] <= rounding_error and index + 1 < len(breakpoints)
     return float(
         breakpoints[index] + (breakpoints[index + 1] - breakpoints[index]) / 2
@@ -448,23 +454,25 @@ def optimal_bias(scores: Floats, y: Floats, weights: Floats | None = None) -> fl
 
 
 def _single_class_bias(breakpoints: Floats, y: Floats, margin: float) -> float:
+    """Return the bias nearest to 0 without loss when all samples are of one class."""
     if y[0] > 0:
         return max(float(breakpoints.max()) + margin, 0.0)
     return min(float(breakpoints.min()) - margin, 0.0)
 
 
 def _logistic(scores: Floats) -> Floats:
+    """``1 / (1 + exp(-scores))`` without overflow."""
     return np.asarray(np.exp(-np.logaddexp(0.0, -scores)))
 
 
 def compute_squared_norms(X: Any) -> Floats:
-    """Squared norm of each row."""
+    """``(n,)`` float64: squared norm of each row."""
     squares = X.power(2) if sparse.issparse(X) else X**2
     return np.asarray(squares.sum(axis=1), dtype=np.float64).ravel()
 
 
 def as_float64_matrix(name: str, X: Any) -> Any:
-    """A copy in float64: CSR, or a dense array in rows."""
+    """Copy X as float64: CSR, or a dense array in C order; validate it."""
     if sparse.issparse(X):
         if X.dtype.kind not in "fiub":
             raise TypeError(f"{name}: expected real numbers, got {X.dtype}")
@@ -495,7 +503,7 @@ def as_float64_matrix(name: str, X: Any) -> Any:
 
 
 def as_signs(name: str, y: Any, n: int) -> Floats:
-    """Labels 1 and -1 as float64, copied."""
+    """Copy labels 1 and -1 as float64 ``(n,)``; raise for others."""
     labels = np.asarray(y)
     if labels.shape != (n,):
         raise ValueError(f"{name}: expected ({n},) labels, got {labels.shape}")

@@ -1,4 +1,4 @@
-"""The margins of weak learners, the worst of which counts."""
+"""LPBoost: the largest of linear functions, minus the smallest margin."""
 
 from functools import cached_property
 from typing import Any
@@ -54,11 +54,11 @@ class LPBoostProblem:
 
     @cached_property
     def checksum(self) -> int:
-        """A number that tells these margins from others."""
+        """Checksum of U; recognises the state of another problem."""
         return arrays.checksum(*list_arrays(self.U))
 
     def risk(self, w: Floats) -> tuple[float, Floats]:
-        """The largest product, and its row."""
+        """The largest ``<u_i, w>``, and its row as a subgradient."""
         z = np.asarray(self.U @ w)
         one_hot = np.zeros(len(z))
         one_hot[int(z.argmax())] = 1.0
@@ -76,6 +76,7 @@ class LPBoostProblem:
         checks.require_choice("smoothing", smoothing, ("entropy",))
         mu = checks.as_positive("mu", mu)
         z = np.asarray(self.U @ w)
+        # subtract the maximum: exponentials stay in (0, 1]
         largest = float(z.max())
         exponentials = np.exp((z - largest) / mu)
         value = largest + mu * float(np.log(exponentials.mean()))

@@ -1,4 +1,4 @@
-"""Any structure that has a max oracle, as a linear problem."""
+"""Linear problems from Python functions: max, top-k and batch oracles."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -17,7 +17,7 @@ from smoothsp.linear.problems.batch import (
 )
 
 Weights = NDArray[np.float64]
-# psi, loss and key of an output.
+# (psi, loss, key) of an output, as user functions return it.
 OracleResult = tuple[Any, float, Hashable]
 
 
@@ -162,9 +162,9 @@ class CallbackProblem:
         self.batch_oracle = batch_oracle
         self.sparse = checks.as_bool("sparse", sparse)
 
-    # the default of AGM
+    # default smoothing of AGM
     smoothing = "l2"
-    # what messages call the two functions
+    # names of the two functions in messages
     called = "max_oracle", "topk_oracle"
 
     def __len__(self) -> int:
@@ -172,11 +172,11 @@ class CallbackProblem:
         return self._n
 
     def worst(self, i: int, w: Weights) -> Corner:
-        """Result of the oracle, checked."""
+        """Call ``max_oracle`` for example i and validate its result."""
         return self._as_corner(self.called[0], i, self.max_oracle(i, w))
 
     def worst_many(self, rows: Sequence[int], w: Weights) -> list[Corner]:
-        """Results of the oracle for several examples, checked."""
+        """Call ``batch_oracle`` for the examples ``rows`` and validate its results."""
         if self.batch_oracle is None:
             return [self.worst(i, w) for i in rows]
         results = self.batch_oracle(list(rows), w)
@@ -191,7 +191,7 @@ class CallbackProblem:
         ]
 
     def worst_few(self, i: int, w: Weights, k: int) -> list[Corner]:
-        """Results of the top-k oracle, checked."""
+        """Call ``topk_oracle`` for example i and validate its results."""
         if self.topk_oracle is None:
             raise TypeError(
                 "topk_oracle: expected topk_oracle(i, w, k), but this CallbackProblem"
@@ -206,6 +206,7 @@ class CallbackProblem:
         return [self._as_corner(self.called[1], i, result) for result in results]
 
     def _as_corner(self, argument: str, i: int, result: OracleResult) -> Corner:
+        """Validate psi and loss of example i and return them as a ``Corner``."""
         psi, loss, key = result
         if self.sparse:
             psi = _as_csr_row(argument, i, psi)
@@ -280,6 +281,7 @@ class CallbackProblem:
                 ]
             )
             order = np.argsort(-z, kind="stable")
+            # sums over the top k outputs only: exact if all others have weight 0
             value, u = smoothed_max(z[order], mu)
             total += value - mu / 2
             for weight, j in zip(u, order, strict=True):
@@ -287,7 +289,7 @@ class CallbackProblem:
         return total / self._n, gradient / self._n
 
     def diameter(self, smoothing: str = "l2") -> float:
-        """1/2, of ``"l2"``."""
+        """D of ``R - mu D <= R_mu <= R``: 1/2 for ``"l2"``."""
         require_smoothing(smoothing, 1.0, 1)
         if smoothing == "entropy":
             self._raise_no_sums("smoothing")
@@ -299,6 +301,7 @@ class CallbackProblem:
         raise AssertionError
 
     def _raise_no_sums(self, argument: str) -> None:
+        """Raise a TypeError: log-partitions need a structure."""
         raise TypeError(
             f"{argument}: expected 'l2' for a problem with a Python oracle, which"
             f" cannot "
@@ -309,7 +312,7 @@ class CallbackProblem:
 
 @runtime_checkable
 class BatchLinearProblem(LinearProblem, Protocol):
-    """Interface of problems that check outputs, and evaluate all examples at once."""
+    """Interface of linear problems that also evaluate all examples at once."""
 
     def hinges(self, w: Weights) -> Weights:
         """``(n,)``: the structured hinge of each example."""
@@ -346,7 +349,7 @@ def as_batch_linear_problem(problem: LinearProblem) -> Any:
 
 
 def _as_csr_row(argument: str, i: int, psi: Any) -> Any:
-    """A CSR matrix of one row, float64, whose columns rise."""
+    """Return psi as a CSR matrix ``(1, num_weights)`` with ascending columns."""
     if not scipy_sparse.issparse(psi) or psi.format != "csr" or psi.ndim != 2:
         raise TypeError(
             f"{argument}: expected a scipy CSR matrix as psi at example {i}, since "

@@ -1,4 +1,4 @@
-"""Sequences with sparse features and a label at each position, as a problem."""
+"""Linear chains over sparse features: the structured SVM and CRF of sequences."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -19,7 +19,7 @@ from smoothsp.linear.problems.batch import ValueAndGradient, require_smoothing
 from smoothsp.linear.problems.callback import Corner
 
 Weights = NDArray[np.float64]
-# Scores below two to this power never overflow on the way.
+# Sums of scores below 2^1000 stay within float64, whose largest exponent is 1023.
 _MAX_SAFE_EXPONENT = 1000
 
 
@@ -94,9 +94,9 @@ class ChainProblem:
     """
 
     transitions = True
-    # what messages call the features
+    # name of the features in messages
     called = "features"
-    # where in padded weights those of pairs that occur are; None: all pairs have one
+    # indices, in padded weights, of the pairs that have a weight; None: all have one
     seen: NDArray[np.int64] | None = None
 
     def __init__(
@@ -154,7 +154,7 @@ class ChainProblem:
     def unlabelled(
         cls, rows: _rows.Rows, lengths: NDArray[np.int64], num_labels: int
     ) -> "ChainProblem":
-        """Problem of sequences to be tagged, of checked rows; all labels are 0."""
+        """Create the problem of sequences to decode; all labels are 0."""
         problem = object.__new__(cls)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         labels = np.zeros(len(rows.indptr) - 1, dtype=np.int32)
@@ -177,9 +177,10 @@ class ChainProblem:
         self.cost, self.cost_scale, self.boundaries = cost, cost_scale, boundaries
         self.loss_scale = loss_scale
         self.num_labels = S = len(cost)
-        # rows of the weights as compiled loops have them: see linear.sparse_scores
+        # weights of a feature are one row, padded to whole SIMD registers
         self.row_width = P = round_up_to_lanes(S, np.float64)
         d = self.num_features
+        # costs of padded labels are -inf, so that maxima and sums exclude them
         padded_cost = np.full((S, P), -np.inf)
         padded_cost[:, :S] = cost
         first_boundary_row = d + S if self.transitions else d
@@ -209,7 +210,7 @@ class ChainProblem:
     @cached_property
     def checksum(self) -> int:
         """Checksum of the sequences, labels and costs."""
-        # states of problems without such scales are those of before there were any
+        # default scales are left out: checksums of older saved states stay valid
         scales: list[NDArray[Any]] = []
         if not (self.loss_scale == 1).all():
             scales.append(self.loss_scale)
@@ -233,12 +234,12 @@ class ChainProblem:
 
     @property
     def border(self) -> int:
-        """Offsets of transitions, start and end in padded weights."""
+        """Offset of the transitions in padded weights; features come before it."""
         return self.num_features * self.row_width
 
     @property
     def apart(self) -> kernels.Sequences:
-        """Arrays for loops that take W and the other weights as two arrays."""
+        """Kernel arguments for W and the other weights as two separate arrays."""
         s = self.sequences
         names = ("moves", "start", "end")
         offsets = {name: getattr(s, name) for name in names if getattr(s, name) >= 0}
@@ -247,7 +248,7 @@ class ChainProblem:
         )
 
     def used(self) -> NDArray[np.int64]:
-        """Positions in padded weights of the weights that any sequence uses."""
+        """Indices, in padded weights, of the weights that any sequence uses."""
         if self.seen is not None:
             return self.seen
         is_used = np.zeros(self.num_rows, dtype=bool)
@@ -257,7 +258,7 @@ class ChainProblem:
         return (rows[:, None] + np.arange(self.num_labels)).ravel()
 
     def _find_observed_pairs(self) -> NDArray[np.int64]:
-        """Positions in padded weights of pairs that occur where losses count."""
+        """Indices, in padded weights, of pairs that occur where ``loss_scale > 0``."""
         s, P, lengths = self.sequences, self.row_width, np.diff(self.offsets)
         has_loss = np.repeat(self.loss_scale > 0, lengths)
         labels = self.labels.astype(np.int64)
@@ -278,14 +279,14 @@ class ChainProblem:
                 (boundary_positions[0], s.start),
                 (boundary_positions[1], s.end),
             ]
-        # rows of the second label of a pair, or of the only one
+        # a weight is at the offset of its row plus the (second) label
         weight_indices = [
             (offset + labels[t])[has_loss[t]] for t, offset in position_offset_pairs
         ]
         return np.unique(np.concatenate(weight_indices))
 
     def require_all_pairs(self, solver: str) -> None:
-        """Refuse a problem of the pairs that occur."""
+        """Raise ValueError if only pairs that occur have a weight."""
         if self.seen is not None:
             raise ValueError(
                 f"all_pairs: expected True for {solver}, whose steps change the weights"
@@ -294,7 +295,7 @@ class ChainProblem:
             )
 
     def _zero_unobserved(self, flat: Weights) -> Weights:
-        """Padded weights with 0 for pairs that have none."""
+        """Return padded weights with 0 for pairs without a weight."""
         if self.seen is None:
             return flat
         masked = aligned_zeros(len(flat), np.float64)
@@ -302,11 +303,11 @@ class ChainProblem:
         return masked
 
     def without_unseen(self, w: Weights) -> Weights:
-        """Weights with 0 for pairs that have none; they themselves if all have one."""
+        """Return w with 0 for pairs without a weight; w itself if all have one."""
         return w if self.seen is None else self.plain_weights(self.padded_weights(w))
 
     def split(self, w: Weights) -> tuple[Weights, Weights, Weights, Weights]:
-        """W, A, start and end as views of w; zeros for what is not learnt."""
+        """Return W, A, start and end as views of w; zeros where not learnt."""
         table = self._check_weights(w).reshape(self.num_rows, self.num_labels)
         S, d = self.num_labels, self.num_features
         first_boundary_row = d + S if self.transitions else d
@@ -317,7 +318,7 @@ class ChainProblem:
         return table[:d], A, boundary_weights[0], boundary_weights[1]
 
     def padded_weights(self, w: Weights) -> Weights:
-        """A copy of w in rows of whole vectors, as compiled loops take it."""
+        """Copy w with rows padded to whole SIMD registers, the layout of kernels."""
         flat = aligned_zeros(self.flat_size, np.float64)
         shape = (self.num_rows, self.num_labels)
         flat.reshape(self.num_rows, -1)[:, : shape[1]] = self._check_weights(w).reshape(
@@ -326,7 +327,7 @@ class ChainProblem:
         return self._zero_unobserved(flat)
 
     def plain_weights(self, flat: Weights) -> Weights:
-        """A copy of padded weights as w."""
+        """Copy padded weights to the layout of w."""
         table = self._zero_unobserved(flat).reshape(self.num_rows, self.row_width)
         return table[:, : self.num_labels].flatten()
 
@@ -350,6 +351,7 @@ class ChainProblem:
         largest = float(np.abs(w).max())
         with np.errstate(over="ignore"):
             regulariser = float(lam / 2 * np.dot(w, w))
+            # scale by the largest weight, so that its square does not overflow
             if not np.isfinite(regulariser):
                 regulariser = (
                     lam
@@ -390,7 +392,7 @@ class ChainProblem:
         value, gradient = self._mean_loss_and_gradient(
             w, kernel_loss, float(mu), num_outputs
         )
-        # the loops smooth from above
+        # kernels smooth from above: subtract mu D for a lower bound
         return value - mu * self.diameter(smoothing), gradient
 
     def smoothed_tangent(
@@ -415,7 +417,7 @@ class ChainProblem:
         )
         table = s.costs.reshape(-1, s.P)
         costs = np.where(np.isfinite(table), table, 0.0)[s.labels]
-        # right labels, which nodes have less 1, cost nothing
+        # node_marginals have 1 subtracted at gold labels, whose cost is 0
         expected_costs = (node_marginals * costs).sum(1)
         cost = float(expected_costs @ np.repeat(s.scales, np.diff(self.offsets)))
         return value - mu * self.diameter(smoothing), gradient, cost / n
@@ -441,10 +443,10 @@ class ChainProblem:
         return self.plain_weights(v), float(losses.mean()), float(hinges.mean())
 
     def require_range(self, lam: float) -> None:
-        """Refuse features with which a step of a dual solver leaves float64.
+        """Raise ValueError if a step of a dual solver could overflow float64.
 
-        The curvature along one is at most ``|psi_i|^2 / (lambda n)``, and psi_i at most
-        twice the norms of the words, summed.
+        The curvature of a step is at most ``|psi_i|^2 / (lambda n)``, and ``|psi_i|``
+        is at most twice the sum of the norms of the words.
         """
         norms, n = 2 * self.norms, len(self.offsets) - 1
         with np.errstate(over="ignore"):
@@ -463,7 +465,7 @@ class ChainProblem:
         return self._mean_loss_and_gradient(w, ENTROPY, 1.0, 1, with_costs=False)
 
     def mean_slope(self, w: Weights, loss: str, mu: float, k: int) -> ValueAndGradient:
-        """The mean loss, smoothed from above, and its gradient."""
+        """Return the mean loss, smoothed from above, and its gradient."""
         if loss == "likelihood":
             return self.likelihood(w)
         kernel_loss = {"hinge": MAX, "hinge-l2": TOP_K, "hinge-entropy": ENTROPY}[loss]
@@ -474,7 +476,7 @@ class ChainProblem:
         )
 
     def decode(self, w: Weights) -> NDArray[np.int32]:
-        """``(positions,)``: the best labels; ties go to the lower label."""
+        """``(positions,)``: labels of highest score; ties go to the lower label."""
         labels = np.empty(len(self.labels), dtype=np.int32)
         self._run_kernel(kernels.decode, w, labels, np.empty(len(self)))
         return labels
@@ -506,7 +508,7 @@ class ChainProblem:
             self.boundaries,
             self.loss_scale[sequence_indices],
         )
-        # of all sequences
+        # pairs of all sequences, so that weights keep their meaning
         problem.seen = self.seen
         return problem
 
@@ -521,7 +523,7 @@ class ChainProblem:
     ) -> ValueAndGradient:
         s, flat, border = self.apart, self.padded_weights(w), self.border
         if not with_costs:
-            # -inf past the last label stays
+            # zero all costs, but keep the -inf of padded labels
             s = s._replace(costs=np.minimum(s.costs, 0.0))
         n, gradient = len(s.offsets) - 1, np.zeros_like(flat)
         empty, losses = np.empty(0), np.empty(n)
@@ -546,23 +548,28 @@ class ChainProblem:
         return float(losses.mean()), self.plain_weights(gradient) / n
 
     def _new_instance(self) -> "ChainProblem":
-        """A problem to be filled by ``_keep``."""
+        """Create an object without ``__init__``, to be filled by ``_set_arrays``."""
         return object.__new__(type(self))
 
     def _feature_rows(self) -> _rows.Rows:
         return _rows.Rows(self.indptr, self.indices, self.values, self.num_features)
 
     def _run_kernel(self, kernel: Any, w: Weights, *outputs: NDArray[Any]) -> int:
-        """Fill ``out``; scores in it are to be multiplied by two to this power."""
+        """Run a kernel over all sequences, on several threads if worthwhile.
+
+        Fills ``outputs`` and returns an exponent: multiply scores in them by 2 to it.
+        """
+        # cost estimate in SIMD operations, for the number of threads
         work = len(self.indices) * self.row_width // 8
         work += len(self.labels) * self.num_labels * self.row_width // 8
+        # few entries, many features: copy the rows in use instead of padding them all
         gathers_rows = self.seen is None and len(self.indices) < self.num_features
         s, flat = (
             self._gather_used_rows(w)
             if gathers_rows
             else (self.sequences, self.padded_weights(w))
         )
-        # scores that could overflow are those of smaller weights and costs
+        # scale weights and costs by a power of 2, which is exact, if sums may overflow
         largest_exponent = max(
             _max_exponent(flat) + self._magnitude_exponents[0],
             self._magnitude_exponents[1],
@@ -576,7 +583,7 @@ class ChainProblem:
 
     @cached_property
     def _magnitude_exponents(self) -> tuple[int, int]:
-        """Exponents of two above the sum of all features, and of all costs."""
+        """Upper bounds of log2 of the sum of all features, and of all costs."""
         count = len(self.values) + 3 * len(self.labels) + 1
         features = max(_max_exponent(self.values), 1) + count.bit_length()
         costs = _max_exponent(self.cost) + _max_exponent(self.cost_scale)
@@ -584,8 +591,9 @@ class ChainProblem:
 
     @cached_property
     def norms(self) -> NDArray[np.float64]:
-        """``(n,)``: the sum over its words of the norms of their features, weighted."""
+        """``(n,)``: sum of the norms of the words of each sequence, times its scale."""
         values = self.values.astype(np.float64)
+        # scaled by the largest value: squares do not overflow
         largest = float(np.abs(values).max(initial=0.0)) or 1.0
         rows = np.arange(len(self.labels))
         position_of_entry = np.repeat(rows, np.diff(self.indptr))
@@ -600,7 +608,7 @@ class ChainProblem:
             return np.asarray(self.loss_scale * sums)
 
     def _gather_used_rows(self, w: Weights) -> tuple[kernels.Sequences, Weights]:
-        """Padded weights of only those rows that entries read, a copy for each."""
+        """Return kernel arguments with one copied row of padded weights per entry."""
         s, d, num_entries = self.sequences, self.num_features, len(self.indices)
         table = self._check_weights(w).reshape(self.num_rows, s.S)
         flat = aligned_zeros((num_entries + self.num_rows - d) * s.P, np.float64)
@@ -625,5 +633,5 @@ class ChainProblem:
 
 
 def _max_exponent(values: NDArray[Any]) -> int:
-    """No number of x is larger than two to this power."""
+    """Return the least e such that all values are below ``2 ** e``."""
     return int(np.frexp(np.abs(values).max(initial=0.0))[1])

@@ -1,4 +1,4 @@
-"""F1: a loss of the whole set of samples at once."""
+"""Structural hinge of 1 - F1: a multivariate loss of the whole set of samples."""
 
 import math
 from functools import cached_property
@@ -73,11 +73,11 @@ class F1Problem:
 
     @cached_property
     def checksum(self) -> int:
-        """A number that tells these samples from others."""
+        """Checksum of samples and labels; recognises the state of another problem."""
         return arrays.checksum(*list_arrays(self.X), self.y)
 
     def _flip_gains(self, w: Floats) -> Floats:
-        """Change of the objective if the label of each sample is flipped."""
+        """``(n,)``: change of ``<w, psi>`` if the label of each sample is flipped."""
         with np.errstate(over="ignore", invalid="ignore"):
             gains = -2 / len(self.y) * self.y * (self.X @ w)
         invalid = ~np.isfinite(gains)
@@ -92,7 +92,7 @@ class F1Problem:
         return np.asarray(self._XT @ (-2 / len(self.y) * self.y * flip_weights))
 
     def _sort_classes_by_gain(self, gains: Floats) -> list[NDArray[np.intp]]:
-        """Positives, then negatives, those first that gain most."""
+        """Indices of positives and of negatives, each in order of falling gain."""
         classes = (np.flatnonzero(self.y > 0), np.flatnonzero(self.y < 0))
         return [
             members[np.argsort(-gains[members], kind="stable")] for members in classes
@@ -102,6 +102,7 @@ class F1Problem:
         """The hinge, and a subgradient."""
         gains = self._flip_gains(w)
         classes = self._sort_classes_by_gain(gains)
+        # for a given number of flips in a class, flipping those of largest gain is best
         cumulative_gains = [
             np.append(0.0, np.cumsum(gains[members])) for members in classes
         ]
@@ -139,6 +140,7 @@ class F1Problem:
         self._require_entropy(smoothing)
         gains = self._flip_gains(w)
         classes = self._sort_classes_by_gain(gains)
+        # z / mu may overflow for tiny mu, which is reported below
         with np.errstate(over="ignore"):
             scaled_gains = gains / mu
         if not np.isfinite(scaled_gains).all():
@@ -180,7 +182,7 @@ class F1Problem:
 
 
 def _flip_count_log_weights(scaled_gains: Floats) -> tuple[Floats, Floats]:
-    """Log weights of how many elements of a class are flipped, and their ratios."""
+    """Log weights ``(m + 1,)`` of flipping 0 to m elements of a class, and ratios."""
     result = np.empty(len(scaled_gains) + 1), np.empty(len(scaled_gains) + 1)
     contingency.log_weights(scaled_gains, *result)
     return result

@@ -1,4 +1,4 @@
-"""Sequences whose features and labels are hashed together, as a linear problem."""
+"""Linear chains whose (feature, label) pairs are hashed to a fixed set of weights."""
 
 from functools import cached_property
 from typing import Any
@@ -12,7 +12,7 @@ from smoothsp.linear.inputs.arrays import aligned_zeros, round_up_to_lanes
 from smoothsp.linear.problems import _rows
 from smoothsp.linear.problems.chain import ChainProblem, Weights
 
-# What a part is of, in the highest bits of what is hashed.
+# Kind of a weight, in the two highest bits of the hashed key.
 _FEATURE_PART, _PAIR_PART, _START_PART, _END_PART = range(4)
 
 
@@ -47,7 +47,7 @@ class HashedChainProblem(ChainProblem):
 
     Notes
     -----
-    The place of a weight depends only on the column of the feature, on the label and on
+    The index of a weight depends only on the column of the feature, on the label and on
     ``hash_with_label``. Weights can therefore be used for other sequences, and in other
     processes.
 
@@ -117,7 +117,7 @@ class HashedChainProblem(ChainProblem):
         )
 
     def _set_arrays(self, rows: _rows.Rows, *arrays: Any) -> None:
-        # rows of the table for the columns that occur alone
+        # the table of weight indices has rows only for columns that occur
         self.columns, column_index = np.unique(rows.indices, return_inverse=True)
         self.num_original_columns = rows.columns
         compact_rows = rows._replace(
@@ -135,12 +135,13 @@ class HashedChainProblem(ChainProblem):
         )
 
     def _hash_weight_indices(self) -> NDArray[np.int64]:
-        """``(num_rows, num_labels)``: which weight each part has."""
+        """``(num_rows, num_labels)``: weight index of each (part, label) pair."""
         labels = np.arange(self.num_labels, dtype=np.uint64)
         blocks: list[tuple[int, NDArray[Any]]]
         blocks = [(_FEATURE_PART, self.columns), (_PAIR_PART, labels)]
         if self.boundaries:
             blocks += [(_START_PART, labels[:1]), (_END_PART, labels[:1])]
+        # 64-bit keys: 2 bits of kind, 31 of the column or first label, 31 of the label
         keys = [
             (np.uint64(part) << np.uint64(62))
             | (left.astype(np.uint64)[:, None] << np.uint64(31))
@@ -164,21 +165,21 @@ class HashedChainProblem(ChainProblem):
 
     @property
     def flat_size(self) -> int:
-        """Length of padded weights."""
+        """Length of padded weights: whole SIMD registers."""
         return round_up_to_lanes(self.hash_with_label, np.float64)
 
     @property
     def border(self) -> int:
-        """The same: A, start and end are not apart."""
+        """``flat_size``: transitions and boundaries share the one weight vector."""
         return self.flat_size
 
     @property
     def apart(self) -> Any:
-        """Arrays for loops that take W and the other weights as two arrays."""
+        """Kernel arguments: unchanged, since all weights are in the first array."""
         return self.sequences
 
     def used(self) -> NDArray[np.int64]:
-        """Positions in padded weights of the weights that any sequence uses."""
+        """Indices of the weights that any sequence uses, ascending."""
         table = self.sequences.table.reshape(self.num_rows, -1)
         return np.unique(table[:, : self.num_labels]).astype(np.int64)
 
@@ -190,7 +191,10 @@ class HashedChainProblem(ChainProblem):
 
     @cached_property
     def norms(self) -> NDArray[np.float64]:
-        """``(n,)``: the sum over its words of their features, which may all collide."""
+        """``(n,)``: sum of absolute features of each sequence, times its scale.
+
+        An upper bound of norms even if all features of a word collide.
+        """
         position_of_entry = np.repeat(np.arange(len(self.labels)), np.diff(self.indptr))
         sequence_of_position = np.repeat(np.arange(len(self)), np.diff(self.offsets))
         magnitudes = np.abs(self.values.astype(np.float64))
@@ -201,7 +205,7 @@ class HashedChainProblem(ChainProblem):
             return np.asarray(self.loss_scale * sums, float)
 
     def split(self, w: Weights) -> tuple[Weights, Weights, Weights, Weights]:
-        """W of the columns that occur, ``columns``, A, start and end, as copies."""
+        """Return copies of W (rows of ``columns``), A, start and end."""
         table = self.sequences.table.reshape(self.num_rows, -1)[:, : self.num_labels]
         weights = self._check_weights(w)[table]
         d, end = self.num_features, self.num_features + self.num_labels
@@ -211,13 +215,13 @@ class HashedChainProblem(ChainProblem):
         return weights[:d], weights[d:end], boundary_weights[0], boundary_weights[1]
 
     def padded_weights(self, w: Weights) -> Weights:
-        """A copy of w, up to whole vectors, as compiled loops take it."""
+        """Copy w, padded to whole SIMD registers."""
         flat = aligned_zeros(self.flat_size, np.float64)
         flat[: self.hash_with_label] = self._check_weights(w)
         return flat
 
     def plain_weights(self, flat: Weights) -> Weights:
-        """A copy of padded weights as w."""
+        """Copy padded weights without the padding."""
         return flat[: self.hash_with_label].copy()
 
     def _new_instance(self) -> ChainProblem:

@@ -1,4 +1,4 @@
-"""Squares of residuals."""
+"""Least squares: the mean of squared residuals."""
 
 from functools import cached_property
 from typing import Any
@@ -68,7 +68,7 @@ class LeastSquaresProblem:
 
     @cached_property
     def checksum(self) -> int:
-        """A number that tells these samples from others."""
+        """Checksum of samples and targets; recognises the state of another problem."""
         return arrays.checksum(*list_arrays(self.X), self.y)
 
     def likelihood(self, w: Floats) -> tuple[float, Floats]:

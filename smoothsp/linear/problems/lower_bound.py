@@ -1,4 +1,4 @@
-"""The problem of the lower bound for cutting planes."""
+"""Worst-case problem of the lower bound for cutting-plane methods."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Samples with sparse features and a class each, as a linear problem."""
+"""Multiclass classification with sparse features as a linear problem."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A set of examples in parts, each where a worker of joblib has it."""
+"""Problems partitioned over joblib workers, which map their parts into memory."""
 
 import hashlib
 import os
@@ -21,9 +21,9 @@ from smoothsp.linear.problems.batch import ValueAndGradient
 
 Weights = NDArray[np.float64]
 
-# Arrays of at least so many bytes are files; smaller ones travel with each question.
+# Arrays of at least this size are files; smaller ones are sent with each call.
 _MIN_FILE_BYTES = 2**12
-# Parts that a worker keeps open.
+# Parts that a worker keeps open at most; the oldest is closed first.
 _MAX_OPEN_PARTS = 64
 
 
@@ -34,40 +34,39 @@ class PartitionedProblem:
         \cdot \frac{1}{n_p} \sum_{i \in p} f_i(w)
 
     For solvers that use the whole set at a time: :class:`BatchFrankWolfe`,
-    :class:`LBFGS`, and all that ask a :class:`BatchProblem`. Each part is written to
-    files once, which workers map into memory; from then on only weights travel there,
-    and values and gradients back.
+    :class:`LBFGS`, and all solvers of a :class:`BatchProblem`. Each part is written to
+    files once, and workers map them into memory. From then on only weights are sent to
+    the workers, and values and gradients back.
 
     joblib runs the workers: processes of this machine, or whatever backend is chosen
     around the call, ``with joblib.parallel_config(backend="dask"):`` or ``"ray"``, for
-    a cluster. Parts are added up in their order, so that the answer has the same bits
-    with any number of workers.
+    a cluster. Results are summed in the order of the parts: their bits do not depend on
+    the number of workers.
 
     Parameters
     ----------
     problem
-        A chain problem or a :class:`StructureProblem`: what has ``subset(rows)``. A
-        ``build`` that looks at ``batch.rows`` sees the numbers within a part.
+        A chain problem or a :class:`StructureProblem`: an object with ``subset(rows)``.
+        For ``build``, ``batch.rows`` are indices within a part.
     partitions
-        How many parts, at least 1; neighbours in order, of about equal numbers of
-        examples. At least as many as workers.
+        Number of parts, at least 1 and at least the number of workers. Parts are
+        consecutive examples, about equally many.
     n_jobs
-        Of ``joblib.Parallel``: None is 1, or what the backend around says.
+        As in ``joblib.Parallel``: None is 1, or the default of the active backend.
     folder
-        Where the files of parts go: a directory that all workers see, which may have
-        those of other problems. By default a temporary one of this machine, which goes
-        with the problem.
+        Directory for the files of parts, visible to all workers; problems may share it.
+        By default a temporary one of this machine, deleted with the problem.
 
     Raises
     ------
     TypeError
-        From what solvers ask that look at single examples.
+        From methods for single examples, which are not in this process.
 
     Notes
     -----
-    A worker that dies ends a run of processes with an error of joblib; the ``state`` of
-    the last certificate goes on. Dask gives its parts to others, and the run does not
-    notice.
+    If a worker process dies, the run ends with an error of joblib. Resume it from the
+    ``state`` of the last certificate. Dask moves the parts of a lost worker to others,
+    and the run continues.
 
     Examples
     --------
@@ -103,7 +102,7 @@ class PartitionedProblem:
         self.called = problem.called
         directory = Path(folder or tempfile.mkdtemp(prefix="smoothsp-"))
         if not folder:
-            # gone with the problem
+            # delete the temporary files with the problem
             weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
         bounds = np.linspace(0, n, partitions + 1).astype(int)
         self._sizes = np.diff(bounds)
@@ -119,12 +118,13 @@ class PartitionedProblem:
         return self._n
 
     def _map_parts(self, method: str, *arguments: Any) -> list[Any]:
-        """The answers of all parts, in their order."""
+        """Call a method of each part in a worker; return the results in part order."""
         call_part = joblib.delayed(_call_part)
         calls = (call_part(part, method, arguments) for part in self._parts)
         return list(joblib.Parallel(n_jobs=self.n_jobs)(calls))
 
     def _mean_over_parts(self, method: str, *arguments: Any) -> ValueAndGradient:
+        """Mean of values and gradients, weighted by the sizes of the parts."""
         total, gradient = 0.0, np.zeros(self.num_weights)
         results = self._map_parts(method, *arguments)
         for size, (value, part_gradient) in zip(
@@ -171,7 +171,7 @@ class PartitionedProblem:
         return self._mean_over_parts("likelihood", w)
 
     def mean_slope(self, w: Weights, loss: str, mu: float, k: int) -> ValueAndGradient:
-        """The mean loss, smoothed from above, and its gradient."""
+        """Return the mean loss, smoothed from above, and its gradient."""
         return self._mean_over_parts("mean_slope", w, loss, mu, k)
 
     def hinges(self, w: Weights) -> Weights:
@@ -207,9 +207,10 @@ class PartitionedProblem:
 
 
 def _serialise_part(part: Any, folder: Path) -> tuple[str, bytes, list[Any]]:
-    """A name for a part, the part as bytes, and the functions that it calls.
+    """Return a unique name, the pickled part, and the functions it refers to.
 
-    Its large arrays are files; functions are left to joblib, which takes any.
+    Large arrays are written to files. Functions are returned, since joblib pickles
+    closures and lambdas and the pickle module does not.
     """
     folder.mkdir(parents=True, exist_ok=True)
     buffer = BytesIO()
@@ -219,24 +220,24 @@ def _serialise_part(part: Any, folder: Path) -> tuple[str, bytes, list[Any]]:
 
 
 class _ArraysToFilesPickler(pickle.Pickler):
-    """Writes large arrays to files of their own, which are mapped when read."""
+    """Pickler that writes large arrays to files, to be memory-mapped."""
 
     def __init__(self, stream: BytesIO, folder: Path, functions: list[Any]) -> None:
         super().__init__(stream, pickle.HIGHEST_PROTOCOL)
         self.folder, self.functions = folder, functions
 
     def persistent_id(self, obj: Any) -> int | None:
-        """The place of a function among those that are left out."""
+        """Return the index of a function in ``functions``; None pickles the object."""
         if isinstance(obj, type) or not callable(obj):
             return None
         self.functions.append(obj)
         return len(self.functions) - 1
 
     def reducer_override(self, obj: Any) -> Any:
-        """A large array as a file."""
+        """Replace a large array by a call that maps its file."""
         if type(obj) is not np.ndarray or obj.nbytes < _MIN_FILE_BYTES:
             return NotImplemented
-        # a name for what is in it: parts of other problems may be there, and be read
+        # named by content: equal arrays share a file, and no file in use is rewritten
         digest = hashlib.blake2b(np.ascontiguousarray(obj).data, digest_size=16)
         digest.update(f"{obj.dtype.str} {obj.shape}".encode())
         path = self.folder / f"{digest.hexdigest()}.npy"
@@ -249,31 +250,31 @@ class _ArraysToFilesPickler(pickle.Pickler):
 
 
 class _PartUnpickler(pickle.Unpickler):
-    """Reads what ``_ArraysApart`` wrote in this program, never a file."""
+    """Unpickler for bytes of ``_ArraysToFilesPickler``, never for files."""
 
     def __init__(self, content: bytes, functions: list[Any]) -> None:
         super().__init__(BytesIO(content))
         self.functions = functions
 
     def persistent_load(self, function_index: int) -> Any:
-        """The function at this place."""
+        """Return the function with this index."""
         return self.functions[function_index]
 
 
 def _load_mapped_array(path: str) -> NDArray[Any]:
-    """An array of a file; what is written to it stays in this process."""
+    """Map an npy file into memory, copy-on-write."""
     mapped: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
     return mapped.view(np.ndarray)
 
 
-# parts that this process has opened, by name
+# parts that this worker process has unpickled, by name
 _OPEN_PARTS: dict[str, Any] = {}
 
 
 def _call_part(
     part: tuple[str, bytes, list[Any]], method: str, arguments: tuple[Any, ...]
 ) -> Any:
-    """Result of a partition, which is opened once in each worker."""
+    """Call a method of a part in a worker, which unpickles the part once."""
     name, content, functions = part
     if name not in _OPEN_PARTS:
         while len(_OPEN_PARTS) >= _MAX_OPEN_PARTS:

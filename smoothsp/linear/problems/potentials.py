@@ -1,4 +1,4 @@
-"""Potentials that are linear in the weights: features of parts, or weights as such."""
+"""Potentials of structures, linear in the weights: features of parts, or weights."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -121,12 +121,12 @@ class Shared:
 
 
 class Batch(NamedTuple):
-    """Examples of which ``build`` makes a structure.
+    """Examples of one call of ``build``.
 
     Attributes
     ----------
     rows
-        ``(batch,)`` int64: the numbers of the examples, from 0.
+        ``(batch,)`` int64: indices of the examples, from 0.
     sizes
         Dict from each kind of :class:`Parts` to the given shapes of these examples,
         ``(batch,)`` or ``(batch, axes)`` int64. Tensors of potentials are padded with
@@ -151,7 +151,7 @@ class Batch(NamedTuple):
 
 
 def build_structure(build: Any, potentials: dict[str, Tensor], batch: Batch) -> Any:
-    """Return the structure that ``build`` makes of potentials, checked."""
+    """Call ``build`` and check that it returns a structure."""
     structure = build(potentials, batch)
     if not hasattr(structure, "score") and not hasattr(structure, "decode"):
         raise TypeError(
@@ -162,9 +162,9 @@ def build_structure(build: Any, potentials: dict[str, Tensor], batch: Batch) -> 
 
 
 class PaddedLayout(NamedTuple):
-    """Arrays of some examples in one padded tensor.
+    """Layout of ragged arrays in one padded array of ``shape``.
 
-    ``at`` is where in it the entries stand that the examples have one after the other.
+    ``positions`` are the flat indices of the unpadded entries, in order.
     """
 
     shape: tuple[int, ...]
@@ -174,7 +174,7 @@ class PaddedLayout(NamedTuple):
 def compute_padded_layout(
     shapes: Ints, min_shape: tuple[int, ...] = ()
 ) -> PaddedLayout:
-    """Places of arrays of these shapes, padded to the largest or more."""
+    """Layout of arrays of ``shapes``, padded to the largest, or to ``min_shape``."""
     max_shape = shapes.max(0, initial=0)
     if len(min_shape) == len(max_shape):
         max_shape = np.maximum(max_shape, min_shape)
@@ -184,6 +184,7 @@ def compute_padded_layout(
         counts.cumsum() - counts, counts
     )
     positions, stride = np.zeros_like(offset_in_example), 1
+    # from the last axis to the first: the flat index is a mixed-radix number
     for axis in range(shapes.shape[1] - 1, -1, -1):
         positions += offset_in_example % shapes[example, axis] * stride
         offset_in_example //= shapes[example, axis]
@@ -194,7 +195,7 @@ def compute_padded_layout(
 
 
 def as_shapes(name: str, shapes: Any, num_examples: int | None) -> tuple[Ints, bool]:
-    """``(n, axes)``, and whether they were given flat."""
+    """Return shapes as ``(n, axes)``, and whether the argument was ``(n,)``."""
     try:
         array = np.asarray(shapes)
     except ValueError as error:
@@ -218,7 +219,7 @@ def as_shapes(name: str, shapes: Any, num_examples: int | None) -> tuple[Ints, b
 
 
 class PartScores:
-    """One kind of parts: from weights to potentials, and from gradients back."""
+    """Potentials of one ``Parts``: weights to scores, gradients back to weights."""
 
     def __init__(self, name: str, parts: Parts, num_examples: int | None) -> None:
         self.name = name
@@ -242,18 +243,18 @@ class PartScores:
             )
 
     def costs(self) -> Ints:
-        """``(n,)``: numbers in the potentials of an example."""
+        """``(n,)``: number of potentials of each example."""
         return np.asarray(self.shapes.prod(1) * self.width)
 
     def sizes(self, example_indices: Ints) -> Tensor:
-        """The shapes as they were given."""
+        """Return the shapes of examples, ``(batch,)`` or ``(batch, axes)`` as given."""
         shapes = self.shapes[example_indices]
         return torch.from_numpy(shapes[:, 0].copy() if self.is_flat else shapes)
 
     def _select_rows(self, example_indices: Ints) -> _rows.Rows:
         rows = self.rows
         if len(example_indices) and (np.diff(example_indices) == 1).all():
-            # neighbours: views
+            # consecutive examples: views instead of copies
             first_part, end_part = (
                 self.part_offsets[example_indices[0]],
                 self.part_offsets[example_indices[-1] + 1],
@@ -275,7 +276,7 @@ class PartScores:
         )
 
     def potentials(self, w: Floats, example_indices: Ints) -> Tensor:
-        """``(batch, *axes)`` and the states, of weights of this kind."""
+        """Return padded potentials ``(batch, *axes[, states])`` at weights w."""
         shape, positions = compute_padded_layout(self.shapes[example_indices])
         rows = self._select_rows(example_indices)
         table = w.reshape(self.rows.columns, self.width)
@@ -288,7 +289,7 @@ class PartScores:
     def add_gradient(
         self, gradient: Tensor, example_indices: Ints, out: Floats
     ) -> None:
-        """Add the gradient with respect to the weights to ``out``."""
+        """Add ``features.T @ gradient``, the gradient in the weights, to ``out``."""
         _, positions = compute_padded_layout(self.shapes[example_indices])
         part_gradients = gradient.numpy().reshape(-1, self.width)[positions]
         out += (
@@ -298,7 +299,7 @@ class PartScores:
     def entries(
         self, gradient: Tensor, example_indices: Ints
     ) -> tuple[Ints, Ints, Floats]:
-        """Entries of the gradients of examples: example, weight and value."""
+        """Return gradients of examples as sparse (example, weight, value) entries."""
         _, positions = compute_padded_layout(self.shapes[example_indices])
         part_gradients = gradient.numpy().reshape(-1, self.width)[positions]
         part, state = np.nonzero(part_gradients)
@@ -317,7 +318,7 @@ class PartScores:
         return np.repeat(example, lengths), weight, values
 
     def subset(self, example_indices: Ints) -> "PartScores":
-        """Subset of the examples, in the given order."""
+        """Return the scores of the examples ``example_indices``, in that order."""
         scores = object.__new__(PartScores)
         scores.__dict__.update(self.__dict__)
         scores.rows, scores.shapes = (
@@ -330,7 +331,7 @@ class PartScores:
 
 
 class SharedScores:
-    """One kind of potentials that are weights."""
+    """Potentials of one ``Shared``: the weights themselves."""
 
     def __init__(self, name: str, shared: Shared) -> None:
         if isinstance(shared.shape, str) or not hasattr(shared.shape, "__iter__"):
@@ -345,7 +346,7 @@ class SharedScores:
         self.num_weights = math.prod(self.shape)
 
     def potentials(self, w: Floats, example_indices: Ints) -> Tensor:
-        """Potentials of weights of this kind, a copy."""
+        """Return a copy of the weights in the shape of the potentials."""
         return torch.from_numpy(w.reshape(self.shape).copy())
 
 
@@ -353,7 +354,7 @@ PotentialKind = PartScores | SharedScores
 
 
 def make_potential_kinds(features: Any) -> list[PotentialKind]:
-    """The kinds of potentials, checked, in the order in which they were given."""
+    """Validate the dict of features; return its potentials in the order of w."""
     if not isinstance(features, Mapping) or not features:
         raise TypeError(
             "features: expected a dict from the names of potentials to Parts or Shared,"
@@ -383,5 +384,6 @@ def make_potential_kinds(features: Any) -> list[PotentialKind]:
 
 
 def _as_csr_matrix(rows: _rows.Rows) -> Any:
+    """Return rows as a scipy matrix that shares their arrays."""
     shape = (len(rows.indptr) - 1, rows.columns)
     return sparse.csr_matrix((rows.values, rows.indices, rows.indptr), shape=shape)

@@ -1,4 +1,4 @@
-"""The area under the ROC curve: a loss of all pairs of a positive and a negative."""
+"""Structural hinge of 1 - ROC area: the mean hinge over pairs of both classes."""
 
 from functools import cached_property
 from typing import Any
@@ -62,7 +62,7 @@ class ROCAreaProblem:
         self._negative = np.flatnonzero((self.y < 0) & (c > 0))
         if not (len(self._positive) and len(self._negative)):
             raise ValueError("y: expected a positive and a negative sample")
-        # each class sums to 1
+        # normalised so that the weights of each class sum to 1
         self._class_weights = [
             c[members] / c[members].sum()
             for members in (self._positive, self._negative)
@@ -75,7 +75,7 @@ class ROCAreaProblem:
 
     @cached_property
     def checksum(self) -> int:
-        """A number that tells these samples from others."""
+        """Checksum of samples and weights; recognises the state of another problem."""
         return arrays.checksum(
             *list_arrays(self.X), self._positive, self._negative, *self._class_weights
         )
@@ -131,11 +131,11 @@ class ROCAreaProblem:
             raise checks.Diverged(
                 f"w: expected weights with finite scores, got {scores[i]} at sample {i}"
             )
-        # a pair is short of the margin by b - a; from here on nothing is rounded twice
+        # the margin deficit of a pair is b - a, with 1 subtracted from a just once
         a, b = scores[self._positive] - 1, scores[self._negative]
         positive_order, negative_order = np.argsort(a), np.argsort(b)
         a, b = a[positive_order], b[negative_order]
-        # sums of squares lose least around 0, here the median of b
+        # sums of squares lose fewest digits around 0: shift by the median of b
         shift = float(b[len(b) // 2])
         a, b = a - shift, b - shift
         weights_of_a, weights_of_b = (
@@ -156,9 +156,10 @@ class ROCAreaProblem:
 def _pairwise_hinge_sums(
     a: Floats, b: Floats, b_weights: Floats, mu: float
 ) -> tuple[Floats, Floats]:
-    """Sums over j of hinges of ``b_j - a_i`` for each i, and gradients.
+    """``sum_j w_j h_mu(b_j - a_i)`` for each i, and its derivative in ``-a_i``.
 
-    Both a and b rise: searches for one number after the other are several times faster.
+    a and b are ascending. Prefix sums of ``w``, ``w b`` and ``w b^2`` give each sum in
+    O(log n); binary searches in ascending order reuse the cache.
     """
     cumulative_weights = np.append(0.0, np.cumsum(b_weights))
     weighted_sums = np.append(0.0, np.cumsum(b_weights * b))
@@ -168,7 +169,7 @@ def _pairwise_hinge_sums(
         return (
             weighted_sums[-1] - weighted_sums[first_active]
         ) - active_weight * a, active_weight
-    # from here on the smoothed hinge is linear
+    # the smoothed hinge is quadratic up to a deficit of mu, and linear beyond
     first_linear = np.maximum(np.searchsorted(b, a + mu, side="left"), first_active)
     active_weight, quadratic_weight = (
         cumulative_weights[-1] - cumulative_weights[first_linear],

@@ -1,4 +1,4 @@
-"""A linear model over any structure."""
+"""Linear structured SVMs and CRFs over any differentiable structure."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -41,12 +41,12 @@ Ints = NDArray[np.int64]
 Tangent = tuple[float, Weights, float]
 Build = Callable[[dict[str, Tensor], Batch], Any]
 
-# Numbers in the padded potentials of the examples that are asked about at once.
+# Maximum number of padded potentials in a chunk of examples: 4 MB of float64.
 _MAX_CHUNK_SIZE = 2**19
 
 
 class _PreparedBatch(NamedTuple):
-    """Potentials of some examples, and the structure of them."""
+    """Examples with their potentials (leaf tensors), structure and gold outputs."""
 
     example_indices: Ints
     potentials: list[Tensor]
@@ -126,9 +126,9 @@ class StructureProblem(StructureRiskMixin):
     (2, 5, 1.0)
     """
 
-    # what messages call the features
+    # name of the features in messages
     called = "features"
-    # corners are sparse rows
+    # psi of corners are CSR matrices
     sparse = True
 
     def __init__(
@@ -159,7 +159,7 @@ class StructureProblem(StructureRiskMixin):
         self.num_weights = int(self._weight_offsets[-1])
         self._all_indices = np.arange(num_examples)
         if y is not None:
-            self._check_outputs()
+            self._validate_outputs()
 
     def __len__(self) -> int:
         """Number of examples."""
@@ -190,21 +190,24 @@ class StructureProblem(StructureRiskMixin):
                 weights[kind.name] = table.reshape(kind.shape)
         return weights
 
-    # the structure of some examples
+    # structures of batches of examples
 
     def structure(self, w: Weights, rows: Any = None) -> Any:
         """Return the structure of ``rows``, by default all examples, at weights w."""
         example_indices = self._all_indices if rows is None else self._all_indices[rows]
-        potentials = self._potentials(self._check_weights(w), example_indices)
-        return build_structure(self.build, potentials, self._batch(example_indices))
+        potentials = self._compute_potentials(self._check_weights(w), example_indices)
+        return build_structure(
+            self.build, potentials, self._make_batch(example_indices)
+        )
 
-    def _batch(self, example_indices: Ints) -> Batch:
+    def _make_batch(self, example_indices: Ints) -> Batch:
         sizes = {kind.name: kind.sizes(example_indices) for kind in self._part_scores}
         return Batch(torch.from_numpy(example_indices.copy()), sizes)
 
-    def _potentials(
+    def _compute_potentials(
         self, w: Weights | LazyCombination, example_indices: Ints
     ) -> dict[str, Tensor]:
+        # a lazy combination is linear: combine scores, which are fewer than weights
         terms = w.terms if isinstance(w, LazyCombination) else ((1.0, w),)
         potentials = {}
         for kind, begin, end in zip(
@@ -230,10 +233,10 @@ class StructureProblem(StructureRiskMixin):
     def _prepare(
         self, w: Weights | LazyCombination, example_indices: Ints
     ) -> _PreparedBatch:
-        potentials = self._potentials(w, example_indices)
+        potentials = self._compute_potentials(w, example_indices)
         leaves = [x.requires_grad_() for x in potentials.values()]
         structure = build_structure(
-            self.build, potentials, self._batch(example_indices)
+            self.build, potentials, self._make_batch(example_indices)
         )
         y = self._gold_outputs.pad(example_indices, structure)
         return _PreparedBatch(example_indices, leaves, structure, y)
@@ -247,8 +250,8 @@ class StructureProblem(StructureRiskMixin):
             )
         return self._outputs
 
-    def _chunks(self, example_indices: Ints | None = None) -> Iterator[Ints]:
-        """Examples whose padded potentials fit in a bounded piece of memory."""
+    def _iter_chunks(self, example_indices: Ints | None = None) -> Iterator[Ints]:
+        """Yield consecutive indices whose padded potentials fit ``_MAX_CHUNK_SIZE``."""
         indices = self._all_indices if example_indices is None else example_indices
         sizes = np.max([kind.costs()[indices] for kind in self._part_scores], axis=0)
         begin, largest = 0, 1
@@ -265,17 +268,17 @@ class StructureProblem(StructureRiskMixin):
             self.cost, batch.structure, batch.y, scale, batch.example_indices
         )
 
-    def _check_outputs(self) -> None:
+    def _validate_outputs(self) -> None:
         zero = np.zeros(self.num_weights)
         with torch.no_grad():
             declared_shapes = [
                 declared_output_shapes(self.structure(zero, shapes))
-                for shapes in self._chunks()
+                for shapes in self._iter_chunks()
             ]
         self._outputs = self._gold_outputs.trim_padding(
             [shapes for shapes in declared_shapes if shapes is not None]
         )
-        for chunk in self._chunks():
+        for chunk in self._iter_chunks():
             with torch.no_grad():
                 batch = self._prepare(zero, chunk)
                 gold_scores = batch.structure.score(batch.y).numpy()
@@ -292,6 +295,7 @@ class StructureProblem(StructureRiskMixin):
                 has_custom_cost or hasattr(structure, "hamming")
             ):
                 continue
+            # Hamming costs are checked once, on the first chunk
             if has_custom_cost or chunk[0] == 0:
                 require_valid_costs(
                     structure, batch.y, self._compute_costs(batch), chunk
@@ -302,9 +306,9 @@ class StructureProblem(StructureRiskMixin):
     def _decode_worst(
         self, batch: _PreparedBatch, outputs: Tensor | None = None
     ) -> tuple[Tensor, Tensor, list[Tensor], Tensor]:
-        """Hinges, costs of the worst outputs, slopes of the hinges, and the outputs.
+        """Return hinges, costs of the worst outputs, gradients of hinges, and outputs.
 
-        With ``outputs`` these stand for the worst ones.
+        If ``outputs`` are given, they replace the worst ones.
         """
         cost = self._compute_costs(batch)
         augmented = batch.structure.augment(cost)
@@ -313,11 +317,12 @@ class StructureProblem(StructureRiskMixin):
                 outputs = augmented.decode()[1]
         hinges = augmented.score(outputs) - batch.structure.score(batch.y)
         gradients = compute_gradients(hinges, [*batch.potentials, cost])
+        # scores are linear in the costs: gradient times cost is the cost of an output
         losses = (gradients.pop() * cost.detach()).reshape(len(cost), -1).sum(1)
         return hinges.detach(), losses, gradients, outputs
 
     def worst(self, i: int, w: Weights) -> Corner:
-        """An output of example i with the largest ``loss - <w, psi>``; psi is CSR."""
+        """Return an output of example i with the largest ``loss - <w, psi>``."""
         if not 0 <= i < len(self):
             raise IndexError(f"i: expected 0 to {len(self) - 1}, got {i}")
         batch = self._prepare(self._check_weights(w), np.array([i]))
@@ -325,9 +330,9 @@ class StructureProblem(StructureRiskMixin):
         return corner
 
     def worst_many(self, rows: Any, w: Weights) -> list[Corner]:
-        """``worst`` of several examples, for which the structure decodes at once."""
+        """Return ``worst`` of several examples, decoded in batches."""
         w, corners = self._check_weights(w), []
-        for chunk in self._chunks(self._all_indices[rows]):
+        for chunk in self._iter_chunks(self._all_indices[rows]):
             batch = self._prepare(w, chunk)
             if len(self._part_scores) == len(self.kinds):
                 corners += self._as_corners(batch, *self._decode_worst(batch))
@@ -335,7 +340,7 @@ class StructureProblem(StructureRiskMixin):
             with torch.no_grad():
                 augmented = batch.structure.augment(self._compute_costs(batch))
                 outputs = augmented.decode()[1]
-            # slopes of shared potentials are those of one example at a time
+            # autograd sums gradients of shared potentials over a batch: one at a time
             for i, y in zip(chunk, outputs, strict=True):
                 single_batch = self._prepare(w, np.array([i]))
                 single_output = y[tuple(map(slice, single_batch.y.shape[1:]))][None]
@@ -366,7 +371,7 @@ class StructureProblem(StructureRiskMixin):
     def hinges(self, w: Weights) -> Weights:
         """``(n,)``: the structured hinge of each example, one oracle call each."""
         w, hinges = self._check_weights(w), np.empty(len(self))
-        for chunk in self._chunks():
+        for chunk in self._iter_chunks():
             with torch.no_grad():
                 batch = self._prepare(w, chunk)
                 augmented = batch.structure.augment(self._compute_costs(batch))
@@ -384,7 +389,7 @@ class StructureProblem(StructureRiskMixin):
         """``scale`` times the sum of psi of the worst outputs, mean loss and hinge."""
         w, v = self._check_weights(w), np.zeros(self.num_weights)
         loss = hinge = 0.0
-        for chunk in self._chunks():
+        for chunk in self._iter_chunks():
             batch = self._prepare(w, chunk)
             hinges, losses, gradients, _ = self._decode_worst(batch)
             loss += float(losses.clamp(min=0).sum())
@@ -394,16 +399,16 @@ class StructureProblem(StructureRiskMixin):
         return v, loss / len(self), hinge / len(self)
 
     def decode(self, w: Weights) -> list[NDArray[np.int64]]:
-        """The best output of each example."""
+        """Return the output of highest score of each example."""
         w, decoded = self._check_weights(w), []
-        for chunk in self._chunks():
+        for chunk in self._iter_chunks():
             with torch.no_grad():
                 structure = self.structure(w, chunk)
                 outputs = structure.decode()[1]
             decoded += unpad(outputs, compute_output_shapes(structure, outputs))
         return decoded
 
-    # losses of rows, and their slopes
+    # losses of examples and their gradients
 
     def _compute_losses(
         self,
@@ -413,7 +418,7 @@ class StructureProblem(StructureRiskMixin):
         k: int,
         cost: Tensor | None = None,
     ) -> Tensor:
-        """Losses of the examples, differentiable."""
+        """``(batch,)``: differentiable losses of the examples."""
         structure, y = batch.structure, batch.y
         if loss == "likelihood":
             return functional.crf_nll(structure, y)
@@ -427,9 +432,9 @@ class StructureProblem(StructureRiskMixin):
     def losses(
         self, w: Weights, loss: str, mu: float, k: int, rows: Ints | None = None
     ) -> Weights:
-        """Losses of the examples; ``mu = 0`` is the hinge. Smoothed from above."""
+        """``(batch,)``: losses at w, smoothed from above; ``mu = 0`` is the hinge."""
         w, losses = self._check_weights(w), []
-        for chunk in self._chunks(rows):
+        for chunk in self._iter_chunks(rows):
             with torch.no_grad():
                 batch = self._prepare(w, chunk)
                 losses.append(self._compute_losses(batch, loss, mu, k).numpy())
@@ -438,10 +443,10 @@ class StructureProblem(StructureRiskMixin):
     def slopes(
         self, w: Weights | LazyCombination, loss: str, mu: float, k: int, rows: Ints
     ) -> tuple[Weights, list[SparseVector]]:
-        """Losses of some examples, and the gradient of each as a sparse row."""
+        """Return losses of the examples ``rows`` and the sparse gradient of each."""
         w, losses_of_chunks, gradients = self._check_weights(w), [], []
         has_shared = len(self._part_scores) < len(self.kinds)
-        for chunk in rows[:, None] if has_shared else self._chunks(rows):
+        for chunk in rows[:, None] if has_shared else self._iter_chunks(rows):
             batch = self._prepare(w, chunk)
             chunk_losses, chunk_gradients = self._losses_and_gradients(
                 batch, loss, mu, k
@@ -451,13 +456,13 @@ class StructureProblem(StructureRiskMixin):
         return np.concatenate(losses_of_chunks), gradients
 
     def mean_slope(self, w: Weights, loss: str, mu: float, k: int) -> ValueAndGradient:
-        """The mean loss, smoothed from above, and its gradient."""
+        """Return the mean loss, smoothed from above, and its gradient."""
         w, total, mean_gradient = (
             self._check_weights(w),
             0.0,
             np.zeros(self.num_weights),
         )
-        for chunk in self._chunks():
+        for chunk in self._iter_chunks():
             losses, gradients = self._losses_and_gradients(
                 self._prepare(w, chunk), loss, mu, k
             )
@@ -467,13 +472,13 @@ class StructureProblem(StructureRiskMixin):
         return total / len(self), mean_gradient
 
     def tangent(self, w: Weights, loss: str, mu: float, k: int) -> Tangent:
-        """The mean loss, smoothed from above, its gradient, and the expected cost."""
+        """Return the mean loss, smoothed from above, its gradient and expected cost."""
         w, total, gradient_sum = (
             self._check_weights(w),
             np.zeros(2),
             np.zeros(self.num_weights),
         )
-        for chunk in self._chunks():
+        for chunk in self._iter_chunks():
             batch = self._prepare(w, chunk)
             cost = self._compute_costs(batch)
             losses = self._compute_losses(batch, loss, mu, k, cost)
@@ -511,7 +516,11 @@ class StructureProblem(StructureRiskMixin):
     def _as_sparse_gradients(
         self, gradients: Sequence[Tensor], example_indices: Ints
     ) -> list[SparseVector]:
-        """Sparse gradients of the examples; shared potentials count as one example."""
+        """Return the gradient of each example as a sparse vector.
+
+        Gradients of shared potentials are added to the first example, so that batches
+        with shared potentials must have one example.
+        """
         examples, columns, values = [], [], []
         for kind, gradient, weight_offset in zip(
             self.kinds, gradients, self._weight_offsets, strict=False
@@ -535,9 +544,9 @@ class StructureProblem(StructureRiskMixin):
         ]
 
     def subset(self, rows: Any) -> "StructureProblem":
-        """A problem of the examples ``rows``, in that order.
+        """Return the problem of the examples ``rows``, in that order.
 
-        Its ``batch.rows`` count these examples from 0.
+        ``batch.rows`` of the result are indices into ``rows``.
 
         Parameters
         ----------
@@ -549,7 +558,7 @@ class StructureProblem(StructureRiskMixin):
             raise ValueError("rows: expected at least one example, got none")
         problem = object.__new__(type(self))
         problem.__dict__.update(self.__dict__)
-        for name in ("checksum", "_mean_log_count"):
+        for name in ("checksum", "_mean_log_num_outputs"):
             problem.__dict__.pop(name, None)
         problem.kinds = [
             kind.subset(example_indices) if isinstance(kind, PartScores) else kind
