@@ -100,8 +100,8 @@ FAULTS = {
     ),
     "losses without their weights": (
         "_kernels/svm/binary_hinge",
-        "total, lost = add_compensated(total, lost, bounds[i] * short)",
-        "total, lost = add_compensated(total, lost, short)",
+        "total, compensation, bounds[i] * violation",
+        "total, compensation, violation",
     ),
     "slope of the other class": (
         "_kernels/svm/binary_hinge",
@@ -175,13 +175,13 @@ FAULTS = {
     ),
     "step from nothing": (
         "_kernels/svm/excessive_gap",
-        "moved = beta + (1 - sign * score) / L",
-        "moved = (1 - sign * score) / L",
+        "stepped = beta + (1 - sign * score) / L",
+        "stepped = (1 - sign * score) / L",
     ),
     "next mixture of the last scores": (
         "_kernels/svm/excessive_gap",
-        "_mixed(alpha[i], sign, mixed[i], next_mu",
-        "_mixed(alpha[i], sign, scores[i], next_mu",
+        "_mix_with_smoothed(\n                alpha[i], sign, mixed[i], next_mu",
+        "_mix_with_smoothed(alpha[i], sign, scores[i], next_mu",
     ),
     "dual without its scale": (
         ESTIMATORS + "l1_svc",

@@ -101,9 +101,8 @@ FAULTS = {
     ),
     "rows of one size visit one definition less": (
         ENGINE + "circuit",
-        "order = np.sort(order[: topology.schedule(*given, np.array([root]), order)])",
-        "order = np.sort(order[: topology.schedule(*given, np.array([root]), order)])"
-        "[1:]",
+        "order[: topology.depth_first_order(*given, np.array([root]), order)]",
+        "order[1 : topology.depth_first_order(*given, np.array([root]), order)]",
     ),
     "left factors for right": (
         ENGINE + "circuit",
@@ -112,8 +111,8 @@ FAULTS = {
     ),
     "each root that of the last row": (
         ENGINE + "circuit_batch",
-        "self.rows = Rows(order, np.ascontiguousarray(found, np.int64))",
-        "self.rows = Rows(order, np.ascontiguousarray(found[order], np.int64))",
+        "self.rows = RowRoots(order, np.ascontiguousarray(found, np.int64))",
+        "self.rows = RowRoots(order, np.ascontiguousarray(found[order], np.int64))",
     ),
     # the loops
     "leaves one lane off": (
@@ -209,8 +208,14 @@ FAULTS = {
     ),
     "entropy with the wrong sign": (
         RULES,
-        "return weighed(-grad, self._slope(ctx), self.engine.own, some), ()",
-        "return weighed(grad, self._slope(ctx), self.engine.own, some), ()",
+        (
+            "return weight_rows(\n            -grad, self._slope(ctx), "
+            "self.engine.num_row_potentials, some\n        ), ()"
+        ),
+        (
+            "return weight_rows(grad, self._slope(ctx), "
+            "self.engine.num_row_potentials, some), ()"
+        ),
     ),
 }
 KINDS = (

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from smoothsp._kernels.linear.sampling_tree import draw, fill_tree, set_leaf
+from smoothsp._kernels.linear.sampling_tree import fill_tree, sample_leaf, set_leaf
 from smoothsp.linear.engines.compiled_objective import (
     LOSS_KERNELS,
     ChainObjective,
@@ -65,8 +65,8 @@ FAULTS = {
     ),
     "strength forgotten": (
         "_kernels/vectors/smoothed_hinge",
-        "return h + mu / 2 * (1 - squares)",
-        "return h + (1 - squares) / 2",
+        "return h + mu / 2 * (1 - squared_norm)",
+        "return h + (1 - squared_norm) / 2",
     ),
     "pairs of the sums transposed": (
         KERNELS + "forward_backward",
@@ -85,8 +85,8 @@ FAULTS = {
     ),
     "end of the first row": (
         KERNELS + "sequence_loss",
-        "store(tail, s.end + j, load(tail, s.end + j) + scale * load(D, o + j))",
-        "store(tail, s.end + j, load(tail, s.end + j) + scale * load(D, j))",
+        "load(tail, s.end_offset + j) + scale * load(D, o + j)",
+        "load(tail, s.end_offset + j) + scale * load(D, j)",
     ),
     "average of the step before": (
         KERNELS + "sgd",
@@ -131,7 +131,7 @@ FAULTS = {
     ),
     "estimates not kept": (
         KERNELS + "frank_wolfe",
-        "set_leaf(tree, i, d.estimates[i])",
+        "set_leaf(tree, i, d.gap_estimates[i])",
         "set_leaf(tree, i, tree[1])",
     ),
     "divergence of inner positions added": (
@@ -171,8 +171,8 @@ FAULTS = {
     ),
     "a shared weight of the label before": (
         KERNELS + "tied_weights",
-        "weights[s.table[first + r + j]] += a * x[o + r + j]",
-        "weights[s.table[first + r + j]] += a * x[o + r + max(j - 1, 0)]",
+        "weights[s.tied_index[first + r + j]] += a * x[o + r + j]",
+        "weights[s.tied_index[first + r + j]] += a * x[o + r + max(j - 1, 0)]",
     ),
     "what meets is squared more than once": (
         KERNELS + "tied_weights",
@@ -181,8 +181,8 @@ FAULTS = {
     ),
     "lazy weights read as they are": (
         KERNELS + "tied_weights",
-        "room[o + j] = scale * weights[s.table[first + o + j]]",
-        "room[o + j] = weights[s.table[first + o + j]]",
+        "room[o + j] = scale * weights[s.tied_index[first + o + j]]",
+        "room[o + j] = weights[s.tied_index[first + o + j]]",
     ),
     "chord of the other end": (
         PATH + "run",
@@ -305,7 +305,7 @@ def check_draws() -> None:
         sums = np.cumsum(numbers)
         for u in np.linspace(0.01, 0.99, 12):
             expected = int(np.searchsorted(sums, u * sums[-1], side="right"))
-            assert draw(tree, u) == expected
+            assert sample_leaf(tree, u) == expected
 
 
 def check_paths() -> None:

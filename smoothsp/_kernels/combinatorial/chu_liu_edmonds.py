@@ -22,7 +22,7 @@ from smoothsp._kernels.vectors.arrays import carray
 
 
 @kernel
-def best(first, last, address, shape, lengths, single, heads, values, found):
+def best_tree(first, last, address, shape, lengths, single, heads, values, found):
     """Fill heads[B, n] of a best tree, -1 past the length, its score, and found[B].
 
     Arcs, of the type of values[B], and lengths are at addresses; at 0 there are none,
@@ -51,7 +51,7 @@ def best(first, last, address, shape, lengths, single, heads, values, found):
 
 
 @kernel
-def arcs_used(sizes, places, single):
+def indices_of_arcs(sizes, places, single):
     """Fill used[B, K, n] with the entries of arcs that heads[B, K, n] use, -1 for none.
 
     ``sizes`` are B, K and n, ``places`` the addresses of heads, of used and of lengths,
@@ -93,7 +93,7 @@ def arcs_used(sizes, places, single):
 
 
 @kernel
-def exist(address, shape, like, lengths, single, found):
+def is_feasible(address, shape, like, lengths, single, found):
     """Fill found[B]: whether there is a tree of arcs above -inf.
 
     From the root, or with ``single`` from one of its words, all words are reached.
@@ -137,7 +137,7 @@ def _reach(scores, n, begin, mark, reached, queue):
 
 
 @kernel
-def add_up(arcs, heads, values):
+def score_trees(arcs, heads, values):
     """Fill values[B, K] with the scores of heads[B, K, n], -1 for none."""
     for b in range(len(heads)):
         for k in range(heads.shape[1]):
@@ -224,13 +224,13 @@ def expand(marks, n, nodes):
 @subroutine
 def _best_head(row, n, single):
     """The head of highest score. With ``single`` the root only as the last resort."""
-    best = 1 if n > 0 else 0
+    best_score = 1 if n > 0 else 0
     for u in range(2, n + 1):
-        if row[u] > row[best]:
-            best = u
-    if row[best] == -np.inf or (not single and row[0] >= row[best]):
+        if row[u] > row[best_score]:
+            best_score = u
+    if row[best_score] == -np.inf or (not single and row[0] >= row[best_score]):
         return 0
-    return best
+    return best_score
 
 
 @subroutine

@@ -26,7 +26,7 @@ ROWS, BLOCK = 4, 2048
 
 
 @kernel
-def add(before, slope, offset, lam, patience, room, after, p, found):
+def add_cut(before, slope, offset, lam, patience, room, after, p, found):
     """Take one more cut, and solve the dual: ``after`` are then all t of them.
 
     ``before`` and ``after`` are slots and cuts, ``room`` slopes and products.

@@ -16,7 +16,7 @@ from smoothsp._kernels.vectors.arrays import carray, copy
 
 
 @kernel
-def exist(address, shape, like, partial, found):
+def is_feasible(address, shape, like, partial, found):
     """Fill found[B]: whether there is a matching of pairs above -inf.
 
     Of scores ``[B, P, Q]`` at an address, of the type of ``like``, or with ``partial``
@@ -71,7 +71,7 @@ def _find_mate(scores, start, turned, others, mate, before, queue):
 
 
 @kernel
-def pairs_used(sizes, places, partial):
+def indices_of_pairs(sizes, places, partial):
     """Fill used[R, P] with the entries of a row's scores that labels[R, P] use.
 
     Of scores ``[P, C]``, -1 for none; with ``partial`` in the last column those of rows
@@ -106,7 +106,7 @@ def pairs_used(sizes, places, partial):
 
 
 @kernel
-def add_up(scores, alone, labels, values):
+def score_assignments(scores, alone, labels, values):
     """Fill values[B, K] with the scores of labels[B, K, P].
 
     A row without a column, label -1, scores as in column ``alone``; 0 if that is -1.
@@ -122,7 +122,7 @@ def add_up(scores, alone, labels, values):
 
 
 @kernel
-def decode(first, last, address, shape, partial, columns, values, found):
+def decode_assignment(first, last, address, shape, partial, columns, values, found):
     """Fill columns[B, P] of each row, -1 for none, the scores values[B], and found[B].
 
     The scores ``[B, P, Q]``, or ``[B, P, Q + 1]`` with ``partial``, of the type of the
@@ -160,7 +160,7 @@ def decode(first, last, address, shape, partial, columns, values, found):
 
 
 @kernel
-def best(first, last, tables, columns, u, v, found):
+def best_assignment(first, last, tables, columns, u, v, found):
     """Fill columns[B, N] of each row's column, prices u and v ``[B, N]``, found[B].
 
     Columns take their cheapest row, rows that are left bid for columns, and the rest go
@@ -348,7 +348,7 @@ def augment(columns, rows, prev, start, sink):
 
 
 @kernel
-def detours(first, last, tables, columns, u, v, lost):
+def max_marginal_gaps(first, last, tables, columns, u, v, lost):
     """Fill lost[B, N, N]: how much a row must lose that has a column, of the maximum.
 
     By all shortest ways between rows, along which each takes the column of the next:

@@ -53,7 +53,7 @@ NOTHING = -np.inf
 
 
 @kernel
-def sums(first, last, arcs, lengths, single, inwards, value, far, chances):
+def matrix_tree(first, last, arcs, lengths, single, inwards, value, far, chances):
     """Fill value[B], the log-partition, and, if ``inwards``, chances[B, n + 1, n + 1].
 
     Rows whose weights spread beyond the exponents of float64 are marked in far[B], for
@@ -163,17 +163,17 @@ def eliminate(n, single, room):
     """
     wide = room[1].shape[1] - LANES
     w, left = aligned_span(room[0][0]), aligned_span(room[0][1])
-    sums = aligned_span(room[1][0])
+    row_sums = aligned_span(room[1][0])
     zero = splat(0.0)
     for e in range(0, (n + 1) * wide, LANES):
         store(left, e, load(w, e))
     for v in range(0, wide, LANES):
-        store(sums, v, splat(1.0))
+        store(row_sums, v, splat(1.0))
     for k in range(n, 0, -1):
         mass = _sum_down(left, 1 if single and k > 1 else 0, k, k, wide)
         if not mass > SMALL:
             return NOTHING
-        put(sums, k, mass)
+        put(row_sums, k, mass)
         over = splat(1 / mass)
         # column k - 1 first, since the next sum waits for it
         for v in range((k - 1) // LANES * LANES, -1, -LANES):
@@ -184,7 +184,7 @@ def eliminate(n, single, room):
                 way = splat_at(left, i * wide + k)
                 store(left, at, fma(way, part, load(left, at)))
     # word 0 is the root
-    return _log_of_product(sums, wide, aligned_span(room[1][2]))
+    return _log_of_product(row_sums, wide, aligned_span(room[1][2]))
 
 
 @subroutine(forceinline=True)
@@ -239,14 +239,14 @@ def adjoint(n, single, room):
     wide = room[1].shape[1] - LANES
     left = aligned_span(room[0][1])
     down, across = aligned_span(room[0][2]), aligned_span(room[0][3])
-    sums, along = aligned_span(room[1][0]), aligned_span(room[1][1])
+    row_sums, along = aligned_span(room[1][0]), aligned_span(room[1][1])
     zero = splat(0.0)
     for e in range(0, (n + 1) * wide, LANES):
         store(down, e, zero)
         store(across, e, zero)
     for k in range(1, n + 1):
         own = k * wide
-        over = 1 / get(sums, k)
+        over = 1 / get(row_sums, k)
         children = zero
         for v in range(0, k, LANES):
             # row k, by modifier: derivatives in the weights of arcs from k

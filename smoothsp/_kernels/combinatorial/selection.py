@@ -9,7 +9,7 @@ from smoothsp._kernels.vectors.arrays import carray
 
 
 @kernel
-def best(first, last, address, shape, like, bounds, places):
+def best_subset(first, last, address, shape, like, bounds, places):
     """Fill the best subsets ``[B, N]``, -1 past the length, and what they use.
 
     Scores ``[B, N]``, of the type of ``like``, are at an address; ``bounds[B]`` are

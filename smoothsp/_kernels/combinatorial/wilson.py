@@ -35,7 +35,7 @@ STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 @kernel
-def samples(first, last, arcs, lengths, single, seeds, heads):
+def sample_trees(first, last, arcs, lengths, single, seeds, heads):
     """Fill heads[B, draws, n], -1 past the length, from seeds[B, draws].
 
     By random walks whose loops are erased (Wilson 1996), as long as the walks are

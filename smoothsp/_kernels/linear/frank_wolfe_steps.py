@@ -63,7 +63,7 @@ FRANK_WOLFE, PAIRWISE, AWAY, SAFEGUARDED, BEST = range(5)
 STEPS, CALLS, HITS, DROPS = range(4)
 
 
-class Rules(NamedTuple):
+class StepRule(NamedTuple):
     """How to step.
 
     A cached corner is good enough if its gap reaches ``local`` times the gap at the
@@ -79,7 +79,7 @@ class Rules(NamedTuple):
     most: int
 
 
-class Costs(NamedTuple):
+class Counters(NamedTuple):
     """Counters, and what the averaged ell lacks."""
 
     counts: np.ndarray
@@ -105,7 +105,7 @@ def visit(s, i, rules, p, d, x, q, k, r, c):
         o = q.word[i] + own * (s.offsets[i + 1] - s.offsets[i])
         count = towards(s, i, d, q.labels, o, r)
         gap = loss - d.ell[i] - part * slope(s, i, tail, k.E, r, count)
-        hit = gap > 0.0 and gap >= max(rules.local * d.estimates[i], rules.least)
+        hit = gap > 0.0 and gap >= max(rules.local * d.gap_estimates[i], rules.least)
     if hit:
         c.counts[HITS] += 1
     else:
@@ -114,7 +114,7 @@ def visit(s, i, rules, p, d, x, q, k, r, c):
         count = towards(s, i, d, k.y, 0, r)
         gap = loss - d.ell[i] - part * slope(s, i, tail, k.E, r, count)
         c.counts[CALLS] += 1
-        d.estimates[i] = max(gap, 0.0)
+        d.gap_estimates[i] = max(gap, 0.0)
         if keeps:
             weighed = rules.kind != FRANK_WOLFE
             own = slot_as_good(i, worst - base, q) if weighed else -1
@@ -156,7 +156,7 @@ def _round(s, i, d, r, count):
     for m in range(count):
         for j in range((first + r.moved[m]) * s.P, (first + r.moved[m] + 1) * s.P):
             d.mu[j] = np.round(d.mu[j])
-    if s.moves >= 0:
+    if s.transition_offset >= 0:
         for e in range(i * s.S * s.P, (i + 1) * s.S * s.P):
             d.edges[e] = np.round(d.edges[e])
 

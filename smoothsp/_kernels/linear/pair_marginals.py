@@ -53,9 +53,9 @@ class Marginals(NamedTuple):
 @subroutine
 def room_of_marginals(s):
     """Room for the longest sequence; a cache line begins where each array does."""
-    size = s.longest * s.P
-    pairs = rounded_up(max(s.longest - 1, 0) * s.S * s.S) + s.P
-    square = s.S * s.P if s.longest > 1 else 0
+    size = s.max_length * s.P
+    pairs = rounded_up(max(s.max_length - 1, 0) * s.S * s.S) + s.P
+    square = s.S * s.P if s.max_length > 1 else 0
     room = arrays.zeros(4 * size + 2 * pairs + 2 * square + 2 * s.P + 8)
     room = room[-(room.ctypes.data // 8) % 8 :]
     squares = room[4 * size + 2 * pairs :]

@@ -31,7 +31,7 @@ def set_leaf(tree, i, number):
 
 
 @subroutine(optimise=False)
-def draw(tree, uniform):
+def sample_leaf(tree, uniform):
     """Which leaf holds the share ``uniform`` of the total, which is above 0."""
     leaves = len(tree) // 2
     rest = uniform * tree[1]

@@ -24,7 +24,7 @@ from smoothsp._kernels.vectors.simd import fma, get, load, splat, splat_at, stor
 from smoothsp._kernels.vectors.simd_masked import reduce_sum
 
 
-class Products(NamedTuple):
+class GramCache(NamedTuple):
     """Inner products of the words of each sequence, and places for features.
 
     Those of sequence i are ``gram[at[i] + t (t + 1) / 2 + u]`` for u up to t, and
@@ -40,7 +40,7 @@ class Products(NamedTuple):
 
 
 @kernel
-def multiply_words(first, last, s, at, gram):
+def fill_gram(first, last, s, at, gram):
     """Fill ``gram`` with ``<x_t, x_u>``, u up to t, where sequences have products."""
     for i in range(first, last):
         if at[i] < 0:

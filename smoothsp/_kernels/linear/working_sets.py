@@ -28,7 +28,7 @@ from smoothsp._kernels.vectors.arrays import copy
 TIE = 1e-10
 
 
-class Store(NamedTuple):
+class WorkingSets(NamedTuple):
     """Pools; ``alpha`` weights, ``loss`` costs, ``h`` cost plus score less gold."""
 
     labels: np.ndarray
@@ -77,7 +77,9 @@ def score_slots(s, i, w, E, base, q):
     T = s.offsets[i + 1] - s.offsets[i]
     for k in range(q.size[i]):
         o = q.word[i] + k * T
-        score = labelling_score(E, T, q.labels, o, w, s.moves, s.start, s.end, s.P)
+        score = labelling_score(
+            E, T, q.labels, o, w, s.transition_offset, s.start_offset, s.end_offset, s.P
+        )
         q.h[q.slot[i] + k] = q.loss[q.slot[i] + k] + score - base
 
 
@@ -177,7 +179,7 @@ def marginals_from_slots(s, i, q, d):
         if q.alpha[b + k] > 0.0:
             kept, only = kept + 1, k
     d.mu[first * P : (first + T) * P] = 0.0
-    if s.moves >= 0:
+    if s.transition_offset >= 0:
         d.edges[i * s.S * P : (i + 1) * s.S * P] = 0.0
     ell = 0.0
     for k in range(q.size[i]):
@@ -191,7 +193,7 @@ def marginals_from_slots(s, i, q, d):
         ell += a * q.loss[b + k]
         for t in range(T):
             d.mu[(first + t) * P + q.labels[o + t]] += a
-        if s.moves >= 0:
+        if s.transition_offset >= 0:
             for t in range(1, T):
                 e = i * s.S * P + q.labels[o + t - 1] * P + q.labels[o + t]
                 d.edges[e] += a
@@ -199,7 +201,7 @@ def marginals_from_slots(s, i, q, d):
 
 
 @kernel
-def mix_with_gold(first, s, rho, most, q):
+def shrink_towards_gold(first, s, rho, most, q):
     """``alpha <- rho alpha``, the rest on the gold labels, from sequence ``first`` on.
 
     Returns the sequence that it came to before the pool was full.

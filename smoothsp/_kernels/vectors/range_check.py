@@ -35,49 +35,52 @@ def range_codes(address, size, like):
     L = 64 // like.itemsize
     values = span(carray(address, (size,), like))
     zero, one = splat(like.dtype.type(0)), splat(like.dtype.type(1))
-    limit, nothing = splat(like.dtype.type(LIMIT)), splat(like.dtype.type(-np.inf))
-    fine = splat(like.dtype.type(MAX_FINE))
-    wrong, least, most = zero, zero, zero
+    limit, neg_inf = splat(like.dtype.type(LIMIT)), splat(like.dtype.type(-np.inf))
+    fine_limit = splat(like.dtype.type(MAX_FINE))
+    invalid, min_value, max_value = zero, zero, zero
     for i in range(0, size, L):
         # only the last load is masked: processors do not prefetch for masked loads
         v = load(values, i) if i + L <= size else load_masked(values, i, size - i, zero)
-        wrong = select_lt(v, limit, wrong, one)  # comparisons with NaN are false
-        least = minimum(v, least)
-        most = maximum(select_lt(v, limit, v, zero), most)
-    found = INVALID if any_not_equal(wrong, zero) else 0
-    if not any_not_equal(select_lt(zero - limit, least, zero, one), zero):
-        size = maximum(most, zero - least)
-        return found + (
-            COARSE if any_not_equal(select_lt(fine, size, one, zero), zero) else 0
+        invalid = select_lt(v, limit, invalid, one)  # comparisons with NaN are false
+        min_value = minimum(v, min_value)
+        max_value = maximum(select_lt(v, limit, v, zero), max_value)
+    codes = INVALID if any_not_equal(invalid, zero) else 0
+    if not any_not_equal(select_lt(zero - limit, min_value, zero, one), zero):
+        size = maximum(max_value, zero - min_value)
+        return codes + (
+            COARSE if any_not_equal(select_lt(fine_limit, size, one, zero), zero) else 0
         )
-    low, coarse = zero, select_lt(fine, most, one, zero)
+    low, coarse = zero, select_lt(fine_limit, max_value, one, zero)
     for i in range(0, size, L):
         v = load(values, i) if i + L <= size else load_masked(values, i, size - i, zero)
-        finite = select_lt(nothing, v, one, zero)
+        finite = select_lt(neg_inf, v, one, zero)
         low = select_lt(zero - limit, v, low, maximum(finite, low))
         scored = select_lt(zero - limit, v, one, zero)
-        coarse = select_lt(v, zero - fine, maximum(scored, coarse), coarse)
-    found += LOW if any_not_equal(low, zero) else 0
-    return found + NEG_INF_OR_LOW + (COARSE if any_not_equal(coarse, zero) else 0)
+        coarse = select_lt(v, zero - fine_limit, maximum(scored, coarse), coarse)
+    codes += LOW if any_not_equal(low, zero) else 0
+    return codes + NEG_INF_OR_LOW + (COARSE if any_not_equal(coarse, zero) else 0)
 
 
 @kernel
-def low_to_neg_inf(given, size, like, out):
+def low_to_neg_inf(source_address, size, like, target_address):
     """Copy ``size`` numbers, -inf for what is at or below -LIMIT.
 
     ``given`` and ``out`` are addresses, and may be the same.
     """
-    values, found = carray(given, (size,), like), carray(out, (size,), like)
-    least, nothing = like.dtype.type(-LIMIT), like.dtype.type(-np.inf)
+    source, target = (
+        carray(source_address, (size,), like),
+        carray(target_address, (size,), like),
+    )
+    low_limit, neg_inf = like.dtype.type(-LIMIT), like.dtype.type(-np.inf)
     for i in range(size):
-        found[i] = nothing if values[i] <= least else values[i]
+        target[i] = neg_inf if source[i] <= low_limit else source[i]
 
 
 @kernel
-def find_neg_inf_row(address, rows, size, like):
+def find_neg_inf_row(address, num_rows, size, like):
     """The first row of ``size`` numbers of which none is above -inf; -1 if none is."""
-    values = carray(address, (rows, size), like)
-    for row in range(rows):
+    values = carray(address, (num_rows, size), like)
+    for row in range(num_rows):
         i = 0
         while i < size and not values[row, i] > -np.inf:
             i += 1

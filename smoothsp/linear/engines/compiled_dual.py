@@ -79,7 +79,7 @@ class ChainEngine:
         if pairs:
             self._count_pairs(problem.labels, 1.0)
         self._x = compute_gram_matrices(problem)
-        self._c = kernels.Costs(np.zeros(4, np.int64), np.zeros(1))
+        self._c = kernels.Counters(np.zeros(4, np.int64), np.zeros(1))
         keeps = plan.cached or plan.weighed
         self.store = LabelCache(problem) if keeps else None
         self._tree = np.zeros(2 * 2 ** max(math.ceil(math.log2(self.n)), 0))
@@ -106,7 +106,7 @@ class ChainEngine:
     @property
     def gap_estimates(self) -> Floats:
         """Gaps of the examples at their last oracle calls."""
-        return self._d.estimates
+        return self._d.gap_estimates
 
     @property
     def oracle_calls(self) -> int:
@@ -178,7 +178,7 @@ class ChainEngine:
 
     def _arguments(self, known_gap: float) -> tuple[Any, ...]:
         plan = self.plan
-        rules = kernels.Rules(
+        rules = kernels.StepRule(
             plan.lam, plan.steps, plan.cached, plan.local,
             plan.overall / self.n * known_gap, plan.most,
         )  # fmt: skip
@@ -189,8 +189,8 @@ class ChainEngine:
         """Primal, dual and gap, with the exact gap of each example: n oracle calls."""
         lam = self.plan.lam
         self.hinges = np.empty(self.n)
-        self._compute_gaps_at(self._p.w, self._d.estimates, self.hinges)
-        self.last_gap = gap = float(self._d.estimates.sum())
+        self._compute_gaps_at(self._p.w, self._d.gap_estimates, self.hinges)
+        self.last_gap = gap = float(self._d.gap_estimates.sum())
         self.num_certificates += 1
         if self._p.averaged and self.steps:
             v, w, ell = self._mean()
@@ -206,7 +206,7 @@ class ChainEngine:
     def _compute_gaps_at(self, w: Floats, gaps: Floats, hinges: Floats) -> None:
         s = self._s
         work = (len(s.indices) + len(s.labels) * s.S) * s.P // 8
-        run_rows(kernels.measure, self.n, work, s, w, self._d, gaps, hinges)
+        run_rows(kernels.exact_gaps, self.n, work, s, w, self._d, gaps, hinges)
         self.certificate_oracle_calls += self.n
 
     def expected_costs_and_squared_norms(self) -> tuple[Floats, Floats]:
@@ -225,7 +225,7 @@ class ChainEngine:
         p = self._p
         with defer_sigint():
             p.v[:] = 0
-            kernels.rebuild(0, self.n, self._s, self.plan.lam, self._d, p.v)
+            kernels.primal_from_dual(0, self.n, self._s, self.plan.lam, self._d, p.v)
             if p.boxed:
                 np.clip(p.v, p.low, p.high, out=p.w)
 
@@ -291,7 +291,7 @@ class ChainEngine:
             "mu": d.mu.reshape(-1, s.P)[:, : s.S].copy(),
             "edges": d.edges.reshape(-1, s.S, s.P)[:, :, : s.S].copy(),
             "ell": d.ell.copy(),
-            "estimates": d.estimates.copy(),
+            "estimates": d.gap_estimates.copy(),
             "w": self.w,
             "counts": self._c.counts.copy(),
             "lag_ell": self._c.lag.copy(),
@@ -315,7 +315,7 @@ class ChainEngine:
         self.load_duals(state)
         if keeps and self.store is not None:
             self.store.load(state)
-        self._d.estimates[:] = state["estimates"]
+        self._d.gap_estimates[:] = state["estimates"]
         self._c.counts[:] = state["counts"]
         self._c.lag[:] = state["lag_ell"]
         self.last_gap = float(state["last_gap"])
@@ -330,17 +330,17 @@ class ChainEngine:
 _ENTRIES = 2
 
 
-def compute_gram_matrices(problem: ChainProblem) -> kernels.Products:
+def compute_gram_matrices(problem: ChainProblem) -> kernels.GramCache:
     """Products for the sequences that are short compared with their features."""
     s = problem.sequences
-    if len(s.table):
+    if len(s.tied_index):
         # parts that share weights are added up where these are
         none = np.zeros(0)
         at, sums = (
             np.full(len(problem), -1),
             aligned_zeros(problem.flat_size, np.float64),
         )
-        return kernels.Products(none, at, none.astype(np.int32), sums)
+        return kernels.GramCache(none, at, none.astype(np.int32), sums)
     lengths = np.diff(s.offsets)
     entries = s.indptr[s.offsets[1:]] - s.indptr[s.offsets[:-1]]
     pairs = lengths * (lengths + 1) // 2
@@ -349,9 +349,9 @@ def compute_gram_matrices(problem: ChainProblem) -> kernels.Products:
     at = np.where(chosen, np.concatenate([[0], ends[:-1]]), -1)
     gram = np.zeros(int(ends[-1]))
     work = int((pairs * np.maximum(entries // np.maximum(lengths, 1), 1))[chosen].sum())
-    run_rows(kernels.multiply_words, len(problem), work, s, at, gram)
+    run_rows(kernels.fill_gram, len(problem), work, s, at, gram)
     largest = int(entries[~chosen].max(initial=0))
-    return kernels.Products(
+    return kernels.GramCache(
         gram,
         at,
         np.full(problem.num_features if largest else 0, -1, np.int32),
@@ -368,7 +368,7 @@ class LabelCache:
         words = 2 * _FIRST * len(problem.labels)
         slots = 2 * _FIRST * n
         small = problem.num_labels <= 2**15
-        self.pools = kernels.Store(
+        self.pools = kernels.WorkingSets(
             labels=np.zeros(words, np.int16 if small else np.int32),
             alpha=np.zeros(slots),
             loss=np.zeros(slots),
@@ -390,7 +390,7 @@ class LabelCache:
     def none() -> Any:
         """Empty arrays for solvers without stored outputs."""
         floats, ints = np.zeros(0), np.zeros(0, np.int64)
-        return kernels.Store(
+        return kernels.WorkingSets(
             np.zeros(0, np.int16), floats, floats, floats, ints, ints, ints, ints, ints
         )
 
@@ -412,7 +412,7 @@ class LabelCache:
         """``alpha <- rho alpha``, the rest on the gold labels of each example."""
         done, s = 0, self._problem.sequences
         while done < len(self._problem):
-            done = kernels.mix_with_gold(done, s, rho, NO_CACHE_LIMIT, self.pools)
+            done = kernels.shrink_towards_gold(done, s, rho, NO_CACHE_LIMIT, self.pools)
             if done < len(self._problem):
                 self.double()
 
@@ -427,4 +427,4 @@ class LabelCache:
     def load(self, state: dict[str, NDArray[Any]]) -> None:
         """Go on from a saved state."""
         fields = {k: state[f"store_{k}"].copy() for k in self.pools._fields if k != "h"}
-        self.pools = kernels.Store(h=np.zeros(len(fields["alpha"])), **fields)
+        self.pools = kernels.WorkingSets(h=np.zeros(len(fields["alpha"])), **fields)

@@ -86,7 +86,7 @@ class ChainObjective:
         """Loss of each example."""
         out = np.empty(self.n)
         run_rows(
-            kernels.losses,
+            kernels.sequence_losses,
             self.n,
             self.problem.indices.size * self.problem.row_width // 8,
             self.sequences,
@@ -105,7 +105,7 @@ class ChainObjective:
         nodes = np.empty(len(self.problem.labels) * s.P if per_example else 0)
         edges = np.empty((self.n if per_example else 0, s.S * s.P))
         out = np.empty(self.n)
-        kernels.gradient(
+        kernels.losses_and_gradient(
             s,
             *self.parts(flat),
             *self.loss.arguments(mu),

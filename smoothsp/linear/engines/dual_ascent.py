@@ -53,7 +53,7 @@ class DualAscentEngine:
         self.problem = problem
         s = self._s = problem.sequences
         self.n = len(problem)
-        self._rules = kernels.Rules(lam, precision)
+        self._rules = kernels.StepRule(lam, precision)
         rows, count = len(problem.labels), problem.flat_size
         lengths = np.diff(s.offsets)
         steps = np.maximum(lengths - 1, 0) * s.S**2
@@ -73,7 +73,7 @@ class DualAscentEngine:
             },
             _REMEDY,
         )
-        self._d = kernels.Blocks(
+        self._d = kernels.BlockMarginals(
             aligned_zeros(rows * s.P, np.float64),
             aligned_zeros(int(at[-1]), np.float64),
             at,
@@ -84,14 +84,14 @@ class DualAscentEngine:
         if problem.seen is not None:
             mask[problem.seen] = 1
             products = products._replace(rows=aligned_zeros(count, np.float64))
-        self._p = kernels.Ascent(aligned_zeros(count, np.float64), mask, products)
+        self._p = kernels.Primal(aligned_zeros(count, np.float64), mask, products)
         self._counts = np.zeros(3, np.int64)
         self._tree = np.zeros(2 * 2 ** max(math.ceil(math.log2(self.n)), 0))
         # inner-loop steps of a pass
         self._work = (len(s.indices) + len(s.labels) * s.S) * s.P // 8
         self.num_certificates = self.certificate_oracle_calls = 0
         eps = min(_AWAY, lam) if away is None else away
-        run_rows(kernels.begin, self.n, self._work, s, eps, self._d)
+        run_rows(kernels.smoothed_gold_marginals, self.n, self._work, s, eps, self._d)
         self.rebuild_weights()
 
     @property
@@ -121,7 +121,7 @@ class DualAscentEngine:
         steps = np.maximum(np.diff(s.offsets) - 1, 0)
         edges = [
             d.edges[a : a + t * s.S**2].reshape(t, s.S, s.S)
-            for a, t in zip(d.at, steps, strict=False)
+            for a, t in zip(d.edge_offsets, steps, strict=False)
         ]
         return d.nodes.reshape(-1, s.P)[:, : s.S], edges
 
@@ -143,7 +143,9 @@ class DualAscentEngine:
         """Primal, dual and gap, with the exact gap of each example: n oracle calls."""
         losses, w = np.empty(self.n), self._p.w
         gaps = self._d.gaps
-        run_rows(kernels.measure, self.n, self._work, self._s, w, self._d, gaps, losses)
+        run_rows(
+            kernels.exact_gaps, self.n, self._work, self._s, w, self._d, gaps, losses
+        )
         self.num_certificates += 1
         self.certificate_oracle_calls += self.n
         primal = self._rules.lam / 2 * float(np.dot(w, w)) + float(losses.mean())
@@ -154,7 +156,7 @@ class DualAscentEngine:
         """Weights anew from the dual variables: rounding does not add up."""
         p = self._p
         w = aligned_zeros(len(p.w), np.float64)
-        kernels.rebuild(self._s, self._rules.lam, self._d, w)
+        kernels.primal_from_dual(self._s, self._rules.lam, self._d, w)
         if len(p.mask):
             w *= p.mask
         p.w[:] = w
@@ -163,7 +165,9 @@ class DualAscentEngine:
 
     def set_duals_at(self, flat: Floats) -> None:
         """Blocks become the marginals at these padded weights, and w theirs."""
-        run_rows(kernels.begin_at, self.n, self._work, self._s, flat, self._d)
+        run_rows(
+            kernels.marginals_at_weights, self.n, self._work, self._s, flat, self._d
+        )
         self.certificate_oracle_calls += self.n
         self.rebuild_weights()
 

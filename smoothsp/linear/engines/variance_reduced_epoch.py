@@ -64,7 +64,7 @@ def run_svrg_epoch(
     x[:] = begin.x
     sums = objective.zero_buffer()
     scales = np.array([1.0, 0.0, 0.0, 0.0])
-    finite = np.isfinite(c).all() and kernel.epoch(
+    finite = np.isfinite(c).all() and kernel.svrg_epoch(
         order,
         rate,
         objective.lam + kappa,

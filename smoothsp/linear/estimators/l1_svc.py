@@ -510,7 +510,7 @@ def _minimise_l1_quadratic(
     index, curvature = np.zeros(len(w) + 1, dtype=np.int32), np.diag(hessian).copy()
     first_gain = math.inf
     for _ in range(_MAX_CD_SWEEPS):
-        elastic_net.descend(
+        elastic_net.coordinate_descent(
             hessian, index, index, empty, curvature, 1.0, l1_weights, 0.0, 5, zero, w,
             residual, sweeps,
         )  # fmt: skip

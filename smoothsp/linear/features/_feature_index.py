@@ -72,14 +72,14 @@ class FeatureIndex:
                 self.levels.append([])
             for level, piece in enumerate(template):
                 size = len(self.values[piece.source])
-                kernel.neighbours(
+                kernel.shift_codes(
                     codes[piece.source],
                     tokens.offsets,
                     piece.offset,
                     size,
                     neighbour_codes,
                 )
-                kernel.pairs(neighbour_codes, size + 1, keys)
+                kernel.join_codes(neighbour_codes, size + 1, keys)
                 if min_count is not None:
                     # prefixes of a feature occur at least as often as the feature
                     required_count = min_count if level == len(template) - 1 else 1
@@ -182,7 +182,7 @@ def _replace_by_rank(
 ) -> None:
     """Replace keys in place by their rank in ``sorted_keys``, or by -1."""
     if not is_first_level:
-        kernel.places(sorted_keys, keys)
+        kernel.look_up(sorted_keys, keys)
         return
     # key -1 reads the last entry, which stays -1
     rank = np.full(num_keys + 1, -1, dtype=np.int64)

@@ -368,7 +368,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         indptr = np.empty(len(columns) + 1, dtype=np.int64)
         indices = np.empty(columns.size, dtype=np.int32)
         values = np.empty(columns.size, dtype=np.dtype(self.dtype))
-        kernel.rows(columns, indptr, indices, values)
+        kernel.build_rows(columns, indptr, indices, values)
         used = int(indptr[-1])
         # scipy requires indptr and indices of one dtype
         if used <= np.iinfo(np.int32).max:
@@ -428,7 +428,7 @@ def compute_hashed_columns(
             tokens.codes[source.column]
         ]
         value_hashes = [stable_hash(value) for value in table]
-        hashes[source] = np.array([*value_hashes, kernel.OUTSIDE], dtype=np.uint64)
+        hashes[source] = np.array([*value_hashes, kernel.OUTSIDE_HASH], dtype=np.uint64)
     columns = np.empty((positions, len(templates)), dtype=np.int32)
     neighbour_codes = np.empty(positions, dtype=np.int32)
     for template_index, template in enumerate(templates):
@@ -438,14 +438,14 @@ def compute_hashed_columns(
         is_active = np.ones(positions, dtype=np.bool_)
         for piece in template:
             outside = len(hashes[piece.source]) - 1
-            kernel.neighbours(
+            kernel.shift_codes(
                 codes[piece.source],
                 tokens.offsets,
                 piece.offset,
                 outside,
                 neighbour_codes,
             )
-            kernel.mixed(
+            kernel.hash_codes(
                 neighbour_codes, hashes[piece.source], feature_hashes, is_active
             )
         hashed = (feature_hashes % np.uint64(size)).astype(np.int32)

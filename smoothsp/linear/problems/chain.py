@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from smoothsp._kernels.linear import gradients
 from smoothsp._kernels.linear import sequences as kernels
-from smoothsp._kernels.linear.frank_wolfe import add_corners
+from smoothsp._kernels.linear.frank_wolfe import add_subgradients
 from smoothsp._kernels.linear.sequence_loss import ENTROPY, MAX, TOP_K
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.inputs import arrays, checks
@@ -196,11 +196,11 @@ class ChainProblem:
             loss_scales=loss_scale,
             S=S,
             P=P,
-            moves=d * P if self.transitions else -1,
-            start=first_boundary_row * P if boundaries else -1,
-            end=(first_boundary_row + 1) * P if boundaries else -1,
-            longest=int(np.diff(offsets).max(initial=0)),
-            table=np.zeros(0, np.int32),
+            transition_offset=d * P if self.transitions else -1,
+            start_offset=first_boundary_row * P if boundaries else -1,
+            end_offset=(first_boundary_row + 1) * P if boundaries else -1,
+            max_length=int(np.diff(offsets).max(initial=0)),
+            tied_index=np.zeros(0, np.int32),
         )
 
     def __len__(self) -> int:
@@ -241,7 +241,7 @@ class ChainProblem:
     def apart(self) -> kernels.Sequences:
         """Kernel arguments for W and the other weights as two separate arrays."""
         s = self.sequences
-        names = ("moves", "start", "end")
+        names = ("transition_offset", "start_offset", "end_offset")
         offsets = {name: getattr(s, name) for name in names if getattr(s, name) >= 0}
         return s._replace(
             **{name: offset - self.border for name, offset in offsets.items()}
@@ -271,13 +271,13 @@ class ChainProblem:
         has_predecessor[boundary_positions[0]] = False
         position_offset_pairs: list[tuple[NDArray[Any], Any]]
         position_offset_pairs = [(position_of_entry, self.indices * np.int64(P))]
-        if s.moves >= 0:
+        if s.transition_offset >= 0:
             t = np.flatnonzero(has_predecessor)
-            position_offset_pairs.append((t, s.moves + labels[t - 1] * P))
-        if s.start >= 0:
+            position_offset_pairs.append((t, s.transition_offset + labels[t - 1] * P))
+        if s.start_offset >= 0:
             position_offset_pairs += [
-                (boundary_positions[0], s.start),
-                (boundary_positions[1], s.end),
+                (boundary_positions[0], s.start_offset),
+                (boundary_positions[1], s.end_offset),
             ]
         # a weight is at the offset of its row plus the (second) label
         weight_indices = [
@@ -334,7 +334,7 @@ class ChainProblem:
     def hinges(self, w: Weights) -> NDArray[np.float64]:
         """Weighted hinge ``(n,)`` of each sequence, by one oracle call each."""
         hinges = np.empty(len(self))
-        exponent = self._run_kernel(kernels.hinges, w, hinges)
+        exponent = self._run_kernel(kernels.structured_hinges, w, hinges)
         with np.errstate(over="ignore"):
             hinges = self.loss_scale * np.ldexp(hinges, exponent)
         if not np.isfinite(hinges).all():
@@ -374,7 +374,7 @@ class ChainProblem:
             raise IndexError(f"i: expected 0 to {len(self) - 1}, got {i}")
         psi, flat = aligned_zeros(self.flat_size, float), self.padded_weights(w)
         loss, hinge = np.zeros(len(self)), np.zeros(len(self))
-        add_corners(i, i + 1, self.sequences, flat, 1.0, psi, loss, hinge)
+        add_subgradients(i, i + 1, self.sequences, flat, 1.0, psi, loss, hinge)
         return Corner(self.plain_weights(psi), float(loss[i]), None)
 
     def risk(self, w: Weights) -> ValueAndGradient:
@@ -439,7 +439,7 @@ class ChainProblem:
         """``scale`` times the sum of psi of the worst outputs, mean loss and hinge."""
         s, n = self.sequences, len(self.offsets) - 1
         v, losses, hinges = np.zeros(self.flat_size), np.empty(n), np.empty(n)
-        add_corners(0, n, s, self.padded_weights(w), scale, v, losses, hinges)
+        add_subgradients(0, n, s, self.padded_weights(w), scale, v, losses, hinges)
         return self.plain_weights(v), float(losses.mean()), float(hinges.mean())
 
     def require_range(self, lam: float) -> None:
@@ -531,7 +531,7 @@ class ChainProblem:
             empty,
             empty.reshape(0, s.S * s.P),
         )
-        gradients.gradient(
+        gradients.losses_and_gradient(
             s,
             flat[:border],
             flat[border:],
@@ -617,7 +617,7 @@ class ChainProblem:
         rows[num_entries:, : s.S] = table[d:]
         offsets = {
             name: getattr(s, name) + (num_entries - d) * s.P
-            for name in ("moves", "start", "end")
+            for name in ("transition_offset", "start_offset", "end_offset")
             if getattr(s, name) >= 0
         }
         indices = np.arange(num_entries, dtype=np.int32)

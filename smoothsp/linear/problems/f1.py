@@ -153,13 +153,13 @@ class F1Problem:
             [np.empty_like(x) for x in log_weights],
             np.empty(2),
         )
-        contingency.joint(*log_weights, mu, *count_probabilities, totals)
+        contingency.table_marginals(*log_weights, mu, *count_probabilities, totals)
         flip_weights = np.empty(len(gains))
         for members, ratios, probabilities in zip(
             classes, weight_ratios, count_probabilities, strict=True
         ):
             flip_probabilities = np.empty(len(members))
-            contingency.flips(
+            contingency.flip_probabilities(
                 scaled_gains[members], ratios, probabilities, flip_probabilities
             )
             flip_weights[members] = flip_probabilities
@@ -184,5 +184,5 @@ class F1Problem:
 def _flip_count_log_weights(scaled_gains: Floats) -> tuple[Floats, Floats]:
     """Log weights ``(m + 1,)`` of flipping 0 to m elements of a class, and ratios."""
     result = np.empty(len(scaled_gains) + 1), np.empty(len(scaled_gains) + 1)
-    contingency.log_weights(scaled_gains, *result)
+    contingency.log_elementary_symmetric(scaled_gains, *result)
     return result

@@ -128,10 +128,10 @@ class HashedChainProblem(ChainProblem):
         table = np.zeros((self.num_rows, P), np.int32)
         table[:, :S] = self._hash_weight_indices()
         self.sequences = s._replace(
-            table=table.ravel(),
-            moves=0,
-            start=S * P if self.boundaries else -1,
-            end=(S + 1) * P if self.boundaries else -1,
+            tied_index=table.ravel(),
+            transition_offset=0,
+            start_offset=S * P if self.boundaries else -1,
+            end_offset=(S + 1) * P if self.boundaries else -1,
         )
 
     def _hash_weight_indices(self) -> NDArray[np.int64]:
@@ -149,7 +149,7 @@ class HashedChainProblem(ChainProblem):
             for part, left in blocks
         ]
         hashes = np.concatenate(keys).ravel()
-        kernel.mixed(
+        kernel.hash_codes(
             np.zeros(len(hashes), np.int32),
             np.zeros(1, np.uint64),
             hashes,
@@ -180,7 +180,7 @@ class HashedChainProblem(ChainProblem):
 
     def used(self) -> NDArray[np.int64]:
         """Indices of the weights that any sequence uses, ascending."""
-        table = self.sequences.table.reshape(self.num_rows, -1)
+        table = self.sequences.tied_index.reshape(self.num_rows, -1)
         return np.unique(table[:, : self.num_labels]).astype(np.int64)
 
     @cached_property
@@ -206,7 +206,9 @@ class HashedChainProblem(ChainProblem):
 
     def split(self, w: Weights) -> tuple[Weights, Weights, Weights, Weights]:
         """Return copies of W (rows of ``columns``), A, start and end."""
-        table = self.sequences.table.reshape(self.num_rows, -1)[:, : self.num_labels]
+        table = self.sequences.tied_index.reshape(self.num_rows, -1)[
+            :, : self.num_labels
+        ]
         weights = self._check_weights(w)[table]
         d, end = self.num_features, self.num_features + self.num_labels
         boundary_weights = (

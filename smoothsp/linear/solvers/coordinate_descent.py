@@ -198,7 +198,7 @@ class _Steps(Solver):
 
     def advance(self) -> str | None:
         sweeps = np.zeros(1, dtype=np.int64)
-        elastic_net.descend(
+        elastic_net.coordinate_descent(
             self.products,
             *self.columns,
             self.squares,
@@ -265,5 +265,5 @@ def _products(X: Any, scale: float) -> Floats:
     d = X.shape[1]
     upper = np.zeros((d, d))
     rows = X.indptr, X.indices, X.data
-    elastic_net.products(0, X.shape[0], d, scale, *rows, upper)
+    elastic_net.add_gram(0, X.shape[0], d, scale, *rows, upper)
     return np.ascontiguousarray(upper + np.triu(upper, 1).T)

@@ -207,7 +207,7 @@ class _Steps:
     def advance(self) -> None:
         solver, number = self.solver, self.passes
         losses = np.empty(self.objective.n)
-        kernel.steps(
+        kernel.subgradient_steps(
             *solver.plan(number, self.objective.n),
             solver.lam,
             self.objective.sequences,

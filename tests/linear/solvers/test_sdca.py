@@ -108,7 +108,7 @@ class Point:
         if p.boundaries and len(D):
             flat[-2:] = D[0], D[-1]
         if isinstance(p, HashedChainProblem):
-            places = p.sequences.table.reshape(p.num_rows, -1)[:, : p.num_labels]
+            places = p.sequences.tied_index.reshape(p.num_rows, -1)[:, : p.num_labels]
             return np.bincount(places.ravel(), flat.ravel(), p.num_weights)
         return flat.ravel()
 

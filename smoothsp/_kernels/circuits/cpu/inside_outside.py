@@ -29,9 +29,9 @@ from smoothsp._kernels.circuits.cpu.lanes import (
 from smoothsp._kernels.circuits.cpu.scaled_floats import (
     constant,
     faintest,
-    furthest,
     highest,
     lowest,
+    max_exponent,
     origin,
     power2,
     put_number,
@@ -59,7 +59,7 @@ from smoothsp._kernels.vectors.simd_compare import any_not_equal
 
 
 @kernel
-def sums(first, last, circuit, rows, scores, room, outwards, out):
+def inside_outside(first, last, circuit, rows, scores, room, outwards, out):
     """Fill ``out`` and, if ``outwards``, the targets of ``scores``.
 
     For the rows ``rows.order[first:last]``. ``scores`` is a table of potentials, whose
@@ -100,7 +100,7 @@ def sums(first, last, circuit, rows, scores, room, outwards, out):
 
 
 @kernel
-def inwards(first, last, circuit, rows, scores, room, exact, far):
+def inside_only(first, last, circuit, rows, scores, room, exact, far):
     """Fill exact[B, 2], far[B] and the numbers ``room[:2]`` of all items, as ``sums``.
 
     For the rows ``rows.order[first:last]``, no more than there are lanes.
@@ -124,8 +124,8 @@ def _inwards(lanes, circuit, rows, scores, room, exact, far):
     for lane in range(len(lanes)):
         row = lanes[lane]
         root = rows.roots[row]
-        reach = np.float64(mu[lane]) * circuit.uses[root]
-        far[row] = 1.0 if reach > furthest(L) else 0.0
+        reach = np.float64(mu[lane]) * circuit.max_leaves[root]
+        far[row] = 1.0 if reach > max_exponent(L) else 0.0
         place = root * L + lane
         total, rest = log_scaled(np.float64(m[place]), np.float64(e[place]))
         exact[row, 0], exact[row, 1] = normalise(total, rest)

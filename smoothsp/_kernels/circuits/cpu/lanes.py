@@ -129,7 +129,7 @@ def scatter(x, table, B, rows, L):
 def turn(x, circuit, L):
     """Turn x square by square, so that numbers of one lane lie side by side."""
     out = span(x)
-    for item in range(0, circuit.items, L):
+    for item in range(0, circuit.num_items, L):
         transpose_block(out, item * L)
 
 
@@ -145,7 +145,7 @@ def clear(x, circuit, low, high, one, L):
     """Write 0 to all lanes of item 0, leaves, and definitions ``low`` to ``high``."""
     out = span(x)
     heads = circuit.heads
-    for i in range(0, (1 + circuit.own + circuit.shared) * L, L):
+    for i in range(0, (1 + circuit.num_row_leaves + circuit.num_shared_leaves) * L, L):
         store(out, i, one - one)
     for h in range(low, high):
         store(out, np.intp(heads[h]) * L, one - one)
@@ -162,13 +162,13 @@ def bounds(circuit, roots, rows):
     """The range of definitions that holds all that the rows need."""
     first, last = np.intp(len(circuit.heads)), np.intp(0)
     for row in rows:
-        h = np.intp(circuit.place[roots[row]])
+        h = np.intp(circuit.definition[roots[row]])
         if h < 0:
             continue
         # a tile is computed as a whole
         while h + 1 < len(circuit.tiles) and circuit.tiles[h + 1] == 0:
             h += 1
-        since = np.intp(circuit.since[roots[row]])
+        since = np.intp(circuit.first_definition[roots[row]])
         last = h + 1 if h + 1 > last else last
         first = since if since < first else first
     return first if first < last else last, last

@@ -53,7 +53,7 @@ def max_marginals(first, last, circuit, rows, scores, room):
 def _clear(rest, circuit, low, high, one, L):
     """Write -inf to item 0, leaves, and definitions ``low`` to ``high``."""
     out, none = span(rest), one - constant(one, np.inf)
-    for i in range(0, (1 + circuit.own + circuit.shared) * L, L):
+    for i in range(0, (1 + circuit.num_row_leaves + circuit.num_shared_leaves) * L, L):
         store(out, i, none)
     for h in range(low, high):
         store(out, np.intp(circuit.heads[h]) * L, none)
@@ -80,5 +80,5 @@ def _outside(x, rest, circuit, low, high, L):
                 store(rest, b, maximum(g + v, load(rest, b)))
                 a += step_a
                 b += step_b
-    for i in range(L, (1 + circuit.own + circuit.shared) * L, L):
+    for i in range(L, (1 + circuit.num_row_leaves + circuit.num_shared_leaves) * L, L):
         store(rest, i, load(rest, i) + load(x, i))

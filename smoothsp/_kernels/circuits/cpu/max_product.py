@@ -37,7 +37,7 @@ from smoothsp._kernels.vectors.simd import load, maximum, select_lt, span, store
 
 
 @kernel
-def best(first, last, circuit, rows, scores, room, sizes, out):
+def best_outputs(first, last, circuit, rows, scores, room, sizes, out):
     """Fill exact[B, 2], value[B], labels[B, N], parts[B, U] of ``order[first:last]``.
 
     ``parts`` are the leaves, from 0, that the best output uses, then -1; ``labels``
@@ -59,7 +59,7 @@ def best(first, last, circuit, rows, scores, room, sizes, out):
     L = 64 // room.itemsize
     one = one_of(room)
     x = room[0]
-    stack = arrays.empty(circuit.depth + 2, np.int64)
+    stack = arrays.empty(circuit.max_depth + 2, np.int64)
     for begin in range(first, last, L):
         lanes = rows.order[begin : begin + L if begin + L < last else last]
         low, high = bounds(circuit, rows.roots, lanes)
@@ -86,7 +86,7 @@ def maxima(x, circuit, low, high, one, L):
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
     infinite = constant(one, np.inf)
     none = one - infinite
-    for i in range(0, (1 + circuit.own + circuit.shared) * L, L):
+    for i in range(0, (1 + circuit.num_row_leaves + circuit.num_shared_leaves) * L, L):
         w = load(x, i)
         store(x, i, select_lt(w, infinite, w, none))
     h = low
@@ -143,7 +143,7 @@ def clear(out):
 def trace(x, lane, L, root, circuit, stack, parts):
     """Fill parts with the leaves, from 0, of the best output of the root, then -1."""
     clear(parts)
-    leaves = circuit.own + circuit.shared
+    leaves = circuit.num_row_leaves + circuit.num_shared_leaves
     count, top = 0, 0
     if x[root * L + lane] > -np.inf:
         stack[0] = root
@@ -164,7 +164,7 @@ def trace(x, lane, L, root, circuit, stack, parts):
 def best_edge(x, lane, L, item, circuit):
     """The first product equal to the item's maximum: the same sums give equal bits."""
     runs, starts = circuit.runs, circuit.starts
-    h = circuit.place[item]
+    h = circuit.definition[item]
     goal = x[item * L + lane]
     for r in range(starts[h], starts[h + 1]):
         a, b = np.intp(runs[r, 1]), np.intp(runs[r, 3])

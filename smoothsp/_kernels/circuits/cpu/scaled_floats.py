@@ -103,7 +103,7 @@ def lowest(L):
 
 
 @register_jitable
-def furthest(L):
+def max_exponent(L):
     """How far from 0 the exponent of an output may be for all others to be exact.
 
     float64 has room for thousands of the largest scores.
@@ -137,7 +137,7 @@ def enter(m, e, first, last, reach, one, L):
     becomes zero, and so does NaN, which only padding holds.
     """
     zero = one - one
-    most = constant(one, furthest(L))
+    most = constant(one, max_exponent(L))
     least = zero - most
     low, below = constant(one, lowest(L)), constant(one, -np.inf)
     whole, rate = constant(one, large(L)), constant(one, 1 / LN2)

@@ -28,7 +28,7 @@ from smoothsp._kernels.vectors.smoothed_hinge import smoothed_hinge
 
 
 @kernel
-def total(scores, used, like, exact):
+def score_outputs(scores, used, like, exact):
     """Fill exact[B, K, 2] with the sums of the leaves, from 0, used[B, K, U].
 
     -1 is none. ``scores`` is a table of potentials of the float type of ``like``; each
@@ -47,7 +47,7 @@ def total(scores, used, like, exact):
 
 
 @kernel
-def count(weights, used, table):
+def add_weights_to_leaves(weights, used, table):
     """Add weights[B, K] up over the leaves used[B, K, U], in the targets of a table.
 
     Targets are of the float type of the weights; those of all rows are ``[width]`` of
@@ -109,7 +109,7 @@ def row_losses(scores, like, sizes, addresses, smoothing, weight, out):
         carray(addresses[0], (B, M, 2), np.float64),
         carray(addresses[1], (B, U), np.int64),
     )
-    value, total = carray(out[0], (B,), like), carray(out[1], (1,), like)
+    value, total_loss = carray(out[0], (B,), like), carray(out[1], (1,), like)
     u, exact = carray(out[2], (B, M), np.float64), carray(out[3], (B,), np.bool_)
     first, own = carray(out[4], (B,), np.float64), carray(out[5], (B,), np.float64)
     mu, K, never_negative = smoothing
@@ -129,7 +129,7 @@ def row_losses(scores, like, sizes, addresses, smoothing, weight, out):
             factor *= carray(addresses[2], (B,), np.float64)[b]
         if factor != 0:
             all_ += factor * loss
-    total[0] = all_
+    total_loss[0] = all_
 
 
 @kernel
@@ -161,7 +161,7 @@ def row_losses_gradient(table, like, kind, sizes, addresses, weight):
 
 
 @kernel
-def add_hamming(sizes, addresses, like, scale):
+def add_hamming_costs(sizes, addresses, like, scale):
     """Fill augmented[B, W] with main and ``scale`` for each part that y does not use.
 
     ``sizes`` are B, W and U; ``addresses`` the addresses of main, of read[B, W], which
@@ -188,7 +188,7 @@ def add_hamming(sizes, addresses, like, scale):
 
 
 @kernel
-def prove(circuit, rows, sizes, addresses, whole, like, scale):
+def leaves_from_labels(circuit, rows, sizes, addresses, whole, like, scale):
     """Fill used[B, K, N] with the leaves that set labels[B, K, N] so, -1 for none.
 
     ``kept`` are the labels, -1 where a row has none. Where main[B, W] has an address,
@@ -226,7 +226,11 @@ def prove(circuit, rows, sizes, addresses, whole, like, scale):
                 kept[b, k, i] = label
                 used[b, k, i] = leaf_of[i, label] if 0 <= label < V else -1
     if addresses[6] != 0:
-        read = carray(addresses[5], (alone, edges.own + edges.shared), np.bool_)
+        read = carray(
+            addresses[5],
+            (alone, edges.num_row_leaves + edges.num_shared_leaves),
+            np.bool_,
+        )
         main, augmented = (
             carray(addresses[6], (B, W), like),
             carray(addresses[7], (B, W), like),
@@ -244,7 +248,7 @@ def prove(circuit, rows, sizes, addresses, whole, like, scale):
 
 
 @kernel
-def first_missing(circuit, rows, used):
+def first_infeasible_output(circuit, rows, used):
     """``b K + k`` of the first output used[B, K, U] without a derivation, or -1."""
     return _first_missing(circuit_at(circuit), rows_at(rows).roots, used)
 
@@ -257,12 +261,12 @@ def _first_missing(circuit, roots, used):
     derivation of the item. An output with a leaf beyond the last does not exist.
     """
     B, K, U = used.shape
-    words = arrays.empty(circuit.items, np.uint64)
+    words = arrays.empty(circuit.num_items, np.uint64)
     for begin in range(0, B * K, WORD):
         size = min(WORD, B * K - begin)
         low, high = needed(circuit, roots, begin // K, (begin + size - 1) // K + 1)
         words[0] = ~np.uint64(0)
-        leaves = circuit.own + circuit.shared
+        leaves = circuit.num_row_leaves + circuit.num_shared_leaves
         words[1 : 1 + leaves] = 0
         none = np.uint64(0)
         for i in range(size):
@@ -283,7 +287,7 @@ def _first_missing(circuit, roots, used):
 
 
 @kernel
-def labels_of_trees(sizes, addresses):
+def labels_of_complete_trees(sizes, addresses):
     """Fill labels[B, K, n, n] with those of y, all -1 where y is no tree by number.
 
     A tree over N words has ``2 N - 1`` spans; of so many that make a tree, none is left

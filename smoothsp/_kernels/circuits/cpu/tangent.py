@@ -42,7 +42,9 @@ from smoothsp._kernels.vectors.simd_compare import any_not_equal
 
 
 @kernel
-def tangent(first, last, circuit, rows, scores, along, room, outwards, means):
+def inside_outside_jvp(
+    first, last, circuit, rows, scores, along, room, outwards, means
+):
     """Fill means[B]: of ``along`` over the outputs of the rows ``order[first:last]``.
 
     And, if ``outwards``, the targets of ``scores`` with the derivatives of marginals

@@ -22,14 +22,14 @@ WORD = 64
 
 
 @kernel
-def impossible(circuit, roots, table, like):
+def first_infeasible_row(circuit, roots, table, like):
     """The first row without an output whose scores are above -inf; -1 if all have one.
 
     ``table`` is one of potentials of the float type of ``like``.
     """
     circuit, table = circuit_at(circuit), potentials_at(table)
     B = len(roots)
-    words = arrays.empty(circuit.items, np.uint64)
+    words = arrays.empty(circuit.num_items, np.uint64)
     for begin in range(0, B, WORD):
         rows = min(WORD, B - begin)
         low, high = needed(circuit, roots, begin, begin + rows)
@@ -85,11 +85,11 @@ def spread(circuit, low, high, words):
 
 
 @kernel
-def reading(circuit, roots, answer):
+def reachable_leaves(circuit, roots, answer):
     """Fill answer[B, P + Q]: whether the root of a row can reach the leaf."""
     circuit = circuit_at(circuit)
     B, leaves = answer.shape
-    words = arrays.empty(circuit.items, np.uint64)
+    words = arrays.empty(circuit.num_items, np.uint64)
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
     for begin in range(0, B, WORD):
         rows = min(WORD, B - begin)
@@ -105,7 +105,7 @@ def reading(circuit, roots, answer):
                 a, b = np.intp(runs[r, 1]), np.intp(runs[r, 3])
                 for _ in range(runs[r, 0]):
                     # a product with an impossible factor is not followed
-                    if circuit.uses[a] >= 0 and circuit.uses[b] >= 0:
+                    if circuit.max_leaves[a] >= 0 and circuit.max_leaves[b] >= 0:
                         words[a] |= word
                         words[b] |= word
                     a += runs[r, 2]
@@ -121,6 +121,6 @@ def needed(circuit, roots, first, last):
     """The definitions that rows ``first`` to ``last`` need, as a range."""
     low, high = len(circuit.heads), 0
     for b in range(first, last):
-        high = max(high, circuit.place[roots[b]] + 1)
-        low = min(low, circuit.since[roots[b]])
+        high = max(high, circuit.definition[roots[b]] + 1)
+        low = min(low, circuit.first_definition[roots[b]])
     return min(low, high), high

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.circuits.layout.circuit_arrays import Edges, Rows
+from smoothsp._kernels.circuits.layout.circuit_arrays import CircuitArrays, RowRoots
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.arrays import carray
 
 
-def addresses(fields: Edges | Rows) -> NDArray[np.int64]:
+def address_table(fields: CircuitArrays | RowRoots) -> NDArray[np.int64]:
     """A row for each field: a number and 0, or the address of an array and its length.
 
     The caller keeps the arrays alive.
@@ -33,7 +33,7 @@ def addresses(fields: Edges | Rows) -> NDArray[np.int64]:
 def circuit_at(table):
     """The ``Edges`` of which ``table`` has the addresses."""
     runs = carray(table[5, 0], (table[5, 1], 5), np.int32)
-    return Edges(
+    return CircuitArrays(
         table[0, 0],
         table[1, 0],
         table[2, 0],
@@ -54,7 +54,7 @@ def circuit_at(table):
 def rows_at(table):
     """The ``Rows`` of which ``table`` has the addresses."""
     order = carray(table[0, 0], (table[0, 1],), np.int64)
-    return Rows(order, carray(table[1, 0], (table[1, 1],), np.int64))
+    return RowRoots(order, carray(table[1, 0], (table[1, 1],), np.int64))
 
 
 @subroutine(optimise=False)

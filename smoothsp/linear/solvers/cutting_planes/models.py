@@ -79,7 +79,7 @@ class AllCuts:
         p, found = np.empty(room.slopes.shape[1]), np.empty(4)
         before, after = (self.slots, self.cuts), (slots, made)
         cut = (slope, offset, self.lam, self._patience)
-        cuts.add(before, *cut, (room.slopes, room.products), after, p, found)
+        cuts.add_cut(before, *cut, (room.slopes, room.products), after, p, found)
         kept, *means = found.tolist()
         at = CutAverage(p[: len(slope)], *means)
         return self._with(slots[: int(kept)], made[: int(kept)], room, at)
