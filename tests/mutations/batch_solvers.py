@@ -140,8 +140,8 @@ FAULTS = {
     ),
     "half of a line search": (
         PLANES + "models",
-        "max(ascent / square, 0.0)",
-        "max(ascent / square / 2, 0.0)",
+        "max(ascent / squared_distance, 0.0)",
+        "max(ascent / squared_distance / 2, 0.0)",
     ),
     "dropped without its offset": (
         CUTS,
@@ -155,23 +155,23 @@ FAULTS = {
     ),
     "offset without the point": (
         PLANES + "bmrm",
-        "moved = float(at.w @ slope)",
-        "moved = 0.0",
+        "inner_product = float(bundle_state.w @ gradient)",
+        "inner_product = 0.0",
     ),
     "bound too high": (
         PLANES + "bmrm",
-        "bound = offset - square / (2 * lam)",
-        "bound = offset - square / (3 * lam)",
+        "bound = offset - squared_norm / (2 * lam)",
+        "bound = offset - squared_norm / (3 * lam)",
     ),
     "mu too small": (
         PRAGAM,
-        "return _Reached(zero, nothing, alpha, 2 * L, L, 0, n)",
-        "return _Reached(zero, nothing, alpha, L / 4, L, 0, n)",
+        "return _Iterate(zero_w, zero_scores, alpha, 2 * L, L, 0, n)",
+        "return _Iterate(zero_w, zero_scores, alpha, L / 4, L, 0, n)",
     ),
     "gradient step of the old point": (
         PRAGAM,
-        "            beta, w, at.scores, tau, L, following\n",
-        "            at.alpha, w, at.scores, tau, L, following\n",
+        "            beta, w, iterate.scores, tau, L, next_mu_tau\n",
+        "            iterate.alpha, w, iterate.scores, tau, L, next_mu_tau\n",
     ),
     "step from nothing": (
         "_kernels/svm/excessive_gap",

@@ -49,14 +49,14 @@ FAULTS = {
     ),
     "weights that stand still": (
         DUAL,
-        "self._path += _UP * float(np.sqrt(np.dot(moved, moved)))",
-        "self._path += 0.0 * float(np.sqrt(np.dot(moved, moved)))",
+        "np.sqrt(np.dot(displacement, displacement))",
+        "0.0 * np.sqrt(np.dot(displacement, displacement))",
     ),
     "no losses": (KERNEL, "loss[i] = c * above", "loss[i] = 0"),
-    "losses that were not computed": (DUAL, "if whole:", "if True:"),
+    "losses that were not computed": (DUAL, "if checks_all:", "if True:"),
     "gaps that stay after rounding was undone": (
         DUAL,
-        "        self._reach[:] = -1\n",
+        "        self._recheck_radius[:] = -1\n",
         "",
     ),
 }

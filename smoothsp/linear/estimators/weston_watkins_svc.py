@@ -236,7 +236,7 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         greedy_tol = (
             _GREEDY_TOL[dtype.name] * blocks.class_costs.max() if is_greedy else 0.0
         )
-        return blocks.still, dtype.type(greedy_tol)
+        return blocks.zero_violation_tol, dtype.type(greedy_tol)
 
     def _fit_linear(
         self,
@@ -264,8 +264,8 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         status = descend(problem, settings, history, resume)
         classifier.set_coef(self, problem.w, intercept_value)
         if checks.as_bool("store_dual", self.store_dual):
-            classifier.set_dual_coef(self, blocks.table)
-        classifier.store_warm_start(self, samples, blocks.table)
+            classifier.set_dual_coef(self, blocks.coefficient_matrix)
+        classifier.store_warm_start(self, samples, blocks.coefficient_matrix)
         return status
 
     def _fit_kernel(
@@ -304,11 +304,13 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
             squared_norms, samples.X.dtype, intercept_value
         )
         blocks = self._make_blocks(samples, squared_norms, costs, settings)
-        stakes = blocks.losses_at_zero(max_over_classes=False)
-        problem = GramDual(blocks, gram, self._stopping_tolerances(blocks), stakes)
+        losses_at_zero = blocks.losses_at_zero(max_over_classes=False)
+        problem = GramDual(
+            blocks, gram, self._stopping_tolerances(blocks), losses_at_zero
+        )
         status = descend(problem, settings, history, resume)
-        classifier.set_dual_coef(self, blocks.table)
-        classifier.store_warm_start(self, samples, blocks.table)
+        classifier.set_dual_coef(self, blocks.coefficient_matrix)
+        classifier.store_warm_start(self, samples, blocks.coefficient_matrix)
         self.intercept_ = diagonal_shift * self.dual_coef_.sum(axis=1)
         if self.kernel == "rbf":
             self.support_vectors_ = samples.X[self.support_]
@@ -327,7 +329,7 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
             squared_norms,
             len(samples.classes),
             costs,
-            padding=0.0,
+            padding_cost=0.0,
             shrinking=settings.shrinking,
         )
         previous_duals = classifier.load_warm_start(self, samples)

@@ -100,7 +100,9 @@ def test_what_rounding_hides_is_never_called_converged(model, C, dtype):
 @pytest.mark.parametrize("model", thinned([HingeSVC, WestonWatkinsSVC], 2))
 def test_rounding_ends_in_a_warning_unless_tol_is_0(model):
     X, y = data_for(model, dtype=np.float32)
-    with pytest.warns(ConvergenceWarning, match="rounding hides what is left.*float64"):
+    with pytest.warns(
+        ConvergenceWarning, match="remaining gap is below rounding error.*float64"
+    ):
         model(tol=1e-12, random_state=0).fit(X, y)
     fitted = model(tol=0, random_state=0).fit(X, y)
     assert fitted.status_ is Status.ROUNDED
