@@ -44,7 +44,7 @@ def checksum(*arrays: NDArray[Any]) -> int:
 def available_bytes() -> int | None:
     """Return the bytes of memory that are available, or None if unknown."""
     try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
+        for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("MemAvailable:"):
                 return 1024 * int(line.split()[1])
     except OSError:
