@@ -186,7 +186,7 @@ class Iteration:
         )
 
     def state(self) -> State:
-        """All that changes."""
+        """Arrays from which ``load`` continues the run."""
         offset, start = self.model.offset, self.prox_centre
         return {
             "start": start.x.copy(),
@@ -212,7 +212,7 @@ class Iteration:
         }
 
     def load(self, state: State) -> None:
-        """Go on from a state."""
+        """Restore the arrays of ``state``."""
         L, self.psi, d, psi, c, e, offset = (float(x) for x in state["numbers"])
         self.L, self.x = L, state["x"].copy()
         self.z = Point(state["z"].copy(), state["mirror"].copy(), d, psi)
@@ -286,11 +286,11 @@ class InfiniteMemory(Iteration):
         return u
 
     def state(self) -> State:
-        """All that changes."""
+        """Arrays from which ``load`` continues the run."""
         return {**super().state(), "inverse": np.array(self.inverse_weight)}
 
     def load(self, state: State) -> None:
-        """Go on from a state."""
+        """Restore the arrays of ``state``."""
         super().load(state)
         self.inverse_weight = float(state["inverse"])
 
@@ -358,12 +358,12 @@ class OneMemory(Iteration):
         return True
 
     def state(self) -> State:
-        """All that changes."""
+        """Arrays from which ``load`` continues the run."""
         memory = np.array([self.divergence_weight, self.estimate, self.first_weight])
         return {**super().state(), "memory": memory}
 
     def load(self, state: State) -> None:
-        """Go on from a state."""
+        """Restore the arrays of ``state``."""
         super().load(state)
         self.divergence_weight, self.estimate, self.first_weight = (
             float(x) for x in state["memory"]

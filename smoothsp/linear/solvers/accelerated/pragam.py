@@ -252,7 +252,7 @@ class _PragamRun(Solver):
 
     def certify(self) -> tuple[float, float, float]:
         if self.iterate is None:
-            # there was no time for a pass
+            # A budget or Ctrl-C ended the run before its first pass.
             self.advance()
         iterate = self.iterate
         assert iterate is not None
