@@ -17,10 +17,13 @@ from smoothsp.oracles._inference.tracing import (
 DEVICES = ("cpu", "cuda")
 FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.bfloat16, torch.float16)
-# Outputs of a row that may be asked for: more would not fit into memory.
+# Outputs of a row that may be listed: more would not fit into memory.
 MAX_OUTPUTS = 10**6
-# Bytes of memory of this machine.
-MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+# Bytes of memory of this machine; Windows has no sysconf, so no limit is known there.
+try:
+    MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+except (AttributeError, ValueError, OSError):
+    MEMORY = 2**63 - 1
 
 _CONVERTIBLE = (list, tuple, np.ndarray)
 

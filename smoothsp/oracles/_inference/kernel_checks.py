@@ -160,7 +160,7 @@ def device_key(device: torch.device) -> str:
     if device.type == "cuda":
         driver = Path("/proc/driver/nvidia/version")
         with contextlib.suppress(OSError):
-            parts.append(driver.read_text())
+            parts.append(driver.read_text(encoding="utf-8"))
         about = torch.cuda.get_device_properties(device)
         # not all of it: two devices of one model are alike
         parts += [about.name, f"{about.major}.{about.minor}"]
@@ -200,6 +200,8 @@ def _store_passed(key: str, question: str) -> None:
     # where nothing can be written each process tries again
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, delete=False, encoding="utf-8"
+        ) as file:
             file.write(content)
         os.replace(file.name, path)
