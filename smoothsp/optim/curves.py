@@ -3,12 +3,12 @@
 import io
 import math
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from smoothsp import atomic_files
 from smoothsp.optim import _checks
 
 # Lower limit of a band on a logarithmic axis, as a fraction of the median.
@@ -120,7 +120,7 @@ def draw(path: str | os.PathLike[str], panels: Sequence[Sequence[Panel]]) -> Non
     )
     buffer = io.BytesIO()
     figure.savefig(buffer, format=file_format, dpi=150)
-    replace(Path(path), buffer.getvalue())
+    write_file(Path(path), buffer.getvalue())
 
 
 def _draw_panel(axes: Any, panel: Panel, names: Sequence[str]) -> None:
@@ -163,13 +163,8 @@ def require_file(path: Path) -> None:
         raise ValueError(f"path: expected a file, got {description} at {path}")
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Write a file atomically: readers find the old content or the new one."""
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file atomically; make its folder, raise if the path is no file."""
     require_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        part.write_bytes(content)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    atomic_files.replace(path, content)

@@ -80,7 +80,7 @@ class StoredRun:
             return
         checksum = _compute_checksum(rows, self.settings)
         content = {"settings": self.settings, "rows": rows, "checksum": checksum}
-        curves.replace(self.rows_path, json.dumps(content, indent=1).encode())
+        curves.write_file(self.rows_path, json.dumps(content, indent=1).encode())
         self.state_path.unlink(missing_ok=True)
 
     def save_interrupted(self, rows: list[Row], state: State) -> None:
@@ -90,7 +90,7 @@ class StoredRun:
         buffer = io.BytesIO()
         arrays: Any = states.add_checksums({**state, _ROWS: np.array(json.dumps(rows))})
         np.savez(buffer, **arrays)
-        curves.replace(self.state_path, buffer.getvalue())
+        curves.write_file(self.state_path, buffer.getvalue())
 
     def _damaged_error(self, path: Path) -> ValueError:
         return ValueError(

@@ -288,6 +288,7 @@ class CallbackEngine:
 
     def _apply_step(self, i: int, step: Step, corner: Corner) -> float:
         gamma = step.size(self.settings.lam)
+        # Frank-Wolfe steps never decrease the dual; rounding can make the gap negative.
         if gamma == 0 or (step.kind == "fw" and step.gap <= 0):
             return 0.0
         change = gamma * step.w
@@ -298,6 +299,7 @@ class CallbackEngine:
             self.blocks[i], self.ell[i] = self._dual_vertex(corner)
         self._clip(change)
         if self.settings.averages:
+            # lag = v - average: iterates before this step lack its change.
             previous_weight_sum = self.num_steps * (self.num_steps - 1) / 2
             add(self.average_lag, previous_weight_sum * gamma * step.w)
             self.average_lag_ell += previous_weight_sum * gamma * step.ell

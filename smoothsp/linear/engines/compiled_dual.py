@@ -158,6 +158,7 @@ class ChainEngine:
 
     def visit_in_order(self, order: NDArray[np.int64]) -> None:
         """Make one step for each example of ``order``."""
+        # Kernels return early if a buffer of stored outputs is full: grow it, continue.
         num_done, last_or_estimated_gap = 0, self.last_or_estimated_gap
         while num_done < len(order):
             num_done += kernels.visit_in_order(

@@ -57,6 +57,7 @@ class DualAscentEngine:
         num_positions, count = len(problem.labels), problem.flat_size
         lengths = np.diff(s.offsets)
         num_entries = np.maximum(lengths - 1, 0) * s.S**2
+        # Edge marginals of each sequence start at a multiple of the SIMD width.
         padded_sizes = -(
             -num_entries // round_up_to_lanes(1, np.float64)
         ) * round_up_to_lanes(1, np.float64)

@@ -78,6 +78,7 @@ def next_iterate(
     iterate_diff = np.subtract(x, iterate.x, out=vectors.acquire())
     gradient_diff = np.subtract(gradient, iterate.gradient, out=vectors.acquire())
     iterate_diffs, gradient_diffs = iterate.iterate_diffs, iterate.gradient_diffs
+    # Keep H positive definite: store pairs with s'y > 0 beyond rounding error alone.
     if np.dot(iterate_diff, gradient_diff) > np.finfo(float).eps * np.dot(
         gradient_diff, gradient_diff
     ):

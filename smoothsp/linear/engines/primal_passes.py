@@ -77,6 +77,7 @@ def compute_certificate(
         return Bounds(regulariser + float(objective.losses(flat, 0.0).mean())), n
     G = objective.zero_buffer()
     smoothed = regulariser + objective.gradient(flat, mu, G)[0]
+    # gradient of the regularised objective; strong convexity bounds the gap by its norm
     G += lam * flat
     gap = float(np.dot(G, G)) / (2 * lam)
     if loss.name == "likelihood":

@@ -94,7 +94,7 @@ class DualPoint:
     @property
     def lam(self) -> float:
         """The lambda of the dual point."""
-        return float(self.engine.engine_settings.lam)
+        return float(self.engine.settings.lam)
 
     @property
     def oracle_calls(self) -> int:
@@ -162,8 +162,8 @@ class DualPoint:
 
     def _set_lambda(self, rho: float, gap: float) -> None:
         engine = self.engine
-        engine.engine_settings = dataclasses.replace(
-            engine.engine_settings, lam=rho * self.lam
+        engine.settings = dataclasses.replace(
+            engine.settings, lam=rho * self.lam
         )
         # Gap 0 disables the global term of the cache rule.
         engine.last_gap = gap if self.has_exact_gaps else 0.0
@@ -192,8 +192,8 @@ class DualPoint:
         lam, passes_since_certificate, has_exact_gaps, extra_oracle_calls = state[
             "walk"
         ]
-        self.engine.engine_settings = dataclasses.replace(
-            self.engine.engine_settings, lam=float(lam)
+        self.engine.settings = dataclasses.replace(
+            self.engine.settings, lam=float(lam)
         )
         self.engine.load(state)
         self.engine.hinges = np.array(state["hinges"])
