@@ -162,9 +162,7 @@ class DualPoint:
 
     def _set_lambda(self, rho: float, gap: float) -> None:
         engine = self.engine
-        engine.settings = dataclasses.replace(
-            engine.settings, lam=rho * self.lam
-        )
+        engine.settings = dataclasses.replace(engine.settings, lam=rho * self.lam)
         # Gap 0 disables the global term of the cache rule.
         engine.last_gap = gap if self.has_exact_gaps else 0.0
 
@@ -192,9 +190,7 @@ class DualPoint:
         lam, passes_since_certificate, has_exact_gaps, extra_oracle_calls = state[
             "walk"
         ]
-        self.engine.settings = dataclasses.replace(
-            self.engine.settings, lam=float(lam)
-        )
+        self.engine.settings = dataclasses.replace(self.engine.settings, lam=float(lam))
         self.engine.load(state)
         self.engine.hinges = np.array(state["hinges"])
         self.passes_since_certificate, self.has_exact_gaps, self.extra_oracle_calls = (
