@@ -199,7 +199,7 @@ class _CoordinateDescentRun(Solver):
         """Set w and recompute the residual, or with stored products X' times it."""
         self.w, residual = w, self._compute_residual(w)
         self.residual = (
-            self.scale * self.problem._across @ residual
+            self.scale * self.problem._XT @ residual
             if self.stores_products
             else residual
         )
@@ -245,7 +245,7 @@ class _CoordinateDescentRun(Solver):
         # Dual variables 2/n (y - X w), and their largest feasible multiple.
         dual_linear_term, correlations = (
             self.scale * float(residual @ y),
-            self.scale * self.problem._across @ residual,
+            self.scale * self.problem._XT @ residual,
         )
         max_correlation = float(np.abs(correlations - lam * w).max())
         max_scale = (
