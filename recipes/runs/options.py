@@ -115,7 +115,7 @@ def _first_sentences(box: str) -> str:
 
 def _refuse(what: str) -> NoReturn:
     print(
-        f"{Path(sys.argv[0]).name}: error: {what}; --help lists what there is",
+        f"{Path(sys.argv[0]).name}: error: {what}; see --help for all options",
         file=sys.stderr,
     )
     sys.exit(2)

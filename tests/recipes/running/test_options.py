@@ -49,7 +49,7 @@ def test_a_wrong_command_line_is_one_line(
 ):
     line = said(kind_of("conll_ner"), arguments, monkeypatch, capsys, columns)
     assert line.startswith(f"a.py: error: {what}")
-    assert line.endswith("; --help lists what there is\n")
+    assert line.endswith("; see --help for all options\n")
     assert line.count("\n") == 1 and "─" not in line and "│" not in line
 
 
