@@ -30,18 +30,18 @@ FILE is 5,050 words of GloVe 6B in 50 dimensions. Other losses:
 """
 
 if __name__ == "__main__":
-    from runs import start
+    from common import sigint
 
-    start.quietly()
+    sigint.default_sigint()
 
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from common import options, terminal
+from common.run_options import RunOptions
 from corpora import toy_corpus, wnut17
 from ner import report, word_vectors
-from runs import options, terminal
-from runs.outputs import Outputs
 from smoothsp.data import SplitFiles, Splits, read_splits
 from smoothsp.models import Tagger
 from smoothsp.models.features import normalise
@@ -97,7 +97,7 @@ class Training(TrainingOptions):
 
 
 @dataclass(frozen=True)
-class Output(Outputs):
+class Output(RunOptions):
     """Output files."""
 
     out: Path = Path("runs/conll_ner")
@@ -118,7 +118,7 @@ def main(config: Config) -> dict[str, float]:
         splits.train,
         splits.dev,
         encoder=config.encoder,
-        vectors=vectors(config.embeddings, splits),
+        load_vectors=load_vectors(config.embeddings, splits),
         tokenizer=config.tokenizer,
         out=config.out,
         resume=config.resume,
@@ -150,11 +150,11 @@ def load(config: Config) -> Splits:
     return read_splits(folder, **layout)
 
 
-def vectors(path: str | None, splits: Splits) -> dict[str, Any]:
+def load_vectors(path: str | None, splits: Splits) -> dict[str, Any]:
     """Read the vectors of the words of a corpus."""
     if path is None:
         return {}
-    words = {w for part in splits for one in part for w in one.words}
+    words = {w for part in splits for sentence in part for w in sentence.words}
     return word_vectors.read(path, {normalise(word) for word in words})
 
 

@@ -27,16 +27,16 @@ running code. ``checkpoint.ckpt`` is for ``--resume``. At the end it writes
 """
 
 if __name__ == "__main__":
-    from runs import start
+    from common import sigint
 
-    start.quietly()
+    sigint.default_sigint()
 
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from parsing import names, phrases, report
-from runs import arguments, options, terminal
-from runs.outputs import Outputs
+from common import arguments, options, terminal
+from common.run_options import RunOptions
+from parsing import nested_entities, phrase_grammar, report
 from smoothsp.data import ConstituencyTree, read_trees
 from smoothsp.data.splits import find_splits
 from smoothsp.data.trees import read_folder
@@ -73,7 +73,7 @@ class Training(ConstituencyOptions):
 
 
 @dataclass(frozen=True)
-class Output(Outputs):
+class Output(RunOptions):
     """Output files."""
 
     out: Path = Path("runs/constituency")
@@ -88,7 +88,7 @@ class Config(Output, Training, Data):
 
 def main(config: Config) -> dict[str, float]:
     """Train; return the numbers of the best model."""
-    arguments.at_least(config, held_out=1)
+    arguments.require_at_least(config, held_out=1)
     if config.columns and not config.nested:
         raise ValueError("columns: expected --nested beside it, got none")
     require_free(config.out, config.resume, config.overwrite)
@@ -110,17 +110,17 @@ def main(config: Config) -> dict[str, float]:
         raise KeyboardInterrupt
     if not is_main_process():
         return {}
-    return report.constituents(config.out, parser, train, dev)
+    return report.report_constituents(config.out, parser, train, dev)
 
 
 def load(config: Config) -> tuple[list[ConstituencyTree], list[ConstituencyTree]]:
     if config.data is None:
-        return names.make() if config.nested else phrases.make()
+        return nested_entities.make() if config.nested else phrase_grammar.make()
     if not config.nested:
         return read_folder(config.data, config.held_out)
     files = find_splits(config.data)
-    given = {"columns": config.columns, "skip_bad": config.skip_bad}
-    return read_trees(files.train, **given), read_trees(files.dev, **given)
+    options = {"columns": config.columns, "skip_bad": config.skip_bad}
+    return read_trees(files.train, **options), read_trees(files.dev, **options)
 
 
 def command_line() -> None:

@@ -20,9 +20,9 @@ Structured SVMs", OCR in figures 3, 5 and 7. Results: ``docs/reproduction.md``.
 """
 
 if __name__ == "__main__":
-    from runs import start
+    from common import sigint
 
-    start.quietly()
+    sigint.default_sigint()
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,12 +30,12 @@ from typing import Any, Literal
 
 from tqdm import tqdm
 
+from common import arguments, options, terminal
+from common.result_store import ResultStore
+from common.run_options import FitsOptions
 from ocr import letters as ocr_letters
-from ocr import report, runs, toy
-from ocr.letters import Words
-from runs import arguments, options, terminal
-from runs.cells import Cells
-from runs.outputs import OutputsOfFits
+from ocr import report, synthetic, variants
+from ocr.letters import LetterWords
 from smoothsp.data import unseen_labels
 
 Setting = Literal["small", "large"]
@@ -70,7 +70,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Output(OutputsOfFits):
+class Output(FitsOptions):
     """Output files."""
 
     out: Path = Path("runs/ocr_words")
@@ -84,31 +84,33 @@ class Config(Output, Training, Data):
 
 def main(config: Config) -> dict[str, float]:
     """Train and report; the chief numbers come back."""
-    check(config)
-    with config.held():
+    validate(config)
+    with config.locked():
         return compare(config)
 
 
 def compare(config: Config) -> dict[str, float]:
     if config.data is None:
-        words = toy.draw(config.drawn, seed=0)
+        words = synthetic.draw(config.drawn, seed=0)
     else:
         words = ocr_letters.load(config.data)
     print(words)
     for setting in config.settings:
-        known, letters = (words.spelt(part) for part in words.split(setting))
-        unseen_labels.warn(f"{setting}, test", letters, known)
-    cells = Cells(config.checkpoint, settings_of(config, words), config.resume)
-    bar = tqdm(disable=None, unit="run", total=count(config))
-    with cells.filling(), bar:
+        train_letters, test_letters = (
+            words.join_letters(part) for part in words.split(setting)
+        )
+        unseen_labels.warn(f"{setting}, test", test_letters, train_letters)
+    store = ResultStore(config.checkpoint, run_settings(config, words), config.resume)
+    bar = tqdm(disable=None, unit="run", total=count_runs(config))
+    with store.print_resume_hint(), bar:
         for setting in config.settings:
-            train(config, cells, words, setting, bar)
-    return cells.use(lambda: report.write(config, words, cells))
+            train(config, store, words, setting, bar)
+    return store.reraise_with_path(lambda: report.write(config, words, store))
 
 
-def check(config: Config) -> None:
-    arguments.at_least(config, max_passes=1, drawn=20)
-    arguments.different(config, "settings", "lam", "seeds")
+def validate(config: Config) -> None:
+    arguments.require_at_least(config, max_passes=1, drawn=20)
+    arguments.require_distinct(config, "settings", "lam", "seeds")
     for name in ("tol", "max_seconds"):
         if not getattr(config, name) > 0:
             value = getattr(config, name)
@@ -124,19 +126,21 @@ def check(config: Config) -> None:
             raise ValueError(f"{name}: expected one value at least, got none")
 
 
-def settings_of(config: Config, words: Words) -> dict[str, Any]:
+def run_settings(config: Config, words: LetterWords) -> dict[str, Any]:
     """What decides a cell, besides its own name."""
     names = ("tol", "max_passes", "max_seconds")
     data = f"{words.name} with checksum {words.checksum}"
     return {"data": data} | {name: getattr(config, name) for name in names}
 
 
-def count(config: Config) -> int:
-    each = len(runs.VARIANTS) * len(config.lam) * len(config.seeds)
+def count_runs(config: Config) -> int:
+    each = len(variants.VARIANTS) * len(config.lam) * len(config.seeds)
     return each * len(config.settings)
 
 
-def train(config: Config, cells: Cells, words: Words, setting: str, bar: Any) -> None:
+def train(
+    config: Config, store: ResultStore, words: LetterWords, setting: str, bar: Any
+) -> None:
     """The eight variants."""
     parts = words.split(setting)
     limits = {
@@ -146,13 +150,13 @@ def train(config: Config, cells: Cells, words: Words, setting: str, bar: Any) ->
     }
     for lam in config.lam:
         for seed in config.seeds:
-            for variant in runs.VARIANTS:
-                key = runs.variant_key(setting, lam, variant, seed)
+            for variant in variants.VARIANTS:
+                key = variants.variant_key(setting, lam, variant, seed)
                 bar.set_description(f"{setting}, lambda {lam:g}, {variant}")
-                if key not in cells:
+                if key not in store:
                     show = bar.set_postfix_str
-                    cell = runs.train(variant, *parts, lam, seed, limits, show)
-                    cells.keep(key, cell)
+                    cell = variants.train(variant, *parts, lam, seed, limits, show)
+                    store.put(key, cell)
                 bar.update()
 
 

@@ -26,16 +26,16 @@ minutes of CPU time of one core: UAS 88.91, LAS 85.89. With MiniLM-L6 as the enc
 """
 
 if __name__ == "__main__":
-    from runs import start
+    from common import sigint
 
-    start.quietly()
+    sigint.default_sigint()
 
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from parsing import grammar, report
-from runs import options, terminal
-from runs.outputs import Outputs
+from common import options, terminal
+from common.run_options import RunOptions
+from parsing import dependency_grammar, report
 from smoothsp.data import read_dependencies
 from smoothsp.data.dependencies import find_treebank
 from smoothsp.models import Parser
@@ -69,7 +69,7 @@ class Training(ParserOptions):
 
 
 @dataclass(frozen=True)
-class Output(Outputs):
+class Output(RunOptions):
     """Output files."""
 
     out: Path = Path("runs/ud_parser")
@@ -85,7 +85,7 @@ class Config(Output, Training, Data):
 def main(config: Config) -> dict[str, float]:
     """Train; return the numbers of the best model."""
     require_free(config.out, config.resume, config.overwrite)
-    train, dev = grammar.make()
+    train, dev = dependency_grammar.make()
     if config.data:
         train, dev = (
             read_dependencies(path, skip_bad=config.skip_bad, root=config.root)
@@ -105,12 +105,12 @@ def main(config: Config) -> dict[str, float]:
         raise KeyboardInterrupt
     if not is_main_process():
         return {}
-    found = {
+    parses_by_structure = {
         name: parser.parse([tree.words for tree in dev], structure=name)
         for name in parser.structures
     }
-    return report.dependencies(
-        config.out, parser.about, train, dev, found, config.structure
+    return report.report_dependencies(
+        config.out, parser.about, train, dev, parses_by_structure, config.structure
     )
 
 

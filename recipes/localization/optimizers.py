@@ -28,11 +28,11 @@ WarmStart = Literal["prox-center", "extrapolation", "prev-iterate", "restart"]
 # of an epoch, how often an image is asked for, without full gradients
 PASSES = {"svrg": 2, "casimir-const": 2, "casimir-adapt": 2}
 # their steps are epochs, which no trainer of steps on batches makes
-OUTER = ("prox-linear", "bcfw")
+EPOCH_METHODS = ("prox-linear", "bcfw")
 # the paper's two, and about that of the convolutions' own training
 DECAY = {"linear": 10.0, "nonlinear": 1.0, "convolutions": 0.1}
 # by what is trained and optimizer; a folder of images may want others
-TUNED: dict[tuple[str, str], dict[str, Any]] = {
+TUNED_DEFAULTS: dict[tuple[str, str], dict[str, Any]] = {
     ("linear", "sgd"): {"lr": 2**-11, "t_0": 2000},
     ("linear", "sgd-sqrt"): {"lr": 2**-8},
     ("linear", "sgd-inv"): {"lr": 2**-4},
@@ -73,14 +73,14 @@ class Rates(Callback):
             group["lr"] = self.lr * factor
 
 
-def hinge_of(numbers: Numbers) -> StructuralHinge:
+def build_hinge(numbers: Numbers) -> StructuralHinge:
     """The hinge that a method minimises."""
     if "mu" not in numbers:
         return StructuralHinge()
     return StructuralHinge(L2(numbers["mu"], numbers["k"]))
 
 
-def optimizer_of(
+def make_optimizer(
     method: Method, numbers: Numbers, hinge: StructuralHinge
 ) -> Callable[[nn.Module, int], Optimizer]:
     """Constructor of an optimizer, of the network and the number of images."""
@@ -102,7 +102,7 @@ def optimizer_of(
     return make
 
 
-def callbacks_of(method: Method, numbers: Numbers, convex: bool) -> list[Callback]:
+def build_callbacks(method: Method, numbers: Numbers, convex: bool) -> list[Callback]:
     """Callbacks that the trainer needs for a method."""
     if not method.startswith("sgd"):
         return [Snapshots()]

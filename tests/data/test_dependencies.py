@@ -2,7 +2,7 @@
 
 import pytest
 
-from parsing import grammar
+from parsing import dependency_grammar
 from smoothsp.data import DependencyTree, dependencies, read_dependencies
 from smoothsp.models.crossing import crossing
 
@@ -56,8 +56,12 @@ def test_another_tree_changes_heads_and_labels_only():
 
 
 def test_drawn_sentences_come_back_from_a_file(tmp_path):
-    parts = grammar.make(train=60, dev=30)
-    assert parts == grammar.make(train=60, dev=30) != grammar.make(2, 60, 30)
+    parts = dependency_grammar.make(train=60, dev=30)
+    assert (
+        parts
+        == dependency_grammar.make(train=60, dev=30)
+        != dependency_grammar.make(2, 60, 30)
+    )
     for name, part in zip(("train", "dev"), parts, strict=True):
         (tmp_path / f"x-{name}.conllu").write_text(dependencies.text(part))
     files = dependencies.find_treebank(tmp_path)

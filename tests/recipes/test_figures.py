@@ -9,14 +9,14 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import shortest_path
+from common import axes, files
 from linear_tagging import curves
 from linear_tagging.methods import STUDIES
 from localization import figures as box_figures
 from multiclass import report as multiclass_report
 from ner import report as ner_report
 from ocr import figures as ocr_figures
-from ocr.runs import VARIANTS
-from runs import axes, files
+from ocr.variants import VARIANTS
 from segmentation import report as segmentation_report
 
 
@@ -102,7 +102,7 @@ def test_solvers(calls, drawn, tmp_path):
         for method, F1 in ends
         for n in calls
     ]
-    curves.comparison(rows).draw(tmp_path / "a.png", 1.0)
+    curves.as_comparison(rows).draw(tmp_path / "a.png", 1.0)
     check(drawn[0])
 
 
@@ -134,7 +134,7 @@ def test_accuracies(drawn):
 def test_one_lambda_and_one_image(drawn, tmp_path):
     row = {"lam": 5000.0, "primal": 1.0, "gap": 0.3, "calls": 3.0}
     row |= {"train_iou": 0.0, "dev_iou": 0.0}
-    segmentation_report.along_path(tmp_path / "a.png", [row], 5000.0, "4 images")
+    segmentation_report.draw_path(tmp_path / "a.png", [row], 5000.0, "4 images")
     check(drawn[0])
     for count in (1, 3, 5):
         figure, panels = axes.panels(count, 4, 2.75, 2, "a title of many words " * 9)

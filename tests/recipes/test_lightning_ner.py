@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import lightning_ner
-from runs import terminal
+from common import terminal
 from smoothsp.metrics import span_f1
 from smoothsp.models.features import Corpus, Vocabulary
-from tests.recipes.runs import write_corpus
+from tests.recipes.common import write_corpus
 from tests.sweeps import thinned
 
 OPTIMIZERS = ["adam", "prox-linear", "svrg", "casimir"]

@@ -22,13 +22,13 @@ import torch
 import conll_ner
 import matching_points
 from linear_tagging import data as linear_data
-from pose import drawn
+from pose import synthetic
 from smoothsp.models import load
 from smoothsp.models.box_images import OneObject
 from smoothsp.training import StructuredModule
 from tests.programs import run
+from tests.recipes.common import die, killed, write_set
 from tests.recipes.running.test_run_folder import SAVING
-from tests.recipes.runs import die, killed, write_set
 from tests.sweeps import thinned
 
 
@@ -127,7 +127,7 @@ def small():
         )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drawn, "SIZES", few)
+        patch.setattr(synthetic, "SIZES", few)
         patch.setattr(matching_points, "DRAWN", {"train": 2, "dev": 1, "test": 1})
         patch.setattr(linear_data, "load", fewer)
         yield

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from runs import options, terminal
+from common import options, terminal
 from tests.recipes.running.test_run_folder import RECIPES
 
 
@@ -66,7 +66,7 @@ def test_every_option_that_the_help_lists_is_known(name, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         options.read(kind_of(name))
     listed = set(re.findall(r"--[a-z][a-z0-9-]*", _named(capsys.readouterr().out)))
-    assert listed and listed <= set(options._options(kind_of(name)))
+    assert listed and listed <= set(options._option_names(kind_of(name)))
 
 
 def _named(text):

@@ -17,9 +17,9 @@ import atexit
 import os
 import signal
 
-from runs import start, terminal
+from common import sigint, terminal
 
-start.quietly()
+sigint.default_sigint()
 atexit.register(os.kill, os.getpid(), signal.SIGINT)
 
 
@@ -33,7 +33,7 @@ terminal.run(recipe)
 PRINTS = """\
 import signal
 
-from runs import terminal
+from common import terminal
 
 
 def recipe():

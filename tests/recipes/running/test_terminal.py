@@ -2,7 +2,7 @@
 
 import pytest
 
-from runs import terminal
+from common import terminal
 
 
 @pytest.mark.parametrize("said", ["Unable to allocate 14.9 GiB", ""])

@@ -3,15 +3,15 @@
 import signal
 
 
-def quietly() -> None:
+def default_sigint() -> None:
     """Let Ctrl-C end this process at once, without a traceback, until it is awaited."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def awaited() -> bool:
+def restore_sigint() -> bool:
     """Let Ctrl-C raise KeyboardInterrupt again; whether it did not."""
-    quiet = signal.getsignal(signal.SIGINT) is signal.SIG_DFL
-    if quiet:
+    was_default = signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    if was_default:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    return quiet
+    return was_default
