@@ -23,7 +23,7 @@ from smoothsp import checkpoints
 from smoothsp.training import Jointly, fit, seed_all
 from tests.optim.test_resuming import ABSENT
 from tests.programs import ROOT, run
-from tests.recipes.common import die, killed
+from tests.recipes.runs import die, killed
 from tests.sweeps import thinned
 
 EXAMPLES, BATCH = 40, 4
@@ -536,7 +536,7 @@ SCRIPT = """
 import json, os, sys
 from pathlib import Path
 import torch
-from tests.recipes.common import die
+from tests.recipes.runs import die
 from tests.test_training import Problem, stopped_at, untimed
 
 devices, out, *options = sys.argv[1:]

@@ -27,7 +27,7 @@ class PairScores(nn.Module):
             nn.Linear(HIDDEN, 1),
         )
         self.embed = nn.Linear(descriptor_size, EMBEDDED, bias=False)
-        self.unmatched = nn.Parameter(torch.zeros(()))
+        self.alone = nn.Parameter(torch.zeros(()))
 
     def forward(self, batch: dict[str, Tensor]) -> Matching:
         """Matchings ``(batch, P, Q + 1)``; the last column is to stay alone."""
@@ -35,5 +35,5 @@ class PairScores(nn.Module):
         first, second = self.embed(batch["first"]), self.embed(batch["second"])
         scores = scores + first @ second.transpose(1, 2)
         scores = scores.masked_fill(~batch["real"], -torch.inf)
-        unmatched = self.unmatched.expand(*scores.shape[:2], 1)
+        unmatched = self.alone.expand(*scores.shape[:2], 1)
         return Matching(torch.cat([scores, unmatched], 2), partial=True)

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from smoothsp.models import files
-from tests.recipes.common import die, killed
+from tests.recipes.runs import die, killed
 
 
 def check_resuming(run, place):

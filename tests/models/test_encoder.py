@@ -14,7 +14,7 @@ from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
 from tests.models.encoders import LETTERS, write_encoder
-from tests.recipes.common import write_corpus
+from tests.recipes.runs import write_corpus
 
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.usefixtures("blank")

@@ -15,7 +15,7 @@ from smoothsp.models import segmenter_training as training
 from smoothsp.models.segmenter import mask_scores
 from smoothsp.models.segmenter_network import SegmenterNetwork, batch_of
 from smoothsp.models.superpixels import EDGE_FEATURES, graph_of, neighbours, slic
-from tests.recipes.common import die, killed
+from tests.recipes.runs import die, killed
 from tests.sweeps import thinned
 
 SMALL = {"side": 48, "superpixels": 30, "epochs": 2}

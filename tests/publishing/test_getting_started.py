@@ -15,7 +15,7 @@ import pytest
 import conll_ner
 from smoothsp import command_line
 from tests.programs import ROOT, run
-from tests.recipes.common import write_corpus
+from tests.recipes.runs import write_corpus
 
 PAGE = ROOT / "docs/getting_started.md"
 # what other commands of the page do by hand, and what needs a pretrained encoder

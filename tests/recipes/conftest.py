@@ -7,7 +7,7 @@ from conll_ner import Config, main
 from localization import figures, synthetic
 from parsing import dependency_grammar, phrase_grammar
 from smoothsp.data import dependencies, trees
-from tests.recipes.common import EPOCHS, TRAIN, write_corpus
+from tests.recipes.runs import EPOCHS, TRAIN, write_corpus
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from smoothsp.data import read_tagged
 from smoothsp.models import load
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.network import Sizes, TaggerNetwork
-from tests.recipes.common import EPOCHS, numbers
+from tests.recipes.runs import EPOCHS, numbers
 from tests.sweeps import thinned
 
 

@@ -12,7 +12,7 @@ from conll_ner import Config, main
 from smoothsp import checkpoints
 from smoothsp.data import read_tagged
 from smoothsp.models import load
-from tests.recipes.common import numbers
+from tests.recipes.runs import numbers
 
 
 @pytest.fixture(scope="module")

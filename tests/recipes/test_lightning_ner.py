@@ -14,7 +14,7 @@ import lightning_ner
 from common import terminal
 from smoothsp.metrics import span_f1
 from smoothsp.models.features import Corpus, Vocabulary
-from tests.recipes.common import write_corpus
+from tests.recipes.runs import write_corpus
 from tests.sweeps import thinned
 
 OPTIMIZERS = ["adam", "prox-linear", "svrg", "casimir"]

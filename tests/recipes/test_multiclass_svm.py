@@ -14,7 +14,7 @@ from multiclass import datasets
 from multiclass import fits as multiclass_fits
 from multiclass_svm import Config, main
 from smoothsp.linear import WestonWatkinsSVC
-from tests.recipes.common import write_set
+from tests.recipes.runs import write_set
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from smoothsp.data.columns import read
 from smoothsp.models import load
 from smoothsp.models.partial_labels import longest_segment, possible
 from smoothsp.schemes import convert
-from tests.recipes.common import numbers
+from tests.recipes.runs import numbers
 
 
 def every_tagging(n, scheme):

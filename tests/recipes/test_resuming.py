@@ -27,8 +27,8 @@ from smoothsp.models import load
 from smoothsp.models.box_images import OneObject
 from smoothsp.training import StructuredModule
 from tests.programs import run
-from tests.recipes.common import die, killed, write_set
 from tests.recipes.running.test_run_folder import SAVING
+from tests.recipes.runs import die, killed, write_set
 from tests.sweeps import thinned
 
 

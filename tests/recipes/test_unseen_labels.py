@@ -10,7 +10,7 @@ from linear_tagging import data
 from multiclass import datasets, fits
 from ocr import synthetic, variants
 from smoothsp.data import unseen_labels
-from tests.recipes.common import write_corpus
+from tests.recipes.runs import write_corpus
 
 
 @pytest.fixture

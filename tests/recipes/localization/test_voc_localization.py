@@ -65,8 +65,8 @@ def test_the_sheet_has_a_panel_for_each_image(localise, tmp_path, monkeypatch):
     (_, panels, one, title), *_ = shown
     assert one and len(panels) == 3 and "6 training images" in title
     for panel in panels:
-        assert len(panel.found.boxes) == 4 and len(panel.example.boxes) == 1
-        assert panel.title.startswith("hit" if panel.right else "MISS")
+        assert len(panel.prediction.boxes) == 4 and len(panel.example.boxes) == 1
+        assert panel.title.startswith("hit" if panel.is_hit else "MISS")
     monkeypatch.undo()
     drawn = []
     keep = lambda _, figure, dpi: drawn.extend(figure.axes)  # noqa: E731

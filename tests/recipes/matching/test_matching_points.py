@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 import matching_points
 from matching import baselines, points, synthetic, views
 from matching_points import Config, main
-from tests.recipes.common import numbers
+from tests.recipes.runs import numbers
 
 SMALL = {"points": 14, "epochs": 12, "images": 10}
 

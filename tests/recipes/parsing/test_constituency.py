@@ -9,7 +9,7 @@ from constituency import Config, main
 from parsing import nested_entities
 from smoothsp.data import trees
 from smoothsp.models import load
-from tests.recipes.common import numbers
+from tests.recipes.runs import numbers
 from tests.sweeps import thinned
 
 

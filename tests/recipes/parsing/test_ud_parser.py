@@ -5,7 +5,7 @@ import pytest
 from smoothsp.data import read_dependencies
 from smoothsp.models import load
 from smoothsp.models.crossing import crossing
-from tests.recipes.common import numbers
+from tests.recipes.runs import numbers
 from ud_parser import Config, main
 
 

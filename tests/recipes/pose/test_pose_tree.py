@@ -13,7 +13,7 @@ import pose_tree
 from pose import augmentation, joints, photographs, report, synthetic
 from pose.joints import People
 from pose_tree import Config, main
-from tests.recipes.common import numbers
+from tests.recipes.runs import numbers
 from tests.sweeps import thinned
 
 FEW = {"train": 24, "dev": 6, "test": 6}

@@ -5,7 +5,7 @@ import pytest
 from horse_segmentation import Config, main
 from segmentation import linear
 from smoothsp.models import Segmenter, load
-from tests.recipes.common import numbers
+from tests.recipes.runs import numbers
 
 SMALL = {"limit": 8, "superpixels": 40, "eps": 0.3, "tol": 0.1}
 NETWORK = {"model": "network", "limit": 8, "superpixels": 40, "epochs": 2}
