@@ -41,7 +41,7 @@ from matching import baselines, points, report, synthetic, views
 from matching.network import PairScores
 from matching.points import Kind, Pair
 from smoothsp import losses
-from smoothsp.models.weights import weights_of
+from smoothsp.models.weights import to_safetensors
 from smoothsp.oracles import Matching
 from smoothsp.training import fit, seed_all
 
@@ -174,7 +174,7 @@ def train(config: Config) -> dict[str, float]:
 
     def save(_: dict[str, Any]) -> None:
         path = config.out / "model.safetensors"
-        files.write(path, lambda sink: sink.write(weights_of(network)))
+        files.write(path, lambda sink: sink.write(to_safetensors(network)))
 
     batches = -(-len(pairs["train"]) // BATCH)
     fitted = fit(

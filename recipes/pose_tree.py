@@ -39,7 +39,7 @@ from pose import augmentation, photographs, report, synthetic
 from pose.joints import People, estimate_springs, mean_pose, scores
 from pose.network import STRIDE, PoseNetwork, build_encoder
 from smoothsp import losses
-from smoothsp.models.weights import weights_of
+from smoothsp.models.weights import to_safetensors
 from smoothsp.oracles import PictorialStructure
 from smoothsp.training import fit, seed_all
 
@@ -149,7 +149,7 @@ def train(config: Config) -> dict[str, float]:
 
     def save(_: dict[str, Any]) -> None:
         path = config.out / "model.safetensors"
-        files.write(path, lambda sink: sink.write(weights_of(network)))
+        files.write(path, lambda sink: sink.write(to_safetensors(network)))
 
     batches = -(-len(parts["train"]) // BATCH)
     fitted = fit(

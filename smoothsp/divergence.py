@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 
 from torch import Tensor
 
-from smoothsp.optim._divergence import explained
+from smoothsp.optim._divergence import explain_divergence
 
 __all__ = ["GROWTH", "diagnosed", "require_sound"]
 
@@ -40,7 +40,7 @@ def diagnosed(
             f" {rate:.3g}: the training diverged. {remedy}"
         )
 
-    return explained(weights, error)
+    return explain_divergence(weights, error)
 
 
 def require_sound(

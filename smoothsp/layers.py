@@ -126,7 +126,7 @@ class LinearChain(nn.Module):
         if isinstance(num_tags, Sequence | Mapping) and not isinstance(num_tags, str):
             labels = tuple(tagging_rules.as_label_list(num_tags))
             num_tags = len(labels)
-        num_tags = checks.positive_int("num_tags", num_tags)
+        num_tags = checks.as_positive_int("num_tags", num_tags)
         if constraints is not None and not isinstance(constraints, Constraints):
             try:
                 constraints = tagging_rules.bio(constraints)
@@ -146,7 +146,7 @@ class LinearChain(nn.Module):
             labels = constraints.labels
         self.num_tags = num_tags
         self.labels = labels
-        self.batch_first = checks.flag("batch_first", batch_first)
+        self.batch_first = checks.as_flag("batch_first", batch_first)
         self.transitions = nn.Parameter(torch.empty(num_tags, num_tags))
         self.start_transitions = nn.Parameter(torch.empty(num_tags))
         self.end_transitions = nn.Parameter(torch.empty(num_tags))
@@ -384,11 +384,11 @@ class LinearChain(nn.Module):
         all_real = torch.ones_like(tags, dtype=torch.bool)
         real = all_real if mask is None else self._as_bool_mask(mask, emissions)
         wrong = real & ((tags < 0) | (tags >= self.num_tags))
-        if checks.values_are_there() and bool(wrong.any()):
+        if checks.has_concrete_values() and bool(wrong.any()):
             position = wrong.nonzero()[0].tolist()
             tag = int(tags[tuple(position)])
             row, step = position if self.batch_first else reversed(position)
-            message = checks.label_out_of_range(self.num_tags, tag, row, step)
+            message = checks.label_range_message(self.num_tags, tag, row, step)
             raise _rename_argument(ValueError(message))
         safe = tags.long().masked_fill(~real, 0)
         return marginals.gather(2, safe.unsqueeze(2)).squeeze(2)
@@ -526,7 +526,7 @@ class LinearChain(nn.Module):
                 f"{unknown[0]!r}"
             )
         weights = [
-            checks.at_least_zero(
+            checks.as_nonnegative(
                 f"class_weight[{label!r}]", class_weight.get(label, 1.0)
             )
             for label in self.labels
@@ -589,7 +589,7 @@ class LinearChain(nn.Module):
                 "tags: expected an integer dtype, got torch.bool; the order of "
                 "arguments is emissions, tags, mask"
             )
-        checks.shape("tags", tags, tuple(emissions.shape[:2]), f"({self._axes_text})")
+        checks.require_shape("tags", tags, tuple(emissions.shape[:2]), f"({self._axes_text})")
 
     def _as_bool_mask(self, mask: Tensor, emissions: Tensor) -> Tensor:
         """Return the mask as bool; integers must be 0 and 1."""
@@ -607,7 +607,7 @@ class LinearChain(nn.Module):
                 f"mask: expected ({self._axes_text}), got {tuple(mask.shape)}; from "
                 "lengths: torch.arange(time) < lengths[:, None]"
             )
-        checks.shape("mask", mask, tuple(emissions.shape[:2]), f"({self._axes_text})")
+        checks.require_shape("mask", mask, tuple(emissions.shape[:2]), f"({self._axes_text})")
         if mask.dtype == torch.bool:
             return mask
         if mask.is_floating_point() or mask.is_complex():
@@ -621,7 +621,7 @@ class LinearChain(nn.Module):
                 "mask: torch.uint8 is read as torch.bool; convert with .bool()",
                 stacklevel=4,
             )
-        if checks.values_are_there():
+        if checks.has_concrete_values():
             invalid = (mask != 0) & (mask != 1)
             if bool(invalid.any()):
                 value = mask[invalid][0].item()
@@ -638,7 +638,7 @@ class LinearChain(nn.Module):
 
         The loss is then infinite, so finite losses need no check of the tags.
         """
-        if not checks.values_are_there() or bool(value.detach().isfinite().all()):
+        if not checks.has_concrete_values() or bool(value.detach().isfinite().all()):
             return
         start, transitions, end = (
             self.allowed_start,

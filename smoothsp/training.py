@@ -401,7 +401,7 @@ class StructuredModule(LightningModule):
             _states.require_tensors(averaging, count, checkpoint[averaging])
         if self.shared.scheduler is not None:
             schedules = [self.shared.scheduler.state_dict()]
-            _states.require_kinds(
+            _states.require_same_structure(
                 "lr_schedulers", schedules, checkpoint["lr_schedulers"]
             )
         weights = checkpoint.get("current_model_state", checkpoint["state_dict"])

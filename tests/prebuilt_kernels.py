@@ -88,7 +88,7 @@ def main(folder: Path) -> None:
         version_info=SimpleNamespace(major=3, minor=9), abiflags=""
     )
     step("another Python", V4, lambda prebuilt: setattr(prebuilt, "sys", python))
-    step("its own", None, lambda prebuilt: setattr(prebuilt, "wanted", False))
+    step("its own", None, lambda prebuilt: setattr(prebuilt, "enabled", False))
     nowhere = partial(setattr, caching.CacheImpl, "_locator_classes", [])
     step("no folder", None, lambda _: nowhere())
     step("no folder, no features", [], lambda _: nowhere())

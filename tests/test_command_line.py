@@ -15,9 +15,9 @@ from smoothsp.data import read_dependencies, read_tagged, read_trees
 from smoothsp.models import ConstituencyParser, Parser, Tagger, load
 from smoothsp.models.biaffine import Biaffine
 from smoothsp.models.features import Vocabulary
-from smoothsp.models.network import Sizes, TaggerNetwork
+from smoothsp.models.network import TaggerNetwork, TaggerSizes
 from smoothsp.models.span_scores import SpanScores
-from smoothsp.models.word_vectors import Sizes as TreeSizes
+from smoothsp.models.word_vectors import TaggerSizes as TreeSizes
 from tests.programs import ROOT, run
 
 LABELS = ["O", *(f"{p}-{kind}" for kind in ("LOC", "PER") for p in "BIES")]
@@ -41,7 +41,10 @@ def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     torch.manual_seed(0)
     vocabulary = Vocabulary.of(SENTENCES, [])
-    sizes, trees = Sizes(word=4, hidden=5), TreeSizes(4, 5, arc=6, label=3, sibling=4)
+    sizes, trees = (
+        TaggerSizes(word=4, hidden=5),
+        TreeSizes(4, 5, arc=6, label=3, sibling=4),
+    )
     tagger = TaggerNetwork(vocabulary, LABELS, sizes)
     arcs, spans = ["nsubj", "obj", "root"], ["NP", "S", "VP"]
     parser = Biaffine(vocabulary, arcs, trees, "spanning-tree", None)

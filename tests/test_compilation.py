@@ -15,8 +15,11 @@ from numba.core.codegen import get_host_cpu_features
 
 from smoothsp._kernels.compilation import kernel as compilation
 from smoothsp._kernels.compilation import prebuilt
+from smoothsp._kernels.compilation.checksummed_files import (
+    ChecksummedFiles,
+    rename_damaged_file,
+)
 from smoothsp._kernels.compilation.kernel import kernel
-from smoothsp._kernels.compilation.signed_files import SignedFiles, move_aside
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.whole_arrays import scale_rows
 from tests import sweeps
@@ -262,7 +265,7 @@ def test_a_damaged_file_is_moved_aside_compiled_again_and_reported_once(
 
 def files_of_a_kernel(folder):
     """The files of a kernel as one process has them, with one entry."""
-    files = SignedFiles(str(folder), "kernel", "sources")
+    files = ChecksummedFiles(str(folder), "kernel", "sources")
     files.save("key", "code")
     return files
 
@@ -272,14 +275,14 @@ def test_a_sound_file_of_another_process_is_not_moved(tmp_path):
     data.write_bytes(b"damaged")
     damaged = data.stat()
     files_of_a_kernel(tmp_path)
-    move_aside(str(data), damaged)
+    rename_damaged_file(str(data), damaged)
     assert files.load("key") == "code"
 
 
 def test_several_processes_heal_one_file_at_once(tmp_path):
     def heal():
         for _ in range(20):
-            files = SignedFiles(str(tmp_path), "kernel", "sources")
+            files = ChecksummedFiles(str(tmp_path), "kernel", "sources")
             if files.load("key") != "code":
                 files_of_a_kernel(tmp_path)
 
@@ -328,7 +331,7 @@ def test_kernels_of_the_package_are_loaded_where_the_users_folder_has_none(
     hold(compiled)
     assert sum(compiled.stats.cache_hits.values()) == 1
     assert not list((tmp_path / "empty").rglob("*.nbc"))
-    monkeypatch.setattr(prebuilt, "wanted", False)
+    monkeypatch.setattr(prebuilt, "enabled", False)
     compiled = compilation.kernel(double)
     hold(compiled)
     assert sum(compiled.stats.cache_misses.values()) == 1
@@ -353,7 +356,7 @@ def test_kernels_of_the_package_need_no_folder(prebuilt_folder, monkeypatch):
     }.items(),
 )
 def test_a_processor_has_the_levels_of_which_it_has_all_features(features, levels):
-    assert prebuilt.levels(features) == levels
+    assert prebuilt.supported_levels(features) == levels
 
 
 @pytest.fixture(scope="module")
@@ -396,7 +399,7 @@ DAMAGED = "smoothsp: a compiled kernel on disk is damaged"
     }.items(),
 )
 def test_kernels_of_the_package_are_loaded_where_they_are_right(steps, step, found):
-    if not prebuilt.levels(get_host_cpu_features()):
+    if not prebuilt.supported_levels(get_host_cpu_features()):
         pytest.skip("needs a processor with AVX2")
     assert steps[step] == found
 

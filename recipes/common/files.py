@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from matplotlib.figure import Figure
 
 from smoothsp.atomic_files import replace
-from smoothsp.models.files import json_bytes
+from smoothsp.models.files import encode_json
 
 
 def write(path: Path, fill: Callable[[BinaryIO], Any]) -> None:
@@ -33,7 +33,7 @@ def write(path: Path, fill: Callable[[BinaryIO], Any]) -> None:
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write a JSON object."""
-    write(path, lambda sink: sink.write(json_bytes(content)))
+    write(path, lambda sink: sink.write(encode_json(content)))
 
 
 def write_table(

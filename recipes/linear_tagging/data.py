@@ -9,7 +9,7 @@ import numpy as np
 from corpora import toy_corpus
 from smoothsp import schemes
 from smoothsp.data import unseen_labels
-from smoothsp.data.columns import AS_USUAL, Layout, read
+from smoothsp.data.columns import DEFAULT_LAYOUT, Layout, read
 from smoothsp.data.splits import find_splits
 from smoothsp.linear.features import Templates
 from smoothsp.linear.problems import ChainProblem, HashedChainProblem
@@ -71,7 +71,7 @@ class Task:
         return f"{self.train.checksum:08x}{self.dev.checksum:08x}"
 
 
-def load(folder: Path | None, layout: Layout = AS_USUAL) -> tuple[Split, Split]:
+def load(folder: Path | None, layout: Layout = DEFAULT_LAYOUT) -> tuple[Split, Split]:
     """Training and development sentences."""
     if folder is None:
         corpus = toy_corpus.make(train=300, dev=150, test=1, scheme="BIO")
@@ -97,7 +97,7 @@ def load(folder: Path | None, layout: Layout = AS_USUAL) -> tuple[Split, Split]:
     return train, dev
 
 
-def read_columns(path: Path, layout: Layout = AS_USUAL) -> Split:
+def read_columns(path: Path, layout: Layout = DEFAULT_LAYOUT) -> Split:
     """Sentences of a file with all columns but that of the tags."""
     file = read(path, layout)
     tags = [s.tags for s in file.sentences]

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchvision.ops import box_iou
 
 from smoothsp.data import AnnotatedImage
-from smoothsp.models.box_images import RIGHT, OneObject, hits
+from smoothsp.models.box_images import CORRECT_IOU, SingleObjectImages, overlap_scores
 
 # sides of the box in the middle, as a share of the image's: half of its area
 MIDDLE = 0.5**0.5
@@ -21,7 +21,7 @@ def mean_box(examples: list[AnnotatedImage]) -> Tensor:
     return (torch.tensor([example.boxes[0] for example in examples]) / sizes).mean(0)
 
 
-def overlaps(images: OneObject, mean: Tensor) -> dict[str, list[float]]:
+def overlaps(images: SingleObjectImages, mean: Tensor) -> dict[str, list[float]]:
     """IoU of each baseline's box with the true one, image by image."""
     ious: dict[str, list[float]] = {}
     for number, example in enumerate(images.examples):
@@ -47,12 +47,12 @@ def overlaps(images: OneObject, mean: Tensor) -> dict[str, list[float]]:
     return ious
 
 
-def random_corloc(images: OneObject) -> float:
+def random_corloc(images: SingleObjectImages) -> float:
     """CorLoc of candidates that are drawn at random."""
-    hit_rates = [float((ious > RIGHT).double().mean()) for ious in images.overlaps]
+    hit_rates = [float((ious > CORRECT_IOU).double().mean()) for ious in images.overlaps]
     return sum(hit_rates) / len(hit_rates)
 
 
-def table(images: OneObject, mean: Tensor) -> dict[str, dict[str, float]]:
+def table(images: SingleObjectImages, mean: Tensor) -> dict[str, dict[str, float]]:
     """CorLoc and mean IoU of each baseline."""
-    return {name: hits(iou) for name, iou in overlaps(images, mean).items()}
+    return {name: overlap_scores(iou) for name, iou in overlaps(images, mean).items()}

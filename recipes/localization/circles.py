@@ -13,7 +13,7 @@ from torchvision.ops import nms
 
 from smoothsp.data import AnnotatedImage
 from smoothsp.data.images import read_image
-from smoothsp.models.detection import MOST, SUPPRESSED, Detected
+from smoothsp.models.detection import MAX_BOXES, NMS_OVERLAP, Detections
 
 # a radius of a class over its mean; the edges and votes that make a circle
 RADIUS_RANGE = (0.75, 1.3)
@@ -43,7 +43,7 @@ class Circles:
         )
         self.deviation = residuals.std(0) + 1e-6
 
-    def detect(self, example: AnnotatedImage) -> Detected:
+    def detect(self, example: AnnotatedImage) -> Detections:
         image = read_image(example.path)
         boxes, scores = [], []
         for size in np.exp(self.mean[:, 0]):
@@ -52,15 +52,15 @@ class Circles:
                 scores.append(votes)
         if not boxes:
             none = torch.zeros(0)
-            return Detected(none.reshape(0, 4), none.long(), none, 0)
+            return Detections(none.reshape(0, 4), none.long(), none, 0)
         appearances = np.array([_appearance(image, box) for box in boxes])
         distances = (((appearances[:, None] - self.mean) / self.deviation) ** 2).sum(2)
         # circles that look like no class rank low
         score = torch.tensor(np.array(scores) - 0.1 * distances.min(1)).float()
         candidates = torch.tensor(np.array(boxes)).float()
         labels = torch.from_numpy(distances.argmin(1))
-        selected = nms(candidates, score, SUPPRESSED)[:MOST]
-        return Detected(
+        selected = nms(candidates, score, NMS_OVERLAP)[:MAX_BOXES]
+        return Detections(
             candidates[selected], labels[selected], score[selected], len(selected)
         )
 

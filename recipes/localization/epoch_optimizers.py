@@ -17,7 +17,7 @@ from localization.settings import Config, optimizer_values, training_options
 from smoothsp.linear.problems import CallbackProblem
 from smoothsp.linear.solvers import BCFW
 from smoothsp.losses import StructuralHinge
-from smoothsp.models.box_images import OneObject
+from smoothsp.models.box_images import SingleObjectImages
 from smoothsp.models.localiser import Localiser
 from smoothsp.models.localiser_training import Options, prepare
 from smoothsp.optim import CasimirSVRG, ProxLinear
@@ -56,7 +56,7 @@ def train(config: Config, lists: dict[str, Any]) -> Localiser:
 
 
 def _prox_linear_step(
-    images: OneObject, numbers: dict[str, Any], decay: float, seed: int
+    images: SingleObjectImages, numbers: dict[str, Any], decay: float, seed: int
 ) -> Callable[[], Any]:
     """An outer iteration."""
     hinge, generator = build_hinge(numbers), torch.Generator().manual_seed(seed)
@@ -89,7 +89,7 @@ def _prox_linear_step(
 
 
 def _bcfw_step(
-    images: OneObject, numbers: dict[str, Any], decay: float, seed: int
+    images: SingleObjectImages, numbers: dict[str, Any], decay: float, seed: int
 ) -> Callable[[], None]:
     """As many steps of ``smoothsp.linear``'s BCFW as images, with averaged weights."""
     scores = images.network

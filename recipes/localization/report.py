@@ -11,8 +11,8 @@ from localization.circles import Circles
 from localization.folder import Folder
 from localization.optimizers import PASSES
 from localization.settings import Config
-from smoothsp.models.box_images import RIGHT, OneObject, SeveralObjects, images_of
-from smoothsp.models.detection import DECODERS, Detected
+from smoothsp.models.box_images import CORRECT_IOU, SingleObjectImages, MultiObjectImages, make_box_images
+from smoothsp.models.detection import DECODERS, Detections
 from smoothsp.models.localiser import Found, Localiser
 
 RUNNERS_UP = 3
@@ -40,10 +40,10 @@ def write(config: Config, localiser: Localiser, folder: Folder) -> dict[str, flo
         f"{', then trained too' if config.finetune else ''}"
     )
     for part, examples in list(folder.lists.items())[1:]:
-        images = images_of(
+        images = make_box_images(
             localiser, examples, config.cache, config.workers, config.finetune
         )
-        if isinstance(images, OneObject):
+        if isinstance(images, SingleObjectImages):
             mean = baselines.mean_box(train)
             rows[part] = {"learned": images.evaluate()}
             rows[part] |= baselines.table(images, mean)
@@ -85,9 +85,9 @@ def write(config: Config, localiser: Localiser, folder: Folder) -> dict[str, flo
     return result
 
 
-def _single_object_panels(images: OneObject) -> list[figures.Panel]:
+def _single_object_panels(images: SingleObjectImages) -> list[figures.Panel]:
     """Images from the best to the worst prediction, and their runners-up."""
-    ranked = images.ranked(RUNNERS_UP + 1)
+    ranked = images.rank_candidates(RUNNERS_UP + 1)
     iou = [
         float(overlap[int(ys[0])])
         for overlap, (_, ys) in zip(images.overlaps, ranked, strict=True)
@@ -101,7 +101,7 @@ def _single_object_panels(images: OneObject) -> list[figures.Panel]:
         prediction = _as_prediction(
             images, number, images.candidates(number)[ys], kind, scores
         )
-        is_hit, example = iou[number] > RIGHT, images.examples[number]
+        is_hit, example = iou[number] > CORRECT_IOU, images.examples[number]
         caption = (
             f"{'hit' if is_hit else 'MISS'}  {example.name}  IoU {iou[number]:.2f}"
         )
@@ -109,22 +109,22 @@ def _single_object_panels(images: OneObject) -> list[figures.Panel]:
     return panels
 
 
-def _evaluate_decoders(images: SeveralObjects) -> Rows:
+def _evaluate_decoders(images: MultiObjectImages) -> Rows:
     return {name: images.evaluate(images.detect(name)) for name in DECODERS}
 
 
-def _multi_object_panels(images: SeveralObjects) -> list[figures.Panel]:
+def _multi_object_panels(images: MultiObjectImages) -> list[figures.Panel]:
     """Images of a list, evenly spaced, and the boxes that are sure."""
     panels, detections = [], images.detect()
     for number in figures.evenly_spaced(len(images), single_object=False):
-        detection: Detected = detections[number]
+        detection: Detections = detections[number]
         names = [
             images.localiser.classes[n]
-            for n in detection.labels[: detection.sure].tolist()
+            for n in detection.labels[: detection.num_selected].tolist()
         ]
         boxes, scores = (
-            detection.boxes[: detection.sure],
-            detection.scores[: detection.sure],
+            detection.boxes[: detection.num_selected],
+            detection.scores[: detection.num_selected],
         )
         example = images.examples[number]
         prediction = _as_prediction(images, number, boxes, names, scores)
@@ -134,7 +134,7 @@ def _multi_object_panels(images: SeveralObjects) -> list[figures.Panel]:
 
 
 def _as_prediction(
-    images: OneObject | SeveralObjects,
+    images: SingleObjectImages | MultiObjectImages,
     number: int,
     boxes: Tensor,
     labels: list[str],

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.datasets import load_digits, load_svmlight_file, load_svmlight_files
 
-from smoothsp.data.text_files import unpacked
+from smoothsp.data.text_files import decompress
 
 IDX = {"images-idx3-ubyte": 3, "labels-idx1-ubyte": 1}
 # Of a set without test samples, this share is held out.
@@ -115,7 +115,7 @@ def read(*paths: Path) -> list[Any]:
 
 def _read_content(path: Path) -> bytes:
     """A file without a byte order mark, uncompressed, its lines as Unix ends them."""
-    content = unpacked(path.read_bytes(), path)
+    content = decompress(path.read_bytes(), path)
     content = content.removeprefix(codecs.BOM_UTF8)
     return content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
@@ -181,7 +181,7 @@ def read_idx(folder: Path, name: str, axes: int) -> np.ndarray:
     begin = len(head) + 4 * axes
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
-            content = unpacked(path.read_bytes(), path)
+            content = decompress(path.read_bytes(), path)
             is_idx = content[: len(head)] == head and len(content) >= begin
             sizes = np.frombuffer(content[len(head) : begin], ">u4") if is_idx else [0]
             shape = [int(size) for size in sizes]

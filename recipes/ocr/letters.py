@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from smoothsp.data.text_files import content_of, lines_of
+from smoothsp.data.text_files import decode_lines, read_content
 from smoothsp.linear.problems import ChainProblem
 
 NAMES = ("letter.data", "letter.data.gz")
@@ -81,8 +81,8 @@ def load(path: Path) -> LetterWords:
     elif not path.is_file():
         raise FileNotFoundError(f"data: expected a folder or a file, found no {path}")
     try:
-        content = content_of(path, "a file of letters")
-        lines = lines_of(content, path, "ascii")
+        content = read_content(path, "a file of letters")
+        lines = decode_lines(content, path, "ascii")
     except (OSError, ValueError) as error:
         raise ValueError(f"data: expected lines of text in {path}: {error}") from error
     # the last line ends, too

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from smoothsp.data import ConstituencyTree, DependencyTree
-from smoothsp.data.trees import entities, nested
-from smoothsp.models.crossing import uncrossed
+from smoothsp.data.trees import entities, nest_entities
+from smoothsp.models.projectivity import drop_crossing_spans
 
 
 def neighbour_heads(
@@ -56,5 +56,5 @@ def majority_entities(
             for i in range(len(words) - size + 1):
                 if counts := type_counts.get(tuple(words[i : i + size])):
                     spans.append((counts.most_common(1)[0][0], i, i + size - 1))
-        predicted.append(uncrossed(nested(words, spans)))
+        predicted.append(drop_crossing_spans(nest_entities(words, spans)))
     return predicted

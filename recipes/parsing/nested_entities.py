@@ -4,7 +4,7 @@ import random
 
 from smoothsp.data import ConstituencyTree
 from smoothsp.data.examples import Span
-from smoothsp.data.trees import nested
+from smoothsp.data.trees import nest_entities
 
 FIRST = ("Ada", "Bruno", "Clara", "Dov", "Edda", "Finn", "Greta", "Hugo")
 LAST = ("Arden", "Bell", "Carden", "Dale", "Frost", "Hale", "Mercer", "Wren")
@@ -36,7 +36,7 @@ def make(
 
 def draw(rng: random.Random) -> ConstituencyTree:
     words, entities = _expand(rng, rng.choice(SENTENCES), 0)
-    return nested(words, entities)
+    return nest_entities(words, entities)
 
 
 def _expand(rng: random.Random, form: str, start: int) -> tuple[list[str], list[Span]]:

@@ -11,11 +11,11 @@ from common import files
 from common.metrics import write_metrics
 from parsing import baselines
 from smoothsp.data import ConstituencyTree, DependencyTree
-from smoothsp.data.dependencies import text, with_tree
+from smoothsp.data.dependencies import to_conllu, replace_tree
 from smoothsp.figures import draw
 from smoothsp.models import ConstituencyParser, Parsed
-from smoothsp.models.crossing import crossing
-from smoothsp.models.tree_scores import attachment, bracket_scores, entity_scores
+from smoothsp.models.projectivity import crossing_arcs
+from smoothsp.models.tree_scores import attachment_scores, bracket_scores, entity_scores
 
 SHORTEST, LONGEST = 7, 15
 NEIGHBOURS = ("previous", "next")
@@ -37,10 +37,10 @@ def report_dependencies(
     for side in NEIGHBOURS:
         neighbours = baselines.neighbour_heads(gold, side, usual)
         rows[f"the {side} word"] = neighbours
-    compared = {name: attachment(gold, parses) for name, parses in rows.items()}
+    compared = {name: attachment_scores(gold, parses) for name, parses in rows.items()}
     table("development sentences", compared)
     parses = parses_by_structure[trained_for]
-    crossed = [n for n, tree in enumerate(gold) if crossing(tree.heads)]
+    crossed = [n for n, tree in enumerate(gold) if crossing_arcs(tree.heads)]
     num_correct = sum(parses[n].heads == gold[n].heads for n in crossed)
     print(
         f"{len(crossed)} of {len(gold)} trees have crossing arcs; {num_correct} of them"
@@ -55,7 +55,7 @@ def report_dependencies(
     sample = sorted({*choose_sentences(gold, parses)})
     sheet(folder / "parses.png", [gold[n] for n in sample], [parses[n] for n in sample])
     pairs = zip(gold, parses, strict=True)
-    lines = text([with_tree(tree, parse.heads, parse.labels) for tree, parse in pairs])
+    lines = to_conllu([replace_tree(tree, parse.heads, parse.labels) for tree, parse in pairs])
     files.write(folder / "dev.conllu", lambda sink: sink.write(lines.encode()))
     return write_metrics(
         folder / "parses.png", about["settings"], about["history"], "las", compared,
@@ -105,7 +105,7 @@ def choose_sentences(
     """Numbers of sentences for the figure: crossing arcs, none, and a mistake."""
     fits = [n for n, s in enumerate(gold) if SHORTEST <= len(s.words) <= LONGEST]
     fits = fits or [max(range(len(gold)), key=lambda n: len(gold[n].words))]
-    crossed = [n for n in fits if crossing(gold[n].heads)]
+    crossed = [n for n in fits if crossing_arcs(gold[n].heads)]
     wrong = [n for n in fits if gold[n].heads != parses[n].heads]
     right = [n for n in fits if n not in (*crossed, *wrong)]
     return [n for group in (crossed, right, wrong) for n in group[:1]]

@@ -14,7 +14,7 @@ import scipy.io
 from tqdm import tqdm
 
 from pose.joints import People
-from smoothsp.data.images import SUFFIXES, images_in, read_image, size_of
+from smoothsp.data.images import SUFFIXES, list_images, read_image, read_image_size
 
 SIDE, MARGIN = 128, 0.25
 GREY = (127, 127, 127)
@@ -24,7 +24,7 @@ def read(folder: Path, max_people: int | None) -> People:
     """The first so many people of a folder; all if None."""
     joints = _read_joints(folder / "joints.mat")
     images = folder / "images"
-    paths = images_in(images) if images.is_dir() else []
+    paths = list_images(images) if images.is_dir() else []
     if len(paths) != len(joints):
         raise ValueError(
             f"data: expected an image for each of the {len(joints)} people of"
@@ -87,7 +87,7 @@ def _read_joints(path: Path) -> np.ndarray:
 
 
 def _read_person(path: Path, joints: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if size_of(path)[2] != 1:
+    if read_image_size(path)[2] != 1:
         raise ValueError(
             f"{path}: expected a photograph whose pixels the joints count, got one that"
             " EXIF turns. Save it without EXIF, turned or not as the joints have it"

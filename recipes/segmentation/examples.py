@@ -11,7 +11,7 @@ from tqdm import tqdm
 from segmentation import features
 from smoothsp.data import MaskedImage, read_masks
 from smoothsp.models.segmenter import mask_scores
-from smoothsp.models.superpixels import Graph, graph_of
+from smoothsp.models.superpixels import Graph, build_graph
 
 # The share of dev, and that of test.
 HELD_OUT_FRACTION, FEWEST = 0.2, 3
@@ -80,7 +80,7 @@ def prepare(
     prepared = {}
     for part, examples in parts.items():
         bar = tqdm(examples, f"superpixels, {part}", leave=False, disable=None)
-        graphs = [graph_of(example.image, superpixels) for example in bar]
+        graphs = [build_graph(example.image, superpixels) for example in bar]
         if visual_words is not None:
             pairs = zip(examples, graphs, strict=True)
             graphs = [

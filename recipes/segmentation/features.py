@@ -16,7 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from smoothsp.models.superpixels import EDGE_FEATURES as CONTRASTS
-from smoothsp.models.superpixels import ETAS, Graph, decays, lab
+from smoothsp.models.superpixels import ETAS, Graph, decay_features, to_lab
 
 COLOURS, TEXTURES = 32, 64
 # Places are cells of a grid laid over the image.
@@ -83,7 +83,7 @@ def graph_with_features(
     distances = [
         _chi_squared(_normalise_counts(counts), index) for counts in histograms[:2]
     ]
-    edges = np.concatenate([graph.edges, decays(distances)], 1).astype(np.float32)
+    edges = np.concatenate([graph.edges, decay_features(distances)], 1).astype(np.float32)
     nodes = np.concatenate(columns, 1).astype(np.float32)
     return Features(graph.pixels, graph.sizes, index, edges, nodes)
 
@@ -134,7 +134,7 @@ def fit_visual_words(images: list[np.ndarray], seed: int = 0) -> VisualWords:
 
 def colours(image: np.ndarray) -> np.ndarray:
     """``(H, W, 3)``, a little blurred."""
-    return cv2.GaussianBlur(lab(image), (0, 0), 1)
+    return cv2.GaussianBlur(to_lab(image), (0, 0), 1)
 
 
 def textures(image: np.ndarray) -> np.ndarray:
@@ -142,7 +142,7 @@ def textures(image: np.ndarray) -> np.ndarray:
 
     Roots of their sizes with their signs: a border is no outlier.
     """
-    grey, responses = np.ascontiguousarray(lab(image)[..., 0]), []
+    grey, responses = np.ascontiguousarray(to_lab(image)[..., 0]), []
     for scale in SCALES:
         smooth = cv2.GaussianBlur(grey, (0, 0), scale)
         across = scale * cv2.Sobel(smooth, cv2.CV_32F, 1, 0) / 8

@@ -17,8 +17,8 @@ from tqdm import tqdm
 
 from smoothsp.command_line.results import format_table, json_line, write, write_text
 from smoothsp.command_line.terminal import SkippedInputs
-from smoothsp.data.images import BadFile, images_in, read_image
-from smoothsp.data.text_files import say
+from smoothsp.data.images import BadFile, list_images, read_image
+from smoothsp.data.text_files import print_stderr
 
 __all__ = ["evaluate", "predict"]
 
@@ -80,13 +80,13 @@ def _write_boxes(
             if is_multi_object:
                 write(
                     options.out / f"{names[path]}.xml",
-                    box_files.voc(path.name, prediction),
+                    box_files.to_voc(path.name, prediction),
                 )
 
     write_text(json_lines(), None)
     if options.out is not None:
         content = (
-            box_files.coco(dict(predictions), model.classes)
+            box_files.to_coco(dict(predictions), model.classes)
             if is_multi_object
             else {
                 "class": model.classes[0],
@@ -99,7 +99,7 @@ def _write_boxes(
         write(options.out / "predictions.json", json.dumps(content, indent=1).encode())
         boxes = sum(len(prediction.boxes) for _, prediction in predictions)
         output_path = options.out / "predictions.json"
-        say(f"{boxes} boxes in {len(predictions)} images; see {output_path}")
+        print_stderr(f"{boxes} boxes in {len(predictions)} images; see {output_path}")
     return len(predictions)
 
 
@@ -129,14 +129,14 @@ def _write_masks(
         )
     content = json.dumps({"images": records}, indent=1).encode()
     write(options.out / "predictions.json", content)
-    say(f"{len(records)} images; see {options.out / 'predictions.json'}")
+    print_stderr(f"{len(records)} images; see {options.out / 'predictions.json'}")
     return len(records)
 
 
 def _list_images(source: Path) -> list[Path]:
     """Return the images of a folder, or the one image."""
     if source.is_dir():
-        paths = images_in(source, SUFFIXES)
+        paths = list_images(source, SUFFIXES)
         if not paths:
             raise ValueError(
                 f"{source}: expected images ({', '.join(SUFFIXES)}), got none"

@@ -12,8 +12,8 @@ from smoothsp import data, schemes
 from smoothsp.command_line.results import format_table, json_line, write_text
 from smoothsp.command_line.terminal import SkippedInputs
 from smoothsp.data import columns, dependencies, trees
-from smoothsp.data.cutting import cutter
-from smoothsp.data.text_files import name_of
+from smoothsp.data.word_tokenizers import make_tokenizer
+from smoothsp.data.text_files import display_name
 from smoothsp.metrics import span_f1, spans
 from smoothsp.models import Parser, Tagged, Tagger
 
@@ -43,7 +43,7 @@ def _tag_sentences(
     tagger: Tagger, options: Namespace, skipped: SkippedInputs
 ) -> Iterator[str]:
     layout = _layout(options)
-    file = columns.read_words(options.file, layout)
+    file = columns.read_sentences(options.file, layout)
     for problem in file.bad:
         skipped.add(f"{name_of(options.file)}, {problem}")
     sentences = file.texts or data.by_document(file.sentences)
@@ -60,7 +60,7 @@ def _tag_sentences(
 
 
 def _format_taggings(
-    tagged: Tagged, show: str | None, nbest: int, tagger: Tagger, file: columns.File
+    tagged: Tagged, show: str | None, nbest: int, tagger: Tagger, file: columns.ParsedFile
 ) -> str:
     """Return the taggings of a sentence as text, in the scheme of the input file."""
     ranked, scheme = [tagged, *tagged.others], file.scheme
@@ -84,7 +84,7 @@ def _format_taggings(
 
 
 def _convert_tags(
-    tags: list[str], source: Any, target: Any, file: columns.File
+    tags: list[str], source: Any, target: Any, file: columns.ParsedFile
 ) -> list[str]:
     converted = schemes.convert(tags, source=source, target=target)
     return [file.notation.write(tag) for tag in converted]
@@ -93,7 +93,7 @@ def _convert_tags(
 def _parse_dependencies(
     parser: Parser, options: Namespace, skipped: SkippedInputs
 ) -> Iterator[str]:
-    sentences: Sequence[Any] = dependencies.read_words(options.file, skipped.add)
+    sentences: Sequence[Any] = dependencies.read_sentences(options.file, skipped.add)
     words = [x if isinstance(x, str) else x.words for x in sentences]
     for sentence, tree in zip(sentences, parser.stream(words), strict=True):
         if options.show == "json":
@@ -101,19 +101,19 @@ def _parse_dependencies(
         elif isinstance(sentence, str):
             yield tree.conllu()
         else:
-            parsed = dependencies.with_tree(sentence, tree.heads, tree.labels)
-            yield dependencies.text([parsed])
+            parsed = dependencies.replace_tree(sentence, tree.heads, tree.labels)
+            yield dependencies.to_conllu([parsed])
 
 
 def _parse_constituents(
     model: Any, options: Namespace, skipped: SkippedInputs
 ) -> Iterator[str]:
-    from smoothsp.models.constituency_parser import LONGEST
+    from smoothsp.models.constituency_parser import MAX_SENTENCE_LENGTH
 
-    cut, sentences = cutter(model.tokenizer), []
-    for sentence in trees.read_words(options.file, skipped.add):
+    cut, sentences = make_tokenizer(model.tokenizer), []
+    for sentence in trees.read_sentences(options.file, skipped.add):
         words = cut(sentence).words if isinstance(sentence, str) else sentence
-        if len(words) <= LONGEST:
+        if len(words) <= MAX_SENTENCE_LENGTH:
             sentences.append(sentence)
             continue
         skipped.add(

@@ -80,11 +80,11 @@ def compile_kernels(
 @contextmanager
 def ignore_prebuilt(native: bool) -> Iterator[None]:
     """Context manager: if ``native``, ignore kernels installed with the package."""
-    previous, prebuilt.wanted = prebuilt.wanted, not native and prebuilt.wanted
+    previous, prebuilt.enabled = prebuilt.enabled, not native and prebuilt.enabled
     try:
         yield
     finally:
-        prebuilt.wanted = previous
+        prebuilt.enabled = previous
 
 
 def _example_batches(

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from smoothsp.data import dependencies, trees, unseen_labels
+from smoothsp.data.conversion import as_dependencies, as_images, as_tagged, as_trees
 from smoothsp.data.dependencies import read_dependencies
 from smoothsp.data.examples import (
     AnnotatedImage,
@@ -14,10 +15,9 @@ from smoothsp.data.examples import (
     DependencyTree,
     TaggedSentence,
 )
-from smoothsp.data.given import as_dependencies, as_images, as_tagged, as_trees
 from smoothsp.data.offsets import AnnotatedText, Unaligned, read_spans, tag_words
 from smoothsp.data.splits import SplitFiles
-from smoothsp.data.tagged import Splits, by_document, read_splits, read_tagged
+from smoothsp.data.tagged_files import Splits, by_document, read_splits, read_tagged
 from smoothsp.data.trees import read_trees
 
 if TYPE_CHECKING:

@@ -26,17 +26,23 @@ import numpy as np
 
 from smoothsp.data.examples import AnnotatedImage, Box
 from smoothsp.data.images import (
-    SIDEWAYS,
+    SIDEWAYS_ORIENTATIONS,
     SUFFIXES,
     BadFile,
-    images_in,
+    list_images,
     read_image,
+    read_image_size,
     read_mask,
-    size_of,
 )
-from smoothsp.data.text_files import content_of, lines_of, path_of, say
+from smoothsp.data.text_files import as_path, decode_lines, print_stderr, read_content
 
-__all__ = ["CORNERS", "checked", "read_annotation", "read_box_splits", "read_boxes"]
+__all__ = [
+    "CORNERS",
+    "make_annotated_image",
+    "read_annotation",
+    "read_box_splits",
+    "read_boxes",
+]
 
 Bad = Callable[[BadFile], None]
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -85,7 +91,7 @@ def read_boxes(
     ValueError
         For the first file or box that cannot be used.
     """
-    path = path_of(path)
+    path = as_path(path)
     bad = _warn if skip_bad else _refuse
     if path.is_dir():
         return read_box_splits(path, (part,), kind=kind, bad=bad)[part]
@@ -106,7 +112,7 @@ def read_box_splits(
     ``bad`` is called with each file or box that is left out; without it the first one
     is raised.
     """
-    folder, bad = path_of(folder, "folder"), bad or _refuse
+    folder, bad = as_path(folder, "folder"), bad or _refuse
     main, wanted = folder / "ImageSets" / "Main", parts or tuple(PARTS)
     if main.is_dir():
         found = {}
@@ -130,14 +136,14 @@ def read_box_splits(
 
 
 def _warn(error: BadFile) -> None:
-    say(f"warning: left out: {error}")
+    print_stderr(f"warning: left out: {error}")
 
 
 def _refuse(error: BadFile) -> None:
     raise ValueError(f"{error}. Mend it, or leave it out: skip_bad") from None
 
 
-def checked(
+def make_annotated_image(
     path: Path,
     boxes: Sequence[Any],
     labels: Sequence[str],
@@ -177,7 +183,7 @@ def _masks(folder: Path, label: str, bad: Bad) -> dict[str, list[AnnotatedImage]
             " found neither. Rename their folder to one of these"
         )
     found = []
-    for mask in images_in(folder / MASKS):
+    for mask in list_images(folder / MASKS):
         try:
             found.append(_around(images / mask.name, mask, label))
         except BadFile as error:
@@ -226,7 +232,7 @@ def _annotated(
     if kind is None or any(label == kind for label, _, _ in objects):
         # a whole one decodes
         read_image(image)
-    width, height, _ = size_of(image)
+    width, height, _ = read_image_size(image)
     boxes: list[Box] = []
     labels: list[str] = []
     difficult: list[tuple[str, Box]] = []
@@ -284,8 +290,10 @@ def _turn_of(
     BadFile
         If the annotation is of an image of another size.
     """
-    width, height, orientation = size_of(image)
-    before = (height, width) if orientation in SIDEWAYS else (width, height)
+    width, height, orientation = read_image_size(image)
+    before = (
+        (height, width) if orientation in SIDEWAYS_ORIENTATIONS else (width, height)
+    )
     try:
         size = tuple(round(float(x)) for x in said)
     except (TypeError, ValueError, OverflowError):
@@ -346,7 +354,7 @@ def _listed(path: Path) -> Iterator[tuple[str, str]]:
     """Place in the file and name of each image of a list."""
     what = "a list of images, one name a line"
     try:
-        lines = lines_of(content_of(path, what), path)
+        lines = decode_lines(read_content(path, what), path)
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: expected {what}, got {error}") from error
     for number, line in enumerate(lines, 1):

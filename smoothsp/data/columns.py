@@ -20,18 +20,26 @@ from typing import Any
 from smoothsp import schemes
 from smoothsp.data import conllu_rows, formats
 from smoothsp.data.examples import TaggedSentence
-from smoothsp.data.formats import cells
+from smoothsp.data.formats import split_cells
 from smoothsp.data.text_files import (
-    bad_byte,
-    content_of,
+    decode_lines,
+    describe_bad_byte,
+    display_name,
     is_blank,
-    lines_of,
-    name_of,
-    say,
+    print_stderr,
+    read_content,
 )
 
-__all__ = ["AS_USUAL", "File", "Form", "Layout", "blocks", "form_of", "read"]
-__all__ += ["named", "read_levels", "read_words", "words_in"]
+__all__ = [
+    "DEFAULT_LAYOUT",
+    "ColumnFormat",
+    "Layout",
+    "ParsedFile",
+    "detect_format",
+    "read",
+    "split_blocks",
+]
+__all__ += ["as_column_name", "parse_sentences", "read_levels", "read_sentences"]
 
 WORD_KEYS, TAG_KEYS = ("words", "tokens"), ("tags", "ner_tags", "labels")
 DOCUMENT, MISSING = "-DOCSTART-", "_"
@@ -99,10 +107,10 @@ class Layout:
             ) from error
 
 
-AS_USUAL = Layout()
+DEFAULT_LAYOUT = Layout()
 
 
-def named(option: str, column: object) -> str | None:
+def as_column_name(option: str, column: object) -> str | None:
     """Return the name of a column that was given by number or name."""
     if column is None or isinstance(column, str):
         return column
@@ -115,7 +123,7 @@ def named(option: str, column: object) -> str | None:
 
 
 @dataclass(frozen=True)
-class Row:
+class FileSentence:
     """A sentence as it stands in a file."""
 
     words: list[str]
@@ -135,7 +143,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class File:
+class ParsedFile:
     """Sentences of a file, and its faults."""
 
     sentences: list[TaggedSentence]
@@ -150,10 +158,10 @@ class File:
 
 
 # A sentence, or what is wrong with it.
-Found = Row | str
+SentenceOrError = FileSentence | str
 
 
-def read(path: str | Path, layout: Layout = AS_USUAL) -> File:
+def read(path: str | Path, layout: Layout = DEFAULT_LAYOUT) -> ParsedFile:
     """Sentences of one file with their tags.
 
     Raises
@@ -166,42 +174,42 @@ def read(path: str | Path, layout: Layout = AS_USUAL) -> File:
 
 
 def read_levels(
-    path: str | Path, columns: Sequence[str | int] = (), layout: Layout = AS_USUAL
-) -> list[File]:
+    path: str | Path, columns: Sequence[str | int] = (), layout: Layout = DEFAULT_LAYOUT
+) -> list[ParsedFile]:
     """Read a file once for each of several columns of tags, as GermEval has them.
 
     Columns are those that are named, or all that have tags of spans.
     With ``layout.skip_bad`` a sentence that is bad in one of them is left out of all.
     """
-    content = content_of(path, "a file of tagged words")
-    lines = lines_of(content, path, layout.encoding, strict=False)
-    columns = columns or [n + 1 for n in form_of(path, lines, layout).spans]
+    content = read_content(path, "a file of tagged words")
+    lines = decode_lines(content, path, layout.encoding, strict=False)
+    columns = columns or [n + 1 for n in detect_format(path, lines, layout).spans]
     if len(columns) < 2:
         raise ValueError(
             f"{path}: expected 2 columns of tags of spans, or more, got {len(columns)}."
             " Name them with columns"
         )
-    own = [named("columns", column) for column in columns]
+    own = [as_column_name("columns", column) for column in columns]
     return _read(path, [replace(layout, column=column) for column in own])
 
 
-def _read(path: str | Path, layouts: Sequence[Layout]) -> list[File]:
+def _read(path: str | Path, layouts: Sequence[Layout]) -> list[ParsedFile]:
     """Read a file once for each layout, the same sentences each time."""
-    content = content_of(path, "a file of tagged words")
-    lines = lines_of(content, path, layouts[0].encoding, strict=False)
+    content = read_content(path, "a file of tagged words")
+    lines = decode_lines(content, path, layouts[0].encoding, strict=False)
     if not _hold_words(lines):
         raise ValueError(
             f"{path}: expected at least one sentence, got none. Is this the right file,"
             " and was it copied whole?"
         )
     said: list[str] = []
-    checked: list[list[Found]] = []
+    checked: list[list[SentenceOrError]] = []
     forms: list[tuple[str, schemes.Notation]] = []
     for layout in layouts:
         if _is_json(path, lines):
             kind, found, where = "JSON lines", list(_of_json(lines, tagged=True)), ""
         else:
-            form = form_of(path, lines, layout)
+            form = detect_format(path, lines, layout)
             if form.tag is None and form.key is None:
                 raise ValueError(
                     f"{path}, line {form.line}: expected 2 columns or more, a word and"
@@ -211,11 +219,11 @@ def _read(path: str | Path, layouts: Sequence[Layout]) -> list[File]:
             found, where = form.sentences(lines), f" in column {form.tags}"
         found, notation = _normalised(found, layout.unknown)
         rows, scheme = _in_scheme(found, layout.unknown, where)
-        named = "no scheme" if scheme == schemes.PLAIN else f"scheme {scheme}"
-        named += (
+        scheme_text = "no scheme" if scheme == schemes.PLAIN else f"scheme {scheme}"
+        scheme_text += (
             "" if notation == schemes.DEFAULT_NOTATION else f", written as {notation}"
         )
-        said.append(f"{path}: read as {kind}, {named}")
+        said.append(f"{path}: read as {kind}, {scheme_text}")
         checked.append(rows)
         forms.append((scheme, notation))
     wrong = [
@@ -226,41 +234,45 @@ def _read(path: str | Path, layouts: Sequence[Layout]) -> list[File]:
     if bad and not layouts[0].skip_bad:
         raise ValueError(f"{path}, {bad[0]}")
     if bad:
-        say(
+        print_stderr(
             f"warning: {path}: left out {len(bad)} of {len(wrong)} sentences that could"
             f" not be read, the first for this: {bad[0]}"
         )
     if len(bad) == len(wrong):
         raise ValueError(f"{path}: expected at least one sentence, got none")
     for line in said:
-        say(line)
-    longest = max(len(x.words) for x in checked[0] if isinstance(x, Row))
+        print_stderr(line)
+    longest = max(len(x.words) for x in checked[0] if isinstance(x, FileSentence))
     if longest > LONG:
-        say(
+        print_stderr(
             f"warning: {path}: one sentence has {longest:,} words; a blank line, or a"
             " column sentence_id, ends a sentence"
         )
     files = []
     for rows, (scheme, notation) in zip(checked, forms, strict=True):
         good = [x for x, no in zip(rows, wrong, strict=True) if not no]
-        sentences = [x.sentence(layouts[0].unknown) for x in good if isinstance(x, Row)]
-        files.append(File(sentences, scheme, bad=bad, notation=notation))
+        sentences = [
+            x.sentence(layouts[0].unknown) for x in good if isinstance(x, FileSentence)
+        ]
+        files.append(ParsedFile(sentences, scheme, bad=bad, notation=notation))
     return files
 
 
-def read_words(source: str | Path, layout: Layout = AS_USUAL) -> File:
+def read_sentences(source: str | Path, layout: Layout = DEFAULT_LAYOUT) -> ParsedFile:
     """Sentences to be tagged, of a file or of standard input (``-``).
 
     Beside what ``read`` takes, whose tags only say in which scheme to write: one word a
     line, and running text, one sentence a line.
     """
-    content = content_of(source, "a file of text", stdin=True)
-    name = name_of(source)
-    lines = lines_of(content, name, layout.encoding, strict=False)
-    return words_in(lines, name, layout)
+    content = read_content(source, "a file of text", stdin=True)
+    name = display_name(source)
+    lines = decode_lines(content, name, layout.encoding, strict=False)
+    return parse_sentences(lines, name, layout)
 
 
-def words_in(lines: Sequence[str], name: str, layout: Layout = AS_USUAL) -> File:
+def parse_sentences(
+    lines: Sequence[str], name: str, layout: Layout = DEFAULT_LAYOUT
+) -> ParsedFile:
     """Sentences of the lines of a file."""
     if not _hold_words(lines):
         raise ValueError(
@@ -270,39 +282,39 @@ def words_in(lines: Sequence[str], name: str, layout: Layout = AS_USUAL) -> File
     if _is_json(name, lines):
         said, found, tagged = "JSON lines", list(_of_json(lines, tagged=False)), False
     else:
-        form = form_of(name, lines, layout)
+        form = detect_format(name, lines, layout)
         if form.is_text:
-            say(f"{name}: read as text, one sentence a line")
+            print_stderr(f"{name}: read as text, one sentence a line")
             return _texts(lines)
         said, found, tagged = str(form), form.sentences(lines), form.in_scheme
-    say(f"{name}: read as {said}")
+    print_stderr(f"{name}: read as {said}")
     if not found:
         raise ValueError(f"{name}: expected at least one sentence, got none")
     scheme, notation = None, schemes.DEFAULT_NOTATION
     if tagged:
         found, notation = _normalised(found, layout.unknown)
-        scheme = schemes.detect(x.tags for x in found if isinstance(x, Row))
-    good = [x.sentence() for x in found if isinstance(x, Row)]
+        scheme = schemes.detect(x.tags for x in found if isinstance(x, FileSentence))
+    good = [x.sentence() for x in found if isinstance(x, FileSentence)]
     bad = [x for x in found if isinstance(x, str)]
-    return File(good, scheme, bad=bad, notation=notation)
+    return ParsedFile(good, scheme, bad=bad, notation=notation)
 
 
 def _hold_words(lines: Sequence[str]) -> bool:
     return any(line.split()[:1] not in ([], [DOCUMENT]) for line in lines)
 
 
-def _texts(lines: Sequence[str]) -> File:
-    wrong = {n: bad_byte(line) for n, line in enumerate(lines, 1)}
+def _texts(lines: Sequence[str]) -> ParsedFile:
+    wrong = {n: describe_bad_byte(line) for n, line in enumerate(lines, 1)}
     texts = [line for n, line in enumerate(lines, 1) if line.strip() and not wrong[n]]
     bad = [f"line {number}: {what}" for number, what in wrong.items() if what]
-    return File([], None, [x for x in texts if x.strip() != DOCUMENT], bad)
+    return ParsedFile([], None, [x for x in texts if x.strip() != DOCUMENT], bad)
 
 
 def _normalised(
-    found: Sequence[Found], unknown: str | None
-) -> tuple[list[Found], schemes.Notation]:
+    found: Sequence[SentenceOrError], unknown: str | None
+) -> tuple[list[SentenceOrError], schemes.Notation]:
     """Sentences with tags as ``B-PER`` and ``O``, and how they were written."""
-    good = [x.tags for x in found if isinstance(x, Row)]
+    good = [x.tags for x in found if isinstance(x, FileSentence)]
     nothing = ("", MISSING, unknown, None, *EXTRA)
     notation = _notation_of(
         (tag for tag in chain.from_iterable(good) if tag not in nothing), ANY
@@ -311,7 +323,9 @@ def _normalised(
         return list(found), notation
     known = {x: x if x in nothing else notation.normalise(x) for x in {*chain(*good)}}
     return [
-        replace(x, tags=[known[tag] for tag in x.tags]) if isinstance(x, Row) else x
+        replace(x, tags=[known[tag] for tag in x.tags])
+        if isinstance(x, FileSentence)
+        else x
         for x in found
     ], notation
 
@@ -324,10 +338,10 @@ def _notation_of(
 
 
 def _in_scheme(
-    found: Sequence[Found], unknown: str | None, where: str
-) -> tuple[list[Found], str]:
+    found: Sequence[SentenceOrError], unknown: str | None, where: str
+) -> tuple[list[SentenceOrError], str]:
     """Sentences in the scheme that most tags are in, or what is wrong with each."""
-    good = [x.tags for x in found if isinstance(x, Row)]
+    good = [x.tags for x in found if isinstance(x, FileSentence)]
     given: list[list[Any]] = list(good)
     if unknown is not None:
         given = [[None if tag == unknown else tag for tag in tags] for tags in good]
@@ -336,7 +350,7 @@ def _in_scheme(
     wrong = {tag for tag in known if not _is_of(tag, scheme)}
     if scheme != schemes.PLAIN and any("-" in tag for tag in known):
         wrong |= known & (BARE - {"O"})
-    checked: list[Found] = []
+    checked: list[SentenceOrError] = []
     for row in found:
         if isinstance(row, str) or wrong.isdisjoint(row.tags):
             checked.append(row)
@@ -367,7 +381,7 @@ def _is_of(tag: str, scheme: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Form:
+class ColumnFormat:
     """Content of the lines of a file, column by column."""
 
     kind: str
@@ -402,9 +416,9 @@ class Form:
         """Column or key of the tags."""
         return self.key or str((self.tag or 0) + 1)
 
-    def sentences(self, lines: Sequence[str]) -> list[Found]:
+    def sentences(self, lines: Sequence[str]) -> list[SentenceOrError]:
         """Read the sentences of a file."""
-        found: list[Found] = []
+        found: list[SentenceOrError] = []
         notes = self._notes(lines)
         starts = [number for number, line in enumerate(lines, 1) if _parts(line)]
         for first, block in self._blocks(lines):
@@ -424,7 +438,9 @@ class Form:
                 others = tuple(columns[n] for n in self._others)
                 words, tags = list(columns[self.word]), self._tags_in(columns)
                 document = bisect(starts, first)
-                found.append(Row(words, tags, tuple(numbers), others, document))
+                found.append(
+                    FileSentence(words, tags, tuple(numbers), others, document)
+                )
             except ValueError as error:
                 found.append(str(error))
         return found
@@ -439,15 +455,15 @@ class Form:
         if self.tag is None or not several or self.header or self.by != " ":
             return frozenset()
         alike = {x: row for x in lines if COMMENT.match(x)
-                 if len(row := cells(x, self.by)) == self.width}  # fmt: skip
+                 if len(row := split_cells(x, self.by)) == self.width}  # fmt: skip
         if not alike:
             return frozenset()
-        rows = (cells(x, self.by) for x in lines if not COMMENT.match(x))
+        rows = (split_cells(x, self.by) for x in lines if not COMMENT.match(x))
         tags = {row[self.tag] for row in rows if len(row) == self.width}
         capitals = not any(TYPED.fullmatch(x) or x != x.upper() for x in tags)
         inside = {
             x
-            for _, block in blocks(lines)
+            for _, block in split_blocks(lines)
             for x in dropwhile(COMMENT.match, block)
             if x in alike
         }
@@ -465,16 +481,16 @@ class Form:
     def _blocks(self, lines: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
         """Yield the lines of sentences, as ``blocks``; of a table its rows."""
         if self.header is None:
-            yield from blocks(lines)
+            yield from split_blocks(lines)
             return
         # a spreadsheet's empty row
         rows = ["" if {*x} <= {self.by, " "} else x for x in lines]
         rows[: self.header.line] = [""] * self.header.line
         column = self.header.sentence
-        for first, block in blocks(rows):
+        for first, block in split_blocks(rows):
             start, before = 0, ""
             for number, line in enumerate(block):
-                row = cells(line, self.by)
+                row = split_cells(line, self.by)
                 own = row[column] if column is not None and column < len(row) else ""
                 if own and own != before:
                     if number > start:
@@ -487,7 +503,7 @@ class Form:
             return False
         if self.numbered:
             return True
-        other = len(cells(line, self.by)) != self.width
+        other = len(split_cells(line, self.by)) != self.width
         pattern = COMMENT if other else PAIR
         return not begun and (line in notes or pattern.match(line) is not None)
 
@@ -497,12 +513,12 @@ class Form:
         """Line number and columns of each word of a sentence."""
         if not all(map(str.isascii, block)):
             for number, line in enumerate(block, first):
-                if wrong := bad_byte(line):
+                if wrong := describe_bad_byte(line):
                     raise ValueError(f"line {number}: {wrong}")
         numbers: list[int] = []
         rows: list[list[str]] = []
         if self.strict:
-            for number, row in conllu_rows.words_of(block, first, self.names):
+            for number, row in conllu_rows.iter_word_rows(block, first, self.names):
                 numbers.append(number)
                 rows.append(row)
             return numbers, rows
@@ -510,9 +526,9 @@ class Form:
         for number, line in enumerate(block, first):
             if line[0] == "#" and self._is_comment(line, bool(rows), notes):
                 continue
-            row = cells(line, self.by)
+            row = split_cells(line, self.by)
             if self.header and self.by == "\t":
-                row = [formats.unquoted(x) for x in row]
+                row = [formats.unquote(x) for x in row]
                 # cells at the end may be empty
                 row += [""] * (self.width - len(row))
             if len(row) != self.width:
@@ -555,7 +571,9 @@ class Form:
         return [n for n in range(self.width) if n not in left_out]
 
 
-def form_of(name: str | Path, lines: Sequence[str], layout: Layout = AS_USUAL) -> Form:
+def detect_format(
+    name: str | Path, lines: Sequence[str], layout: Layout = DEFAULT_LAYOUT
+) -> ColumnFormat:
     """Recognise the columns of a file by most of its lines.
 
     Raises
@@ -563,16 +581,16 @@ def form_of(name: str | Path, lines: Sequence[str], layout: Layout = AS_USUAL) -
     ValueError
         For a file that shows that it has another format.
     """
-    formats.refuse_foreign(name, lines)
+    formats.refuse_unsupported_format(name, lines)
     filled = [(n, x) for n, x in enumerate(lines[:SAMPLE], 1) if not is_blank(x)]
     filled = [(n, x) for n, x in filled if not _parts(x)]
-    if header := formats.header_of(name, lines):
+    if header := formats.find_header(name, lines):
         return _of_table(name, header, filled, layout)
     data = [(n, x) for n, x in filled if not COMMENT.match(x)]
     data = data or filled
-    by = formats.separator(name, [x for _, x in data]) if data else " "
+    by = formats.detect_separator(name, [x for _, x in data]) if data else " "
     tabs = by == "\t"
-    rows = [cells(x, by) for _, x in data]
+    rows = [split_cells(x, by) for _, x in data]
     counts = Counter(map(len, rows))
     width = counts.most_common(1)[0][0] if rows else 1
     line = next((n for (n, _), x in zip(data, rows, strict=True) if len(x) == width), 1)
@@ -613,7 +631,7 @@ def form_of(name: str | Path, lines: Sequence[str], layout: Layout = AS_USUAL) -
         if not spans and "UPOS" in names:
             tag = names.index("UPOS")
         if plus:
-            tags = [n for n, x in enumerate(names) if x.lower() in formats.TAGS]
+            tags = [n for n, x in enumerate(names) if x.lower() in formats.TAG_COLUMNS]
             tag = next((n for n in (*tags, tag) if not spans or n in spans), tag)
         tag = None if tag == word else tag
     # of text few lines have equally many words, and end in tags
@@ -628,7 +646,7 @@ def form_of(name: str | Path, lines: Sequence[str], layout: Layout = AS_USUAL) -
     sure |= columns_all and bool(spans) and (tabs or width == 2 or len(data) > 1)
     sure |= columns_all and tabs and len(counts) == 1
     # sentences of several lines of equally many words are no text
-    parted = sum(1 for _ in blocks(lines[:SAMPLE]))
+    parted = sum(1 for _ in split_blocks(lines[:SAMPLE]))
     sure |= columns_all and len(counts) == 1 and 1 < parted <= len(data) / 2
     sure |= columns_all and str(name).removesuffix(".gz").endswith(ENDINGS)
     sure |= not any(n > 1 for n in counts)
@@ -642,10 +660,10 @@ def form_of(name: str | Path, lines: Sequence[str], layout: Layout = AS_USUAL) -
         and not (plus or strict or tag is None)
         and _begin_with_name(columns[tag], layout.unknown)
     ):
-        raise formats.no_header(name, data[0][1])
+        raise formats.missing_header_error(name, data[0][1])
     if tabs and not strict and columns and sure:
         _refuse_sentences(name, line, word, columns[word])
-    return Form(
+    return ColumnFormat(
         kind, names, width, line, by, numbered, strict, word, tag, key,
         tag in spans or key is not None, not sure, spans,
     )  # fmt: skip
@@ -686,9 +704,9 @@ def _of_table(
     header: formats.Header,
     filled: Sequence[tuple[int, str]],
     layout: Layout,
-) -> Form:
+) -> ColumnFormat:
     """The form of a file with a header."""
-    rows = [cells(x, header.by) for n, x in filled if n > header.line]
+    rows = [split_cells(x, header.by) for n, x in filled if n > header.line]
     width = len(header.names)
     whole = [row for row in rows if len(row) == width]
     columns = list(zip(*whole, strict=True)) or [()] * width
@@ -699,9 +717,10 @@ def _of_table(
     if tag is None:
         tags = [n for n in (*header.tags, *reversed(spans)) if n != word]
         tag = next((n for n in tags if n in spans), tags[0] if tags else None)
-    return Form(
-        f"{formats.KINDS[header.by]} with a header", header.names, width, header.line,
-        header.by, False, False, word, tag, None, tag in spans, False, spans, header,
+    return ColumnFormat(
+        f"{formats.FORMAT_NAMES[header.by]} with a header", header.names, width,
+        header.line, header.by, False, False, word, tag, None, tag in spans, False,
+        spans, header,
     )  # fmt: skip
 
 
@@ -807,7 +826,7 @@ def _most(pattern: re.Pattern[str], values: Sequence[str]) -> bool:
     return 2 * sum(bool(pattern.fullmatch(x)) for x in values) >= len(values)
 
 
-def blocks(lines: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
+def split_blocks(lines: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
     """The lines of each sentence, and the number of the first."""
     start = 0
     for number, line in enumerate([*lines, ""]):
@@ -831,7 +850,7 @@ def _is_json(name: str | Path, lines: Sequence[str]) -> bool:
     return stem.endswith((".jsonl", ".ndjson", ".json")) or bool(OBJECT.match(first))
 
 
-def _of_json(lines: Sequence[str], tagged: bool) -> Iterator[Found]:
+def _of_json(lines: Sequence[str], tagged: bool) -> Iterator[SentenceOrError]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -858,9 +877,9 @@ def _of_json(lines: Sequence[str], tagged: bool) -> Iterator[Found]:
                 f" and {len(tags)} tags"
             )
         elif not tagged:
-            yield Row(words, [], [number] * len(words))
+            yield FileSentence(words, [], [number] * len(words))
         elif words:
-            yield Row(words, tags, [number] * len(words))
+            yield FileSentence(words, tags, [number] * len(words))
 
 
 def _of_names(row: object, names: tuple[str, ...]) -> Any:

@@ -7,7 +7,7 @@ Comments come first. Words are numbered from 1; 3-4 numbers a token of several w
 import re
 from collections.abc import Iterator, Sequence
 
-__all__ = ["NAMES", "words_of"]
+__all__ = ["NAMES", "iter_word_rows"]
 
 NAMES = (
     "ID",
@@ -25,7 +25,7 @@ RANGE = re.compile(r"([1-9][0-9]{0,8})-([1-9][0-9]{0,8})")
 EMPTY = re.compile(r"([0-9]{1,9})\.([1-9][0-9]{0,8})")
 
 
-def words_of(
+def iter_word_rows(
     block: Sequence[str], first: int, names: Sequence[str] = NAMES
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield line and columns of each word of a sentence that begins on ``first``.

@@ -12,22 +12,27 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from smoothsp.data.columns import blocks, form_of, words_in
-from smoothsp.data.conllu_rows import words_of
+from smoothsp.data.columns import detect_format, parse_sentences, split_blocks
+from smoothsp.data.conllu_rows import iter_word_rows
 from smoothsp.data.examples import DependencyTree
-from smoothsp.data.text_files import content_of, lines_of, name_of, say
+from smoothsp.data.text_files import (
+    decode_lines,
+    display_name,
+    print_stderr,
+    read_content,
+)
 
 __all__ = [
     "NUMBER",
-    "checked",
+    "check_tree",
     "find_treebank",
-    "of",
+    "from_words",
+    "infer_root_label",
     "parse",
     "read_dependencies",
-    "read_words",
-    "root_of",
+    "read_sentences",
 ]
-__all__ += ["text", "with_tree"]
+__all__ += ["replace_tree", "to_conllu"]
 
 WORD, HEAD, LABEL, ENHANCED = 1, 6, 7, 8
 NUMBER = re.compile(r"[0-9]{1,9}")
@@ -77,22 +82,22 @@ def read_dependencies(
     ValueError
         For the first malformed sentence, with file and line.
     """
-    lines = lines_of(content_of(path, "a CoNLL-U file"), path)
+    lines = decode_lines(read_content(path, "a CoNLL-U file"), path)
     wrong: list[str] = []
     fields = (line.split("\t") for line in lines)
     words = (x for x in fields if len(x) > LABEL and x[0].isdigit())
-    root = root or root_of((x[HEAD], x[LABEL]) for x in words)
+    root = root or infer_root_label((x[HEAD], x[LABEL]) for x in words)
     if root != ROOT:
-        say(f"{path}: {root}, the relation of the root, read as root")
+        print_stderr(f"{path}: {root}, the relation of the root, read as root")
     found = _parsed(lines, str(path), True, wrong.append if skip_bad else None, root)
     for fault in wrong:
-        say(f"warning: left out: {fault}")
+        print_stderr(f"warning: left out: {fault}")
     if wrong and not found:
         raise ValueError(f"{path}: expected at least one sentence, got none")
     return found
 
 
-def read_words(
+def read_sentences(
     source: str | Path, bad: Callable[[str], None]
 ) -> list[DependencyTree] | list[str]:
     """Read sentences to be parsed, from a file or from standard input (``-``).
@@ -100,29 +105,29 @@ def read_words(
     Sentences of CoNLL-U, whose heads and labels may be missing, or of columns; running
     text, one sentence a line, is returned as it is. ``bad`` is called with each fault.
     """
-    content = content_of(source, "a file of sentences", stdin=True)
-    name = name_of(source)
-    lines = lines_of(content, name, strict=False)
-    form = form_of(name, lines)
+    content = read_content(source, "a file of sentences", stdin=True)
+    name = display_name(source)
+    lines = decode_lines(content, name, strict=False)
+    form = detect_format(name, lines)
     if form.kind == "CoNLL-U" or (form.numbered and form.by == "\t" and not form.names):
         return _parsed(lines, name, False, bad)
-    file = words_in(lines, name)
+    file = parse_sentences(lines, name)
     for wrong in file.bad:
         bad(f"{name}, {wrong}")
-    return file.texts or [of(s.words) for s in file.sentences]
+    return file.texts or [from_words(s.words) for s in file.sentences]
 
 
-def of(
+def from_words(
     words: Sequence[str], heads: Sequence[int] = (), labels: Sequence[str] = ()
 ) -> DependencyTree:
     """Return a sentence with the lines of CoNLL-U, and its tree if it is given."""
     rows = enumerate(words, start=1)
     lines = ["\t".join([str(number), word, *"________"]) for number, word in rows]
     found = DependencyTree(list(words), lines=lines)
-    return with_tree(found, heads, labels) if heads else found
+    return replace_tree(found, heads, labels) if heads else found
 
 
-def with_tree(
+def replace_tree(
     sentence: DependencyTree, heads: Sequence[int], labels: Sequence[str]
 ) -> DependencyTree:
     """Return a sentence with another tree, and without enhanced dependencies."""
@@ -140,15 +145,17 @@ def with_tree(
     return replace(sentence, heads=list(heads), labels=list(labels), lines=lines)
 
 
-def text(sentences: Sequence[DependencyTree]) -> str:
+def to_conllu(sentences: Sequence[DependencyTree]) -> str:
     """Write sentences as CoNLL-U."""
-    whole = (s if s.lines else of(s.words, s.heads, s.labels) for s in sentences)
+    whole = (
+        s if s.lines else from_words(s.words, s.heads, s.labels) for s in sentences
+    )
     return "".join("\n".join([*s.lines, "", ""]) for s in whole)
 
 
 def parse(content: bytes, name: str, trees: bool = True) -> list[DependencyTree]:
     """Read the content of a CoNLL-U file called ``name``."""
-    return _parsed(lines_of(content, name), name, trees)
+    return _parsed(decode_lines(content, name), name, trees)
 
 
 def _parsed(
@@ -159,7 +166,7 @@ def _parsed(
     root: str = ROOT,
 ) -> list[DependencyTree]:
     sentences, faults = [], 0
-    for first, block in blocks(lines):
+    for first, block in split_blocks(lines):
         try:
             sentences.append(_sentence(block, first, trees, root))
         except ValueError as error:
@@ -176,7 +183,7 @@ def _parsed(
     return sentences
 
 
-def root_of(arcs: Iterable[tuple[int | str, str]]) -> str:
+def infer_root_label(arcs: Iterable[tuple[int | str, str]]) -> str:
     """Return the relation of all words with head 0 and of no others, or else root."""
     at_root: set[str] = set()
     others: set[str] = set()
@@ -189,7 +196,7 @@ def root_of(arcs: Iterable[tuple[int | str, str]]) -> str:
 def _sentence(
     block: Sequence[str], first: int, trees: bool, root: str = ROOT
 ) -> DependencyTree:
-    rows = list(words_of(block, first))
+    rows = list(iter_word_rows(block, first))
     words = [fields[WORD] for _, fields in rows]
     if not trees:
         return DependencyTree(words, lines=list(block))
@@ -202,11 +209,11 @@ def _sentence(
     where = [f"line {number}" for number, _ in rows]
     heads = [int(fields[HEAD]) for _, fields in rows]
     labels = [fields[LABEL] for _, fields in rows]
-    labels = checked(heads, labels, where, root)
+    labels = check_tree(heads, labels, where, root)
     return DependencyTree(words, heads, labels, list(block))
 
 
-def checked(
+def check_tree(
     heads: Sequence[int], labels: Sequence[str], where: Sequence[str], root: str = ROOT
 ) -> list[str]:
     """Return the labels of a tree, that of the root as ``root``.

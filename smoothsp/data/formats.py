@@ -11,12 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["KINDS", "TAGS", "Header", "cells", "header_of", "no_header"]
-__all__ += ["refuse_foreign", "separator", "unquoted"]
+__all__ = [
+    "FORMAT_NAMES",
+    "TAG_COLUMNS",
+    "Header",
+    "find_header",
+    "missing_header_error",
+    "split_cells",
+]
+__all__ += ["detect_separator", "refuse_unsupported_format", "unquote"]
 
-WORDS = ("word", "words", "token", "tokens", "form", "word_form", "surface")
+WORD_COLUMNS = ("word", "words", "token", "tokens", "form", "word_form", "surface")
 # Of these the first that is there, or one whose column has tags of spans.
-TAGS = (
+TAG_COLUMNS = (
     *("ner", "ner_tag", "ner_tags", "named_entity", "entity", "bio", "iob", "bio_tag"),
     *("iob_tag", "bio_tags", "iob_tags", "tag", "tags", "label", "labels"),
 )
@@ -26,8 +33,16 @@ SENTENCES = (
 )
 PARTS_OF_SPEECH = ("upos", "pos", "pos_tag", "pos_tags", "xpos")
 NUMBERS = ("", "id", "index", "token_id", "word_id", "unnamed_0", "doc_id", "document")
-KNOWN = {*WORDS, *TAGS, *SENTENCES, *PARTS_OF_SPEECH, *NUMBERS, "chunk", "lemma"}
-KINDS = {"\t": "TSV", ",": "CSV", ";": "CSV with semicolons", " ": "columns"}
+RECOGNISED_COLUMNS = {
+    *WORD_COLUMNS,
+    *TAG_COLUMNS,
+    *SENTENCES,
+    *PARTS_OF_SPEECH,
+    *NUMBERS,
+    "chunk",
+    "lemma",
+}
+FORMAT_NAMES = {"\t": "TSV", ",": "CSV", ";": "CSV with semicolons", " ": "columns"}
 QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 # How files begin that hold words, but not as columns; and the remedy.
 FOREIGN = (
@@ -56,7 +71,7 @@ class Header:
     """Columns without a meaning for words."""
 
 
-def refuse_foreign(name: str | Path, lines: Sequence[str]) -> None:
+def refuse_unsupported_format(name: str | Path, lines: Sequence[str]) -> None:
     """Raise ``ValueError`` for a file that shows that it is no columns nor text."""
     first = next((line.lstrip() for line in lines if line.strip()), "")
     for pattern, kind, remedy in FOREIGN:
@@ -67,47 +82,49 @@ def refuse_foreign(name: str | Path, lines: Sequence[str]) -> None:
             )
 
 
-def header_of(name: str | Path, lines: Sequence[str]) -> Header | None:
+def find_header(name: str | Path, lines: Sequence[str]) -> Header | None:
     """Return the header of a table, or None if there is none."""
     number, first = next(
         ((n, x) for n, x in enumerate(lines, 1) if x.strip(" \t")), (1, "")
     )
     for by in "\t,; ":
-        names = cells(first, by) if by in first else []
+        names = split_cells(first, by) if by in first else []
         keys = [re.sub(r"\W+", "_", cell.lower()).strip("_") for cell in names]
         # sentences of several words have no column of their own
-        word = next((keys.index(x) for x in (*WORDS, "text") if x in keys), None)
-        if word is None or len(KNOWN & set(keys)) < 2:
+        word = next((keys.index(x) for x in (*WORD_COLUMNS, "text") if x in keys), None)
+        if word is None or len(RECOGNISED_COLUMNS & set(keys)) < 2:
             continue
-        if by == " " and not (KNOWN.issuperset(keys) and {*TAGS} & {*keys}):
+        if by == " " and not (
+            RECOGNISED_COLUMNS.issuperset(keys) and {*TAG_COLUMNS} & {*keys}
+        ):
             continue
-        tags = [keys.index(x) for x in (*TAGS, *PARTS_OF_SPEECH) if x in keys]
+        tags = [keys.index(x) for x in (*TAG_COLUMNS, *PARTS_OF_SPEECH) if x in keys]
         sentence = next((keys.index(x) for x in SENTENCES if x in keys), None)
         numbers = frozenset(n for n, key in enumerate(keys) if key in NUMBERS)
         return Header(number, by, tuple(names), word, tuple(tags), sentence, numbers)
     table = str(name).removesuffix(".gz").endswith((".csv", ".tsv"))
-    if table and first.strip().strip('"').lower() in WORDS:
+    if table and first.strip().strip('"').lower() in WORD_COLUMNS:
         one = first.strip().strip('"')
         return Header(number, ",", (one,), 0, (), None, frozenset())
     return None
 
 
-def separator(name: str | Path, lines: Sequence[str]) -> str:
+def detect_separator(name: str | Path, lines: Sequence[str]) -> str:
     """Separator of the columns of most lines; a blank without any."""
     if 2 * sum("\t" in line for line in lines) > len(lines):
         return "\t"
     if 2 * sum(" " not in line.strip() for line in lines) > len(lines):
         for by in ",;":
-            widths = Counter(len(cells(line, by)) for line in lines)
+            widths = Counter(len(split_cells(line, by)) for line in lines)
             width, times = widths.most_common(1)[0]
             if width > 1 and 2 * times > len(lines):
                 return by
     if str(name).removesuffix(".gz").endswith(".csv"):
-        raise no_header(name, lines[0])
+        raise missing_header_error(name, lines[0])
     return " "
 
 
-def no_header(name: str | Path, line: str) -> ValueError:
+def missing_header_error(name: str | Path, line: str) -> ValueError:
     """Return the error of a table without names of columns."""
     return ValueError(
         f"{name}, line 1: expected a table with a header such as word,tag or"
@@ -116,7 +133,7 @@ def no_header(name: str | Path, line: str) -> ValueError:
     )
 
 
-def cells(line: str, by: str) -> list[str]:
+def split_cells(line: str, by: str) -> list[str]:
     """Columns of a line.
 
     Only tabs and blanks part columns of words, which may be other white space, U+00A0
@@ -147,7 +164,7 @@ def _fields(line: str, by: str) -> list[str]:
             csv.field_size_limit(limit)
 
 
-def unquoted(cell: str) -> str:
+def unquote(cell: str) -> str:
     """Cell of a table with tabs; tables of spreadsheets quote as in CSV."""
     found = QUOTED.fullmatch(cell) if len(cell) > 2 else None
     return found[1].replace('""', '"') if found else cell

@@ -10,28 +10,28 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 __all__ = [
-    "DEEP",
-    "SIDEWAYS",
+    "DEEP_MODES",
+    "SIDEWAYS_ORIENTATIONS",
     "SUFFIXES",
     "BadFile",
-    "images_in",
+    "list_images",
     "read_image",
     "read_mask",
 ]
-__all__ += ["size_of"]
+__all__ += ["read_image_size"]
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp")
 # of EXIF: those that exchange width and height
-ORIENTATION, SIDEWAYS = 0x0112, (5, 6, 7, 8)
+ORIENTATION, SIDEWAYS_ORIENTATIONS = 0x0112, (5, 6, 7, 8)
 # of Pillow: numbers whose range no file tells
-DEEP = ("I", "F")
+DEEP_MODES = ("I", "F")
 
 
 class BadFile(ValueError):
     """An image or annotation that cannot be used; names the file."""
 
 
-def images_in(folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:
+def list_images(folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:
     """Return the files of images in a folder, by name; none that are hidden."""
     return sorted(
         path
@@ -46,7 +46,7 @@ def read_image(path: Path, mode: str = "RGB") -> NDArray[np.uint8]:
     With the mode ``L`` grey ones ``(height, width)``.
     """
     with _opened(path) as image:
-        if image.mode.startswith(DEEP):
+        if image.mode.startswith(DEEP_MODES):
             raise ValueError(
                 f"it has pixels of Pillow's mode {image.mode}: save it with 8 bits"
                 " a channel"
@@ -57,8 +57,8 @@ def read_image(path: Path, mode: str = "RGB") -> NDArray[np.uint8]:
 def read_mask(path: Path, image: Path, mode: str = "L") -> NDArray[np.uint8]:
     """Pixels of the mask of an image, turned with it if it has its size before."""
     mask = read_image(path, mode)
-    width, height, orientation = size_of(image)
-    if orientation in SIDEWAYS and mask.shape[:2] == (width, height):
+    width, height, orientation = read_image_size(image)
+    if orientation in SIDEWAYS_ORIENTATIONS and mask.shape[:2] == (width, height):
         with _opened(path) as before:
             exif = before.getexif()
             exif[ORIENTATION] = orientation
@@ -68,12 +68,12 @@ def read_mask(path: Path, image: Path, mode: str = "L") -> NDArray[np.uint8]:
     return mask
 
 
-def size_of(path: Path) -> tuple[int, int, int]:
+def read_image_size(path: Path) -> tuple[int, int, int]:
     """Width and height of an image as it is read, and EXIF's orientation."""
     with _opened(path) as image:
         orientation = image.getexif().get(ORIENTATION, 1)
         width, height = image.size
-    if orientation in SIDEWAYS:
+    if orientation in SIDEWAYS_ORIENTATIONS:
         width, height = height, width
     return width, height, orientation
 

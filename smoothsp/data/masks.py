@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
-from smoothsp.data.images import DEEP, images_in, read_image, read_mask
-from smoothsp.data.text_files import path_of
+from smoothsp.data.images import DEEP_MODES, list_images, read_image, read_mask
+from smoothsp.data.text_files import as_path
 
-__all__ = ["MaskedImage", "as_masks", "pixels_of", "read_masks", "scaled"]
+__all__ = ["MaskedImage", "as_masks", "as_pixels", "read_masks", "shrink_image"]
 
 IMAGES, MASKS = ("images", "gray", "rgb"), ("figure_ground", "masks")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
@@ -57,14 +57,14 @@ class MaskedImage:
         """Return pixels and mask, the longest side scaled to at most ``side``."""
         import cv2
 
-        image, mask = pixels_of(self.image, self.name or "image"), self._figure()
+        image, mask = as_pixels(self.image, self.name or "image"), self._figure()
         ratio = image.shape[1] / image.shape[0] * mask.shape[0] / mask.shape[1]
         if abs(ratio - 1) > SHAPES:
             raise ValueError(
                 f"{self._place}: expected the shape of its image, {image.shape[1]} x"
                 f" {image.shape[0]} pixels, got {mask.shape[1]} x {mask.shape[0]}"
             )
-        image = image if side is None else scaled(image, side)
+        image = image if side is None else shrink_image(image, side)
         share, size = mask.astype(np.float32), image.shape[1::-1]
         return image, cv2.resize(share, size, interpolation=cv2.INTER_AREA) > 0.5
 
@@ -81,7 +81,7 @@ class MaskedImage:
             else:
                 pixels = read_image(Path(mask), "L")
         elif isinstance(mask, Pillow.Image):
-            pixels = pixels_of(mask, self._place, "L")
+            pixels = as_pixels(mask, self._place, "L")
         else:
             pixels = np.asarray(mask)
         if pixels.ndim != 2 or not pixels.size or pixels.dtype.kind not in "bui":
@@ -109,14 +109,14 @@ def read_masks(folder: str | os.PathLike[str]) -> list[MaskedImage]:
     ValueError
         If there is no image.
     """
-    return _read(path_of(folder, "folder"), "data")
+    return _read(as_path(folder, "folder"), "data")
 
 
 def _read(folder: Path, argument: str) -> list[MaskedImage]:
     images, masks = _folders(folder, argument)
     found = [
         MaskedImage(path, _mask_of(path, masks), path.stem)
-        for path in images_in(images, SUFFIXES)
+        for path in list_images(images, SUFFIXES)
     ]
     if not found:
         raise ValueError(f"{images}: expected images, got none")
@@ -142,7 +142,7 @@ def as_masks(data: Any, *, name: str = "data") -> list[MaskedImage]:
     return found
 
 
-def pixels_of(image: Any, place: str, mode: str = "RGB") -> NDArray[np.uint8]:
+def as_pixels(image: Any, place: str, mode: str = "RGB") -> NDArray[np.uint8]:
     """Pixels ``(height, width, 3)`` of a file, an image of Pillow or an array.
 
     With the mode ``L`` grey ones ``(height, width)``.
@@ -150,7 +150,7 @@ def pixels_of(image: Any, place: str, mode: str = "RGB") -> NDArray[np.uint8]:
     if isinstance(image, str | os.PathLike):
         return read_image(Path(image), mode)
     if isinstance(image, Pillow.Image):
-        if image.mode.startswith(DEEP):
+        if image.mode.startswith(DEEP_MODES):
             raise ValueError(
                 f"{place}: expected pixels of 8 bits a channel, got Pillow's mode"
                 f" {image.mode}"
@@ -171,7 +171,7 @@ def pixels_of(image: Any, place: str, mode: str = "RGB") -> NDArray[np.uint8]:
     return image
 
 
-def scaled(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+def shrink_image(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
     """Shrink to this longest side, keeping at least 16 pixels on the other."""
     import cv2
 

@@ -14,18 +14,24 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from smoothsp.data.cutting import TREEBANK, Place, cutter
 from smoothsp.data.examples import TaggedSentence
 from smoothsp.data.text_files import (
-    content_of,
-    half_of_pair,
-    lines_of,
-    path_of,
-    say,
-    unpacked,
+    as_path,
+    decode_lines,
+    decompress,
+    find_lone_surrogate,
+    print_stderr,
+    read_content,
 )
+from smoothsp.data.word_tokenizers import TREEBANK, Offsets, make_tokenizer
 
-__all__ = ["AnnotatedText", "Unaligned", "are_spans", "read_spans", "tag_words"]
+__all__ = [
+    "AnnotatedText",
+    "Unaligned",
+    "has_character_spans",
+    "read_spans",
+    "tag_words",
+]
 
 TEXT, SPANS = ("text", "data"), ("spans", "entities", "label", "labels")
 START, END = ("start", "start_offset"), ("end", "end_offset")
@@ -48,7 +54,7 @@ class AnnotatedText:
     text: str
     spans: Sequence[tuple[int, int, str]]
     """First character, the first one after it, and the label."""
-    words: Sequence[Place] | None = None
+    words: Sequence[Offsets] | None = None
     """Where each word stands, if the tool cut them."""
     name: str = ""
     """File and line."""
@@ -108,7 +114,7 @@ def tag_words(
     >>> sentences[0].words, sentences[0].tags, unaligned
     (['Orla', 'Wren', 'left.'], ['B-PER', 'I-PER', 'O'], [])
     """
-    cut = cutter(tokenizer)
+    cut = make_tokenizer(tokenizer)
     sentences: list[TaggedSentence] = []
     unaligned: list[Unaligned] = []
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
@@ -167,7 +173,7 @@ def _checked(given: object, place: str) -> AnnotatedText:
     place = one.name or place
     if not isinstance(one.text, str):
         raise TypeError(f"{place}: expected text, got {type(one.text).__name__}")
-    if half := half_of_pair(one.text):
+    if half := find_lone_surrogate(one.text):
         raise ValueError(
             f"{place}: expected text, got half of a surrogate pair, {half!r}"
         )
@@ -196,7 +202,7 @@ def _checked(given: object, place: str) -> AnnotatedText:
 def _check_label(label: object, place: str) -> None:
     """Raise for a label that cannot stand behind B- in a column of tags."""
     whole = isinstance(label, str) and label.split() == [label] and label != "O"
-    if not whole or half_of_pair(str(label)):
+    if not whole or find_lone_surrogate(str(label)):
         raise ValueError(
             f"{place}, spans: expected labels other than O, of letters without white"
             f" space, got {str(label)[:60]!r}"
@@ -227,8 +233,8 @@ def _apart(
 
 
 def _cut_at(
-    text: str, words: Sequence[Place], spans: Sequence[tuple[int, int, str]]
-) -> Iterator[Place]:
+    text: str, words: Sequence[Offsets], spans: Sequence[tuple[int, int, str]]
+) -> Iterator[Offsets]:
     """Cut words where a span parts them from punctuation; spans are in order."""
     borders = sorted({x for start, end, _ in spans for x in (start, end)})
     ends = [*(end for _, end, _ in spans), len(text)]
@@ -249,14 +255,14 @@ def _cut_at(
 # --- files ---
 
 
-def are_spans(path: str | Path) -> bool:
+def has_character_spans(path: str | Path) -> bool:
     """Return whether a file or folder has texts with character spans."""
-    path = path_of(path)
+    path = as_path(path)
     if _is_brat(path) or path.is_dir():
         return _is_brat(path) or any(path.glob("*.ann"))
     if not path.is_file():
         return False
-    content = unpacked(content_of(path, "a file of texts"), path).lstrip()
+    content = decompress(read_content(path, "a file of texts"), path).lstrip()
     if content.startswith(b"["):
         return str(path).removesuffix(".gz").endswith(".json")
     first = content[: content.find(b"\n") + 1] or content
@@ -299,7 +305,7 @@ def read_spans(path: str | Path) -> list[AnnotatedText]:
     White space in labels becomes ``_``. A span whose words in the file differ from
     those at its place is among the faults of its text.
     """
-    path = path_of(path)
+    path = as_path(path)
     if path.is_dir():
         return [_brat(one) for one in sorted(path.glob("*.ann"))]
     if _is_brat(path):
@@ -317,14 +323,16 @@ def read_spans(path: str | Path) -> list[AnnotatedText]:
         else:
             found.append(one)
     if left_out:
-        say(f"{path}: left out {left_out} texts that were rejected or not annotated")
+        print_stderr(
+            f"{path}: left out {left_out} texts that were rejected or not annotated"
+        )
     if not found:
         raise ValueError(f"{path}: expected at least one annotated text, got none")
     return found
 
 
 def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    lines = lines_of(content_of(path, "a file of texts"), path)
+    lines = decode_lines(read_content(path, "a file of texts"), path)
     if next((x for x in lines if x.strip()), "").lstrip().startswith("["):
         rows = _json("\n".join(lines), str(path))
         places = (f"{path}, text {n}" for n in range(1, len(rows) + 1))
@@ -395,7 +403,7 @@ def _text_of(row: Mapping[str, Any]) -> str:
     return found
 
 
-def _place(value: Mapping[str, Any]) -> Place:
+def _place(value: Mapping[str, Any]) -> Offsets:
     numbers = [
         next((value[name] for name in names if name in value), None)
         for names in (START, END)
@@ -407,7 +415,7 @@ def _place(value: Mapping[str, Any]) -> Place:
 
 
 def _text(
-    text: str, values: Any, place: str, words: Sequence[Place] | None = None
+    text: str, values: Any, place: str, words: Sequence[Offsets] | None = None
 ) -> AnnotatedText:
     spans, faults = [], []
     units: list[int] | None = None
@@ -456,13 +464,13 @@ def _differs(text: str, start: int, end: int, said: object) -> str | None:
 def _brat(path: Path) -> AnnotatedText:
     """A file of brat, whose numbers count the characters of the text beside it."""
     beside = path.with_suffix(".txt")
-    content = unpacked(content_of(beside, f"the text of {path}"), beside)
+    content = decompress(read_content(beside, f"the text of {path}"), beside)
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
         raise ValueError(f"{beside}: expected UTF-8, got {error}") from error
     spans, faults = [], []
-    lines = lines_of(content_of(path, "a file of brat"), path)
+    lines = decode_lines(read_content(path, "a file of brat"), path)
     for number, line in enumerate(lines, 1):
         if not line.startswith("T"):
             continue

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from smoothsp.data.text_files import path_of
+from smoothsp.data.text_files import as_path
 
 __all__ = ["SplitFiles", "find_splits"]
 
@@ -41,7 +41,7 @@ def find_splits(folder: str | Path) -> SplitFiles:
     The first family of names of which ``folder`` holds both training and development
     file is taken; its test file may be missing.
     """
-    folder = path_of(folder, "folder")
+    folder = as_path(folder, "folder")
     if not folder.is_dir():
         found = "a file" if folder.exists() else "nothing"
         raise FileNotFoundError(

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import BinaryIO
 
 __all__ = [
-    "bad_byte",
-    "content_of",
-    "half_of_pair",
+    "as_path",
+    "decode_lines",
+    "decompress",
+    "describe_bad_byte",
+    "display_name",
+    "find_lone_surrogate",
     "is_blank",
-    "lines_of",
-    "name_of",
-    "path_of",
-    "say",
-    "unpacked",
+    "print_stderr",
+    "read_content",
 ]
 
 # That of UTF-32 comes first, since one of UTF-16 is its beginning.
@@ -43,14 +43,14 @@ LONGEST_LINE, LONGEST_JSON, LARGEST = 2**20, 2**28, 2**30
 SHRINKS, SMALL = 200, 2**26
 
 
-def content_of(source: str | Path, what: str, *, stdin: bool = False) -> bytes:
+def read_content(source: str | Path, what: str, *, stdin: bool = False) -> bytes:
     """Bytes of a file, or with ``stdin`` also of standard input (``-``).
 
     A line that is too long is an error as soon as so much of it is read.
     """
     if stdin and str(source) == "-":
-        return _read(sys.stdin.buffer, name_of(source))
-    path = path_of(source)
+        return _read(sys.stdin.buffer, display_name(source))
+    path = as_path(source)
     # what a shell's <(...) makes is no regular file
     if not path.exists() or path.is_dir():
         found = "a folder" if path.is_dir() else "nothing"
@@ -73,7 +73,7 @@ def _longest_line(begin: bytes) -> int:
     return LONGEST_JSON if json else LONGEST_LINE
 
 
-def unpacked(content: bytes, name: str | Path, longest_line: int = LARGEST) -> bytes:
+def decompress(content: bytes, name: str | Path, longest_line: int = LARGEST) -> bytes:
     """Content of a file, which gzip may have compressed.
 
     Raises
@@ -124,30 +124,30 @@ def _bounded(
     return b"".join(blocks)
 
 
-def path_of(given: object, argument: str = "path") -> Path:
+def as_path(given: object, argument: str = "path") -> Path:
     """Return a path that was given; ``TypeError`` names the argument."""
     if not isinstance(given, str | os.PathLike) or isinstance(os.fspath(given), bytes):
         raise TypeError(f"{argument}: expected a path, got {type(given).__name__}")
     return Path(given)
 
 
-def half_of_pair(text: str) -> str | None:
+def find_lone_surrogate(text: str) -> str | None:
     """Return the first half of a surrogate pair in a text, which no file can hold."""
     found = HALF_OF_PAIR.search(text)
     return found and found[0]
 
 
-def say(line: str) -> None:
+def print_stderr(line: str) -> None:
     """Write a line on standard error."""
     sys.stderr.write(f"{line}\n")
 
 
-def name_of(source: str | Path) -> str:
+def display_name(source: str | Path) -> str:
     """Name of a file, or of standard input."""
     return "standard input" if str(source) == "-" else str(source)
 
 
-def lines_of(
+def decode_lines(
     content: bytes, name: str | Path, encoding: str | None = None, strict: bool = True
 ) -> list[str]:
     """Lines of a text, which gzip may have compressed.
@@ -157,7 +157,7 @@ def lines_of(
     that otherwise is are an error; if not ``strict`` they are left as surrogates, which
     ``bad_byte`` finds.
     """
-    content = unpacked(content, name)
+    content = decompress(content, name)
     if encoding is None:
         encoding = next(
             (x for mark, x in MARKS.items() if content.startswith(mark)), None
@@ -183,7 +183,9 @@ def lines_of(
         )
     if strict and NO_UTF_8.search(text):
         number, wrong = next(
-            (n, bad) for n, line in enumerate(lines, 1) if (bad := bad_byte(line))
+            (n, bad)
+            for n, line in enumerate(lines, 1)
+            if (bad := describe_bad_byte(line))
         )
         raise ValueError(f"{name}, line {number}: {wrong}")
     return lines
@@ -200,11 +202,11 @@ def _utf_8(content: bytes, name: str | Path) -> str:
         text = content.decode("cp1252")
     except UnicodeDecodeError:
         text = content.decode("latin-1")
-    say(f"{name}: not UTF-8, read as latin-1")
+    print_stderr(f"{name}: not UTF-8, read as latin-1")
     return text
 
 
-def bad_byte(line: str) -> str | None:
+def describe_bad_byte(line: str) -> str | None:
     """Fault in the encoding of a line, if there is one."""
     if wrong := NO_UTF_8.search(line):
         byte = ord(wrong[0]) - 0xDC00

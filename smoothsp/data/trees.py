@@ -11,13 +11,27 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from smoothsp.data.columns import File, Layout, read_levels, words_in
+from smoothsp.data.columns import Layout, ParsedFile, parse_sentences, read_levels
 from smoothsp.data.examples import ConstituencyTree, Span
-from smoothsp.data.text_files import content_of, lines_of, name_of
+from smoothsp.data.text_files import decode_lines, display_name, read_content
 from smoothsp.schemes import PLAIN, convert
 
-__all__ = ["TOP", "chained", "entities", "levels", "nested", "parse", "read_folder"]
-__all__ += ["read_trees", "read_words", "text", "text_of_levels", "unchained"]
+__all__ = [
+    "TOP",
+    "entities",
+    "join_unary_chains",
+    "levels",
+    "nest_entities",
+    "parse",
+    "read_folder",
+]
+__all__ += [
+    "read_sentences",
+    "read_trees",
+    "split_unary_chains",
+    "to_brackets",
+    "to_level_columns",
+]
 
 TOP, TRACE = "TOP", "-NONE-"
 ENDINGS = (".mrg", ".txt", ".ptb")
@@ -50,8 +64,8 @@ def read_trees(
     ValueError
         For the first malformed tree, with file and line.
     """
-    content = content_of(path, "a file of trees")
-    lines = lines_of(content, path, strict=False)
+    content = read_content(path, "a file of trees")
+    lines = decode_lines(content, path, strict=False)
     begin = "\n".join(lines).lstrip()
     bracketed = begin.startswith("(") and not (columns or "\t" in begin.split("\n")[0])
     if bracketed or BEGINS_TREE.match(begin):
@@ -76,24 +90,24 @@ def read_folder(
             f"{folder}: expected more than {held_out} files that end in"
             f" {', '.join(ENDINGS)}, got {len(paths)}. Hold out fewer"
         )
-    trees = [parse(content_of(p, "a bracketed file"), str(p)) for p in paths]
+    trees = [parse(read_content(p, "a bracketed file"), str(p)) for p in paths]
     cut = len(paths) - held_out
     return list(chain(*trees[:cut])), list(chain(*trees[cut:]))
 
 
-def read_words(
+def read_sentences(
     source: str | Path, bad: Callable[[str], None]
 ) -> list[list[str]] | list[str]:
     """Read sentences to be parsed: words of bracketed trees or columns, or texts.
 
     Texts, one a line, are returned as they are. ``bad`` is called with each fault.
     """
-    content = content_of(source, "a file of sentences", stdin=True)
-    name = name_of(source)
-    lines = lines_of(content, name, strict=False)
+    content = read_content(source, "a file of sentences", stdin=True)
+    name = display_name(source)
+    lines = decode_lines(content, name, strict=False)
     if BEGINS_TREE.match("\n".join(lines).lstrip()):
-        return [t.words for t in _parsed(lines_of(content, name), name, bad)]
-    file = words_in(lines, name)
+        return [t.words for t in _parsed(decode_lines(content, name), name, bad)]
+    file = parse_sentences(lines, name)
     for wrong in file.bad:
         bad(f"{name}, {wrong}")
     return file.texts or [s.words for s in file.sentences]
@@ -101,7 +115,7 @@ def read_words(
 
 def parse(content: bytes, name: str) -> list[ConstituencyTree]:
     """Read the content of a bracketed file called ``name``, as ``read_trees``."""
-    return _parsed(lines_of(content, name), name)
+    return _parsed(decode_lines(content, name), name)
 
 
 def _parsed(
@@ -148,7 +162,7 @@ def _tree(
     if not any(span[1:] == whole for _, span in spans):
         spans.insert(0, (-1, (TOP, *whole)))
     # an outer constituent was begun before an inner one
-    return ConstituencyTree(words, chained(s for _, s in sorted(spans)), tags)
+    return ConstituencyTree(words, join_unary_chains(s for _, s in sorted(spans)), tags)
 
 
 def _node(tokens: Iterator[tuple[str, str]], opened: str, depth: int = 1) -> list[Any]:
@@ -196,7 +210,7 @@ def _walk(
         spans[:] = [span for span in spans if span is not None]
 
 
-def chained(spans: Iterable[Span]) -> list[Span]:
+def join_unary_chains(spans: Iterable[Span]) -> list[Span]:
     """Return constituents with labels of the same words joined by ``+``."""
     labels: dict[tuple[int, int], list[str]] = {}
     for label, first, last in spans:
@@ -204,12 +218,12 @@ def chained(spans: Iterable[Span]) -> list[Span]:
     return [("+".join(names), *place) for place, names in labels.items()]
 
 
-def unchained(spans: Iterable[Span]) -> list[Span]:
+def split_unary_chains(spans: Iterable[Span]) -> list[Span]:
     """Return constituents with one label each, the outer ones first."""
     return [(one, i, j) for label, i, j in spans for one in label.split("+")]
 
 
-def text(tree: ConstituencyTree) -> str:
+def to_brackets(tree: ConstituencyTree) -> str:
     """Write a tree with brackets, in one line."""
     closes: Counter[int] = Counter()
     before: dict[int, list[str]] = {}
@@ -235,7 +249,7 @@ def _tokens(lines: Sequence[str], name: str) -> Iterator[tuple[str, str]]:
 # --- nested entities ---
 
 
-def _of_levels(files: Sequence[File]) -> list[ConstituencyTree]:
+def _of_levels(files: Sequence[ParsedFile]) -> list[ConstituencyTree]:
     # imports torch
     from smoothsp.metrics import spans as spans_of
 
@@ -248,19 +262,19 @@ def _of_levels(files: Sequence[File]) -> list[ConstituencyTree]:
             )
             # the longer one first, which is the outer one
             entities += sorted(spans_of(bio), key=lambda s: (s[1], -s[2]))
-        found.append(nested(sentences[0].words, entities))
+        found.append(nest_entities(sentences[0].words, entities))
     return found
 
 
-def nested(words: Sequence[str], entities: Sequence[Span]) -> ConstituencyTree:
+def nest_entities(words: Sequence[str], entities: Sequence[Span]) -> ConstituencyTree:
     """Return entities as a tree, those over the same words from the outer inwards."""
-    spans = chained([(TOP, 0, len(words) - 1), *entities])
+    spans = join_unary_chains([(TOP, 0, len(words) - 1), *entities])
     return ConstituencyTree(list(words), spans)
 
 
 def entities(tree: ConstituencyTree) -> list[Span]:
     """Return the constituents of a tree but TOP."""
-    return [span for span in unchained(tree.spans) if span[0] != TOP]
+    return [span for span in split_unary_chains(tree.spans) if span[0] != TOP]
 
 
 def levels(tree: ConstituencyTree) -> list[tuple[int, Span]]:
@@ -280,7 +294,7 @@ def levels(tree: ConstituencyTree) -> list[tuple[int, Span]]:
     ]
 
 
-def text_of_levels(tree: ConstituencyTree, depth: int) -> str:
+def to_level_columns(tree: ConstituencyTree, depth: int) -> str:
     """Write numbered words with a column of tags for each level, as GermEval."""
     columns = [["O"] * len(tree.words) for _ in range(depth)]
     for level, (label, i, j) in levels(tree):

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Hashable, Iterable
 
-from smoothsp.data.text_files import say
+from smoothsp.data.text_files import print_stderr
 
 __all__ = ["warn"]
 
@@ -31,7 +31,7 @@ def warn(part: str, labels: Iterable[Hashable], known: Iterable[Hashable]) -> No
             f" them but {shown}. Is it the right column?"
         )
     more = f" and {len(counts) - SHOWN} others" if len(counts) > SHOWN else ""
-    say(
+    print_stderr(
         f"warning: {part} has labels that training lacks, {shown}{more}; each of these"
         f" {counts.total()} counts as an error"
     )

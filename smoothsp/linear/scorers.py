@@ -65,5 +65,5 @@ def span_f1(
 def _both(estimator: Any, X: Any, y: Any) -> tuple[list[list[Any]], list[list[Any]]]:
     """Gold and predicted tags of each sentence, of equal lengths."""
     found = [np.asarray(tags).tolist() for tags in estimator.predict(X)]
-    sequences.tags_of(y, np.array([len(tags) for tags in found]))
+    sequences.flatten_tags(y, np.array([len(tags) for tags in found]))
     return [np.asarray(tags).tolist() for tags in y], found

@@ -7,10 +7,10 @@ try:
     from smoothsp.models.constituency_parser import ConstituencyParser
     from smoothsp.models.constituents import Constituents
     from smoothsp.models.loading import load
-    from smoothsp.models.parsed import Parsed
+    from smoothsp.models.parsed_sentence import Parsed
     from smoothsp.models.parser import Parser
     from smoothsp.models.segmenter import Segmenter
-    from smoothsp.models.tagged import Span, Tagged
+    from smoothsp.models.tagged_sentence import Span, Tagged
     from smoothsp.models.tagger import Tagger
 except ModuleNotFoundError as error:
     if error.name != "safetensors":

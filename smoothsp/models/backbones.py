@@ -64,7 +64,7 @@ KINDS = {
     LITE: _Kind(
         efficientnet_lite.CHANNELS,
         lambda network: network,
-        efficientnet_lite.published_name,
+        efficientnet_lite.checkpoint_key,
         (127 / 255,) * 3,
         (128 / 255,) * 3,
     ),
@@ -172,7 +172,7 @@ def _empty(name: str) -> nn.Sequential:
     # without the rest of it, which is large
     with torch.device("meta"):
         if name == LITE:
-            network: Any = efficientnet_lite.layers()
+            network: Any = efficientnet_lite.make_layers()
         else:
             network = torchvision.models.get_model(name, weights=None)
         layers = KINDS[name].cut(network)

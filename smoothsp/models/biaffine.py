@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Batch, Vocabulary
-from smoothsp.models.word_vectors import Sizes, WordVectors, layer
+from smoothsp.models.word_vectors import ParserSizes, WordVectors, make_view
 from smoothsp.oracles import (
     ProjectiveDependencies,
     SiblingDependencies,
@@ -56,27 +56,27 @@ class Biaffine(nn.Module):
         self,
         vocabulary: Vocabulary,
         labels: Sequence[str],
-        sizes: Sizes | None = None,
+        sizes: ParserSizes | None = None,
         structure: str = STRUCTURES[0],
         encoder: Encoder | None = None,
     ) -> None:
         super().__init__()
-        self.sizes = sizes = sizes or Sizes()
+        self.sizes = sizes = sizes or ParserSizes()
         self.structure = structure
         self.words = WordVectors(vocabulary, sizes, encoder)
         size, drop, L = self.words.size, sizes.dropout, len(labels)
         self.root = nn.Parameter(torch.randn(size) * 0.1)
-        self.head = layer(size, sizes.arc, drop)
-        self.modifier = layer(size, sizes.arc, drop)
-        self.label_head = layer(size, sizes.label, drop)
-        self.label_modifier = layer(size, sizes.label, drop)
+        self.head = make_view(size, sizes.arc, drop)
+        self.modifier = make_view(size, sizes.arc, drop)
+        self.label_head = make_view(size, sizes.label, drop)
+        self.label_modifier = make_view(size, sizes.label, drop)
         self.arc = nn.Linear(sizes.arc, sizes.arc)
         self.label = nn.Parameter(torch.zeros(L, sizes.label + 1, sizes.label + 1))
         nn.init.zeros_(self.arc.weight)
         nn.init.zeros_(self.arc.bias)
         self.siblings: nn.ModuleList | None = None
         if structure == SIBLING:
-            views = [layer(size, sizes.sibling, drop) for _ in range(3)]
+            views = [make_view(size, sizes.sibling, drop) for _ in range(3)]
             self.siblings = nn.ModuleList(views)
         at_root = torch.tensor([label.split(":")[0] == ROOT for label in labels])
         self.register_buffer("at_root", at_root, persistent=False)

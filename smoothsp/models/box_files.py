@@ -10,10 +10,10 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from smoothsp.data.boxes import CORNERS
 from smoothsp.models.localiser import Found
 
-__all__ = ["coco", "voc"]
+__all__ = ["to_coco", "to_voc"]
 
 
-def voc(name: str, found: Found) -> bytes:
+def to_voc(name: str, found: Found) -> bytes:
     """Annotation of an image of this name; scores are ``confidence``.
 
     Examples
@@ -40,7 +40,7 @@ def voc(name: str, found: Found) -> bytes:
     return written + b"\n"
 
 
-def coco(found: Mapping[str, Found], classes: Sequence[str]) -> dict[str, Any]:
+def to_coco(found: Mapping[str, Found], classes: Sequence[str]) -> dict[str, Any]:
     """Images by name, boxes and classes as ``pycocotools.coco.COCO`` reads them.
 
     Examples

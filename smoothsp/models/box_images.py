@@ -22,31 +22,42 @@ from tqdm import tqdm
 
 from smoothsp.atomic_files import replace as replace_file
 from smoothsp.data import AnnotatedImage
-from smoothsp.data.images import read_image, size_of
+from smoothsp.data.images import read_image, read_image_size
 from smoothsp.losses import StructuralHinge
 from smoothsp.metrics import average_precision, corloc
-from smoothsp.models.candidates import Proposals, Windows, of_images, turned
-from smoothsp.models.detection import DECODERS, Detected, precision
-from smoothsp.models.regions import geometry, resized, scaled
-from smoothsp.models.set_losses import LOSSES, SAME, Targets
+from smoothsp.models.candidates import (
+    Proposals,
+    Windows,
+    compute_candidates,
+    orientation_key,
+)
+from smoothsp.models.detection import DECODERS, Detections, mean_average_precision
+from smoothsp.models.regions import geometry, resize_image, scale_boxes
+from smoothsp.models.set_losses import LOSSES, MATCH_IOU, Targets
 from smoothsp.oracles import Multiclass
 
 if TYPE_CHECKING:
     from smoothsp.models.localiser import Localiser
 
-__all__ = ["FITS_WELL", "RIGHT", "BoxImages", "OneObject", "SeveralObjects"]
-__all__ += ["cache_folder", "hits", "images_of", "open_kept"]
+__all__ = [
+    "CORRECT_IOU",
+    "TIGHT_IOU",
+    "BoxImages",
+    "MultiObjectImages",
+    "SingleObjectImages",
+]
+__all__ += ["cache_folder", "make_box_images", "open_features", "overlap_scores"]
 
-RIGHT, FITS_WELL = 0.5, 0.7
+CORRECT_IOU, TIGHT_IOU = 0.5, 0.7
 
 
-def images_of(
+def make_box_images(
     localiser: "Localiser",
     examples: Sequence[AnnotatedImage],
     cache: str | os.PathLike[str] | None = None,
     workers: int = 1,
     finetune: bool = False,
-) -> "OneObject | SeveralObjects":
+) -> "SingleObjectImages | MultiObjectImages":
     """Images that a localiser is trained or scored on.
 
     Parameters
@@ -62,7 +73,7 @@ def images_of(
     finetune
         If True, the backbone is trained too, and no features are kept.
     """
-    kind = OneObject if localiser.objects == "one" else SeveralObjects
+    kind = SingleObjectImages if localiser.objects == "one" else MultiObjectImages
     place = cache_folder() if cache is None else Path(cache)
     return kind(localiser, examples, place, workers, finetune)
 
@@ -97,14 +108,14 @@ class BoxImages:
         finetune: bool = False,
     ) -> None:
         self.localiser, self.finetune = localiser, finetune
-        self.sizes = [one.size or size_of(one.path)[:2] for one in examples]
+        self.sizes = [one.size or read_image_size(one.path)[:2] for one in examples]
         self.examples = list(examples)
         paths = [one.path for one in examples]
         candidates = localiser.candidates
         if isinstance(candidates, Windows):
             self.boxes = [candidates.in_size(*size) for size in self.sizes]
         else:
-            self.boxes = of_images(paths, candidates, cache, workers)
+            self.boxes = compute_candidates(paths, candidates, cache, workers)
         self.kept = [] if finetune else self._keep(cache)
 
     def __len__(self) -> int:
@@ -128,11 +139,13 @@ class BoxImages:
     def inputs(self, number: int) -> tuple[Tensor, Tensor, Tensor]:
         """Pixels or kept features, boxes in pixels of the resized image, geometry."""
         boxes, size = self.boxes[number], self.sizes[number]
-        own = scaled(boxes, *size, self.localiser.side)
+        own = scale_boxes(boxes, *size, self.localiser.side)
         where = geometry(torch.from_numpy(boxes), *size)
         if self.kept:
-            return open_kept(self.kept[number]).float(), own, where
-        image = resized(read_image(self.examples[number].path), self.localiser.side)
+            return open_features(self.kept[number]).float(), own, where
+        image = resize_image(
+            read_image(self.examples[number].path), self.localiser.side
+        )
         return self.localiser.network.backbone.pixels(image), own, where
 
     def scores(self, number: int, model: nn.Module | None = None) -> Tensor:
@@ -184,13 +197,15 @@ class BoxImages:
         bar = tqdm(self.examples, "features", leave=False, disable=None)
         for example, boxes, size in zip(bar, self.boxes, self.sizes, strict=True):
             path, own = example.path, boxes.tobytes() if one else b""
-            key = hashlib.sha256(path.read_bytes() + own + turned(path)).hexdigest()
+            key = hashlib.sha256(
+                path.read_bytes() + own + orientation_key(path)
+            ).hexdigest()
             kept = folder / f"{key[:32]}.npy"
             found.append(kept)
             if _is_whole(kept, (len(boxes),) if one else (backbone.channels,)):
                 continue
-            pixels = backbone.pixels(resized(read_image(path), localiser.side))
-            places = scaled(boxes, *size, localiser.side)
+            pixels = backbone.pixels(resize_image(read_image(path), localiser.side))
+            places = scale_boxes(boxes, *size, localiser.side)
             with torch.no_grad():
                 like = next(network.parameters())
                 features = network.features(pixels.to(like), places.to(like))
@@ -201,7 +216,7 @@ class BoxImages:
         return found
 
 
-class OneObject(BoxImages):
+class SingleObjectImages(BoxImages):
     """Images with one object of a class, which is one of the candidates.
 
     Images with none or several, and with one that is difficult, are left out.
@@ -273,15 +288,15 @@ class OneObject(BoxImages):
             for overlap, (_, best) in zip(self.overlaps, found, strict=True)
         ]
         confidence = [float(scores[0]) for scores, _ in found]
-        return hits(iou) | {"ap": average_precision(iou, confidence)}
+        return overlap_scores(iou) | {"ap": average_precision(iou, confidence)}
 
 
-def hits(iou: Sequence[float]) -> dict[str, float]:
+def overlap_scores(iou: Sequence[float]) -> dict[str, float]:
     """Mean overlap with the true boxes, and the shares that are right and fit well."""
     return {
         "iou": sum(iou) / len(iou),
         "corloc": corloc(iou),
-        "corloc_7": corloc(iou, FITS_WELL),
+        "corloc_7": corloc(iou, TIGHT_IOU),
     }
 
 
@@ -303,7 +318,7 @@ def _with_one(examples: Sequence[AnnotatedImage], kind: str) -> list[AnnotatedIm
     )
 
 
-class SeveralObjects(BoxImages):
+class MultiObjectImages(BoxImages):
     """Images with any number of objects of several classes."""
 
     monitor = "map50"
@@ -362,17 +377,17 @@ class SeveralObjects(BoxImages):
         return LOSSES[loss](own, image, windows, **options)
 
     @torch.no_grad()
-    def found(self, decoder: str | None = None) -> list[Detected]:
+    def found(self, decoder: str | None = None) -> list[Detections]:
         """Objects of each image by a way of decoding, by default the localiser's."""
         decode = DECODERS[decoder or self.localiser.decoder]
         return [
             decode(self.scores(n).cpu(), self.candidates(n)) for n in range(len(self))
         ]
 
-    def evaluate(self, found: Sequence[Detected] | None = None) -> dict[str, float]:
+    def evaluate(self, found: Sequence[Detections] | None = None) -> dict[str, float]:
         """Mean average precisions, by default of the localiser's boxes."""
         numbers = range(len(self))
-        return precision(
+        return mean_average_precision(
             self.found() if found is None else found,
             [self.objects(n) for n in numbers],
             self.localiser.classes,
@@ -385,10 +400,10 @@ class SeveralObjects(BoxImages):
             box_iou(self.candidates(n), self.objects(n)[0]).amax(0)
             for n in range(len(self))
         ]
-        return float((torch.cat(best) > SAME).double().mean())
+        return float((torch.cat(best) > MATCH_IOU).double().mean())
 
 
-def open_kept(path: Path) -> Tensor:
+def open_features(path: Path) -> Tensor:
     """Features in half precision; read from disk where they are used, and no sooner."""
     # copy on write: torch wants memory that it could write to
     kept: NDArray[np.float16] = np.load(path, mmap_mode="c", allow_pickle=False)
@@ -397,7 +412,7 @@ def open_kept(path: Path) -> Tensor:
 
 def _is_whole(path: Path, begin: tuple[int, ...]) -> bool:
     try:
-        found = open_kept(path)
+        found = open_features(path)
     except (OSError, TypeError, ValueError, EOFError):
         return False
     return found.dim() == 3 and tuple(found.shape[: len(begin)]) == begin

@@ -11,9 +11,15 @@ from torch.nn import functional as F
 from torchvision.ops import roi_align
 
 from smoothsp.models.backbones import STRIDE
-from smoothsp.models.regions import GEOMETRY, PLACES
+from smoothsp.models.regions import GRID_SIZE, NUM_GEOMETRY
 
-__all__ = ["KINDS", "FeatureScale", "LinearScores", "NonlinearScores", "ObjectScores"]
+__all__ = [
+    "SCORE_CLASSES",
+    "FeatureScale",
+    "LinearScores",
+    "NonlinearScores",
+    "ObjectScores",
+]
 __all__ += ["Scores"]
 
 HIDDEN, CHANNELS, WIDE = 16, 16, 64
@@ -49,7 +55,7 @@ class _Scores(nn.Module):
 
     def __init__(self, scale: FeatureScale) -> None:
         super().__init__()
-        self.where = nn.Parameter(torch.zeros(GEOMETRY))
+        self.where = nn.Parameter(torch.zeros(NUM_GEOMETRY))
         self.register_buffer("mean", scale.mean)
         self.register_buffer("scale", _inverse(scale.deviation))
         self.register_buffer("where_mean", scale.where_mean)
@@ -65,7 +71,7 @@ class LinearScores(_Scores):
 
     def __init__(self, scale: FeatureScale) -> None:
         super().__init__(scale)
-        self.weight = nn.Parameter(torch.zeros(PLACES**2, len(scale.mean)))
+        self.weight = nn.Parameter(torch.zeros(GRID_SIZE**2, len(scale.mean)))
 
     def forward(self, features: Tensor, geometry: Tensor) -> Tensor:
         """Scores ``(box,)`` of ``(box, place, channel)`` and ``(box, 12)``."""
@@ -85,7 +91,7 @@ class NonlinearScores(_Scores):
         channels = len(scale.mean)
         self.convolution = nn.Parameter(torch.randn(channels, HIDDEN) / channels**0.5)
         self.weight = nn.Parameter(
-            torch.randn(PLACES**2, HIDDEN) / (PLACES * HIDDEN**0.5)
+            torch.randn(GRID_SIZE**2, HIDDEN) / (GRID_SIZE * HIDDEN**0.5)
         )
 
     def forward(self, features: Tensor, geometry: Tensor) -> Tensor:
@@ -119,7 +125,7 @@ class ObjectScores(nn.Module):
         self.register_buffer("mean", mean.clone())
         self.register_buffer("deviation", deviation.clone())
         self.mix = nn.Conv2d(len(mean), CHANNELS, 1)
-        self.hidden = nn.Linear(2 * CHANNELS * PLACES**2 + GEOMETRY, WIDE)
+        self.hidden = nn.Linear(2 * CHANNELS * GRID_SIZE**2 + NUM_GEOMETRY, WIDE)
         self.scores = nn.Linear(WIDE, classes)
         # windows hold nothing, at first
         nn.init.zeros_(self.scores.weight)
@@ -133,7 +139,7 @@ class ObjectScores(nn.Module):
         around = torch.cat([centre - half, centre + half], 1)
         # one point for each place
         looks = [
-            roi_align(mixed, [own], PLACES, 1 / STRIDE, 1, aligned=True)
+            roi_align(mixed, [own], GRID_SIZE, 1 / STRIDE, 1, aligned=True)
             for own in (boxes, around)
         ]
         found = torch.cat([F.elu(torch.cat(looks, 1)).flatten(1), geometry], 1)
@@ -143,7 +149,7 @@ class ObjectScores(nn.Module):
 
 Scores = LinearScores | NonlinearScores | ObjectScores
 
-KINDS: dict[str, type[LinearScores] | type[NonlinearScores]] = {
+SCORE_CLASSES: dict[str, type[LinearScores] | type[NonlinearScores]] = {
     "linear": LinearScores,
     "nonlinear": NonlinearScores,
 }

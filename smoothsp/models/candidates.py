@@ -25,16 +25,22 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from smoothsp.atomic_files import replace
-from smoothsp.data.images import read_image, size_of
+from smoothsp.data.images import read_image, read_image_size
 from smoothsp.models import windows
-from smoothsp.models.proposals import LONGEST_SIDE, METHODS, SMALLEST_BOX, propose
+from smoothsp.models.proposals import MAX_SIDE, METHODS, MIN_BOX_SIDE, propose_boxes
 
-__all__ = ["ALL", "Proposals", "Windows", "of_images", "turned"]
+__all__ = [
+    "MAX_PROPOSALS",
+    "Proposals",
+    "Windows",
+    "compute_candidates",
+    "orientation_key",
+]
 
 # fewer images are not worth the start of another process
 PER_PROCESS = 10
 # all that selective search finds
-ALL = 1_000_000
+MAX_PROPOSALS = 1_000_000
 # pixels of a side of a window
 LARGEST = 2**20
 
@@ -59,7 +65,7 @@ class Proposals:
 
     def of(self, image: Pixels) -> Boxes:
         """Boxes ``(box, 4)`` of an image."""
-        return propose(image, self.method, self.limit)
+        return propose_boxes(image, self.method, self.limit)
 
 
 @dataclass(frozen=True)
@@ -90,10 +96,10 @@ class Windows:
 # images of a set often have one size
 @lru_cache(maxsize=64)
 def _windows(shapes: tuple[tuple[float, float], ...], width: int, height: int) -> Boxes:
-    return windows.windows(np.array(shapes), width, height)
+    return windows.window_grid(np.array(shapes), width, height)
 
 
-def of_images(
+def compute_candidates(
     images: Sequence[Path], proposals: Proposals, cache: Path, workers: int = 1
 ) -> list[Boxes]:
     """Boxes of each image, those of selective search from disk where they are kept."""
@@ -123,14 +129,14 @@ def of_images(
 
 def _key(image: Path) -> str:
     """A checksum of all that the boxes depend on."""
-    digest = hashlib.sha256(image.read_bytes() + turned(image))
-    digest.update(f"{cv2.__version__} {LONGEST_SIDE} {SMALLEST_BOX}".encode())
+    digest = hashlib.sha256(image.read_bytes() + orientation_key(image))
+    digest.update(f"{cv2.__version__} {MAX_SIDE} {MIN_BOX_SIDE}".encode())
     return digest.hexdigest()[:32]
 
 
-def turned(image: Path) -> bytes:
+def orientation_key(image: Path) -> bytes:
     """Part of a key of kept numbers: empty unless EXIF turns the image."""
-    orientation = size_of(image)[2]
+    orientation = read_image_size(image)[2]
     return b"" if orientation == 1 else f"turned {orientation}".encode()
 
 
@@ -173,7 +179,10 @@ def _end_with_parent() -> None:
 
 
 def _search(path: Path, image: Path) -> None:
-    boxes, content = propose(read_image(image), "selective-search", ALL), io.BytesIO()
+    boxes, content = (
+        propose_boxes(read_image(image), "selective-search", MAX_PROPOSALS),
+        io.BytesIO(),
+    )
     np.savez_compressed(content, boxes=boxes)
     path.parent.mkdir(parents=True, exist_ok=True)
     replace(path, content.getbuffer())

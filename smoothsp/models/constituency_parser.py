@@ -8,36 +8,47 @@ from typing import Any
 import torch
 
 from smoothsp.data import ConstituencyTree, as_trees, unseen_labels
-from smoothsp.data.trees import levels, unchained
+from smoothsp.data.trees import levels, split_unary_chains
 from smoothsp.models import files
 from smoothsp.models.constituents import Constituents, bracketless
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
-from smoothsp.models.running import made, require_encoder, run_of
-from smoothsp.models.serialisation import keep, one_of, require_sizes, restored
+from smoothsp.models.serialisation import (
+    load_network,
+    require_choice,
+    require_sizes,
+    save_network,
+)
 from smoothsp.models.span_scores import SpanScores
 from smoothsp.models.tokenisation import (
     TOKENIZERS,
     TREEBANK,
-    Words,
+    TokenisedText,
     as_list,
-    in_parts,
-    limited,
+    require_count,
+    tokenise_chunks,
 )
+from smoothsp.models.training_setup import make_options, open_run, require_encoder
 from smoothsp.models.tree_options import ConstituencyOptions, check
 from smoothsp.models.tree_scores import bracket_scores, entity_scores
-from smoothsp.models.word_vectors import Sizes
+from smoothsp.models.word_vectors import ParserSizes
 from smoothsp.oracles import SpanTree
 
-__all__ = ["FORMAT", "LONGEST", "ConstituencyParser", "from_folder", "require_short"]
-__all__ += ["warn_of_labels"]
+__all__ = [
+    "FORMAT",
+    "MAX_WORDS",
+    "ConstituencyParser",
+    "from_folder",
+    "require_max_words",
+]
+__all__ += ["warn_unseen_labels"]
 
 FORMAT = "smoothsp.models.ConstituencyParser"
-LONGEST = 400
+MAX_WORDS = 400
 """Most words of a sentence to parse: time grows by their cube, memory by their square.
 """
 # Pairs of words of a batch, if of more than one sentence.
-MOST_SPANS = LONGEST**2
+MOST_SPANS = MAX_WORDS**2
 MOST_LEVELS = 100
 
 
@@ -45,15 +56,15 @@ def from_folder(
     place: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
 ) -> "ConstituencyParser":
     """Return the parser of what ``files.read`` returned."""
-    network, labels, vocabulary = restored(place, config, content, _network)
+    network, labels, vocabulary = load_network(place, config, content, _network)
     path = place / files.CONFIG
-    tokenizer = one_of(path, "tokenizer", config.get("tokenizer"), TOKENIZERS)
+    tokenizer = require_choice(path, "tokenizer", config.get("tokenizer"), TOKENIZERS)
     depth = config.get("levels")
     if type(depth) is not int or not 0 <= depth <= MOST_LEVELS:
         raise ValueError(
             f"{path}: expected levels to be 0 to {MOST_LEVELS}, got {depth!r}"
         )
-    about = files.about_of(path, config)
+    about = files.get_about(path, config)
     return ConstituencyParser(network, vocabulary, labels, about, tokenizer, depth)
 
 
@@ -164,10 +175,10 @@ class ConstituencyParser:
         [('S', 0, 1), ('NP', 0, 0)]
         """
         given = {"loss": loss, "epochs": epochs, "seed": seed, **options}
-        chosen = made(ConstituencyOptions, given)
+        chosen = make_options(ConstituencyOptions, given)
         require_encoder(encoder)
         check(chosen)
-        with run_of(out, resume, overwrite) as folder:
+        with open_run(out, resume, overwrite) as folder:
             # it imports Lightning, which a trained parser does not need
             from smoothsp.models import constituency_training
 
@@ -187,7 +198,7 @@ class ConstituencyParser:
         """
         gold = as_trees(data)
         part = str(data) if isinstance(data, str | os.PathLike) else "data"
-        warn_of_labels(part, gold, self.labels)
+        warn_unseen_labels(part, gold, self.labels)
         return self.scores(gold)
 
     def scores(self, gold: Sequence[ConstituencyTree]) -> dict[str, float]:
@@ -204,7 +215,9 @@ class ConstituencyParser:
         config: dict[str, Any] = {"format": FORMAT, "labels": self.labels}
         config["about"] = self.about
         config |= {"tokenizer": self.tokenizer, "levels": self.levels}
-        keep(folder, config, self.network, self.vocabulary, self.network.encoder)
+        save_network(
+            folder, config, self.network, self.vocabulary, self.network.encoder
+        )
 
     def parse(
         self,
@@ -242,19 +255,19 @@ class ConstituencyParser:
 
         Sentences are taken from the iterable in parts of 32 batches.
         """
-        limited("batch_size", batch_size)
+        require_count("batch_size", batch_size)
         return self._stream(iter(sentences), batch_size)
 
     def _stream(
         self, sentences: Iterator[Any], batch_size: int
     ) -> Iterator[Constituents]:
         number = 0
-        for given in in_parts(sentences, self.tokenizer, batch_size):
-            require_short("sentences", [one.words for one in given], number)
+        for given in tokenise_chunks(sentences, self.tokenizer, batch_size):
+            require_max_words("sentences", [one.words for one in given], number)
             yield from self._parse(given, batch_size)
             number += len(given)
 
-    def _parse(self, given: list[Words], batch_size: int) -> list[Constituents]:
+    def _parse(self, given: list[TokenisedText], batch_size: int) -> list[Constituents]:
         depth = self.levels
         found = [Constituents([], [], 0.0, x.text, (), depth) for x in given]
         filled = [number for number, words in enumerate(given) if words.words]
@@ -289,23 +302,23 @@ class ConstituencyParser:
         return [span for level, span in levels(tree) if level <= self.levels]
 
 
-def require_short(
+def require_max_words(
     part: str, sentences: Iterable[Sequence[str]], start: int = 0
 ) -> None:
     """Raise for a sentence that is too long to parse; ``start`` numbers the first."""
     for number, words in enumerate(sentences, start):
-        if len(words) > LONGEST:
+        if len(words) > MAX_WORDS:
             raise ValueError(
-                f"{part}: expected at most {LONGEST} words, got {len(words):,} at "
+                f"{part}: expected at most {MAX_WORDS} words, got {len(words):,} at "
                 f"sentence {number}, {' '.join(words[:3])[:60]!r} and so on; split it"
             )
 
 
-def warn_of_labels(
+def warn_unseen_labels(
     part: str, trees: Iterable[ConstituencyTree], labels: Iterable[str]
 ) -> None:
     """Warn of the labels of trees that a model lacks."""
-    seen = (label for tree in trees for label, _, _ in unchained(tree.spans))
+    seen = (label for tree in trees for label, _, _ in split_unary_chains(tree.spans))
     unseen_labels.warn(part, seen, (x for label in labels for x in label.split("+")))
 
 
@@ -315,6 +328,6 @@ def _network(
     labels: list[str],
     encoder: Encoder | None,
 ) -> SpanScores:
-    sizes = Sizes(**config["sizes"])
+    sizes = ParserSizes(**config["sizes"])
     require_sizes(sizes, "word", "hidden", "layers", "arc")
     return SpanScores(vocabulary, labels, sizes, encoder)

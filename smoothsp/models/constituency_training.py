@@ -8,23 +8,23 @@ from torch import Tensor, nn
 
 from smoothsp import losses
 from smoothsp.data import ConstituencyTree, as_trees
-from smoothsp.data.trees import entities, levels, nested
+from smoothsp.data.trees import entities, levels, nest_entities
 from smoothsp.models.constituency_parser import (
     ConstituencyParser,
-    require_short,
-    warn_of_labels,
+    require_max_words,
+    warn_unseen_labels,
 )
-from smoothsp.models.crossing import uncrossed
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
+from smoothsp.models.projectivity import drop_crossing_spans
 from smoothsp.models.span_scores import SpanScores
 from smoothsp.models.tree_options import ConstituencyOptions
-from smoothsp.models.tree_training import Examples, pretrained, trained
-from smoothsp.models.word_vectors import Sizes
+from smoothsp.models.tree_training import Examples, load_encoder, train_parser
+from smoothsp.models.word_vectors import ParserSizes
 from smoothsp.oracles import SpanTree
 from smoothsp.training import seed_all
 
-__all__ = ["binarisations", "target", "train"]
+__all__ = ["allowed_span_labels", "binarise", "train"]
 
 MU, TOP_K = 1.0, 5
 # Words of a sentence to train on, and sentences of a step.
@@ -50,23 +50,26 @@ def train(
         trees = as_trees([(tree.words, tree.spans) for tree in trees])
     else:
         depth = max([2, *(level for tree in trees for level, _ in levels(tree))])
-        trees = [uncrossed(nested(tree.words, entities(tree))) for tree in trees]
+        trees = [
+            drop_crossing_spans(nest_entities(tree.words, entities(tree)))
+            for tree in trees
+        ]
     labels = sorted({label for tree in trees for label, _, _ in tree.spans})
     seed_all(options.seed, 0)
     words = [tree.words for tree in trees]
     vocabulary = Vocabulary.of(words, [])
-    inner = pretrained(encoder)
+    inner = load_encoder(encoder)
     name = "given" if isinstance(encoder, Encoder) else encoder
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    sizes = Sizes(hidden=options.hidden)
+    sizes = ParserSizes(hidden=options.hidden)
     network = SpanScores(vocabulary, labels, sizes, inner).to(device)
     parser = ConstituencyParser(
         network, vocabulary, labels, None, options.tokenizer, depth
     )
     corpus = Corpus(vocabulary, words, None, inner)
-    require_short("dev", [tree.words for tree in examples.dev])
-    warn_of_labels("dev", examples.dev, labels)
-    trained(
+    require_max_words("dev", [tree.words for tree in examples.dev])
+    warn_unseen_labels("dev", examples.dev, labels)
+    train_parser(
         parser,
         _loss(network, corpus, trees, labels, options),
         corpus,
@@ -90,7 +93,7 @@ def _loss(
     number = {label: n for n, label in enumerate(labels, start=1)}
     criterion = _criterion(options)
     # of few entities most spans are none: any tree that holds them will do
-    read, none = (binarisations, False) if options.nested else (target, -1)
+    read, none = (allowed_span_labels, False) if options.nested else (binarise, -1)
     targets = [read(tree, number) for tree in trees]
 
     def loss(numbers: Tensor) -> Tensor:
@@ -117,7 +120,7 @@ def _criterion(options: ConstituencyOptions) -> nn.Module:
     return hinge(smoothing)
 
 
-def target(tree: ConstituencyTree, number: dict[str, int]) -> Tensor:
+def binarise(tree: ConstituencyTree, number: dict[str, int]) -> Tensor:
     """Binarise a tree, as ``SpanTree`` has it: ``(n, n)``.
 
     A constituent of more than two parts is that of its first part and of a span of all
@@ -144,7 +147,7 @@ def target(tree: ConstituencyTree, number: dict[str, int]) -> Tensor:
     return found
 
 
-def binarisations(tree: ConstituencyTree, number: dict[str, int]) -> Tensor:
+def allowed_span_labels(tree: ConstituencyTree, number: dict[str, int]) -> Tensor:
     """Return the labels that each span may have in any binary tree that holds a tree.
 
     ``(n, n, 1 + labels)``: constituents have theirs, spans that cross one have none,

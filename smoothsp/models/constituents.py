@@ -52,7 +52,7 @@ class Constituents:
                     "json() takes any"
                 )
         words = [bracketless(word) for word in self.words]
-        return trees.text(ConstituencyTree(words, self.spans)) + "\n"
+        return trees.to_brackets(ConstituencyTree(words, self.spans)) + "\n"
 
     def columns(self) -> str:
         """Return numbered words with a column of tags for each level of entities.
@@ -72,7 +72,7 @@ class Constituents:
                     f"{word!r}; json() takes any"
                 )
         tree = ConstituencyTree(self.words, self.spans)
-        return trees.text_of_levels(tree, max(1, self.levels))
+        return trees.to_level_columns(tree, max(1, self.levels))
 
     def json(self) -> str:
         """Return one line of JSON: text, words, their places, and spans."""

@@ -8,20 +8,27 @@ import torch
 from torch import Tensor
 from torchvision.ops import batched_nms, box_iou, nms
 
-from smoothsp.models.packing import packing, undominated
+from smoothsp.models.packing import build_packing, undominated_boxes
 
-__all__ = ["DECODERS", "MOST", "OVERLAP", "SUPPRESSED", "Detected", "precision"]
+__all__ = [
+    "DECODERS",
+    "MAX_BOXES",
+    "MAX_OVERLAP",
+    "NMS_OVERLAP",
+    "Detections",
+    "mean_average_precision",
+]
 
 # boxes of a set overlap by no more: of true ones few in a hundred do
-OVERLAP = 0.4
+MAX_OVERLAP = 0.4
 # most windows that a set is chosen from, and most boxes of an image (COCO's)
-CONSIDERED, MOST = 150, 100
+CONSIDERED, MAX_BOXES = 150, 100
 # softmax: boxes below are left out; overlap of those that suppress each other
-LEAST, SUPPRESSED = 0.01, 0.3
+LEAST, NMS_OVERLAP = 0.01, 0.3
 
 
 @dataclass(frozen=True)
-class Detected:
+class Detections:
     """Boxes of an image ``(box, 4)``, their classes and their scores, best first."""
 
     boxes: Tensor
@@ -31,7 +38,7 @@ class Detected:
     """How many are in the best set; the others only rank behind them."""
 
 
-def best_sets(scores: Tensor, boxes: Tensor) -> Detected:
+def decode_best_set(scores: Tensor, boxes: Tensor) -> Detections:
     """The best set of labelled boxes, and behind it boxes for the curve of precision.
 
     The sum of the scores ``(box, class)`` decides, and a box that is left out counts
@@ -42,32 +49,32 @@ def best_sets(scores: Tensor, boxes: Tensor) -> Detected:
     top = best.topk(min(CONSIDERED, len(best)))
     kept = top.indices[top.values > 0]
     if len(kept):
-        kept = kept[undominated(best[kept], boxes[kept], OVERLAP)]
-        kept = kept[packing(best[kept], boxes[kept], OVERLAP).best()]
+        kept = kept[undominated_boxes(best[kept], boxes[kept], MAX_OVERLAP)]
+        kept = kept[build_packing(best[kept], boxes[kept], MAX_OVERLAP).best()]
     order = best.clone()
     order[kept] = torch.inf
-    found = nms(boxes, order, OVERLAP)[:MOST]
+    found = nms(boxes, order, MAX_OVERLAP)[:MAX_BOXES]
     found = torch.cat([kept[best[kept].argsort(descending=True)], found[len(kept) :]])
-    return Detected(boxes[found], labels[found], best[found], len(kept))
+    return Detections(boxes[found], labels[found], best[found], len(kept))
 
 
-def suppressed(scores: Tensor, boxes: Tensor) -> Detected:
+def decode_nms(scores: Tensor, boxes: Tensor) -> Detections:
     """Non-maximum suppression by class, of the softmax over classes and nothing."""
     none = scores.new_zeros(len(scores), 1)
     probability = torch.cat([none, scores], 1).softmax(1)[:, 1:]
     windows, labels = (probability > LEAST).nonzero(as_tuple=True)
     own = probability[windows, labels]
-    kept = batched_nms(boxes[windows], own, labels, SUPPRESSED)[:MOST]
+    kept = batched_nms(boxes[windows], own, labels, NMS_OVERLAP)[:MAX_BOXES]
     found, labels = windows[kept], labels[kept]
     sure = int((own[kept] > 0.5).sum())
-    return Detected(boxes[found], labels, own[kept], sure)
+    return Detections(boxes[found], labels, own[kept], sure)
 
 
-DECODERS = {"best sets": best_sets, "non-maximum suppression": suppressed}
+DECODERS = {"best sets": decode_best_set, "non-maximum suppression": decode_nms}
 
 
-def precision(
-    found: Sequence[Detected],
+def mean_average_precision(
+    found: Sequence[Detections],
     objects: Sequence[tuple[Tensor, Tensor]],
     classes: list[str],
     difficult: Sequence[tuple[Tensor, Tensor]] = (),
@@ -101,11 +108,11 @@ def precision(
 
 
 def _counted(
-    found: Detected,
+    found: Detections,
     objects: tuple[Tensor, Tensor],
     difficult: tuple[Tensor, Tensor],
     threshold: float,
-) -> Detected:
+) -> Detections:
     """Without the boxes that find a difficult object."""
 
     def nearest(boxes: Tensor, labels: Tensor) -> Tensor:
@@ -116,12 +123,12 @@ def _counted(
 
     hard = nearest(*difficult)
     kept = (hard < threshold) | (hard <= nearest(*objects))
-    return Detected(
+    return Detections(
         found.boxes[kept], found.labels[kept], found.scores[kept], found.sure
     )
 
 
-def _as_given(found: Sequence[Detected]) -> list[dict[str, Tensor]]:
+def _as_given(found: Sequence[Detections]) -> list[dict[str, Tensor]]:
     return [
         {"boxes": one.boxes, "labels": one.labels, "scores": one.scores}
         for one in found

@@ -10,7 +10,7 @@ import re
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["CHANNELS", "layers", "published_name"]
+__all__ = ["CHANNELS", "checkpoint_key", "make_layers"]
 
 # kernel, stride, expansion, channels and repeats of each stage
 STAGES = (
@@ -77,7 +77,7 @@ class _Block(nn.Module):
         return found + maps if self.adds else found
 
 
-def layers() -> nn.Sequential:
+def make_layers() -> nn.Sequential:
     """The stem and eleven blocks: 112 channels, one cell to 16 pixels."""
     found: list[nn.Module] = [_Convolution(3, STEM, 3, 2)]
     ins = STEM
@@ -89,7 +89,7 @@ def layers() -> nn.Sequential:
     return nn.Sequential(*found)
 
 
-def published_name(name: str) -> str:
+def checkpoint_key(name: str) -> str:
     """Name of a parameter or buffer of ``layers`` in the published weights."""
     if stem := re.fullmatch(r"0\.(convolution|normalisation)\.(\w+)", name):
         return f"{'_conv_stem' if stem[1] == 'convolution' else '_bn0'}.{stem[2]}"

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from smoothsp import encoder_config
 from smoothsp.weight_files import build_on_meta, list_weight_files
 
-__all__ = ["Encoder", "Pieces"]
+__all__ = ["Encoder", "SubwordBatch"]
 
 LONGEST_WINDOW = 512
 
 
-class Pieces(NamedTuple):
+class SubwordBatch(NamedTuple):
     """Sub-words of a batch, in windows."""
 
     ids: Tensor  # [W, L]
@@ -23,7 +23,7 @@ class Pieces(NamedTuple):
     column: Tensor  # [N] of its first sub-word
 
 
-class Cut(NamedTuple):
+class SubwordWindows(NamedTuple):
     """Sub-words of a sentence."""
 
     windows: list[list[int]]
@@ -186,7 +186,7 @@ class Encoder(nn.Module):
         """Columns of a vector."""
         return int(self.model.config.hidden_size)  # type: ignore[union-attr,arg-type]
 
-    def cut(self, sentences: list[list[str]]) -> list[Cut]:
+    def cut(self, sentences: list[list[str]]) -> list[SubwordWindows]:
         """Words as sub-words."""
         whole = self.tokenizer.encode_batch(sentences, is_pretokenized=True)
         return [
@@ -194,7 +194,7 @@ class Encoder(nn.Module):
             for first, words in zip(whole, sentences, strict=True)
         ]
 
-    def join(self, cuts: list[Cut]) -> Pieces:
+    def join(self, cuts: list[SubwordWindows]) -> SubwordBatch:
         """The sub-words of several sentences."""
         rows: list[list[int]] = []
         window: list[int] = []
@@ -209,9 +209,9 @@ class Encoder(nn.Module):
         for number, row in enumerate(rows):
             ids[number, : len(row)] = torch.tensor(row)
             mask[number, : len(row)] = 1
-        return Pieces(ids, mask, torch.tensor(window), torch.tensor(column))
+        return SubwordBatch(ids, mask, torch.tensor(window), torch.tensor(column))
 
-    def forward(self, pieces: Pieces) -> Tensor:
+    def forward(self, pieces: SubwordBatch) -> Tensor:
         """``(words, size)``, in float32.
 
         On a GPU the encoder computes in bfloat16. It also does so in training on a
@@ -241,7 +241,7 @@ def _multiplies_bfloat16() -> bool:
     return bool(known.get("avx512_bf16") or known.get("amx_bf16"))
 
 
-def _cut(windows: list[Any], words: int) -> Cut:
+def _cut(windows: list[Any], words: int) -> SubwordWindows:
     """Starts of the words, each as far from the ends of a window as possible."""
     # a word without a sub-word, of characters that are dropped, has the first one
     places, room = [(0, 0)] * words, [-1] * words
@@ -256,7 +256,7 @@ def _cut(windows: list[Any], words: int) -> Cut:
                 if distance > room[word]:
                     places[word], room[word] = (number, column), distance
             before = word
-    return Cut([list(window.ids) for window in windows], places)
+    return SubwordWindows([list(window.ids) for window in windows], places)
 
 
 def _first_real(window: Any) -> int:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from smoothsp.models.encoder import Encoder, Pieces
+from smoothsp.models.encoder import Encoder, SubwordBatch
 
 __all__ = ["AFFIXES", "FLAGS", "PADDING", "UNKNOWN", "Batch", "Corpus", "Vocabulary"]
 __all__ += ["normalise"]
@@ -172,12 +172,12 @@ class Batch(NamedTuple):
     mask: Tensor  # [B, T]
     window: Tensor  # [N, features] bucket numbers, of the N real positions
     tags: Tensor  # [B, T], -1 where padded
-    pieces: Pieces | None  # sub-words, of the N real positions
+    pieces: SubwordBatch | None  # sub-words, of the N real positions
 
     def to(self, device: torch.device) -> "Batch":
         """The same, there."""
         table = WordTable(*(column.to(device) for column in self.table))
-        pieces = self.pieces and Pieces(*(x.to(device) for x in self.pieces))
+        pieces = self.pieces and SubwordBatch(*(x.to(device) for x in self.pieces))
         rows, mask, window, tags = (tensor.to(device) for tensor in self[1:5])
         return Batch(table, rows, mask, window, tags, pieces)
 

@@ -25,19 +25,19 @@ from smoothsp.json_files import (
 
 __all__ = [
     "CONFIG",
-    "NEW",
-    "about_of",
-    "json_bytes",
-    "place_of",
+    "NEW_SUFFIX",
+    "check_folder_path",
+    "encode_json",
+    "get_about",
     "read",
     "write",
 ]
 
-CONFIG, NEW = "config.json", ".new"
+CONFIG, NEW_SUFFIX = "config.json", ".new"
 CHUNK = 2**20
 
 
-def place_of(folder: object) -> Path:
+def check_folder_path(folder: object) -> Path:
     """The folder, if it is a path that there may be."""
     if not isinstance(folder, str | os.PathLike):
         raise TypeError(f"folder: expected a path, got {type(folder).__name__}")
@@ -65,8 +65,8 @@ def write(folder: Path, config: dict[str, Any], files: Mapping[str, bytes]) -> N
         folder.mkdir(parents=True, exist_ok=True)
         _finish(folder)
         for name, content in files.items():
-            replace(folder / (name + NEW), content)
-        replace(folder / CONFIG, json_bytes({**config, "files": sums}))
+            replace(folder / (name + NEW_SUFFIX), content)
+        replace(folder / CONFIG, encode_json({**config, "files": sums}))
     except OSError as error:
         raise OSError(
             f"{folder}: expected to write a model, got {error.strerror or error}. The "
@@ -76,8 +76,8 @@ def write(folder: Path, config: dict[str, Any], files: Mapping[str, bytes]) -> N
         _finish(folder)
     except OSError as error:
         raise OSError(
-            f"{folder}: expected to remove {NEW} from the names of the new model's "
-            f"files, got {error.strerror or error} at "
+            f"{folder}: expected to remove {NEW_SUFFIX} from the names of the new "
+            f"model's files, got {error.strerror or error} at "
             f"{error.filename2 or error.filename}. The new model is saved and can be "
             "loaded; make room there for the next"
         ) from error
@@ -111,7 +111,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
                 raise
 
 
-def about_of(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
+def get_about(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
     """Entry ``about`` of ``config``, if there is one."""
     found = config.get("about")
     if found is None or isinstance(found, dict):
@@ -119,7 +119,7 @@ def about_of(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
     raise ValueError(f"{path}: expected about to be a JSON object, got {found!r}")
 
 
-def json_bytes(value: dict[str, Any]) -> bytes:
+def encode_json(value: dict[str, Any]) -> bytes:
     """JSON as it stands in a file."""
     text = f"{json.dumps(value, indent=1, ensure_ascii=False)}\n"
     # of half a surrogate pair, as in names of files that are no text
@@ -144,7 +144,7 @@ def _of_config(folder: Path, content: bytes) -> tuple[dict[str, Any], dict[str, 
 def _content(folder: Path, name: str, checksum: str) -> bytes:
     found = False
     # a save may rename the second to the first between the looks at them
-    for path in (folder / name, folder / (name + NEW), folder / name):
+    for path in (folder / name, folder / (name + NEW_SUFFIX), folder / name):
         if not path.is_file():
             continue
         with suppress(FileNotFoundError):
@@ -192,7 +192,7 @@ def _finish(folder: Path) -> None:
     except ValueError:
         return
     for name, checksum in sums.items() if isinstance(sums, dict) else ():
-        new = folder / (name + NEW)
+        new = folder / (name + NEW_SUFFIX)
         if is_file_name(name) and new.is_file():
             if _bytes(new, str(checksum)) is not None:
                 os.replace(new, folder / name)

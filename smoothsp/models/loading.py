@@ -52,7 +52,7 @@ def load(
         weights are missing, superfluous, of wrong shapes or not finite. The message
         names the file.
     """
-    place, target = files.place_of(folder), _device(device)
+    place, target = files.check_folder_path(folder), _device(device)
     config, content = files.read(place)
     found, version = config.get("format"), config.get("version")
     known = (*KINDS, LOCALISER)

@@ -17,16 +17,22 @@ from torchvision.ops import nms
 from smoothsp.models import files
 from smoothsp.models.backbones import Backbone, backbone
 from smoothsp.models.box_scores import (
-    KINDS,
+    SCORE_CLASSES,
     FeatureScale,
     ObjectScores,
     Scores,
 )
 from smoothsp.models.candidates import Proposals, Windows
 from smoothsp.models.detection import DECODERS
-from smoothsp.models.regions import GEOMETRY, Appearance, geometry, resized, scaled
-from smoothsp.models.running import made, run_of
-from smoothsp.models.weights import WEIGHTS, set_weights, weights_of
+from smoothsp.models.regions import (
+    NUM_GEOMETRY,
+    Appearance,
+    geometry,
+    resize_image,
+    scale_boxes,
+)
+from smoothsp.models.training_setup import make_options, open_run
+from smoothsp.models.weights import WEIGHTS, load_weights, to_safetensors
 from smoothsp.oracles._inference import checks
 
 __all__ = ["Found", "Localiser", "LocaliserNetwork"]
@@ -246,11 +252,11 @@ class Localiser:
         """
         given: dict[str, Any] = {"objects": objects, "kind": kind, "backbone": backbone}
         given |= {"weights": weights, "loss": loss, "epochs": epochs, "seed": seed}
-        with run_of(out, resume, overwrite) as folder:
+        with open_run(out, resume, overwrite) as folder:
             # it imports Lightning, which a trained localiser does not need
             from smoothsp.models import localiser_training as training
 
-            chosen = made(training.Options, given | options)
+            chosen = make_options(training.Options, given | options)
             return training.train(data, dev, chosen, folder, resume, trainer)
 
     def evaluate(
@@ -285,13 +291,15 @@ class Localiser:
         """
         # trained localisers need neither readers nor progress bars
         from smoothsp.data import as_images, read_box_splits
-        from smoothsp.models.box_images import images_of
+        from smoothsp.models.box_images import make_box_images
 
         kind = self.classes[0] if self.objects == "one" else None
         if isinstance(data, str | os.PathLike) and Path(data).is_dir():
             splits = read_box_splits(Path(data), kind=kind)
             data = splits.get("test") or splits["val"]
-        return images_of(self, as_images(data, kind=kind), cache, workers).evaluate()
+        return make_box_images(
+            self, as_images(data, kind=kind), cache, workers
+        ).evaluate()
 
     def predict(
         self,
@@ -321,8 +329,8 @@ class Localiser:
             For files that do not decode, and numbers out of range.
         """
         if nbest is not None:
-            nbest = checks.positive_int("nbest", nbest)
-        checks.number("overlap", overlap)
+            nbest = checks.as_positive_int("nbest", nbest)
+        checks.require_number("overlap", overlap)
         if not 0 < overlap <= 1:
             raise ValueError(f"overlap: expected a number in (0, 1], got {overlap}")
         alone = isinstance(images, str | os.PathLike | Image.Image) or (
@@ -345,8 +353,8 @@ class Localiser:
         candidates = self.candidates.of(image)
         boxes = torch.from_numpy(candidates)
         inputs = (
-            self.network.backbone.pixels(resized(image, self.side)),
-            scaled(candidates, width, height, self.side),
+            self.network.backbone.pixels(resize_image(image, self.side)),
+            scale_boxes(candidates, width, height, self.side),
             geometry(boxes, width, height),
         )
         like = next(self.network.parameters())
@@ -378,14 +386,18 @@ class Localiser:
             "about": self.about,
         }
         if isinstance(self.candidates, Proposals):
-            kinds: dict[Any, str] = {kind: name for name, kind in KINDS.items()}
+            kinds: dict[Any, str] = {kind: name for name, kind in SCORE_CLASSES.items()}
             config["scores"] = kinds[type(self.network.scores)]
             config["proposals"] = self.candidates.method
             config["max_boxes"] = self.candidates.limit
         else:
             config["shapes"] = self.candidates.shapes
             config["decoder"] = self.decoder
-        files.write(files.place_of(folder), config, {WEIGHTS: weights_of(self.network)})
+        files.write(
+            files.check_folder_path(folder),
+            config,
+            {WEIGHTS: to_safetensors(self.network)},
+        )
 
 
 def from_folder(
@@ -396,13 +408,13 @@ def from_folder(
     if WEIGHTS not in content:
         raise ValueError(f"{path}: expected the checksum of {WEIGHTS}, got none")
     try:
-        found = _described(config, files.about_of(path, config))
+        found = _described(config, files.get_about(path, config))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path}: expected the description of a localiser, got an invalid one"
             f" ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
         ) from error
-    set_weights(place / WEIGHTS, found.network, content[WEIGHTS], files.CONFIG)
+    load_weights(place / WEIGHTS, found.network, content[WEIGHTS], files.CONFIG)
     return found
 
 
@@ -423,9 +435,9 @@ def _described(config: Mapping[str, Any], about: Mapping[str, Any] | None) -> Lo
         decoder = config["decoder"]
         return Localiser(network, classes, candidates, config["side"], about, decoder)
     candidates = Proposals(config["proposals"], config["max_boxes"])
-    twelve = torch.ones(GEOMETRY)
+    twelve = torch.ones(NUM_GEOMETRY)
     scale = FeatureScale(ones, ones, twelve, twelve)
-    network = LocaliserNetwork(layers, KINDS[config["scores"]](scale))
+    network = LocaliserNetwork(layers, SCORE_CLASSES[config["scores"]](scale))
     return Localiser(network, classes, candidates, config["side"], about)
 
 

@@ -12,11 +12,15 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer
 
 from smoothsp.data import AnnotatedImage, as_images
-from smoothsp.data.images import size_of
+from smoothsp.data.images import read_image_size
 from smoothsp.losses import L2, StructuralHinge
 from smoothsp.models import box_scores
 from smoothsp.models.backbones import backbone
-from smoothsp.models.box_images import OneObject, SeveralObjects, images_of
+from smoothsp.models.box_images import (
+    MultiObjectImages,
+    SingleObjectImages,
+    make_box_images,
+)
 from smoothsp.models.box_scores import (
     FeatureScale,
     LinearScores,
@@ -25,10 +29,10 @@ from smoothsp.models.box_scores import (
 )
 from smoothsp.models.candidates import Proposals, Windows
 from smoothsp.models.localiser import OBJECTS, Localiser, LocaliserNetwork
-from smoothsp.models.regions import GEOMETRY
-from smoothsp.models.running import parted
+from smoothsp.models.regions import NUM_GEOMETRY
 from smoothsp.models.set_losses import LOSSES
-from smoothsp.models.windows import shapes
+from smoothsp.models.training_setup import split_dev
+from smoothsp.models.windows import cluster_shapes
 from smoothsp.run_folder import MODEL
 from smoothsp.training import fit, seed_all
 
@@ -85,7 +89,7 @@ class Options:
 
     def __post_init__(self) -> None:
         losses = tuple(LOSSES) if self.objects == "several" else ("hinge",)
-        choices = {"objects": OBJECTS, "scores": tuple(box_scores.KINDS)}
+        choices = {"objects": OBJECTS, "scores": tuple(box_scores.SCORE_CLASSES)}
         if isinstance(self.loss, str) or self.objects == "several":
             choices["loss"] = losses
         for name, known in choices.items():
@@ -124,8 +128,8 @@ class Prepared:
     """A localiser before training, and its images."""
 
     localiser: Localiser
-    images: OneObject | SeveralObjects
-    dev: OneObject | SeveralObjects
+    images: SingleObjectImages | MultiObjectImages
+    dev: SingleObjectImages | MultiObjectImages
     loss: Callable[[int], Tensor]
     """Loss of an image."""
 
@@ -155,7 +159,7 @@ def train(
 
     def evaluate() -> dict[str, float]:
         scores = prepared.dev.evaluate()
-        if options.objective and isinstance(images, OneObject):
+        if options.objective and isinstance(images, SingleObjectImages):
             scores["objective"] = images.objective(decay)
         return scores
 
@@ -195,19 +199,21 @@ def prepare(data: Any, dev: Any, options: Options) -> Prepared:
     if dev is None and isinstance(data, str | os.PathLike) and Path(data).is_dir():
         dev = data
     if dev is None:
-        examples, held_out = parted(examples)
+        examples, held_out = split_dev(examples)
     else:
         held_out = as_images(dev, part="val", kind=options.kind, name="dev")
     layers = backbone(options.backbone, options.weights)
     layers = layers.to("cuda" if torch.cuda.is_available() else "cpu")
     localiser = _untrained(layers, examples, options)
     given = (options.cache, options.workers, options.finetune)
-    images, other = (images_of(localiser, x, *given) for x in (examples, held_out))
+    images, other = (
+        make_box_images(localiser, x, *given) for x in (examples, held_out)
+    )
     seed_all(options.seed, 0)
     network = localiser.network
     network.scores = _scores(images, options).to(next(layers.parameters()).device)
     mu = MU[options.objects] if options.mu is None else options.mu
-    if isinstance(images, OneObject):
+    if isinstance(images, SingleObjectImages):
         one, criterion = images, options.loss
         if isinstance(criterion, str):
             criterion = StructuralHinge(L2(mu, TOP_K))
@@ -226,10 +232,10 @@ def _untrained(
     if options.objects == "several":
         if not classes:
             raise ValueError("data: expected images with boxes, got none")
-        found = shapes(
+        found = cluster_shapes(
             [one.boxes for one in examples],
             [one.labels for one in examples],
-            [one.size or size_of(one.path)[:2] for one in examples],
+            [one.size or read_image_size(one.path)[:2] for one in examples],
         )
         windows = Windows(tuple((float(w), float(h)) for w, h in found))
         network = LocaliserNetwork(layers, ObjectScores(ones, ones, len(classes)))
@@ -243,14 +249,14 @@ def _untrained(
                 " got none"
             )
         (kind,) = classes
-    twelve = torch.ones(GEOMETRY)
+    twelve = torch.ones(NUM_GEOMETRY)
     scale = FeatureScale(ones, ones, twelve, twelve)
     network = LocaliserNetwork(layers, LinearScores(scale))
     proposals = Proposals(options.proposals, options.max_boxes)
     return Localiser(network, [kind], proposals, options.side)
 
 
-def _scores(images: OneObject | SeveralObjects, options: Options) -> Scores:
+def _scores(images: SingleObjectImages | MultiObjectImages, options: Options) -> Scores:
     """Scores with mean and deviation of the features over the images."""
     sums: list[Any] = [[0, 0.0, 0.0], [0, 0.0, 0.0]]
     several = options.objects == "several"
@@ -270,7 +276,7 @@ def _scores(images: OneObject | SeveralObjects, options: Options) -> Scores:
     if several:
         mean, deviation = found[:2]
         return ObjectScores(mean, deviation, len(images.localiser.classes))
-    return box_scores.KINDS[options.scores](FeatureScale(*found))
+    return box_scores.SCORE_CLASSES[options.scores](FeatureScale(*found))
 
 
 def _settings(

@@ -16,7 +16,13 @@ from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import AFFIXES, FLAGS, PADDING, UNKNOWN, Batch, Vocabulary
 from smoothsp.models.segments import SegmentHead
 
-__all__ = ["Emissions", "Sizes", "TaggerNetwork", "WordEmbeddings", "both_ways"]
+__all__ = [
+    "Emissions",
+    "TaggerNetwork",
+    "TaggerSizes",
+    "WordEmbeddings",
+    "run_bidirectional",
+]
 
 CHARACTER_SIZE, CHARACTER_FILTERS = 25, 50
 SHAPE_SIZE, AFFIX_SIZE = 16, 16
@@ -24,7 +30,7 @@ DROP_WORD = 0.5
 
 
 @dataclass(frozen=True)
-class Sizes:
+class TaggerSizes:
     """Sizes of the network, and its dropout."""
 
     word: int = 100
@@ -92,7 +98,9 @@ class WordEmbeddings(nn.Module):
         return torch.cat([*parts, *affixes, table.flags], 1)
 
 
-def both_ways(ahead: nn.LSTM, back: nn.LSTM, words: Tensor, mask: Tensor) -> Tensor:
+def run_bidirectional(
+    ahead: nn.LSTM, back: nn.LSTM, words: Tensor, mask: Tensor
+) -> Tensor:
     """Run one LSTM from the first word on and one from the last word back."""
     # Reversed by position, so that the way back starts at the last real word.
     step = torch.arange(mask.shape[1], device=mask.device)
@@ -113,7 +121,11 @@ class Emissions(WordEmbeddings):
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, sizes: Sizes, num_tags: int, context: int = 0
+        self,
+        vocabulary: Vocabulary,
+        sizes: TaggerSizes,
+        num_tags: int,
+        context: int = 0,
     ) -> None:
         super().__init__(vocabulary, sizes.word, math.sqrt(1 / sizes.word))
         hidden = sizes.hidden
@@ -140,7 +152,7 @@ class Emissions(WordEmbeddings):
         """``(batch, time, num_tags)``; ``context`` is an encoder's, of real words."""
         words = self.embed(batch, context)
         words = F.dropout(words, 0.6 * self.dropout, self.training)
-        hidden = both_ways(self.ahead, self.back, words, batch.mask)[batch.mask]
+        hidden = run_bidirectional(self.ahead, self.back, words, batch.mask)[batch.mask]
         deep = self.output(F.dropout(hidden, self.dropout, self.training))
         kept = torch.ones(batch.window.shape, device=deep.device)
         kept = F.dropout(kept, self.dropout, self.training)
@@ -170,11 +182,11 @@ class TaggerNetwork(nn.Module):
         self,
         vocabulary: Vocabulary,
         labels: list[str],
-        sizes: Sizes | None = None,
+        sizes: TaggerSizes | None = None,
         encoder: Encoder | None = None,
     ) -> None:
         super().__init__()
-        self.sizes = sizes or Sizes()
+        self.sizes = sizes or TaggerSizes()
         context = encoder.size if encoder else 0
         self.emissions = Emissions(vocabulary, self.sizes, len(labels), context)
         self.encoder = encoder

@@ -16,7 +16,13 @@ from torchvision.ops import box_iou
 
 from smoothsp.oracles import IntegerProgram
 
-__all__ = ["Packing", "cliques", "conflicts", "packing", "undominated"]
+__all__ = [
+    "Packing",
+    "build_packing",
+    "cover_with_cliques",
+    "find_conflicts",
+    "undominated_boxes",
+]
 
 Graph = NDArray[np.bool_]
 
@@ -42,7 +48,7 @@ class Packing:
         return self.program.decode()[1][self.row, self.column].bool()
 
 
-def packing(scores: Tensor, boxes: Tensor, overlap: float) -> Packing:
+def build_packing(scores: Tensor, boxes: Tensor, overlap: float) -> Packing:
     """The structure over pairs of a box and a label.
 
     Parameters
@@ -54,7 +60,7 @@ def packing(scores: Tensor, boxes: Tensor, overlap: float) -> Packing:
     overlap
         Boxes exclude each other if their intersection over union is above this.
     """
-    conflict = conflicts(boxes, overlap)
+    conflict = find_conflicts(boxes, overlap)
     row = _components(conflict)
     column = np.zeros(len(row), np.int64)
     members = [np.flatnonzero(row == part) for part in range(row.max() + 1)]
@@ -62,7 +68,7 @@ def packing(scores: Tensor, boxes: Tensor, overlap: float) -> Packing:
     covers = []
     for own in members:
         column[own] = np.arange(len(own))
-        covers.append(cliques(conflict[np.ix_(own, own)]))
+        covers.append(cover_with_cliques(conflict[np.ix_(own, own)]))
     size = max(map(len, members))
     table = np.zeros((count, max(map(len, covers)), size))
     for part, cover in enumerate(covers):
@@ -73,7 +79,7 @@ def packing(scores: Tensor, boxes: Tensor, overlap: float) -> Packing:
     return Packing(IntegerProgram(laid, (table, -np.inf, 1.0)), *place)
 
 
-def conflicts(boxes: Tensor, overlap: float) -> Graph:
+def find_conflicts(boxes: Tensor, overlap: float) -> Graph:
     """Return which boxes exclude each other, bool ``(box, box)``; none itself."""
     found: Graph = (box_iou(boxes, boxes) > overlap).numpy()
     np.fill_diagonal(found, False)
@@ -89,13 +95,13 @@ def _components(conflict: Graph) -> NDArray[np.intp]:
     return np.unique(row, return_inverse=True)[1]
 
 
-def undominated(scores: Tensor, boxes: Tensor, overlap: float) -> Tensor:
+def undominated_boxes(scores: Tensor, boxes: Tensor, overlap: float) -> Tensor:
     """Numbers of boxes of which some make up a best set; scores ``(box,)`` are above 0.
 
     Left out are boxes that a better one excludes which excludes nothing else: it could
     take their place in any set.
     """
-    near = conflicts(boxes, overlap)
+    near = find_conflicts(boxes, overlap)
     np.fill_diagonal(near, True)
     # of equal ones the first stays
     rank = np.empty(len(near), np.int64)
@@ -106,7 +112,7 @@ def undominated(scores: Tensor, boxes: Tensor, overlap: float) -> Tensor:
     return torch.from_numpy(np.flatnonzero(~better.any(0)))
 
 
-def cliques(conflict: Graph) -> list[NDArray[np.intp]]:
+def cover_with_cliques(conflict: Graph) -> list[NDArray[np.intp]]:
     """Cliques that cover all edges of a graph ``(node, node)``.
 
     Each begins with the first edge that none covers yet, and grows as long as a node is

@@ -12,20 +12,25 @@ from smoothsp.models import files
 from smoothsp.models.biaffine import SIBLING, STRUCTURES, Biaffine
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
-from smoothsp.models.parsed import Parsed
-from smoothsp.models.running import made, require_encoder, run_of
-from smoothsp.models.serialisation import keep, one_of, require_sizes, restored
+from smoothsp.models.parsed_sentence import Parsed
+from smoothsp.models.serialisation import (
+    load_network,
+    require_choice,
+    require_sizes,
+    save_network,
+)
 from smoothsp.models.tokenisation import (
     TOKENIZERS,
     TREEBANK,
-    Words,
+    TokenisedText,
     as_list,
-    in_parts,
-    limited,
+    require_count,
+    tokenise_chunks,
 )
+from smoothsp.models.training_setup import make_options, open_run, require_encoder
 from smoothsp.models.tree_options import ParserOptions, check
-from smoothsp.models.tree_scores import attachment
-from smoothsp.models.word_vectors import Sizes
+from smoothsp.models.tree_scores import attachment_scores
+from smoothsp.models.word_vectors import ParserSizes
 
 __all__ = ["FORMAT", "Parser", "from_folder"]
 
@@ -38,10 +43,10 @@ def from_folder(
     place: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
 ) -> "Parser":
     """Return the parser of what ``files.read`` returned."""
-    network, labels, vocabulary = restored(place, config, content, _network)
+    network, labels, vocabulary = load_network(place, config, content, _network)
     path = place / files.CONFIG
-    tokenizer = one_of(path, "tokenizer", config.get("tokenizer"), TOKENIZERS)
-    about = files.about_of(path, config)
+    tokenizer = require_choice(path, "tokenizer", config.get("tokenizer"), TOKENIZERS)
+    about = files.get_about(path, config)
     return Parser(network, vocabulary, labels, about, tokenizer)
 
 
@@ -147,10 +152,10 @@ class Parser:
         [2, 0]
         """
         given = {"loss": loss, "epochs": epochs, "seed": seed, **options}
-        chosen = made(ParserOptions, given)
+        chosen = make_options(ParserOptions, given)
         require_encoder(encoder)
         check(chosen)
-        with run_of(out, resume, overwrite) as folder:
+        with open_run(out, resume, overwrite) as folder:
             # it imports Lightning, which a trained parser does not need
             from smoothsp.models import parser_training
 
@@ -178,7 +183,7 @@ class Parser:
     ) -> dict[str, float]:
         """Return what ``evaluate`` does, of trees."""
         found = self.parse([tree.words for tree in gold], structure=structure)
-        return attachment(gold, found)
+        return attachment_scores(gold, found)
 
     @property
     def structures(self) -> list[str]:
@@ -195,7 +200,7 @@ class Parser:
         network = self.network
         config = {"format": FORMAT, "labels": self.labels, "about": self.about}
         config |= {"structure": network.structure, "tokenizer": self.tokenizer}
-        keep(folder, config, network, self.vocabulary, network.encoder)
+        save_network(folder, config, network, self.vocabulary, network.encoder)
 
     def parse(
         self,
@@ -237,7 +242,7 @@ class Parser:
 
         Sentences are taken from the iterable in parts of 32 batches.
         """
-        limited("batch_size", batch_size)
+        require_count("batch_size", batch_size)
         structure = structure or self.network.structure
         if structure not in self.structures:
             raise ValueError(
@@ -249,11 +254,11 @@ class Parser:
     def _stream(
         self, sentences: Iterator[Any], batch_size: int, structure: str
     ) -> Iterator[Parsed]:
-        for given in in_parts(sentences, self.tokenizer, batch_size):
+        for given in tokenise_chunks(sentences, self.tokenizer, batch_size):
             yield from self._parse(given, batch_size, structure)
 
     def _parse(
-        self, given: list[Words], batch_size: int, structure: str
+        self, given: list[TokenisedText], batch_size: int, structure: str
     ) -> list[Parsed]:
         found = [Parsed([], [], [], 0.0, words.text) for words in given]
         filled = [number for number, words in enumerate(given) if words.words]
@@ -285,7 +290,7 @@ def _network(
     labels: list[str],
     encoder: Encoder | None,
 ) -> Biaffine:
-    sizes = Sizes(**config["sizes"])
+    sizes = ParserSizes(**config["sizes"])
     require_sizes(sizes, "word", "hidden", "layers", "arc", "label", "sibling")
     if config["structure"] not in STRUCTURES:
         raise ValueError(f"structure: {config['structure']!r}")

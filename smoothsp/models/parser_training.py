@@ -9,15 +9,15 @@ from torch.nn import functional as F
 
 from smoothsp import losses
 from smoothsp.data import DependencyTree, as_dependencies, unseen_labels
-from smoothsp.data.text_files import say
+from smoothsp.data.text_files import print_stderr
 from smoothsp.models.biaffine import Biaffine
-from smoothsp.models.crossing import projective
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
 from smoothsp.models.parser import Parser
+from smoothsp.models.projectivity import lift_crossing_arcs
 from smoothsp.models.tree_options import ParserOptions
-from smoothsp.models.tree_training import Examples, pretrained, trained
-from smoothsp.models.word_vectors import Sizes
+from smoothsp.models.tree_training import Examples, load_encoder, train_parser
+from smoothsp.models.word_vectors import ParserSizes
 from smoothsp.training import seed_all
 
 __all__ = ["train"]
@@ -41,15 +41,15 @@ def train(
     seed_all(options.seed, 0)
     words = [tree.words for tree in trees]
     vocabulary = Vocabulary.of(words, [])
-    inner = pretrained(encoder)
+    inner = load_encoder(encoder)
     name = "given" if isinstance(encoder, Encoder) else encoder
-    sizes = Sizes(hidden=options.hidden)
+    sizes = ParserSizes(hidden=options.hidden)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     network = Biaffine(vocabulary, labels, sizes, options.structure, inner).to(device)
     parser = Parser(network, vocabulary, labels, None, options.tokenizer)
     corpus = Corpus(vocabulary, words, None, inner)
     unseen_labels.warn("dev", (x for tree in examples.dev for x in tree.labels), labels)
-    trained(
+    train_parser(
         parser,
         _loss(network, corpus, trees, labels, options),
         corpus,
@@ -73,11 +73,13 @@ def _loss(
     """The loss of a batch: of the tree of arcs, and of the labels of true arcs."""
     number = {label: n for n, label in enumerate(labels)}
     names = [torch.tensor([number[x] for x in tree.labels]) for tree in trees]
-    lift = list if options.structure == "spanning-tree" else projective
+    lift = list if options.structure == "spanning-tree" else lift_crossing_arcs
     heads = [torch.tensor(lift(tree.heads)) for tree in trees]
     lifted = sum(h.tolist() != t.heads for h, t in zip(heads, trees, strict=True))
     if lifted:
-        say(f"{lifted} trees have crossing arcs, which are lifted for the training")
+        print_stderr(
+            f"{lifted} trees have crossing arcs, which are lifted for the training"
+        )
     criterion = _criterion(options.loss)
 
     def loss(numbers: Tensor) -> Tensor:

@@ -11,14 +11,20 @@ from smoothsp.metrics import spans
 from smoothsp.models.segments import SegmentHead
 from smoothsp.schemes import PLAIN
 
-__all__ = ["is_known", "longest_segment", "loss_of", "numbered", "possible"]
+__all__ = [
+    "allowed_labels",
+    "encode_labels",
+    "is_single_label",
+    "longest_segment",
+    "partial_label_loss",
+]
 
 # By whether the word begins a span, and whether it ends it.
 PREFIX = {(1, 1): "S", (1, 0): "B", (0, 0): "I", (0, 1): "E"}
 IN_BIOES = str.maketrans("MLUW", "IESS")
 
 
-def possible(tags: Sequence[str | None], scheme: str) -> list[str]:
+def allowed_labels(tags: Sequence[str | None], scheme: str) -> list[str]:
     """The BIOES labels that each word may have, parted by tabs; "" for any.
 
     The tag of a word is None where it is not known.
@@ -73,12 +79,12 @@ def _apart(tag: str | None, after: str | None, scheme: str) -> bool | None:
     return None
 
 
-def is_known(tag: str) -> bool:
+def is_single_label(tag: str) -> bool:
     """Whether it is one label, and not several or any."""
     return bool(tag) and "\t" not in tag
 
 
-def numbered(
+def encode_labels(
     labels: Sequence[str], sentences: Sequence[Sequence[str]]
 ) -> tuple[list[list[int]], Tensor | None]:
     """Return tags as numbers, and bool ``(number, label)``: which labels each may be.
@@ -90,7 +96,7 @@ def numbered(
         for tag in sentence:
             number.setdefault(tag, len(number))
     tags = [[number[tag] for tag in sentence] for sentence in sentences]
-    if all(map(is_known, number)):
+    if all(map(is_single_label, number)):
         return tags, None
     allowed = [
         [not tag or label in tag.split("\t") for label in labels] for tag in number
@@ -98,7 +104,7 @@ def numbered(
     return tags, torch.tensor(allowed)
 
 
-def loss_of(
+def partial_label_loss(
     head: LinearChain | SegmentHead,
     emissions: Tensor,
     labels: Tensor,
@@ -118,7 +124,7 @@ def longest_segment(sentences: Sequence[Sequence[str]]) -> int:
     """
     longest = 1
     for sentence in sentences:
-        if all(map(is_known, sentence)):
+        if all(map(is_single_label, sentence)):
             sizes = [last + 1 - first for _, first, last in spans(sentence)]
         else:
             # an unknown neighbour on each side may have to belong to it

@@ -9,12 +9,12 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LONGEST_SIDE", "METHODS", "SMALLEST_BOX", "propose"]
+__all__ = ["MAX_SIDE", "METHODS", "MIN_BOX_SIDE", "propose_boxes"]
 
 METHODS = ("selective-search", "grid")
 # as large as the images of Pascal VOC; larger ones are searched at this size
-LONGEST_SIDE = 500
-SMALLEST_BOX = 4
+MAX_SIDE = 500
+MIN_BOX_SIDE = 4
 SCALES, SHAPES = 2.0 ** -np.arange(0, 3.5, 0.5), (0.5, 1.0, 2.0)
 
 Pixels = NDArray[np.uint8]
@@ -24,7 +24,7 @@ Boxes = NDArray[np.float32]
 _RANKING = threading.Lock()
 
 
-def propose(image: Pixels, method: str, limit: int) -> Boxes:
+def propose_boxes(image: Pixels, method: str, limit: int) -> Boxes:
     """At most ``limit`` boxes ``(box, 4)``: left, top, right, bottom in pixels.
 
     Parameters
@@ -57,7 +57,7 @@ def propose(image: Pixels, method: str, limit: int) -> Boxes:
 
 
 def _selective_search(image: Pixels) -> NDArray[np.float64]:
-    scale = min(LONGEST_SIDE / max(image.shape[:2]), 1)
+    scale = min(MAX_SIDE / max(image.shape[:2]), 1)
     size = [max(round(x * scale), 1) for x in image.shape[1::-1]]
     small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
     search = cv2.ximgproc.segmentation.createSelectiveSearchSegmentation()
@@ -74,7 +74,7 @@ def _selective_search(image: Pixels) -> NDArray[np.float64]:
     # distinct, in the order of first appearance
     _, first = np.unique(boxes, axis=0, return_index=True)
     boxes = boxes[np.sort(first)]
-    large = (boxes[:, 2:] - boxes[:, :2] >= SMALLEST_BOX).all(1)
+    large = (boxes[:, 2:] - boxes[:, :2] >= MIN_BOX_SIDE).all(1)
     return np.asarray(boxes[large], np.float64)
 
 
@@ -85,7 +85,7 @@ def _sliding_window(image: Pixels, limit: int) -> NDArray[np.float64]:
     sizes = [
         (w, h)
         for w, h in sizes
-        if w <= width and h <= height and min(w, h) >= SMALLEST_BOX
+        if w <= width and h <= height and min(w, h) >= MIN_BOX_SIDE
     ]
     for stride in (1 / 8, 1 / 6, 1 / 4, 1 / 3, 1 / 2, 1):
         grids = [

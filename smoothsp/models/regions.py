@@ -15,9 +15,16 @@ from torchvision.ops import roi_align
 
 from smoothsp.models.backbones import STRIDE, Backbone
 
-__all__ = ["GEOMETRY", "PLACES", "Appearance", "geometry", "resized", "scaled"]
+__all__ = [
+    "GRID_SIZE",
+    "NUM_GEOMETRY",
+    "Appearance",
+    "geometry",
+    "resize_image",
+    "scale_boxes",
+]
 
-PLACES, GEOMETRY = 3, 12
+GRID_SIZE, NUM_GEOMETRY = 3, 12
 # of a place, across and down
 SAMPLES = 2
 
@@ -45,7 +52,7 @@ def geometry(boxes: Tensor, width: int, height: int) -> Tensor:
 NARROWEST = 32
 
 
-def resized(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+def resize_image(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
     """The image with its longer side ``side`` pixels long."""
     height, width = image.shape[:2]
     way = cv2.INTER_AREA if side < max(width, height) else cv2.INTER_LINEAR
@@ -53,7 +60,9 @@ def resized(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
     return found.astype(np.uint8)
 
 
-def scaled(boxes: NDArray[np.float32], width: int, height: int, side: int) -> Tensor:
+def scale_boxes(
+    boxes: NDArray[np.float32], width: int, height: int, side: int
+) -> Tensor:
     """Boxes of an image of this size, in pixels of the resized one."""
     ratio = np.array(_size(width, height, side)) / (width, height)
     return torch.from_numpy(boxes * np.tile(ratio, 2)).float()
@@ -86,7 +95,7 @@ class _RoIAlign(torch.autograd.Function):
 
     @staticmethod
     def forward(maps: Tensor, boxes: Tensor) -> Tensor:
-        places = (PLACES, 1 / STRIDE, SAMPLES)
+        places = (GRID_SIZE, 1 / STRIDE, SAMPLES)
         found: Tensor = roi_align(maps, [boxes], *places, aligned=True)
         return found
 

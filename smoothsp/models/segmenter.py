@@ -10,18 +10,18 @@ import numpy as np
 import torch
 
 from smoothsp.models import files
-from smoothsp.models.running import made, run_of
-from smoothsp.models.segmenter_network import Backbone, SegmenterNetwork, batch_of
+from smoothsp.models.segmenter_network import Backbone, SegmenterNetwork, collate
 from smoothsp.models.superpixels import (
     Cost,
     Graph,
     Image,
     Integers,
     Mask,
-    graph_of,
-    opencv,
+    build_graph,
+    import_opencv,
 )
-from smoothsp.models.weights import WEIGHTS, set_weights, weights_of
+from smoothsp.models.training_setup import make_options, open_run
+from smoothsp.models.weights import WEIGHTS, load_weights, to_safetensors
 
 __all__ = ["FORMAT", "Options", "Segmenter", "from_folder", "iou", "mask_scores"]
 
@@ -176,9 +176,9 @@ class Segmenter:
         {'iou': 0.83, 'accuracy': 0.95}
         """
         given = {"backbone": backbone, "loss": loss, "epochs": epochs, "seed": seed}
-        chosen = made(Options, {**given, **options})
+        chosen = make_options(Options, {**given, **options})
         chosen.check()
-        with run_of(out, resume, overwrite) as folder:
+        with open_run(out, resume, overwrite) as folder:
             # it imports Lightning, which a trained segmenter does not need
             from smoothsp.models import segmenter_training
 
@@ -201,7 +201,7 @@ class Segmenter:
             For files that do not decode.
         """
         # imports OpenCV and Pillow
-        from smoothsp.data.masks import pixels_of, scaled
+        from smoothsp.data.masks import as_pixels, shrink_image
 
         if isinstance(images, str | os.PathLike) or not isinstance(images, Iterable):
             raise TypeError(
@@ -210,12 +210,12 @@ class Segmenter:
             )
         found = []
         for number, image in enumerate(images):
-            whole = pixels_of(image, f"images[{number}]")
-            small = scaled(whole, self.side)
-            graph = graph_of(small, self.superpixels)
+            whole = as_pixels(image, f"images[{number}]")
+            small = shrink_image(whole, self.side)
+            graph = build_graph(small, self.superpixels)
             (labels,) = self.label([small], [graph])
             mask, size = graph.mask(labels).astype(np.uint8), whole.shape[1::-1]
-            cv2 = opencv()
+            cv2 = import_opencv()
             found.append(cv2.resize(mask, size, interpolation=cv2.INTER_NEAREST) > 0)
         return found
 
@@ -225,7 +225,7 @@ class Segmenter:
         found = []
         for begin in range(0, len(images), BATCH):
             rows = slice(begin, begin + BATCH)
-            batch = batch_of(images[rows], graphs[rows], self.side)
+            batch = collate(images[rows], graphs[rows], self.side)
             batch = batch.to(self.network.device)
             scores = self.network(batch)
             if self.loss == "hinge":
@@ -258,7 +258,11 @@ class Segmenter:
         config = {"format": FORMAT, "version": 1, "backbone": self.network.name}
         for name in ("loss", "side", "superpixels", "about"):
             config[name] = getattr(self, name)
-        files.write(files.place_of(folder), config, {WEIGHTS: weights_of(self.network)})
+        files.write(
+            files.check_folder_path(folder),
+            config,
+            {WEIGHTS: to_safetensors(self.network)},
+        )
 
 
 def from_folder(
@@ -278,14 +282,14 @@ def from_folder(
             config["loss"],
             config["side"],
             config["superpixels"],
-            files.about_of(path, config),
+            files.get_about(path, config),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path}: expected the description of a segmenter, got an invalid one"
             f" ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
         ) from error
-    set_weights(place / WEIGHTS, found.network, content[WEIGHTS], files.CONFIG)
+    load_weights(place / WEIGHTS, found.network, content[WEIGHTS], files.CONFIG)
     return found
 
 

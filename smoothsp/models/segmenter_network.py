@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from smoothsp.models.superpixels import EDGE_FEATURES, Graph, Image
 from smoothsp.oracles import BinaryGraph
 
-__all__ = ["BACKBONES", "Backbone", "ImageBatch", "SegmenterNetwork", "batch_of"]
+__all__ = ["BACKBONES", "Backbone", "ImageBatch", "SegmenterNetwork", "collate"]
 
 Backbone = Literal["small", "efficientnet-lite0"]
 BACKBONES = get_args(Backbone)
@@ -80,7 +80,7 @@ class ImageBatch:
         return ImageBatch(**{name: x.to(device) for name, x in vars(self).items()})
 
 
-def batch_of(images: Sequence[Image], graphs: Sequence[Graph], side: int) -> ImageBatch:
+def collate(images: Sequence[Image], graphs: Sequence[Graph], side: int) -> ImageBatch:
     """On a canvas of one size: scores do not depend on what else is in the batch."""
     sizes = torch.tensor([len(graph.sizes) for graph in graphs])
     most, edges = max(2, int(sizes.max())), max(len(g.index) for g in graphs)

@@ -14,10 +14,10 @@ from tqdm import tqdm
 
 from smoothsp.data.masks import MaskedImage, as_masks
 from smoothsp.losses import StructuralHinge
-from smoothsp.models.running import parted
 from smoothsp.models.segmenter import BATCH, Options, Segmenter, mask_scores
-from smoothsp.models.segmenter_network import SegmenterNetwork, batch_of
-from smoothsp.models.superpixels import Cost, Graph, Image, Integers, Mask, graph_of
+from smoothsp.models.segmenter_network import SegmenterNetwork, collate
+from smoothsp.models.superpixels import Cost, Graph, Image, Integers, Mask, build_graph
+from smoothsp.models.training_setup import split_dev
 from smoothsp.run_folder import MODEL, is_main_process
 from smoothsp.training import fit, seed_all
 
@@ -50,7 +50,9 @@ def train(
     network = SegmenterNetwork(options.backbone, options.weights)
     segmenter = Segmenter(network, options.loss, options.side, options.superpixels)
     examples = as_masks(data)
-    split = parted(examples) if dev is None else (examples, as_masks(dev, name="dev"))
+    split = (
+        split_dev(examples) if dev is None else (examples, as_masks(dev, name="dev"))
+    )
     examples, held_out = split
     own, others = (_pictures(x, segmenter) for x in (examples, held_out))
     settings = {"model": "Segmenter", "data": _checksum(own, others)}
@@ -96,7 +98,7 @@ def train(
 def _pictures(examples: Sequence[MaskedImage], segmenter: Segmenter) -> Pictures:
     bar = tqdm(examples, "superpixels", leave=False, disable=None)
     images, masks = map(list, zip(*(x.read(segmenter.side) for x in bar), strict=True))
-    graphs = [graph_of(image, segmenter.superpixels) for image in images]
+    graphs = [build_graph(image, segmenter.superpixels) for image in images]
     golds = [graph.gold(mask) for graph, mask in zip(graphs, masks, strict=True)]
     return Pictures(images, masks, graphs, golds)
 
@@ -117,7 +119,7 @@ def _loss(
             image, graph = image[:, ::-1], replace(graph, pixels=graph.pixels[:, ::-1])
         images.append(image)
         graphs.append(graph)
-    batch = batch_of(images, graphs, segmenter.side)
+    batch = collate(images, graphs, segmenter.side)
     gold = torch.zeros(len(numbers), batch.most, dtype=torch.int64)
     weights = torch.zeros(len(numbers), batch.most)
     for row, (number, graph) in enumerate(zip(numbers, graphs, strict=True)):

@@ -15,9 +15,14 @@ from smoothsp.json_files import parse_json_object
 from smoothsp.models import files
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Vocabulary
-from smoothsp.models.weights import WEIGHTS, require_shapes, set_weights, weights_of
+from smoothsp.models.weights import (
+    WEIGHTS,
+    load_weights,
+    require_shapes,
+    to_safetensors,
+)
 
-__all__ = ["keep", "one_of", "require_sizes", "restored"]
+__all__ = ["load_network", "require_choice", "require_sizes", "save_network"]
 
 VOCABULARY, TOKENIZER = "vocabulary.json", "tokenizer.json"
 VERSION = 1
@@ -29,7 +34,7 @@ Network = TypeVar("Network", bound=nn.Module)
 Build = Callable[[Mapping[str, Any], Vocabulary, list[str], Encoder | None], Network]
 
 
-def keep(
+def save_network(
     folder: str | os.PathLike[str],
     config: Mapping[str, Any],
     network: Any,
@@ -40,15 +45,15 @@ def keep(
     about = {"version": VERSION, "sizes": asdict(network.sizes)}
     about["encoder"] = encoder.description() if encoder else None
     content = {
-        WEIGHTS: weights_of(network),
-        VOCABULARY: files.json_bytes(asdict(vocabulary)),
+        WEIGHTS: to_safetensors(network),
+        VOCABULARY: files.encode_json(asdict(vocabulary)),
     }
     if encoder:
         content[TOKENIZER] = encoder.tokenizer.to_str().encode()
-    files.write(files.place_of(folder), {**config, **about}, content)
+    files.write(files.check_folder_path(folder), {**config, **about}, content)
 
 
-def restored(
+def load_network(
     place: Path,
     config: Mapping[str, Any],
     content: Mapping[str, bytes],
@@ -80,11 +85,11 @@ def restored(
         sketch, _ = _built(path, config, vocabulary, tokenizer, build)
     require_shapes(place / WEIGHTS, sketch, weights, said_by)
     network, labels = _built(path, config, vocabulary, tokenizer, build)
-    set_weights(place / WEIGHTS, network, weights, said_by)
+    load_weights(place / WEIGHTS, network, weights, said_by)
     return network, labels, vocabulary
 
 
-def one_of(path: Path, name: str, value: Any, known: Sequence[str]) -> str:
+def require_choice(path: Path, name: str, value: Any, known: Sequence[str]) -> str:
     """Return the value if it is one of the known ones."""
     if value not in known:
         expected = ", ".join(dict.fromkeys(known))

@@ -10,14 +10,21 @@ from torch.nn import functional as F
 from torchvision.ops import box_iou, nms
 
 from smoothsp.losses import CRFLoss, SparseMAPLoss, StructuralHinge
-from smoothsp.models.detection import OVERLAP
-from smoothsp.models.packing import packing
+from smoothsp.models.detection import MAX_OVERLAP
+from smoothsp.models.packing import build_packing
 from smoothsp.oracles import Multiclass
 
-__all__ = ["LOSSES", "SAME", "Targets", "cliques", "hinge", "softmax"]
+__all__ = [
+    "LOSSES",
+    "MATCH_IOU",
+    "Targets",
+    "clique_loss",
+    "hinge_loss",
+    "softmax_loss",
+]
 
 # a window is an object if it overlaps one by more, as mean average precision has it
-SAME = 0.5
+MATCH_IOU = 0.5
 # windows beside those of the true set, and outputs of a mixture
 CONSIDERED, OUTPUTS = 80, 4
 # windows that overlap an object by less are none, for softmax
@@ -55,7 +62,7 @@ class Targets:
         self.covered = own.amax(1) if len(labels) else own.sum(1)
         # beyond what the true set costs: 1 a box that is no object, and less where a
         # box stands for one, the better it fits
-        self.cost = torch.where(self.covered > SAME, -self.covered, 1.0)
+        self.cost = torch.where(self.covered > MATCH_IOU, -self.covered, 1.0)
         self.ignored = (box_iou(boxes, difficult) > OTHER).any(1)
 
     def considered(self, scores: Tensor, loss: str) -> Tensor:
@@ -64,7 +71,7 @@ class Targets:
         first = torch.zeros(len(value), dtype=torch.bool)
         if loss == "softmax":
             # each of them has a class to learn
-            first = (self.covered.amax(1) > SAME) & ~self.ignored
+            first = (self.covered.amax(1) > MATCH_IOU) & ~self.ignored
         first[self.true] = False
         value = value.masked_fill(first | self.ignored, -torch.inf)
         value[self.true] = -torch.inf
@@ -88,13 +95,13 @@ def _true_set(boxes: Tensor, overlap: Tensor, labels: Tensor) -> Tensor:
     for one in best.argsort(descending=True).tolist():
         own = overlap[:, one].where(free, 0.0)
         window = int(own.argmax())
-        if own[window] > SAME:
+        if own[window] > MATCH_IOU:
             taken.append((window, int(labels[one])))
-            free &= box_iou(boxes[window : window + 1], boxes)[0] <= OVERLAP
+            free &= box_iou(boxes[window : window + 1], boxes)[0] <= MAX_OVERLAP
     return torch.tensor(taken, dtype=torch.long).reshape(-1, 2)
 
 
-def hinge(
+def hinge_loss(
     scores: Tensor, image: Targets, windows: Tensor, mu: float | None = None
 ) -> Tensor:
     """The structural hinge over sets, smoothed by squared marginals with ``mu``.
@@ -113,19 +120,21 @@ def hinge(
     pairs = torch.cat([true, others[~torch.isin(others, true)]])
     if not len(pairs):
         return flat.sum() * 0
-    own = packing(flat[pairs], image.boxes[windows[pairs // classes]], OVERLAP)
+    own = build_packing(
+        flat[pairs], image.boxes[windows[pairs // classes]], MAX_OVERLAP
+    )
     y = own.laid_out((torch.arange(len(pairs)) < len(true)).long())
     laid = own.laid_out(cost[pairs])
     if mu is None:
-        hinge = StructuralHinge(reduction="sum")
-        above: Tensor = hinge(own.program, y, None, laid)
+        criterion = StructuralHinge(reduction="sum")
+        above: Tensor = criterion(own.program, y, None, laid)
     else:
         loss = SparseMAPLoss(mu, laid, max_outputs=OUTPUTS, reduction="sum")
         above = loss(own.program, y)
     return above - cost[true].sum()
 
 
-def cliques(scores: Tensor, image: Targets, windows: Tensor) -> Tensor:
+def clique_loss(scores: Tensor, image: Targets, windows: Tensor) -> Tensor:
     """Negative log-likelihood of the true set, one group of windows after another.
 
     Groups are windows around a leader, which excludes them: the leaders are the windows
@@ -135,7 +144,7 @@ def cliques(scores: Tensor, image: Targets, windows: Tensor) -> Tensor:
     classes, boxes = scores.shape[1], image.boxes[windows]
     best = scores.detach().amax(1)
     best[: len(image.true)] = torch.inf
-    leaders = nms(boxes, best, OVERLAP).sort().values
+    leaders = nms(boxes, best, MAX_OVERLAP).sort().values
     group = box_iou(boxes, boxes[leaders]).argmax(1)
     group[leaders] = torch.arange(len(leaders))
     order, counts = group.argsort(stable=True), group.bincount()
@@ -154,14 +163,14 @@ def cliques(scores: Tensor, image: Targets, windows: Tensor) -> Tensor:
     return loss
 
 
-def softmax(scores: Tensor, image: Targets, windows: Tensor) -> Tensor:
+def softmax_loss(scores: Tensor, image: Targets, windows: Tensor) -> Tensor:
     """Cross-entropy of each window alone, per object."""
     best, labels = image.covered[windows].max(1)
-    y = torch.where(best > SAME, labels + 1, 0)
-    clear = (best > SAME) | (best < OTHER)
+    y = torch.where(best > MATCH_IOU, labels + 1, 0)
+    clear = (best > MATCH_IOU) | (best < OTHER)
     logits = torch.cat([scores.new_zeros(len(scores), 1), scores], 1)
     total = F.cross_entropy(logits[clear], y[clear], reduction="sum")
     return total / max(len(image.true), 1)
 
 
-LOSSES = {"hinge": hinge, "cliques": cliques, "softmax": softmax}
+LOSSES = {"hinge": hinge_loss, "cliques": clique_loss, "softmax": softmax_loss}

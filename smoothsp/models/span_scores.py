@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Batch, Vocabulary
-from smoothsp.models.word_vectors import Sizes, WordVectors
+from smoothsp.models.word_vectors import ParserSizes, WordVectors
 
 __all__ = ["SpanScores"]
 
@@ -39,7 +39,7 @@ class SpanScores(nn.Module):
         self,
         vocabulary: Vocabulary,
         labels: Sequence[str],
-        sizes: Sizes,
+        sizes: ParserSizes,
         encoder: Encoder | None = None,
     ) -> None:
         super().__init__()

@@ -23,12 +23,12 @@ __all__ = [
     "Integers",
     "Mask",
     "Numbers",
-    "decays",
-    "graph_of",
-    "lab",
-    "neighbours",
-    "opencv",
+    "adjacent_pairs",
+    "build_graph",
+    "decay_features",
+    "import_opencv",
     "slic",
+    "to_lab",
 ]
 
 Image = NDArray[np.uint8]
@@ -42,7 +42,7 @@ EDGE_FEATURES = 1 + 2 * len(ETAS)
 SLIC_ROUNDS, SMALLEST = 10, 20
 
 
-def opencv() -> Any:
+def import_opencv() -> Any:
     """Import OpenCV, which takes a moment, at the first use."""
     try:
         import cv2
@@ -90,31 +90,31 @@ class Graph:
         return np.asarray(self.sizes / sums[gold] / (sums > 0).sum())
 
 
-def graph_of(image: Image, count: int) -> Graph:
+def build_graph(image: Image, count: int) -> Graph:
     """About ``count`` superpixels of an image ``(height, width, 3)``, red first."""
     pixels = slic(image, count)
     sizes = np.bincount(pixels.ravel())
-    index, borders = neighbours(pixels)
+    index, borders = adjacent_pairs(pixels)
     first, second = index.T
-    values = lab(image)
+    values = to_lab(image)
     sums = [np.bincount(pixels.ravel(), x.ravel()) for x in np.moveaxis(values, 2, 0)]
     means: Numbers = np.stack(sums, 1) / sizes[:, None]
     # of mean colours, and along the border, over their means in this image
     apart = ((means[first] - means[second]) ** 2).sum(1)
     jumps = _jumps(values, pixels, index, len(sizes)) / borders
     distances = [x / max(x.mean(), 1e-6) if len(x) else x for x in (apart, jumps)]
-    edges = np.concatenate([np.ones((len(index), 1)), decays(distances)], 1)
+    edges = np.concatenate([np.ones((len(index), 1)), decay_features(distances)], 1)
     return Graph(pixels, sizes, index, edges.astype(np.float32))
 
 
-def decays(distances: Sequence[Numbers]) -> Numbers:
+def decay_features(distances: Sequence[Numbers]) -> Numbers:
     """``exp(-eta d)`` of each distance ``(E,)`` and each eta, in columns."""
     return np.stack([np.exp(-eta * d) for d in distances for eta in ETAS], 1)
 
 
 def slic(image: Image, count: int) -> Integers:
     """Superpixels ``(height, width)``, numbered from 0."""
-    cv2 = opencv()
+    cv2 = import_opencv()
     height, width = image.shape[:2]
     side = max(round((height * width / count) ** 0.5), 2)
     smooth = cv2.GaussianBlur(image, (3, 3), 0)
@@ -128,7 +128,7 @@ def slic(image: Image, count: int) -> Integers:
     return numbers.astype(np.int64)
 
 
-def neighbours(pixels: Integers) -> tuple[Integers, Integers]:
+def adjacent_pairs(pixels: Integers) -> tuple[Integers, Integers]:
     """Superpixels that touch, ``(E, 2)``, and along how many pixels ``(E,)``."""
     across = np.stack([pixels[:, :-1].ravel(), pixels[:, 1:].ravel()], 1)
     down = np.stack([pixels[:-1].ravel(), pixels[1:].ravel()], 1)
@@ -137,9 +137,9 @@ def neighbours(pixels: Integers) -> tuple[Integers, Integers]:
     return np.unique(pairs, axis=0, return_counts=True)
 
 
-def lab(image: Image) -> Numbers:
+def to_lab(image: Image) -> Numbers:
     """L* from 0 to 100, a* and b*: ``(height, width, 3)`` float32."""
-    cv2 = opencv()
+    cv2 = import_opencv()
     return np.asarray(cv2.cvtColor(image.astype(np.float32) / 255, cv2.COLOR_RGB2Lab))
 
 

@@ -20,21 +20,26 @@ from smoothsp.metrics import spans as read_spans
 from smoothsp.models import files
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
-from smoothsp.models.network import Sizes, TaggerNetwork
-from smoothsp.models.running import made, require_encoder, run_of
+from smoothsp.models.network import TaggerNetwork, TaggerSizes
 from smoothsp.models.segments import SegmentHead
-from smoothsp.models.serialisation import keep, one_of, require_sizes, restored
-from smoothsp.models.tagged import Span, Tagged
+from smoothsp.models.serialisation import (
+    load_network,
+    require_choice,
+    require_sizes,
+    save_network,
+)
+from smoothsp.models.tagged_sentence import Span, Tagged
 from smoothsp.models.tagger_options import Options, check
 from smoothsp.models.tokenisation import (
-    MOST_LISTED,
+    MAX_LISTED,
     TOKENIZERS,
     TREEBANK,
-    Words,
+    TokenisedText,
     as_list,
-    in_parts,
-    limited,
+    require_count,
+    tokenise_chunks,
 )
+from smoothsp.models.training_setup import make_options, open_run, require_encoder
 from smoothsp.oracles import Chain, SemiMarkov
 from smoothsp.schemes import PLAIN, SPAN_PREFIXES, convert, detect, split_tag
 
@@ -54,16 +59,16 @@ def from_folder(
     place: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
 ) -> "Tagger":
     """The tagger of what ``files.read`` gave."""
-    network, labels, vocabulary = restored(place, config, content, _network)
+    network, labels, vocabulary = load_network(place, config, content, _network)
     path = place / files.CONFIG
     kept = [
-        one_of(path, name, config.get(name, known[0]), known)
+        require_choice(path, name, config.get(name, known[0]), known)
         for name, known in (
             ("scheme", ("BIO", *SPAN_PREFIXES, PLAIN)),
             ("tokenizer", TOKENIZERS),
         )
     ]
-    return Tagger(network, vocabulary, labels, files.about_of(path, config), *kept)
+    return Tagger(network, vocabulary, labels, files.get_about(path, config), *kept)
 
 
 class Tagger:
@@ -196,7 +201,7 @@ class Tagger:
         >>> tagger.save("model")  # doctest: +SKIP
         """
         given = {"loss": loss, "epochs": epochs, "seed": seed, **options}
-        chosen = made(Options, given)
+        chosen = make_options(Options, given)
         check(chosen)
         if tokenizer not in TOKENIZERS:
             raise ValueError(
@@ -214,7 +219,7 @@ class Tagger:
                 "context: expected an encoder beside it, which reads the context, got"
                 " none"
             )
-        with run_of(out, resume, overwrite) as folder:
+        with open_run(out, resume, overwrite) as folder:
             # it imports Lightning, which a trained tagger does not need
             from smoothsp.models import tagger_training
 
@@ -268,7 +273,7 @@ class Tagger:
         config = {"format": FORMAT, "about": self.about, "scheme": self.scheme}
         config |= {"labels": self.labels, "tokenizer": self.tokenizer}
         encoder = self.network.encoder
-        keep(folder, config, self.network, self.vocabulary, encoder)
+        save_network(folder, config, self.network, self.vocabulary, encoder)
 
     def tag(
         self,
@@ -322,18 +327,18 @@ class Tagger:
         ...     for tagged in tagger.stream(lines):
         ...         print(tagged.json())
         """
-        limited("nbest", nbest, MOST_LISTED)
-        limited("batch_size", batch_size)
+        require_count("nbest", nbest, MAX_LISTED)
+        require_count("batch_size", batch_size)
         return self._stream(iter(sentences), nbest, confidence, batch_size)
 
     def _stream(
         self, sentences: Iterator[Any], nbest: int, confidence: bool, batch_size: int
     ) -> Iterator[Tagged]:
-        for given in in_parts(sentences, self.tokenizer, batch_size):
+        for given in tokenise_chunks(sentences, self.tokenizer, batch_size):
             yield from self._tag(given, nbest, confidence, batch_size)
 
     def _tag(
-        self, given: list[Words], nbest: int, confidence: bool, batch_size: int
+        self, given: list[TokenisedText], nbest: int, confidence: bool, batch_size: int
     ) -> list[Tagged]:
         sure = 1.0 if confidence else None
         found = [Tagged([], [], [], 0.0, sure, (), words.text) for words in given]
@@ -361,7 +366,7 @@ class Tagger:
     def _read(
         self,
         structure: Chain | SemiMarkov,
-        given: list[Words],
+        given: list[TokenisedText],
         nbest: int,
         confidence: bool,
     ) -> list[Tagged]:
@@ -512,7 +517,7 @@ def _network(
     encoder: Encoder | None,
 ) -> TaggerNetwork:
     bio(labels, "BIOES")
-    sizes = Sizes(**config["sizes"])
+    sizes = TaggerSizes(**config["sizes"])
     require_sizes(sizes, "word", "hidden")
     if not isinstance(sizes.softmax, bool):
         raise ValueError(f"softmax: {sizes.softmax!r}")

@@ -13,15 +13,15 @@ from torch import Tensor, nn
 
 from smoothsp import losses
 from smoothsp.data import TaggedSentence, as_tagged, read_tagged, unseen_labels
-from smoothsp.data.cutting import TREEBANK
+from smoothsp.data.word_tokenizers import TREEBANK
 from smoothsp.metrics import span_f1
 from smoothsp.models import partial_labels
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
-from smoothsp.models.network import Sizes, TaggerNetwork
-from smoothsp.models.running import parted
+from smoothsp.models.network import TaggerNetwork, TaggerSizes
 from smoothsp.models.tagger import Tagger
 from smoothsp.models.tagger_options import MU, TOP_K, Options
+from smoothsp.models.training_setup import split_dev
 from smoothsp.run_folder import MODEL, is_main_process
 from smoothsp.schemes import PLAIN, convert, detect, join_tag, split_tag
 from smoothsp.training import Jointly, fit, one_thread, seed_all
@@ -72,7 +72,7 @@ def train(
     seed_all(options.seed, 0)
     vocabulary = Vocabulary.of(words, sorted(vectors))
     size = len(next(iter(vectors.values()))) if vectors else None
-    sizes = Sizes(
+    sizes = TaggerSizes(
         size or options.word_size or WORD_SIZE,
         options.hidden,
         options.dropout,
@@ -86,10 +86,10 @@ def train(
         encoder = Encoder.pretrained(encoder, mixed=True, context=context)
     network = TaggerNetwork(vocabulary, labels, sizes, encoder)
     network.emissions.set_vectors(vocabulary, vectors)
-    numbers, allowed = partial_labels.numbered(labels, targets)
+    numbers, allowed = partial_labels.encode_labels(labels, targets)
     documents = [one.document for one in examples]
     corpus = Corpus(vocabulary, words, numbers, encoder, documents)
-    objective = _Objective(network, corpus, criterion_of(options, allowed), allowed)
+    objective = _Objective(network, corpus, make_criterion(options, allowed), allowed)
     scores = _Scores(network, labels, vocabulary, held_out, objective)
 
     rounds, steps = options.rounds(-(-len(corpus) // options.batch))
@@ -133,7 +133,7 @@ def train(
     return found
 
 
-def criterion_of(options: Options, allowed: Tensor | None = None) -> nn.Module:
+def make_criterion(options: Options, allowed: Tensor | None = None) -> nn.Module:
     """Return the loss; with unknown tags, to the best or to all of the allowed ones."""
     mu = options.mu or MU.get(options.loss, 0.0)
     hinge = losses.StructuralHinge if allowed is None else losses.LatentHinge
@@ -178,7 +178,9 @@ class _Objective:
             loss: Tensor = head(emissions, tags, mask, loss=self.criterion)
         else:
             labels = self.allowed.to(tags.device)[tags.clamp(min=0)]
-            loss = partial_labels.loss_of(head, emissions, labels, mask, self.criterion)
+            loss = partial_labels.partial_label_loss(
+                head, emissions, labels, mask, self.criterion
+            )
         if is_main_process() and getattr(self.criterion, "exact", None) is not None:
             self.exact.append(self.criterion.exact)  # type: ignore[arg-type]
         return loss
@@ -251,7 +253,7 @@ def _examples(
         if any(None in (one.tags or [None]) for one in held_out):
             raise ValueError("dev: expected a tag for each word, got unknown ones")
         return examples, held_out
-    kept, held_out = parted(examples, lambda one: None not in (one.tags or [None]))
+    kept, held_out = split_dev(examples, lambda one: None not in (one.tags or [None]))
     if not held_out:
         raise ValueError(
             "dev: expected sentences with known tags to choose the best epoch, got none"
@@ -279,7 +281,7 @@ def _checksum(content: Any) -> str:
 def _targets(tags: Tags, scheme: str) -> list[str]:
     """Labels in BIOES; with unknown tags what each label may be, parted by tabs."""
     if None in tags:
-        return partial_labels.possible(tags, scheme)
+        return partial_labels.allowed_labels(tags, scheme)
     return convert(list(map(str, tags)), source=scheme, target="BIOES", strict=False)
 
 

@@ -4,33 +4,38 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from smoothsp.data.cutting import TOKENIZERS, TREEBANK, Words, cutter
+from smoothsp.data.word_tokenizers import (
+    TOKENIZERS,
+    TREEBANK,
+    TokenisedText,
+    make_tokenizer,
+)
 from smoothsp.oracles._inference import checks
 
 __all__ = [
-    "MOST_LISTED",
+    "MAX_LISTED",
     "TOKENIZERS",
     "TREEBANK",
-    "Words",
+    "TokenisedText",
     "as_list",
-    "cutter",
-    "in_parts",
+    "make_tokenizer",
+    "tokenise_chunks",
 ]
-__all__ += ["limited", "words_of"]
+__all__ += ["require_count", "tokenise_sentence"]
 
 # Memory for so many answers is taken before it is known how many there are.
-MOST_LISTED, MOST_ROWS = 10**6, 2**63 - 1
+MAX_LISTED, MOST_ROWS = 10**6, 2**63 - 1
 # Batches of sentences that are taken from an iterable at once.
 PART = 32
 
 
-def _joined(words: list[str]) -> Words:
+def _joined(words: list[str]) -> TokenisedText:
     """Words of no text: that of the words with a blank between them."""
     places, start = [], 0
     for word in words:
         places.append((start, start + len(word)))
         start += len(word) + 1
-    return Words(" ".join(words), words, places)
+    return TokenisedText(" ".join(words), words, places)
 
 
 def as_list(sentences: str | Iterable[Any]) -> list[Any]:
@@ -58,27 +63,29 @@ def as_list(sentences: str | Iterable[Any]) -> list[Any]:
     return listed
 
 
-def limited(name: str, value: int, most: int = MOST_ROWS) -> None:
+def require_count(name: str, value: int, most: int = MOST_ROWS) -> None:
     """Raise unless the value is an integer from 1 to ``most``."""
-    if checks.positive_int(name, value) > most:
+    if checks.as_positive_int(name, value) > most:
         got = value if value <= MOST_ROWS else "more than 64 bits hold"
         raise ValueError(f"{name}: expected at most {most}, got {got}")
 
 
-def in_parts(
+def tokenise_chunks(
     sentences: Iterator[Any], tokenizer: str, batch_size: int
-) -> Iterator[list[Words]]:
+) -> Iterator[list[TokenisedText]]:
     """Yield the words of sentences, of so many at once as fill 32 batches."""
     cut, texts, number = None, None, 0
-    while part := list(islice(sentences, min(PART * batch_size, MOST_LISTED))):
+    while part := list(islice(sentences, min(PART * batch_size, MAX_LISTED))):
         if texts is None:
             texts = all(isinstance(sentence, str) for sentence in part)
-            cut = cutter(tokenizer) if texts else None
-        yield [words_of(x, n, cut) for n, x in enumerate(part, start=number)]
+            cut = make_tokenizer(tokenizer) if texts else None
+        yield [tokenise_sentence(x, n, cut) for n, x in enumerate(part, start=number)]
         number += len(part)
 
 
-def words_of(sentence: Any, number: int, cut: Callable[[str], Words] | None) -> Words:
+def tokenise_sentence(
+    sentence: Any, number: int, cut: Callable[[str], TokenisedText] | None
+) -> TokenisedText:
     """Check a sentence, and cut it if it is a text.
 
     ``number`` is its place among all, for messages; ``cut`` is None where all have to

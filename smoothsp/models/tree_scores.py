@@ -5,14 +5,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from smoothsp.data.examples import Span
-from smoothsp.data.trees import TOP, entities, levels, unchained
+from smoothsp.data.trees import TOP, entities, levels, split_unary_chains
 
-__all__ = ["attachment", "bracket_scores", "entity_scores"]
+__all__ = ["attachment_scores", "bracket_scores", "entity_scores"]
 
 PUNCTUATION = frozenset([",", ":", "``", "''", "."])
 
 
-def attachment(gold: Sequence[Any], found: Sequence[Any]) -> dict[str, float]:
+def attachment_scores(gold: Sequence[Any], found: Sequence[Any]) -> dict[str, float]:
     """Return LAS and UAS, shares of all words, by the rules of CoNLL 2018.
 
     A word counts for UAS if its head is right, and for LAS if the label is right, too.
@@ -99,7 +99,7 @@ def _counted(spans: Iterable[Span], tags: Sequence[str]) -> Counter[Span]:
     for tag in tags:
         place.append(place[-1] + (tag not in PUNCTUATION))
     found: Counter[Span] = Counter()
-    for label, first, last in unchained(spans):
+    for label, first, last in split_unary_chains(spans):
         begin, end = place[first], place[last + 1]
         if label != TOP and begin < end:
             found["ADVP" if label == "PRT" else label, begin, end] += 1

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smoothsp.data.text_files import say
+from smoothsp.data.text_files import print_stderr
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus
-from smoothsp.models.running import parted
+from smoothsp.models.training_setup import split_dev
 from smoothsp.models.tree_options import TreeOptions
 from smoothsp.run_folder import MODEL, is_main_process
 from smoothsp.training import fit, one_thread
 
-__all__ = ["Examples", "pretrained", "trained"]
+__all__ = ["Examples", "load_encoder", "train_parser"]
 
 RATE, BETAS = 2e-3, (0.9, 0.95)
 # Steps in which rates rise, at most.
@@ -42,7 +42,7 @@ class Examples:
         """Read them; sentences with more words than ``longest`` are not trained on."""
         every = read(data)
         every, held_out = (
-            (every, read(dev, name="dev")) if dev is not None else parted(every)
+            (every, read(dev, name="dev")) if dev is not None else split_dev(every)
         )
         short = [one for one in every if len(one.words) <= longest]
         if not short:
@@ -51,20 +51,22 @@ class Examples:
                 f" {len(every)} that are longer"
             )
         if len(short) < len(every):
-            say(f"left out {len(every) - len(short)} sentences of over {longest} words")
+            print_stderr(
+                f"left out {len(every) - len(short)} sentences of over {longest} words"
+            )
         checksum = zlib.crc32(repr((every, held_out)).encode())
         size = len(every) + len(held_out)
         return cls(short, held_out, f"{size} sentences with checksum {checksum:08x}")
 
 
-def pretrained(encoder: Encoder | str | None) -> Encoder | None:
+def load_encoder(encoder: Encoder | str | None) -> Encoder | None:
     """Return the encoder, read from its folder if need be."""
     if encoder is None or isinstance(encoder, Encoder):
         return encoder
     return Encoder.pretrained(encoder, mixed=True)
 
 
-def trained(
+def train_parser(
     parser: Any,
     loss: Callable[[Tensor], Tensor],
     corpus: Corpus,

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from smoothsp.weight_files import WEIGHTS, require_finite_weight
 
-__all__ = ["WEIGHTS", "require_shapes", "set_weights", "weights_of"]
+__all__ = ["WEIGHTS", "load_weights", "require_shapes", "to_safetensors"]
 
 
-def weights_of(network: nn.Module) -> bytes:
+def to_safetensors(network: nn.Module) -> bytes:
     """All parameters and buffers."""
     return as_bytes(
         {
@@ -55,7 +55,7 @@ def require_shapes(
     return weights
 
 
-def set_weights(path: Path, network: nn.Module, content: bytes, said_by: str) -> None:
+def load_weights(path: Path, network: nn.Module, content: bytes, said_by: str) -> None:
     """Set all of them; ``said_by`` names the files that say which shapes they have.
 
     Raises

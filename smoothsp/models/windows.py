@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SMALLEST", "shapes", "windows"]
+__all__ = ["MIN_SIDE", "cluster_shapes", "window_grid"]
 
 Numbers = NDArray[np.floating]
 
@@ -15,12 +15,12 @@ STRIDE = 1 / 3
 # a class has as many shapes as it takes for this share of its boxes to overlap one by
 # so much, if their centres were the same; shapes that overlap by more are one
 SHARE, FITS, ALIKE = 0.8, 0.6, 0.85
-SMALLEST = 4
+MIN_SIDE = 4
 # windows of an image
 MOST = 2**20
 
 
-def shapes(
+def cluster_shapes(
     boxes: Sequence[Sequence[Sequence[float]]],
     labels: Sequence[Sequence[str]],
     sizes: Sequence[tuple[int, int]],
@@ -75,7 +75,7 @@ def _clusters(points: Numbers) -> Numbers:
     return means
 
 
-def windows(shapes: Numbers, width: int, height: int) -> NDArray[np.float32]:
+def window_grid(box_shapes: Numbers, width: int, height: int) -> NDArray[np.float32]:
     """Boxes ``(box, 4)`` of these shapes, whose centres cover the image.
 
     They end where the image does.
@@ -85,7 +85,7 @@ def windows(shapes: Numbers, width: int, height: int) -> NDArray[np.float32]:
     ValueError
         If they are more than a million.
     """
-    steps = [max(STRIDE * min(across, down), 1) for across, down in shapes]
+    steps = [max(STRIDE * min(across, down), 1) for across, down in box_shapes]
     grids = [(_count(width, step), _count(height, step)) for step in steps]
     if (count := sum(x * y for x, y in grids)) > MOST:
         raise ValueError(
@@ -93,7 +93,7 @@ def windows(shapes: Numbers, width: int, height: int) -> NDArray[np.float32]:
             f" one of {width} x {height} pixels. Make it smaller"
         )
     found = []
-    for (across, down), counts in zip(shapes, grids, strict=True):
+    for (across, down), counts in zip(box_shapes, grids, strict=True):
         axes = [
             (np.arange(n) + 0.5) * side / n
             for n, side in zip(counts, (width, height), strict=True)
@@ -105,7 +105,7 @@ def windows(shapes: Numbers, width: int, height: int) -> NDArray[np.float32]:
     limits = np.array([width, height, width, height])
     boxes = np.concatenate(found).clip(0, limits).astype(np.float32)
     boxes = np.unique(boxes, axis=0)
-    large = (boxes[:, 2:] - boxes[:, :2] >= SMALLEST).all(1)
+    large = (boxes[:, 2:] - boxes[:, :2] >= MIN_SIDE).all(1)
     return boxes[large] if large.any() else np.array([[0, 0, width, height]], "f4")
 
 

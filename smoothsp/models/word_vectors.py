@@ -7,13 +7,13 @@ from torch.nn import functional as F
 
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Batch, Vocabulary
-from smoothsp.models.network import WordEmbeddings, both_ways
+from smoothsp.models.network import WordEmbeddings, run_bidirectional
 
-__all__ = ["Sizes", "WordVectors", "layer"]
+__all__ = ["ParserSizes", "WordVectors", "make_view"]
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ParserSizes:
     """Sizes of the network of a parser, and its dropout."""
 
     word: int = 100
@@ -36,7 +36,7 @@ class WordVectors(WordEmbeddings):
     """Embeddings and vectors of an encoder, if there is one; then the LSTMs."""
 
     def __init__(
-        self, vocabulary: Vocabulary, sizes: Sizes, encoder: Encoder | None = None
+        self, vocabulary: Vocabulary, sizes: ParserSizes, encoder: Encoder | None = None
     ) -> None:
         super().__init__(vocabulary, sizes.word, 0.3)
         self.dropout = sizes.dropout
@@ -57,11 +57,11 @@ class WordVectors(WordEmbeddings):
         found = self.embed(batch, context)
         for ways in self.layers:
             found = F.dropout(found, self.dropout, self.training)
-            found = both_ways(ways[0], ways[1], found, batch.mask)  # type: ignore[index]
+            found = run_bidirectional(ways[0], ways[1], found, batch.mask)  # type: ignore[index]
         return F.dropout(found, self.dropout, self.training)
 
 
-def layer(inputs: int, outputs: int, dropout: float) -> nn.Sequential:
+def make_view(inputs: int, outputs: int, dropout: float) -> nn.Sequential:
     """Return a small network that gives each word a view of its own for one purpose."""
     return nn.Sequential(
         nn.Linear(inputs, outputs), nn.LeakyReLU(0.1), nn.Dropout(dropout)

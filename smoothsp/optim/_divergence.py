@@ -6,24 +6,24 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-LARGEST = 1e4
+DIVERGED_MAGNITUDE = 1e4
 """Weights of this size and more have diverged where a loss cannot be computed."""
 
 
 @contextmanager
-def explained(
+def explain_divergence(
     weights: Iterable[Tensor], error: Callable[[str, str], Exception]
 ) -> Iterator[None]:
     """Replace a ValueError by ``error(expected, found)`` if the weights have diverged.
 
     Structures raise it for scores that are not numbers, or too large, before there is a
-    loss. Weights have diverged if one is NaN or at least ``LARGEST``.
+    loss. Weights have diverged if one is NaN or at least ``DIVERGED_MAGNITUDE``.
     """
     try:
         yield
     except ValueError as cause:
         sizes = [w.detach().abs().max().double().cpu() for w in weights if w.numel()]
         largest = float(torch.stack(sizes).max()) if sizes else 0.0
-        if largest < LARGEST:
+        if largest < DIVERGED_MAGNITUDE:
             raise
-        raise error(f"below {LARGEST:g}", f"{largest:.3g}") from cause
+        raise error(f"below {DIVERGED_MAGNITUDE:g}", f"{largest:.3g}") from cause

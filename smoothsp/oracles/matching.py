@@ -12,7 +12,7 @@ from smoothsp._kernels.combinatorial import jonker_volgenant, murty
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.score_values import VECTORS
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._inference.tracing import is_eager_tensor
 from smoothsp.oracles._searches.structure import SearchStructure
 
@@ -75,8 +75,8 @@ class Matching(SearchStructure):
     output_description = "columns of rows, none of them twice, -1 for unmatched"
 
     def __init__(self, scores: Tensor, *, partial: bool = False) -> None:
-        scores = checks.potentials("scores", scores)
-        self._partial = checks.flag("partial", partial)
+        scores = checks.as_potentials("scores", scores)
+        self._partial = checks.as_flag("partial", partial)
         if scores.dim() != 3 or (partial and scores.shape[2] == 0):
             expected = "(batch, P, Q + 1)" if partial else "(batch, P, Q)"
             raise ValueError(f"scores: expected {expected}, got {tuple(scores.shape)}")
@@ -108,7 +108,7 @@ class Matching(SearchStructure):
         used = y.new_empty(y.shape)
         sizes = y.shape[0] * y.shape[1], *self.scores.shape[1:]
         places = y.data_ptr(), used.data_ptr()
-        return used, jonker_volgenant.pairs_used(sizes, places, self._partial)
+        return used, jonker_volgenant.indices_of_pairs(sizes, places, self._partial)
 
     def _used(self, y: Tensor) -> Tensor:
         used, _ = self._entries_of(y) if is_eager_tensor(y) else (None, 0)
@@ -139,24 +139,24 @@ class Matching(SearchStructure):
             return cost
         return cost + (y < 0)[..., None].to(cost.dtype)
 
-    def _augmented_by_hamming(
+    def _augment_by_hamming(
         self, y: Tensor, scale: float
     ) -> tuple["Matching", Tensor] | None:
-        if self._turned or not self._has_costs_of(Matching):
+        if self._turned or not self._inherits_costs(Matching):
             return None
-        return self._with_hamming(self._used_by_gold(y), scale)
+        return self._with_hamming(self._gold_parts(y), scale)
 
     def _have_outputs(self) -> Bools:
         scores = self._on_host()
         given = scores.data_ptr(), tuple(scores.shape), VECTORS[scores.dtype]
         found = np.empty(given[1][0], np.bool_)
-        jonker_volgenant.exist(*given, self._partial, found)
+        jonker_volgenant.is_feasible(*given, self._partial, found)
         return found
 
     def _totals(self, y: Ints) -> Floats:
         values = np.empty(y.shape[:2])
         alone = self._sizes[1] if self._partial else -1
-        jonker_volgenant.add_up(array(self.scores), alone, y, values)
+        jonker_volgenant.score_assignments(to_numpy(self.scores), alone, y, values)
         return values
 
     def _squares(self, scores: Floats) -> Floats:
@@ -204,7 +204,9 @@ class Matching(SearchStructure):
         columns, found = np.empty((M, N), np.int64), np.empty(M, np.bool_)
         u, v = np.empty((M, N)), np.empty((M, N))
         work = M * N**2 * (10 + N // 4)
-        run_rows(jonker_volgenant.best, M, work, squares, columns, u, v, found)
+        run_rows(
+            jonker_volgenant.best_assignment, M, work, squares, columns, u, v, found
+        )
         return columns, u, v, found
 
     def _search(self) -> tuple[Ints, NDArray[Any], Bools]:
@@ -216,7 +218,9 @@ class Matching(SearchStructure):
         N = P + C - 1 if self._partial else max(P, C)
         given = scores.data_ptr(), shape, self._partial
         work = B * N**2 * (10 + N // 4)
-        run_rows(jonker_volgenant.decode, B, work, *given, columns, values, found)
+        run_rows(
+            jonker_volgenant.decode_assignment, B, work, *given, columns, values, found
+        )
         return columns, values, found
 
     def _best(self) -> tuple[Ints, Bools]:
@@ -240,7 +244,7 @@ class Matching(SearchStructure):
         exist = np.empty((M, k), np.bool_)
         work = M * N**2 * (10 + N // 4 + k * self._real // 4)
         arrays = squares, self._real, solved, columns, exist
-        run_rows(murty.k_best, M, work, *arrays)
+        run_rows(murty.k_best_assignments, M, work, *arrays)
         return self._outputs(columns), exist
 
     def max_marginals(self) -> Float[Tensor, "batch row column"]:
@@ -249,8 +253,8 @@ class Matching(SearchStructure):
         Of the shape of the scores; not differentiable. O(N^3): one maximum, and
         shortest paths between all rows.
         """
-        array = self._array("scores")
-        found = self._max_marginals(array)
+        to_numpy = self._array("scores")
+        found = self._max_marginals(to_numpy)
         return torch.from_numpy(found).to(self.scores)
 
     def _max_marginals(self, scores: Floats) -> Floats:
@@ -258,7 +262,16 @@ class Matching(SearchStructure):
         M, N = squares.shape[:2]
         columns, u, v, exist = self._assigned(squares)
         lost = np.empty_like(squares)
-        run_rows(jonker_volgenant.detours, M, M * N**3, squares, columns, u, v, lost)
+        run_rows(
+            jonker_volgenant.max_marginal_gaps,
+            M,
+            M * N**3,
+            squares,
+            columns,
+            u,
+            v,
+            lost,
+        )
         picked = np.take_along_axis(squares, columns[..., None], 2)
         value = np.where(exist, picked.sum((1, 2)), -np.inf)
         P, Q = self._sizes

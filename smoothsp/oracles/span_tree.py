@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp._kernels.circuits.cpu.scores import labels_of_trees
+from smoothsp._kernels.circuits.cpu.scores import labels_of_complete_trees
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.tracing import is_eager_tensor
@@ -64,7 +64,7 @@ class SpanTree(CircuitStructure):
     output_description = "labels of the spans of a binary tree, -1 elsewhere"
 
     def __init__(self, spans: Tensor, *, lengths: Tensor | None = None) -> None:
-        spans = checks.potentials("spans", spans)
+        spans = checks.as_potentials("spans", spans)
         if spans.dim() not in (3, 4) or spans.shape[1] != spans.shape[2]:
             raise ValueError(
                 "spans: expected (batch, n, n) or (batch, n, n, label), got "
@@ -74,7 +74,7 @@ class SpanTree(CircuitStructure):
         labels = spans.shape[3] if spans.dim() == 4 else None
         if labels == 0:
             raise ValueError("spans: expected at least one label, got none")
-        size = n if lengths is None else checks.row_lengths(lengths, B, n, spans.device)
+        size = n if lengths is None else checks.as_lengths(lengths, B, n, spans.device)
         built = topology(_trees, n, labels)
         super().__init__(
             built,
@@ -98,7 +98,7 @@ def counted_spans(y: Tensor, lengths: Tensor) -> Tensor:
         y, lengths = y.contiguous(), lengths.contiguous()
         labels = y.new_empty(y.shape)
         places = y.data_ptr(), lengths.data_ptr(), labels.data_ptr()
-        labels_of_trees(tuple(y.shape[:3]), places)
+        labels_of_complete_trees(tuple(y.shape[:3]), places)
         return labels
     at = torch.arange(y.shape[3], device=y.device)
     read = (at[:, None] <= at) & (at < lengths[:, None, None])

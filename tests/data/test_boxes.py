@@ -279,7 +279,7 @@ def test_pixels_of_more_than_8_bits_are_refused(dtype, tmp_path):
 def test_endings_may_be_capitals_and_hidden_files_are_none(tmp_path):
     for name in ("b.JPG", "a.png", "._a.png", "c.txt"):
         (tmp_path / name).touch()
-    found = images.images_in(tmp_path)
+    found = images.list_images(tmp_path)
     assert [path.name for path in found] == ["a.png", "b.JPG"]
 
 

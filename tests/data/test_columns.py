@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from smoothsp.data import TaggedSentence, dependencies, read_dependencies
-from smoothsp.data.columns import Layout, read, read_words
+from smoothsp.data.columns import Layout, read, read_sentences
 from tests import programs
 
 WORDS, TAGS = ["Orla", "left", "Holm", "."], ["B-PER", "O", "B-LOC", "O"]
@@ -99,7 +99,7 @@ def test_the_columns_of_a_file_are_recognised_and_said(content, said, write, cap
         re.escape(str(path)) + f": read as {said}.*, scheme BIO$", written.err
     )
     if "words .*" not in said:
-        found = read_words(path)
+        found = read_sentences(path)
         assert ([s.words for s in found.sentences], found.scheme) == ([WORDS], "BIO")
 
 
@@ -133,7 +133,7 @@ def test_small_differences_change_nothing(content, change, write):
         change = "CRLF"
     path = write(CHANGES[change](content))
     assert read(path).sentences == ONE
-    assert [s.words for s in read_words(path).sentences] == [WORDS]
+    assert [s.words for s in read_sentences(path).sentences] == [WORDS]
 
 
 def test_conllu_has_names_and_keys(write, capsys):
@@ -147,7 +147,7 @@ def test_conllu_has_names_and_keys(write, capsys):
         for column in ("4", "UPOS", "upos", "-7"):
             assert read(path, Layout(column)) == upos
         assert read(path, Layout("NER")).sentences == ONE
-        assert [s.words for s in read_words(path).sentences] == [WORDS]
+        assert [s.words for s in read_sentences(path).sentences] == [WORDS]
         lemmas = read(path, Layout("4", word_column="LEMMA")).sentences
         assert lemmas[0].words == ["_"] * 4
 
@@ -166,7 +166,7 @@ def test_conllu_has_names_and_keys(write, capsys):
 def test_columns_are_asked_for_by_number_or_name(content, layout, write):
     path = write(content)
     assert read(path, layout).sentences == ONE
-    assert [s.words for s in read_words(path, layout).sentences] == [WORDS]
+    assert [s.words for s in read_sentences(path, layout).sentences] == [WORDS]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_columns_are_asked_for_by_number_or_name(content, layout, write):
 )
 def test_columns_that_are_not_there_are_named(content, layout, message, write):
     path = write(content)
-    for reader in (read, read_words):
+    for reader in (read, read_sentences):
         with pytest.raises(ValueError, match=message):
             reader(path, layout)
 
@@ -328,15 +328,15 @@ def test_malformed_conllu_is_an_error_in_every_reader(fault, write, capsys):
     for reader in (read, read_dependencies):
         with pytest.raises(ValueError, match=f"a.conllu, {message}"):
             reader(path)
-    assert re.match(message, read_words(path).bad[0])
+    assert re.match(message, read_sentences(path).bad[0])
     faults = []
-    dependencies.read_words(path, faults.append)
+    dependencies.read_sentences(path, faults.append)
     assert re.search(message, faults[0])
     # the sentences beside it are kept
     path.write_text(f"{''.join(ROWS)}\n{content}\n{''.join(ROWS)}")
     count = 2 + (fault == "comments alone")
     assert len(read(path, Layout(skip_bad=True)).sentences) == count
-    assert [s.words for s in dependencies.read_words(path, faults.append)][:1] == [
+    assert [s.words for s in dependencies.read_sentences(path, faults.append)][:1] == [
         WORDS
     ]
 
@@ -380,7 +380,7 @@ def test_json_lines_are_read(write, names, ending):
     content = gzip.compress(content) if ending.endswith("gz") else content
     path = write(content, f"corpus.{ending}")
     assert read(path).sentences == 2 * ONE
-    assert [s.words for s in read_words(path).sentences] == 2 * [WORDS]
+    assert [s.words for s in read_sentences(path).sentences] == 2 * [WORDS]
 
 
 @pytest.mark.parametrize(
@@ -414,7 +414,7 @@ def test_json_that_is_none_is_named(content, message, write):
 
 
 def found(path):
-    file = read_words(path)
+    file = read_sentences(path)
     return [s.words for s in file.sentences] + [text.split() for text in file.texts]
 
 
@@ -464,22 +464,22 @@ def test_words_come_from_standard_input(monkeypatch):
 
 
 def test_a_line_that_cannot_be_read_leaves_the_others(write):
-    text = read_words(write(b"Orla \xc3\xa9 left\n\xe9\nso it goes\n"))
+    text = read_sentences(write(b"Orla \xc3\xa9 left\n\xe9\nso it goes\n"))
     assert text.texts == ["Orla é left", "so it goes"]
     assert text.bad == [
         "line 2: expected UTF-8, got the byte 0xe9. Save the file as UTF-8"
     ]
-    columns = read_words(write(f"{TWO}\na\nb O\n\n{TWO}"))
+    columns = read_sentences(write(f"{TWO}\na\nb O\n\n{TWO}"))
     assert [s.words for s in columns.sentences] == [WORDS, WORDS]
     assert columns.bad[0].startswith("line 6: expected 2 columns")
-    lines = read_words(
+    lines = read_sentences(
         write('{"words": ["a"]}\n{"text": 3}\n{"words": ["b"]}', "a.jsonl")
     )
     assert [s.words for s in lines.sentences] == [["a"], ["b"]]
     assert lines.bad[0].startswith(
         "line 2: expected an object with words or tokens, li"
     )
-    tagged = read_words(write('{"words": ["a"], "tags": ["O", "O"]}', "a.jsonl"))
+    tagged = read_sentences(write('{"words": ["a"], "tags": ["O", "O"]}', "a.jsonl"))
     assert tagged.bad == [
         "line 1: expected a tag for each word, got 1 words and 2 tags"
     ]
@@ -489,12 +489,12 @@ def test_no_words_are_refused(write, monkeypatch):
     with pytest.raises(
         ValueError, match=r"corpus\.txt: expected words, got none\. Give"
     ):
-        read_words(write(" \n\t\n"))
+        read_sentences(write(" \n\t\n"))
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"")))
     with pytest.raises(ValueError, match="standard input: expected words"):
-        read_words("-")
+        read_sentences("-")
     with pytest.raises(ValueError, match="/dev/null: expected words, got none"):
-        read_words("/dev/null")
+        read_sentences("/dev/null")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
@@ -504,7 +504,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         FileNotFoundError,
         match=r"expected a file of text, got a folder\. Give a file, or - f",
     ):
-        read_words(tmp_path)
+        read_sentences(tmp_path)
 
 
 # --- evidence of a format ---
@@ -532,7 +532,7 @@ def test_tags_are_normalised_and_written_back(tags, written, write, capsys):
     right = [kinds.get(tag, tag) for tag in PERSON[1][0]]
     assert sentence.tags == right
     assert written in capsys.readouterr().err
-    asked = read_words(path)
+    asked = read_sentences(path)
     assert [asked.notation.write(tag) for tag in right] == tags
 
 
@@ -548,7 +548,7 @@ def test_labels_of_word_pieces_are_refused_with_a_remedy(write):
     path = write("[CLS] [CLS]\nAda B-PER\n##da X\nmet O\n[SEP] [SEP]\n")
     with pytest.raises(ValueError, match=r"'\[CLS\]'. Delete lines of word pieces"):
         read(path)
-    assert read_words(path).sentences[0].words[1] == "Ada"
+    assert read_sentences(path).sentences[0].words[1] == "Ada"
 
 
 TABLES = {
@@ -596,7 +596,7 @@ def test_tables_are_read_by_their_header(name, write, capsys):
 )  # fmt: skip
 def test_formats_that_are_not_read_are_named(name, content, message, write):
     path = write(content, name)
-    for reader in (read, read_words):
+    for reader in (read, read_sentences):
         with pytest.raises(ValueError, match=message):
             reader(path)
 
@@ -654,10 +654,10 @@ def test_other_white_space_is_a_word_in_every_reader(space, write):
         "e.txt": f"a\n{space}\n",
     }.items():
         path = write(content, name)
-        assert read_words(path).sentences[0].words == ["a", space]
+        assert read_sentences(path).sentences[0].words == ["a", space]
         if name != "e.txt":
             assert read(path).sentences[0].words == ["a", space]
-    (sentence,) = dependencies.read_words(path.with_name("d.conllu"), pytest.fail)
+    (sentence,) = dependencies.read_sentences(path.with_name("d.conllu"), pytest.fail)
     words = sentence.words
     assert words == ["a", space]
 
@@ -724,7 +724,7 @@ def test_bombs_take_little_memory_and_are_one_line_each(tmp_path):
 def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="pipe: expected words, got none"):
-        read_words(tmp_path / "pipe")
+        read_sentences(tmp_path / "pipe")
 
 
 @pytest.mark.parametrize("kind", ["😀", "$", "1st", "_"])

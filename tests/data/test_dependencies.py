@@ -4,7 +4,7 @@ import pytest
 
 from parsing import dependency_grammar
 from smoothsp.data import DependencyTree, dependencies, read_dependencies
-from smoothsp.models.crossing import crossing
+from smoothsp.models.projectivity import crossing_arcs
 
 FILE = """\
 # text = Let's go home
@@ -32,7 +32,7 @@ def test_words_are_read_and_other_lines_are_kept():
     assert first.heads == [0, 3, 1, 3]
     assert first.labels == ["root", "nsubj:xsubj", "xcomp", "advmod"]
     assert second == DependencyTree(["Yes"], [0], ["root"], FILE.split("\n")[8:10])
-    assert dependencies.text([first, second]) == FILE
+    assert dependencies.to_conllu([first, second]) == FILE
     changed = FILE.replace("\n", "\r\n").encode()
     assert dependencies.parse(b"\xef\xbb\xbf" + changed.rstrip(), "x") == [
         first,
@@ -42,11 +42,11 @@ def test_words_are_read_and_other_lines_are_kept():
 
 def test_another_tree_changes_heads_and_labels_only():
     (first, _) = dependencies.parse(FILE.encode(), "x")
-    assert dependencies.with_tree(first, first.heads, first.labels) == first
-    other = dependencies.with_tree(
+    assert dependencies.replace_tree(first, first.heads, first.labels) == first
+    other = dependencies.replace_tree(
         first, [0, 1, 2, 3], ["root", "obj", "dep", "advmod"]
     )
-    assert dependencies.parse(dependencies.text([other]).encode(), "x") == [other]
+    assert dependencies.parse(dependencies.to_conllu([other]).encode(), "x") == [other]
     before, after = (s.lines for s in (first, other))
     differ = [
         n for n, pair in enumerate(zip(before, after, strict=True)) if len({*pair}) > 1
@@ -63,10 +63,10 @@ def test_drawn_sentences_come_back_from_a_file(tmp_path):
         != dependency_grammar.make(2, 60, 30)
     )
     for name, part in zip(("train", "dev"), parts, strict=True):
-        (tmp_path / f"x-{name}.conllu").write_text(dependencies.text(part))
+        (tmp_path / f"x-{name}.conllu").write_text(dependencies.to_conllu(part))
     files = dependencies.find_treebank(tmp_path)
     assert tuple(map(read_dependencies, files)) == parts
-    assert 4 < sum(bool(crossing(tree.heads)) for tree in parts[0]) < 30
+    assert 4 < sum(bool(crossing_arcs(tree.heads)) for tree in parts[0]) < 30
 
 
 def test_malformed_sentences_are_left_out_and_counted(tmp_path, capsys):
@@ -85,10 +85,10 @@ def test_malformed_sentences_are_left_out_and_counted(tmp_path, capsys):
 
 def test_text_without_columns_is_a_sentence_a_line(tmp_path):
     (tmp_path / "text").write_text("The dog  slept .\n\nYes\n")
-    found = dependencies.read_words(tmp_path / "text", pytest.fail)
+    found = dependencies.read_sentences(tmp_path / "text", pytest.fail)
     assert found == ["The dog  slept .", "Yes"]
     (tmp_path / "bare").write_text(row(1, "_", "_") + row(2, "_", "_"))
-    (bare,) = dependencies.read_words(tmp_path / "bare", pytest.fail)
+    (bare,) = dependencies.read_sentences(tmp_path / "bare", pytest.fail)
     assert (bare.words, bare.heads) == (["a", "a"], [])
 
 
@@ -143,7 +143,7 @@ def test_wrong_folders_are_refused(tmp_path):
     with pytest.raises(
         FileNotFoundError, match="expected a file of sentences, got a folder"
     ):
-        dependencies.read_words(tmp_path, pytest.fail)
+        dependencies.read_sentences(tmp_path, pytest.fail)
 
 
 def test_the_relation_of_the_root_is_found_or_given(tmp_path, capsys):

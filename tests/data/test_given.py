@@ -107,7 +107,7 @@ def test_half_of_a_surrogate_pair_is_no_text(reader, example):
     str(caught.value).encode()
 
 
-TREE = dependencies.of(WORDS, HEADS, LABELS)
+TREE = dependencies.from_words(WORDS, HEADS, LABELS)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ TREE = dependencies.of(WORDS, HEADS, LABELS)
 def test_dependencies_come_in_many_forms(data, tmp_path):
     (found,) = as_dependencies(data)
     assert (found.words, found.heads, found.labels) == (WORDS, HEADS, LABELS)
-    text = dependencies.text([found])
+    text = dependencies.to_conllu([found])
     (tmp_path / "a.conllu").write_text(text)
     assert as_dependencies(tmp_path / "a.conllu") == [TREE]
 

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from smoothsp.data import MaskedImage, as_masks, read_masks
-from smoothsp.data.masks import scaled
+from smoothsp.data.masks import shrink_image
 
 
 def write(path, pixels, **more):
@@ -48,8 +48,8 @@ def test_a_folder_is_read_by_name_and_scaled(horses):
 
 
 def test_images_are_never_enlarged_and_never_vanish():
-    assert scaled(np.zeros((20, 30, 3), np.uint8), 100).shape == (20, 30, 3)
-    assert scaled(np.zeros((4, 300, 3), np.uint8), 100).shape == (16, 100, 3)
+    assert shrink_image(np.zeros((20, 30, 3), np.uint8), 100).shape == (20, 30, 3)
+    assert shrink_image(np.zeros((4, 300, 3), np.uint8), 100).shape == (16, 100, 3)
 
 
 @pytest.mark.parametrize("number", range(5))

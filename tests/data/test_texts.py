@@ -5,17 +5,18 @@ import gzip
 import pytest
 
 from smoothsp.data import dependencies, trees
-from smoothsp.data.text_files import say
+from smoothsp.data.text_files import print_stderr
 
 TREE = "( (S (NN dogs) (VB sleep)) )\n"
 COLUMNS = "1\tdogs\t_\t_\t_\t_\t_\t_\t_\t_\n2\tsleep\t_\t_\t_\t_\t_\t_\t_\t_\n"
 READERS = {
     "constituency": lambda path: [
-        s.split() if isinstance(s, str) else s for s in trees.read_words(path, say)
+        s.split() if isinstance(s, str) else s
+        for s in trees.read_sentences(path, print_stderr)
     ],
     "ud_parser": lambda path: [
         s.split() if isinstance(s, str) else s.words
-        for s in dependencies.read_words(path, say)
+        for s in dependencies.read_sentences(path, print_stderr)
     ],
 }
 

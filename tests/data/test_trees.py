@@ -6,7 +6,7 @@ import pytest
 
 from parsing import phrase_grammar
 from smoothsp.data import ConstituencyTree, read_trees, trees
-from smoothsp.data.columns import AS_USUAL, read, read_levels
+from smoothsp.data.columns import DEFAULT_LAYOUT, read, read_levels
 
 TEXT = """
 ( (S
@@ -40,7 +40,7 @@ def test_trees_are_read_without_traces_and_functions():
 
 
 def test_a_tree_is_written_and_comes_back():
-    line = trees.text(SAID)
+    line = trees.to_brackets(SAID)
     assert line == (
         "( (S (NP (NNP Ada)) (VP (VBD said) (SBAR (S (VP (TO to) (VP (VB go)))))"
         " (PRT (RP on))) (. .)) )"
@@ -52,7 +52,7 @@ def test_a_tree_is_written_and_comes_back():
         != phrase_grammar.make(2, 50, 20)
     )
     for tree in [SAID, *train]:
-        assert trees.parse(trees.text(tree).encode(), "x") == [tree]
+        assert trees.parse(trees.to_brackets(tree).encode(), "x") == [tree]
 
 
 def test_the_last_files_are_held_out(tmp_path):
@@ -96,22 +96,22 @@ def test_a_bad_file_is_refused_in_one_line(content, message):
 def test_sentences_to_parse_come_from_text_or_trees(tmp_path):
     (tmp_path / "trees").write_text(TEXT)
     (tmp_path / "text").write_text("a b\n\nc\n")
-    assert trees.read_words(tmp_path / "trees", pytest.fail) == [
+    assert trees.read_sentences(tmp_path / "trees", pytest.fail) == [
         SAID.words,
         ["yes"],
         ["no"],
     ]
-    assert trees.read_words(tmp_path / "text", pytest.fail) == ["a b", "c"]
+    assert trees.read_sentences(tmp_path / "text", pytest.fail) == ["a b", "c"]
     with pytest.raises(
         FileNotFoundError, match="expected a file of sentences, got a folder"
     ):
-        trees.read_words(tmp_path, pytest.fail)
+        trees.read_sentences(tmp_path, pytest.fail)
     # editors of Windows put a mark before the first word
     for name in ("trees", "text"):
-        known = trees.read_words(tmp_path / name, pytest.fail)
+        known = trees.read_sentences(tmp_path / name, pytest.fail)
         marked = b"\xef\xbb\xbf" + (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(marked)
-        assert trees.read_words(tmp_path / name, pytest.fail) == known
+        assert trees.read_sentences(tmp_path / name, pytest.fail) == known
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_sentences_to_parse_come_from_text_or_trees(tmp_path):
 )
 def test_a_sentence_may_begin_with_a_bracket(text, words, tmp_path):
     (tmp_path / "text").write_text(text)
-    assert trees.read_words(tmp_path / "text", pytest.fail) == [words]
+    assert trees.read_sentences(tmp_path / "text", pytest.fail) == [words]
 
 
 def test_trees_may_be_as_deep_as_sentences_are_long():
@@ -169,14 +169,16 @@ def test_two_columns_are_two_levels(germeval):
     # of two over the same words, the one of the first column is the outer
     assert second.spans == [("TOP", 0, 1), ("ORG+LOC", 0, 0)]
     assert trees.levels(second) == [(1, ("ORG", 0, 0)), (2, ("LOC", 0, 0))]
-    written = "".join(trees.text_of_levels(tree, 2) for tree in (first, second))
+    written = "".join(trees.to_level_columns(tree, 2) for tree in (first, second))
     assert written == GERMEVAL.partition("\n")[2]
 
 
 def test_columns_are_named_or_found(germeval, tmp_path, capsys):
     files = read_levels(germeval)
     for file, column in zip(files, ("outer", "inner"), strict=True):
-        assert file == read(germeval, dataclasses.replace(AS_USUAL, column=column))
+        assert file == read(
+            germeval, dataclasses.replace(DEFAULT_LAYOUT, column=column)
+        )
     assert "tags from column 3" in capsys.readouterr().err
     assert read_trees(germeval, columns=("inner", "outer"))[1].spans[1] == (
         "LOC+ORG",

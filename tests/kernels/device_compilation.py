@@ -78,9 +78,9 @@ def kernels() -> set[tuple[str, str]]:
 
 
 def scan_multiplies(dtype: torch.dtype) -> bool:
-    from smoothsp._kernels.chain.cuda.scan import multiplies
+    from smoothsp._kernels.chain.cuda.scan import supports_matmul
 
-    return multiplies(dtype)
+    return supports_matmul(dtype)
 
 
 def chain_calls(S: int, shared: bool, dtype: torch.dtype) -> Iterator[tuple[Any, ...]]:
@@ -118,18 +118,22 @@ def compile_chains(sizes: list[tuple[int, bool, torch.dtype]]) -> None:
 
 def compile_circuits(*dtypes: torch.dtype) -> None:
     from smoothsp._kernels.circuits.cuda import inside_outside, max_product
-    from smoothsp.oracles._circuits.schedule import placed
+    from smoothsp.oracles._circuits.schedule import device_schedule
 
     for dtype in dtypes:
         structure = SemiMarkov(torch.zeros(B, T, 2, 3, dtype=dtype))
-        asked, device = structure._query, torch.device("cpu")
-        circuit, rows = placed(asked.topology, device), asked.lanes(device)
+        asked, device = structure._circuit_batch, torch.device("cpu")
+        circuit, rows = device_schedule(asked.topology, device), asked.lanes(device)
         own, value = structure.segments.flatten(1), torch.zeros(B, dtype=WIDE)
         shared, far = torch.zeros(9, dtype=dtype), torch.zeros(B, dtype=torch.bool)
         marginals = torch.zeros(B, own.shape[1] + 9, dtype=dtype)
-        inside_outside.sums(own, shared, circuit, rows, True, value, far, marginals)
+        inside_outside.inside_outside(
+            own, shared, circuit, rows, True, value, far, marginals
+        )
         labels = torch.zeros(B, T, dtype=torch.int64)
-        max_product.best(own, shared, circuit, rows, value, labels, labels.int())
+        max_product.best_outputs(
+            own, shared, circuit, rows, value, labels, labels.int()
+        )
 
 
 if __name__ == "__main__":

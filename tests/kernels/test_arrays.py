@@ -1,6 +1,5 @@
 """Arrays that compiled code makes are those that numpy would make."""
 
-import resource
 import sys
 
 import numpy as np
@@ -53,6 +52,8 @@ def test_zeros_are_cleared_where_others_were():
 
 
 def test_memory_is_given_back():
+    resource = pytest.importorskip("resource")
+
     @njit
     def many(rounds):
         total = 0.0
@@ -81,11 +82,11 @@ def test_what_does_not_fit_is_refused(size):
 def test_memory_at_an_address_is_shared():
     @njit
     def fill(address, like):
-        found = arrays.at(address, (2, 3), like)
+        found = arrays.carray(address, (2, 3), like)
         for i in range(2):
             for j in range(3):
                 found[i, j] = 10 * i + j
-        flat = arrays.at(address, (6,), np.float32)
+        flat = arrays.carray(address, (6,), np.float32)
         return flat.sum(), found.strides
 
     memory = np.zeros((2, 3), np.float32)

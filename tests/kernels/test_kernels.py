@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from smoothsp._kernels.chain.cpu import forward_backward_float64
 from smoothsp._kernels.chain.cpu.forward_backward import forward_backward
-from smoothsp._kernels.vectors.lane_products import lanes_pay
+from smoothsp._kernels.vectors.lane_products import prefer_lanes
 from tests.instances.strategies import forbid_some, generators, structure, values
 from tests.sweeps import thinned
 from tests.truth import chain_in_log_space
@@ -72,7 +72,9 @@ def run(kernel: str, chain: tuple, dtype: type) -> tuple[np.ndarray, list]:
     else:
         chain = (*(x.astype(np.float64) for x in chain[:4]), *chain[4:])
         out = [out[0], *(x.astype(np.float64) for x in out[1:])]
-        forward_backward_float64.sums(0, B, np.arange(B), chain, out[0], tuple(out[1:]))
+        forward_backward_float64.forward_backward(
+            0, B, np.arange(B), chain, out[0], tuple(out[1:])
+        )
         pending[:] = False
     # the log-partition is a sum of two numbers
     return ~pending, [out[0].sum(1), *out[1:]]
@@ -292,9 +294,9 @@ def test_an_empty_row_beside_impossible_scores_is_empty(kernel):
 
 
 def test_kernels_are_chosen_by_how_full_the_lanes_are():
-    assert lanes_pay(32, 9, 16)
-    assert lanes_pay(128, 9, 8)
-    assert not lanes_pay(1, 9, 16)
-    assert not lanes_pay(32, 50, 16)
-    assert lanes_pay(16, 32, 16)
-    assert not lanes_pay(17, 32, 16)
+    assert prefer_lanes(32, 9, 16)
+    assert prefer_lanes(128, 9, 8)
+    assert not prefer_lanes(1, 9, 16)
+    assert not prefer_lanes(32, 50, 16)
+    assert prefer_lanes(16, 32, 16)
+    assert not prefer_lanes(17, 32, 16)

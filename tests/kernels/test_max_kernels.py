@@ -288,8 +288,12 @@ def test_the_gradient_of_the_hinge_counts_the_parts_that_differ(dtype, case, gen
     ] for _ in range(2))  # fmt: skip
     real = (*chain[4:6], shared)
     cpu_hinge.hinge_gradient(0, B, labels, gold, *real, weights, tuple(found))
-    scores.count(0, B, weights[:, None], labels[:, None], *real, tuple(expected))
-    scores.count(0, B, -weights[:, None], gold[:, None], *real, tuple(expected))
+    scores.add_part_counts(
+        0, B, weights[:, None], labels[:, None], *real, tuple(expected)
+    )
+    scores.add_part_counts(
+        0, B, -weights[:, None], gold[:, None], *real, tuple(expected)
+    )
     assert np.array_equal(found[0], expected[0])
     for ours, theirs in zip(found[1:], expected[1:], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-14 * B * T)

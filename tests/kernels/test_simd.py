@@ -8,9 +8,9 @@ import pytest
 from numba import njit
 
 from smoothsp._kernels.vectors import flush_to_zero
-from smoothsp._kernels.vectors.kahan import add
+from smoothsp._kernels.vectors.kahan import add_compensated
 from smoothsp._kernels.vectors.simd import (
-    aligned,
+    aligned_span,
     get,
     load,
     put,
@@ -21,11 +21,11 @@ from smoothsp._kernels.vectors.simd import (
 )
 from smoothsp._kernels.vectors.simd_exp import exp, exponent, log, mantissa
 from smoothsp._kernels.vectors.simd_masked import (
-    load_some,
-    max_of,
-    store_some,
-    sum_of,
-    transpose,
+    load_masked,
+    reduce_max,
+    reduce_sum,
+    store_masked,
+    transpose_block,
 )
 from tests.sweeps import thinned
 
@@ -91,9 +91,9 @@ def test_logarithms_are_those_of_numpy():
 
 @njit
 def copy(source, at, count, fill, out, to, wanted):
-    some = load_some(span(source), at, count, splat(fill))
-    store_some(span(out), to, wanted, some)
-    return sum_of(some), max_of(some)
+    some = load_masked(span(source), at, count, splat(fill))
+    store_masked(span(out), to, wanted, some)
+    return reduce_sum(some), reduce_max(some)
 
 
 @dtypes
@@ -114,7 +114,7 @@ def test_parts_of_vectors(count, stored, dtype):
 
 @njit
 def turned(x):
-    transpose(span(x), 3)
+    transpose_block(span(x), 3)
 
 
 @dtypes
@@ -136,11 +136,11 @@ def ask(x, what, at):
     elif what == 2:
         put(span(x), 0, get(span(x), at))
     elif what == 3:
-        store_some(span(x), at, 2, splat(x[0]))
+        store_masked(span(x), at, 2, splat(x[0]))
     elif what == 4:
-        transpose(span(x), at)
+        transpose_block(span(x), at)
     else:
-        store(aligned(x), at, load(x, 0))
+        store(aligned_span(x), at, load(x, 0))
 
 
 @dtypes
@@ -160,8 +160,8 @@ def test_what_lies_outside_an_array_raises(what, dtype):
 def added(x, L):
     total = lost = splat(x.dtype.type(0))
     for e in range(0, len(x), L):
-        total, lost = add(total, lost, load(x, e))
-    return sum_of(total), sum_of(lost)
+        total, lost = add_compensated(total, lost, load(x, e))
+    return reduce_sum(total), reduce_sum(lost)
 
 
 def test_long_sums_keep_what_rounding_takes():
@@ -179,8 +179,8 @@ def test_only_x86_processors_get_instructions_of_x86(has_word, monkeypatch):
 
     @njit
     def ask():
-        before = flush_to_zero.flush()
-        flush_to_zero.restore(before)
+        before = flush_to_zero.set_flush_to_zero()
+        flush_to_zero.restore_fp_mode(before)
 
     ask.compile(())
     (code,) = ask.inspect_llvm().values()

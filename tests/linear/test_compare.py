@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from smoothsp.linear import Comparison, compare
-from smoothsp.linear.comparison.fingerprint import described
+from smoothsp.linear.comparison.fingerprint import describe_settings
 from smoothsp.linear.problems import (
     BinaryProblem,
     CallbackProblem,
@@ -566,18 +566,20 @@ def test_tables_and_figures(tmp_path, monkeypatch):
 
 def test_settings_in_words():
     one, same = (BCFW(lam=LAM, seed=1, max_passes=k) for k in (1, 2))
-    assert described(one) == described(same)
+    assert describe_settings(one) == describe_settings(same)
     for other in (BCFW(lam=LAM, seed=2), BCFW(lam=LAM, seed=1, bounds=(0, None))):
-        assert described(one) != described(other)
+        assert describe_settings(one) != describe_settings(other)
     a, b = (Descent(CHAIN, rate) for rate in (0.1, 0.2))
-    assert described(a) != described(b) and "0x" not in described(a)
-    assert described(np.float64(1)) == "1.0" and described({1: [None]})
+    assert describe_settings(a) != describe_settings(
+        b
+    ) and "0x" not in describe_settings(a)
+    assert describe_settings(np.float64(1)) == "1.0" and describe_settings({1: [None]})
     boxes = [BCFW(lam=LAM, bounds=(np.full(3, x), None)) for x in (0.0, 1.0)]
-    assert described(boxes[0]) != described(boxes[1])
+    assert describe_settings(boxes[0]) != describe_settings(boxes[1])
     rngs = [np.random.default_rng(seed) for seed in (0, 1)]
-    assert described(rngs[0]) != described(rngs[1])
+    assert describe_settings(rngs[0]) != describe_settings(rngs[1])
     size = CallbackProblem(1, 2, lambda i, w: (np.zeros(2), 0.0, 0))
-    assert "CallbackProblem" in described(size)
+    assert "CallbackProblem" in describe_settings(size)
 
 
 def test_duals_are_those_of_the_objective_that_is_shown():
@@ -599,6 +601,12 @@ def test_settings_are_told_apart():
         [frozenset("ab"), frozenset("ac")],
     ]
     for one, other in alike:
-        assert described(one) == described(copy.copy(one)) != described(other)
+        assert (
+            describe_settings(one)
+            == describe_settings(copy.copy(one))
+            != describe_settings(other)
+        )
     order = ["abcdefgh", "hgfedcba"]
-    assert described(frozenset(order[0])) == described(frozenset(order[1]))
+    assert describe_settings(frozenset(order[0])) == describe_settings(
+        frozenset(order[1])
+    )

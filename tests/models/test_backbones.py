@@ -56,7 +56,7 @@ def test_pixels_are_scaled_as_the_weights_were_trained(lite):
 def published(network):
     """A state dict as it is published."""
     return {
-        efficientnet_lite.published_name(name): value
+        efficientnet_lite.checkpoint_key(name): value
         for name, value in network.layers.state_dict().items()
     }
 

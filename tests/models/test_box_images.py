@@ -8,12 +8,12 @@ from PIL import Image
 from smoothsp.data import AnnotatedImage
 from smoothsp.models import box_images
 from smoothsp.models.backbones import backbone
-from smoothsp.models.box_images import OneObject, open_kept
+from smoothsp.models.box_images import SingleObjectImages, open_features
 from smoothsp.models.box_scores import FeatureScale, LinearScores
 from smoothsp.models.candidates import Proposals
 from smoothsp.models.localiser import Localiser, LocaliserNetwork
 from smoothsp.models.localiser_training import Options, _scores
-from smoothsp.models.regions import Appearance, resized, scaled
+from smoothsp.models.regions import Appearance, resize_image, scale_boxes
 
 BOXES = np.array([[0, 0, 40, 30], [3, 4, 9, 28], [39.8, 29.9, 40, 30]], np.float32)
 SIDE = 64
@@ -42,18 +42,18 @@ def kept(path, tmp_path, monkeypatch):
         whole = LocaliserNetwork(network, scores)
         localiser = Localiser(whole, ["cup"], Proposals(), side)
         example = AnnotatedImage(path, ((1, 1, 9, 9),), ("cup",), size=(40, 30))
-        return OneObject(localiser, [example], tmp_path / "cache")
+        return SingleObjectImages(localiser, [example], tmp_path / "cache")
 
     return make
 
 
 def test_kept_features_are_those_of_the_network(layers, path, kept):
     images = kept(layers)
-    found = open_kept(images.kept[0])
+    found = open_features(images.kept[0])
     assert found.dtype == torch.float16 and found.shape == (3, 9, 112)
-    image = resized(np.asarray(Image.open(path)), SIDE)
+    image = resize_image(np.asarray(Image.open(path)), SIDE)
     with torch.no_grad():
-        boxes = scaled(BOXES, 40, 30, SIDE)
+        boxes = scale_boxes(BOXES, 40, 30, SIDE)
         expected = Appearance(layers)(layers.pixels(image), boxes)
     torch.testing.assert_close(found.float(), expected, rtol=2e-3, atol=1e-3)
 
@@ -77,7 +77,7 @@ def test_features_are_kept_until_boxes_weights_or_size_change(
     assert kept(other).kept != [first] and len(made) == 4
     first.write_bytes(first.read_bytes()[:1000])
     assert kept(layers).kept == [first] and len(made) == 5
-    assert open_kept(first).shape == (3, 9, 112)
+    assert open_features(first).shape == (3, 9, 112)
 
 
 class Features:

@@ -15,7 +15,7 @@ from smoothsp.data import read_boxes
 from smoothsp.data.images import read_image
 from smoothsp.models import candidates, proposals
 from smoothsp.models.candidates import Proposals, Windows
-from smoothsp.models.proposals import propose
+from smoothsp.models.proposals import propose_boxes
 from tests.programs import ROOT, Program
 
 
@@ -33,8 +33,8 @@ def images(examples):
 def test_selective_search_finds_the_ladybird_the_same_way_each_time(examples):
     example = examples[0]
     image = read_image(example.path)
-    boxes = propose(image, "selective-search", 1000)
-    assert np.array_equal(boxes, propose(image, "selective-search", 1000))
+    boxes = propose_boxes(image, "selective-search", 1000)
+    assert np.array_equal(boxes, propose_boxes(image, "selective-search", 1000))
     assert len(np.unique(boxes, axis=0)) == len(boxes) > 20
     overlap = box_iou(
         torch.tensor(boxes),
@@ -46,10 +46,11 @@ def test_selective_search_finds_the_ladybird_the_same_way_each_time(examples):
 def test_threads_at_once_find_the_same_boxes():
     noise = np.random.default_rng(0).integers(0, 255, (6, 8, 3), np.uint8)
     image = cv2.resize(noise, (40, 30))
-    alone = propose(image, "selective-search", 1000)
+    alone = propose_boxes(image, "selective-search", 1000)
     with ThreadPoolExecutor(4) as threads:
         tasks = [
-            threads.submit(propose, image, "selective-search", 1000) for _ in range(4)
+            threads.submit(propose_boxes, image, "selective-search", 1000)
+            for _ in range(4)
         ]
     assert all(np.array_equal(task.result(), alone) for task in tasks)
 
@@ -57,7 +58,7 @@ def test_threads_at_once_find_the_same_boxes():
 def test_boxes_of_a_large_image_are_in_its_own_pixels():
     image = np.full((600, 1500, 3), 255, np.uint8)
     cv2.rectangle(image, (900, 150), (1199, 449), (0, 0, 200), -1)
-    boxes = propose(image, "selective-search", 1000)
+    boxes = propose_boxes(image, "selective-search", 1000)
     assert (boxes >= 0).all() and (boxes <= (1500, 600, 1500, 600)).all()
     true = torch.tensor([[900.0, 150, 1200, 450]])
     assert box_iou(torch.tensor(boxes), true).max() > 0.9
@@ -68,7 +69,7 @@ def test_windows_lie_in_the_image_and_are_no_more_than_the_limit(shape):
     image = np.zeros((*shape, 3), np.uint8)
     height, width = shape
     for limit in (5, 100, 1000):
-        boxes = propose(image, "grid", limit)
+        boxes = propose_boxes(image, "grid", limit)
         assert 1 <= len(boxes) <= limit
         assert (boxes[:, :2] >= 0).all()
         assert (boxes[:, 2:] <= np.float32((width, height)) + 1e-3).all()
@@ -76,11 +77,11 @@ def test_windows_lie_in_the_image_and_are_no_more_than_the_limit(shape):
 
 
 def test_an_image_without_candidates_has_itself(monkeypatch):
-    monkeypatch.setattr(proposals, "SMALLEST_BOX", 1000)
+    monkeypatch.setattr(proposals, "MIN_BOX_SIDE", 1000)
     image = np.zeros((30, 40, 3), np.uint8)
     for boxes in (
-        propose(image, "selective-search", 1000),
-        propose(image, "grid", 10),
+        propose_boxes(image, "selective-search", 1000),
+        propose_boxes(image, "grid", 10),
     ):
         assert boxes.tolist() == [[0, 0, 40, 30]]
 
@@ -96,17 +97,17 @@ def test_boxes_are_searched_once_and_again_where_a_file_is_damaged(
 
     monkeypatch.setattr(candidates, "propose", search)
     arguments = (images, Proposals(limit=3), tmp_path)
-    first = candidates.of_images(*arguments)
+    first = candidates.compute_candidates(*arguments)
     assert len(counted) == len(images) == len(list(tmp_path.iterdir()))
     assert [boxes.shape for boxes in first] == [(3, 4)] * len(images)
-    again = candidates.of_images(*arguments)
+    again = candidates.compute_candidates(*arguments)
     assert len(counted) == len(images)
     assert all(map(np.array_equal, first, again))
     kept = sorted(tmp_path.iterdir())
     kept[0].write_bytes(kept[0].read_bytes()[:50])
     kept[1].write_bytes(b"")
     np.savez(kept[2], boxes=np.array([{}], dtype=object))
-    again = candidates.of_images(*arguments)
+    again = candidates.compute_candidates(*arguments)
     assert len(counted) == len(images) + 3
     assert all(map(np.array_equal, first, again))
 
@@ -164,8 +165,8 @@ def test_a_process_ends_with_the_one_that_is_killed(images, tmp_path):
     with Program(sys.executable, program, path, images[0], env=env) as parent:
         parent.wait(lambda: parent.so_far().stdout.endswith("\n"))
         assert not parent.ended()
-        found = candidates.of_images(
-            images[:1], Proposals(limit=candidates.ALL), tmp_path / "own"
+        found = candidates.compute_candidates(
+            images[:1], Proposals(limit=candidates.MAX_PROPOSALS), tmp_path / "own"
         )
         assert np.array_equal(candidates._load(path), found[0])
         parent.kill()

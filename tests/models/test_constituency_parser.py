@@ -12,9 +12,9 @@ from smoothsp.data import ConstituencyTree, trees
 from smoothsp.models import ConstituencyParser, Constituents, files, load
 from smoothsp.models import constituency_parser as module
 from smoothsp.models.features import Corpus, Vocabulary
-from smoothsp.models.running import parted
 from smoothsp.models.span_scores import SpanScores
-from smoothsp.models.word_vectors import Sizes
+from smoothsp.models.training_setup import split_dev
+from smoothsp.models.word_vectors import ParserSizes
 from smoothsp.oracles import SpanTree
 from tests.models.encoders import write_encoder
 from tests.models.resumed import check_resuming
@@ -32,7 +32,7 @@ DRAWN = {
 def made(labels=LABELS, levels=0, encoder=None, **options):
     torch.manual_seed(0)
     vocabulary = Vocabulary.of(SENTENCES, [])
-    sizes = Sizes(word=4, hidden=5, arc=6)
+    sizes = ParserSizes(word=4, hidden=5, arc=6)
     network = SpanScores(vocabulary, labels, sizes, encoder)
     with torch.no_grad():
         for weight in network.parameters():
@@ -162,11 +162,11 @@ def test_a_parser_is_trained_on_files_trees_and_dictionaries(nested, tmp_path):
     if nested:
         paths = [tmp_path / name for name in ("train.tsv", "dev.tsv")]
         for path, part in zip(paths, (train, dev), strict=True):
-            path.write_text("".join(trees.text_of_levels(tree, 2) for tree in part))
+            path.write_text("".join(trees.to_level_columns(tree, 2) for tree in part))
     else:
         paths = [tmp_path / name for name in ("train.mrg", "dev.mrg")]
         for path, part in zip(paths, (train, dev), strict=True):
-            path.write_text("\n".join(map(trees.text, part)))
+            path.write_text("\n".join(map(trees.to_brackets, part)))
     rows, tuples = [], []
     for part in (train, dev):
         tuples.append([(tree.words, tree.spans, tree.tags) for tree in part])
@@ -193,7 +193,7 @@ def test_one_sentence_in_ten_is_held_out_and_few_are_used_twice():
     train, _ = DRAWN[False]
     options = {"epochs": 1, "hidden": 4}
     held = ConstituencyParser.train(train, **options).about
-    given = ConstituencyParser.train(*parted(train), **options).about
+    given = ConstituencyParser.train(*split_dev(train), **options).about
     few = ConstituencyParser.train(train[:9], **options).about
     twice = ConstituencyParser.train(train[:9], train[:9], **options).about
     for one, other in ((held, given), (few, twice)):

@@ -12,7 +12,7 @@ from smoothsp import checkpoints
 from smoothsp.models import Tagger, load
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
-from smoothsp.models.network import Sizes, TaggerNetwork
+from smoothsp.models.network import TaggerNetwork, TaggerSizes
 from tests.models.encoders import LETTERS, write_encoder
 from tests.recipes.runs import write_corpus
 
@@ -115,7 +115,7 @@ def test_a_tagger_with_an_encoder_is_a_folder(encoder, tmp_path):
     sentences = [*SHORT, *LONG]
     vocabulary = Vocabulary.of(sentences, [])
     torch.manual_seed(1)
-    network = TaggerNetwork(vocabulary, LABELS, Sizes(4, 5), encoder)
+    network = TaggerNetwork(vocabulary, LABELS, TaggerSizes(4, 5), encoder)
     tagger = Tagger(network, vocabulary, LABELS)
     tagger.save(tmp_path)
     again = load(tmp_path, "cpu")
@@ -163,7 +163,7 @@ def test_a_context_is_the_sentences_around_of_a_document(folder, tmp_path):
     torch.testing.assert_close(encoder(batch.pieces), encoder(joined))
 
     torch.manual_seed(1)
-    network = TaggerNetwork(vocabulary, LABELS, Sizes(4, 5), encoder)
+    network = TaggerNetwork(vocabulary, LABELS, TaggerSizes(4, 5), encoder)
     Tagger(network, vocabulary, LABELS).save(tmp_path)
     tagger = load(tmp_path, "cpu")
     assert tagger.network.encoder.context == 12

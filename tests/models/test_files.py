@@ -146,4 +146,4 @@ def test_a_file_of_many_gigabytes_takes_no_memory(folder):
 @pytest.mark.parametrize("place", ["x" * 5_000, "a\0b", "\ud800"])
 def test_a_path_that_no_folder_has_is_named(place):
     with pytest.raises(ValueError, match=r"^folder: expected the path of a folder, go"):
-        files.place_of(place)
+        files.check_folder_path(place)

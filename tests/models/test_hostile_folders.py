@@ -12,9 +12,9 @@ from smoothsp import encoder_config
 from smoothsp.models import ConstituencyParser, Tagger, files, load
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Vocabulary
-from smoothsp.models.network import Sizes, TaggerNetwork
+from smoothsp.models.network import TaggerNetwork, TaggerSizes
 from smoothsp.models.span_scores import SpanScores
-from smoothsp.models.word_vectors import Sizes as ParserSizes
+from smoothsp.models.word_vectors import TaggerSizes as ParserSizes
 from tests.models.encoders import write_encoder
 from tests.programs import run
 
@@ -109,7 +109,7 @@ def tagger(encoder):
     vocabulary = Vocabulary.of([["ada", "met", "bo"]], [])
     torch.manual_seed(1)
     inner = Encoder.pretrained(encoder)
-    network = TaggerNetwork(vocabulary, LABELS, Sizes(4, 5), inner)
+    network = TaggerNetwork(vocabulary, LABELS, TaggerSizes(4, 5), inner)
     return Tagger(network, vocabulary, LABELS)
 
 

@@ -18,19 +18,25 @@ from smoothsp.data.boxes import read_annotation, read_boxes
 from smoothsp.models import files, load
 from smoothsp.models import localiser as localisers
 from smoothsp.models.backbones import backbone
-from smoothsp.models.box_files import coco, voc
+from smoothsp.models.box_files import to_coco, to_voc
 from smoothsp.models.box_scores import (
-    KINDS,
+    SCORE_CLASSES,
     FeatureScale,
     LinearScores,
     NonlinearScores,
     ObjectScores,
 )
 from smoothsp.models.candidates import Proposals, Windows
-from smoothsp.models.detection import OVERLAP
+from smoothsp.models.detection import MAX_OVERLAP
 from smoothsp.models.localiser import Found, Localiser, LocaliserNetwork
-from smoothsp.models.proposals import propose
-from smoothsp.models.regions import Appearance, _RoIAlign, geometry, resized, scaled
+from smoothsp.models.proposals import propose_boxes
+from smoothsp.models.regions import (
+    Appearance,
+    _RoIAlign,
+    geometry,
+    resize_image,
+    scale_boxes,
+)
 from smoothsp.optim import Linearised
 
 CHANNELS = 112
@@ -114,7 +120,7 @@ def test_the_nonlinear_score_is_convolution_elu_linear(features, places):
 def test_a_feature_that_is_the_same_everywhere_counts_nothing(features, places):
     scale = scale_of()
     scale.deviation[3] = scale.where_deviation[5] = 0
-    for kind in KINDS.values():
+    for kind in SCORE_CLASSES.values():
         scores = kind(scale)
         for p in scores.parameters():
             torch.nn.init.normal_(p)
@@ -198,9 +204,9 @@ def test_the_whole_network_is_linearised_in_forward_mode(localiser):
 
 def test_proposals_are_checked(image):
     with pytest.raises(ValueError, match=r"proposals: expected one of .*got 'all'"):
-        propose(image, "all", 3)
+        propose_boxes(image, "all", 3)
     with pytest.raises(ValueError, match="max_boxes: expected at least 1, got 0"):
-        propose(image, "grid", 0)
+        propose_boxes(image, "grid", 0)
 
 
 # --- a model is a folder ---
@@ -220,8 +226,8 @@ def test_a_saved_localiser_finds_the_same_boxes(localiser, image, tmp_path):
 
 
 def test_the_best_box_is_that_of_the_highest_score(localiser, image):
-    candidates = propose(image, "grid", 40)
-    pixels, boxes = resized(image, 64), scaled(candidates, 40, 30, 64)
+    candidates = propose_boxes(image, "grid", 40)
+    pixels, boxes = resize_image(image, 64), scale_boxes(candidates, 40, 30, 64)
     own = torch.from_numpy(candidates)
     network = localiser.network
     with torch.no_grad():
@@ -316,7 +322,7 @@ def test_several_objects_are_those_of_the_best_set(detector, image, tmp_path):
     assert detector.objects == "several" and len(found.boxes) > 1
     assert set(found.labels) <= {"cup", "pot"} and min(found.scores) > 0
     boxes = torch.tensor(found.boxes)
-    assert float(box_iou(boxes, boxes).fill_diagonal_(0).max()) <= OVERLAP
+    assert float(box_iou(boxes, boxes).fill_diagonal_(0).max()) <= MAX_OVERLAP
     (first,) = detector.predict([image], 1)
     assert first.boxes == found.boxes[:1] and first.labels == found.labels[:1]
     detector.save(tmp_path)
@@ -330,9 +336,9 @@ def test_boxes_are_written_as_coco_and_voc_read_them(tmp_path, image):
     found = Found([(1.0, 2.0, 11.5, 22.0)], ["pot"], [0.5], 40, 30)
     path = tmp_path / "a.png"
     Image.fromarray(image).save(path)
-    written = json.dumps(coco({"a.png": found}, ["cup", "pot"]))
+    written = json.dumps(to_coco({"a.png": found}, ["cup", "pot"]))
     (tmp_path / "coco.json").write_text(written)
-    (tmp_path / "a.xml").write_bytes(voc("a.png", found))
+    (tmp_path / "a.xml").write_bytes(to_voc("a.png", found))
     read = read_boxes(tmp_path / "coco.json")
     for one in (*read, read_annotation(tmp_path / "a.xml", path)):
         assert (one.boxes, one.labels) == (tuple(found.boxes), ("pot",))

@@ -14,8 +14,8 @@ from smoothsp.models import Parser, files, load, parser_training
 from smoothsp.models.biaffine import STRUCTURES, Biaffine
 from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Corpus, Vocabulary
-from smoothsp.models.running import parted
-from smoothsp.models.word_vectors import Sizes
+from smoothsp.models.training_setup import split_dev
+from smoothsp.models.word_vectors import ParserSizes
 from tests.models.encoders import write_encoder
 from tests.models.resumed import check_resuming
 from tests.models.test_tagger import TEXTS
@@ -30,7 +30,7 @@ SENTENCES = [
 ]
 TRAIN, DEV = dependency_grammar.make(train=24, dev=6)
 SMALL = {"epochs": 2, "hidden": 6}
-SIZES = Sizes(word=4, hidden=5, arc=6, label=3, sibling=4)
+SIZES = ParserSizes(word=4, hidden=5, arc=6, label=3, sibling=4)
 
 
 def made(structure="spanning-tree", encoder=None, **options):
@@ -199,7 +199,7 @@ def test_a_parser_is_trained_on_files_trees_and_dictionaries(tmp_path):
     assert scores["las"] == max(row["las"] for row in history)
     paths = [tmp_path / name for name in ("train.conllu", "dev.conllu")]
     for path, part in zip(paths, (TRAIN, DEV), strict=True):
-        path.write_text(dependencies.text(part))
+        path.write_text(dependencies.to_conllu(part))
     rows, tuples = [], []
     for part in (TRAIN, DEV):
         tuples.append([(tree.words, tree.heads, tree.labels) for tree in part])
@@ -250,7 +250,7 @@ def test_an_encoder_is_trained_along(tmp_path):
 def test_one_sentence_in_ten_is_held_out():
     options = {"epochs": 1, "hidden": 4}
     held = Parser.train(TRAIN, **options).about
-    given = Parser.train(*parted(TRAIN), **options).about
+    given = Parser.train(*split_dev(TRAIN), **options).about
     assert held["settings"] == given["settings"]
     assert held["history"][0]["las"] == given["history"][0]["las"]
 

@@ -13,8 +13,8 @@ from PIL import Image
 from smoothsp.models import Segmenter, files, load
 from smoothsp.models import segmenter_training as training
 from smoothsp.models.segmenter import mask_scores
-from smoothsp.models.segmenter_network import SegmenterNetwork, batch_of
-from smoothsp.models.superpixels import EDGE_FEATURES, graph_of, neighbours, slic
+from smoothsp.models.segmenter_network import SegmenterNetwork, collate
+from smoothsp.models.superpixels import EDGE_FEATURES, adjacent_pairs, build_graph, slic
 from tests.recipes.runs import die, killed
 from tests.sweeps import thinned
 
@@ -174,7 +174,7 @@ def test_superpixels_are_labelled_together_or_alone(loss, pairs):
     torch.nn.init.constant_(segmenter.network.neighbours, 9.0)
     torch.nn.init.zeros_(segmenter.network.last[-1].bias)
     torch.nn.init.normal_(segmenter.network.last[-1].weight)
-    graphs = [graph_of(image, 30) for image, _ in pairs]
+    graphs = [build_graph(image, 30) for image, _ in pairs]
     labels = segmenter.label([image for image, _ in pairs], graphs)
     assert [len(x) for x in labels] == [len(graph.sizes) for graph in graphs]
     mixed = [len(set(x)) for x in labels]
@@ -185,8 +185,8 @@ def test_images_of_a_batch_do_not_depend_on_each_other(pairs):
     torch.manual_seed(0)
     network = SegmenterNetwork("small")
     images = [pairs[0][0], pairs[1][0][:30, :20]]
-    graphs = [graph_of(images[0], 30), graph_of(images[1], 8)]
-    both, alone = batch_of(images, graphs, 64), batch_of(images[:1], graphs[:1], 64)
+    graphs = [build_graph(images[0], 30), build_graph(images[1], 8)]
+    both, alone = collate(images, graphs, 64), collate(images[:1], graphs[:1], 64)
     with torch.no_grad():
         first = network(both)[0, : len(graphs[0].sizes)]
         torch.testing.assert_close(first, network(alone)[0], rtol=1e-4, atol=1e-4)
@@ -317,7 +317,7 @@ def test_weights_that_were_edited_are_named(untrained, tmp_path):
 def test_a_library_that_is_missing_is_named(untrained, monkeypatch):
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(ModuleNotFoundError, match=r"opencv.*smoothsp\[localiser\]"):
-        graph_of(draw(0)[0], 30)
+        build_graph(draw(0)[0], 30)
 
 
 # --- superpixels ---
@@ -325,7 +325,7 @@ def test_a_library_that_is_missing_is_named(untrained, monkeypatch):
 
 @pytest.fixture(scope="module")
 def graph(pairs):
-    return graph_of(pairs[0][0], 30)
+    return build_graph(pairs[0][0], 30)
 
 
 def test_superpixels_are_pieces_of_the_image(pairs):
@@ -337,10 +337,10 @@ def test_superpixels_are_pieces_of_the_image(pairs):
 
 def test_neighbours_touch_and_borders_are_counted():
     pixels = np.array([[0, 0, 1], [2, 2, 1], [2, 2, 1]])
-    index, borders = neighbours(pixels)
+    index, borders = adjacent_pairs(pixels)
     assert index.tolist() == [[0, 1], [0, 2], [1, 2]]
     assert borders.tolist() == [1, 2, 2]
-    index, borders = neighbours(np.zeros((3, 3), int))
+    index, borders = adjacent_pairs(np.zeros((3, 3), int))
     assert index.shape == (0, 2) and borders.shape == (0,)
 
 
@@ -355,7 +355,7 @@ def test_contrasts_are_low_between_superpixels_that_look_alike(graph, pairs):
 
 def test_an_image_of_one_colour_is_a_graph():
     flat = np.full((20, 30, 3), 90, np.uint8)
-    graph = graph_of(flat, 2)
+    graph = build_graph(flat, 2)
     assert np.isfinite(graph.edges).all()
     assert graph.mask(np.ones(len(graph.sizes), int)).all()
 

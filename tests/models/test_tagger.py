@@ -21,7 +21,7 @@ import smoothsp
 from smoothsp.metrics import spans
 from smoothsp.models import Tagger, files, load
 from smoothsp.models.features import Vocabulary
-from smoothsp.models.network import Sizes, TaggerNetwork
+from smoothsp.models.network import TaggerNetwork, TaggerSizes
 from smoothsp.schemes import convert
 from tests.sweeps import thinned
 
@@ -33,7 +33,7 @@ SENTENCES = [
     ["x"],
     ["Naïve", "日本", "2"],
 ]
-SIZES = Sizes(word=4, hidden=5)
+SIZES = TaggerSizes(word=4, hidden=5)
 
 
 def made(sizes=SIZES, seed=0):
@@ -87,7 +87,7 @@ def test_batches_change_nothing(tagger, batch_size, monkeypatch):
 @given(st.integers(0, 1000), st.sampled_from(SENTENCES), st.booleans())
 def test_confidences_are_those_of_enumeration(seed, sentence, softmax):
     # without a chain, labels may be ill-formed and read as spans all the same
-    tagger = made(Sizes(word=4, hidden=5, softmax=softmax), seed)
+    tagger = made(TaggerSizes(word=4, hidden=5, softmax=softmax), seed)
     [tagged] = tagger.tag([sentence], nbest=3, confidence=True)
     if not sentence:
         assert (tagged.tags, tagged.spans, tagged.probability) == ([], [], 1.0)
@@ -120,7 +120,7 @@ def test_confidences_are_those_of_enumeration(seed, sentence, softmax):
 
 
 def test_confidences_of_segments_are_marginals_and_list_no_others():
-    tagger = made(Sizes(word=4, hidden=5, longest=200))
+    tagger = made(TaggerSizes(word=4, hidden=5, longest=200))
     words = SENTENCES[0] * 100
     # what is compiled takes memory, too
     [tagged] = tagger.tag([words], confidence=True)
@@ -142,7 +142,7 @@ def test_confidences_of_segments_are_marginals_and_list_no_others():
 
 
 def test_independent_labels_are_a_softmax(tmp_path):
-    tagger = made(Sizes(word=4, hidden=5, softmax=True))
+    tagger = made(TaggerSizes(word=4, hidden=5, softmax=True))
     tagger.save(tmp_path)
     batch = smoothsp.models.features.Corpus(tagger.vocabulary, SENTENCES[:1]).batch(
         torch.tensor([0])
@@ -219,7 +219,7 @@ def test_offsets_lead_to_the_words_in_the_users_text(tokenizer, tagger, tmp_path
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
 def test_offsets_of_any_text_are_in_order(text):
-    cut = pytest.importorskip("smoothsp.data.cutting").cutter
+    cut = pytest.importorskip("smoothsp.data.word_tokenizers").cutter
     for name in ("treebank", "blanks"):
         found = cut(name)(text)
         ends = [0, *(end for place in found.places for end in place), len(text)]
@@ -298,7 +298,7 @@ def test_numbers_below_one_are_named(tagger, name):
 
 
 def test_text_without_a_tokenizer_says_that_words_are_expected(tagger, monkeypatch):
-    monkeypatch.setattr("smoothsp.data.cutting.find_spec", lambda name: None)
+    monkeypatch.setattr("smoothsp.data.word_tokenizers.find_spec", lambda name: None)
     message = r"sentences: expected lists of words, got text.*smoothsp\[models\]"
     with pytest.raises(ModuleNotFoundError, match=message):
         tagger.tag("Ada met Bob.")
@@ -351,7 +351,7 @@ def overflow(weights):
 def edit_vocabulary(folder, **changes):
     config, content = files.read(folder)
     found = json.loads(content["vocabulary.json"]) | changes
-    files.write(folder, config, content | {"vocabulary.json": files.json_bytes(found)})
+    files.write(folder, config, content | {"vocabulary.json": files.encode_json(found)})
 
 
 def repeat(folder, name):

@@ -5,12 +5,16 @@ import random
 import pytest
 import torch
 
-from parsing import phrase_grammar
-from parsing.baselines import majority_entities, neighbour_heads, right_branching
+from parsing import phrases
+from parsing.baselines import attached_to_neighbours, looked_up, right_branching
 from smoothsp.data import ConstituencyTree, DependencyTree, trees
-from smoothsp.models.constituency_training import binarisations, target
-from smoothsp.models.crossing import crossing, projective, uncrossed
-from smoothsp.models.tree_scores import attachment, bracket_scores, entity_scores
+from smoothsp.models.constituency_training import allowed_span_labels, binarise
+from smoothsp.models.projectivity import (
+    crossing_arcs,
+    drop_crossing_spans,
+    lift_crossing_arcs,
+)
+from smoothsp.models.tree_scores import attachment_scores, bracket_scores, entity_scores
 from smoothsp.oracles import SpanTree
 from tests.data.test_trees import BONN, KOELN, ORG, SAID
 
@@ -42,8 +46,8 @@ def test_a_tree_is_projective_where_no_arcs_cross():
         heads = drawn_tree(rng, rng.randint(1, 7))
         crossed = arcs_cross(heads)
         seen.add(crossed)
-        assert bool(crossing(heads)) == crossed
-        lifted = projective(heads)
+        assert bool(crossing_arcs(heads)) == crossed
+        lifted = lift_crossing_arcs(heads)
         assert not arcs_cross(lifted)
         assert lifted.count(0) == 1
         assert (lifted == heads) != crossed
@@ -53,8 +57,8 @@ def test_a_tree_is_projective_where_no_arcs_cross():
 def test_lifting_by_hand():
     # a hearing is scheduled on the issue today: on the issue hangs from hearing
     heads = [2, 4, 4, 0, 7, 7, 2, 4]
-    assert crossing(heads) == [7]
-    assert projective(heads) == [2, 4, 4, 0, 7, 7, 4, 4]
+    assert crossing_arcs(heads) == [7]
+    assert lift_crossing_arcs(heads) == [2, 4, 4, 0, 7, 7, 4, 4]
 
 
 def test_scores_by_hand():
@@ -62,20 +66,20 @@ def test_scores_by_hand():
     labels = ["root", "nsubj", "ccomp", "advmod"]
     found = DependencyTree(gold.words, [0, 3, 1, 1], labels)
     # of a label what follows the colon does not count; go has a wrong one, home a head
-    assert attachment([gold], [found]) == {"las": 2 / 4, "uas": 3 / 4}
-    assert attachment([gold], [gold]) == {"uas": 1.0, "las": 1.0}
+    assert attachment_scores([gold], [found]) == {"las": 2 / 4, "uas": 3 / 4}
+    assert attachment_scores([gold], [gold]) == {"uas": 1.0, "las": 1.0}
     other = DependencyTree(["Let"], [0], ["root"])
-    assert attachment([gold, other], [found, other]) == {"uas": 0.8, "las": 0.6}
+    assert attachment_scores([gold, other], [found, other]) == {"uas": 0.8, "las": 0.6}
     with pytest.raises(ValueError, match="expected the words of sentence 1"):
-        attachment([gold], [other])
+        attachment_scores([gold], [other])
 
 
 def test_neighbours_by_hand():
     gold, yes = GOLD, DependencyTree(["Yes"], [0], ["root"])
-    before, _ = neighbour_heads([gold, yes], "previous", "punct")
+    before, _ = attached_to_neighbours([gold, yes], "previous", "punct")
     assert before.heads == [0, 1, 2, 3]
-    assert attachment([gold], [before]) == {"uas": 0.5, "las": 0.25}
-    after, _ = neighbour_heads([gold, yes], "next", "punct")
+    assert attachment_scores([gold], [before]) == {"uas": 0.5, "las": 0.25}
+    after, _ = attached_to_neighbours([gold, yes], "next", "punct")
     assert after.heads == [2, 3, 4, 0]
 
 
@@ -104,11 +108,11 @@ def test_f1_by_hand():
 
 
 def test_a_target_is_a_tree_of_the_structure_with_all_its_constituents():
-    train, _ = phrase_grammar.make(train=40, dev=1)
+    train, _ = phrases.make(train=40, dev=1)
     labels = sorted({label for tree in [SAID, *train] for label, _, _ in tree.spans})
     number = {label: n for n, label in enumerate(labels, start=1)}
     for tree in [SAID, *train]:
-        y, n = target(tree, number), len(tree.words)
+        y, n = binarise(tree, number), len(tree.words)
         potentials = torch.zeros(1, n, n, len(labels) + 1)
         for label, i, j in tree.spans:
             potentials[0, i, j, number[label]] = 1.0
@@ -128,16 +132,16 @@ def test_right_branching_by_hand():
 
 def test_f1_counts_both_levels():
     words = list("abcdef")
-    gold = trees.nested(words, [ORG, KOELN, BONN])
+    gold = trees.nest_entities(words, [ORG, KOELN, BONN])
     assert set(entity_scores([gold], [gold]).values()) == {1.0}
     # one outer missed, so that its inner one is an outer
-    found = entity_scores([gold], [trees.nested(words, [KOELN, BONN])])
+    found = entity_scores([gold], [trees.nest_entities(words, [KOELN, BONN])])
     assert found["precision"] == 1.0 and found["recall"] == pytest.approx(2 / 3)
     assert found["f1"] == pytest.approx(0.8)
     assert found["outer"] == pytest.approx(2 * 1 / (2 + 2))
     assert found["inner"] == found["exact"] == 0
     # another type
-    other = trees.nested(words, [("PER", 0, 3), KOELN, BONN])
+    other = trees.nest_entities(words, [("PER", 0, 3), KOELN, BONN])
     assert entity_scores([gold], [other])["f1"] == pytest.approx(2 / 3)
     assert entity_scores([gold], [other])["inner"] == 1.0
 
@@ -154,29 +158,29 @@ def test_f1_counts_both_levels():
     ],
 )
 def test_any_tree_with_two_branches_that_holds_the_entities_is_right(entities, count):
-    tree = trees.nested(list("abcde"), entities)
+    tree = trees.nest_entities(list("abcde"), entities)
     number = {"TOP": 1, "X": 2, "Y": 3}
-    allowed = binarisations(tree, number)[None]
+    allowed = allowed_span_labels(tree, number)[None]
     within = SpanTree(torch.zeros(1, 5, 5, 4)).restrict(allowed)
     assert within.log_count().exp().item() == pytest.approx(count)
     for y in within.decode_topk(count)[1][0]:
         assert all(y[i, j] == number[label] for label, i, j in tree.spans)
         assert (y > 0).sum() == len(tree.spans)
-    assert within.restrict(allowed).score(target(tree, number)[None]) == 0
+    assert within.restrict(allowed).score(binarise(tree, number)[None]) == 0
 
 
 def test_entities_that_cross_leave_the_first():
-    tree = trees.nested(list("abcd"), [("X", 0, 2), ("Y", 1, 3), ("Z", 1, 2)])
-    kept = uncrossed(tree)
+    tree = trees.nest_entities(list("abcd"), [("X", 0, 2), ("Y", 1, 3), ("Z", 1, 2)])
+    kept = drop_crossing_spans(tree)
     assert kept.spans == [("TOP", 0, 3), ("X", 0, 2), ("Z", 1, 2)]
     # one that begins before it, too
-    tree = trees.nested(list("abcd"), [("X", 1, 3), ("Y", 0, 2)])
-    assert uncrossed(tree).spans == [("TOP", 0, 3), ("X", 1, 3)]
+    tree = trees.nest_entities(list("abcd"), [("X", 1, 3), ("Y", 0, 2)])
+    assert drop_crossing_spans(tree).spans == [("TOP", 0, 3), ("X", 1, 3)]
 
 
 def test_names_of_training_are_looked_up():
-    train = [trees.nested(list("abc"), [("X", 0, 1), ("Y", 0, 0)])]
-    found = majority_entities(train, [trees.nested(list("cabab"), [])])
+    train = [trees.nest_entities(list("abc"), [("X", 0, 1), ("Y", 0, 0)])]
+    found = looked_up(train, [trees.nest_entities(list("cabab"), [])])
     assert sorted(trees.entities(found[0])) == [
         ("X", 1, 2), ("X", 3, 4), ("Y", 1, 1), ("Y", 3, 3)
     ]  # fmt: skip

@@ -101,9 +101,8 @@ FAULTS = {
     ),
     "rows of one size visit one definition less": (
         ENGINE + "circuit",
-        "order = np.sort(order[: topology.schedule(*given, np.array([root]), order)])",
-        "order = np.sort(order[: topology.schedule(*given, np.array([root]), order)])"
-        "[1:]",
+        "order[: topology.depth_first_order(*given, np.array([root]), order)]",
+        "order[1 : topology.depth_first_order(*given, np.array([root]), order)]",
     ),
     "left factors for right": (
         ENGINE + "circuit",
@@ -112,8 +111,8 @@ FAULTS = {
     ),
     "each root that of the last row": (
         ENGINE + "circuit_batch",
-        "self.rows = Rows(order, np.ascontiguousarray(found, np.int64))",
-        "self.rows = Rows(order, np.ascontiguousarray(found[order], np.int64))",
+        "self.rows = RowRoots(order, np.ascontiguousarray(found, np.int64))",
+        "self.rows = RowRoots(order, np.ascontiguousarray(found[order], np.int64))",
     ),
     # the loops
     "leaves one lane off": (
@@ -123,8 +122,8 @@ FAULTS = {
     ),
     "the first product for the largest": (
         KERNELS + "max_product",
-        "top = larger(load(x, a) + load(x, b), top)",
-        "top = larger(load(x, a), top)",
+        "top = maximum(load(x, a) + load(x, b), top)",
+        "top = maximum(load(x, a), top)",
     ),
     "a trace along another lane": (
         KERNELS + "max_product",
@@ -133,8 +132,8 @@ FAULTS = {
     ),
     "sums without the last exponent": (
         KERNELS + "inside_outside",
-        "log(np.float64(m[place]), np.float64(e[place]))",
-        "log(np.float64(m[place]), np.float64(e[place]) - 1)",
+        "log_scaled(np.float64(m[place]), np.float64(e[place]))",
+        "log_scaled(np.float64(m[place]), np.float64(e[place]) - 1)",
     ),
     "one factor gets no marginal": (
         KERNELS + "inside_outside",
@@ -178,8 +177,8 @@ FAULTS = {
     ),
     "max-marginals without the other factor": (
         KERNELS + "max_marginals",
-        "store(rest, a, larger(g + w, load(rest, a)))",
-        "store(rest, a, larger(g, load(rest, a)))",
+        "store(rest, a, maximum(g + w, load(rest, a)))",
+        "store(rest, a, maximum(g, load(rest, a)))",
     ),
     "draws that forget what they left out": (
         KERNELS + "samples_without_replacement",
@@ -209,8 +208,14 @@ FAULTS = {
     ),
     "entropy with the wrong sign": (
         RULES,
-        "return weighed(-grad, self._slope(ctx), self.engine.own, some), ()",
-        "return weighed(grad, self._slope(ctx), self.engine.own, some), ()",
+        (
+            "return weight_rows(\n            -grad, self._slope(ctx), "
+            "self.engine.num_row_potentials, some\n        ), ()"
+        ),
+        (
+            "return weight_rows(grad, self._slope(ctx), "
+            "self.engine.num_row_potentials, some), ()"
+        ),
     ),
 }
 KINDS = (

@@ -9,8 +9,12 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from smoothsp._kernels.linear.sampling_tree import draw, fill_tree, set_leaf
-from smoothsp.linear.engines.compiled_objective import KINDS, Loss, Objective
+from smoothsp._kernels.linear.sampling_tree import fill_tree, sample_leaf, set_leaf
+from smoothsp.linear.engines.compiled_objective import (
+    LOSS_KERNELS,
+    ChainObjective,
+    Loss,
+)
 from smoothsp.linear.problems import MulticlassProblem
 from smoothsp.linear.solvers import BCFW, SGD, SVRG, RegularisationPath
 from smoothsp.linear.solvers.path import run
@@ -61,8 +65,8 @@ FAULTS = {
     ),
     "strength forgotten": (
         "_kernels/vectors/smoothed_hinge",
-        "return h + mu / 2 * (1 - squares)",
-        "return h + (1 - squares) / 2",
+        "return h + mu / 2 * (1 - squared_norm)",
+        "return h + (1 - squared_norm) / 2",
     ),
     "pairs of the sums transposed": (
         KERNELS + "forward_backward",
@@ -81,8 +85,8 @@ FAULTS = {
     ),
     "end of the first row": (
         KERNELS + "sequence_loss",
-        "store(tail, s.end + j, load(tail, s.end + j) + scale * load(D, o + j))",
-        "store(tail, s.end + j, load(tail, s.end + j) + scale * load(D, j))",
+        "load(tail, s.end_offset + j) + scale * load(D, o + j)",
+        "load(tail, s.end_offset + j) + scale * load(D, j)",
     ),
     "average of the step before": (
         KERNELS + "sgd",
@@ -127,7 +131,7 @@ FAULTS = {
     ),
     "estimates not kept": (
         KERNELS + "frank_wolfe",
-        "set_leaf(tree, i, d.estimates[i])",
+        "set_leaf(tree, i, d.gap_estimates[i])",
         "set_leaf(tree, i, tree[1])",
     ),
     "divergence of inner positions added": (
@@ -167,8 +171,8 @@ FAULTS = {
     ),
     "a shared weight of the label before": (
         KERNELS + "tied_weights",
-        "weights[s.table[first + r + j]] += a * x[o + r + j]",
-        "weights[s.table[first + r + j]] += a * x[o + r + max(j - 1, 0)]",
+        "weights[s.tied_index[first + r + j]] += a * x[o + r + j]",
+        "weights[s.tied_index[first + r + j]] += a * x[o + r + max(j - 1, 0)]",
     ),
     "what meets is squared more than once": (
         KERNELS + "tied_weights",
@@ -177,38 +181,38 @@ FAULTS = {
     ),
     "lazy weights read as they are": (
         KERNELS + "tied_weights",
-        "room[o + j] = scale * weights[s.table[first + o + j]]",
-        "room[o + j] = weights[s.table[first + o + j]]",
+        "room[o + j] = scale * weights[s.tied_index[first + o + j]]",
+        "room[o + j] = weights[s.tied_index[first + o + j]]",
     ),
     "chord of the other end": (
         PATH + "run",
-        "return low + share * (high - low)",
-        "return high + share * (high - low)",
+        "return low + weight * (high - low)",
+        "return high + weight * (high - low)",
     ),
     "a bound for the better weights only": (
         PATH + "run",
-        "return max(objectives) - chord(above, below, lam)",
-        "return min(objectives) - chord(above, below, lam)",
+        "return max(objectives) - dual_chord(above, below, lam)",
+        "return min(objectives) - dual_chord(above, below, lam)",
     ),
     "steps too far are kept": (
         PATH + "run",
-        "if bound > self.rules.eps:\n                last =",
-        "if False:\n                last =",
+        "if bound > self.path_settings.eps:\n                previous_lambda =",
+        "if False:\n                previous_lambda =",
     ),
     "complete too early": (
         PATH + "run",
-        "if total <= slack:",
-        "if total <= 9 * slack:",
+        "if slope <= slack:",
+        "if slope <= 9 * slack:",
     ),
     "gaps of another lambda": (
         PATH + "dual_point",
-        "gaps = engine.estimates + (1 - rho) * delta",
-        "gaps = engine.estimates + 0 * delta",
+        "gaps = engine.gap_estimates + (1 - rho) * gap_slopes",
+        "gaps = engine.gap_estimates + 0 * gap_slopes",
     ),
     "estimates for certain": (
         PATH + "dual_point",
-        "if hope <= goal and self.exact:",
-        "if hope <= goal:",
+        "if estimated_gap <= target_gap and self.has_exact_gaps:",
+        "if estimated_gap <= target_gap:",
     ),
 }
 
@@ -227,11 +231,11 @@ def check_losses() -> None:
 
 def check_losses_of(problem) -> None:
     close = np.testing.assert_allclose
-    for loss, scale in itertools.product(KINDS, (1.0, 1e3)):
+    for loss, scale in itertools.product(LOSS_KERNELS, (1.0, 1e3)):
         w = scale * np.random.default_rng(0).normal(size=problem.num_weights)
         truth = Truth(problem, loss, 0.7, 3)
-        objective = Objective(problem, Loss(loss, 0.7, 3), 0.1)
-        G = objective.room()
+        objective = ChainObjective(problem, Loss(loss, 0.7, 3), 0.1)
+        G = objective.zero_buffer()
         value, _, _ = objective.gradient(problem.padded_weights(w), 0.7, G)
         expected, slope = truth.mean(w)
         close(value, expected, rtol=1e-9)
@@ -301,7 +305,7 @@ def check_draws() -> None:
         sums = np.cumsum(numbers)
         for u in np.linspace(0.01, 0.99, 12):
             expected = int(np.searchsorted(sums, u * sums[-1], side="right"))
-            assert draw(tree, u) == expected
+            assert sample_leaf(tree, u) == expected
 
 
 def check_paths() -> None:
@@ -310,7 +314,7 @@ def check_paths() -> None:
 
 
 def check_path(problem) -> None:
-    run._STRIDE = run._LONGEST = 9.0
+    run._INITIAL_LOG_STEP = run._MAX_LOG_STEP = 9.0
     path = RegularisationPath(eps=0.1, smallest=0.02).solve(problem)
     end = max(path.ends_at * (1 + 1e-12), path.points[-1].lam / 4)
     for lam in np.geomspace(path.points[0].lam, end, 12):
@@ -320,7 +324,7 @@ def check_path(problem) -> None:
     if path.complete:
         assert problem.hinges(path.points[-1].w).mean() <= 0.1
     for above, below in itertools.pairwise(path.points):
-        assert run.meeting(above, below)[1] <= 0.1
+        assert run.crossing_lambda(above, below)[1] <= 0.1
     for p in path.points:
         np.testing.assert_allclose(p.primal, problem.primal(p.w, p.lam))
         exact = BCFW(lam=p.lam, steps="pairwise", tol=1e-4, max_passes=400)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from smoothsp.optim import SVRG, CasimirSVRG, ProxLinear, Trace
-from smoothsp.optim.curves import At, band
+from smoothsp.optim.curves import CurvePoint, median_band
 from tests.sweeps import thinned
 
 
@@ -213,14 +213,26 @@ def test_seeds_and_metrics(tmp_path):
 
 def test_bands_are_medians_and_ranges_until_a_run_diverges():
     runs = [
-        [At(0, 1.0, 4.0), At(1, 2.0, 2.0), At(2, 3.0, 1.0), At(3, 4.0, math.inf)],
-        [At(0, 2.0, 5.0), At(1, 3.0, 3.0)],
-        [At(0, 9.0, 9.0), At(1, 9.0, 8.0), At(2, 5.0, 3.0), At(3, 6.0, 1.0)],
+        [
+            CurvePoint(0, 1.0, 4.0),
+            CurvePoint(1, 2.0, 2.0),
+            CurvePoint(2, 3.0, 1.0),
+            CurvePoint(3, 4.0, math.inf),
+        ],
+        [CurvePoint(0, 2.0, 5.0), CurvePoint(1, 3.0, 3.0)],
+        [
+            CurvePoint(0, 9.0, 9.0),
+            CurvePoint(1, 9.0, 8.0),
+            CurvePoint(2, 5.0, 3.0),
+            CurvePoint(3, 6.0, 1.0),
+        ],
     ]
     # the one that ended keeps its value, and has no costs any more
-    assert band(runs) == ([2.0, 3.0, 4.0], [5, 3, 3], [4, 2, 1], [9, 8, 3])
-    assert band([[], [At(0, 1.0, math.nan), At(1, 1.0, 2.0)]]) == ([1.0], [2], [2], [2])
-    assert band([]) == ([], [], [], [])
+    assert median_band(runs) == ([2.0, 3.0, 4.0], [5, 3, 3], [4, 2, 1], [9, 8, 3])
+    assert median_band(
+        [[], [CurvePoint(0, 1.0, math.nan), CurvePoint(1, 1.0, 2.0)]]
+    ) == ([1.0], [2], [2], [2])
+    assert median_band([]) == ([], [], [], [])
 
 
 def test_wrong_arguments_are_named(tmp_path):

@@ -10,7 +10,7 @@ import sys
 
 import torch
 
-from smoothsp._kernels.chain.cuda.scan import multiplies
+from smoothsp._kernels.chain.cuda.scan import supports_matmul
 from tests.instances.circuits import BUILDERS, small
 from tests.kernels.cpu_references import KERNELS, WIDE, Twins, ugly_case
 from tests.kernels.device_compilation import kernels
@@ -55,7 +55,7 @@ UNSAFE = [
 
 def hold(case: ChainCase, dtype: torch.dtype, kernel: str) -> None:
     """Compare one kernel with its twin, where this Triton has it."""
-    if kernel == "scan" and not multiplies(dtype):
+    if kernel == "scan" and not supports_matmul(dtype):
         return
     getattr(Twins.of(case, dtype, torch.Generator().manual_seed(0)), kernel)()
 

@@ -37,7 +37,7 @@ def few(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trees")
     train, dev = phrase_grammar.make(train=60, dev=16)
     for name, part in (("a", train[:30]), ("b", train[30:]), ("c", dev)):
-        lines = "\n".join(map(trees.text, part))
+        lines = "\n".join(map(trees.to_brackets, part))
         (folder / f"{name}.mrg").write_text(lines)
     return str(folder)
 
@@ -48,7 +48,7 @@ def bank(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bank")
     parts = dependency_grammar.make(train=60, dev=16)
     for name, part in zip(("train", "dev"), parts, strict=True):
-        (folder / f"drawn-{name}.conllu").write_text(dependencies.text(part))
+        (folder / f"drawn-{name}.conllu").write_text(dependencies.to_conllu(part))
     return str(folder)
 
 

@@ -11,7 +11,7 @@ from corpora import toy_corpus, wnut17
 from smoothsp.data import read_tagged
 from smoothsp.models import load
 from smoothsp.models.features import Corpus, Vocabulary
-from smoothsp.models.network import Sizes, TaggerNetwork
+from smoothsp.models.network import TaggerNetwork, TaggerSizes
 from tests.recipes.runs import EPOCHS, numbers
 from tests.sweeps import thinned
 
@@ -77,7 +77,7 @@ def test_a_sentence_alone_gets_the_emissions_it_gets_in_a_batch():
     vocabulary = Vocabulary.of(sentences, [])
     torch.manual_seed(0)
     labels = ["O", "B-X", "I-X", "E-X", "S-X"]
-    model = TaggerNetwork(vocabulary, labels, Sizes(10))
+    model = TaggerNetwork(vocabulary, labels, TaggerSizes(10))
     model.eval()
     torch.nn.init.normal_(model.emissions.window.weight)
     corpus = Corpus(vocabulary, sentences)

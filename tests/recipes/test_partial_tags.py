@@ -8,7 +8,7 @@ from conll_ner import Config, main
 from smoothsp.data import TaggedSentence
 from smoothsp.data.columns import read
 from smoothsp.models import load
-from smoothsp.models.partial_labels import longest_segment, possible
+from smoothsp.models.partial_labels import allowed_labels, longest_segment
 from smoothsp.schemes import convert
 from tests.recipes.runs import numbers
 
@@ -31,7 +31,7 @@ def test_a_word_may_be_what_fits_its_neighbours(scheme):
     for hidden in [(1,), (0, 2), (2,), (0,)]:
         for tags, _ in known:
             given = [None if n in hidden else tag for n, tag in enumerate(tags)]
-            found = possible(given, scheme)
+            found = allowed_labels(given, scheme)
             fitting = [
                 whole
                 for others, whole in known

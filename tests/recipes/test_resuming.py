@@ -24,7 +24,7 @@ import matching_points
 from linear_tagging import data as linear_data
 from pose import synthetic
 from smoothsp.models import load
-from smoothsp.models.box_images import OneObject
+from smoothsp.models.box_images import SingleObjectImages
 from smoothsp.training import StructuredModule
 from tests.programs import run
 from tests.recipes.running.test_run_folder import SAVING
@@ -332,7 +332,7 @@ def test_other_vectors_are_named(whole, vectors):
     [
         ("conll_ner", StructuredModule, "training_step", 1),
         # of an epoch: 6 images thrice, and their objective
-        ("voc_localization", OneObject, "question", 18 + 6 + 9),
+        ("voc_localization", SingleObjectImages, "question", 18 + 6 + 9),
     ],
 )
 def test_a_run_killed_within_a_pass_goes_on(

@@ -21,7 +21,7 @@ from smoothsp._kernels.vectors.arrays import copy
 
 
 @kernel
-def best(first, last, cells, gold, weight, boxes, exist, visited):
+def best_box(first, last, cells, gold, weight, boxes, exist, visited):
     """Fill boxes[B, k, 4], exist[B, k] and visited[B], the sets that were looked at.
 
     Boxes are first row, first column, last row, last column. To the score of a box its

@@ -27,7 +27,7 @@ TAKEN, BARRED = 1, 0
 
 
 @kernel
-def k_best(first, last, arcs, lengths, single, heads, exist):
+def k_best_trees(first, last, arcs, lengths, single, heads, exist):
     """Fill heads[B, k, n], best first, -1 where there are none, and exist[B, k]."""
     n, k = arcs.shape[1] - 1, heads.shape[1]
     room, chosen = scratch(n), arrays.empty((2, 2 * n + 1), np.int64)

@@ -18,11 +18,11 @@ import numpy as np
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.arrays import at
+from smoothsp._kernels.vectors.arrays import carray
 
 
 @kernel
-def best(first, last, address, shape, lengths, single, heads, values, found):
+def best_tree(first, last, address, shape, lengths, single, heads, values, found):
     """Fill heads[B, n] of a best tree, -1 past the length, its score, and found[B].
 
     Arcs, of the type of values[B], and lengths are at addresses; at 0 there are none,
@@ -31,8 +31,8 @@ def best(first, last, address, shape, lengths, single, heads, values, found):
     word, along best arcs, until it meets a finished word or the root; where it closes a
     cycle, the cycle becomes one node.
     """
-    arcs = at(address, shape, values)
-    sizes = at(lengths, (shape[0],), np.int64)
+    arcs = carray(address, shape, values)
+    sizes = carray(lengths, (shape[0],), np.int64)
     n = shape[1] - 1
     value, enters, marks = scratch(n)
     for b in range(first, last):
@@ -51,7 +51,7 @@ def best(first, last, address, shape, lengths, single, heads, values, found):
 
 
 @kernel
-def arcs_used(sizes, places, single):
+def indices_of_arcs(sizes, places, single):
     """Fill used[B, K, n] with the entries of arcs that heads[B, K, n] use, -1 for none.
 
     ``sizes`` are B, K and n, ``places`` the addresses of heads, of used and of lengths,
@@ -59,8 +59,11 @@ def arcs_used(sizes, places, single):
     all are.
     """
     B, K, n = sizes
-    heads, used = at(places[0], (B, K, n), np.int64), at(places[1], (B, K, n), np.int64)
-    lengths = at(places[2], (B,), np.int64)
+    heads, used = (
+        carray(places[0], (B, K, n), np.int64),
+        carray(places[1], (B, K, n), np.int64),
+    )
+    lengths = carray(places[2], (B,), np.int64)
     seen, missing = arrays.empty(n + 1, np.int64), -1
     for b in range(B):
         m = lengths[b] if places[2] != 0 else n
@@ -90,14 +93,14 @@ def arcs_used(sizes, places, single):
 
 
 @kernel
-def exist(address, shape, like, lengths, single, found):
+def is_feasible(address, shape, like, lengths, single, found):
     """Fill found[B]: whether there is a tree of arcs above -inf.
 
     From the root, or with ``single`` from one of its words, all words are reached.
     Arcs, of the type of ``like``, and lengths are at addresses, as of ``best``.
     """
-    arcs = at(address, shape, like)
-    sizes = at(lengths, (shape[0],), np.int64)
+    arcs = carray(address, shape, like)
+    sizes = carray(lengths, (shape[0],), np.int64)
     n = shape[1] - 1
     reached, queue = arrays.empty(n + 1, np.int64), arrays.empty(n + 1, np.int64)
     for b in range(len(arcs)):
@@ -120,10 +123,10 @@ def _reach(scores, n, begin, mark, reached, queue):
     """Whether all words are reached from one; ``mark`` is written where one is."""
     queue[0] = begin
     reached[begin] = mark
-    at, count, left = 0, 1, n if begin == 0 else n - 1
-    while at < count and left > 0:
-        u = queue[at]
-        at += 1
+    carray, count, left = 0, 1, n if begin == 0 else n - 1
+    while carray < count and left > 0:
+        u = queue[carray]
+        carray += 1
         for v in range(1, n + 1):
             if reached[v] != mark and scores[u, v] > -np.inf:
                 reached[v] = mark
@@ -134,7 +137,7 @@ def _reach(scores, n, begin, mark, reached, queue):
 
 
 @kernel
-def add_up(arcs, heads, values):
+def score_trees(arcs, heads, values):
     """Fill values[B, K] with the scores of heads[B, K, n], -1 for none."""
     for b in range(len(heads)):
         for k in range(heads.shape[1]):
@@ -221,13 +224,13 @@ def expand(marks, n, nodes):
 @subroutine
 def _best_head(row, n, single):
     """The head of highest score. With ``single`` the root only as the last resort."""
-    best = 1 if n > 0 else 0
+    best_score = 1 if n > 0 else 0
     for u in range(2, n + 1):
-        if row[u] > row[best]:
-            best = u
-    if row[best] == -np.inf or (not single and row[0] >= row[best]):
+        if row[u] > row[best_score]:
+            best_score = u
+    if row[best_score] == -np.inf or (not single and row[0] >= row[best_score]):
         return 0
-    return best
+    return best_score
 
 
 @subroutine

@@ -16,7 +16,7 @@ from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import fma, get, load, put, span, splat, store
-from smoothsp._kernels.vectors.simd_masked import sum_of
+from smoothsp._kernels.vectors.simd_masked import reduce_sum
 
 LANES = 8
 
@@ -26,7 +26,7 @@ ROWS, BLOCK = 4, 2048
 
 
 @kernel
-def add(before, slope, offset, lam, patience, room, after, p, found):
+def add_cut(before, slope, offset, lam, patience, room, after, p, found):
     """Take one more cut, and solve the dual: ``after`` are then all t of them.
 
     ``before`` and ``after`` are slots and cuts, ``room`` slopes and products.
@@ -99,10 +99,10 @@ def _multiply(rows, own, wide, places, t, sums):
                 x = load(rows, own + e)
                 p, q = fma(x, load(rows, i + e), p), fma(x, load(rows, j + e), q)
                 r, s = fma(x, load(rows, k + e), r), fma(x, load(rows, o + e), s)
-            sums[a] += sum_of(p)
-            sums[a + 1] += sum_of(q)
-            sums[a + 2] += sum_of(r)
-            sums[a + 3] += sum_of(s)
+            sums[a] += reduce_sum(p)
+            sums[a + 1] += reduce_sum(q)
+            sums[a + 2] += reduce_sum(r)
+            sums[a + 3] += reduce_sum(s)
 
 
 @subroutine

@@ -28,7 +28,9 @@ from smoothsp._kernels.vectors.arrays import copy
 
 
 @kernel
-def best(first, last, scores, springs, anchors, parents, order, places, found):
+def best_locations(
+    first, last, scores, springs, anchors, parents, order, places, found
+):
     """Fill places[B, P, 2], row and column of each part, and found[B]."""
     _, P, H, W = scores.shape
     total, message = arrays.empty((P, H, W)), arrays.empty((H, W))

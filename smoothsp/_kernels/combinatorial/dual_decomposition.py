@@ -25,7 +25,7 @@ _ROUNDINGS = 64 * 2.0**-52
 
 
 @kernel
-def cover(index, V, order, ups, count):
+def forest_cover(index, V, order, ups, count):
     """Cover the edges ``index[E, 2]`` of V nodes by forests, count[0] of them.
 
     Of forest f ``order[f]`` are the nodes, each after its parent, and ``ups[f]`` the
@@ -71,7 +71,9 @@ def cover(index, V, order, ups, count):
 
 
 @kernel
-def descend(first, last, nodes, edges, forests, most, labels, bound, exact):
+def block_coordinate_descent(
+    first, last, nodes, edges, forests, most, labels, bound, exact
+):
     """Fill labels[B, V], bound[B], and exact[B]: whether the labelling attains it.
 
     ``nodes`` are ``[B, V, S]``, -inf where a label is forbidden, ``edges``

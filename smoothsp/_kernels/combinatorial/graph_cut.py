@@ -24,7 +24,7 @@ from smoothsp._kernels.vectors.simd import get, put, span
 
 
 @kernel
-def repelling(edges):
+def first_not_submodular(edges):
     """Whether an edge is not submodular, or seems not to be for rounding."""
     for b in range(len(edges)):
         wrong = 0
@@ -38,7 +38,7 @@ def repelling(edges):
 
 
 @kernel
-def add_up(nodes, edges, index, labels, values):
+def score_labellings(nodes, edges, index, labels, values):
     """Fill values[B, K] with the scores of labels[B, K, V]."""
     for b in range(len(labels)):
         pairs = index[b if len(index) > 1 else 0]
@@ -47,7 +47,7 @@ def add_up(nodes, edges, index, labels, values):
 
 
 @kernel
-def cut(first, last, nodes, edges, graph, labels, values, bound, found):
+def min_cut(first, last, nodes, edges, graph, labels, values, bound, found):
     """Fill labels[B, V], their scores, found[B], and bound[B]: none scores more."""
     V, E = nodes.shape[1], edges.shape[1]
     room, ends, memory = arrays.empty(2 * E), arrays.empty(V), scratch(V, E)
@@ -62,7 +62,7 @@ def cut(first, last, nodes, edges, graph, labels, values, bound, found):
 
 
 @kernel
-def detours(first, last, nodes, edges, graph, nearest, labels, lost, found):
+def max_marginal_gaps(first, last, nodes, edges, graph, nearest, labels, lost, found):
     """Fill labels[B, V], found[B], and lost[B, V]: what the other label costs.
 
     With ``nearest`` only the least of a row is sure to be there; others may be inf.

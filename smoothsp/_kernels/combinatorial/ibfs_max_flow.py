@@ -31,7 +31,7 @@ TIMES = 6
 
 
 @kernel
-def lay_out(given, index, starts, heads, back, places, found):
+def build_adjacency(given, index, starts, heads, back, places, found):
     """Fill the graphs of edges ``given[L, E, 2]``, which ``index`` is a copy of.
 
     places[L, E] are the arcs there. Those of a node to later nodes stand last: a pass

@@ -12,11 +12,11 @@ import numpy as np
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.arrays import at, copy
+from smoothsp._kernels.vectors.arrays import carray, copy
 
 
 @kernel
-def exist(address, shape, like, partial, found):
+def is_feasible(address, shape, like, partial, found):
     """Fill found[B]: whether there is a matching of pairs above -inf.
 
     Of scores ``[B, P, Q]`` at an address, of the type of ``like``, or with ``partial``
@@ -24,7 +24,7 @@ def exist(address, shape, like, partial, found):
     others, along alternating paths. O(P Q) unless few pairs are allowed.
     """
     B, P, Q = shape
-    scores = at(address, shape, like)
+    scores = carray(address, shape, like)
     Q -= 1 if partial else 0
     turned = P > Q and not partial
     seekers, others = (Q, P) if turned else (P, Q)
@@ -45,7 +45,7 @@ def exist(address, shape, like, partial, found):
 def _find_mate(scores, start, turned, others, mate, before, queue):
     """Match one more, and move the mates of others for it; whether that is possible."""
     before[:] = -1
-    at, count, i = 0, 0, start
+    carray, count, i = 0, 0, start
     while True:
         for j in range(others):
             score = scores[j, i] if turned else scores[i, j]
@@ -64,14 +64,14 @@ def _find_mate(scores, start, turned, others, mate, before, queue):
                             return True
                 queue[count] = j
                 count += 1
-        if at == count:
+        if carray == count:
             return False
-        i = mate[queue[at]]
-        at += 1
+        i = mate[queue[carray]]
+        carray += 1
 
 
 @kernel
-def pairs_used(sizes, places, partial):
+def indices_of_pairs(sizes, places, partial):
     """Fill used[R, P] with the entries of a row's scores that labels[R, P] use.
 
     Of scores ``[P, C]``, -1 for none; with ``partial`` in the last column those of rows
@@ -79,7 +79,10 @@ def pairs_used(sizes, places, partial):
     Returns the first r whose labels are no matching, -1 if all are.
     """
     R, P, C = sizes
-    labels, used = at(places[0], (R, P), np.int64), at(places[1], (R, P), np.int64)
+    labels, used = (
+        carray(places[0], (R, P), np.int64),
+        carray(places[1], (R, P), np.int64),
+    )
     Q = C - 1 if partial else C
     taken, first = arrays.empty(Q, np.bool_), -1
     for r in range(R):
@@ -103,7 +106,7 @@ def pairs_used(sizes, places, partial):
 
 
 @kernel
-def add_up(scores, alone, labels, values):
+def score_assignments(scores, alone, labels, values):
     """Fill values[B, K] with the scores of labels[B, K, P].
 
     A row without a column, label -1, scores as in column ``alone``; 0 if that is -1.
@@ -119,14 +122,14 @@ def add_up(scores, alone, labels, values):
 
 
 @kernel
-def decode(first, last, address, shape, partial, columns, values, found):
+def decode_assignment(first, last, address, shape, partial, columns, values, found):
     """Fill columns[B, P] of each row, -1 for none, the scores values[B], and found[B].
 
     The scores ``[B, P, Q]``, or ``[B, P, Q + 1]`` with ``partial``, of the type of the
     values, are at an address. Rows that are left meet padding of score 0. O(N^3).
     """
     _, P, C = shape
-    scores = at(address, shape, values)
+    scores = carray(address, shape, values)
     Q = C - 1 if partial else C
     turned = P > Q and not partial
     N = P + Q if partial else max(P, Q)
@@ -157,7 +160,7 @@ def decode(first, last, address, shape, partial, columns, values, found):
 
 
 @kernel
-def best(first, last, tables, columns, u, v, found):
+def best_assignment(first, last, tables, columns, u, v, found):
     """Fill columns[B, N] of each row's column, prices u and v ``[B, N]``, found[B].
 
     Columns take their cheapest row, rows that are left bid for columns, and the rest go
@@ -229,11 +232,11 @@ def _bid(cost, columns, rows, v, free, count):
     had the column becomes free. Returns how many rows still are.
     """
     N = len(cost)
-    at = left = 0
+    carray = left = 0
     patience = 4 * N
-    while at < count:
-        i = free[at]
-        at += 1
+    while carray < count:
+        i = free[carray]
+        carray += 1
         low, second, j = np.inf, np.inf, -1
         other = -1
         for c in range(N):
@@ -265,8 +268,8 @@ def _bid(cost, columns, rows, v, free, count):
         if before >= 0:
             columns[before] = -1
             if patience > 0:
-                at -= 1
-                free[at] = before
+                carray -= 1
+                free[carray] = before
             else:
                 free[left] = before
                 left += 1
@@ -345,7 +348,7 @@ def augment(columns, rows, prev, start, sink):
 
 
 @kernel
-def detours(first, last, tables, columns, u, v, lost):
+def max_marginal_gaps(first, last, tables, columns, u, v, lost):
     """Fill lost[B, N, N]: how much a row must lose that has a column, of the maximum.
 
     By all shortest ways between rows, along which each takes the column of the next:

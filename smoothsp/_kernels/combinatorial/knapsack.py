@@ -21,7 +21,7 @@ from smoothsp._kernels.vectors import arrays
 
 
 @kernel
-def best(first, last, tables, weights, rooms, lengths, outputs, values, found):
+def best_packing(first, last, tables, weights, rooms, lengths, outputs, values, found):
     """Fill outputs[B, N] of best choices, -1 past the length, values[B] and found[B].
 
     Rows hold values of choices that weigh at most c. One bit for each element and
@@ -82,7 +82,9 @@ def _pack(flags, words, bits):
 
 
 @kernel
-def sums(first, last, tables, weights, rooms, lengths, soft, inwards, values, parts):
+def forward_backward(
+    first, last, tables, weights, rooms, lengths, soft, inwards, values, parts
+):
     """Fill values[B], and with ``inwards`` parts[B, N, 2] of leaving out and choosing.
 
     With ``soft`` log-partitions and probabilities, else maxima and max-marginals. One

@@ -8,7 +8,7 @@ from smoothsp._kernels.vectors import arrays
 
 
 @kernel
-def best(first, last, edges, index, order, nodes, trees, found):
+def best_spanning_tree(first, last, edges, index, order, nodes, trees, found):
     """Fill trees[B, E] with 1 for the edges of a best tree, 0 for others.
 
     edges[B, E] are scores, index[1 or B, E, 2] their nodes, below nodes[B]; those of -1
@@ -37,7 +37,7 @@ def best(first, last, edges, index, order, nodes, trees, found):
 
 
 @kernel
-def are_trees(index, nodes, y, answer):
+def are_spanning_trees(index, nodes, y, answer):
     """Fill answer[B, K]: whether y[B, K, E] are 1 at a spanning tree, and 0 elsewhere.
 
     Arguments as of ``best``; what y is at edges of -1 is not read.

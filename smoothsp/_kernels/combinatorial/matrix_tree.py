@@ -24,24 +24,24 @@ from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import (
-    aligned,
+    aligned_span,
     fma,
     get,
-    larger,
     load,
+    maximum,
     put,
+    select_lt,
     span,
     splat,
     splat_at,
     store,
-    where_below,
 )
 from smoothsp._kernels.vectors.simd_exp import exp, exponent, mantissa
 from smoothsp._kernels.vectors.simd_masked import (
-    load_some,
-    max_of,
-    store_some,
-    sum_of,
+    load_masked,
+    reduce_max,
+    reduce_sum,
+    store_masked,
 )
 
 # Below this chance that heads drawn one by one make a tree, exponents may run out.
@@ -53,7 +53,7 @@ NOTHING = -np.inf
 
 
 @kernel
-def sums(first, last, arcs, lengths, single, inwards, value, far, chances):
+def matrix_tree(first, last, arcs, lengths, single, inwards, value, far, chances):
     """Fill value[B], the log-partition, and, if ``inwards``, chances[B, n + 1, n + 1].
 
     Rows whose weights spread beyond the exponents of float64 are marked in far[B], for
@@ -96,12 +96,12 @@ def weights(arcs, b, n, single, room):
     """
     given, size = span(arcs), arcs.shape[1]
     at, wide = b * size * size, width(size)
-    w, totals = aligned(room[0][0]), aligned(room[1][2])
+    w, totals = aligned_span(room[0][0]), aligned_span(room[1][2])
     lowest = 1 if single else 0
     nothing, zero, one = splat(NOTHING), splat(0.0), splat(1.0)
     for i in range(n + 1):
         for v in range(0, wide, LANES):
-            row = load_some(given, at + i * size + v, max(n + 1 - v, 0), nothing)
+            row = load_masked(given, at + i * size + v, max(n + 1 - v, 0), nothing)
             store(w, i * wide + v, row)
         # what no tree uses
         put(w, i * wide, NOTHING)
@@ -110,21 +110,21 @@ def weights(arcs, b, n, single, room):
     for v in range(0, wide, LANES):
         top = nothing
         for i in range(lowest, n + 1):
-            top = larger(load(w, i * wide + v), top)
+            top = maximum(load(w, i * wide + v), top)
         scores = load(w, v)
-        scores = where_below(nothing, scores, scores, zero)
-        top = where_below(nothing, top, top, scores)
-        shift += sum_of(top)
+        scores = select_lt(nothing, scores, scores, zero)
+        top = select_lt(nothing, top, top, scores)
+        shift += reduce_sum(top)
         total = zero
         for i in range(lowest, n + 1):
             part = exp(load(w, i * wide + v) - top)
             store(w, i * wide + v, part)
             total = total + part
-        store(totals, v, larger(total, one))
+        store(totals, v, maximum(total, one))
         if single:
             scores = load(w, v) - top
             store(w, v, scores)
-            root = max(root, max_of(scores))
+            root = max(root, reduce_max(scores))
     product = _log_of_product(totals, wide, totals)
     if single and n > 0:
         shift += root
@@ -151,7 +151,7 @@ def _log_of_product(factors, count, place):
     found = 1.0
     for lane in range(LANES):
         found *= get(place, lane)
-    return sum_of(power) * math.log(2.0) + math.log(found)
+    return reduce_sum(power) * math.log(2.0) + math.log(found)
 
 
 @subroutine
@@ -162,29 +162,29 @@ def eliminate(n, single, room):
     eliminated; left of it those that arcs had when their head was, over its sum D.
     """
     wide = room[1].shape[1] - LANES
-    w, left = aligned(room[0][0]), aligned(room[0][1])
-    sums = aligned(room[1][0])
+    w, left = aligned_span(room[0][0]), aligned_span(room[0][1])
+    row_sums = aligned_span(room[1][0])
     zero = splat(0.0)
     for e in range(0, (n + 1) * wide, LANES):
         store(left, e, load(w, e))
     for v in range(0, wide, LANES):
-        store(sums, v, splat(1.0))
+        store(row_sums, v, splat(1.0))
     for k in range(n, 0, -1):
         mass = _sum_down(left, 1 if single and k > 1 else 0, k, k, wide)
         if not mass > SMALL:
             return NOTHING
-        put(sums, k, mass)
+        put(row_sums, k, mass)
         over = splat(1 / mass)
         # column k - 1 first, since the next sum waits for it
         for v in range((k - 1) // LANES * LANES, -1, -LANES):
-            part = load_some(left, k * wide + v, k - v, zero) * over
-            store_some(left, k * wide + v, k - v, part)
+            part = load_masked(left, k * wide + v, k - v, zero) * over
+            store_masked(left, k * wide + v, k - v, part)
             for i in range(k):
                 at = i * wide + v
                 way = splat_at(left, i * wide + k)
                 store(left, at, fma(way, part, load(left, at)))
     # word 0 is the root
-    return _log_of_product(sums, wide, aligned(room[1][2]))
+    return _log_of_product(row_sums, wide, aligned_span(room[1][2]))
 
 
 @subroutine(forceinline=True)
@@ -237,27 +237,27 @@ def adjoint(n, single, room):
     In the sums below each term is a weight times a derivative: a chance.
     """
     wide = room[1].shape[1] - LANES
-    left = aligned(room[0][1])
-    down, across = aligned(room[0][2]), aligned(room[0][3])
-    sums, along = aligned(room[1][0]), aligned(room[1][1])
+    left = aligned_span(room[0][1])
+    down, across = aligned_span(room[0][2]), aligned_span(room[0][3])
+    row_sums, along = aligned_span(room[1][0]), aligned_span(room[1][1])
     zero = splat(0.0)
     for e in range(0, (n + 1) * wide, LANES):
         store(down, e, zero)
         store(across, e, zero)
     for k in range(1, n + 1):
         own = k * wide
-        over = 1 / get(sums, k)
+        over = 1 / get(row_sums, k)
         children = zero
         for v in range(0, k, LANES):
             # row k, by modifier: derivatives in the weights of arcs from k
             part = _mixed(left, k, wide, down, 0, k, v, wide)
-            store_some(down, own + v, k - v, part * splat(over))
-            children = fma(load_some(left, own + v, k - v, zero), part, children)
-        rest = (1 - sum_of(children)) * over
+            store_masked(down, own + v, k - v, part * splat(over))
+            children = fma(load_masked(left, own + v, k - v, zero), part, children)
+        rest = (1 - reduce_sum(children)) * over
         for v in range(0, k, LANES):
             part = _mixed(left, own, 1, across, 1, k, v, wide)
             store(along, v, part)
-            store_some(across, own + v, k - v, part + splat(rest))
+            store_masked(across, own + v, k - v, part + splat(rest))
         if single and k > 1:
             put(across, own, get(along, 0))
         for i in range(k):
@@ -269,12 +269,12 @@ def adjoint(n, single, room):
 def _write(n, far, size, b, room, chances):
     """Chances of a row: weights times derivatives, 0 where there is no arc."""
     wide, out = room[1].shape[1] - LANES, span(chances)
-    w, down = aligned(room[0][0]), aligned(room[0][2])
+    w, down = aligned_span(room[0][0]), aligned_span(room[0][2])
     zero = splat(0.0)
     for i in range(size):
         for v in range(0, size, LANES):
             part = zero
             if i <= n and not far:
                 part = load(w, i * wide + v) * load(down, i * wide + v)
-                part = larger(part, zero)
-            store_some(out, (b * size + i) * size + v, size - v, part)
+                part = maximum(part, zero)
+            store_masked(out, (b * size + i) * size + v, size - v, part)

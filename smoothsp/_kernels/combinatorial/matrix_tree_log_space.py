@@ -37,7 +37,7 @@ from smoothsp._kernels.vectors import arrays
 
 
 @kernel
-def moves(first, last, arcs, lengths, single, along, value, chances, moved):
+def matrix_tree_jvp(first, last, arcs, lengths, single, along, value, chances, moved):
     """Fill value[B], and chances and moved, both as arcs ``[B, n + 1, n + 1]``.
 
     ``moved`` is how chances change along the direction ``along``: the Hessian of the

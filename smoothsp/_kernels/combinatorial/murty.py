@@ -31,7 +31,7 @@ from smoothsp._kernels.vectors.arrays import copy
 
 
 @kernel
-def k_best(first, last, tables, real, solved, outputs, exist):
+def k_best_assignments(first, last, tables, real, solved, outputs, exist):
     """Fill outputs[B, k, real] and exist[B, k] after ``jonker_volgenant.best``.
 
     The first ``real`` rows tell assignments apart; the others are padding. ``solved``

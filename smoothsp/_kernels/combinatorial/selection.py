@@ -5,11 +5,11 @@ import numpy as np
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.arrays import at
+from smoothsp._kernels.vectors.arrays import carray
 
 
 @kernel
-def best(first, last, address, shape, like, bounds, places):
+def best_subset(first, last, address, shape, like, bounds, places):
     """Fill the best subsets ``[B, N]``, -1 past the length, and what they use.
 
     Scores ``[B, N]``, of the type of ``like``, are at an address; ``bounds[B]`` are
@@ -19,9 +19,12 @@ def best(first, last, address, shape, like, bounds, places):
     average.
     """
     B, N = shape
-    scores, values = at(address, shape, like), at(places[1], (B,), like)
-    labels, used = at(places[0], shape, np.int64), at(places[2], shape, np.int32)
-    exact = at(places[3], (B, 2), np.float64)
+    scores, values = carray(address, shape, like), carray(places[1], (B,), like)
+    labels, used = (
+        carray(places[0], shape, np.int64),
+        carray(places[2], shape, np.int32),
+    )
+    exact = carray(places[3], (B, 2), np.float64)
     room = arrays.empty(N, like.dtype)
     for b in range(first, last):
         low, high, m = bounds[b]

@@ -30,7 +30,7 @@ _ROUNDING = 2.0**-52
 
 
 @kernel
-def best(first, last, scores, graphs, which, ends, outputs, values, found):
+def shortest_path(first, last, scores, graphs, which, ends, outputs, values, found):
     """Fill outputs[B, E] with 1 for the arcs of a best path, -1 for arcs that lack.
 
     Others have 0. values[B]: scores; found[B]: NO_PATH, PATH or CYCLE.
@@ -65,7 +65,7 @@ def best(first, last, scores, graphs, which, ends, outputs, values, found):
 
 
 @kernel
-def k_best(first, last, scores, graphs, which, ends, outputs, found):
+def k_shortest_paths(first, last, scores, graphs, which, ends, outputs, found):
     """Fill outputs[B, k, E] as ``best``, best first, and found[B, k].
 
     Each new path leaves a listed one at one node, by another arc than those that listed
@@ -156,7 +156,7 @@ def k_best(first, last, scores, graphs, which, ends, outputs, found):
 
 
 @kernel
-def exist(outputs, graphs, which, ends, found):
+def are_paths(outputs, graphs, which, ends, found):
     """Fill found[B, K]: whether outputs[B, K, E] are paths without a cycle.
 
     Entries of arcs that a graph lacks may be anything.

@@ -61,7 +61,7 @@ def maximise(slots, products, b, weights):
     width = faces.row_of(t)
     matrices, vectors = arrays.empty((2, t * width)), arrays.empty((4, width))
     if not _settle(slots, products, b, weights, matrices, vectors, width):
-        pairwise(slots, products, b, weights)
+        pairwise_frank_wolfe(slots, products, b, weights)
 
 
 @subroutine
@@ -189,7 +189,7 @@ def _rounding(slots, products, b):
 
 
 @kernel
-def pairwise(slots, products, b, weights):
+def pairwise_frank_wolfe(slots, products, b, weights):
     """Move weight from the worst index of the support to the best of all.
 
     The step from index j to i is ``min(a_j, (slope_i - slope_j) / |g_i - g_j|^2)``.

@@ -31,7 +31,7 @@ TOGETHER = 8
 
 
 @kernel
-def mixtures(first, last, chain, order, strengths, most, final, rounding, out):
+def sparsemap(first, last, chain, order, strengths, most, final, rounding, out):
     """Fill outputs[B, C, T], -1 where masked, weights[B, C], gap[B] and counts[B].
 
     For the rows ``order[first:last]``; potentials are float64. counts[b] outputs have
@@ -309,7 +309,7 @@ def _mix(k, p, slots, entries, N, shares):
 
 
 @kernel
-def products(first, last, outputs, counts):
+def inner_products(first, last, outputs, counts):
     """Fill counts[B, K, K]: at how many positions two of outputs[B, K, T] agree."""
     K, T = outputs.shape[1:]
     for b in range(first, last):

@@ -20,7 +20,7 @@ _DEPENDENT = 1e-12
 
 
 @kernel
-def add(first, last, products, scores, new, weights, active):
+def add_output(first, last, products, scores, new, weights, active):
     """Add the output in slot ``new[i]`` of row i; -1: scores are new, -2: nothing is.
 
     ``products`` is A'A, ``[B, C, C]``. ``weights`` and ``active`` change in place: the
@@ -76,7 +76,7 @@ def _append(products, held, k, p, L, x, c):
 
 
 @kernel
-def move(first, last, products, active, scores, out):
+def weights_jvp(first, last, products, active, scores, out):
     """Fill out[B, C]: ``dp/ds`` of the weights of a row, times scores[B, C].
 
     Over the outputs with weight ``x - o (1'x) / (1'o)``, for ``x = G^-1 scores`` and

@@ -29,13 +29,13 @@ from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import copy
-from smoothsp._kernels.vectors.simd import aligned, get, put
+from smoothsp._kernels.vectors.simd import aligned_span, get, put
 
 STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 @kernel
-def samples(first, last, arcs, lengths, single, seeds, heads):
+def sample_trees(first, last, arcs, lengths, single, seeds, heads):
     """Fill heads[B, draws, n], -1 past the length, from seeds[B, draws].
 
     By random walks whose loops are erased (Wilson 1996), as long as the walks are
@@ -87,7 +87,7 @@ def samples(first, last, arcs, lengths, single, seeds, heads):
 def _hang_below(n, root, room, below):
     """Fill weights of the same words as children of one, which stays where it is."""
     wide = room[1].shape[1] - LANES
-    w, turned = aligned(room[0][0]), aligned(below[0][0])
+    w, turned = aligned_span(room[0][0]), aligned_span(below[0][0])
     for i in range(n + 1):
         for j in range(1, n + 1):
             inside = i > 0 and i != root and j != root
@@ -107,7 +107,7 @@ def _is_short(n, product, room):
         return False
     adjoint(n, False, room)
     wide = room[1].shape[1] - LANES
-    w, slopes = aligned(room[0][0]), aligned(room[0][2])
+    w, slopes = aligned_span(room[0][0]), aligned_span(room[0][2])
     most = 1000.0 + 0.3 * n**4
     for j in range(1, n + 1):
         steps = 0.0
@@ -136,7 +136,7 @@ def _pick(row, lowest, n, chance):
 @subroutine
 def _walk(room, n, lowest, state, drawn):
     """Draw heads of the other words, by loop-erased walks to words that have one."""
-    wide, w = room[1].shape[1] - LANES, aligned(room[0][0])
+    wide, w = room[1].shape[1] - LANES, aligned_span(room[0][0])
     done = arrays.zeros(n + 1, np.bool_)
     done[0] = True
     column = arrays.empty(n + 1)

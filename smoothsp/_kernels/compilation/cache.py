@@ -7,7 +7,7 @@ from typing import Any
 from numba.core import config
 from numba.core.caching import FunctionCache
 
-from smoothsp._kernels.compilation.signed_files import SignedFiles
+from smoothsp._kernels.compilation.checksummed_files import ChecksummedFiles
 from smoothsp._kernels.compilation.sources import digest
 
 
@@ -37,7 +37,7 @@ class SourcesCache(FunctionCache):
             self._enabled = False
             return
         base = f"{self._impl.filename_base}{self.suffix}.signed"
-        self._cache_file = SignedFiles(self._cache_path, base, self._sources)
+        self._cache_file = ChecksummedFiles(self._cache_path, base, self._sources)
 
     def _index_key(self, signature: Any, codegen: Any) -> tuple[Any, ...]:
         checked = bool(config.BOUNDSCHECK)

@@ -11,7 +11,7 @@ _active, _since, _total = 0, 0.0, 0.0
 
 
 @contextmanager
-def compiling() -> Iterator[None]:
+def exclude_compilation() -> Iterator[None]:
     """Around the compilation of a kernel, or its loading from disk."""
     global _active, _since, _total
     with _lock:
@@ -27,7 +27,7 @@ def compiling() -> Iterator[None]:
                 _total += time.perf_counter() - _since
 
 
-def seconds() -> float:
+def seconds_without_compilation() -> float:
     """Seconds of wall time, of which differences count; kernels compile in none."""
     with _lock:
         now = _since if _active else time.perf_counter()

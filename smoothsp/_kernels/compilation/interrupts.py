@@ -8,12 +8,12 @@ from typing import Any
 
 
 @contextmanager
-def uninterrupted(wanted: bool = True) -> Iterator[None]:
+def defer_sigint(enabled: bool = True) -> Iterator[None]:
     """Make Ctrl-C wait until the block is done, if ``wanted``.
 
     Python interrupts the main thread alone, and none of its compiled loops.
     """
-    if not wanted:
+    if not enabled:
         yield
         return
     before = signal.getsignal(signal.SIGINT)

@@ -49,25 +49,28 @@ from smoothsp._kernels.compilation.cache import (
     SourcesCache,
     warn_that_nothing_is_kept,
 )
-from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.compilation.interrupts import defer_sigint
 from smoothsp._kernels.compilation.subroutine import Subroutine, subroutine
 
 
 def kernel(
-    function: Callable[..., None] | None = None, *, loops: bool = True, **options: Any
+    function: Callable[..., None] | None = None,
+    *,
+    optimise: bool = True,
+    **options: Any,
 ) -> Any:
     """Compile a kernel: without the GIL, divisions by zero as numpy, kept on disk.
 
-    ``loops``: as ``subroutine``, for kernels that call it. ``options`` are further ones
-    of ``numba.njit``.
+    ``optimise``: as ``subroutine``, for kernels that call it. ``options`` are further
+    options of ``numba.njit``.
     """
     if function is None:
-        return partial(kernel, loops=loops, **options)
+        return partial(kernel, optimise=optimise, **options)
     function.__signature__ = inspect.signature(function)  # numba needs it twice
     compiled = njit(nogil=True, error_model="numpy", **options)(function)
     if not config.DISABLE_JIT:
         compiled.__class__ = Kernel
-        compiled.called = subroutine(function, loops=loops, **options)
+        compiled.called = subroutine(function, optimise=optimise, **options)
         compiled._cache = KernelCache(function)
     return compiled
 
@@ -87,7 +90,7 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
         collects = gc.isenabled()
         gc.disable()  # of all that is made meanwhile, it would find little garbage
         try:
-            with uninterrupted(), clock.compiling():
+            with defer_sigint(), clock.exclude_compilation():
                 return super().compile(sig)
         finally:
             if collects:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numba
 
-from smoothsp._kernels.compilation.signed_files import SignedFiles
+from smoothsp._kernels.compilation.checksummed_files import ChecksummedFiles
 from smoothsp._kernels.compilation.sources import PACKAGE, digest
 
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "prebuilt")
@@ -31,13 +31,13 @@ LEVELS = {
     for level, features in (("x86-64-v4", _V4), ("x86-64-v3", _V3))
 }
 # Whether they are looked for: not where code for exactly this processor is wanted.
-wanted = True
+enabled = True
 
 
 def load(function: Any, key: tuple[Any, ...]) -> Any:
     """Code of a function that this processor can run, or None."""
     signature, (triple, _, features), *rest = key
-    for level in levels(features) if wanted else ():
+    for level in supported_levels(features) if enabled else ():
         found = _files(function, level).load((signature, (triple, level, ""), *rest))
         if found is not None:
             return found
@@ -53,15 +53,15 @@ def save(function: Any, key: tuple[Any, ...], code: Any) -> None:
 
 
 @functools.cache
-def levels(features: str) -> list[str]:
+def supported_levels(features: str) -> list[str]:
     """Levels of which a processor has all features."""
     present = set(features.split(","))
     return [level for level, needed in LEVELS.items() if needed <= present]
 
 
-def _files(function: Any, level: str) -> SignedFiles:
+def _files(function: Any, level: str) -> ChecksummedFiles:
     folder = os.path.join(FOLDER, f"{numba.__version__}-{level}")
     module = function.__module__.removeprefix(f"{PACKAGE}.")
     python = f"py{sys.version_info.major}{sys.version_info.minor}{sys.abiflags}"
     name = f"{module}.{function.__qualname__}.{python}"
-    return SignedFiles(folder, name, digest(function.__module__))
+    return ChecksummedFiles(folder, name, digest(function.__module__))

@@ -4,7 +4,7 @@ numba makes machine code of each function, for Python to call, and of each kerne
 holds a copy of it. A subroutine stays what LLVM reads: a quarter of the time is saved.
 
     njit         types -> LLVM -> optimised -> machine code, and wrappers for Python
-    subroutine   types -> LLVM -> optimised (not with ``loops=False``)
+    subroutine   types -> LLVM -> optimised (not with ``optimise=False``)
 
 A kernel links the code of its subroutines into its own module, where LLVM optimises all
 of it together and may inline it. Python cannot call a compiled subroutine. On disk it
@@ -33,24 +33,24 @@ def subroutine(
     function: Callable[..., Any] | None = None,
     *,
     machine_code: bool = False,
-    loops: bool = True,
+    optimise: bool = True,
     **options: Any,
 ) -> Any:
     """Compile a function that kernels call, and Python does not.
 
     ``machine_code``: make it all the same. LLVM rewrites a function on the way, and
-    some loops are faster for it in a kernel, too. ``loops=False``: it has none worth
+    some loops are faster for it in a kernel, too. ``optimise=False``: it has none worth
     optimising before the kernel is. ``options`` are those of numba.njit.
     """
     if function is None:
         return functools.partial(
-            subroutine, machine_code=machine_code, loops=loops, **options
+            subroutine, machine_code=machine_code, optimise=optimise, **options
         )
     options["error_model"] = "numpy"
     if machine_code:
         options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     else:
-        options["pipeline_class"] = _Compiler if loops else _CompilerOfGlue
+        options["pipeline_class"] = _Compiler if optimise else _CompilerOfGlue
     return function if config.DISABLE_JIT else Subroutine(function, options)
 
 
@@ -90,10 +90,10 @@ class _Dispatcher(CPUDispatcher):  # type: ignore[misc]
 class _Library(JITCodeLibrary):  # type: ignore[misc]
     """Code of a subroutine and of what it calls, optimised but not loaded."""
 
-    loops = True
+    optimise = True
 
     def _optimize_final_module(self) -> None:
-        if self.loops:
+        if self.optimise:
             super()._optimize_final_module()
 
     def _finalize_final_module(self) -> None:
@@ -147,7 +147,7 @@ class _Lowering(NativeLowering):  # type: ignore[misc]
 
 
 class _LibraryOfGlue(_Library):
-    loops = False
+    optimise = False
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)

@@ -60,7 +60,7 @@ def best_table(positive, negative, found):
 
 
 @kernel
-def joint(positive, negative, mu, at_b, at_c, sums):
+def table_marginals(positive, negative, mu, at_b, at_c, sums):
     """Fill the chances of b and of c, and two sums over all tables.
 
     A table has probability ``exp(loss / mu + positive[b] + negative[c]) / Z`` with
@@ -165,7 +165,7 @@ def _forward(ratios, k, values, exponents, after, exponents_after):
 
 
 @kernel
-def log_weights(theta, out, falls):
+def log_elementary_symmetric(theta, out, falls):
     """Fill the log weights of flipping v, and ``falls[v] = E(v - 1) / E(v)``."""
     m = len(theta)
     blocks = m // BLOCK + 1
@@ -258,7 +258,7 @@ def _from_all(theta, falls, chances, odds, known, passed, out):
 
 
 @kernel
-def flips(theta, falls, chances, out):
+def flip_probabilities(theta, falls, chances, out):
     """Fill the chance of each element to be flipped.
 
     ``chances[v]`` is that of v flips; ``falls`` is as ``log_weights`` left it.

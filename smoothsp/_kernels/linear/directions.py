@@ -34,8 +34,8 @@ from smoothsp._kernels.linear.tied_weights import (
     sum_of_squares,
 )
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import fma, larger, load, smaller, splat, store
-from smoothsp._kernels.vectors.simd_masked import sum_of
+from smoothsp._kernels.vectors.simd import fma, load, maximum, minimum, splat, store
+from smoothsp._kernels.vectors.simd_masked import reduce_sum
 
 
 class Duals(NamedTuple):
@@ -47,7 +47,7 @@ class Duals(NamedTuple):
     mu: np.ndarray
     edges: np.ndarray
     ell: np.ndarray
-    estimates: np.ndarray
+    gap_estimates: np.ndarray
 
 
 class Primal(NamedTuple):
@@ -77,21 +77,21 @@ class Direction(NamedTuple):
     moved: np.ndarray
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def no_direction(s):
     """Room for one."""
-    size = s.longest * s.P
-    pairs = s.S * s.P if s.moves >= 0 else 0
+    size = s.max_length * s.P
+    pairs = s.S * s.P if s.transition_offset >= 0 else 0
     room = arrays.zeros(size + pairs + 8)
     past = -(room.ctypes.data // 8) % 8
     return Direction(
         room[past : past + size],
         room[past + size : past + size + pairs],
-        arrays.zeros(s.longest, np.int64),
+        arrays.zeros(s.max_length, np.int64),
     )
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def towards(s, i, d, y, o, r):
     """``D = mu - e_y``: to the corner of the labels ``y[o:]``. Returns rows moved.
 
@@ -109,7 +109,7 @@ def towards(s, i, d, y, o, r):
         r.D[t * P + y[o + t]] -= 1.0
         r.moved[count] = t
         count += 1
-    if s.moves >= 0 and count:
+    if s.transition_offset >= 0 and count:
         e = i * s.S * P
         for q in range(0, s.S * P, V):
             store(r.DE, q, load(d.edges, e + q))
@@ -118,7 +118,7 @@ def towards(s, i, d, y, o, r):
     return count
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def between(s, i, labels, a, o, r):
     """``D = e_a - e_y``: from the labels ``labels[a:]`` to ``labels[o:]``."""
     P = s.P
@@ -133,7 +133,7 @@ def between(s, i, labels, a, o, r):
         r.D[t * P + labels[o + t]] = -1.0
         r.moved[count] = t
         count += 1
-    if s.moves >= 0 and count:
+    if s.transition_offset >= 0 and count:
         for q in range(0, s.S * P, V):
             store(r.DE, q, splat(0.0))
         for t in range(1, T):
@@ -142,14 +142,14 @@ def between(s, i, labels, a, o, r):
     return count
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def turn_round(s, count, r):
     """``D = -D``: away from the corner."""
     minus = splat(-1.0)
     for m in range(count):
         for q in range(r.moved[m] * s.P, (r.moved[m] + 1) * s.P, V):
             store(r.D, q, minus * load(r.D, q))
-    if s.moves >= 0 and count:
+    if s.transition_offset >= 0 and count:
         for q in range(0, s.S * s.P, V):
             store(r.DE, q, minus * load(r.DE, q))
 
@@ -171,7 +171,7 @@ def _dot(x, o, y, p, size):
     return (a + b) + (c + d)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def slope(s, i, tail, E, r, count):
     """``sum_t <D_t, E_t> + <DE, A>`` and the ends: ``lambda <w_d, w> / s_i``.
 
@@ -183,20 +183,22 @@ def slope(s, i, tail, E, r, count):
     for m in range(count):
         q = r.moved[m] * s.P
         total = total + _dot(r.D, q, E, q, s.P)
-    if s.moves >= 0:
-        total = total + _dot(r.DE, 0, tail, s.moves, s.S * s.P)
-    if s.start >= 0:
+    if s.transition_offset >= 0:
+        total = total + _dot(r.DE, 0, tail, s.transition_offset, s.S * s.P)
+    if s.start_offset >= 0:
         last = s.offsets[i + 1] - s.offsets[i] - 1
         if r.moved[0] == 0:
             for j in range(0, s.P, V):
-                total = fma(load(r.D, j), load(tail, s.start + j), total)
+                total = fma(load(r.D, j), load(tail, s.start_offset + j), total)
         if r.moved[count - 1] == last:
             for j in range(0, s.P, V):
-                total = fma(load(r.D, last * s.P + j), load(tail, s.end + j), total)
-    return sum_of(total)
+                total = fma(
+                    load(r.D, last * s.P + j), load(tail, s.end_offset + j), total
+                )
+    return reduce_sum(total)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def length(s, i, x, r, count):
     """``||X'D||^2 + ||DE||^2`` and the ends: ``(lambda ||w_d|| / s_i)^2``."""
     if count == 0:
@@ -206,9 +208,9 @@ def length(s, i, x, r, count):
         add_direction(s, i, r, count, 1.0, x.rows)
         return sum_of_squares(s, s.offsets[i], r.moved, count, x.rows)
     total = splat(0.0)
-    if s.moves >= 0:
+    if s.transition_offset >= 0:
         total = _dot(r.DE, 0, r.DE, 0, s.S * s.P)
-    if s.start >= 0:
+    if s.start_offset >= 0:
         last = s.offsets[i + 1] - s.offsets[i] - 1
         if r.moved[0] == 0:
             for q in range(0, s.P, V):
@@ -216,10 +218,10 @@ def length(s, i, x, r, count):
         if r.moved[count - 1] == last:
             for q in range(last * s.P, (last + 1) * s.P, V):
                 total = fma(load(r.D, q), load(r.D, q), total)
-    return sum_of(total) + squared_length(s, i, x, r.D, r.moved, count)
+    return reduce_sum(total) + squared_length(s, i, x, r.D, r.moved, count)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def step_size(num, den, largest):
     """``num / den`` within 0 and ``largest``."""
     if den <= 0.0:
@@ -227,7 +229,7 @@ def step_size(num, den, largest):
     return min(max(num / den, 0.0), largest)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def take_marginals(s, i, d, r, count, gamma):
     """``mu -= gamma D``, ``edges -= gamma DE``."""
     step = splat(-gamma)
@@ -237,30 +239,30 @@ def take_marginals(s, i, d, r, count, gamma):
         for j in range(0, s.P, V):
             q = (first + t) * s.P + j
             store(d.mu, q, fma(step, load(r.D, t * s.P + j), load(d.mu, q)))
-    if s.moves >= 0:
+    if s.transition_offset >= 0:
         e = i * s.S * s.P
         for q in range(0, s.S * s.P, V):
             store(d.edges, e + q, fma(step, load(r.DE, q), load(d.edges, e + q)))
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def add_direction(s, i, r, count, a, weights):
     """``weights += a`` times the features of D and DE."""
     first = s.offsets[i]
     for m in range(count):
         t = r.moved[m]
         add_word(s, first + t, a, r.D, t * s.P, weights)
-    if s.moves >= 0:
-        add_to_rest(s, s.S, s.moves, a, r.DE, 0, weights)
-    if s.start >= 0:
+    if s.transition_offset >= 0:
+        add_to_rest(s, s.S, s.transition_offset, a, r.DE, 0, weights)
+    if s.start_offset >= 0:
         last = s.offsets[i + 1] - first - 1
         if r.moved[0] == 0:
-            add_to_rest(s, 1, s.start, a, r.D, 0, weights)
+            add_to_rest(s, 1, s.start_offset, a, r.D, 0, weights)
         if r.moved[count - 1] == last:
-            add_to_rest(s, 1, s.end, a, r.D, last * s.P, weights)
+            add_to_rest(s, 1, s.end_offset, a, r.D, last * s.P, weights)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def back_into_box(s, i, r, count, p):
     """``w = clip(v, low, high)`` in the rows that the direction changed."""
     if sharing(s):
@@ -272,16 +274,16 @@ def back_into_box(s, i, r, count, p):
         t = first + r.moved[m]
         for e in range(s.indptr[t], s.indptr[t + 1]):
             _clip_row(p, s.indices[e] * s.P, s.P)
-    if s.moves >= 0:
-        for o in range(s.moves, s.moves + s.S * s.P, s.P):
+    if s.transition_offset >= 0:
+        for o in range(s.transition_offset, s.transition_offset + s.S * s.P, s.P):
             _clip_row(p, o, s.P)
-    if s.start >= 0:
-        _clip_row(p, s.start, s.P)
-        _clip_row(p, s.end, s.P)
+    if s.start_offset >= 0:
+        _clip_row(p, s.start_offset, s.P)
+        _clip_row(p, s.end_offset, s.P)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _clip_row(p, o, P):
     for q in range(o, o + P, V):
-        v = larger(load(p.v, q), load(p.low, q))
-        store(p.w, q, smaller(v, load(p.high, q)))
+        v = maximum(load(p.v, q), load(p.low, q))
+        store(p.w, q, minimum(v, load(p.high, q)))

@@ -39,7 +39,7 @@ from smoothsp._kernels.linear.pair_marginals import (
     marginals_of_one,
     room_of_marginals,
 )
-from smoothsp._kernels.linear.sampling_tree import draw, set_leaf
+from smoothsp._kernels.linear.sampling_tree import sample_leaf, set_leaf
 from smoothsp._kernels.linear.sequences import (
     Scratch,
     gold_score,
@@ -48,12 +48,12 @@ from smoothsp._kernels.linear.sequences import (
     share,
 )
 from smoothsp._kernels.linear.sparse_scores import V, entry
-from smoothsp._kernels.linear.squared_norm import Products
+from smoothsp._kernels.linear.squared_norm import GramCache
 from smoothsp._kernels.linear.viterbi import without_costs
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import fma, get, larger, load, splat, store
+from smoothsp._kernels.vectors.simd import fma, get, load, maximum, splat, store
 from smoothsp._kernels.vectors.simd_exp import log
-from smoothsp._kernels.vectors.simd_masked import sum_of
+from smoothsp._kernels.vectors.simd_masked import reduce_sum
 
 # The share of draws by gap that is uniform instead: gaps of examples that are not
 # visited grow unnoticed.
@@ -71,7 +71,7 @@ _SMALL = 1e-150
 STEPS, CALLS, EVALUATIONS = range(3)
 
 
-class Blocks(NamedTuple):
+class BlockMarginals(NamedTuple):
     """The dual variables of all sequences, and their gaps at their last visits.
 
     ``nodes`` has P numbers a position. The pairs of sequence i begin at ``at[i]`` of
@@ -80,18 +80,18 @@ class Blocks(NamedTuple):
 
     nodes: np.ndarray
     edges: np.ndarray
-    at: np.ndarray
+    edge_offsets: np.ndarray
     gaps: np.ndarray
 
 
-class Rules(NamedTuple):
+class StepRule(NamedTuple):
     """lambda, and the relative change of gamma at which a search ends."""
 
     lam: float
     precision: float
 
 
-class Ascent(NamedTuple):
+class Primal(NamedTuple):
     """Weights, what restricts them, and products of words.
 
     ``mask`` is 1 for weights that may change and 0 for all others; empty if all may.
@@ -100,7 +100,7 @@ class Ascent(NamedTuple):
 
     w: np.ndarray
     mask: np.ndarray
-    x: Products
+    x: GramCache
 
 
 class Parts(NamedTuple):
@@ -128,10 +128,10 @@ class Room(NamedTuple):
 def room_of_one(s):
     """Room for the longest sequence."""
     m = room_of_marginals(s)
-    moved = arrays.zeros(s.longest, np.int64)
-    for t in range(s.longest):
+    moved = arrays.zeros(s.max_length, np.int64)
+    for t in range(s.max_length):
         moved[t] = t
-    square = s.S * s.P if s.moves >= 0 else 0
+    square = s.S * s.P if s.transition_offset >= 0 else 0
     r = Direction(m.node, arrays.zeros(square), moved)
     every = arrays.zeros(len(m.node) // V, np.int64)
     for v in range(len(every)):
@@ -141,17 +141,17 @@ def room_of_one(s):
     return Room(scratch(s), m, r, arrays.zeros(square + V), n)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _length(s, i):
     return s.offsets[i + 1] - s.offsets[i]
 
 
 @kernel
-def begin(first, last, s, eps, d):
+def smoothed_gold_marginals(first, last, s, eps, d):
     """Fill blocks with ``(1 - eps)`` on the gold labels, and the rest uniform."""
     S, P = s.S, s.P
     for i in range(first, last):
-        o, e = s.offsets[i], d.at[i]
+        o, e = s.offsets[i], d.edge_offsets[i]
         for t in range(_length(s, i)):
             for j in range(S):
                 d.nodes[(o + t) * P + j] = eps / S
@@ -164,17 +164,17 @@ def begin(first, last, s, eps, d):
 
 
 @kernel
-def begin_at(first, last, s, w, d):
+def marginals_at_weights(first, last, s, w, d):
     """Fill blocks with the marginals at the weights w."""
     c = room_of_one(s)
     for i in range(first, last):
         T = _length(s, i)
         if T > 0:
             _marginals(s, i, w, c)
-            o, e = s.offsets[i] * s.P, d.at[i]
+            o, e = s.offsets[i] * s.P, d.edge_offsets[i]
             for q in range(0, T * s.P, V):
                 store(d.nodes, o + q, load(c.m.node, q))
-            for q in range(0, d.at[i + 1] - e, V):
+            for q in range(0, d.edge_offsets[i + 1] - e, V):
                 store(d.edges, e + q, load(c.m.edge, q))
 
 
@@ -201,13 +201,13 @@ def visit_by_gap(uniforms, floor, tree, s, rules, p, d, counts):
         if uniforms[m] < UNIFORM:
             i = min(int(uniforms[m] / UNIFORM * n), n - 1)
         else:
-            i = draw(tree, (uniforms[m] - UNIFORM) / (1 - UNIFORM))
+            i = sample_leaf(tree, (uniforms[m] - UNIFORM) / (1 - UNIFORM))
         _visit(s, i, rules, p, d, c, counts)
         set_leaf(tree, i, d.gaps[i])
 
 
 @kernel
-def measure(first, last, s, w, d, gaps, losses):
+def exact_gaps(first, last, s, w, d, gaps, losses):
     """Fill the gap and the loss of each sequence at w; nothing moves."""
     c = room_of_one(s)
     for i in range(first, last):
@@ -220,15 +220,15 @@ def measure(first, last, s, w, d, gaps, losses):
 
 
 @kernel
-def rebuild(s, lam, d, w):
+def primal_from_dual(s, lam, d, w):
     """Add ``w(a)`` to w."""
     c = room_of_one(s)
     for i in range(len(s.offsets) - 1):
         T, o = _length(s, i), s.offsets[i]
         for q in range(0, T * s.P, V):
             store(c.m.node, q, load(d.nodes, o * s.P + q))
-        for q in range(0, d.at[i + 1] - d.at[i], V):
-            store(c.m.edge, q, load(d.edges, d.at[i] + q))
+        for q in range(0, d.edge_offsets[i + 1] - d.edge_offsets[i], V):
+            store(c.m.edge, q, load(d.edges, d.edge_offsets[i] + q))
         _sum_of_pairs(s, T, c)
         for t in range(T):
             c.m.node[t * s.P + s.labels[o + t]] -= 1.0
@@ -243,8 +243,8 @@ def _marginals(s, i, w, c):
     """Fill the marginals of sequence i at w; return ``log Z - <w, phi(gold)>``."""
     k, T = c.k, _length(s, i)
     tail = score_sequence(s, i, w, k)
-    without_costs(k.E, T, s.S, tail, s.start, s.end, s.P, k.U)
-    value = marginals_of_one(T, s.S, s.P, tail, s.moves, k.U, c.m)
+    without_costs(k.E, T, s.S, tail, s.start_offset, s.end_offset, s.P, k.U)
+    value = marginals_of_one(T, s.S, s.P, tail, s.transition_offset, k.U, c.m)
     return value - gold_score(s, i, tail, k)
 
 
@@ -288,24 +288,24 @@ def _compare(a, o, size, b, log_b, share):
     tiny, small = splat(TINY), splat(_SMALL)
     for q in range(0, size, V):
         x, y = load(a, o + q), load(b, q)
-        ratio = log(larger(x, tiny)) - load(log_b, q)
+        ratio = log(maximum(x, tiny)) - load(log_b, q)
         d = y - x
         gap = fma(x, ratio, gap)
         part = d * ratio
-        share[q // V] = -sum_of(part)
+        share[q // V] = -reduce_sum(part)
         slope_at_0 = slope_at_0 + part
-        x, y = larger(x, small), larger(y, small)
+        x, y = maximum(x, small), maximum(y, small)
         weight = d * d / (x * y)
         bend_at_0 = fma(weight, y, bend_at_0)
         bend_at_1 = fma(weight, x, bend_at_1)
-        most_bend = fma(weight, larger(x, y), most_bend)
+        most_bend = fma(weight, maximum(x, y), most_bend)
         store(b, q, d)
     return (
-        sum_of(gap),
-        -sum_of(slope_at_0),
-        sum_of(bend_at_0),
-        sum_of(bend_at_1),
-        sum_of(most_bend),
+        reduce_sum(gap),
+        -reduce_sum(slope_at_0),
+        reduce_sum(bend_at_0),
+        reduce_sum(bend_at_1),
+        reduce_sum(most_bend),
     )
 
 
@@ -317,12 +317,12 @@ def _differences(s, i, d, c):
     a bound of it in between.
     """
     T, P, m, share = _length(s, i), s.P, c.m, c.n.share
-    o, e = s.offsets[i] * P, d.at[i]
+    o, e = s.offsets[i] * P, d.edge_offsets[i]
     if T == 1:
         return _compare(d.nodes, o, P, m.node, m.log_node, share)
     # of positions first: the shares of pairs are those that stay
     inner = _compare(d.nodes, o + P, (T - 2) * P, m.node[P:], m.log_node[P:], share)
-    size = d.at[i + 1] - e
+    size = d.edge_offsets[i + 1] - e
     outer = _compare(d.edges, e, size, m.edge, m.log_edge, share)
     for t in range(0, T, T - 1):
         for q in range(t * P, (t + 1) * P, V):
@@ -363,17 +363,17 @@ def _along(a, o, count, kept, d, log_b, gamma):
     for v in range(count):
         q = get(kept, v) * V
         x = load(d, q)
-        m = larger(fma(step, x, load(a, o + q)), tiny)
+        m = maximum(fma(step, x, load(a, o + q)), tiny)
         slope = fma(x, log(m) - load(log_b, q), slope)
         bend = fma(x, x / m, bend)
-    return sum_of(slope), sum_of(bend)
+    return reduce_sum(slope), reduce_sum(bend)
 
 
 @subroutine
 def _slope(s, i, d, c, count, gamma):
     """Slope and curvature of the entropy's part of the dual, with opposite signs."""
     T, P, m, n = _length(s, i), s.P, c.m, c.n
-    o, e = s.offsets[i] * P, d.at[i]
+    o, e = s.offsets[i] * P, d.edge_offsets[i]
     if T == 1:
         return _along(d.nodes, o, count, n.kept, m.node, m.log_node, gamma)
     slope, bend = _along(d.edges, e, count, n.kept, m.edge, m.log_edge, gamma)
@@ -409,7 +409,7 @@ def _best_step(s, i, d, c, slope_at_0, bends, kappa, precision, counts):
         return gamma
     # a little short: where the slope is not negative, every step is safe
     gamma *= _SHORT
-    size = d.at[i + 1] - d.at[i] if _length(s, i) > 1 else s.P
+    size = d.edge_offsets[i + 1] - d.edge_offsets[i] if _length(s, i) > 1 else s.P
     count = _keep(size, precision * slope_at_0 * V / size, c.n)
     for _ in range(_MOST_EVALUATIONS):
         slope, bend = _slope(s, i, d, c, count, gamma)
@@ -433,17 +433,17 @@ def _best_step(s, i, d, c, slope_at_0, bends, kappa, precision, counts):
 def _move(s, i, d, m, gamma):
     """``a += gamma d``."""
     step = splat(gamma)
-    o, e = s.offsets[i] * s.P, d.at[i]
+    o, e = s.offsets[i] * s.P, d.edge_offsets[i]
     for q in range(0, _length(s, i) * s.P, V):
         store(d.nodes, o + q, fma(step, load(m.node, q), load(d.nodes, o + q)))
-    for q in range(0, d.at[i + 1] - e, V):
+    for q in range(0, d.edge_offsets[i + 1] - e, V):
         store(d.edges, e + q, fma(step, load(m.edge, q), load(d.edges, e + q)))
 
 
 @subroutine
 def _sum_of_pairs(s, T, c):
     """Fill ``r.DE`` with the sum of the differences of pairs over all steps."""
-    if s.moves < 0:
+    if s.transition_offset < 0:
         return
     S, square = s.S, s.S * s.S
     c.sums[:] = 0.0
@@ -472,16 +472,22 @@ def _restricted_length(s, i, T, p, r):
             for j in range(0, P, V):
                 g = x * load(rows, f + j) * load(p.mask, f + j)
                 total = fma(g, load(r.D, t * P + j), total)
-    for f in range(s.moves, s.moves + s.S * P if s.moves >= 0 else s.moves, V):
+    for f in range(
+        s.transition_offset,
+        s.transition_offset + s.S * P
+        if s.transition_offset >= 0
+        else s.transition_offset,
+        V,
+    ):
         g = load(rows, f) * load(p.mask, f)
         total = fma(g, load(rows, f), total)
-    if s.start >= 0:
+    if s.start_offset >= 0:
         for j in range(0, P, V):
-            g = load(rows, s.start + j) * load(p.mask, s.start + j)
-            total = fma(g, load(rows, s.start + j), total)
-            g = load(rows, s.end + j) * load(p.mask, s.end + j)
-            total = fma(g, load(rows, s.end + j), total)
-    return sum_of(total)
+            g = load(rows, s.start_offset + j) * load(p.mask, s.start_offset + j)
+            total = fma(g, load(rows, s.start_offset + j), total)
+            g = load(rows, s.end_offset + j) * load(p.mask, s.end_offset + j)
+            total = fma(g, load(rows, s.end_offset + j), total)
+    return reduce_sum(total)
 
 
 @subroutine
@@ -490,11 +496,11 @@ def _restrict(s, i, T, p):
     first, last = s.offsets[i], s.offsets[i + 1]
     for e in range(s.indptr[first], s.indptr[last]):
         _restrict_row(p, get(s.indices, e) * s.P, s.P)
-    if s.moves >= 0:
-        _restrict_row(p, s.moves, s.S * s.P)
-    if s.start >= 0:
-        _restrict_row(p, s.start, s.P)
-        _restrict_row(p, s.end, s.P)
+    if s.transition_offset >= 0:
+        _restrict_row(p, s.transition_offset, s.S * s.P)
+    if s.start_offset >= 0:
+        _restrict_row(p, s.start_offset, s.P)
+        _restrict_row(p, s.end_offset, s.P)
 
 
 @subroutine

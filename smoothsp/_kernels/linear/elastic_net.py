@@ -30,8 +30,8 @@ ROUNDING = 4 * 2.0**-52
 
 
 @kernel
-def descend(
-    products, indptr, indices, data, squares, scale, l1, l2, most, zeros, weights,
+def coordinate_descent(
+    gram, indptr, indices, data, squares, scale, l1, l2, most, zeros, weights,
     rest, sweeps,
 ):  # fmt: skip
     """Make a pass; ``sweeps[0]`` is how many sweeps it took, 0 if nothing moved.
@@ -39,7 +39,7 @@ def descend(
     ``squares`` are ``2/n |x_j|^2``, ``scale`` is 2/n, and l1 has a number for each
     weight. ``rest`` is all g if there are products, else ``y - X w``; X is then in CSC.
     """
-    d, whole = len(weights), len(products) > 0
+    d, whole = len(weights), len(gram) > 0
     columns, values, left = span(indices), span(data), span(rest)
     order = arrays.empty(d, np.int64)
     for j in range(d):
@@ -55,7 +55,7 @@ def descend(
             if whole:
                 g = rest[j]
             else:
-                g = scale * csr_rows.any_product(low, high, columns, values, left, zero)
+                g = scale * csr_rows.dot(low, high, columns, values, left, zero)
             new = 0.0
             if bend > 0:
                 new = _shrunk(g + squares[j] * old, l1[j]) / bend
@@ -66,7 +66,7 @@ def descend(
             progress += bend * change * change
             if whole:
                 for i in range(d):
-                    rest[i] -= change * products[j, i]
+                    rest[i] -= change * gram[j, i]
             else:
                 csr_rows.add_row(low, high, -change, columns, values, left)
         if sweep == 0:
@@ -82,7 +82,7 @@ def descend(
             return
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _shrunk(x, l1):
     """The number x, brought nearer to 0 by l1."""
     if x > l1:
@@ -91,7 +91,7 @@ def _shrunk(x, l1):
 
 
 @kernel
-def products(first, last, d, scale, indptr, indices, data, out):
+def add_gram(first, last, d, scale, indptr, indices, data, out):
     """Add ``scale`` times ``x x'`` for CSR rows first to last: the upper triangle."""
     columns, values, sums = span(indices), span(data), span(out)
     for i in range(first, last):

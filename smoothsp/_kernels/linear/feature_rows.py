@@ -15,11 +15,11 @@ from numba import uint64
 from smoothsp._kernels.compilation.kernel import kernel
 
 # Where the hash of a piece is looked up when it lies outside its sentence.
-OUTSIDE = uint64(0x243F6A8885A308D3)
+OUTSIDE_HASH = uint64(0x243F6A8885A308D3)
 
 
 @kernel
-def neighbours(codes, offsets, away, outside, found):
+def shift_codes(codes, offsets, away, outside, found):
     """Fill found[P] with the codes ``away`` positions on; ``outside`` beyond ends."""
     for i in range(len(offsets) - 1):
         first, last = offsets[i], offsets[i + 1]
@@ -29,7 +29,7 @@ def neighbours(codes, offsets, away, outside, found):
 
 
 @kernel
-def pairs(codes, size, running):
+def join_codes(codes, size, running):
     """Join codes[P] in [0, size) to the running values; -1 stays, or becomes, -1."""
     for p in range(len(codes)):
         r = running[p]
@@ -37,7 +37,7 @@ def pairs(codes, size, running):
 
 
 @kernel
-def places(known, running):
+def look_up(known, running):
     """Replace running values by their places among the sorted ``known``, or by -1."""
     n = len(known)
     for p in range(len(running)):
@@ -53,7 +53,7 @@ def places(known, running):
 
 
 @kernel
-def mixed(codes, hashes, running, fires):
+def hash_codes(codes, hashes, running, fires):
     """Mix the hash of each code into running[P]; clear fires[P] at codes of -1.
 
     The finaliser of splitmix64.
@@ -70,7 +70,7 @@ def mixed(codes, hashes, running, fires):
 
 
 @kernel
-def rows(columns, indptr, indices, values):
+def build_rows(columns, indptr, indices, values):
     """Sparse rows with a 1 for each number of at least 0 in columns[P, templates].
 
     Numbers that meet in a row are one entry, of how many they were. ``indices`` and

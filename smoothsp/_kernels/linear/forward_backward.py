@@ -22,9 +22,9 @@ import numpy as np
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.forward_backward_log_space import sums_of_logarithms
 from smoothsp._kernels.linear.sparse_scores import V
-from smoothsp._kernels.vectors.simd import fma, larger, load, splat, splat_at, store
+from smoothsp._kernels.vectors.simd import fma, load, maximum, splat, splat_at, store
 from smoothsp._kernels.vectors.simd_exp import exp
-from smoothsp._kernels.vectors.simd_masked import max_of, sum_of
+from smoothsp._kernels.vectors.simd_masked import reduce_max, reduce_sum
 
 _FADED = 1e283
 
@@ -40,7 +40,7 @@ def exponentials(weights, moves, mu, S, P, R, RT):
     for i in range(S):
         for j in range(0, P, V):
             # past the last label stands 0, which may exceed the largest
-            below = larger(splat(top) - load(weights, moves + i * P + j), zero)
+            below = maximum(splat(top) - load(weights, moves + i * P + j), zero)
             store(R, i * P + j, exp(zero - below * one_over))
     for i in range(S):
         for j in range(S):
@@ -77,8 +77,8 @@ def forward(T, S, P, mu, U, X, R, N, top):
         o = t * P
         best = load(U, o)
         for j in range(V, P, V):
-            best = larger(load(U, o + j), best)
-        peak = max_of(best)
+            best = maximum(load(U, o + j), best)
+        peak = reduce_max(best)
         value += peak
         height = splat(peak)
         total = zero
@@ -96,7 +96,7 @@ def forward(T, S, P, mu, U, X, R, N, top):
                 x = x * (a + b)
             store(N, o + j, x)
             total = total + x
-        c = sum_of(total)
+        c = reduce_sum(total)
         inverse = 1 / c
         worst = max(worst, 1.0) * inverse if t > 0 else 1.0
         if not worst < _FADED:

@@ -22,8 +22,8 @@ from smoothsp._kernels.linear.directions import (
     slope,
     towards,
 )
-from smoothsp._kernels.linear.frank_wolfe_steps import Costs, Rules, visit
-from smoothsp._kernels.linear.sampling_tree import draw, fill_tree, set_leaf
+from smoothsp._kernels.linear.frank_wolfe_steps import Counters, StepRule, visit
+from smoothsp._kernels.linear.sampling_tree import fill_tree, sample_leaf, set_leaf
 from smoothsp._kernels.linear.sequences import (
     Sequences,
     cost_of,
@@ -33,30 +33,30 @@ from smoothsp._kernels.linear.sequences import (
     share,
     worst_labels,
 )
-from smoothsp._kernels.linear.squared_norm import Products, multiply_words
+from smoothsp._kernels.linear.squared_norm import GramCache, fill_gram
 from smoothsp._kernels.linear.tied_weights import add_one_to_rest, add_word_label
 from smoothsp._kernels.linear.working_sets import (
-    Store,
+    WorkingSets,
     marginals_from_slots,
-    mix_with_gold,
+    shrink_towards_gold,
 )
 
 __all__ = [
-    "Costs",
+    "Counters",
     "Direction",
     "Duals",
+    "GramCache",
     "Primal",
-    "Products",
-    "Rules",
     "Sequences",
-    "Store",
-    "add_corners",
+    "StepRule",
+    "WorkingSets",
+    "add_subgradients",
+    "exact_gaps",
+    "fill_gram",
     "fill_tree",
     "marginals_of_all",
-    "measure",
-    "mix_with_gold",
-    "multiply_words",
-    "rebuild",
+    "primal_from_dual",
+    "shrink_towards_gold",
     "visit_by_gap",
     "visit_in_order",
 ]
@@ -85,15 +85,15 @@ def visit_by_gap(uniforms, floor, tree, s, rules, p, d, x, q, c):
     for m in range(len(uniforms)):
         if tree[1] <= floor:
             return m
-        i = draw(tree, uniforms[m])
+        i = sample_leaf(tree, uniforms[m])
         if not visit(s, i, rules, p, d, x, q, k, r, c):
             return m
-        set_leaf(tree, i, d.estimates[i])
+        set_leaf(tree, i, d.gap_estimates[i])
     return len(uniforms)
 
 
 @kernel
-def measure(first, last, s, w, d, gaps, hinges):
+def exact_gaps(first, last, s, w, d, gaps, hinges):
     """Fill the exact gap and the hinge of each sequence at w; nothing moves.
 
     With y the labels that attain ``max_y cost(y) + <w, phi(y)>`` and D = mu - e_y, the
@@ -111,7 +111,7 @@ def measure(first, last, s, w, d, gaps, hinges):
 
 
 @kernel
-def rebuild(first, last, s, lam, d, v):
+def primal_from_dual(first, last, s, lam, d, v):
     """Add ``w_i`` of each sequence to v, from the marginals.
 
     ``w_i = -s_i X'D / lambda`` with D = mu less the gold labels.
@@ -131,7 +131,7 @@ def marginals_of_all(first, last, s, q, d):
 
 
 @kernel
-def add_corners(first, last, s, w, scale, v, losses, hinges):
+def add_subgradients(first, last, s, w, scale, v, losses, hinges):
     """``v += scale (phi(gold) - phi(y))`` for the worst y of each sequence at w.
 
     Fills what they cost, and their hinges. All of it is times the sequence's weight.
@@ -150,13 +150,15 @@ def add_corners(first, last, s, w, scale, v, losses, hinges):
             if gold != y:
                 add_word_label(s, o + t, a, gold, v)
                 add_word_label(s, o + t, -a, y, v)
-        if s.moves >= 0:
+        if s.transition_offset >= 0:
             for t in range(1, T):
                 gold = s.labels[o + t - 1] * s.P + s.labels[o + t]
-                add_one_to_rest(s, s.moves + gold, a, v)
-                add_one_to_rest(s, s.moves + k.y[t - 1] * s.P + k.y[t], -a, v)
-        if s.start >= 0 and T > 0:
-            add_one_to_rest(s, s.start + s.labels[o], a, v)
-            add_one_to_rest(s, s.start + k.y[0], -a, v)
-            add_one_to_rest(s, s.end + s.labels[o + T - 1], a, v)
-            add_one_to_rest(s, s.end + k.y[T - 1], -a, v)
+                add_one_to_rest(s, s.transition_offset + gold, a, v)
+                add_one_to_rest(
+                    s, s.transition_offset + k.y[t - 1] * s.P + k.y[t], -a, v
+                )
+        if s.start_offset >= 0 and T > 0:
+            add_one_to_rest(s, s.start_offset + s.labels[o], a, v)
+            add_one_to_rest(s, s.start_offset + k.y[0], -a, v)
+            add_one_to_rest(s, s.end_offset + s.labels[o + T - 1], a, v)
+            add_one_to_rest(s, s.end_offset + k.y[T - 1], -a, v)

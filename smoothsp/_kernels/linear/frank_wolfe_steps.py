@@ -63,7 +63,7 @@ FRANK_WOLFE, PAIRWISE, AWAY, SAFEGUARDED, BEST = range(5)
 STEPS, CALLS, HITS, DROPS = range(4)
 
 
-class Rules(NamedTuple):
+class StepRule(NamedTuple):
     """How to step.
 
     A cached corner is good enough if its gap reaches ``local`` times the gap at the
@@ -79,14 +79,14 @@ class Rules(NamedTuple):
     most: int
 
 
-class Costs(NamedTuple):
+class Counters(NamedTuple):
     """Counters, and what the averaged ell lacks."""
 
     counts: np.ndarray
     lag: np.ndarray
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def visit(s, i, rules, p, d, x, q, k, r, c):
     """One step on sequence i; False if the store is full, and then nothing changed."""
     keeps = rules.kind != FRANK_WOLFE or rules.cached
@@ -105,7 +105,7 @@ def visit(s, i, rules, p, d, x, q, k, r, c):
         o = q.word[i] + own * (s.offsets[i + 1] - s.offsets[i])
         count = towards(s, i, d, q.labels, o, r)
         gap = loss - d.ell[i] - part * slope(s, i, tail, k.E, r, count)
-        hit = gap > 0.0 and gap >= max(rules.local * d.estimates[i], rules.least)
+        hit = gap > 0.0 and gap >= max(rules.local * d.gap_estimates[i], rules.least)
     if hit:
         c.counts[HITS] += 1
     else:
@@ -114,7 +114,7 @@ def visit(s, i, rules, p, d, x, q, k, r, c):
         count = towards(s, i, d, k.y, 0, r)
         gap = loss - d.ell[i] - part * slope(s, i, tail, k.E, r, count)
         c.counts[CALLS] += 1
-        d.estimates[i] = max(gap, 0.0)
+        d.gap_estimates[i] = max(gap, 0.0)
         if keeps:
             weighed = rules.kind != FRANK_WOLFE
             own = slot_as_good(i, worst - base, q) if weighed else -1
@@ -130,14 +130,14 @@ def visit(s, i, rules, p, d, x, q, k, r, c):
     return True
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _curvature(s, i, lam, x, r, count):
     """``den = s_i^2 (||X'D||^2 + ...) / lambda``, with ``directions.length``."""
     part = share(s, i)
     return length(s, i, x, r, count) * part * part / lam
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _frank_wolfe(s, i, lam, p, d, x, r, c, count, gap, loss):
     """Step along ``mu - e_y``, whose D is in r; return gamma."""
     if count == 0 or gap <= 0.0:
@@ -149,19 +149,19 @@ def _frank_wolfe(s, i, lam, p, d, x, r, c, count, gap, loss):
     return gamma
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _round(s, i, d, r, count):
     """After a whole step the marginals are a corner, free of rounding."""
     first = s.offsets[i]
     for m in range(count):
         for j in range((first + r.moved[m]) * s.P, (first + r.moved[m] + 1) * s.P):
             d.mu[j] = np.round(d.mu[j])
-    if s.moves >= 0:
+    if s.transition_offset >= 0:
         for e in range(i * s.S * s.P, (i + 1) * s.S * s.P):
             d.edges[e] = np.round(d.edges[e])
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _move(s, i, lam, p, d, r, c, count, gamma, ell):
     """Take ``gamma`` of the direction, whose expected cost is ``ell``.
 
@@ -182,14 +182,14 @@ def _move(s, i, lam, p, d, r, c, count, gamma, ell):
         c.lag[0] += older * gamma * ell
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _gain(num, den, largest):
     """What the best step along a direction adds to the dual."""
     gamma = step_size(num, den, largest)
     return gamma * num - gamma * gamma * den / 2
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _weighed_step(s, i, rules, p, d, x, q, r, c, own, gap):
     """A step that changes the weights of stored labellings; ``own`` is the corner's.
 

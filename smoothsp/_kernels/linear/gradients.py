@@ -28,7 +28,7 @@ from smoothsp._kernels.vectors.arrays import copy
 
 
 @kernel
-def losses(first, last, s, W, tail, kind, mu, K, out):
+def sequence_losses(first, last, s, W, tail, kind, mu, K, out):
     """Fill out[first:last] with the losses of the sequences."""
     c = slope_scratch(s, K)
     space = scratch_of_ranking(s, K)
@@ -43,7 +43,7 @@ def losses(first, last, s, W, tail, kind, mu, K, out):
 
 
 @kernel
-def gradient(s, W, tail, kind, mu, K, keep, G, tail_G, nodes, edges, out):
+def losses_and_gradient(s, W, tail, kind, mu, K, keep, G, tail_G, nodes, edges, out):
     """Add the slopes of all sequences to G and tail_G; fill out with the losses.
 
     With ``keep``, rows ``nodes`` of positions and ``edges[n]`` take each slope as

@@ -23,7 +23,7 @@ from smoothsp._kernels.linear.forward_backward import exponentials, forward
 from smoothsp._kernels.linear.forward_backward_log_space import log_messages
 from smoothsp._kernels.linear.sparse_scores import V
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import fma, larger, load, splat, splat_at, store
+from smoothsp._kernels.vectors.simd import fma, load, maximum, splat, splat_at, store
 from smoothsp._kernels.vectors.simd_exp import log
 
 # Smaller numbers have the logarithm of this one, where it hardly counts: that of
@@ -53,9 +53,9 @@ class Marginals(NamedTuple):
 @subroutine
 def room_of_marginals(s):
     """Room for the longest sequence; a cache line begins where each array does."""
-    size = s.longest * s.P
-    pairs = rounded_up(max(s.longest - 1, 0) * s.S * s.S) + s.P
-    square = s.S * s.P if s.longest > 1 else 0
+    size = s.max_length * s.P
+    pairs = rounded_up(max(s.max_length - 1, 0) * s.S * s.S) + s.P
+    square = s.S * s.P if s.max_length > 1 else 0
     room = arrays.zeros(4 * size + 2 * pairs + 2 * square + 2 * s.P + 8)
     room = room[-(room.ctypes.data // 8) % 8 :]
     squares = room[4 * size + 2 * pairs :]
@@ -94,7 +94,7 @@ def marginals_of_one(T, S, P, tail, moves, U, m):
         tiny = splat(TINY)
         last = (T - 1) * P if T > 1 else P
         for q in range(P if T > 1 else 0, last, V):
-            store(m.log_node, q, log(larger(load(m.node, q), tiny)))
+            store(m.log_node, q, log(maximum(load(m.node, q), tiny)))
     else:
         value = _by_logarithms(T, S, P, tail, moves, U, m)
     store(m.edge, (T - 1) * S * S, splat(0.0))
@@ -142,8 +142,8 @@ def _edges(T, S, P, tail, moves, top, m):
     for t in range(1, T):
         o, p, e = t * P, (t - 1) * P, (t - 1) * S * S
         for j in range(0, P, V):
-            store(m.logs, j, log(larger(load(m.prefix, p + j), tiny)))
-            before = log(larger(load(m.suffix, o + j), tiny)) - height
+            store(m.logs, j, log(maximum(load(m.prefix, p + j), tiny)))
+            before = log(maximum(load(m.suffix, o + j), tiny)) - height
             store(m.logs, P + j, before)
         for i in range(S):
             a, log_a = splat_at(m.prefix, p + i), splat_at(m.logs, i)

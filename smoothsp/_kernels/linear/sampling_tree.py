@@ -20,7 +20,7 @@ def fill_tree(numbers, tree):
         tree[q] = tree[2 * q] + tree[2 * q + 1]
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def set_leaf(tree, i, number):
     """Change one number and the sums above it."""
     q = len(tree) // 2 + i
@@ -30,8 +30,8 @@ def set_leaf(tree, i, number):
         tree[q] = tree[2 * q] + tree[2 * q + 1]
 
 
-@subroutine(loops=False)
-def draw(tree, uniform):
+@subroutine(optimise=False)
+def sample_leaf(tree, uniform):
     """Which leaf holds the share ``uniform`` of the total, which is above 0."""
     leaves = len(tree) // 2
     rest = uniform * tree[1]

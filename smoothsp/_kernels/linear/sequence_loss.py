@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu.k_best import empty_lists, size_of_offers
-from smoothsp._kernels.chain.cpu.viterbi_over_states import cache_lines
+from smoothsp._kernels.chain.cpu.k_best import candidates_size, make_scratch
+from smoothsp._kernels.chain.cpu.viterbi_over_states import aligned_empty
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.few_best import Ranking, few_best, ranking
 from smoothsp._kernels.linear.forward_backward import sums
@@ -26,9 +26,9 @@ from smoothsp._kernels.linear.sparse_scores import V, labelling_score
 from smoothsp._kernels.linear.tied_weights import add_to_rest, room_of_rest, sharing
 from smoothsp._kernels.linear.viterbi import add_costs, best_labels
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import larger, load, splat, store
-from smoothsp._kernels.vectors.simd_masked import max_of, sum_of
-from smoothsp._kernels.vectors.smoothed_hinge import project
+from smoothsp._kernels.vectors.simd import load, maximum, splat, store
+from smoothsp._kernels.vectors.simd_masked import reduce_max, reduce_sum
+from smoothsp._kernels.vectors.smoothed_hinge import project_onto_simplex
 
 MAX, ENTROPY, TOP_K = 0, 1, 2
 
@@ -47,7 +47,7 @@ class Slope(NamedTuple):
 @subroutine
 def slope_scratch(s, K):
     """Room for the longest sequence; a cache line begins where a row does."""
-    size, square = s.longest * s.P, s.S * s.P
+    size, square = s.max_length * s.P, s.S * s.P
     room = arrays.zeros(4 * size + 3 * square + 8)
     past = -(room.ctypes.data // 8) % 8
     room = room[past:]
@@ -55,13 +55,13 @@ def slope_scratch(s, K):
         room[:size],
         room[size : 2 * size],
         room[2 * size : 3 * size],
-        arrays.zeros(s.longest, np.int32),
+        arrays.zeros(s.max_length, np.int32),
         room_of_rest(s),
     )
     D, room = room[3 * size : 4 * size], room[4 * size :]
     return Slope(
         k,
-        ranking(s.longest, s.S, s.P, K),
+        ranking(s.max_length, s.S, s.P, K),
         D,
         room[:square],
         room[square : 2 * square],
@@ -72,8 +72,8 @@ def slope_scratch(s, K):
 @subroutine
 def scratch_of_ranking(s, K):
     """What the lazy enumeration of K labellings needs, made once."""
-    offers = cache_lines(size_of_offers(s.longest, s.S, s.P, K))
-    return empty_lists(s.longest, s.S, K, offers)
+    offers = aligned_empty(candidates_size(s.max_length, s.S, s.P, K))
+    return make_scratch(s.max_length, s.S, K, offers)
 
 
 @subroutine
@@ -90,18 +90,34 @@ def slope(s, i, tail, kind, mu, c, space):
     if T == 0:
         c.edges[:] = 0.0
         return 0.0
-    add_costs(k.E, T, s.labels, o, s.costs, s.scales[i], tail, s.start, s.end, P, k.U)
+    add_costs(
+        k.E,
+        T,
+        s.labels,
+        o,
+        s.costs,
+        s.scales[i],
+        tail,
+        s.start_offset,
+        s.end_offset,
+        P,
+        k.U,
+    )
     if kind == ENTROPY:
-        value = sums(T, S, P, tail, s.moves, mu, k.U, k.M, c.R, c.RT, c.D, c.edges)
+        value = sums(
+            T, S, P, tail, s.transition_offset, mu, k.U, k.M, c.R, c.RT, c.D, c.edges
+        )
     else:
         c.D[: T * P] = 0.0
         c.edges[:] = 0.0
         if kind == MAX:
-            value = best_labels(T, S, tail, s.moves, P, k.U, k.M, k.y)
+            value = best_labels(T, S, tail, s.transition_offset, P, k.U, k.M, k.y)
             _count(T, k.y, 1.0, P, c.D, c.edges)
         else:
-            count = few_best(T, S, P, tail, s.moves, k.U, k.M, k.y, c.r, space)
-            value = project(mu, count, c.r.z, c.r.u)
+            count = few_best(
+                T, S, P, tail, s.transition_offset, k.U, k.M, k.y, c.r, space
+            )
+            value = project_onto_simplex(mu, count, c.r.z, c.r.u)
             for b in range(count):
                 if c.r.u[b] > 0:
                     _count(T, c.r.labels[0, b], c.r.u[b], P, c.D, c.edges)
@@ -110,7 +126,9 @@ def slope(s, i, tail, kind, mu, c, space):
     if weight != 1.0:
         scaled(weight, c.D[: T * P])
         scaled(weight, c.edges)
-    gold = labelling_score(k.E, T, s.labels, o, tail, s.moves, s.start, s.end, P)
+    gold = labelling_score(
+        k.E, T, s.labels, o, tail, s.transition_offset, s.start_offset, s.end_offset, P
+    )
     return weight * (value - gold)
 
 
@@ -130,22 +148,30 @@ def add_to_tail(s, T, a, D, edges, W, tail):
     Where parts share weights, these are in W.
     """
     if sharing(s):
-        if s.moves >= 0 and T > 1:
-            add_to_rest(s, s.S, s.moves, a, edges, 0, W)
-        if s.start >= 0 and T > 0:
-            add_to_rest(s, 1, s.start, a, D, 0, W)
-            add_to_rest(s, 1, s.end, a, D, (T - 1) * s.P, W)
+        if s.transition_offset >= 0 and T > 1:
+            add_to_rest(s, s.S, s.transition_offset, a, edges, 0, W)
+        if s.start_offset >= 0 and T > 0:
+            add_to_rest(s, 1, s.start_offset, a, D, 0, W)
+            add_to_rest(s, 1, s.end_offset, a, D, (T - 1) * s.P, W)
         return
     scale = splat(a)
-    if s.moves >= 0 and T > 1:
+    if s.transition_offset >= 0 and T > 1:
         for e in range(0, s.S * s.P, V):
-            t = s.moves + e
+            t = s.transition_offset + e
             store(tail, t, load(tail, t) + scale * load(edges, e))
-    if s.start >= 0 and T > 0:
+    if s.start_offset >= 0 and T > 0:
         o = (T - 1) * s.P
         for j in range(0, s.P, V):
-            store(tail, s.start + j, load(tail, s.start + j) + scale * load(D, j))
-            store(tail, s.end + j, load(tail, s.end + j) + scale * load(D, o + j))
+            store(
+                tail,
+                s.start_offset + j,
+                load(tail, s.start_offset + j) + scale * load(D, j),
+            )
+            store(
+                tail,
+                s.end_offset + j,
+                load(tail, s.end_offset + j) + scale * load(D, o + j),
+            )
 
 
 @subroutine
@@ -155,8 +181,8 @@ def is_zero(D, o, P):
     most = zero
     for j in range(0, P, V):
         x = load(D, o + j)
-        most = larger(larger(x, zero - x), most)
-    return max_of(most) == 0
+        most = maximum(maximum(x, zero - x), most)
+    return reduce_max(most) == 0
 
 
 @subroutine
@@ -165,7 +191,7 @@ def finite(x, size):
     total, zero = splat(0.0), splat(0.0)
     for e in range(0, size, V):
         total = total + load(x, e) * zero
-    return sum_of(total) == 0
+    return reduce_sum(total) == 0
 
 
 @subroutine

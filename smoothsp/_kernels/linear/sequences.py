@@ -49,11 +49,11 @@ class Sequences(NamedTuple):
     loss_scales: np.ndarray
     S: int
     P: int
-    moves: int
-    start: int
-    end: int
-    longest: int
-    table: np.ndarray
+    transition_offset: int
+    start_offset: int
+    end_offset: int
+    max_length: int
+    tied_index: np.ndarray
 
 
 class Scratch(NamedTuple):
@@ -69,29 +69,29 @@ class Scratch(NamedTuple):
     rest: np.ndarray
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def scratch(s):
     """Room for the longest sequence; a cache line begins where a row does."""
-    size = s.longest * s.P
+    size = s.max_length * s.P
     room = arrays.zeros(3 * size + 8)
     past = -(room.ctypes.data // 8) % 8
     return Scratch(
         room[past : past + size],
         room[past + size : past + 2 * size],
         room[past + 2 * size : past + 3 * size],
-        arrays.zeros(s.longest, np.int32),
+        arrays.zeros(s.max_length, np.int32),
         room_of_rest(s),
     )
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def score_sequence(s, i, weights, k):
     """Fill ``k.E`` for sequence i; return where A, start and end are."""
     score_words(s, s.offsets[i], s.offsets[i + 1], weights, k.E)
     return rest(s, 1.0, weights, weights, k.rest)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def worst_labels(s, i, tail, k):
     """Fill ``k.y`` with the labelling of most cost plus score, and return that sum.
 
@@ -99,19 +99,41 @@ def worst_labels(s, i, tail, k):
     """
     o = s.offsets[i]
     T = s.offsets[i + 1] - o
-    add_costs(k.E, T, s.labels, o, s.costs, s.scales[i], tail, s.start, s.end, s.P, k.U)
-    return best_labels(T, s.S, tail, s.moves, s.P, k.U, k.M, k.y)
+    add_costs(
+        k.E,
+        T,
+        s.labels,
+        o,
+        s.costs,
+        s.scales[i],
+        tail,
+        s.start_offset,
+        s.end_offset,
+        s.P,
+        k.U,
+    )
+    return best_labels(T, s.S, tail, s.transition_offset, s.P, k.U, k.M, k.y)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def gold_score(s, i, tail, k):
     """The score of the gold labels of sequence i, whose scores are in ``k.E``."""
     o = s.offsets[i]
     T = s.offsets[i + 1] - o
-    return labelling_score(k.E, T, s.labels, o, tail, s.moves, s.start, s.end, s.P)
+    return labelling_score(
+        k.E,
+        T,
+        s.labels,
+        o,
+        tail,
+        s.transition_offset,
+        s.start_offset,
+        s.end_offset,
+        s.P,
+    )
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def cost_of(s, i, y, o):
     """``scales_i sum_t c(gold_t, y_t)`` for the labels ``y[o:]`` of sequence i."""
     first = s.offsets[i]
@@ -121,14 +143,14 @@ def cost_of(s, i, y, o):
     return s.scales[i] * cost
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def share(s, i):
     """``s_i = loss_scales[i] / n``, the weight of sequence i in the mean loss."""
     return s.loss_scales[i] / (len(s.offsets) - 1)
 
 
 @kernel
-def hinges(first, last, s, weights, out):
+def structured_hinges(first, last, s, weights, out):
     """Fill ``out[i] = max_y cost(y) + <w, phi(y) - phi(gold)>``, not times a weight."""
     k = scratch(s)
     for i in range(first, last):
@@ -145,6 +167,6 @@ def decode(first, last, s, weights, labels, scores):
         tail = score_sequence(s, i, weights, k)
         o = s.offsets[i]
         T = s.offsets[i + 1] - o
-        without_costs(k.E, T, s.S, tail, s.start, s.end, s.P, k.U)
-        scores[i] = best_labels(T, s.S, tail, s.moves, s.P, k.U, k.M, k.y)
+        without_costs(k.E, T, s.S, tail, s.start_offset, s.end_offset, s.P, k.U)
+        scores[i] = best_labels(T, s.S, tail, s.transition_offset, s.P, k.U, k.M, k.y)
         copy(k.y[:T], labels[o : o + T])

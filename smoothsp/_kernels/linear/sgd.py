@@ -38,7 +38,7 @@ _SMALLEST = 1e-4
 
 
 @kernel
-def steps(
+def subgradient_steps(
     order, rates, shares, lam, s, kind, mu, K, W, Q, tail, tail_sum, scales, losses
 ):
     """Steps of size ``rates[t]`` on the sequences ``order[t]``.

@@ -29,7 +29,7 @@ def entry(values, e):
     return splat(np.float64(get(values, e)))
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def score_positions(first, last, indptr, indices, values, weights, P, E):
     """Fill ``E[(t - first) P + j]`` for the positions ``first`` to ``last``."""
     zero = splat(0.0)
@@ -81,7 +81,7 @@ def score_positions(first, last, indptr, indices, values, weights, P, E):
             store(E, o + j, a + b)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def add_position(t, indptr, indices, values, a, D, o, P, weights):
     """``W(f, j) += a x(t, f) D(j)`` with the row D at o: one rank of ``X'D``."""
     scale = splat(a)
@@ -106,14 +106,14 @@ def add_position(t, indptr, indices, values, a, D, o, P, weights):
         j += V
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def add_one_label(t, indptr, indices, values, a, j, P, weights):
     """``W(f, j) += a x(t, f)`` for one label j."""
     for e in range(indptr[t], indptr[t + 1]):
         weights[indices[e] * P + j] += a * values[e]
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def add_labelling(
     first, T, indptr, indices, values, a, y, o, weights, moves, start, end, P
 ):
@@ -128,7 +128,7 @@ def add_labelling(
         weights[end + y[o + T - 1]] += a
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def labelling_score(E, T, y, o, weights, moves, start, end, P):
     """``<w, phi(x, y)>`` for the labels ``y[o:o + T]`` of a sequence with scores E."""
     score = 0.0

@@ -21,10 +21,10 @@ from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.sparse_scores import V, entry
 from smoothsp._kernels.vectors.simd import fma, get, load, splat, splat_at, store
-from smoothsp._kernels.vectors.simd_masked import sum_of
+from smoothsp._kernels.vectors.simd_masked import reduce_sum
 
 
-class Products(NamedTuple):
+class GramCache(NamedTuple):
     """Inner products of the words of each sequence, and places for features.
 
     Those of sequence i are ``gram[at[i] + t (t + 1) / 2 + u]`` for u up to t, and
@@ -40,7 +40,7 @@ class Products(NamedTuple):
 
 
 @kernel
-def multiply_words(first, last, s, at, gram):
+def fill_gram(first, last, s, at, gram):
     """Fill ``gram`` with ``<x_t, x_u>``, u up to t, where sequences have products."""
     for i in range(first, last):
         if at[i] < 0:
@@ -53,7 +53,7 @@ def multiply_words(first, last, s, at, gram):
                 g += 1
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _product(s, t, u):
     """``<x_t, x_u>``: indices of both rows ascend, so one pass merges them."""
     a, b = s.indptr[t], s.indptr[u]
@@ -67,7 +67,7 @@ def _product(s, t, u):
     return total
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def squared_length(s, i, x, D, moved, count):
     """``||X'D||^2`` for sequence i, of whose rows D only ``moved[:count]`` count."""
     if x.at[i] >= 0:
@@ -75,7 +75,7 @@ def squared_length(s, i, x, D, moved, count):
     return _by_features(s, s.offsets[i], x.place, x.rows, D, moved, count)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _by_products(gram, at, D, moved, count, P):
     """Sum the first formula; the loop over labels is outside.
 
@@ -112,10 +112,10 @@ def _by_products(gram, at, D, moved, count, P):
             p = load(D, t * P + j)
             total = fma(p, fma(two, a, splat_at(gram, g + t) * p), total)
             j += V
-    return sum_of(total)
+    return reduce_sum(total)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _by_features(s, first, place, rows, D, moved, count):
     """Sum the second formula; ``place[f]`` is the row of r_f, in order of appearance.
 
@@ -144,4 +144,4 @@ def _by_features(s, first, place, rows, D, moved, count):
         t = first + moved[m]
         for e in range(s.indptr[t], s.indptr[t + 1]):
             place[get(s.indices, e)] = -1
-    return sum_of(total)
+    return reduce_sum(total)

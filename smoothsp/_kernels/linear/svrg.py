@@ -45,7 +45,7 @@ _SMALLEST = 1e-4
 
 
 @kernel
-def epoch(
+def svrg_epoch(
     order, rate, pull, s, kind, mu, K, nodes, pairs, c_W, c_tail, W, Q, tail, tail_sum,
     scales,
 ):  # fmt: skip

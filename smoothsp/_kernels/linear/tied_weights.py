@@ -20,13 +20,13 @@ from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import fma, load, splat, store
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def sharing(s):
     """Whether parts share weights."""
-    return len(s.table) > 0
+    return len(s.tied_index) > 0
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def score_words(s, first, last, weights, E):
     """Fill ``E[(t - first) P + j]`` for the positions ``first`` to ``last``."""
     if not sharing(s):
@@ -39,10 +39,10 @@ def score_words(s, first, last, weights, E):
         for e in range(s.indptr[t], s.indptr[t + 1]):
             f, x = s.indices[e] * s.P, np.float64(s.values[e])
             for j in range(s.S):
-                E[o + j] += x * weights[s.table[f + j]]
+                E[o + j] += x * weights[s.tied_index[f + j]]
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def add_word(s, t, a, D, o, weights):
     """Add ``a x(t, f) D(j)`` to the weight of each f and j, with the row D at o."""
     if not sharing(s):
@@ -51,36 +51,36 @@ def add_word(s, t, a, D, o, weights):
     for e in range(s.indptr[t], s.indptr[t + 1]):
         f, x = s.indices[e] * s.P, a * np.float64(s.values[e])
         for j in range(s.S):
-            weights[s.table[f + j]] += x * D[o + j]
+            weights[s.tied_index[f + j]] += x * D[o + j]
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def add_word_label(s, t, a, j, weights):
     """Add ``a x(t, f)`` to the weight of each f and one label j."""
     if not sharing(s):
         add_one_label(t, s.indptr, s.indices, s.values, a, j, s.P, weights)
         return
     for e in range(s.indptr[t], s.indptr[t + 1]):
-        weights[s.table[s.indices[e] * s.P + j]] += a * s.values[e]
+        weights[s.tied_index[s.indices[e] * s.P + j]] += a * s.values[e]
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def room_of_rest(s):
     """Room for the rows of A, start and end, where they have to be collected."""
-    rows = s.S if s.moves >= 0 else 0
-    rows += 2 if s.start >= 0 else 0
+    rows = s.S if s.transition_offset >= 0 else 0
+    rows += 2 if s.start_offset >= 0 else 0
     return arrays.zeros(rows * s.P if sharing(s) else 0)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _before(s):
     """Parts of features: those of A, start and end come after."""
-    rows = s.S if s.moves >= 0 else 0
-    rows += 2 if s.start >= 0 else 0
-    return len(s.table) - rows * s.P
+    rows = s.S if s.transition_offset >= 0 else 0
+    rows += 2 if s.start_offset >= 0 else 0
+    return len(s.tied_index) - rows * s.P
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def rest(s, scale, weights, tail, room):
     """A, start and end: ``tail``, or room, filled with ``scale`` times the weights."""
     if not sharing(s):
@@ -88,18 +88,18 @@ def rest(s, scale, weights, tail, room):
     first = _before(s)
     for o in range(0, len(room), s.P):
         for j in range(s.S):
-            room[o + j] = scale * weights[s.table[first + o + j]]
+            room[o + j] = scale * weights[s.tied_index[first + o + j]]
     return room
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def add_to_rest(s, rows, part, a, x, o, weights):
     """Add a times ``rows`` rows of x at o to A, start or end, from ``part`` on."""
     if sharing(s):
         first = _before(s) + part
         for r in range(0, rows * s.P, s.P):
             for j in range(s.S):
-                weights[s.table[first + r + j]] += a * x[o + r + j]
+                weights[s.tied_index[first + r + j]] += a * x[o + r + j]
         return
     step = splat(a)
     for q in range(0, rows * s.P, V):
@@ -107,16 +107,16 @@ def add_to_rest(s, rows, part, a, x, o, weights):
         store(weights, p, fma(step, load(x, o + q), load(weights, p)))
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def add_one_to_rest(s, part, a, weights):
     """Add a to one weight of A, start or end."""
     if sharing(s):
-        weights[s.table[_before(s) + part]] += a
+        weights[s.tied_index[_before(s) + part]] += a
     else:
         weights[part] += a
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def sum_of_squares(s, first, moved, count, sums):
     """Of ``sums`` at the places of the words ``moved`` and of A, start and end.
 
@@ -128,12 +128,12 @@ def sum_of_squares(s, first, moved, count, sums):
         for e in range(s.indptr[t], s.indptr[t + 1]):
             f = s.indices[e] * s.P
             for j in range(s.S):
-                place = s.table[f + j]
+                place = s.tied_index[f + j]
                 total += sums[place] * sums[place]
                 sums[place] = 0.0
-    for o in range(_before(s), len(s.table), s.P):
+    for o in range(_before(s), len(s.tied_index), s.P):
         for j in range(s.S):
-            place = s.table[o + j]
+            place = s.tied_index[o + j]
             total += sums[place] * sums[place]
             sums[place] = 0.0
     return total

@@ -14,10 +14,10 @@ import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.linear.sparse_scores import V
-from smoothsp._kernels.vectors.simd import fma, larger, load, splat, splat_at, store
+from smoothsp._kernels.vectors.simd import fma, load, maximum, splat, splat_at, store
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def add_costs(E, T, gold, o, costs, scale, weights, start, end, P, U):
     """Fill U for the sequence whose gold labels are ``gold[o:o + T]``.
 
@@ -32,7 +32,7 @@ def add_costs(E, T, gold, o, costs, scale, weights, start, end, P, U):
         _add_boundaries(T, weights, start, end, P, U)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def without_costs(E, T, S, weights, start, end, P, U):
     """Fill U with scores alone."""
     for p in range(0, T * P, V):
@@ -44,7 +44,7 @@ def without_costs(E, T, S, weights, start, end, P, U):
         _add_boundaries(T, weights, start, end, P, U)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _add_boundaries(T, weights, start, end, P, U):
     """Add the weights of the first label to the first row, of the last to the last."""
     if T == 0:
@@ -56,7 +56,7 @@ def _add_boundaries(T, weights, start, end, P, U):
         store(U, last + j, load(U, last + j) + load(weights, end + j))
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def best_labels(T, S, weights, moves, P, U, M, y):
     """Fill ``y[:T]`` with the best labelling, and return its score.
 
@@ -80,7 +80,7 @@ def best_labels(T, S, weights, moves, P, U, M, y):
     return best
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _step(U, o, weights, moves, S, P, M, p):
     """``M(p + j) = max_i U(o + i) + A(i, j)``, and U(p + j) raised by that.
 
@@ -95,10 +95,10 @@ def _step(U, o, weights, moves, S, P, M, p):
         for i in range(1, S):
             v = splat_at(U, o + i)
             f = moves + i * P + j
-            a = larger(v + load(weights, f), a)
-            b = larger(v + load(weights, f + V), b)
-            c = larger(v + load(weights, f + 2 * V), c)
-            d = larger(v + load(weights, f + 3 * V), d)
+            a = maximum(v + load(weights, f), a)
+            b = maximum(v + load(weights, f + V), b)
+            c = maximum(v + load(weights, f + 2 * V), c)
+            d = maximum(v + load(weights, f + 3 * V), d)
         _put(U, M, p + j, a)
         _put(U, M, p + j + V, b)
         _put(U, M, p + j + 2 * V, c)
@@ -110,15 +110,15 @@ def _step(U, o, weights, moves, S, P, M, p):
         i = 1
         while i + 4 <= S:
             f = moves + i * P + j
-            a = larger(splat_at(U, o + i) + load(weights, f), a)
-            b = larger(splat_at(U, o + i + 1) + load(weights, f + P), b)
-            c = larger(splat_at(U, o + i + 2) + load(weights, f + 2 * P), c)
-            d = larger(splat_at(U, o + i + 3) + load(weights, f + 3 * P), d)
+            a = maximum(splat_at(U, o + i) + load(weights, f), a)
+            b = maximum(splat_at(U, o + i + 1) + load(weights, f + P), b)
+            c = maximum(splat_at(U, o + i + 2) + load(weights, f + 2 * P), c)
+            d = maximum(splat_at(U, o + i + 3) + load(weights, f + 3 * P), d)
             i += 4
         while i < S:
-            a = larger(splat_at(U, o + i) + load(weights, moves + i * P + j), a)
+            a = maximum(splat_at(U, o + i) + load(weights, moves + i * P + j), a)
             i += 1
-        _put(U, M, p + j, larger(larger(a, b), larger(c, d)))
+        _put(U, M, p + j, maximum(maximum(a, b), maximum(c, d)))
         j += V
 
 
@@ -128,7 +128,7 @@ def _put(U, M, p, best):
     store(U, p, best + load(U, p))
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _place(U, o, weights, column, S, P, best):
     """The lowest i that attains ``max_i U(i) + A(i, j)``: the same sums, equal bits."""
     for i in range(S):

@@ -28,7 +28,7 @@ from smoothsp._kernels.vectors.arrays import copy
 TIE = 1e-10
 
 
-class Store(NamedTuple):
+class WorkingSets(NamedTuple):
     """Pools; ``alpha`` weights, ``loss`` costs, ``h`` cost plus score less gold."""
 
     labels: np.ndarray
@@ -42,7 +42,7 @@ class Store(NamedTuple):
     used: np.ndarray
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def has_room(s, i, q, most):
     """Make room for one more slot; False if the pool is full, and then nothing changed.
 
@@ -68,7 +68,7 @@ def has_room(s, i, q, most):
     return True
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def score_slots(s, i, w, E, base, q):
     """Fill ``h = loss + score - base`` of each slot; ``base`` is the gold score.
 
@@ -77,11 +77,13 @@ def score_slots(s, i, w, E, base, q):
     T = s.offsets[i + 1] - s.offsets[i]
     for k in range(q.size[i]):
         o = q.word[i] + k * T
-        score = labelling_score(E, T, q.labels, o, w, s.moves, s.start, s.end, s.P)
+        score = labelling_score(
+            E, T, q.labels, o, w, s.transition_offset, s.start_offset, s.end_offset, s.P
+        )
         q.h[q.slot[i] + k] = q.loss[q.slot[i] + k] + score - base
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def best_slot(i, q):
     """The first slot with the largest h."""
     b, best = q.slot[i], 0
@@ -91,7 +93,7 @@ def best_slot(i, q):
     return best
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def slot_as_good(i, h, q):
     """The first slot whose labels are worth h but for rounding, or -1."""
     for k in range(q.size[i]):
@@ -100,7 +102,7 @@ def slot_as_good(i, h, q):
     return -1
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def away_slot(i, q):
     """The first slot with the smallest h among those with weight."""
     b, worst = q.slot[i], -1
@@ -111,7 +113,7 @@ def away_slot(i, q):
     return worst
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def put_labels(s, i, y, h, most, weighed, q):
     """The slot of labels y, which gets one if it had none.
 
@@ -146,7 +148,7 @@ def put_labels(s, i, y, h, most, weighed, q):
     return k
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def forget_weightless(s, i, q):
     """Take out slots without weight; the last fills the gap."""
     T = s.offsets[i + 1] - s.offsets[i]
@@ -163,7 +165,7 @@ def forget_weightless(s, i, q):
         k -= 1
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def marginals_from_slots(s, i, q, d):
     """Build the dual variable of sequence i from its weights, made to sum to one.
 
@@ -177,7 +179,7 @@ def marginals_from_slots(s, i, q, d):
         if q.alpha[b + k] > 0.0:
             kept, only = kept + 1, k
     d.mu[first * P : (first + T) * P] = 0.0
-    if s.moves >= 0:
+    if s.transition_offset >= 0:
         d.edges[i * s.S * P : (i + 1) * s.S * P] = 0.0
     ell = 0.0
     for k in range(q.size[i]):
@@ -191,7 +193,7 @@ def marginals_from_slots(s, i, q, d):
         ell += a * q.loss[b + k]
         for t in range(T):
             d.mu[(first + t) * P + q.labels[o + t]] += a
-        if s.moves >= 0:
+        if s.transition_offset >= 0:
             for t in range(1, T):
                 e = i * s.S * P + q.labels[o + t - 1] * P + q.labels[o + t]
                 d.edges[e] += a
@@ -199,7 +201,7 @@ def marginals_from_slots(s, i, q, d):
 
 
 @kernel
-def mix_with_gold(first, s, rho, most, q):
+def shrink_towards_gold(first, s, rho, most, q):
     """``alpha <- rho alpha``, the rest on the gold labels, from sequence ``first`` on.
 
     Returns the sequence that it came to before the pool was full.

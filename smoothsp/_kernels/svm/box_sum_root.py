@@ -22,47 +22,47 @@ import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.simd import larger, load, smaller, splat, where_below
-from smoothsp._kernels.vectors.simd_masked import sum_of
+from smoothsp._kernels.vectors.simd import load, maximum, minimum, select_lt, splat
+from smoothsp._kernels.vectors.simd_masked import reduce_sum
 
 # Points tried before breakpoints are sorted; two to four are usual.
-PATIENCE = 16
+MAX_NEWTON_STEPS = 16
 
 
 @subroutine(forceinline=True)
 def clip(u, bound, zero):
     """``u`` between 0 and its bound."""
-    return smaller(larger(u, zero), bound)
+    return minimum(maximum(u, zero), bound)
 
 
 @subroutine
-def root(v, c, base, g, top, patience, P, zeros):
+def find_root(v, c, base, g, max_root, max_newton_steps, P, zeros):
     """The root g of ``sum_i clip(v_i - g, 0, c_i) = base + g``, from a guess of it.
 
     ``top`` is finite, and no smaller than the root.
     """
     V = len(zeros)
     number = zeros.dtype.type
-    zero, one = splat(zeros[0]), splat(number(1))
-    if top <= -base:
+    zero, ones = splat(zeros[0]), splat(number(1))
+    if max_root <= -base:
         return -base
-    low, high = -np.inf, top
-    over, under = 0.0, -base - top
-    best, error = top, base + top
-    g = float(number(min(max(g, -base), top)))
+    low, high = -np.inf, max_root
+    over, under = 0.0, -base - max_root
+    best, error = max_root, base + max_root
+    g = float(number(min(max(g, -base), max_root)))
     above = free = -1.0
-    for _ in range(patience):
-        at = splat(number(g))
+    for _ in range(max_newton_steps):
+        g_vector = splat(number(g))
         total = positive = inside = zero
         for j in range(0, P, V):
-            u = load(v, j) - at
+            u = load(v, j) - g_vector
             bound = load(c, j)
             total = total + clip(u, bound, zero)
-            positive = positive + where_below(zero, u, one, zero)
-            below = where_below(u, bound, one, zero)
-            inside = inside + where_below(zero, u, below, zero)
-        n, m = float(sum_of(positive)), float(sum_of(inside))
-        excess = float(sum_of(total)) - base - g
+            positive = positive + select_lt(zero, u, ones, zero)
+            below = select_lt(u, bound, ones, zero)
+            inside = inside + select_lt(zero, u, below, zero)
+        n, m = float(reduce_sum(positive)), float(reduce_sum(inside))
+        excess = float(reduce_sum(total)) - base - g
         # both counts fall as g rises: the same counts are the same entries, and the
         # step that led here was exact but for rounding
         if excess == 0 or (n == above and m == free):
@@ -98,26 +98,28 @@ def root_by_sorting(v, c, base, P, zeros):
     values = arrays.empty(P, np.float64)
     bounds = arrays.empty(P, np.float64)
     size = 0
-    even = True
+    has_equal_bounds = True
     for j in range(P):
         if c[j] > 0 and v[j] + base > 0:
             bounds[size] = c[j]
             # g is at most the sum of bounds: beyond this an entry is full
             values[size] = min(float(v[j]), total + c[j] - base)
-            even = even and c[j] == bounds[0]
+            has_equal_bounds = has_equal_bounds and c[j] == bounds[0]
             size += 1
     if size == 0:
         return -base
     enter = np.argsort(values[:size])[::-1]
-    fill = enter if even else np.argsort(values[:size] - bounds[:size])[::-1]
+    fill = (
+        enter if has_equal_bounds else np.argsort(values[:size] - bounds[:size])[::-1]
+    )
     i = j = free = 0
     inside = full = g = 0.0
     while True:
-        coming = values[enter[i]] if i < size else -np.inf
-        going = values[fill[j]] - bounds[fill[j]] if j < size else -np.inf
+        enters_at = values[enter[i]] if i < size else -np.inf
+        leaves_at = values[fill[j]] - bounds[fill[j]] if j < size else -np.inf
         # at equal breakpoints entries enter before others leave
-        if coming >= going:
-            inside += coming
+        if enters_at >= leaves_at:
+            inside += enters_at
             free += 1
             i += 1
         else:
@@ -125,11 +127,11 @@ def root_by_sorting(v, c, base, P, zeros):
             full += bounds[fill[j]]
             free -= 1
             j += 1
-        coming = values[enter[i]] if i < size else -np.inf
-        going = values[fill[j]] - bounds[fill[j]] if j < size else -np.inf
-        following = max(coming, going, -base)
+        enters_at = values[enter[i]] if i < size else -np.inf
+        leaves_at = values[fill[j]] - bounds[fill[j]] if j < size else -np.inf
+        next_breakpoint = max(enters_at, leaves_at, -base)
         mass = full + inside - base
-        if mass >= (free + 1) * following or following == -base:
+        if mass >= (free + 1) * next_breakpoint or next_breakpoint == -base:
             g = mass / (free + 1)
             break
     # one step of Newton takes away what the running sums have lost

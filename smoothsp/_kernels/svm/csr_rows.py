@@ -22,7 +22,7 @@ LONG = 32
 
 
 @subroutine(forceinline=True)
-def product(low, high, columns, values, w, zero):
+def dot_short(low, high, columns, values, w, zero):
     """``w'x``, in four sums that do not depend on each other."""
     a = b = c = d = zero
     e = low
@@ -39,15 +39,15 @@ def product(low, high, columns, values, w, zero):
 
 
 @subroutine
-def any_product(low, high, columns, values, w, zero):
+def dot(low, high, columns, values, w, zero):
     """``w'x``, where rows may be long."""
     if high - low < LONG:
-        return product(low, high, columns, values, w, zero)
-    return _long_product(low, high, columns, values, w, zero)
+        return dot_short(low, high, columns, values, w, zero)
+    return _dot_long(low, high, columns, values, w, zero)
 
 
 @subroutine(fastmath={"contract", "reassoc"})
-def _long_product(low, high, columns, values, w, zero):
+def _dot_long(low, high, columns, values, w, zero):
     """``w'x`` in an order that LLVM chooses, so that it may use vectors."""
     total = zero
     for e in range(low, high):
@@ -64,28 +64,28 @@ def add_row(low, high, change, columns, values, w):
 
 
 @kernel
-def check(first, last, indptr, indices, columns, found):
+def check_csr(first, last, indptr, indices, columns, report):
     """Fill ``found``: the first entry that is out of range, and whether all rise.
 
     The first is the entry, or -1, whose column is not below ``columns``; the second is
     1 if columns rise within each row.
     """
-    place = span(indices)
-    found[0], found[1] = -1, 1
+    column_span = span(indices)
+    report[0], report[1] = -1, 1
     for i in range(first, last):
-        before = -1
+        previous = -1
         for e in range(indptr[i], indptr[i + 1]):
-            j = get(place, e)
+            j = get(column_span, e)
             if j < 0 or j >= columns:
-                found[0] = e
+                report[0] = e
                 return
-            if j <= before:
-                found[1] = 0
-            before = j
+            if j <= previous:
+                report[1] = 0
+            previous = j
 
 
 @kernel
-def squares(first, last, indptr, data, out):
+def squared_norms(first, last, indptr, data, out):
     """Fill the squared norms of the rows from first to last, summed in float64."""
     values = span(data)
     for i in range(first, last):
@@ -97,7 +97,9 @@ def squares(first, last, indptr, data, out):
 
 
 @kernel
-def rebuild(first, last, rows, indptr, indices, data, P, zeros, coefficients, weights):
+def weights_from_dual(
+    first, last, rows, indptr, indices, data, P, zeros, coefficients, weights
+):
     """Fill the weights with the sum of ``x_i a_i'`` over ``rows[first:last]``."""
     V = len(zeros)
     weights[:] = 0

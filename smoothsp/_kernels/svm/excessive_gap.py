@@ -14,7 +14,7 @@ one reading.
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.svm.csr_rows import add_row, any_product
+from smoothsp._kernels.svm.csr_rows import add_row, dot
 from smoothsp._kernels.vectors.simd import span
 
 # Samples that are computed before they are added up: whether one counts is then known
@@ -23,7 +23,7 @@ BLOCK = 256
 
 
 @kernel
-def mix(
+def mix_dual(
     first, last, indptr, indices, data, signs, bounds, alpha, scores, mu, tau, beta, out
 ):
     """Fill ``beta = (1 - tau) alpha + tau alpha_mu``, and ``sum_i beta_i y_i x_i``.
@@ -35,12 +35,14 @@ def mix(
     for low in range(first, last, BLOCK):
         high = min(low + BLOCK, last)
         for i in range(low, high):
-            beta[i] = _mixed(alpha[i], signs[i], scores[i], mu, tau, bounds[i])
-        _add(low, high, rows, beta, signs, span(out))
+            beta[i] = _mix_with_smoothed(
+                alpha[i], signs[i], scores[i], mu, tau, bounds[i]
+            )
+        _add_weighted_rows(low, high, rows, beta, signs, span(out))
 
 
 @kernel
-def climb(
+def dual_step(
     first, last, indptr, indices, data, signs, bounds, weights, beta, scores, tau, L,
     alpha, mixed,
 ):  # fmt: skip
@@ -51,15 +53,15 @@ def climb(
     rows, w = (indptr, span(indices), span(data)), span(weights)
     for low in range(first, last, BLOCK):
         high = min(low + BLOCK, last)
-        _products(low, high, rows, w, mixed)
+        _fill_scores(low, high, rows, w, mixed)
         for i in range(low, high):
             score = mixed[i]
-            alpha[i] = _climbed(beta[i], signs[i], score, L, bounds[i])
+            alpha[i] = _projected_step(beta[i], signs[i], score, L, bounds[i])
             mixed[i] = (1 - tau) * scores[i] + tau * score
 
 
 @kernel
-def climb_and_mix(
+def dual_step_and_mix(
     first, last, indptr, indices, data, signs, bounds, weights, beta, scores, tau, L,
     next_mu, next_tau, alpha, mixed, next_beta, out,
 ):  # fmt: skip
@@ -68,25 +70,27 @@ def climb_and_mix(
     out[:] = 0
     for low in range(first, last, BLOCK):
         high = min(low + BLOCK, last)
-        _products(low, high, rows, w, mixed)
+        _fill_scores(low, high, rows, w, mixed)
         for i in range(low, high):
             score, sign, bound = mixed[i], signs[i], bounds[i]
-            alpha[i] = _climbed(beta[i], sign, score, L, bound)
+            alpha[i] = _projected_step(beta[i], sign, score, L, bound)
             mixed[i] = (1 - tau) * scores[i] + tau * score
-            next_beta[i] = _mixed(alpha[i], sign, mixed[i], next_mu, next_tau, bound)
-        _add(low, high, rows, next_beta, signs, span(out))
+            next_beta[i] = _mix_with_smoothed(
+                alpha[i], sign, mixed[i], next_mu, next_tau, bound
+            )
+        _add_weighted_rows(low, high, rows, next_beta, signs, span(out))
 
 
 @subroutine
-def _products(first, last, rows, w, out):
+def _fill_scores(first, last, rows, w, out):
     """Fill ``out`` with the products of samples and w."""
     indptr, columns, values = rows
     for i in range(first, last):
-        out[i] = any_product(indptr[i], indptr[i + 1], columns, values, w, 0.0)
+        out[i] = dot(indptr[i], indptr[i + 1], columns, values, w, 0.0)
 
 
 @subroutine
-def _add(first, last, rows, beta, signs, out):
+def _add_weighted_rows(first, last, rows, beta, signs, out):
     """Add ``beta_i y_i x_i`` of the samples to ``out``."""
     indptr, columns, values = rows
     for i in range(first, last):
@@ -96,12 +100,12 @@ def _add(first, last, rows, beta, signs, out):
 
 
 @subroutine(forceinline=True)
-def _climbed(beta, sign, score, L, bound):
-    moved = beta + (1 - sign * score) / L
-    return min(max(moved, 0.0), bound)
+def _projected_step(beta, sign, score, L, bound):
+    stepped = beta + (1 - sign * score) / L
+    return min(max(stepped, 0.0), bound)
 
 
 @subroutine(forceinline=True)
-def _mixed(alpha, sign, score, mu, tau, bound):
+def _mix_with_smoothed(alpha, sign, score, mu, tau, bound):
     smoothed = min(max((1 - sign * score) / mu, 0.0), bound)
     return (1 - tau) * alpha + tau * smoothed

@@ -12,7 +12,7 @@ from smoothsp._kernels.vectors.arrays import copy
 
 
 @kernel
-def simplex(first, last, v, total, zeros, out):
+def project_simplex(first, last, v, total, zeros, out):
     """Fill the point nearest to v of ``b >= 0, sum(b) = total``, for each row.
 
     ``b = max(v - t, 0)``, with the threshold t of ``simplex_threshold``.
@@ -30,15 +30,15 @@ def simplex(first, last, v, total, zeros, out):
         row -= top
         # the largest entry is in the support, so -total is no guess too high
         mass = float(total[i])
-        t = simplex_threshold.threshold(
-            row, np.inf, mass, -mass, simplex_threshold.PATIENCE, P, zeros
+        t = simplex_threshold.simplex_threshold(
+            row, np.inf, mass, -mass, simplex_threshold.MAX_NEWTON_STEPS, P, zeros
         )
         for j in range(m):
             out[i, j] = max(row[j] - zeros.dtype.type(t), zeros[0])
 
 
 @kernel
-def weston_watkins(first, last, v, upper, zeros, out):
+def project_weston_watkins(first, last, v, upper, zeros, out):
     """Fill the minimiser of ``1/2 b'(I + 11')b - v'b`` over ``0 <= b <= upper``.
 
     ``b = clip(v - g, 0, upper)``, with the root ``g = sum(b)`` of ``box_sum_root``.
@@ -55,6 +55,8 @@ def weston_watkins(first, last, v, upper, zeros, out):
             if cap[j] > 0:
                 top = max(top, float(row[j]))
         top = min(top, limit)
-        g = box_sum_root.root(row, cap, 0.0, 0.0, top, box_sum_root.PATIENCE, P, zeros)
+        g = box_sum_root.find_root(
+            row, cap, 0.0, 0.0, top, box_sum_root.MAX_NEWTON_STEPS, P, zeros
+        )
         for j in range(m):
             out[i, j] = min(max(row[j] - zeros.dtype.type(g), zeros[0]), cap[j])

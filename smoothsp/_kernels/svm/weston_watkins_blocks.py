@@ -12,44 +12,44 @@ proposition 3.5.
 import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.svm.box_sum_root import PATIENCE, clip, root
+from smoothsp._kernels.svm.box_sum_root import MAX_NEWTON_STEPS, clip, find_root
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.class_rows import put_own
+from smoothsp._kernels.vectors.class_rows import set_class_entry
 from smoothsp._kernels.vectors.simd import (
     fma,
     get,
-    larger,
     load,
+    maximum,
     put,
+    select_lt,
     splat,
     store,
-    where_below,
 )
-from smoothsp._kernels.vectors.simd_compare import differ
-from smoothsp._kernels.vectors.simd_masked import max_of, sum_of
+from smoothsp._kernels.vectors.simd_compare import any_not_equal
+from smoothsp._kernels.vectors.simd_masked import reduce_max, reduce_sum
 
 
 @subroutine
 def solve_block(
     y,
-    square,
+    squared_norm,
     z,
     cost,
-    r,
+    cost_offset,
     limit,
     cap,
     K,
     P,
-    still,
-    greed,
+    move_tolerance,
+    greedy_tolerance,
     zeros,
-    mark,
-    room,
+    one_hot,
+    class_mask,
     v,
     step,
-    places,
+    vector_offsets,
     a,
-    o,
+    row_offset,
 ):
     """Replace the row of ``a`` at o; in how many vectors, and what its gap was.
 
@@ -67,62 +67,66 @@ def solve_block(
     V = len(zeros)
     number = zeros.dtype.type
     zero = splat(zeros[0])
-    one, most_of_all = splat(number(1)), splat(limit)
-    inverse = splat(number(1) / square)
-    shift = splat(z[y])
-    own = get(a, o + y)
-    total = inside = most = gap = zero
+    ones, limits = splat(number(1)), splat(limit)
+    inverse = splat(number(1) / squared_norm)
+    score_of_y = splat(z[y])
+    a_y = get(a, row_offset + y)
+    total = inside = max_change = gap = zero
     top = splat(number(-np.inf))
     for j in range(0, P, V):
-        is_own = load(mark, P - y + j)
-        m = load(cost, r + j) + (load(z, j) - shift)
+        is_class_y = load(one_hot, P - y + j)
+        m = load(cost, cost_offset + j) + (load(z, j) - score_of_y)
         store(z, j, m)
-        old = where_below(zero, is_own, zero, load(a, o + j))
+        old = select_lt(zero, is_class_y, zero, load(a, row_offset + j))
         u = fma(m, inverse, zero - old)
         store(v, j, u)
-        top = larger(u, top)
-        bound = where_below(zero, is_own, zero, load(room, j) * most_of_all)
+        top = maximum(u, top)
+        bound = select_lt(zero, is_class_y, zero, load(class_mask, j) * limits)
         store(cap, j, bound)
-        above, under = larger(m, zero), larger(zero - m, zero)
+        above, under = maximum(m, zero), maximum(zero - m, zero)
         gap = gap + ((bound + old) * above - old * under)
-        below = where_below(u, bound, one, zero)
-        inside = inside + where_below(zero, u, below, zero)
+        below = select_lt(u, bound, ones, zero)
+        inside = inside + select_lt(zero, u, below, zero)
         new = clip(u, bound, zero)
         total = total + new
-        most = larger(larger(new + old, zero - (new + old)), most)
-    if max_of(most) <= still * min(limit, number(1) / square):
-        return 0, sum_of(gap)
-    if greed > 0:
-        put(a, o + y, zeros[0])
-        _descend_greedily(z, cap, square, greed, K, P, zeros, a, o, v)
+        max_change = maximum(maximum(new + old, zero - (new + old)), max_change)
+    if reduce_max(max_change) <= move_tolerance * min(limit, number(1) / squared_norm):
+        return 0, reduce_sum(gap)
+    if greedy_tolerance > 0:
+        put(a, row_offset + y, zeros[0])
+        _descend_greedily(
+            z, cap, squared_norm, greedy_tolerance, K, P, zeros, a, row_offset, v
+        )
     else:
-        base = float(own)
-        guess = (float(sum_of(total)) - base) / (1 + float(sum_of(inside)))
+        base = float(a_y)
+        guess = (float(reduce_sum(total)) - base) / (1 + float(reduce_sum(inside)))
         # g + base is at most the largest v, and at most the sum of bounds
-        ceiling = min(float(max_of(top)), K * float(limit) - base)
-        g = root(v, cap, base, guess, ceiling, PATIENCE, P, zeros)
-        at = splat(number(g))
+        ceiling = min(float(reduce_max(top)), K * float(limit) - base)
+        g = find_root(v, cap, base, guess, ceiling, MAX_NEWTON_STEPS, P, zeros)
+        g_vector = splat(number(g))
         for j in range(0, P, V):
-            store(v, j, clip(load(v, j) - at, load(cap, j), zero))
+            store(v, j, clip(load(v, j) - g_vector, load(cap, j), zero))
     count = 0
     total = zero
     for j in range(0, P, V):
         new = load(v, j)
         total = total + new
-        old = where_below(zero, load(mark, P - y + j), zero, load(a, o + j))
+        old = select_lt(zero, load(one_hot, P - y + j), zero, load(a, row_offset + j))
         new = zero - new
-        store(a, o + j, new)
+        store(a, row_offset + j, new)
         store(step, j, new - old)
-        if differ(new, old) or j <= y < j + V:
-            places[count] = j
+        if any_not_equal(new, old) or j <= y < j + V:
+            vector_offsets[count] = j
             count += 1
-    put(a, o + y, sum_of(total))
-    put_own(step, y, sum_of(total) - own, mark, P, zeros)
-    return count, sum_of(gap)
+    put(a, row_offset + y, reduce_sum(total))
+    set_class_entry(step, y, reduce_sum(total) - a_y, one_hot, P, zeros)
+    return count, reduce_sum(gap)
 
 
 @subroutine
-def _descend_greedily(r, cap, square, tolerance, K, P, zeros, a, o, b):
+def _descend_greedily(
+    violations, cap, squared_norm, tolerance, K, P, zeros, a, a_offset, b
+):
     """Fill b: steps along the coordinate that violates its conditions most.
 
     Stops below the tolerance or after ``10 K`` steps. r are the margin violations,
@@ -134,33 +138,33 @@ def _descend_greedily(r, cap, square, tolerance, K, P, zeros, a, o, b):
     zero = splat(zeros[0])
     lanes = arrays.empty(2 * V, zeros.dtype)
     for j in range(0, P, V):
-        store(b, j, zero - load(a, o + j))
+        store(b, j, zero - load(a, a_offset + j))
     fall = zeros[0]
-    at = -1
+    index = -1
     for _ in range(10 * K + 1):
-        if at >= 0:
-            r[at] -= fall
+        if index >= 0:
+            violations[index] -= fall
         drop = splat(fall)
-        best = place = zero
+        best = position = zero
         for j in range(0, P, V):
-            u = load(r, j) - drop
-            store(r, j, u)
+            u = load(violations, j) - drop
+            store(violations, j, u)
             x = load(b, j)
-            up = where_below(x, load(cap, j), u, zero)
-            down = where_below(zero, x, zero - u, zero)
-            wrong = larger(up, down)
-            place = where_below(best, wrong, splat(number(j)), place)
-            best = larger(wrong, best)
-        worst = max_of(best)
+            up = select_lt(x, load(cap, j), u, zero)
+            down = select_lt(zero, x, zero - u, zero)
+            violation = maximum(up, down)
+            position = select_lt(best, violation, splat(number(j)), position)
+            best = maximum(violation, best)
+        worst = reduce_max(best)
         if worst < tolerance:
             break
         store(lanes, 0, best)
-        store(lanes, V, place)
+        store(lanes, V, position)
         for lane in range(V):
             if lanes[lane] == worst:
-                at = int(lanes[V + lane]) + lane
+                index = int(lanes[V + lane]) + lane
                 break
-        new = b[at] + r[at] / (number(2) * square)
-        new = min(max(new, zeros[0]), cap[at])
-        fall = (new - b[at]) * square
-        b[at] = new
+        new = b[index] + violations[index] / (number(2) * squared_norm)
+        new = min(max(new, zeros[0]), cap[index])
+        fall = (new - b[index]) * squared_norm
+        b[index] = new

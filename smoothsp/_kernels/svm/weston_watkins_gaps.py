@@ -1,12 +1,12 @@
 """The duality gap of one sample of the Weston-Watkins SVM."""
 
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.simd import larger, load, splat, where_below
-from smoothsp._kernels.vectors.simd_masked import sum_of
+from smoothsp._kernels.vectors.simd import load, maximum, select_lt, splat
+from smoothsp._kernels.vectors.simd_masked import reduce_sum
 
 
 @subroutine(forceinline=True)
-def sample_gap(y, z, cost, r, limit, cap, K, P, zeros, a, o):
+def sample_gap(y, z, cost, cost_offset, limit, cap, K, P, zeros, a, row_offset):
     """Loss, linear part of the dual and duality gap of a sample with scores z.
 
     Arguments as in ``weston_watkins_blocks``. With ``b = -a`` and sums over classes
@@ -21,13 +21,13 @@ def sample_gap(y, z, cost, r, limit, cap, K, P, zeros, a, o):
     shift = splat(z[y])
     loss = linear = gap = zero
     for j in range(0, P, V):
-        c = load(cost, r + j)
+        c = load(cost, cost_offset + j)
         m = c + (load(z, j) - shift)
         bound = load(cap, j)
         # nothing at y and past K
-        b = where_below(zero, bound, zero - load(a, o + j), zero)
-        above, below = larger(m, zero), larger(zero - m, zero)
+        b = select_lt(zero, bound, zero - load(a, row_offset + j), zero)
+        above, below = maximum(m, zero), maximum(zero - m, zero)
         loss = loss + bound * above
         linear = linear + b * c
         gap = gap + ((bound - b) * above + b * below)
-    return sum_of(loss), sum_of(linear), sum_of(gap)
+    return reduce_sum(loss), reduce_sum(linear), reduce_sum(gap)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 
-class Placement:
+class CoreAffinity:
     """The threads of a pool, and the core that they were last kept off.
 
     Where no idle core shares a cache with the waking one, as on virtual machines, Linux
@@ -62,15 +62,15 @@ _this_core = _find_this_core()
 # To start work on another thread costs about 90 us, and cache misses there: nearly all
 # that a second thread saves of less than half a millisecond.
 WORK_PER_THREAD = 800_000
-PIECES_PER_THREAD = 4
+CHUNKS_PER_THREAD = 4
 
 _lock = threading.Lock()
-_pool: tuple[ThreadPoolExecutor, Placement] | None = None
+_pool: tuple[ThreadPoolExecutor, CoreAffinity] | None = None
 _pool_size = 0
 
 
 def run_rows(
-    kernel: Callable[..., None], rows: int, work: int, *arrays: Any, together: int = 1
+    kernel: Callable[..., None], rows: int, work: int, *arrays: Any, group_size: int = 1
 ) -> None:
     """Call ``kernel(first, last, *arrays)`` on ranges that cover ``rows``.
 
@@ -90,7 +90,7 @@ def run_rows(
     together
         Rows that the kernel computes at a time: ranges hold whole groups of them.
     """
-    groups = -(-rows // together)
+    groups = -(-rows // group_size)
     # small calls do not read the number of threads, which takes most of a microsecond
     most = min(groups, work // WORK_PER_THREAD)
     threads = min(torch.get_num_threads(), most) if most > 1 else 1
@@ -98,8 +98,8 @@ def run_rows(
         kernel(0, rows, *arrays)
         return
     # more than there are threads: some rows, and some cores, take longer than others
-    pieces = min(most, PIECES_PER_THREAD * threads)
-    bounds = [min(groups * i // pieces * together, rows) for i in range(pieces + 1)]
+    pieces = min(most, CHUNKS_PER_THREAD * threads)
+    bounds = [min(groups * i // pieces * group_size, rows) for i in range(pieces + 1)]
     run_all([partial(kernel, *range_, *arrays) for range_ in pairwise(bounds)])
 
 
@@ -146,12 +146,12 @@ def run_all(pieces: Sequence[Callable[[], Any]]) -> list[Any]:
     return found
 
 
-def _get_pool(size: int) -> tuple[ThreadPoolExecutor, Placement]:
+def _get_pool(size: int) -> tuple[ThreadPoolExecutor, CoreAffinity]:
     global _pool, _pool_size
     with _lock:
         if _pool is None or _pool_size < size:
             # The pool that was too small finishes its pieces; then its threads end.
-            placement = Placement()
+            placement = CoreAffinity()
             threads = ThreadPoolExecutor(size, "smoothsp", placement.enter)
             _pool, _pool_size = (threads, placement), size
         return _pool

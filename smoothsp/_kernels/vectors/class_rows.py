@@ -11,15 +11,15 @@ from smoothsp._kernels.vectors.simd import (
     fma,
     get,
     load,
+    select_lt,
     splat,
     splat_at,
     store,
-    where_below,
 )
 
 
 @subroutine(forceinline=True)
-def scores(low, high, indices, data, weights, P, V, zero, z):
+def fill_class_scores(low, high, indices, data, weights, P, V, zero, z):
     """``z(j) = sum_f x(f) weights(f, j)``."""
     j = 0
     while j + 8 * V <= P:
@@ -36,8 +36,8 @@ def scores(low, high, indices, data, weights, P, V, zero, z):
             t = fma(x, load(weights, o + 5 * V), t)
             u = fma(x, load(weights, o + 6 * V), u)
             v = fma(x, load(weights, o + 7 * V), v)
-        _put(z, j, V, a, b, c, d)
-        _put(z, j + 4 * V, V, s, t, u, v)
+        _store_four(z, j, V, a, b, c, d)
+        _store_four(z, j + 4 * V, V, s, t, u, v)
         j += 8 * V
     # two sums, each of every second feature: one alone runs in sequence
     while j + 2 * V <= P:
@@ -79,7 +79,7 @@ def scores(low, high, indices, data, weights, P, V, zero, z):
 
 
 @subroutine(forceinline=True)
-def _put(z, j, V, a, b, c, d):
+def _store_four(z, j, V, a, b, c, d):
     store(z, j, a)
     store(z, j + V, b)
     store(z, j + 2 * V, c)
@@ -87,47 +87,49 @@ def _put(z, j, V, a, b, c, d):
 
 
 @subroutine(forceinline=True)
-def add_multiples(low, high, indices, data, step, places, count, P, weights):
+def add_outer_product(
+    low, high, indices, data, step, vector_offsets, num_vectors, P, weights
+):
     """``weights(f, j) += x(f) step(j)`` for the vectors of j at ``places[:count]``."""
-    if count == 1:
-        j = get(places, 0)
+    if num_vectors == 1:
+        j = get(vector_offsets, 0)
         a = load(step, j)
         for e in range(low, high):
             o = get(indices, e) * P + j
             store(weights, o, fma(splat_at(data, e), a, load(weights, o)))
-    elif count == 2:
-        i, j = get(places, 0), get(places, 1)
+    elif num_vectors == 2:
+        i, j = get(vector_offsets, 0), get(vector_offsets, 1)
         a, b = load(step, i), load(step, j)
         for e in range(low, high):
             o = get(indices, e) * P
             x = splat_at(data, e)
             store(weights, o + i, fma(x, a, load(weights, o + i)))
             store(weights, o + j, fma(x, b, load(weights, o + j)))
-    elif count > 2:
+    elif num_vectors > 2:
         for e in range(low, high):
             o = get(indices, e) * P
             x = splat_at(data, e)
-            for t in range(count):
-                j = get(places, t)
+            for t in range(num_vectors):
+                j = get(vector_offsets, t)
                 store(weights, o + j, fma(x, load(step, j), load(weights, o + j)))
 
 
 @subroutine
-def own_class(P, zeros):
+def make_one_hot(P, zeros):
     """``[2 P]`` numbers: those from P - y on are 1 at class y and 0 elsewhere.
 
     A class is replaced in a vector by these: a number that is written into memory and
     read as part of a vector makes the reader wait.
     """
-    mark = arrays.zeros(2 * P, zeros.dtype)
-    mark[P] = 1
-    return mark
+    one_hot = arrays.zeros(2 * P, zeros.dtype)
+    one_hot[P] = 1
+    return one_hot
 
 
 @subroutine(forceinline=True)
-def put_own(row, y, x, mark, P, zeros):
+def set_class_entry(row, y, x, one_hot, P, zeros):
     """``row[y] = x``, for a row that is read by vectors next."""
     V = len(zeros)
     j = y // V * V
-    is_own = load(mark, P - y + j)
-    store(row, j, where_below(splat(zeros[0]), is_own, splat(x), load(row, j)))
+    is_class_y = load(one_hot, P - y + j)
+    store(row, j, select_lt(splat(zeros[0]), is_class_y, splat(x), load(row, j)))

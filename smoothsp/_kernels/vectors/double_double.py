@@ -14,49 +14,49 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 
 # ln 2 is LN2 + LN2_REST, and LN2 is the sum of two numbers of at most 26 bits.
 LN2 = math.log(2.0)
-LN2_REST = 2.3190468138462996e-17
+LN2_ERROR = 2.3190468138462996e-17
 SPLITTER = 2.0**27 + 1
 LN2_HIGH = SPLITTER * LN2 - (SPLITTER * LN2 - LN2)
 LN2_LOW = LN2 - LN2_HIGH
 
 
-@subroutine(loops=False)
-def add(total, rest, x):
+@subroutine(optimise=False)
+def add(hi, lo, x):
     """``total + rest + x``, again as two numbers."""
-    found = total + x
-    part = found - total
-    return found, rest + ((total - (found - part)) + (x - part))
+    new_hi = hi + x
+    x_rounded = new_hi - hi
+    return new_hi, lo + ((hi - (new_hi - x_rounded)) + (x - x_rounded))
 
 
-@subroutine(loops=False)
-def settle(total, rest):
+@subroutine(optimise=False)
+def normalise(hi, lo):
     """The two numbers with the first as near to their sum as a number can be."""
-    found = total + rest
-    if not math.isfinite(found):
-        return total, 0.0
-    return found, rest - (found - total)
+    rounded = hi + lo
+    if not math.isfinite(rounded):
+        return hi, 0.0
+    return rounded, lo - (rounded - hi)
 
 
-@subroutine(loops=False)
-def log(m, e):
+@subroutine(optimise=False)
+def log_scaled(m, e):
     """``log(m 2^e)`` of a whole e, as two numbers; -inf of m = 0."""
     if not m > 0:
         return -math.inf, 0.0
     # e LN2 by the products of halves
-    high = SPLITTER * e - (SPLITTER * e - e)
-    low = e - high
+    e_hi = SPLITTER * e - (SPLITTER * e - e)
+    e_lo = e - e_hi
     product = e * LN2
-    lost = (
-        (high * LN2_HIGH - product) + high * LN2_LOW + low * LN2_HIGH
-    ) + low * LN2_LOW
-    return add(product, lost + e * LN2_REST, math.log(m))
+    error = (
+        (e_hi * LN2_HIGH - product) + e_hi * LN2_LOW + e_lo * LN2_HIGH
+    ) + e_lo * LN2_LOW
+    return add(product, error + e * LN2_ERROR, math.log(m))
 
 
 @kernel
-def sum_rows(values, exact):
+def sum_rows(values, sums):
     """Fill exact[R, 2] with the sums of values[R, N]."""
     for r in range(len(values)):
-        total = rest = 0.0
+        hi = lo = 0.0
         for i in range(values.shape[1]):
-            total, rest = add(total, rest, values[r, i])
-        exact[r, 0], exact[r, 1] = settle(total, rest)
+            hi, lo = add(hi, lo, values[r, i])
+        sums[r, 0], sums[r, 1] = normalise(hi, lo)

@@ -13,16 +13,18 @@ BLOCK = 128
 
 
 @subroutine(forceinline=True)
-def add(total, lost, term):
+def add_compensated(total, compensation, term):
     """Total and loss after one more term; the sum so far is ``total - lost``."""
-    term = term - lost
-    new = total + term
-    return new, (new - total) - term
+    term = term - compensation
+    new_total = total + term
+    return new_total, (new_total - total) - term
 
 
 @subroutine(forceinline=True)
-def add_at(e, total, lost, term):
+def add_compensated_at(offset, totals, compensations, term):
     """The same for the vectors at offset e."""
-    new, loss = add(load(total, e), load(lost, e), term)
-    store(total, e, new)
-    store(lost, e, loss)
+    new_total, new_compensation = add_compensated(
+        load(totals, offset), load(compensations, offset), term
+    )
+    store(totals, offset, new_total)
+    store(compensations, offset, new_compensation)

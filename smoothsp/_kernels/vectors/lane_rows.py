@@ -5,12 +5,16 @@ of lanes are ``[count, L]`` and followed by room for one such square.
 """
 
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.simd import aligned, load, span, splat, store
-from smoothsp._kernels.vectors.simd_masked import load_some, store_some, transpose
+from smoothsp._kernels.vectors.simd import aligned_span, load, span, splat, store
+from smoothsp._kernels.vectors.simd_masked import (
+    load_masked,
+    store_masked,
+    transpose_block,
+)
 
 
 @subroutine
-def gather(emissions, steps, lengths, rows, N, row, zeros, block):
+def gather_lanes(emissions, steps, lengths, rows, N, row_scratch, zeros, block):
     """Fill ``block[N, S, L]`` with the real positions of rows, 0 where a lane is idle.
 
     A row without holes is read where it stands; of others the real positions are copied
@@ -19,78 +23,78 @@ def gather(emissions, steps, lengths, rows, N, row, zeros, block):
     T, S = emissions.shape[1], emissions.shape[2]
     L = len(zeros)
     zero = splat(zeros[0])
-    out = aligned(block)
-    for x in range(L):
-        own = lengths[rows[x]] if x < len(rows) else 0
+    blocks = aligned_span(block)
+    for lane in range(L):
+        length = lengths[rows[lane]] if lane < len(rows) else 0
         source = span(emissions)
-        at = 0
-        if own > 0:
-            b = rows[x]
-            at = (b * T + steps[b, 0]) * S
-            if steps[b, own - 1] - steps[b, 0] != own - 1:
-                for n in range(own):
+        offset = 0
+        if length > 0:
+            b = rows[lane]
+            offset = (b * T + steps[b, 0]) * S
+            if steps[b, length - 1] - steps[b, 0] != length - 1:
+                for n in range(length):
                     for s in range(S):
-                        row[n * S + s] = emissions[b, steps[b, n], s]
-                source = span(row)
-                at = 0
+                        row_scratch[n * S + s] = emissions[b, steps[b, n], s]
+                source = span(row_scratch)
+                offset = 0
         for k in range(0, N * S, L):
-            some = load_some(source, at + k, own * S - k, zero)
-            store(out, (k + x) * L, some)
-    turn(N * S, zeros, block)
+            values = load_masked(source, offset + k, length * S - k, zero)
+            store(blocks, (k + lane) * L, values)
+    transpose_blocks(N * S, zeros, block)
 
 
 @subroutine
-def turn(count, zeros, block):
+def transpose_blocks(count, zeros, block):
     """Transpose each square of a block in place: rows become lanes, lanes rows."""
     L = len(zeros)
-    squares = aligned(block)
+    blocks = aligned_span(block)
     for k in range(0, count, L):
-        transpose(squares, k * L)
+        transpose_block(blocks, k * L)
 
 
 @subroutine
-def scatter(steps, lengths, rows, skip, row, zeros, block, nodes):
+def scatter_lanes(steps, lengths, rows, skip, row_scratch, zeros, block, nodes):
     """Fill rows of nodes from a transposed block, 0 where no position is real.
 
     Rows with ``skip[b]`` are left untouched.
     """
     T, S = nodes.shape[1], nodes.shape[2]
     L = len(zeros)
-    squares = aligned(block)
-    for x in range(len(rows)):
-        b = rows[x]
-        own = lengths[b]
+    blocks = aligned_span(block)
+    for lane in range(len(rows)):
+        b = rows[lane]
+        length = lengths[b]
         if skip[b]:
             continue
-        if own < T:
+        if length < T:
             nodes[b] = 0
-        if own == 0:
+        if length == 0:
             continue
-        if steps[b, own - 1] - steps[b, 0] == own - 1:
-            at = (b * T + steps[b, 0]) * S
-            _unload(squares, x, own * S, L, span(nodes), at)
+        if steps[b, length - 1] - steps[b, 0] == length - 1:
+            offset = (b * T + steps[b, 0]) * S
+            _store_lane(blocks, lane, length * S, L, span(nodes), offset)
             continue
-        _unload(squares, x, own * S, L, span(row), 0)
-        for n in range(own):
+        _store_lane(blocks, lane, length * S, L, span(row_scratch), 0)
+        for n in range(length):
             for s in range(S):
-                nodes[b, steps[b, n], s] = row[n * S + s]
+                nodes[b, steps[b, n], s] = row_scratch[n * S + s]
 
 
 @subroutine
-def scatter_whole(count, rows, skip, zeros, block, array):
+def scatter_flat_lanes(count, rows, skip, zeros, block, array):
     """Fill ``array[B, count]``, given flat, from a transposed block.
 
     Rows with ``skip[b]`` are left untouched.
     """
-    squares = aligned(block)
+    blocks = aligned_span(block)
     out = span(array)
-    for x in range(len(rows)):
-        if not skip[rows[x]]:
-            _unload(squares, x, count, len(zeros), out, rows[x] * count)
+    for lane in range(len(rows)):
+        if not skip[rows[lane]]:
+            _store_lane(blocks, lane, count, len(zeros), out, rows[lane] * count)
 
 
 @subroutine(forceinline=True)
-def _unload(squares, x, count, L, out, at):
+def _store_lane(blocks, lane, count, L, out, offset):
     """Write the ``count`` numbers of row x, now in whole vectors, to ``out[at:]``."""
     for k in range(0, count, L):
-        store_some(out, at + k, count - k, load(squares, (k + x) * L))
+        store_masked(out, offset + k, count - k, load(blocks, (k + lane) * L))

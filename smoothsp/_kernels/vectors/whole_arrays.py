@@ -4,7 +4,7 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.arrays import at
+from smoothsp._kernels.vectors.arrays import carray
 
 
 @kernel
@@ -14,10 +14,10 @@ def scale_rows(first, last, size, weights, stride, parts, like):
     Both of the dtype of ``like``; rows ``first`` to ``last``. A weight of 1 costs
     nothing.
     """
-    given = at(weights, (max(last - 1, 0) * stride + 1,), like)
-    flat = at(parts, (last * size,), like)
+    weight_values = carray(weights, (max(last - 1, 0) * stride + 1,), like)
+    flat = carray(parts, (last * size,), like)
     for b in range(first, last):
-        weight = given[b * stride]
+        weight = weight_values[b * stride]
         if weight != 1:
             for e in range(b * size, (b + 1) * size):
                 flat[e] *= weight
@@ -29,11 +29,11 @@ def add_rows(B, size, weights, stride, parts, sums, like):
 
     All of the dtype of ``like``; added up in float64.
     """
-    given = at(weights, (max(B - 1, 0) * stride + 1 if B else 0,), like)
-    flat, out = at(parts, (B * size,), like), at(sums, (size,), like)
+    weight_values = carray(weights, (max(B - 1, 0) * stride + 1 if B else 0,), like)
+    flat, out = carray(parts, (B * size,), like), carray(sums, (size,), like)
     total = arrays.zeros(size, np.float64)
     for b in range(B):
-        weight = np.float64(given[b * stride])
+        weight = np.float64(weight_values[b * stride])
         for e in range(size):
             total[e] += weight * flat[b * size + e]
     for e in range(size):
@@ -41,16 +41,16 @@ def add_rows(B, size, weights, stride, parts, sums, like):
 
 
 @kernel
-def copy_within(size, given, stride, most, copied):
+def copy_checked_indices(size, source_address, stride, max_index, target_address):
     """Fill copied[size] with int64 ``given[stride * e]``.
 
     Returns the first e whose number is not from 0 to ``most``, or -1.
     """
-    source = at(given, (max(size - 1, 0) * stride + 1,), np.int64)
-    target = at(copied, (size,), np.int64)
+    source = carray(source_address, (max(size - 1, 0) * stride + 1,), np.int64)
+    target = carray(target_address, (size,), np.int64)
     for e in range(size):
-        number = source[e * stride]
-        if number < 0 or number > most:
+        index = source[e * stride]
+        if index < 0 or index > max_index:
             return e
-        target[e] = number
+        target[e] = index
     return -1

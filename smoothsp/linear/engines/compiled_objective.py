@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 from smoothsp._kernels.linear import gradients as kernels
 from smoothsp._kernels.linear.sequence_loss import ENTROPY, MAX, TOP_K
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.linear.engines.solution import weights_of
+from smoothsp.linear.engines.solution import check_start_weights
 from smoothsp.linear.inputs import checks
-from smoothsp.linear.inputs.arrays import zeros
+from smoothsp.linear.inputs.arrays import aligned_zeros
 from smoothsp.linear.problems import ChainProblem
 
 Flat = NDArray[np.float64]
 
-KINDS = {
+LOSS_KERNELS = {
     "hinge": MAX,
     "hinge-l2": TOP_K,
     "hinge-entropy": ENTROPY,
@@ -25,9 +25,10 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Loss:
-    """One of ``KINDS``; ``mu`` smooths the two in the middle, ``k`` the first of them.
+    """Loss by its name in ``LOSS_KERNELS``, with the strength of its smoothing.
 
-    ``mu = 0`` is the hinge itself.
+    ``mu`` smooths ``"hinge-l2"`` and ``"hinge-entropy"``; ``mu = 0`` is the hinge.
+    ``k`` is the number of outputs of ``"hinge-l2"``.
     """
 
     name: str
@@ -35,19 +36,19 @@ class Loss:
     k: int = 5
 
     def __post_init__(self) -> None:
-        checks.choice("loss", self.name, tuple(KINDS))
-        checks.at_least_zero("mu", self.mu)
-        checks.count("k", self.k)
+        checks.require_choice("loss", self.name, tuple(LOSS_KERNELS))
+        checks.as_nonnegative("mu", self.mu)
+        checks.as_positive_int("k", self.k)
 
-    def arguments(self, mu: float) -> tuple[int, float, int]:
+    def kernel_arguments(self, mu: float) -> tuple[int, float, int]:
         """Kind, mu and number of labellings, as compiled loops take them."""
         if self.name == "likelihood":
             return ENTROPY, 1.0, 1
-        kind = KINDS[self.name] if mu > 0 else MAX
+        kind = LOSS_KERNELS[self.name] if mu > 0 else MAX
         return kind, float(mu) or 1.0, self.k if kind == TOP_K else 1
 
 
-class Objective:
+class ChainObjective:
     """A problem and a loss.
 
     Weights are padded: W, then the rest of them, in one array.
@@ -65,59 +66,59 @@ class Objective:
             s = s._replace(costs=np.minimum(s.costs, 0.0))
         self.sequences = s
 
-    def parts(self, flat: Flat) -> tuple[Flat, Flat]:
+    def split_weights(self, flat: Flat) -> tuple[Flat, Flat]:
         """W and the rest, as views."""
         return flat[: self.border], flat[self.border :]
 
-    def room(self) -> Flat:
+    def zero_buffer(self) -> Flat:
         """Zeros as large as the weights."""
-        return zeros(self.size, np.float64)
+        return aligned_zeros(self.size, np.float64)
 
-    def plain(self, flat: Flat) -> Flat:
+    def unpad(self, flat: Flat) -> Flat:
         """Weights without padding."""
         return np.asarray(self.problem.plain_weights(flat))
 
-    def used(self) -> NDArray[np.int64]:
+    def active_weights(self) -> NDArray[np.int64]:
         """Positions of the weights that any feature uses."""
         return self.problem.used()
 
     def losses(self, flat: Flat, mu: float) -> NDArray[np.float64]:
         """Loss of each example."""
-        out = np.empty(self.n)
+        losses_out = np.empty(self.n)
         run_rows(
-            kernels.losses,
+            kernels.sequence_losses,
             self.n,
             self.problem.indices.size * self.problem.row_width // 8,
             self.sequences,
-            *self.parts(flat),
-            *self.loss.arguments(mu),
-            out,
+            *self.split_weights(flat),
+            *self.loss.kernel_arguments(mu),
+            losses_out,
         )
-        return out
+        return losses_out
 
     def gradient(
-        self, flat: Flat, mu: float, G: Flat, keep: bool = False
+        self, flat: Flat, mu: float, G: Flat, per_example: bool = False
     ) -> tuple[float, Flat, Flat]:
         """Fill G with the mean slope; the mean loss, and the slopes as marginals."""
         s = self.sequences
         G[:] = 0
-        nodes = np.empty(len(self.problem.labels) * s.P if keep else 0)
-        edges = np.empty((self.n if keep else 0, s.S * s.P))
-        out = np.empty(self.n)
-        kernels.gradient(
+        nodes = np.empty(len(self.problem.labels) * s.P if per_example else 0)
+        edges = np.empty((self.n if per_example else 0, s.S * s.P))
+        losses = np.empty(self.n)
+        kernels.losses_and_gradient(
             s,
-            *self.parts(flat),
-            *self.loss.arguments(mu),
-            keep,
-            *self.parts(G),
+            *self.split_weights(flat),
+            *self.loss.kernel_arguments(mu),
+            per_example,
+            *self.split_weights(G),
             nodes,
             edges,
-            out,
+            losses,
         )
         G /= self.n
-        return float(out.mean()), nodes, edges
+        return float(losses.mean()), nodes, edges
 
-    def fits(self, start: object) -> Flat:
+    def as_start_weights(self, start: object) -> Flat:
         """A padded copy of weights to start from."""
-        w = weights_of(start, self.problem.num_weights)
+        w = check_start_weights(start, self.problem.num_weights)
         return np.asarray(self.problem.padded_weights(w))

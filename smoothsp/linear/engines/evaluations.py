@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Look(NamedTuple):
+class RunEvaluation(NamedTuple):
     """Costs of a run so far, and functions that compute weights and bound."""
 
     passes: int
@@ -20,19 +20,19 @@ class Look(NamedTuple):
 
 
 # True stops the run.
-Watch = Callable[[Look], bool]
-_watch: ContextVar[Watch | None] = ContextVar("_watch", default=None)
-current: Callable[[], Watch | None] = _watch.get
+Observer = Callable[[RunEvaluation], bool]
+_observer: ContextVar[Observer | None] = ContextVar("_watch", default=None)
+current_observer: Callable[[], Observer | None] = _observer.get
 
 
 @contextmanager
-def watching(watch: Watch | None) -> Iterator[None]:
+def observe_runs(observer: Observer | None) -> Iterator[None]:
     """Around calls of ``solve``: ``watch`` is called between all passes.
 
     The run has no limits but those of ``watch``, and its clock stops meanwhile.
     """
-    token: Any = _watch.set(watch)
+    token: Any = _observer.set(observer)
     try:
         yield
     finally:
-        _watch.reset(token)
+        _observer.reset(token)

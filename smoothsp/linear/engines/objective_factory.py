@@ -3,17 +3,17 @@
 from typing import Any
 
 from smoothsp.linear.engines.callback_objective import CallbackObjective
-from smoothsp.linear.engines.compiled_objective import Loss, Objective
+from smoothsp.linear.engines.compiled_objective import ChainObjective, Loss
 from smoothsp.linear.engines.structure_objective import StructureObjective
-from smoothsp.linear.problems.callback import whole
+from smoothsp.linear.problems.callback import as_batch_linear_problem
 
-AnyObjective = Objective | CallbackObjective
+AnyObjective = ChainObjective | CallbackObjective
 
 
-def objective_for(problem: Any, loss: Loss, lam: float) -> AnyObjective:
+def make_objective(problem: Any, loss: Loss, lam: float) -> AnyObjective:
     """Compiled loops for chains, numpy for structures and for oracles in Python."""
     if hasattr(problem, "sequences"):
-        return Objective(problem, loss, lam)
+        return ChainObjective(problem, loss, lam)
     if hasattr(problem, "slopes"):
         return StructureObjective(problem, loss, lam)
-    return CallbackObjective(whole(problem), loss, lam)
+    return CallbackObjective(as_batch_linear_problem(problem), loss, lam)

@@ -1,7 +1,7 @@
-"""The one loop of all solvers: pass after pass, within a budget.
+"""Loop of all solvers: passes, certificates, saved states and resumed runs.
 
-A solver is its steps and its certificate. This file and ``Budget`` have what solvers
-share: when to certify, when to stop, callbacks, Ctrl-C, saved states and resumed runs.
+A solver implements its steps and its certificate. ``run_solver`` calls them in turns;
+``RunMonitor`` holds the stopping rules, the callback and the handling of Ctrl-C.
 """
 
 import math
@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.compilation.interrupts import defer_sigint
 from smoothsp.linear.engines.callback_dual import CallbackEngine
 from smoothsp.linear.engines.compiled_dual import ChainEngine
 from smoothsp.linear.engines.run_monitor import (
-    Budget,
     EngineSettings,
+    RunMonitor,
     Tolerance,
-    limits,
-    require_same,
+    check_limits,
+    require_same_examples,
 )
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.inputs import states
-from smoothsp.linear.problems.callback import whole
+from smoothsp.linear.problems.callback import as_batch_linear_problem
 
 # Of a state: weights before a certificate that an uninterrupted run does not compute.
-_BEFORE = "w_before"
+_PREVIOUS_W = "w_before"
 
 
 class Solver(Protocol):
@@ -45,9 +45,9 @@ class Solver(Protocol):
         Parameters in words: a state is resumed only where they are equal.
     compiled
         Whether a pass is one compiled loop: Ctrl-C then waits for its end.
-    certifies_late
+    certify_on_interrupt
         Whether a certificate is worth its time after Ctrl-C.
-    repeats
+    recertify_on_resume
         Whether a run that is resumed begins with the last certificate: ``state`` is
         then the state one pass earlier.
 
@@ -91,8 +91,8 @@ class Solver(Protocol):
 
     parameters: str = ""
     compiled: bool = False
-    certifies_late: bool = False
-    repeats: bool = False
+    certify_on_interrupt: bool = False
+    recertify_on_resume: bool = False
 
     if TYPE_CHECKING:
 
@@ -182,14 +182,14 @@ def solve(
     See :class:`Solver`.
     """
     name = type(solver).__name__
-    bounds = limits(name, tol, max_passes, max_seconds, callback, progress)
+    limits = check_limits(name, tol, max_passes, max_seconds, callback, progress)
     settings = f"{name} {solver.parameters}".strip()
-    return run(solver, Budget(bounds, problem), settings, start, resume)
+    return run_solver(solver, RunMonitor(limits, problem), settings, start, resume)
 
 
-def run(
+def run_solver(
     solver: Solver,
-    budget: Budget,
+    monitor: RunMonitor,
     settings: str,
     start: Any = None,
     resume: State | None = None,
@@ -212,60 +212,60 @@ def run(
     if resume is not None:
         if start is not None:
             raise ValueError("start: expected None when there is a state to resume")
-        with states.opened(resume) as given:
-            budget.load(given, settings)
-            before = given.get(_BEFORE, given["w"])
-            solver.load({**given, "w": before})
+        with states.open_state(resume) as opened:
+            monitor.load(opened, settings)
+            start_w = opened.get(_PREVIOUS_W, opened["w"])
+            solver.load({**opened, "w": start_w})
     elif start is not None:
         solver.begin(start)
-    saved: State = {}
+    saved_state: State = {}
 
     def state() -> State:
-        if saved:
-            return saved
-        budget.passes = solver.passes
-        found = solver.state()
-        if "w" not in found:
-            found["w"] = solver.weights()
-        return {**budget.state(settings, solver.repeats), **found}
+        if saved_state:
+            return saved_state
+        monitor.passes = solver.passes
+        certificate = solver.state()
+        if "w" not in certificate:
+            certificate["w"] = solver.weights()
+        return {**monitor.state(settings, solver.recertify_on_resume), **certificate}
 
     def certify() -> None:
-        found = solver.certify()
-        if saved and not np.array_equal(saved["w"], w := solver.weights()):
+        certificate = solver.certify()
+        if saved_state and not np.array_equal(saved_state["w"], w := solver.weights()):
             # the state has the weights of the certificate, too
-            saved.update({"w": w, _BEFORE: saved["w"]})
-        budget.certify(solver.calls, found, state, solver.weights)
+            saved_state.update({"w": w, _PREVIOUS_W: saved_state["w"]})
+        monitor.record_certificate(solver.calls, certificate, state, solver.weights)
 
-    with budget.running():
+    with monitor.guard_run():
         while True:
-            budget.look(solver.calls, solver.weights, solver.bound)
-            if budget.over:
+            monitor.report_to_observer(solver.calls, solver.weights, solver.bound)
+            if monitor.has_stopped:
                 break
-            if not budget.spent():
-                known = budget.certified
-                budget.moves()
-                with uninterrupted(solver.compiled):
+            if not monitor.is_exhausted():
+                was_certified = monitor.is_certified
+                monitor.invalidate_certificate()
+                with defer_sigint(solver.compiled):
                     reason = solver.advance()
-                    budget.passes = solver.passes
+                    monitor.passes = solver.passes
                 if reason is not None:
-                    budget.end(reason, known)
-                    if known:
+                    monitor.stop(reason, was_certified)
+                    if was_certified:
                         break
-                budget.show(solver.estimate())
-            due = solver.due()
-            if not (due or budget.spent() or budget.over):
+                monitor.update_progress(solver.estimate())
+            is_due = solver.due()
+            if not (is_due or monitor.is_exhausted() or monitor.has_stopped):
                 continue
-            if not due:
+            if not is_due:
                 # an uninterrupted run would not certify here: saved before, so that
                 # resuming gives the same bits
-                saved = state()
+                saved_state = state()
             certify()
-            budget.show(solver.estimate())
-    if budget.interrupted and not budget.certified:
-        saved = state()
-        if solver.certifies_late:
+            monitor.update_progress(solver.estimate())
+    if monitor.interrupted and not monitor.is_certified:
+        saved_state = state()
+        if solver.certify_on_interrupt:
             certify()
-    return budget.solution(solver.weights(), solver.calls, state())
+    return monitor.solution(solver.weights(), solver.calls, state())
 
 
 class Steps(Protocol):
@@ -274,13 +274,13 @@ class Steps(Protocol):
     n: int
 
     @property
-    def estimates(self) -> NDArray[np.float64]:
+    def gap_estimates(self) -> NDArray[np.float64]:
         """Gaps of the examples at their last oracle calls."""
 
-    def in_order(self, order: NDArray[np.int64]) -> None:
+    def visit_in_order(self, order: NDArray[np.int64]) -> None:
         """A step on each of ``order``."""
 
-    def by_gap(self, uniforms: NDArray[np.float64], floor: float) -> int:
+    def visit_by_gap(self, uniforms: NDArray[np.float64], floor: float) -> int:
         """Steps drawn by estimated gaps until these sum to ``floor``; how many."""
 
 
@@ -288,7 +288,7 @@ class Engine(Steps, Protocol):
     """A dual point, its weights, and steps from there."""
 
     problem: Any
-    measured: int
+    num_certificates: int
     compiled: bool
     hinges: NDArray[np.float64]
 
@@ -304,22 +304,24 @@ class Engine(Steps, Protocol):
     def w(self) -> NDArray[np.float64]:
         """Weights: of the average, if there is one."""
 
-    def measure(self) -> tuple[float, float, float]:
+    def compute_certificate(self) -> tuple[float, float, float]:
         """Primal, dual and gap, with the exact gap of each example."""
 
-    def costs_and_squares(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def expected_costs_and_squared_norms(
+        self,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Expected cost of each example, and ``|psi_i|^2``, each times n, or below."""
 
-    def rebuild(self) -> None:
+    def rebuild_weights(self) -> None:
         """Weights anew from the dual variables."""
 
-    def mix_with_gold(self, rho: float) -> None:
+    def shrink_duals(self, rho: float) -> None:
         """``alpha <- rho alpha``, the rest on the gold outputs."""
 
     def scale_weights(self, factor: float) -> None:
         """``w <- factor w``, with the same dual variables."""
 
-    def take_duals(self, state: dict[str, NDArray[Any]]) -> None:
+    def load_duals(self, state: dict[str, NDArray[Any]]) -> None:
         """Start from the dual variables and weights of a state."""
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -329,21 +331,23 @@ class Engine(Steps, Protocol):
         """Go on from a saved state."""
 
 
-def engine_for(problem: Any, plan: EngineSettings) -> Engine:
+def make_engine(problem: Any, settings: EngineSettings) -> Engine:
     """Compiled loops for chains, plain numpy for callbacks."""
     if hasattr(problem, "sequences"):
-        if plan.batch > 1:
+        if settings.batch_size > 1:
             raise ValueError(
                 "batch_size: expected 1 for a problem of chains in compiled loops, got"
-                f" {plan.batch}; StructureProblem and CallbackProblem take it"
+                f" {settings.batch_size}; StructureProblem and CallbackProblem take it"
             )
         problem.require_all_pairs("BCFW")
-        problem.require_range(plan.lam)
-        return ChainEngine(problem, plan)
-    return CallbackEngine(whole(problem), plan)
+        problem.require_range(settings.lam)
+        return ChainEngine(problem, settings)
+    return CallbackEngine(as_batch_linear_problem(problem), settings)
 
 
-def start_engine(engine: Engine, start: Solution, lam: float, keep: str) -> None:
+def warm_start_engine(
+    engine: Engine, start: Solution, lam: float, keep_fixed: str
+) -> None:
     """Take over a solution at another lambda.
 
     Notes
@@ -355,18 +359,18 @@ def start_engine(engine: Engine, start: Solution, lam: float, keep: str) -> None
             "start: expected a Solution of a solver with dual variables, got "
             f"{type(start).__name__}"
         )
-    require_same("start", engine.problem, start.state)
-    engine.take_duals(start.state)
+    require_same_examples("start", engine.problem, start.state)
+    engine.load_duals(start.state)
     rho = lam / float(start.state["lam"])
-    if rho < 1 and keep == "primal":
-        engine.mix_with_gold(rho)
+    if rho < 1 and keep_fixed == "primal":
+        engine.shrink_duals(rho)
     elif rho != 1:
         # a larger lambda would ask for more than all the weight there is
         engine.scale_weights(1 / rho)
 
 
-def one_pass(
-    engine: Steps, stream: np.random.Generator, sampling: str, enough: float
+def run_block_pass(
+    engine: Steps, rng: np.random.Generator, sampling: str, gap_floor: float
 ) -> None:
     """One step for each example, or fewer where the gaps that are known vanish.
 
@@ -374,9 +378,9 @@ def one_pass(
     """
     n = engine.n
     if sampling == "uniform":
-        engine.in_order(stream.integers(n, size=n))
-    elif sampling == "permutation" or np.isinf(engine.estimates).any():
+        engine.visit_in_order(rng.integers(n, size=n))
+    elif sampling == "permutation" or np.isinf(engine.gap_estimates).any():
         # a gap that is not known comes before any that is
-        engine.in_order(stream.permutation(n))
+        engine.visit_in_order(rng.permutation(n))
     else:
-        engine.by_gap(stream.random(n), enough)
+        engine.visit_by_gap(rng.random(n), gap_floor)

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.linear import svrg as kernel
-from smoothsp.linear.engines.callback_loops import plain_epoch
+from smoothsp.linear.engines.callback_loops import dense_svrg_epoch
 from smoothsp.linear.engines.callback_objective import CallbackObjective
-from smoothsp.linear.engines.compiled_objective import Objective
+from smoothsp.linear.engines.compiled_objective import ChainObjective
 from smoothsp.linear.engines.objective_factory import AnyObjective
-from smoothsp.linear.engines.sparse_loops import sparse_epoch
+from smoothsp.linear.engines.sparse_loops import sparse_svrg_epoch
 
 Flat = NDArray[np.float64]
 
@@ -24,22 +24,24 @@ class Snapshot(NamedTuple):
 
     x: Flat
     value: float
-    mean: Flat
-    nodes: Any
-    edges: Flat
+    mean_gradient: Flat
+    node_marginals: Any
+    edge_marginals: Flat
 
 
-def snapshot(objective: AnyObjective, x: Flat, mu: float) -> Snapshot:
+def compute_snapshot(objective: AnyObjective, x: Flat, mu: float) -> Snapshot:
     """Value and slopes at x, for one oracle call an example."""
-    mean = objective.room()
-    value, nodes, edges = objective.gradient(x, mu, mean, keep=True)
+    mean_gradient = objective.zero_buffer()
+    value, node_marginals, edge_marginals = objective.gradient(
+        x, mu, mean_gradient, per_example=True
+    )
     value += objective.lam / 2 * float(np.dot(x, x))
-    return Snapshot(x, value, mean, nodes, edges)
+    return Snapshot(x, value, mean_gradient, node_marginals, edge_marginals)
 
 
-def epoch(
+def run_svrg_epoch(
     objective: AnyObjective,
-    begin: Snapshot,
+    start: Snapshot,
     order: NDArray[np.int64],
     rate: float,
     mu: float,
@@ -51,50 +53,54 @@ def epoch(
     ``begin`` is also the first iterate. Costs one oracle call a step.
     """
     # c = kappa z - gbar
-    c = begin.mean
+    c = start.mean_gradient
     np.negative(c, out=c)
     if z is not None:
         c += kappa * z
     if isinstance(objective, CallbackObjective):
-        one = sparse_epoch if objective.sparse else plain_epoch
-        return one(objective, begin.x, begin.nodes, c, order, rate, mu, kappa)
-    loss = objective.loss.arguments(mu)
-    nodes, edges = begin.nodes, begin.edges
-    x = objective.room()
-    x[:] = begin.x
-    sums = objective.room()
+        svrg_epoch = sparse_svrg_epoch if objective.sparse else dense_svrg_epoch
+        return svrg_epoch(
+            objective, start.x, start.node_marginals, c, order, rate, mu, kappa
+        )
+    loss = objective.loss.kernel_arguments(mu)
+    node_marginals, edge_marginals = start.node_marginals, start.edge_marginals
+    x = objective.zero_buffer()
+    x[:] = start.x
+    sums = objective.zero_buffer()
     scales = np.array([1.0, 0.0, 0.0, 0.0])
-    finite = np.isfinite(c).all() and kernel.epoch(
+    is_finite = np.isfinite(c).all() and kernel.svrg_epoch(
         order,
         rate,
         objective.lam + kappa,
         objective.sequences,
         *loss,
-        nodes,
-        edges,
-        *objective.parts(c),
-        *_woven(objective, x, sums),
+        node_marginals,
+        edge_marginals,
+        *objective.split_weights(c),
+        *_kernel_arrays(objective, x, sums),
         scales,
     )
-    if not finite:
+    if not is_finite:
         raise FloatingPointError(
             "the weights overflowed; choose a smaller rate or a larger smoothness"
         )
     _, _, C, B = scales
-    W, Q = objective.parts(x)[0], objective.parts(sums)[0]
+    W, Q = objective.split_weights(x)[0], objective.split_weights(sums)[0]
     # C V - Q + B c
     np.multiply(W, C, out=W)
     np.subtract(W, Q, out=Q)
-    Q += B * objective.parts(c)[0]
+    Q += B * objective.split_weights(c)[0]
     sums /= len(order)
     return sums
 
 
-def _woven(objective: Objective, x: Flat, sums: Flat) -> tuple[Flat, Flat, Flat, Flat]:
-    (W, tail), (Q, tail_sum) = objective.parts(x), objective.parts(sums)
+def _kernel_arrays(
+    objective: ChainObjective, x: Flat, sums: Flat
+) -> tuple[Flat, Flat, Flat, Flat]:
+    (W, tail), (Q, tail_sum) = objective.split_weights(x), objective.split_weights(sums)
     return W, Q, tail, tail_sum
 
 
-def order_of(seed: int, number: int, n: int) -> NDArray[np.int64]:
+def sample_order(seed: int, epoch_index: int, n: int) -> NDArray[np.int64]:
     """Examples of epoch ``number``, sampled uniformly."""
-    return np.random.Generator(np.random.PCG64([seed, number])).integers(n, size=n)
+    return np.random.Generator(np.random.PCG64([seed, epoch_index])).integers(n, size=n)

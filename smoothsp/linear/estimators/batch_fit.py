@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from smoothsp.linear.descent.coordinate_descent import Status, within_range
+from smoothsp.linear.descent.coordinate_descent import Status, require_finite_sum
 from smoothsp.linear.engines.solution import Bounds, Certificate, Solution
 from smoothsp.linear.estimators import classifier
 from smoothsp.linear.inputs import checks
@@ -18,7 +18,7 @@ from smoothsp.linear.inputs import checks
 Solve = Callable[..., Solution]
 
 
-def fit(
+def run_batch_solver(
     estimator: Any,
     solve: Solve,
     scale: float,
@@ -30,16 +30,16 @@ def fit(
     Fills ``history``, and calls the callback of the estimator after each certificate.
     Stops at its ``tol``, by its ``stopping``.
     """
-    tolerance = classifier.tolerance_of(estimator)
+    tolerance = classifier.make_tolerance(estimator)
     if tolerance.stopping == "gap":
         tolerance = replace(tolerance, tol=tolerance.tol / scale)
     callback = estimator.callback
-    checks.callback(callback)
+    checks.require_callback(callback)
     stopped = False
 
     def look(found: Certificate) -> bool:
         nonlocal stopped
-        history[:] = [*history, scaled(found, scale)]
+        history[:] = [*history, scale_certificate(found, scale)]
         if callback is not None:
             with history[-1].with_state(lambda: found.state, lambda: found.w):
                 stopped = bool(callback(history[-1]))
@@ -48,9 +48,9 @@ def fit(
     solution = solve(
         tol=tolerance,
         callback=look,
-        progress=checks.shown("verbose", estimator.verbose),
+        progress=checks.as_optional_bool("verbose", estimator.verbose),
     )
-    history[:] = [scaled(found, scale) for found in solution.history]
+    history[:] = [scale_certificate(found, scale) for found in solution.history]
     if not history or history[-1].passes < solution.passes:
         # interrupted, with no time for another certificate
         counts = solution.passes, solution.oracle_calls, solution.seconds
@@ -66,7 +66,7 @@ def fit(
     return solution.w, Status.OUT_OF_EPOCHS if short else Status.ROUNDED
 
 
-def scaled(found: Certificate, scale: float) -> Certificate:
+def scale_certificate(found: Certificate, scale: float) -> Certificate:
     """A certificate of an objective that is ``scale`` times as large."""
     values = [scale * x for x in found.bounds]
     # NaN where the solver knows no bound
@@ -78,10 +78,10 @@ def scaled(found: Certificate, scale: float) -> Certificate:
     return Certificate(found.passes, found.oracle_calls, found.seconds, *values)
 
 
-def require_bounds(bounds: NDArray[Any]) -> None:
+def require_valid_loss_weights(bounds: NDArray[Any]) -> None:
     """Refuse C times weights whose sum, or whose share of a mean, is no number."""
     limits = bounds.astype(np.float64)
-    within_range(limits)
+    require_finite_sum(limits)
     largest = float(limits.max())
     if not largest / len(limits) >= np.finfo(np.float64).tiny:
         raise ValueError(
@@ -90,7 +90,7 @@ def require_bounds(bounds: NDArray[Any]) -> None:
         )
 
 
-def with_constant(X: Any, constant: float) -> Any:
+def append_intercept_feature(X: Any, constant: float) -> Any:
     """X with one more feature, if it is not 0."""
     if not constant:
         return X
@@ -100,12 +100,12 @@ def with_constant(X: Any, constant: float) -> Any:
     return np.hstack([X, column])
 
 
-def signs(labels: NDArray[np.intp]) -> NDArray[np.float64]:
+def labels_to_signs(labels: NDArray[np.intp]) -> NDArray[np.float64]:
     """1 for the second class and -1 for the first."""
     return np.where(labels == 1, 1.0, -1.0)
 
 
-def lambda_of(C: float, samples: float) -> float:
+def lambda_from_C(C: float, samples: float) -> float:
     """1 over C times samples, if that is a number."""
     lam = 1 / (C * samples)
     if not 0 < lam < math.inf:

@@ -14,8 +14,8 @@ class BinaryClassifier(classifier.CertifiedClassifier):
     """Two classes, and a score that is above 0 for the second."""
 
     def _samples(self, X: Any, y: Any, sample_weight: Any) -> classifier.Samples:
-        samples = classifier.read_samples(self, X, y, sample_weight)
-        checks.only_two_classes(samples.classes)
+        samples = classifier.validate_training_data(self, X, y, sample_weight)
+        checks.require_binary(samples.classes)
         return samples
 
     def _keep(
@@ -30,9 +30,11 @@ class BinaryClassifier(classifier.CertifiedClassifier):
         Returns the weights in float64.
         """
         history: list[Certificate] = []
-        w, status = batch_fit.fit(self, solve, scale, history, self.max_epochs)
-        classifier.keep_weights(self, w.astype(samples.X.dtype)[:, None], constant)
-        classifier.keep_outcome(self, samples, status, history)
+        w, status = batch_fit.run_batch_solver(
+            self, solve, scale, history, self.max_epochs
+        )
+        classifier.set_coef(self, w.astype(samples.X.dtype)[:, None], constant)
+        classifier.set_fit_results(self, samples, status, history)
         return w
 
     def __sklearn_tags__(self) -> Any:

@@ -5,10 +5,10 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines.compiled_objective import Loss, Objective
+from smoothsp.linear.engines.compiled_objective import ChainObjective, Loss
 from smoothsp.linear.engines.solution import Callback
 from smoothsp.linear.estimators import sequences
-from smoothsp.linear.estimators.tagger import Tagger, solver_of
+from smoothsp.linear.estimators.tagger import LinearTagger, make_solver
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.solvers import LBFGS, SDCA, SGD, SVRG
 
@@ -51,7 +51,7 @@ _OF_CRFSUITE = {
 }
 
 
-class ChainCRF(Tagger):
+class ChainCRF(LinearTagger):
     r"""Linear conditional random field over chains.
 
     .. math:: \min_w \tfrac{\lambda}{2} \|w\|^2 - \tfrac{1}{n} \sum_i
@@ -169,12 +169,12 @@ class ChainCRF(Tagger):
     def _solver(self, n: float, **more: Any) -> Any:
         if self.solver != "sdca":
             more["loss"] = "likelihood"
-        return solver_of(self, n, **more)
+        return make_solver(self, n, **more)
 
     def predict_marginals(self, X: Any, lengths: Any = None) -> list[NDArray[Any]]:
         """``(positions, classes)`` for each sentence: probabilities of the tags."""
         problem, _ = self._read(X, lengths)
-        return marginals(problem, self.weights_)
+        return compute_marginals(problem, self.weights_)
 
     def predict_marginals_single(self, x: Any) -> list[dict[Any, float]]:
         """Probability of every tag by name, for each position of one sentence."""
@@ -183,17 +183,21 @@ class ChainCRF(Tagger):
         return [dict(zip(tags, row, strict=True)) for row in found.tolist()]
 
 
-def marginals(problem: ChainProblem, w: NDArray[np.float64]) -> list[NDArray[Any]]:
+def compute_marginals(
+    problem: ChainProblem, w: NDArray[np.float64]
+) -> list[NDArray[Any]]:
     """Probabilities of the labels of each position, of unlabelled sentences."""
     if not len(problem.labels):
-        return sequences.cut(
+        return sequences.split_by_length(
             np.zeros((0, problem.num_labels)), np.diff(problem.offsets)
         )
-    objective = Objective(problem, Loss("likelihood"), 1.0)
+    objective = ChainObjective(problem, Loss("likelihood"), 1.0)
     flat = problem.padded_weights(w)
-    _, nodes, _ = objective.gradient(flat, 1.0, objective.room(), keep=True)
+    _, nodes, _ = objective.gradient(
+        flat, 1.0, objective.zero_buffer(), per_example=True
+    )
     shape = len(problem.labels), problem.row_width
     found = nodes.reshape(shape)[:, : problem.num_labels].copy()
     # they came less the labels, all of which are the first class
     found[:, 0] += 1
-    return sequences.cut(np.clip(found, 0.0, 1.0), np.diff(problem.offsets))
+    return sequences.split_by_length(np.clip(found, 0.0, 1.0), np.diff(problem.offsets))

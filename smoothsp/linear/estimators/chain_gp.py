@@ -12,13 +12,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from smoothsp.linear.engines.solution import Callback
 from smoothsp.linear.estimators import sequences
-from smoothsp.linear.estimators.chain_crf import marginals
-from smoothsp.linear.estimators.classifier import unchanged_by_errors
-from smoothsp.linear.estimators.tagger import keep_solution, solver_of
+from smoothsp.linear.estimators.chain_crf import compute_marginals
+from smoothsp.linear.estimators.classifier import restore_on_error
+from smoothsp.linear.estimators.tagger import make_solver, set_solution_attributes
 from smoothsp.linear.features import KernelFeatures
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import ChainProblem
-from smoothsp.linear.problems._rows import rows_of
+from smoothsp.linear.problems._rows import as_rows
 from smoothsp.linear.solvers import AGM, LBFGS
 
 Floats = NDArray[np.float64]
@@ -161,7 +161,7 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
             weights and their certificate. A second Ctrl-C, or one before the first
             step, raises. After an error the estimator is unchanged.
         """
-        with unchanged_by_errors(self):
+        with restore_on_error(self):
             self._fit(X, y, resume)
         return self
 
@@ -173,20 +173,20 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
                 f"got {self.kernel!r}"
             )
         if named:
-            checks.choice("kernel", self.kernel, tuple(kernel_metrics()))
+            checks.require_choice("kernel", self.kernel, tuple(kernel_metrics()))
         for name in _OF_KERNELS:
             value = getattr(self, name)
-            if value is not None and not math.isfinite(checks.number(name, value)):
+            if value is not None and not math.isfinite(checks.as_number(name, value)):
                 raise ValueError(f"{name}: expected a finite number, got {value}")
-        checks.at_least_zero("kernel_tol", self.kernel_tol)
+        checks.as_nonnegative("kernel_tol", self.kernel_tol)
         if self.max_rank is not None:
-            checks.count("max_rank", self.max_rank)
+            checks.as_positive_int("max_rank", self.max_rank)
         points, sizes = self._points(X, None)
-        flat = sequences.tags_of(y, sizes)
+        flat = sequences.flatten_tags(y, sizes)
         if not flat:
             raise ValueError("X: expected at least one position, got none")
         classes = np.unique(np.array(flat))
-        checks.two_classes(classes)
+        checks.require_two_classes(classes)
         known = KernelFeatures(
             self._kernel, points, tol=self.kernel_tol, most=self.max_rank
         )
@@ -194,7 +194,7 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
             raise ValueError("kernel: expected a kernel that is not 0 at all positions")
         problem = ChainProblem(
             self._counted(known.rows, sizes),
-            sequences.numbers_of(flat, classes),
+            sequences.encode_tags(flat, classes),
             lengths=sizes,
             num_labels=len(classes),
             boundaries=False,
@@ -204,10 +204,10 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = points.shape[1]
         self.weights_ = solution.w
         self.transitions_ = problem.split(solution.w)[1].copy()
-        keep_solution(self, solution)
+        set_solution_attributes(self, solution)
 
     def _solver(self, n: int) -> Any:
-        return solver_of(self, n, loss="likelihood")
+        return make_solver(self, n, loss="likelihood")
 
     def _kernel(self, A: Any, B: Any) -> Any:
         if callable(self.kernel):
@@ -218,7 +218,7 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
 
     def _points(self, X: Any, width: int | None) -> tuple[Floats, NDArray[np.int64]]:
         """All positions one below the other, and how many each sequence has."""
-        matrix, sizes = sequences.matrix_of(sequences.listed(X), None, width)
+        matrix, sizes = sequences.stack_sequences(sequences.as_list(X), None, width)
         if width is not None and matrix.shape[1] != width:
             raise ValueError(
                 f"X: expected {width} features, as in fit, got {matrix.shape[1]}"
@@ -226,7 +226,7 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         return np.asarray(matrix.toarray(), dtype=np.float64), sizes
 
     def _counted(self, rows: Floats, sizes: NDArray[np.int64]) -> Floats:
-        checks.choice("counts", self.counts, ("edges", "positions"))
+        checks.require_choice("counts", self.counts, ("edges", "positions"))
         if self.counts == "positions":
             return rows
         times: Floats = np.full(len(rows), 2.0)
@@ -239,7 +239,7 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
     def _read(self, X: Any) -> tuple[ChainProblem, Floats]:
         check_is_fitted(self)
         points, sizes = self._points(X, self.n_features_in_)
-        rows = rows_of("X", self._counted(self.features_.transform(points), sizes))
+        rows = as_rows("X", self._counted(self.features_.transform(points), sizes))
         problem = ChainProblem.unlabelled(rows, sizes, len(self.classes_))
         # neither beginnings nor ends have scores of their own
         return problem, np.append(self.weights_, np.zeros(2 * len(self.classes_)))
@@ -248,14 +248,14 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         """The best tags of each sequence."""
         problem, weights = self._read(X)
         sizes = np.diff(problem.offsets)
-        return sequences.cut(self.classes_[problem.decode(weights)], sizes)
+        return sequences.split_by_length(self.classes_[problem.decode(weights)], sizes)
 
     def predict_marginals(self, X: Any) -> list[NDArray[Any]]:
         """``(positions, classes)`` for each sequence: probabilities of the tags."""
-        return marginals(*self._read(X))
+        return compute_marginals(*self._read(X))
 
     def score(self, X: Any, y: Any) -> float:
         """Share of tags that are right; a tag not seen in ``fit`` counts as wrong."""
         problem, weights = self._read(X)
         found = self.classes_[problem.decode(weights)]
-        return sequences.share_right(found, y, np.diff(problem.offsets))
+        return sequences.compute_accuracy(found, y, np.diff(problem.offsets))

@@ -6,12 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear.engines.solution import Callback
-from smoothsp.linear.estimators.tagger import HINGE_DEFAULTS, HINGE_SOLVERS, Tagger
+from smoothsp.linear.estimators.tagger import (
+    HINGE_DEFAULTS,
+    HINGE_SOLVERS,
+    LinearTagger,
+)
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import ChainProblem
 
 
-class ChainSVM(Tagger):
+class ChainSVM(LinearTagger):
     r"""Linear structured SVM over chains.
 
     .. math:: \min_w \tfrac{\lambda}{2} \|w\|^2 + \tfrac{1}{n} \sum_i
@@ -131,13 +135,13 @@ class ChainSVM(Tagger):
         num_labels: int,
         loss_scale: NDArray[np.float64] | None = None,
     ) -> ChainProblem:
-        shared = checks.flag("normalise_cost", self.normalise_cost)
+        shared = checks.as_bool("normalise_cost", self.normalise_cost)
         return ChainProblem(
             matrix,
             labels,
             lengths=lengths,
             num_labels=num_labels,
-            cost=checks.costs(self.cost, num_labels),
+            cost=checks.as_cost_matrix(self.cost, num_labels),
             cost_scale=1 / np.maximum(lengths, 1) if shared else None,
             loss_scale=loss_scale,
             all_pairs=self.all_pairs,

@@ -16,11 +16,15 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from smoothsp.linear.descent.coordinate_descent import DescentSettings, Status
-from smoothsp.linear.engines.run_monitor import STOPPING, Tolerance
+from smoothsp.linear.engines.run_monitor import STOPPING_RULES, Tolerance
 from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.inputs import arrays, checks
-from smoothsp.linear.inputs.arrays import padded
-from smoothsp.linear.inputs.sparse_matrices import DenseRows, SparseRows, checked
+from smoothsp.linear.inputs.arrays import round_up_to_lanes
+from smoothsp.linear.inputs.sparse_matrices import (
+    DenseRows,
+    SparseRows,
+    validate_sparse,
+)
 
 _REMEDY = (
     "A fit keeps (features + samples) x classes numbers: float32 data take half, fewer "
@@ -42,7 +46,7 @@ class Samples:
 
 
 @contextmanager
-def unchanged_by_errors(estimator: Any) -> Iterator[None]:
+def restore_on_error(estimator: Any) -> Iterator[None]:
     """Give the estimator its attributes back when what happens inside fails."""
     before = dict(vars(estimator))
     try:
@@ -53,43 +57,49 @@ def unchanged_by_errors(estimator: Any) -> Iterator[None]:
         raise
 
 
-def plan_of(estimator: Any, max_epochs: int | None = None) -> DescentSettings:
+def make_descent_settings(
+    estimator: Any, max_epochs: int | None = None
+) -> DescentSettings:
     """The parameters of the loop, checked; ``max_epochs`` where None is a default."""
-    checks.callback(estimator.callback)
-    checks.shown("verbose", estimator.verbose)
+    checks.require_callback(estimator.callback)
+    checks.as_optional_bool("verbose", estimator.verbose)
     every = estimator.certify_every
     if every != "auto":
-        every = checks.count("certify_every", every)
+        every = checks.as_positive_int("certify_every", every)
     return DescentSettings(
         name=type(estimator).__name__,
-        tolerance=tolerance_of(estimator),
-        shuffle=checks.flag("shuffle", estimator.shuffle),
-        shrinking=checks.flag("shrinking", estimator.shrinking),
-        max_epochs=checks.count("max_epochs", max_epochs or estimator.max_epochs),
+        tolerance=make_tolerance(estimator),
+        shuffle=checks.as_bool("shuffle", estimator.shuffle),
+        shrinking=checks.as_bool("shrinking", estimator.shrinking),
+        max_epochs=checks.as_positive_int(
+            "max_epochs", max_epochs or estimator.max_epochs
+        ),
         certify_every=every,
-        seed=int(checks.stream(estimator.random_state).randint(2**31 - 1)),
+        seed=int(checks.as_random_state(estimator.random_state).randint(2**31 - 1)),
         callback=estimator.callback,
         verbose=estimator.verbose,
     )
 
 
-def tolerance_of(estimator: Any) -> Tolerance:
+def make_tolerance(estimator: Any) -> Tolerance:
     """The parameters ``tol`` and ``stopping``, checked."""
     stopping = getattr(estimator, "stopping", "objective")
-    checks.choice("stopping", stopping, STOPPING)
-    return Tolerance(checks.at_least_zero("tol", estimator.tol), stopping)
+    checks.require_choice("stopping", stopping, STOPPING_RULES)
+    return Tolerance(checks.as_nonnegative("tol", estimator.tol), stopping)
 
 
-def read_samples(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Samples:
+def validate_training_data(
+    estimator: Any, X: Any, y: Any, sample_weight: Any
+) -> Samples:
     """Check the training data, and find out what they say."""
-    C = checks.positive("C", estimator.C)
+    C = checks.as_positive("C", estimator.C)
     precomputed = getattr(estimator, "kernel", "linear") == "precomputed"
-    X, y = read_both(estimator, X, y, accept_sparse=False if precomputed else "csr")
+    X, y = validate_X_y(estimator, X, y, accept_sparse=False if precomputed else "csr")
     classes, labels = np.unique(y, return_inverse=True)
-    checks.two_classes(classes)
+    checks.require_two_classes(classes)
     asked = getattr(estimator, "class_weight", None)
-    factors = checks.class_factors(asked, classes, y)
-    weights = checks.weights(sample_weight, len(labels))
+    factors = checks.compute_class_weights(asked, classes, y)
+    weights = checks.as_sample_weight(sample_weight, len(labels))
     counted = np.unique(labels[(factors[labels] > 0) & (weights > 0)])
     if len(counted) < 2:
         name = "class_weight" if (factors == 0).any() else "sample_weight"
@@ -99,10 +109,10 @@ def read_samples(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Samples:
         )
     with np.errstate(over="ignore"):
         limits = C * factors[labels] * weights
-    return Samples(X, labels, classes, checks.bounds(limits, X.dtype))
+    return Samples(X, labels, classes, checks.cast_loss_weights(limits, X.dtype))
 
 
-def read_both(
+def validate_X_y(
     estimator: Any,
     X: Any,
     y: Any,
@@ -114,7 +124,7 @@ def read_both(
     with np.errstate(over="ignore", invalid="ignore"):
         X, y = validate_data(
             estimator,
-            checked(X),
+            validate_sparse(X),
             y,
             accept_sparse=accept_sparse,
             dtype=[np.float64, np.float32],
@@ -134,32 +144,34 @@ def read_both(
     return X, y
 
 
-def read_features(estimator: Any, X: Any, accept_sparse: str | bool = "csr") -> Any:
+def validate_X(estimator: Any, X: Any, accept_sparse: str | bool = "csr") -> Any:
     """Samples to be classified, checked."""
     with np.errstate(over="ignore", invalid="ignore"):
         return validate_data(
             estimator,
-            checked(X),
+            validate_sparse(X),
             accept_sparse=accept_sparse,
             dtype=[np.float64, np.float32],
             reset=False,
         )
 
 
-def constant_feature(estimator: Any) -> float:
+def intercept_feature_value(estimator: Any) -> float:
     """The value of the feature that carries the intercept; 0 for none."""
-    scaling = checks.positive("intercept_scaling", estimator.intercept_scaling)
-    return scaling if checks.flag("fit_intercept", estimator.fit_intercept) else 0.0
+    scaling = checks.as_positive("intercept_scaling", estimator.intercept_scaling)
+    return scaling if checks.as_bool("fit_intercept", estimator.fit_intercept) else 0.0
 
 
-def squares_of(rows: SparseRows | DenseRows, constant: float) -> NDArray[np.float64]:
+def compute_squared_norms(
+    rows: SparseRows | DenseRows, constant: float
+) -> NDArray[np.float64]:
     """Squared norms of the samples, ``constant`` among their features."""
     squares = rows.squares
-    squares_in_range(squares, rows.data.dtype, constant)
+    require_finite_squared_norms(squares, rows.data.dtype, constant)
     return squares
 
 
-def squares_in_range(
+def require_finite_squared_norms(
     squares: NDArray[np.float64], dtype: Any, constant: float = 0.0
 ) -> None:
     """Refuse samples whose squared norm the dtype cannot hold."""
@@ -178,10 +190,10 @@ def squares_in_range(
         )
 
 
-def needed_by_linear(samples: Samples, features: int, outputs: int) -> dict[str, int]:
+def linear_model_bytes(samples: Samples, features: int, outputs: int) -> dict[str, int]:
     """Bytes of the weights and of the coefficients of a linear model."""
     dtype, n = samples.X.dtype, len(samples.labels)
-    width = padded(outputs, dtype) * dtype.itemsize
+    width = round_up_to_lanes(outputs, dtype) * dtype.itemsize
     return {
         f"weights of {features:,} features x {outputs:,} classes": features * width,
         f"coefficients of {n:,} samples x {outputs:,} classes": n * width,
@@ -194,7 +206,7 @@ def require_memory(needed: dict[str, int]) -> None:
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _WarmStartData:
     """Result of a fit, for a warm start."""
 
     labels: NDArray[np.intp]
@@ -202,13 +214,13 @@ class _Kept:
     table: NDArray[Any]
 
 
-def earlier(estimator: Any, samples: Samples) -> NDArray[Any] | None:
+def load_warm_start(estimator: Any, samples: Samples) -> NDArray[Any] | None:
     """Coefficients of the previous fit, 0 for samples whose class was another.
 
     None without ``warm_start``, and for the first fit.
     """
-    wanted = checks.flag("warm_start", estimator.warm_start)
-    kept = getattr(estimator, "_kept", None)
+    wanted = checks.as_bool("warm_start", estimator.warm_start)
+    kept = getattr(estimator, "_warm_start_data", None)
     if not wanted or kept is None:
         return None
     n = len(samples.labels)
@@ -223,14 +235,16 @@ def earlier(estimator: Any, samples: Samples) -> NDArray[Any] | None:
     return table
 
 
-def keep_for_later(estimator: Any, samples: Samples, table: NDArray[Any]) -> None:
+def store_warm_start(estimator: Any, samples: Samples, table: NDArray[Any]) -> None:
     """Keep coefficients ``(samples, outputs)`` if the next fit is to begin there."""
-    estimator.__dict__.pop("_kept", None)
+    estimator.__dict__.pop("_warm_start_data", None)
     if estimator.warm_start:
-        estimator._kept = _Kept(samples.labels, samples.classes, table.copy())
+        estimator._warm_start_data = _WarmStartData(
+            samples.labels, samples.classes, table.copy()
+        )
 
 
-def keep_outcome(
+def set_fit_results(
     estimator: Any, samples: Samples, status: Status, history: list[Certificate]
 ) -> None:
     """Set what is known about the fit."""
@@ -249,17 +263,17 @@ _ADVICE = {
 }
 
 
-def warn_if_short(estimator: Any) -> None:
+def warn_if_not_converged(estimator: Any) -> None:
     """Warn of a fit that ended before its goal; called by ``fit`` itself."""
     status, last = estimator.status_, estimator.history_[-1]
     asked_for_all = status is Status.ROUNDED and estimator.tol == 0
     if status in (Status.CONVERGED, Status.LEVELLED) or asked_for_all:
         return
     found = last.primal, last.gap, last.epoch
-    warn_short(estimator, status.value, found, _ADVICE[status])
+    warn_not_converged(estimator, status.value, found, _ADVICE[status])
 
 
-def warn_short(
+def warn_not_converged(
     estimator: Any,
     status: str,
     found: tuple[float, float, int],
@@ -278,7 +292,7 @@ def warn_short(
     )
 
 
-def keep_weights(estimator: Any, weights: NDArray[Any], constant: float) -> None:
+def set_coef(estimator: Any, weights: NDArray[Any], constant: float) -> None:
     """Set ``coef_`` and ``intercept_`` from weights ``(features, outputs)``."""
     if weights.shape[1] == 2:
         weights = weights[:, 1:] - weights[:, :1]
@@ -290,7 +304,7 @@ def keep_weights(estimator: Any, weights: NDArray[Any], constant: float) -> None
         estimator.intercept_ = np.zeros(weights.shape[1], dtype=weights.dtype)
 
 
-def keep_dual(estimator: Any, table: NDArray[Any]) -> None:
+def set_dual_coef(estimator: Any, table: NDArray[Any]) -> None:
     """Set ``support_`` and ``dual_coef_`` from coefficients ``(samples, outputs)``."""
     if table.shape[1] == 2:
         table = table[:, 1:] - table[:, :1]
@@ -298,17 +312,17 @@ def keep_dual(estimator: Any, table: NDArray[Any]) -> None:
     estimator.dual_coef_ = table[estimator.support_].T
 
 
-def linear_scores(estimator: Any, X: Any) -> NDArray[Any]:
+def compute_linear_scores(estimator: Any, X: Any) -> NDArray[Any]:
     """``X coef_' + intercept_``; one column is flat."""
     check_is_fitted(estimator)
-    X = read_features(estimator, X)
+    X = validate_X(estimator, X)
     with np.errstate(over="ignore", invalid="ignore"):
         scores = safe_sparse_dot(X, estimator.coef_.T, dense_output=True)
         scores = scores + estimator.intercept_
-    return flat_if_single(finite(scores))
+    return ravel_binary_scores(require_finite_scores(scores))
 
 
-def finite(scores: NDArray[Any]) -> NDArray[Any]:
+def require_finite_scores(scores: NDArray[Any]) -> NDArray[Any]:
     """Scores, unless they are out of range."""
     wrong = ~np.isfinite(scores)
     if wrong.any():
@@ -320,18 +334,18 @@ def finite(scores: NDArray[Any]) -> NDArray[Any]:
     return scores
 
 
-def flat_if_single(scores: NDArray[Any]) -> NDArray[Any]:
+def ravel_binary_scores(scores: NDArray[Any]) -> NDArray[Any]:
     """Scores of two classes as one number a sample: above 0 for the second."""
     return scores.ravel() if scores.shape[1] == 1 else scores
 
 
-def best_class(estimator: Any, scores: NDArray[Any]) -> NDArray[Any]:
+def scores_to_classes(estimator: Any, scores: NDArray[Any]) -> NDArray[Any]:
     """The class with the best score."""
     chosen = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(int)
     return np.asarray(estimator.classes_[chosen])
 
 
-_OF_ONE_FIT = ("coef_", "dual_coef_", "gamma_", "support_", "support_vectors_")
+_FITTED_ATTRIBUTES = ("coef_", "dual_coef_", "gamma_", "support_", "support_vectors_")
 _Fitted = TypeVar("_Fitted", bound="CertifiedClassifier")
 
 
@@ -371,12 +385,12 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             weights and their gap. A second Ctrl-C, or one before the first step,
             raises. After an error the estimator is unchanged.
         """
-        with unchanged_by_errors(self):
+        with restore_on_error(self):
             # what this fit does not set would be another's
-            for name in _OF_ONE_FIT:
+            for name in _FITTED_ATTRIBUTES:
                 self.__dict__.pop(name, None)
             self._fit(X, y, sample_weight, resume)
-        warn_if_short(self)
+        warn_if_not_converged(self)
         return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
@@ -387,11 +401,11 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Of two classes the score is one number, above 0 for the second.
         """
-        return linear_scores(self, X)
+        return compute_linear_scores(self, X)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The class with the best score, for each sample."""
-        return best_class(self, self.decision_function(X))
+        return scores_to_classes(self, self.decision_function(X))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

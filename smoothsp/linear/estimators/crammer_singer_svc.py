@@ -14,21 +14,25 @@ from smoothsp.linear.descent.coordinate_descent import (
     Status,
     descend,
 )
-from smoothsp.linear.descent.dual_blocks import Blocks, full_at_costliest, take_over
+from smoothsp.linear.descent.dual_blocks import (
+    DualBlocks,
+    saturate_costliest_class,
+    warm_start_blocks,
+)
 from smoothsp.linear.descent.multiclass_duals import LinearDual
 from smoothsp.linear.engines.solution import Certificate, Solution
 from smoothsp.linear.estimators import batch_fit, classifier
 from smoothsp.linear.estimators.tagger import (
     HINGE_DEFAULTS,
     HINGE_SOLVERS,
-    classes_of_parts,
-    max_passes_of,
+    instantiate_solver,
     require_same_data,
-    solver_with,
-    takes_parts,
+    resolve_max_passes,
+    resolve_partial_fit_classes,
+    supports_partial_fit,
 )
 from smoothsp.linear.inputs import checks
-from smoothsp.linear.inputs.sparse_matrices import sparse_rows
+from smoothsp.linear.inputs.sparse_matrices import as_sparse_sample_rows
 from smoothsp.linear.problems import MulticlassProblem
 
 # Arguments of solvers in place of ``certify_every``.
@@ -204,11 +208,13 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         self.verbose = verbose
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
-        checks.choice("solver", self.solver, ("dual", *self.SOLVERS))
-        plan = classifier.plan_of(self, max_passes_of(self, self.max_epochs))
-        constant = classifier.constant_feature(self)
-        store_dual = checks.flag("store_dual", self.store_dual)
-        samples = classifier.read_samples(self, X, y, sample_weight)
+        checks.require_choice("solver", self.solver, ("dual", *self.SOLVERS))
+        plan = classifier.make_descent_settings(
+            self, resolve_max_passes(self, self.max_epochs)
+        )
+        constant = classifier.intercept_feature_value(self)
+        store_dual = checks.as_bool("store_dual", self.store_dual)
+        samples = classifier.validate_training_data(self, X, y, sample_weight)
         if self.solver != "dual":
             if store_dual:
                 raise ValueError("store_dual: expected False, or solver='dual'")
@@ -216,12 +222,12 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
             start = None if resume is not None else self._start(problem, samples)
             history: list[Certificate] = []
             status = self._solve(problem, limits, constant, history, start, resume)
-            classifier.keep_outcome(self, samples, status, history)
+            classifier.set_fit_results(self, samples, status, history)
             return
         if self.solver_options:
             raise ValueError(
                 "solver_options: expected None for solver='dual', got"
-                f" {checks.in_one_line(self.solver_options)}"
+                f" {checks.short_repr(self.solver_options)}"
             )
         self._fit_dual(samples, plan, constant, resume)
 
@@ -233,58 +239,58 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         resume: Any,
     ) -> None:
         dtype, classes = samples.X.dtype, len(samples.classes)
-        costs = checks.costs(self.cost, classes, dtype)
-        rows = sparse_rows(samples.X, constant)
+        costs = checks.as_cost_matrix(self.cost, classes, dtype)
+        rows = as_sparse_sample_rows(samples.X, constant)
         classifier.require_memory(
-            classifier.needed_by_linear(samples, rows.features, classes)
+            classifier.linear_model_bytes(samples, rows.features, classes)
         )
         # finite, so that no product with 0 is NaN, and never the largest violation
         padding = -float(np.finfo(dtype).max) / 8
-        blocks = Blocks(
+        blocks = DualBlocks(
             samples.labels,
             samples.bounds,
-            classifier.squares_of(rows, constant),
+            classifier.compute_squared_norms(rows, constant),
             classes,
             costs,
-            padding=padding,
+            padding_cost=padding,
             shrinking=plan.shrinking,
         )
-        earlier = classifier.earlier(self, samples)
+        earlier = classifier.load_warm_start(self, samples)
         if earlier is not None:
-            take_over(blocks, earlier, worst_only=True)
-        full_at_costliest(blocks)
+            warm_start_blocks(blocks, earlier, max_over_classes=True)
+        saturate_costliest_class(blocks)
         problem = LinearDual(
             blocks,
             rows,
-            crammer_singer.descend,
-            crammer_singer.gaps,
-            (blocks.still,),
-            blocks.stakes(worst_only=True),
+            crammer_singer.coordinate_descent,
+            crammer_singer.compute_gaps,
+            (blocks.zero_violation_tol,),
+            blocks.losses_at_zero(max_over_classes=True),
         )
         history: list[Certificate] = []
         status = descend(problem, plan, history, resume)
-        classifier.keep_weights(self, problem.w, constant)
+        classifier.set_coef(self, problem.w, constant)
         if self.store_dual:
-            classifier.keep_dual(self, blocks.table)
-        classifier.keep_outcome(self, samples, status, history)
-        classifier.keep_for_later(self, samples, blocks.table)
+            classifier.set_dual_coef(self, blocks.coefficient_matrix)
+        classifier.set_fit_results(self, samples, status, history)
+        classifier.store_warm_start(self, samples, blocks.coefficient_matrix)
         self._keep_last(problem.w.astype(np.float64).ravel())
 
     def _structured(
         self, samples: classifier.Samples, constant: float
     ) -> tuple[MulticlassProblem, NDArray[np.float64]]:
         """The samples as a structured problem, and C times their weights."""
-        batch_fit.require_bounds(samples.bounds)
+        batch_fit.require_valid_loss_weights(samples.bounds)
         limits = samples.bounds.astype(np.float64)
         n, total = len(limits), float(limits.sum())
         scale = None if (limits == limits[0]).all() else limits * (n / total)
         most = 1.0 if scale is None else float(scale.max())
-        rows = sparse_rows(samples.X, constant)
+        rows = as_sparse_sample_rows(samples.X, constant)
         # of the dual, whose variables add up to 1 for each sample
         with np.errstate(over="ignore"):
             curvature = 2 * most**2 * rows.squares * (total / n) / n
         squares = np.maximum(curvature, rows.squares)
-        classifier.squares_in_range(squares, np.float64, constant)
+        classifier.require_finite_squared_norms(squares, np.float64, constant)
         matrix = sparse.csr_matrix(
             (rows.data, rows.indices, rows.indptr), (n, rows.features)
         )
@@ -293,7 +299,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
             matrix,
             samples.labels,
             num_labels=classes,
-            cost=checks.costs(self.cost, classes),
+            cost=checks.as_cost_matrix(self.cost, classes),
             loss_scale=scale,
         )
         problem.called = "X"
@@ -313,27 +319,29 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         scale = float(limits.sum())
         # with w = w_2 - w_1 and |W|^2 = |w|^2 / 2 at the optimum
         lam = (2 if problem.num_labels == 2 else 1) / scale
-        more = {"max_passes": max_passes_of(self, self.max_epochs), **more}
+        more = {"max_passes": resolve_max_passes(self, self.max_epochs), **more}
         if self.certify_every != "auto":
             more[_EVERY.get(self.solver, "certify_every")] = self.certify_every
         solution: Solution | None = None
 
         def solve(**given: Any) -> Solution:
             nonlocal solution
-            solver = solver_with(self, **{"lam": lam, **given, **more})
+            solver = instantiate_solver(self, **{"lam": lam, **given, **more})
             with np.errstate(over="ignore", invalid="ignore"):
                 solution = solver.solve(problem, start=start, resume=resume)
             return solution
 
-        w, status = batch_fit.fit(self, solve, scale, history, more["max_passes"])
+        w, status = batch_fit.run_batch_solver(
+            self, solve, scale, history, more["max_passes"]
+        )
         if not np.isfinite(w).all():
             raise ValueError(
                 "X: expected features and C for which the weights fit float64; scale "
                 "the features, or lower C"
             )
         W = w.reshape(-1, problem.num_labels)
-        classifier.keep_weights(self, W, constant)
-        self.__dict__.pop("_kept", None)
+        classifier.set_coef(self, W, constant)
+        self.__dict__.pop("_warm_start_data", None)
         self._keep_last(solution)
         return status
 
@@ -346,7 +354,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
     def _start(self, problem: MulticlassProblem, samples: classifier.Samples) -> Any:
         """Start from the previous fit, if the solver supports it."""
         found = self.__dict__.get("_last")
-        if not checks.flag("warm_start", self.warm_start) or found is None:
+        if not checks.as_bool("warm_start", self.warm_start) or found is None:
             return None
         if not np.array_equal(samples.classes, self.classes_):
             raise ValueError(
@@ -367,7 +375,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
             )
         return found
 
-    @available_if(takes_parts)  # type: ignore[untyped-decorator]
+    @available_if(supports_partial_fit)  # type: ignore[untyped-decorator]
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
     ) -> "CrammerSingerSVC":
@@ -389,21 +397,21 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         self
             ``history_`` has one certificate a call, of the samples of that call.
         """
-        with classifier.unchanged_by_errors(self):
+        with classifier.restore_on_error(self):
             self._fit_part(X, y, classes, sample_weight)
         return self
 
     def _fit_part(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
-        C = checks.positive("C", self.C)
-        constant = classifier.constant_feature(self)
+        C = checks.as_positive("C", self.C)
+        constant = classifier.intercept_feature_value(self)
         begins = not hasattr(self, "classes_")
-        X, y = classifier.read_both(self, X, y, reset=begins)
-        known = classes_of_parts(self, classes, y.tolist())
+        X, y = classifier.validate_X_y(self, X, y, reset=begins)
+        known = resolve_partial_fit_classes(self, classes, y.tolist())
         labels = np.searchsorted(known, y)
-        factors = checks.class_factors(self.class_weight, known, y)
-        weights = checks.weights(sample_weight, len(labels))
+        factors = checks.compute_class_weights(self.class_weight, known, y)
+        weights = checks.as_sample_weight(sample_weight, len(labels))
         with np.errstate(over="ignore"):
-            limits = checks.bounds(C * factors[labels] * weights, np.float64)
+            limits = checks.cast_loss_weights(C * factors[labels] * weights, np.float64)
         samples = classifier.Samples(X, labels, known, limits)
         problem, limits = self._structured(samples, constant)
         history: list[Certificate] = []
@@ -413,7 +421,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
         status = self._solve(
             problem, limits, constant, history, start, None, **only_one
         )
-        classifier.keep_outcome(self, samples, status, [*before, *history])
+        classifier.set_fit_results(self, samples, status, [*before, *history])
         self.n_iter_ = self.n_epochs_ = epochs + history[-1].epoch
 
     def _reached(self, constant: float) -> NDArray[np.float64]:

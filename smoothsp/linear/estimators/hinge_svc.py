@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from smoothsp.linear.descent.binary_dual import BinaryProblem
+from smoothsp.linear.descent.binary_dual import BinaryHingeDual
 from smoothsp.linear.descent.coordinate_descent import descend
 from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.estimators import batch_fit, classifier
 from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
 from smoothsp.linear.inputs import checks
-from smoothsp.linear.inputs.sparse_matrices import rows_of
+from smoothsp.linear.inputs.sparse_matrices import as_sample_rows
 from smoothsp.linear.problems import binary as whole
 from smoothsp.linear.solvers import AGM, BMRM, Pragam
 
@@ -158,43 +158,45 @@ class HingeSVC(BinaryClassifier):
         self.verbose = verbose
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
-        checks.choice("solver", self.solver, ("dual", *SOLVERS))
-        plan = classifier.plan_of(self)
-        constant = classifier.constant_feature(self)
-        store_dual = checks.flag("store_dual", self.store_dual)
+        checks.require_choice("solver", self.solver, ("dual", *SOLVERS))
+        plan = classifier.make_descent_settings(self)
+        constant = classifier.intercept_feature_value(self)
+        store_dual = checks.as_bool("store_dual", self.store_dual)
         samples = self._samples(X, y, sample_weight)
         if self.solver != "dual":
             self._fit_whole(samples, constant, resume)
             return
-        rows = rows_of(samples.X, constant)
+        rows = as_sample_rows(samples.X, constant)
         dtype = samples.X.dtype
         signs = np.where(samples.labels == 1, dtype.type(1), dtype.type(-1))
-        problem = BinaryProblem(
+        problem = BinaryHingeDual(
             rows,
             signs,
             samples.bounds,
-            classifier.squares_of(rows, constant),
+            classifier.compute_squared_norms(rows, constant),
             plan.shrinking,
-            classifier.earlier(self, samples),
+            classifier.load_warm_start(self, samples),
         )
         history: list[Certificate] = []
         status = descend(problem, plan, history, resume)
-        classifier.keep_weights(self, problem.weights[:, None], constant)
+        classifier.set_coef(self, problem.weights[:, None], constant)
         if store_dual:
-            classifier.keep_dual(self, (signs * problem.coefficients)[:, None])
-        classifier.keep_outcome(self, samples, status, history)
-        classifier.keep_for_later(self, samples, problem.coefficients[:, None])
+            classifier.set_dual_coef(self, (signs * problem.coefficients)[:, None])
+        classifier.set_fit_results(self, samples, status, history)
+        classifier.store_warm_start(self, samples, problem.coefficients[:, None])
 
     def _fit_whole(self, samples: Any, constant: float, resume: Any) -> None:
         for name in ("store_dual", "warm_start"):
             if getattr(self, name):
                 raise ValueError(f"{name}: expected False, or solver='dual'")
-        batch_fit.require_bounds(samples.bounds)
-        rows = batch_fit.with_constant(samples.X, constant)
-        y = batch_fit.signs(samples.labels)
+        batch_fit.require_valid_loss_weights(samples.bounds)
+        rows = batch_fit.append_intercept_feature(samples.X, constant)
+        y = batch_fit.labels_to_signs(samples.labels)
         problem = whole.BinaryProblem(rows, y, weights=samples.bounds)
         with np.errstate(over="ignore"):
-            classifier.squares_in_range(problem.squares, np.float64, constant)
+            classifier.require_finite_squared_norms(
+                problem.squares, np.float64, constant
+            )
         auto = 1 if self.solver == "bmrm" else 10
         every = auto if self.certify_every == "auto" else self.certify_every
 

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.compilation.interrupts import defer_sigint
 from smoothsp._kernels.linear import elastic_net
-from smoothsp.linear.engines.run_monitor import Budget, limits
-from smoothsp.linear.engines.runner import Solver, run
+from smoothsp.linear.engines.run_monitor import RunMonitor, check_limits
+from smoothsp.linear.engines.runner import Solver, run_solver
 from smoothsp.linear.engines.solution import Certificate, Solution, State
 from smoothsp.linear.estimators import batch_fit
 from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
@@ -131,11 +131,11 @@ class L1SVC(BinaryClassifier):
         self.verbose = verbose
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
-        most = checks.count("max_epochs", self.max_epochs)
-        free = checks.flag("fit_intercept", self.fit_intercept)
+        most = checks.as_positive_int("max_epochs", self.max_epochs)
+        free = checks.as_bool("fit_intercept", self.fit_intercept)
         samples = self._samples(X, y, sample_weight)
-        batch_fit.require_bounds(samples.bounds)
-        signs = batch_fit.signs(samples.labels)
+        batch_fit.require_valid_loss_weights(samples.bounds)
+        signs = batch_fit.labels_to_signs(samples.labels)
         problem = BinaryProblem(samples.X, signs, bias=free, weights=samples.bounds)
 
         # a state is one of the samples as they are: kept before they are scaled
@@ -144,9 +144,9 @@ class L1SVC(BinaryClassifier):
 
         def solve(tol: Any, callback: Any, progress: Any) -> Solution:
             steps = _Steps(problem, 1 / len(signs), scales)
-            budget = limits("L1SVC", tol, most, None, callback, progress)
+            budget = check_limits("L1SVC", tol, most, None, callback, progress)
             said = f"L1SVC C={self.C!r}"
-            return run(steps, Budget(budget, problem), said, None, resume)
+            return run_solver(steps, RunMonitor(budget, problem), said, None, resume)
 
         w = self._keep(samples, solve, len(signs), 0.0)
         bias = problem.optimal_bias(w * scales)
@@ -231,7 +231,7 @@ class _Steps(Solver):
     """
 
     passes = calls = 0
-    certifies_late = True
+    certify_on_interrupt = True
 
     def __init__(self, problem: BinaryProblem, lam: float, scales: Floats) -> None:
         self.problem, self.lam, self.scales = problem, lam / scales, scales
@@ -257,7 +257,7 @@ class _Steps(Solver):
         else:
             at = at._replace(point=moved[0], bias=moved[1], beta=beta)
             pace = pace._replace(tries=pace.tries + 1)
-        with uninterrupted():
+        with defer_sigint():
             self.at, self.pace, self.passes = at, pace, self.passes + 1
         return None
 
@@ -352,7 +352,7 @@ class _Steps(Solver):
         better = primal < before.primal
         best = _Best(at.point, primal, dual) if better else before._replace(dual=dual)
         fallen = best.primal - best.dual < before.primal - before.dual
-        with uninterrupted():
+        with defer_sigint():
             idle = 0 if fallen else self.pace.idle + 1
             self.best, self.pace = best, self.pace._replace(idle=idle)
         return best.primal, best.dual, max(best.primal - best.dual, 0.0)
@@ -385,7 +385,7 @@ class _Steps(Solver):
 
     def load(self, state: State) -> None:
         rooms = {name: np.empty_like(x) for name, x in self.at._asdict().items()}
-        point = _Point(*checks.filled(state, **rooms))
+        point = _Point(*checks.fill_from_state(state, **rooms))
         *pace, tries, idle, primal, dual = (float(x) for x in state["numbers"])
         sharp, held, close = pace
         self.at = point
@@ -405,7 +405,7 @@ def _lowest(bends: Floats, ascent: Floats, start: Floats, shrink: Floats) -> Flo
     index, squares = np.zeros(len(w) + 1, dtype=np.int32), np.diag(bends).copy()
     first = math.inf
     for _ in range(_SWEEPS):
-        elastic_net.descend(
+        elastic_net.coordinate_descent(
             bends, index, index, none, squares, 1.0, shrink, 0.0, 5, zero, w, rest,
             sweeps,
         )  # fmt: skip

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from smoothsp._kernels.compilation import clock
-from smoothsp.linear.engines.run_monitor import bar_of
+from smoothsp.linear.engines.run_monitor import make_progress_bar
 from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.estimators import classifier
 from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
@@ -132,7 +132,7 @@ class LPBoostClassifier(BinaryClassifier):
             With a warning if ``n_estimators`` were not enough. After an error the
             estimator is what it was before.
         """
-        with classifier.unchanged_by_errors(self):
+        with classifier.restore_on_error(self):
             converged = self._boost(X, y, sample_weight)
         if not converged:
             self._warn_of_budget()
@@ -141,37 +141,44 @@ class LPBoostClassifier(BinaryClassifier):
     def _warn_of_budget(self) -> None:
         found = self.history_[-1].primal, self.history_[-1].gap, self.n_iter_
         advice = "Raise n_estimators, tol or lam."
-        classifier.warn_short(self, self.status_, found, advice, "rounds")
+        classifier.warn_not_converged(self, self.status_, found, advice, "rounds")
 
     def _boost(self, X: Any, y: Any, sample_weight: Any) -> bool:
-        lam, tol = checks.positive("lam", self.lam), checks.positive("tol", self.tol)
+        lam, tol = (
+            checks.as_positive("lam", self.lam),
+            checks.as_positive("tol", self.tol),
+        )
         if lam < np.finfo(np.float64).tiny:
             raise ValueError(f"lam: expected a number with an inverse, got {lam}")
-        rounds = checks.count("n_estimators", self.n_estimators)
-        X, y = classifier.read_both(self, X, y)
+        rounds = checks.as_positive_int("n_estimators", self.n_estimators)
+        X, y = classifier.validate_X_y(self, X, y)
         classes, labels = np.unique(y, return_inverse=True)
-        checks.two_classes(classes)
-        checks.only_two_classes(classes)
-        counts = checks.weights(sample_weight, len(labels))
+        checks.require_two_classes(classes)
+        checks.require_binary(classes)
+        counts = checks.as_sample_weight(sample_weight, len(labels))
         n = _total(counts)
         # shares that are rounded to 0 are 0
         used = counts / n > 0
         X, labels, counts = _for_trees(X[used]), labels[used], counts[used]
         prior = counts / n
-        nu = None if self.nu is None else checks.positive("nu", self.nu)
+        nu = None if self.nu is None else checks.as_positive("nu", self.nu)
         if nu is not None and nu > 1:
             raise ValueError(f"nu: expected at most 1, got {self.nu}")
         cap = np.ones(len(prior)) if nu is None else prior / nu
         signs = np.where(labels == 1, 1.0, -1.0)
-        learn, exact = self._learner(X, signs, checks.stream(self.random_state))
+        learn, exact = self._learner(
+            X, signs, checks.as_random_state(self.random_state)
+        )
         weights, votes = prior, np.zeros((0, len(prior)))
         alpha, dual, spread = np.zeros(0), -math.inf, 0.0
         self.estimators_: list[Any] = []
         self.history_: list[Certificate] = []
-        began = clock.seconds()
+        began = clock.seconds_without_compilation()
         solved, close = True, False
-        bar = bar_of(
-            checks.shown("verbose", self.verbose), "LPBoostClassifier", unit=" rounds"
+        bar = make_progress_bar(
+            checks.as_optional_bool("verbose", self.verbose),
+            "LPBoostClassifier",
+            unit=" rounds",
         )
         for _ in range(rounds):
             found = learn(n * weights)
@@ -180,7 +187,7 @@ class LPBoostClassifier(BinaryClassifier):
             primal = lam * spread + largest
             gap = max(primal - dual, 0.0)
             number, known = len(self.history_) + 1, (gap if exact else math.nan)
-            seconds = clock.seconds() - began
+            seconds = clock.seconds_without_compilation() - began
             self.history_.append(
                 Certificate(number, number, seconds, primal, dual, known)
             )
@@ -194,7 +201,7 @@ class LPBoostClassifier(BinaryClassifier):
             self.estimators_.append(found)
             votes = np.vstack([votes, vote])
             start = np.append(alpha, 0.0) if len(alpha) else np.ones(1)
-            game = Game(votes, lam, cap, prior)
+            game = EntropicGame(votes, lam, cap, prior)
             # more hypotheses only raise the optimum
             near = _INNER * _goal(tol, dual)
             alpha, weights, dual = game.solve(start, near)
@@ -231,7 +238,7 @@ class LPBoostClassifier(BinaryClassifier):
         if not _takes_weights(self.estimator):
             raise TypeError(
                 "estimator: expected a classifier of scikit-learn that takes"
-                f" sample_weight, got {checks.in_one_line(self.estimator)}"
+                f" sample_weight, got {checks.short_repr(self.estimator)}"
             )
         labels = (signs > 0).astype(np.intp)
 
@@ -246,7 +253,7 @@ class LPBoostClassifier(BinaryClassifier):
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Votes for the second class minus those for the first, from -1 to 1."""
         check_is_fitted(self)
-        X = _for_trees(classifier.read_features(self, X))
+        X = _for_trees(classifier.validate_X(self, X))
         score = np.zeros(X.shape[0])
         for found, weight in zip(
             self.estimators_, self.estimator_weights_, strict=True
@@ -288,7 +295,7 @@ def _takes_weights(estimator: Any) -> bool:
     return made and has_fit_parameter(estimator, "sample_weight")
 
 
-class Game:
+class EntropicGame:
     r""":math:`\min_d \lambda KL(d | p) + \max_j \langle u_j, d \rangle`, d capped."""
 
     def __init__(

@@ -11,7 +11,7 @@ from smoothsp.linear.estimators import batch_fit, classifier
 from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
 from smoothsp.linear.inputs import arrays, checks
 from smoothsp.linear.problems import F1Problem, ROCAreaProblem
-from smoothsp.linear.problems.binary import optimal_bias, squares_of
+from smoothsp.linear.problems.binary import compute_squared_norms, optimal_bias
 from smoothsp.linear.solvers import BMRM
 
 Floats = NDArray[np.float64]
@@ -21,13 +21,13 @@ class _SetSVC(BinaryClassifier):
     """Base class of SVMs of a whole set."""
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
-        C = checks.positive("C", self.C)
-        most = checks.count("max_epochs", self.max_epochs)
+        C = checks.as_positive("C", self.C)
+        most = checks.as_positive_int("max_epochs", self.max_epochs)
         samples = self._samples(X, y, None)
-        y = batch_fit.signs(samples.labels)
+        y = batch_fit.labels_to_signs(samples.labels)
         weights = None
         if sample_weight is not None:
-            weights = checks.weights(sample_weight, len(y))
+            weights = checks.as_sample_weight(sample_weight, len(y))
             if len(np.unique(y[weights > 0])) < 2:
                 raise ValueError(
                     "sample_weight: expected positive weights in both classes, got one"
@@ -35,11 +35,11 @@ class _SetSVC(BinaryClassifier):
                 )
         total = len(y) if weights is None else float(weights.sum())
         constant = self._constant()
-        lam = batch_fit.lambda_of(C, total)
-        rows = batch_fit.with_constant(samples.X, constant)
+        lam = batch_fit.lambda_from_C(C, total)
+        rows = batch_fit.append_intercept_feature(samples.X, constant)
         with np.errstate(over="ignore"):
-            squares = squares_of(rows.astype(np.float64))
-        classifier.squares_in_range(squares, np.float64, constant)
+            squares = compute_squared_norms(rows.astype(np.float64))
+        classifier.require_finite_squared_norms(squares, np.float64, constant)
         problem = self._problem(rows, y, weights)
 
         def solve(**given: Any) -> Any:
@@ -129,7 +129,7 @@ class F1SVC(_SetSVC):
         self.verbose = verbose
 
     def _constant(self) -> float:
-        return classifier.constant_feature(self)
+        return classifier.intercept_feature_value(self)
 
     def _problem(self, X: Any, y: Floats, weights: Floats | None) -> F1Problem:
         if weights is None:

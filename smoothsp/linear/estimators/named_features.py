@@ -31,11 +31,13 @@ _NUMBERS = (int, float, np.number, np.bool_)
 Path = str | tuple[str, ...]
 
 
-class Columns(dict[Path, int]):
+class ColumnIndex(dict[Path, int]):
     """Columns by path."""
 
     @classmethod
-    def of(cls, names: Sequence[str], first: Sequence[int] | None = None) -> "Columns":
+    def of(
+        cls, names: Sequence[str], first: Sequence[int] | None = None
+    ) -> "ColumnIndex":
         """Columns of names.
 
         Parameters
@@ -46,14 +48,14 @@ class Columns(dict[Path, int]):
         """
         order = range(len(names)) if first is None else first
         chosen = map(names.__getitem__, order)
-        return cls(zip(map(path_of, chosen), order, strict=True))
+        return cls(zip(map(name_to_path, chosen), order, strict=True))
 
     def find(self, paths: Iterable[Path]) -> Iterator[int]:
         """The column of each path, -1 where there is none."""
         return map(self.get, paths, repeat(-1))
 
 
-class _Growing(Columns):
+class _GrowingColumnIndex(ColumnIndex):
     """Columns, numbered in the order of their first use."""
 
     def __missing__(self, path: Path) -> int:
@@ -65,11 +67,11 @@ class _Growing(Columns):
         return map(self.__getitem__, paths)
 
 
-def learn(X: Iterable[Sequence[Any]]) -> tuple[list[str], Rows]:
+def fit_columns(X: Iterable[Sequence[Any]]) -> tuple[list[str], Rows]:
     """Every name that occurs, in alphabetical order, and the rows of all tokens."""
-    columns = _Growing()
-    rows = rows_by_name(X, columns, 0)
-    names = list(map(name_of, columns))
+    columns = _GrowingColumnIndex()
+    rows = build_rows(X, columns, 0)
+    names = list(map(path_to_name, columns))
     if not names:
         raise ValueError("X: expected at least one feature, got none")
     order = sorted(range(len(names)), key=names.__getitem__)
@@ -79,7 +81,7 @@ def learn(X: Iterable[Sequence[Any]]) -> tuple[list[str], Rows]:
     return [names[column] for column in order], found
 
 
-def rows_by_name(X: Iterable[Sequence[Any]], columns: Columns, count: int) -> Rows:
+def build_rows(X: Iterable[Sequence[Any]], columns: ColumnIndex, count: int) -> Rows:
     """Rows of ``count`` columns, a token each; what has no column is left out.
 
     Columns do not rise within a row, and may occur twice.
@@ -117,7 +119,7 @@ def _without_features(X: Any, tokens: Sequence[Any], before: int) -> str:
 
 
 def _rows(
-    tokens: Sequence[Any], columns: Columns
+    tokens: Sequence[Any], columns: ColumnIndex
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
     """Entries of each token, their columns and their values."""
     paths, values, counts = _entries(tokens)
@@ -192,13 +194,13 @@ def _features(token: Any, before: tuple[str, ...]) -> Iterator[tuple[Path, Any]]
             )
 
 
-def name_of(path: Path) -> str:
+def path_to_name(path: Path) -> str:
     """The name of a path."""
     steps = (path,) if isinstance(path, str) else path
     return "=".join([x.replace("\\", "\\\\").replace("=", "\\=") for x in steps])
 
 
-def path_of(name: str) -> Path:
+def name_to_path(name: str) -> Path:
     """The path of a name."""
     if "\\" not in name:
         steps = name.split("=")

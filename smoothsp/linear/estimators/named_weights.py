@@ -21,7 +21,7 @@ class Weight(NamedTuple):
     weight: float
 
 
-class Weights(list[Weight]):
+class WeightTable(list[Weight]):
     """Lines of a table; ``print`` shows it."""
 
     def __str__(self) -> str:
@@ -75,7 +75,7 @@ class NamedWeights:
             for second, value in zip(classes, row, strict=True)
         }
 
-    def top_features(self, k: int = 10, names: Any = None) -> Weights:
+    def top_features(self, k: int = 10, names: Any = None) -> WeightTable:
         """The k largest weights of features, and of transitions into, each label.
 
         Largest in size, the most positive first; zeros are left out. A list of
@@ -99,7 +99,7 @@ class NamedWeights:
         ['caps', 'word=a', 'O', 'PER']
         """
         check_is_fitted(self)
-        checks.count("k", k)
+        checks.as_positive_int("k", k)
         known = self._names() if names is None else list(names)
         if len(known) != self.coef_.shape[1]:
             raise ValueError(
@@ -107,7 +107,7 @@ class NamedWeights:
                 f" got {len(known)}"
             )
         classes = [str(label) for label in self.classes_.tolist()]
-        found = Weights()
+        found = WeightTable()
         for number, label in enumerate(classes):
             kinds = (
                 ("feature", known, self.coef_[number]),

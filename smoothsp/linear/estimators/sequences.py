@@ -10,10 +10,10 @@ from scipy import sparse
 
 from smoothsp.linear.features import Words
 from smoothsp.linear.inputs import checks
-from smoothsp.linear.inputs.sparse_matrices import checked
+from smoothsp.linear.inputs.sparse_matrices import validate_sparse
 
 
-def is_named(X: Any) -> bool | None:
+def has_named_features(X: Any) -> bool | None:
     """Whether tokens say their features by name: as dicts, or as lists of strings.
 
     None where there is no token to tell.
@@ -54,7 +54,7 @@ def is_named(X: Any) -> bool | None:
     return None
 
 
-class Stream:
+class OneShotSequences:
     """Sentences of an iterator and their tags, to be read once.
 
     Parameters
@@ -73,9 +73,9 @@ class Stream:
         # empty ones do not say what their tokens are
         for x in X:
             first.append(x)
-            if is_named([x]) is not None:
+            if has_named_features([x]) is not None:
                 break
-        self.named = is_named(first)
+        self.named = has_named_features(first)
         self._X = chain(first, X)
 
     @property
@@ -95,7 +95,7 @@ class Stream:
             self.tags += [list(tags) for tags in islice(y, 1)]
 
 
-def listed(X: Any) -> Any:
+def as_list(X: Any) -> Any:
     """An array of sentences as a list of them; all else as it is.
 
     An array ``(sentences, positions, features)``, or one of objects.
@@ -105,7 +105,7 @@ def listed(X: Any) -> Any:
     return list(X) if X.dtype.kind in "fiub" else X.tolist()
 
 
-def sizes_of(X: Any) -> NDArray[np.int64]:
+def compute_lengths(X: Any) -> NDArray[np.int64]:
     """Positions of each sentence."""
     if (
         not hasattr(X, "__iter__")
@@ -132,7 +132,9 @@ def _positions(x: Any, i: int) -> int:
     return int(shape[0])
 
 
-def matrix_of(X: Any, lengths: Any, width: int | None) -> tuple[Any, NDArray[np.int64]]:
+def stack_sequences(
+    X: Any, lengths: Any, width: int | None
+) -> tuple[Any, NDArray[np.int64]]:
     """All positions one below the other, and the lengths of the sentences.
 
     Parameters
@@ -156,10 +158,10 @@ def matrix_of(X: Any, lengths: Any, width: int | None) -> tuple[Any, NDArray[np.
                 "lengths, and pass other arguments by name: sample_weight=..."
             )
         sizes = _lengths(lengths, np.shape(X)[0])
-        X = checked(X) if sparse.issparse(X) else sparse.csr_matrix(X)
-        finite_in(X.indptr, X.data, sizes)
+        X = validate_sparse(X) if sparse.issparse(X) else sparse.csr_matrix(X)
+        require_finite(X.indptr, X.data, sizes)
         return _with_columns(X), sizes
-    sizes = sizes_of(X)
+    sizes = compute_lengths(X)
     # in the order in which they come: a Series counts by the names of its rows
     X = list(X)
     # an empty list does not say how many features there are
@@ -174,7 +176,7 @@ def matrix_of(X: Any, lengths: Any, width: int | None) -> tuple[Any, NDArray[np.
             )
     empty = sparse.csr_matrix((0, width or 1))
     whole = sparse.vstack(parts or [empty], format="csr")
-    finite_in(whole.indptr, whole.data, sizes)
+    require_finite(whole.indptr, whole.data, sizes)
     return _with_columns(whole), sizes
 
 
@@ -206,7 +208,7 @@ def _matrix(x: Any, i: int) -> Any:
         widths = sorted({np.size(row) for row in x})
         if len(widths) > 1:
             raise ValueError(f"{expected}, got rows of {widths[0]} and of {widths[-1]}")
-    x = checked(x, f"X[{i}]")
+    x = validate_sparse(x, f"X[{i}]")
     try:
         part = x if sparse.issparse(x) else np.asarray(x)
         if part.dtype.kind == "O":
@@ -218,7 +220,7 @@ def _matrix(x: Any, i: int) -> Any:
     return sparse.csr_matrix(part)
 
 
-def finite_in(
+def require_finite(
     indptr: NDArray[Any], data: NDArray[Any], sizes: NDArray[np.int64]
 ) -> None:
     """Refuse NaN and infinity among the entries of rows."""
@@ -231,7 +233,7 @@ def finite_in(
         )
 
 
-def tags_of(y: Any, lengths: NDArray[np.int64]) -> list[Any]:
+def flatten_tags(y: Any, lengths: NDArray[np.int64]) -> list[Any]:
     """All tags one after the other, once each sentence has as many as positions."""
     if not hasattr(y, "__len__"):
         raise TypeError(f"y: expected a list of tags, got {type(y).__name__}")
@@ -260,13 +262,13 @@ def tags_of(y: Any, lengths: NDArray[np.int64]) -> list[Any]:
     return flat
 
 
-def numbers_of(flat: list[Any], classes: NDArray[Any]) -> NDArray[np.int32]:
+def encode_tags(flat: list[Any], classes: NDArray[Any]) -> NDArray[np.int32]:
     """Place of each tag in ``classes``."""
     place = {tag: n for n, tag in enumerate(classes.tolist())}
     return np.array([place[tag] for tag in flat], dtype=np.int32)
 
 
-def share_right(
+def compute_accuracy(
     found: NDArray[Any],
     y: Any,
     lengths: NDArray[np.int64],
@@ -276,14 +278,14 @@ def share_right(
 
     A tag that was not in the training set is never found, and counts as wrong.
     """
-    wanted = tags_of(y, lengths)
+    wanted = flatten_tags(y, lengths)
     right = [a == b for a, b in zip(found.tolist(), wanted, strict=True)]
-    each = np.repeat(checks.weights(sample_weight, len(lengths)), lengths)
+    each = np.repeat(checks.as_sample_weight(sample_weight, len(lengths)), lengths)
     total = each.sum()
     return float(each[np.array(right, dtype=bool)].sum() / total) if total else 0.0
 
 
-def cut(flat: NDArray[Any], lengths: NDArray[np.int64]) -> "Sequences":
+def split_by_length(flat: NDArray[Any], lengths: NDArray[np.int64]) -> "Sequences":
     """One array for each sentence."""
     ends = np.cumsum(lengths).tolist()
     return Sequences(flat[i:j] for i, j in pairwise([0, *ends]))

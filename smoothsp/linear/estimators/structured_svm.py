@@ -9,15 +9,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from smoothsp.linear.engines.solution import Callback, Solution
-from smoothsp.linear.estimators.classifier import unchanged_by_errors
+from smoothsp.linear.estimators.classifier import restore_on_error
 from smoothsp.linear.estimators.sequences import Sequences
 from smoothsp.linear.estimators.tagger import (
     HINGE_DEFAULTS,
     HINGE_SOLVERS,
-    keep_solution,
-    options_of,
+    check_solver_options,
+    make_solver,
     require_same_data,
-    solver_of,
+    set_solution_attributes,
 )
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import StructureProblem
@@ -186,7 +186,7 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
         ValueError, TypeError
             As of ``StructureProblem``.
         """
-        with unchanged_by_errors(self):
+        with restore_on_error(self):
             self._fit(X, y, resume)
         return self
 
@@ -204,7 +204,7 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
         self.weights_ = solution.w
         self.coef_ = {k: w.copy() for k, w in problem.split(solution.w).items()}
         self._solution = solution if self.warm_start else None
-        keep_solution(self, solution)
+        set_solution_attributes(self, solution)
 
     def _features(self, X: Any) -> Any:
         if not callable(self.features):
@@ -212,24 +212,26 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
         return self.features(X)
 
     def _solver(self, n: int) -> Any:
-        checks.choice("loss", self.loss, ("hinge", "likelihood"))
-        checks.choice("solver", self.solver, tuple(self.SOLVERS))
+        checks.require_choice("loss", self.loss, ("hinge", "likelihood"))
+        checks.require_choice("solver", self.solver, tuple(self.SOLVERS))
         if self.loss == "likelihood":
             if self.solver in ("bcfw", "bmrm"):
                 raise ValueError(
                     f"loss: expected 'hinge' for solver={self.solver!r}, got"
                     " 'likelihood', which solver='lbfgs' minimises"
                 )
-            return solver_of(self, n, loss="likelihood")
-        if self.solver == "lbfgs" and "loss" not in options_of(self, LBFGS, {}):
-            return solver_of(self, n, loss="hinge-l2")
-        return solver_of(self, n)
+            return make_solver(self, n, loss="likelihood")
+        if self.solver == "lbfgs" and "loss" not in check_solver_options(
+            self, LBFGS, {}
+        ):
+            return make_solver(self, n, loss="hinge-l2")
+        return make_solver(self, n)
 
     def _start(
         self, problem: StructureProblem
     ) -> Solution | NDArray[np.float64] | None:
         """Start from the previous fit, if the solver supports it."""
-        warm = checks.flag("warm_start", self.warm_start)
+        warm = checks.as_bool("warm_start", self.warm_start)
         if not warm or not hasattr(self, "weights_"):
             return None
         if self.solver != "bcfw":

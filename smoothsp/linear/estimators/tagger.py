@@ -14,13 +14,17 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from smoothsp.linear.estimators import classifier, persistence, sequences
-from smoothsp.linear.estimators.named_features import Columns, learn, rows_by_name
+from smoothsp.linear.estimators.named_features import (
+    ColumnIndex,
+    build_rows,
+    fit_columns,
+)
 from smoothsp.linear.estimators.named_weights import NamedWeights
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import ChainProblem
-from smoothsp.linear.problems._rows import Rows, rows_of
+from smoothsp.linear.problems._rows import Rows, as_rows
 from smoothsp.linear.solvers import AGM, BCFW, BMRM, SGD, SVRG, CasimirSVRG, Solution
-from smoothsp.linear.solvers.sdca import has_blocks_of
+from smoothsp.linear.solvers.sdca import has_duals_for
 
 # Those of the structural hinge, by the names that estimators have for them.
 HINGE_SOLVERS: dict[str, Any] = {
@@ -40,7 +44,7 @@ _PASSES_OF = {"sgd": 1000, "svrg": 1000, "casimir": 1000, "lbfgs": 1000}
 _NUMBERS = ("primal_", "dual_", "gap_", "n_passes_")
 
 
-def weigh(
+def normalise_sample_weight(
     sample_weight: Any, n: int, factors: NDArray[np.float64] | float = 1.0
 ) -> tuple[NDArray[np.float64] | None, float]:
     """Factor of the loss of each example, with mean 1, and the sum of weights.
@@ -49,7 +53,7 @@ def weigh(
     None for weights that are all the same.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        weights = checks.weights(sample_weight, n) * factors
+        weights = checks.as_sample_weight(sample_weight, n) * factors
         total = float(weights.sum())
     if not 0 < total < math.inf:
         raise ValueError(
@@ -61,7 +65,7 @@ def weigh(
     return weights * (n / total), total
 
 
-def lam_of(estimator: Any, n: float) -> float:
+def resolve_lambda(estimator: Any, n: float) -> float:
     """The lambda of the mean over n examples, from ``l2`` or from ``C`` of the sum."""
     if estimator.l2 is not None:
         if estimator.C is not None:
@@ -69,8 +73,8 @@ def lam_of(estimator: Any, n: float) -> float:
                 f"C: expected None beside l2={estimator.l2!r}, got {estimator.C!r}:"
                 " lambda is either l2 or 1 / (C n)"
             )
-        return checks.positive("l2", estimator.l2)
-    C = 1.0 if estimator.C is None else checks.positive("C", estimator.C)
+        return checks.as_positive("l2", estimator.l2)
+    C = 1.0 if estimator.C is None else checks.as_positive("C", estimator.C)
     if not math.inf > 1 / (C * n) > 0:
         raise ValueError(
             f"C: expected a number for which lambda = 1 / (C n) fits float64, got {C}"
@@ -78,44 +82,46 @@ def lam_of(estimator: Any, n: float) -> float:
     return 1 / (C * n)
 
 
-def max_passes_of(estimator: Any, asked: int | None) -> int:
+def resolve_max_passes(estimator: Any, asked: int | None) -> int:
     """The most passes of a fit: those asked for, or the default of its solver."""
     if asked is None:
         return _PASSES_OF.get(estimator.solver, _PASSES)
     return asked
 
 
-def solver_of(estimator: Any, n: float, **more: Any) -> Any:
+def make_solver(estimator: Any, n: float, **more: Any) -> Any:
     """The solver that the parameters of an estimator ask for."""
-    checks.choice("solver", estimator.solver, tuple(estimator.SOLVERS))
-    most = max_passes_of(estimator, estimator.max_passes)
+    checks.require_choice("solver", estimator.solver, tuple(estimator.SOLVERS))
+    most = resolve_max_passes(estimator, estimator.max_passes)
     given = {
-        "lam": lam_of(estimator, n),
-        "tol": classifier.tolerance_of(estimator),
-        "max_passes": checks.count("max_passes", most),
+        "lam": resolve_lambda(estimator, n),
+        "tol": classifier.make_tolerance(estimator),
+        "max_passes": checks.as_positive_int("max_passes", most),
         "callback": estimator.callback,
-        "progress": checks.shown("verbose", estimator.verbose),
+        "progress": checks.as_optional_bool("verbose", estimator.verbose),
         **more,
     }
-    return solver_with(estimator, **given)
+    return instantiate_solver(estimator, **given)
 
 
-def solver_with(estimator: Any, **given: Any) -> Any:
+def instantiate_solver(estimator: Any, **given: Any) -> Any:
     """The estimator's solver with these arguments, its defaults and options."""
     make = estimator.SOLVERS[estimator.solver]
     defaults = getattr(estimator, "DEFAULTS", {}).get(estimator.solver, {})
     if "seed" in signature(make).parameters:
-        stream = checks.stream(estimator.random_state)
+        stream = checks.as_random_state(estimator.random_state)
         given["seed"] = int(stream.randint(2**31 - 1))
-    return make(**{**defaults, **given, **options_of(estimator, make, given)})
+    return make(**{**defaults, **given, **check_solver_options(estimator, make, given)})
 
 
-def takes_parts(estimator: Any) -> bool:
+def supports_partial_fit(estimator: Any) -> bool:
     """Whether the solver goes from example to example, as ``partial_fit`` needs it."""
     return estimator.solver in ("sgd", "svrg")
 
 
-def classes_of_parts(estimator: Any, classes: Any, labels: list[Any]) -> NDArray[Any]:
+def resolve_partial_fit_classes(
+    estimator: Any, classes: Any, labels: list[Any]
+) -> NDArray[Any]:
     """All classes that ``partial_fit`` will meet, with those of ``labels`` in them."""
     known: NDArray[Any] | None = getattr(estimator, "classes_", None)
     if estimator.class_weight == "balanced":
@@ -136,7 +142,7 @@ def classes_of_parts(estimator: Any, classes: Any, labels: list[Any]) -> NDArray
             "classes: expected those of the previous call "
             f"({', '.join(map(str, known))}), got {', '.join(map(str, found))}"
         )
-    checks.two_classes(found)
+    checks.require_two_classes(found)
     strange = sorted(set(labels) - set(found.tolist()))
     if strange:
         raise ValueError(
@@ -146,7 +152,7 @@ def classes_of_parts(estimator: Any, classes: Any, labels: list[Any]) -> NDArray
     return found
 
 
-def keep_part(estimator: Any, solution: Solution) -> None:
+def set_partial_fit_results(estimator: Any, solution: Solution) -> None:
     """Set what is known after a pass over some of the examples."""
     estimator.history_ = [*getattr(estimator, "history_", []), *solution.history]
     estimator.status_ = solution.status
@@ -156,13 +162,15 @@ def keep_part(estimator: Any, solution: Solution) -> None:
     estimator.n_passes_ = estimator.n_iter_
 
 
-def options_of(estimator: Any, make: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+def check_solver_options(
+    estimator: Any, make: Any, given: Mapping[str, Any]
+) -> dict[str, Any]:
     """``solver_options``: arguments that the solver knows, and that are not given."""
     asked = estimator.solver_options
     if asked is not None and not isinstance(asked, Mapping):
         raise TypeError(
             "solver_options: expected a dict of further arguments of the solver, got"
-            f" {checks.in_one_line(asked)}"
+            f" {checks.short_repr(asked)}"
         )
     options = dict(asked or {})
     known = signature(make).parameters
@@ -179,7 +187,7 @@ def options_of(estimator: Any, make: Any, given: Mapping[str, Any]) -> dict[str,
     return options
 
 
-def keep_solution(estimator: Any, solution: Solution) -> None:
+def set_solution_attributes(estimator: Any, solution: Solution) -> None:
     """Set what is known about a fit; warn if it stopped above ``tol``."""
     estimator.history_ = solution.history
     estimator.status_ = solution.status
@@ -191,7 +199,7 @@ def keep_solution(estimator: Any, solution: Solution) -> None:
         advice = "fit(X, y, resume=state) of a callback's record goes on from there."
     if not solution.converged:
         last = (solution.primal, solution.gap, solution.passes)
-        classifier.warn_short(estimator, solution.status, last, advice)
+        classifier.warn_not_converged(estimator, solution.status, last, advice)
 
 
 def require_same_data(problem: Any, found: Solution) -> None:
@@ -204,7 +212,7 @@ def require_same_data(problem: Any, found: Solution) -> None:
         )
 
 
-class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
+class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
     """A linear chain over sequences."""
 
     warm_start: bool
@@ -219,7 +227,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         lengths: Any = None,
         sample_weight: Any = None,
         resume: Mapping[str, NDArray[Any]] | None = None,
-    ) -> "Tagger":
+    ) -> "LinearTagger":
         r"""Fit the model.
 
         Parameters
@@ -273,7 +281,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             raise
         return self
 
-    @available_if(takes_parts)  # type: ignore[untyped-decorator]
+    @available_if(supports_partial_fit)  # type: ignore[untyped-decorator]
     def partial_fit(
         self,
         X: Any,
@@ -281,7 +289,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         classes: Any = None,
         lengths: Any = None,
         sample_weight: Any = None,
-    ) -> "Tagger":
+    ) -> "LinearTagger":
         """Make one pass of ``"sgd"`` or ``"svrg"`` over some sentences.
 
         The pass starts from the current weights, also after ``fit``. lambda is ``l2``,
@@ -300,7 +308,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         self
             ``primal_`` and ``history_`` are of the sentences of single calls.
         """
-        with classifier.unchanged_by_errors(self):
+        with classifier.restore_on_error(self):
             self._fit(X, y, lengths, sample_weight, None, parts=(classes,))
         return self
 
@@ -315,38 +323,38 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         names = None
         stream = None
-        X = sequences.listed(X)
+        X = sequences.as_list(X)
         if isinstance(X, Iterator):
-            stream = sequences.Stream(X, y)
+            stream = sequences.OneShotSequences(X, y)
             if not stream.named:
                 X, y, stream = list(stream), stream.tags, None
-        if stream is not None or (lengths is None and sequences.is_named(X)):
-            names, rows = learn(X if stream is None else stream)
-            sizes = sequences.sizes_of(X) if stream is None else stream.sizes
+        if stream is not None or (lengths is None and sequences.has_named_features(X)):
+            names, rows = fit_columns(X if stream is None else stream)
+            sizes = sequences.compute_lengths(X) if stream is None else stream.sizes
             y = y if stream is None else stream.tags
             if parts is not None:
                 names, rows = self._with_known(names, rows)
             arrays = (rows.values, rows.indices, rows.indptr)
             shape = (len(rows.indptr) - 1, rows.columns)
-            sequences.finite_in(rows.indptr, rows.values, sizes)
+            sequences.require_finite(rows.indptr, rows.values, sizes)
             matrix = sparse.csr_matrix(arrays, shape)
         else:
-            matrix, sizes = sequences.matrix_of(X, lengths, None)
+            matrix, sizes = sequences.stack_sequences(X, lengths, None)
             if parts is not None:
                 self._require_same_features(matrix)
         if not len(sizes):
             raise ValueError("X: expected at least one sentence, got none")
-        flat = sequences.tags_of(y, sizes)
+        flat = sequences.flatten_tags(y, sizes)
         if not flat:
             raise ValueError("X: expected at least one position, got none")
         if parts is None:
             classes = np.unique(np.array(flat))
-            checks.two_classes(classes)
+            checks.require_two_classes(classes)
         else:
-            classes = classes_of_parts(self, parts[0], flat)
-        labels = sequences.numbers_of(flat, classes)
+            classes = resolve_partial_fit_classes(self, parts[0], flat)
+        labels = sequences.encode_tags(flat, classes)
         each = self._class_means(classes, flat, labels, sizes)
-        scale, total = weigh(sample_weight, len(sizes), each)
+        scale, total = normalise_sample_weight(sample_weight, len(sizes), each)
         problem = self._problem(matrix, labels, sizes, len(classes), scale)
         problem.called = "X"
         if parts is None:
@@ -365,9 +373,9 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         self.weights_ = solution.w
         self._split(problem)
         if parts is None:
-            keep_solution(self, solution)
+            set_solution_attributes(self, solution)
         else:
-            keep_part(self, solution)
+            set_partial_fit_results(self, solution)
 
     def _with_known(self, names: list[str], rows: Rows) -> tuple[list[str], Rows]:
         """Columns of the calls before, then those of new names."""
@@ -403,7 +411,9 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         self, classes: NDArray[Any], flat: list[Any], labels: Any, sizes: Any
     ) -> NDArray[np.float64]:
         """Mean class weight of the tags of each sentence; 1 without weights."""
-        factors = checks.class_factors(self.class_weight, classes, np.array(flat))
+        factors = checks.compute_class_weights(
+            self.class_weight, classes, np.array(flat)
+        )
         owner = np.repeat(np.arange(len(sizes)), sizes)
         sums = np.bincount(owner, factors[labels], len(sizes))
         return np.where(sizes > 0, sums / np.maximum(sizes, 1), 1.0)
@@ -426,13 +436,13 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         )
 
     def _solver(self, n: float, **more: Any) -> Any:
-        return solver_of(self, n, **more)
+        return make_solver(self, n, **more)
 
     def _start(
         self, problem: ChainProblem, names: list[str] | None, classes: NDArray[Any]
     ) -> Solution | NDArray[np.float64] | None:
         """Start from the previous fit, in the columns of this fit."""
-        if not checks.flag("warm_start", self.warm_start) or not hasattr(
+        if not checks.as_bool("warm_start", self.warm_start) or not hasattr(
             self, "weights_"
         ):
             return None
@@ -443,7 +453,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
                 f" {', '.join(map(str, classes[:20]))}; set warm_start=False, or clone"
             )
         found: Solution | None = self.__dict__.get("_solution")
-        if self.solver == "sdca" and has_blocks_of(problem, found):
+        if self.solver == "sdca" and has_duals_for(problem, found):
             return found
         if self.solver == "bcfw":
             if found is None or "ell" not in found.state:
@@ -474,16 +484,16 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
 
     def _read(self, X: Any, lengths: Any) -> tuple[ChainProblem, NDArray[np.int64]]:
         """Sentences to be tagged, with the first class as their labels."""
-        X = list(X) if isinstance(X, Iterator) else sequences.listed(X)
+        X = list(X) if isinstance(X, Iterator) else sequences.as_list(X)
         if not hasattr(self, "weights_"):
             check_is_fitted(self)
         if self.feature_names_ is not None:
             rows, sizes = self._rows_by_name(X, lengths)
         else:
-            if lengths is None and sequences.is_named(X):
+            if lengths is None and sequences.has_named_features(X):
                 raise TypeError("X: expected matrices, as in fit, got named features")
-            matrix, sizes = sequences.matrix_of(X, lengths, self.n_features_in_)
-            rows = rows_of("X", matrix)
+            matrix, sizes = sequences.stack_sequences(X, lengths, self.n_features_in_)
+            rows = as_rows("X", matrix)
         if rows.columns != self.n_features_in_:
             raise ValueError(
                 f"X: expected {self.n_features_in_} features, as in fit, got"
@@ -493,7 +503,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         return problem, sizes
 
     def _rows_by_name(self, X: Any, lengths: Any) -> tuple[Rows, NDArray[np.int64]]:
-        if lengths is not None or sequences.is_named(X) is False:
+        if lengths is not None or sequences.has_named_features(X) is False:
             raise TypeError(
                 "X: expected tokens with named features, as in fit, got"
                 f" {type(X).__name__}"
@@ -503,10 +513,10 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         if known is None or known[0] is not names:
             # features that occur often have large weights
             first = np.argsort(-np.abs(self.coef_).sum(axis=0), kind="stable").tolist()
-            known = self._columns = names, Columns.of(names, first)
-        rows = rows_by_name(X, known[1], len(names))
-        sizes = sequences.sizes_of(X)
-        sequences.finite_in(rows.indptr, rows.values, sizes)
+            known = self._columns = names, ColumnIndex.of(names, first)
+        rows = build_rows(X, known[1], len(names))
+        sizes = sequences.compute_lengths(X)
+        sequences.require_finite(rows.indptr, rows.values, sizes)
         return rows, sizes
 
     def __getstate__(self) -> Any:
@@ -518,7 +528,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         """The best tags of each sentence; arguments as those of ``fit``."""
         problem, sizes = self._read(X, lengths)
         tags = self.classes_[problem.decode(self.weights_)]
-        return sequences.cut(tags, sizes)
+        return sequences.split_by_length(tags, sizes)
 
     def decision_function(self, X: Any, lengths: Any = None) -> list[NDArray[Any]]:
         """``(positions, classes)`` for each sentence: scores but for transitions."""
@@ -530,7 +540,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         some = sizes > 0
         scores[problem.offsets[:-1][some]] += start
         scores[problem.offsets[1:][some] - 1] += end
-        return sequences.cut(scores, sizes)
+        return sequences.split_by_length(scores, sizes)
 
     def score(
         self, X: Any, y: Any, lengths: Any = None, sample_weight: Any = None
@@ -541,7 +551,7 @@ class Tagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         """
         problem, sizes = self._read(X, lengths)
         tags = self.classes_[problem.decode(self.weights_)]
-        return sequences.share_right(tags, y, sizes, sample_weight)
+        return sequences.compute_accuracy(tags, y, sizes, sample_weight)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a fitted tagger to a file of numpy arrays and JSON (``.npz``)."""

@@ -11,14 +11,18 @@ from sklearn.utils.validation import check_is_fitted
 
 from smoothsp._kernels.svm import weston_watkins
 from smoothsp.linear.descent.coordinate_descent import DescentSettings, Status, descend
-from smoothsp.linear.descent.dual_blocks import Blocks, full_everywhere, take_over
-from smoothsp.linear.descent.multiclass_duals import GramProblem, LinearDual
+from smoothsp.linear.descent.dual_blocks import (
+    DualBlocks,
+    saturate_zero_norm_rows,
+    warm_start_blocks,
+)
+from smoothsp.linear.descent.multiclass_duals import GramDual, LinearDual
 from smoothsp.linear.engines.solution import Certificate
 from smoothsp.linear.estimators import classifier
 from smoothsp.linear.estimators.classifier import Samples
 from smoothsp.linear.inputs import checks
-from smoothsp.linear.inputs.arrays import padded
-from smoothsp.linear.inputs.sparse_matrices import sparse_rows
+from smoothsp.linear.inputs.arrays import round_up_to_lanes
+from smoothsp.linear.inputs.sparse_matrices import as_sparse_sample_rows
 
 _SOLVERS = ("walrus", "greedy")
 _KERNELS = ("linear", "rbf", "precomputed")
@@ -188,16 +192,16 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         self.verbose = verbose
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
-        checks.choice("solver", self.solver, _SOLVERS)
-        checks.choice("kernel", self.kernel, _KERNELS)
-        plan = classifier.plan_of(self)
-        constant = classifier.constant_feature(self)
-        samples = classifier.read_samples(self, X, y, sample_weight)
-        costs = checks.costs(self.cost, len(samples.classes), samples.X.dtype)
+        checks.require_choice("solver", self.solver, _SOLVERS)
+        checks.require_choice("kernel", self.kernel, _KERNELS)
+        plan = classifier.make_descent_settings(self)
+        constant = classifier.intercept_feature_value(self)
+        samples = classifier.validate_training_data(self, X, y, sample_weight)
+        costs = checks.as_cost_matrix(self.cost, len(samples.classes), samples.X.dtype)
         history: list[Certificate] = []
         solve = self._fit_linear if self.kernel == "linear" else self._fit_kernel
         status = solve(samples, costs, constant, plan, history, resume)
-        classifier.keep_outcome(self, samples, status, history)
+        classifier.set_fit_results(self, samples, status, history)
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Scores ``(samples, classes)``; of two classes ``(samples,)``, for the second.
@@ -207,9 +211,9 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         check_is_fitted(self)
         # by the kernel of the fit, whatever the parameter is now
         if hasattr(self, "coef_"):
-            return classifier.linear_scores(self, X)
+            return classifier.compute_linear_scores(self, X)
         rbf = hasattr(self, "support_vectors_")
-        X = classifier.read_features(self, X, accept_sparse="csr" if rbf else False)
+        X = classifier.validate_X(self, X, accept_sparse="csr" if rbf else False)
         if not len(self.support_):
             # scikit-learn has no kernel against nothing
             similar = np.zeros((X.shape[0], 0), dtype=self.dual_coef_.dtype)
@@ -219,7 +223,7 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
             similar = X[:, self.support_]
         with np.errstate(over="ignore", invalid="ignore"):
             scores = similar @ self.dual_coef_.T + self.intercept_
-        return classifier.flat_if_single(classifier.finite(scores))
+        return classifier.ravel_binary_scores(classifier.require_finite_scores(scores))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -227,10 +231,10 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         tags.input_tags.pairwise = self.kernel == "precomputed"
         return tags
 
-    def _stops(self, blocks: Blocks) -> tuple[Any, ...]:
+    def _stops(self, blocks: DualBlocks) -> tuple[Any, ...]:
         dtype, greedy = blocks.bounds.dtype, self.solver == "greedy"
-        greed = _GREED[dtype.name] * blocks.margins.max() if greedy else 0.0
-        return blocks.still, dtype.type(greed)
+        greed = _GREED[dtype.name] * blocks.class_costs.max() if greedy else 0.0
+        return blocks.zero_violation_tol, dtype.type(greed)
 
     def _fit_linear(
         self,
@@ -241,25 +245,25 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         history: list[Certificate],
         resume: Any,
     ) -> Status:
-        rows = sparse_rows(samples.X, constant)
+        rows = as_sparse_sample_rows(samples.X, constant)
         classifier.require_memory(
-            classifier.needed_by_linear(samples, rows.features, len(samples.classes))
+            classifier.linear_model_bytes(samples, rows.features, len(samples.classes))
         )
-        squares = classifier.squares_of(rows, constant)
+        squares = classifier.compute_squared_norms(rows, constant)
         blocks = self._blocks(samples, squares, costs, plan)
         problem = LinearDual(
             blocks,
             rows,
-            weston_watkins.descend,
-            weston_watkins.gaps,
+            weston_watkins.coordinate_descent,
+            weston_watkins.compute_gaps,
             self._stops(blocks),
-            blocks.stakes(worst_only=False),
+            blocks.losses_at_zero(max_over_classes=False),
         )
         status = descend(problem, plan, history, resume)
-        classifier.keep_weights(self, problem.w, constant)
-        if checks.flag("store_dual", self.store_dual):
-            classifier.keep_dual(self, blocks.table)
-        classifier.keep_for_later(self, samples, blocks.table)
+        classifier.set_coef(self, problem.w, constant)
+        if checks.as_bool("store_dual", self.store_dual):
+            classifier.set_dual_coef(self, blocks.coefficient_matrix)
+        classifier.store_warm_start(self, samples, blocks.coefficient_matrix)
         return status
 
     def _fit_kernel(
@@ -272,7 +276,7 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         resume: Any,
     ) -> Status:
         n, size = len(samples.labels), samples.X.dtype.itemsize
-        width = padded(len(samples.classes), samples.X.dtype)
+        width = round_up_to_lanes(len(samples.classes), samples.X.dtype)
         classifier.require_memory(
             {
                 f"a kernel matrix of {n:,} x {n:,} samples": n * n * size,
@@ -281,8 +285,8 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         )
         if self.kernel == "rbf":
             # a distance is made of four products
-            most = 4 * sparse_rows(samples.X, 0.0).squares
-            classifier.squares_in_range(most, samples.X.dtype)
+            most = 4 * as_sparse_sample_rows(samples.X, 0.0).squares
+            classifier.require_finite_squared_norms(most, samples.X.dtype)
             self.gamma_ = _rbf_gamma(self.gamma, samples.X)
             gram = rbf_kernel(samples.X, gamma=self.gamma_)
         else:
@@ -290,13 +294,13 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         lift = _lift(float(gram.diagonal().min()), constant)
         gram = np.ascontiguousarray(gram + samples.X.dtype.type(lift))
         squares = gram.diagonal().astype(np.float64)
-        classifier.squares_in_range(squares, samples.X.dtype, constant)
+        classifier.require_finite_squared_norms(squares, samples.X.dtype, constant)
         blocks = self._blocks(samples, squares, costs, plan)
-        stakes = blocks.stakes(worst_only=False)
-        problem = GramProblem(blocks, gram, self._stops(blocks), stakes)
+        stakes = blocks.losses_at_zero(max_over_classes=False)
+        problem = GramDual(blocks, gram, self._stops(blocks), stakes)
         status = descend(problem, plan, history, resume)
-        classifier.keep_dual(self, blocks.table)
-        classifier.keep_for_later(self, samples, blocks.table)
+        classifier.set_dual_coef(self, blocks.coefficient_matrix)
+        classifier.store_warm_start(self, samples, blocks.coefficient_matrix)
         self.intercept_ = lift * self.dual_coef_.sum(axis=1)
         if self.kernel == "rbf":
             self.support_vectors_ = samples.X[self.support_]
@@ -308,20 +312,20 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         squares: NDArray[np.float64],
         costs: NDArray[np.float64] | None,
         plan: DescentSettings,
-    ) -> Blocks:
-        blocks = Blocks(
+    ) -> DualBlocks:
+        blocks = DualBlocks(
             samples.labels,
             samples.bounds,
             squares,
             len(samples.classes),
             costs,
-            padding=0.0,
+            padding_cost=0.0,
             shrinking=plan.shrinking,
         )
-        earlier = classifier.earlier(self, samples)
+        earlier = classifier.load_warm_start(self, samples)
         if earlier is not None:
-            take_over(blocks, earlier, worst_only=False)
-        full_everywhere(blocks)
+            warm_start_blocks(blocks, earlier, max_over_classes=False)
+        saturate_zero_norm_rows(blocks)
         return blocks
 
 
@@ -354,8 +358,8 @@ def _lift(least: float, constant: float) -> float:
 def _rbf_gamma(gamma: object, X: Any) -> float:
     """The width as a number; scikit-learn's rules for ``"scale"`` and ``"auto"``."""
     if not isinstance(gamma, str):
-        return checks.positive("gamma", gamma)
-    checks.choice("gamma", gamma, ("scale", "auto"))
+        return checks.as_positive("gamma", gamma)
+    checks.require_choice("gamma", gamma, ("scale", "auto"))
     if gamma == "auto":
         return 1 / int(X.shape[1])
     size = float(abs(X).max())

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from smoothsp._kernels.linear import feature_rows as kernel
 from smoothsp.linear.features._template_parser import Source, Template
-from smoothsp.linear.features._token_columns import Tokens, derived
+from smoothsp.linear.features._token_columns import EncodedTokens, apply_functions
 
 
-class Dictionary:
+class FeatureIndex:
     """The features of some templates that occur in some sentences.
 
     A source numbers its values 0 to V - 1, and V is the outside of a sentence. Level 0
@@ -38,23 +38,27 @@ class Dictionary:
             for levels in self.levels
         ]
 
-    def fit(self, tokens: Tokens, min_count: int) -> NDArray[np.int32]:
+    def fit(self, tokens: EncodedTokens, min_count: int) -> NDArray[np.int32]:
         """Number the features of at least ``min_count`` positions; where they are."""
         self.values, self.levels = {}, []
         tables: dict[Source, dict[str, int]] = {}
         for piece in (piece for template in self.templates for piece in template):
             if piece.source not in tables:
-                found = derived(piece.source, tokens.strings[piece.source.column])
+                found = apply_functions(
+                    piece.source, tokens.strings[piece.source.column]
+                )
                 present = dict.fromkeys(v for v in found if v is not None)
                 tables[piece.source] = {value: n for n, value in enumerate(present)}
         self.values = {source: list(table) for source, table in tables.items()}
         return self._columns(tokens, min_count)
 
-    def columns(self, tokens: Tokens) -> NDArray[np.int32]:
+    def columns(self, tokens: EncodedTokens) -> NDArray[np.int32]:
         """The features ``[position, template]``; -1 where a template has none."""
         return self._columns(tokens, None)
 
-    def _columns(self, tokens: Tokens, min_count: int | None) -> NDArray[np.int32]:
+    def _columns(
+        self, tokens: EncodedTokens, min_count: int | None
+    ) -> NDArray[np.int32]:
         codes = self._codes(tokens)
         positions = int(tokens.offsets[-1])
         found = np.empty((positions, len(self.templates)), dtype=np.int32)
@@ -66,10 +70,10 @@ class Dictionary:
                 self.levels.append([])
             for j, piece in enumerate(template):
                 size = len(self.values[piece.source])
-                kernel.neighbours(
+                kernel.shift_codes(
                     codes[piece.source], tokens.offsets, piece.offset, size, here
                 )
-                kernel.pairs(here, size + 1, running)
+                kernel.join_codes(here, size + 1, running)
                 if min_count is not None:
                     least = min_count if j == len(template) - 1 else 1
                     self.levels[t].append(_met(running, size + 1, j == 0, least))
@@ -78,11 +82,11 @@ class Dictionary:
             first += self.sizes[t]
         return found
 
-    def _codes(self, tokens: Tokens) -> dict[Source, NDArray[np.int32]]:
+    def _codes(self, tokens: EncodedTokens) -> dict[Source, NDArray[np.int32]]:
         codes = {}
         for source, values in self.values.items():
             table = {value: n for n, value in enumerate(values)}
-            found = derived(source, tokens.strings[source.column])
+            found = apply_functions(source, tokens.strings[source.column])
             of_string = [-1 if v is None else table.get(v, -1) for v in found]
             lookup = np.array(of_string, dtype=np.int32)
             codes[source] = lookup[tokens.codes[source.column]]
@@ -159,7 +163,7 @@ def _find(
 ) -> None:
     """Replace values by their places in ``known``, or by -1."""
     if not first:
-        kernel.places(known, running)
+        kernel.look_up(known, running)
         return
     # the last entry is read where there is no value
     place = np.full(size + 1, -1, dtype=np.int64)

@@ -56,12 +56,12 @@ class Piece:
 Template = tuple[Piece, ...]
 
 
-def shown(template: Template) -> str:
+def template_to_text(template: Template) -> str:
     """A template in its own language."""
     return " & ".join(map(str, template)) or "bias"
 
 
-def parse(text: str, columns: tuple[str, ...]) -> list[Template]:
+def parse_template(text: str, columns: tuple[str, ...]) -> list[Template]:
     """The templates that ``text`` stands for, in the order of its ranges."""
     if not isinstance(text, str):
         raise TypeError(f"templates: expected strings, got {text!r}")

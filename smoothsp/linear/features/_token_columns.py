@@ -55,7 +55,7 @@ def function(name: str, number: int) -> Callable[[str], str | None]:
     return {"lower": str.lower, "shape": shape, "short_shape": short_shape}[name]
 
 
-def derived(source: Source, strings: Sequence[str]) -> list[str | None]:
+def apply_functions(source: Source, strings: Sequence[str]) -> list[str | None]:
     """Values of the source's functions for each string of its column."""
     values: list[str | None] = list(strings)
     for name, number in source.functions:
@@ -64,13 +64,13 @@ def derived(source: Source, strings: Sequence[str]) -> list[str | None]:
     return values
 
 
-def digest(text: str) -> int:
+def stable_hash(text: str) -> int:
     """64 bits that depend on the text alone, the same in every process."""
     found = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(found.digest(), "little")
 
 
-class Tokens:
+class EncodedTokens:
     """Sentences as codes: of each column its distinct strings, and which where.
 
     Parameters

@@ -82,8 +82,8 @@ class KernelFeatures:
             raise TypeError(
                 f"X: expected an array (points, ...), got {type(X).__name__}"
             )
-        tol, n = checks.at_least_zero("tol", tol), len(X)
-        most = n if most is None else min(checks.count("most", most), n)
+        tol, n = checks.as_nonnegative("tol", tol), len(X)
+        most = n if most is None else min(checks.as_positive_int("most", most), n)
         self.kernel = kernel
         left = self._diagonal(X)
         largest = float(left.max(initial=0.0))
@@ -123,7 +123,7 @@ class KernelFeatures:
         if not (len(A) and len(B)):
             return np.zeros((len(A), len(B)))
         try:
-            found = checks.real(np.asarray(self.kernel(A, B)))
+            found = checks.as_real_float64(np.asarray(self.kernel(A, B)))
         except TypeError as error:
             raise TypeError(f"kernel: expected real numbers, got {error}") from error
         if found.shape != (len(A), len(B)) or not np.isfinite(found).all():

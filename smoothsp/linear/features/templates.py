@@ -13,15 +13,19 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 
 from smoothsp._kernels.linear import feature_rows as kernel
 from smoothsp.linear.features import whole_files
-from smoothsp.linear.features._feature_index import Dictionary
+from smoothsp.linear.features._feature_index import FeatureIndex
 from smoothsp.linear.features._template_parser import (
     FUNCTIONS,
     Source,
     Template,
-    parse,
-    shown,
+    parse_template,
+    template_to_text,
 )
-from smoothsp.linear.features._token_columns import Tokens, derived, digest
+from smoothsp.linear.features._token_columns import (
+    EncodedTokens,
+    apply_functions,
+    stable_hash,
+)
 
 _FORMAT = "smoothsp templates 1"
 # Columns of features that are hashed again, with labels.
@@ -52,7 +56,7 @@ class Words(sparse.csr_array):  # type: ignore[misc]
 
     lengths: NDArray[np.int64] | None = None
     hash_with_label: int | None = None
-    dictionary: Dictionary | None = None
+    dictionary: FeatureIndex | None = None
 
 
 class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -147,7 +151,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.min_count = min_count
         self.dtype = dtype
         self.hash_with_label = hash_with_label
-        self._dictionary: Dictionary | None = None
+        self._dictionary: FeatureIndex | None = None
         self._parse()
 
     def set_params(self, **params: Any) -> "Templates":
@@ -162,11 +166,14 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _parse(self) -> None:
         self._check()
         columns = tuple(self.columns)
-        self._parsed = [t for text in self.templates for t in parse(text, columns)]
+        self._parsed = [
+            t for text in self.templates for t in parse_template(text, columns)
+        ]
         for n, template in enumerate(self._parsed):
             if template in self._parsed[:n]:
                 raise ValueError(
-                    f"templates: expected each once, got {shown(template)} twice"
+                    "templates: expected each once, got"
+                    f" {template_to_text(template)} twice"
                 )
 
     def _check(self) -> None:
@@ -259,13 +266,13 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         tokens = self._tokens(sentences)
         if self._size is not None:
-            columns = hashed_columns(self._parsed, tokens, self._size)
+            columns = compute_hashed_columns(self._parsed, tokens, self._size)
         else:
             columns = self._fitted().columns(tokens)
         return self._matrix(columns, tokens)
 
-    def _tokens(self, sentences: Iterable[Sequence[Any]]) -> Tokens:
-        return Tokens(sentences, tuple(self.columns))
+    def _tokens(self, sentences: Iterable[Sequence[Any]]) -> EncodedTokens:
+        return EncodedTokens(sentences, tuple(self.columns))
 
     def names(self) -> list[str]:
         """The name of each feature; not with hashing, which does not keep names."""
@@ -333,7 +340,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         try:
             templates = cls(options.pop("templates"), **options)
             if content["dictionary"] is not None:
-                templates._dictionary = Dictionary(templates._parsed)
+                templates._dictionary = FeatureIndex(templates._parsed)
                 templates._dictionary.set_state(content["dictionary"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(
@@ -342,24 +349,24 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             ) from error
         return templates
 
-    def _fit(self, tokens: Tokens) -> NDArray[np.int32]:
+    def _fit(self, tokens: EncodedTokens) -> NDArray[np.int32]:
         if len(tokens.offsets) == 1:
             raise ValueError("sentences: expected at least one to fit, got none")
-        dictionary = Dictionary(self._parsed)
+        dictionary = FeatureIndex(self._parsed)
         columns = dictionary.fit(tokens, self.min_count)
         self._dictionary = dictionary
         return columns
 
-    def _fitted(self) -> Dictionary:
+    def _fitted(self) -> FeatureIndex:
         if self._dictionary is None:
             raise ValueError("Templates: expected a fitted object; call fit first")
         return self._dictionary
 
-    def _matrix(self, columns: NDArray[np.int32], tokens: Tokens) -> Words:
+    def _matrix(self, columns: NDArray[np.int32], tokens: EncodedTokens) -> Words:
         indptr = np.empty(len(columns) + 1, dtype=np.int64)
         indices = np.empty(columns.size, dtype=np.int32)
         values = np.empty(columns.size, dtype=np.dtype(self.dtype))
-        kernel.rows(columns, indptr, indices, values)
+        kernel.build_rows(columns, indptr, indices, values)
         used = int(indptr[-1])
         # scipy wants the two kinds of index alike
         if used <= np.iinfo(np.int32).max:
@@ -391,8 +398,8 @@ def _whole(name: str, value: object) -> int:
     return int(value)
 
 
-def hashed_columns(
-    templates: Sequence[Template], tokens: Tokens, size: int
+def compute_hashed_columns(
+    templates: Sequence[Template], tokens: EncodedTokens, size: int
 ) -> NDArray[np.int32]:
     """Features ``[position, template]`` in [0, size); -1 where a template has none.
 
@@ -404,24 +411,26 @@ def hashed_columns(
     codes: dict[Source, NDArray[np.int32]] = {}
     hashes: dict[Source, NDArray[np.uint64]] = {}
     for source in sources:
-        values = derived(source, tokens.strings[source.column])
+        values = apply_functions(source, tokens.strings[source.column])
         table = {v: n for n, v in enumerate(dict.fromkeys(values)) if v is not None}
         table = {value: n for n, value in enumerate(table)}
         lookup = [-1 if v is None else table[v] for v in values]
         codes[source] = np.array(lookup, np.int32)[tokens.codes[source.column]]
-        known = [digest(value) for value in table]
-        hashes[source] = np.array([*known, kernel.OUTSIDE], dtype=np.uint64)
+        known = [stable_hash(value) for value in table]
+        hashes[source] = np.array([*known, kernel.OUTSIDE_HASH], dtype=np.uint64)
     found = np.empty((positions, len(templates)), dtype=np.int32)
     here = np.empty(positions, dtype=np.int32)
     for t, template in enumerate(templates):
-        running = np.full(positions, digest(shown(template)), dtype=np.uint64)
+        running = np.full(
+            positions, stable_hash(template_to_text(template)), dtype=np.uint64
+        )
         fires = np.ones(positions, dtype=np.bool_)
         for piece in template:
             outside = len(hashes[piece.source]) - 1
-            kernel.neighbours(
+            kernel.shift_codes(
                 codes[piece.source], tokens.offsets, piece.offset, outside, here
             )
-            kernel.mixed(here, hashes[piece.source], running, fires)
+            kernel.hash_codes(here, hashes[piece.source], running, fires)
         numbers = (running % np.uint64(size)).astype(np.int32)
         found[:, t] = np.where(fires, numbers, -1)
     return found

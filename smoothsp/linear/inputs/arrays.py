@@ -14,19 +14,19 @@ _VECTOR = 64
 _SPARE = 0.05
 
 
-def lanes(dtype: Any) -> int:
+def num_simd_lanes(dtype: Any) -> int:
     """Numbers of a vector."""
     return _VECTOR // int(np.dtype(dtype).itemsize)
 
 
-def padded(count: int, dtype: Any) -> int:
+def round_up_to_lanes(count: int, dtype: Any) -> int:
     """``count``, up to whole vectors."""
-    return -(-count // lanes(dtype)) * lanes(dtype)
+    return -(-count // num_simd_lanes(dtype)) * num_simd_lanes(dtype)
 
 
-def zeros(size: int, dtype: Any) -> NDArray[Any]:
+def aligned_zeros(size: int, dtype: Any) -> NDArray[Any]:
     """Zeros that begin where a line of the cache does."""
-    extra = lanes(dtype)
+    extra = num_simd_lanes(dtype)
     memory = np.zeros(size + extra, dtype=dtype)
     past = -memory.ctypes.data % _VECTOR // memory.itemsize
     return memory[past : past + size]
@@ -43,7 +43,7 @@ def checksum(*arrays: NDArray[Any]) -> int:
 def available_bytes() -> int | None:
     """Memory that a new allocation may take, or None where the system does not say."""
     try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
+        for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("MemAvailable:"):
                 return 1024 * int(line.split()[1])
     except OSError:

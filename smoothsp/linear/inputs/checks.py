@@ -16,7 +16,7 @@ class Diverged(ValueError, FloatingPointError):
     """Weights, or an objective, that leave float64."""
 
 
-def number(name: str, value: object) -> float:
+def as_number(name: str, value: object) -> float:
     """Refuse what is no number; bool is none."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
@@ -29,60 +29,62 @@ def number(name: str, value: object) -> float:
         ) from error
 
 
-def positive(name: str, value: object) -> float:
+def as_positive(name: str, value: object) -> float:
     """``value`` as a number above 0."""
-    given = number(name, value)
+    given = as_number(name, value)
     if not 0 < given < math.inf:
         raise ValueError(f"{name}: expected a positive number, got {value}")
     return given
 
 
-def at_least_zero(name: str, value: object) -> float:
+def as_nonnegative(name: str, value: object) -> float:
     """``value`` as a number of at least 0."""
-    given = number(name, value)
+    given = as_number(name, value)
     if not 0 <= given < math.inf:
         raise ValueError(f"{name}: expected a number of at least 0, got {value}")
     return given
 
 
-def count(name: str, value: object) -> int:
+def as_positive_int(name: str, value: object) -> int:
     """``value`` as an integer of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name}: expected an int, got {in_one_line(value)}")
+        raise TypeError(f"{name}: expected an int, got {short_repr(value)}")
     if value < 1:
         raise ValueError(f"{name}: expected at least 1, got {value}")
     return int(value)
 
 
-def choice(name: str, value: object, allowed: Sequence[str]) -> None:
+def require_choice(name: str, value: object, allowed: Sequence[str]) -> None:
     """Refuse what is not in a list."""
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(
-            f"{name}: expected one of {tuple(allowed)}, got {in_one_line(value)}"
+            f"{name}: expected one of {tuple(allowed)}, got {short_repr(value)}"
         )
 
 
-def callback(value: object) -> None:
+def require_callback(value: object) -> None:
     """Refuse what cannot be called; None is no callback."""
     if value is not None and not callable(value):
         raise TypeError(
-            f"callback: expected a callable or None, got {in_one_line(value)}"
+            f"callback: expected a callable or None, got {short_repr(value)}"
         )
 
 
-def stream(random_state: Any) -> np.random.RandomState:
+def as_random_state(random_state: Any) -> np.random.RandomState:
     """The random numbers of ``random_state``, as scikit-learn takes it."""
     try:
         found: np.random.RandomState = check_random_state(random_state)
     except (TypeError, ValueError) as error:
         raise ValueError(
             "random_state: expected None, an int from 0 to 2**32 - 1 or a RandomState,"
-            f" got {in_one_line(random_state)}"
+            f" got {short_repr(random_state)}"
         ) from error
     return found
 
 
-def filled(state: Mapping[str, Any], **arrays: NDArray[Any]) -> list[NDArray[Any]]:
+def fill_from_state(
+    state: Mapping[str, Any], **arrays: NDArray[Any]
+) -> list[NDArray[Any]]:
     """Fill arrays with those of a state that have their names and shapes."""
     for name, array in arrays.items():
         shape = np.shape(state[name])
@@ -95,20 +97,20 @@ def filled(state: Mapping[str, Any], **arrays: NDArray[Any]) -> list[NDArray[Any
     return list(arrays.values())
 
 
-def in_one_line(value: object) -> str:
+def short_repr(value: object) -> str:
     """Short description of a value, for messages."""
-    shown = " ".join(repr(value).split())
-    return shown if len(shown) <= _MOST_LETTERS else f"{shown[: _MOST_LETTERS - 3]}..."
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 3]}..."
 
 
-def flag(name: str, value: object) -> bool:
+def as_bool(name: str, value: object) -> bool:
     """``value`` as a bool."""
     if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name}: expected a bool, got {in_one_line(value)}")
+        raise TypeError(f"{name}: expected a bool, got {short_repr(value)}")
     return bool(value)
 
 
-def shown(name: str, value: object) -> bool | None:
+def as_optional_bool(name: str, value: object) -> bool | None:
     """Whether progress is shown; None: on a terminal, after three seconds.
 
     Levels of scikit-learn, 0, 1, 2, ..., are off and on.
@@ -122,14 +124,14 @@ def shown(name: str, value: object) -> bool | None:
     return bool(value)
 
 
-def weights(value: Any, samples: int) -> NDArray[np.float64]:
+def as_sample_weight(value: Any, samples: int) -> NDArray[np.float64]:
     """``value`` as one weight of at least 0 a sample; 1 where there is none."""
     if value is None:
         return np.ones(samples)
     if isinstance(value, int | float):
         value = np.full(samples, value)
     try:
-        given = real(np.asarray(value))
+        given = as_real_float64(np.asarray(value))
     except (TypeError, ValueError) as error:
         raise TypeError(f"sample_weight: expected numbers, got {error}") from error
     if given.shape != (samples,):
@@ -148,14 +150,14 @@ def weights(value: Any, samples: int) -> NDArray[np.float64]:
     return given
 
 
-def real(values: NDArray[Any]) -> NDArray[np.float64]:
+def as_real_float64(values: NDArray[Any]) -> NDArray[np.float64]:
     """Numbers as float64, unless they are complex, of which numpy drops a part."""
     if values.dtype.kind == "c":
         raise TypeError("complex numbers")
     return values.astype(np.float64)
 
 
-def class_factors(
+def compute_class_weights(
     value: Any, classes: NDArray[Any], y: NDArray[Any]
 ) -> NDArray[np.float64]:
     """One weight of at least 0 a class, from None, ``"balanced"`` or a dict."""
@@ -165,32 +167,34 @@ def class_factors(
     if not balanced and not isinstance(value, dict):
         raise ValueError(
             'class_weight: expected None, "balanced" or a dict from classes to numbers,'
-            f" got {in_one_line(value)}"
+            f" got {short_repr(value)}"
         )
     try:
-        found = real(np.asarray(compute_class_weight(value, classes=classes, y=y)))
+        found = as_real_float64(
+            np.asarray(compute_class_weight(value, classes=classes, y=y))
+        )
     except (TypeError, ValueError) as error:
         known = ", ".join(map(str, classes[:20].tolist()))
         raise ValueError(
             f"class_weight: expected numbers for classes of y ({known}), got"
-            f" {in_one_line(value)}"
+            f" {short_repr(value)}"
         ) from error
     for name, factor in zip(classes, found, strict=True):
-        at_least_zero(f"class_weight of class {name}", factor)
+        as_nonnegative(f"class_weight of class {name}", factor)
     return found
 
 
-def costs(
+def as_cost_matrix(
     value: Any, classes: int, dtype: Any = np.float64
 ) -> NDArray[np.float64] | None:
     """``value`` as margins ``(class, class)`` with zeros on the diagonal, or None."""
     if value is None:
         return None
     try:
-        given = real(np.asarray(value))
+        given = as_real_float64(np.asarray(value))
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"cost: expected a matrix of numbers, got {in_one_line(value)}"
+            f"cost: expected a matrix of numbers, got {short_repr(value)}"
         ) from error
     if given.shape != (classes, classes):
         raise ValueError(
@@ -210,7 +214,7 @@ def costs(
     return given
 
 
-def two_classes(classes: NDArray[Any]) -> None:
+def require_two_classes(classes: NDArray[Any]) -> None:
     """Refuse labels of a single class."""
     if len(classes) < 2:
         raise ValueError(
@@ -218,7 +222,7 @@ def two_classes(classes: NDArray[Any]) -> None:
         )
 
 
-def only_two_classes(classes: NDArray[Any]) -> None:
+def require_binary(classes: NDArray[Any]) -> None:
     """Refuse labels of more than two classes."""
     if len(classes) > 2:
         # scikit-learn asks for the first two sentences
@@ -229,7 +233,7 @@ def only_two_classes(classes: NDArray[Any]) -> None:
         )
 
 
-def bounds(limits: NDArray[np.float64], dtype: Any) -> NDArray[Any]:
+def cast_loss_weights(limits: NDArray[np.float64], dtype: Any) -> NDArray[Any]:
     """C times the weights of the samples, in the dtype of X."""
     with np.errstate(over="ignore"):
         found = limits.astype(dtype)

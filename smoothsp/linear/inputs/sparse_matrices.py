@@ -10,7 +10,7 @@ from scipy import sparse
 from smoothsp._kernels.svm import csr_rows
 
 
-def checked(X: Any, name: str = "X") -> Any:
+def validate_sparse(X: Any, name: str = "X") -> Any:
     """X, or of a sparse matrix a CSR matrix whose columns rise within each row.
 
     A scipy matrix is three arrays that anybody may change, and scipy itself writes
@@ -48,7 +48,7 @@ def checked(X: Any, name: str = "X") -> Any:
     return fresh
 
 
-def parts_of(X: Any) -> list[NDArray[Any]]:
+def list_arrays(X: Any) -> list[NDArray[Any]]:
     """The arrays that a matrix is made of, and its shape."""
     arrays = [X.indptr, X.indices, X.data] if sparse.issparse(X) else [X]
     return [*arrays, np.array(X.shape)]
@@ -70,7 +70,7 @@ class SparseRows:
     def squares(self) -> NDArray[np.float64]:
         """Squared norm of each sample."""
         found = np.empty(len(self.indptr) - 1)
-        csr_rows.squares(0, len(found), self.indptr, self.data, found)
+        csr_rows.squared_norms(0, len(found), self.indptr, self.data, found)
         return found
 
     @property
@@ -102,18 +102,18 @@ class DenseRows:
         return np.zeros(0, np.int64), np.zeros(0, np.int32), self.data.ravel()
 
 
-def rows_of(X: Any, constant: float) -> SparseRows | DenseRows:
+def as_sample_rows(X: Any, constant: float) -> SparseRows | DenseRows:
     """Rows as ``sparse_rows``, dense if half of the numbers are not 0."""
     stored = X.nnz if sparse.issparse(X) else np.count_nonzero(X)
     if 2 * stored < X.shape[0] * X.shape[1]:
-        return sparse_rows(X, constant)
+        return as_sparse_sample_rows(X, constant)
     X = X.toarray() if sparse.issparse(X) else X
     if constant:
         X = np.insert(X, X.shape[1], constant, axis=1)
     return DenseRows(np.ascontiguousarray(X))
 
 
-def sparse_rows(X: Any, constant: float) -> SparseRows:
+def as_sparse_sample_rows(X: Any, constant: float) -> SparseRows:
     """Rows of X, dense or ``checked``; a ``constant`` is one more feature, if not 0."""
     X = sparse.csr_array(X)
     if constant:
@@ -156,7 +156,7 @@ def _check_compressed(X: Any, name: str) -> bool:
             f" most the number of entries, {room}; build the matrix anew"
         )
     found = np.empty(2, dtype=np.int64)
-    csr_rows.check(0, rows, indptr, indices, columns, found)
+    csr_rows.check_csr(0, rows, indptr, indices, columns, found)
     e, rises = found
     if e >= 0:
         i = int(np.searchsorted(indptr, e, side="right")) - 1

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.inputs.checks import in_one_line
+from smoothsp.linear.inputs.checks import short_repr
 
 State = dict[str, NDArray[Any]]
 _SUMS = "checksums"
 _EXPECTED = "resume: expected a state as the callback of a fit had it"
 
 
-def sealed(state: State) -> State:
+def add_checksums(state: State) -> State:
     """The state with the checksums of its arrays."""
     sums = {name: _sum(array) for name, array in state.items() if name != _SUMS}
     words = [f"{name}={found}" for name, found in sums.items()]
@@ -27,7 +27,7 @@ def sealed(state: State) -> State:
 
 
 @contextmanager
-def opened(given: object) -> Iterator[State]:
+def open_state(given: object) -> Iterator[State]:
     """Arrays of a state as it was saved, around what goes on from them.
 
     Raises
@@ -51,7 +51,7 @@ def opened(given: object) -> Iterator[State]:
             raise
         raise ValueError(
             f"{_EXPECTED}, got one that was damaged or edited"
-            f" ({type(why).__name__}: {in_one_line(str(why))})"
+            f" ({type(why).__name__}: {short_repr(str(why))})"
         ) from why
 
 
@@ -65,7 +65,7 @@ def _unsealed(given: Mapping[Any, Any]) -> State:
         if name not in found:
             raise ValueError(f"{_EXPECTED}, got one without {name}")
         if name not in saved:
-            raise ValueError(f"{_EXPECTED}, got one with {in_one_line(name)} besides")
+            raise ValueError(f"{_EXPECTED}, got one with {short_repr(name)} besides")
         if _sum(found[name]) != saved[name]:
             raise ValueError(f"{_EXPECTED}, got one whose {name} was damaged or edited")
     return found

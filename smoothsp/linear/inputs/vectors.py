@@ -11,7 +11,7 @@ Floats = NDArray[np.float64]
 State = dict[str, NDArray[Any]]
 
 
-class SparseRow:
+class SparseVector:
     """A vector as its entries: columns that rise, and their values."""
 
     __slots__ = ("columns", "values")
@@ -20,33 +20,33 @@ class SparseRow:
         self.columns, self.values = columns, values
 
     @classmethod
-    def summed(cls, columns: NDArray[Any], values: Floats) -> "SparseRow":
+    def summed(cls, columns: NDArray[Any], values: Floats) -> "SparseVector":
         """Sum entries of equal columns and drop zeros; entries may have any order."""
         found, at = np.unique(columns, return_inverse=True)
         sums = np.bincount(at, values, len(found))
         some = sums != 0
         return cls(found[some], sums[some])
 
-    def __add__(self, other: "SparseRow") -> "SparseRow":
+    def __add__(self, other: "SparseVector") -> "SparseVector":
         columns = np.concatenate([self.columns, other.columns])
         return self.summed(columns, np.concatenate([self.values, other.values]))
 
-    def __sub__(self, other: "SparseRow") -> "SparseRow":
+    def __sub__(self, other: "SparseVector") -> "SparseVector":
         return self + -other
 
-    def __neg__(self) -> "SparseRow":
-        return SparseRow(self.columns, -self.values)
+    def __neg__(self) -> "SparseVector":
+        return SparseVector(self.columns, -self.values)
 
-    def __mul__(self, factor: float) -> "SparseRow":
-        return SparseRow(self.columns, self.values * factor)
+    def __mul__(self, factor: float) -> "SparseVector":
+        return SparseVector(self.columns, self.values * factor)
 
     __rmul__ = __mul__
 
-    def __truediv__(self, factor: float) -> "SparseRow":
-        return SparseRow(self.columns, self.values / factor)
+    def __truediv__(self, factor: float) -> "SparseVector":
+        return SparseVector(self.columns, self.values / factor)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, SparseRow) and bool(
+        return isinstance(other, SparseVector) and bool(
             np.array_equal(self.columns, other.columns)
             and np.array_equal(self.values, other.values)
         )
@@ -55,49 +55,49 @@ class SparseRow:
 
 
 Vector = Any
-NONE = SparseRow(np.zeros(0, np.int64), np.zeros(0))
+ZERO = SparseVector(np.zeros(0, np.int64), np.zeros(0))
 
 
-class Combined(NamedTuple):
+class LazyCombination(NamedTuple):
     """Weights that are a sum of factors times vectors, added up where they are read."""
 
     terms: tuple[tuple[float, Floats], ...]
 
 
-def row_of(psi: Any) -> Vector:
+def as_vector(psi: Any) -> Vector:
     """A CSR row as its entries; anything else as it is."""
     if not hasattr(psi, "indptr"):
         return psi
-    return SparseRow(psi.indices, psi.data)
+    return SparseVector(psi.indices, psi.data)
 
 
 def dot(x: Vector, w: Floats) -> float:
     """``<x, w>``, for what the entries of x cost."""
-    if isinstance(x, SparseRow):
+    if isinstance(x, SparseVector):
         return float(np.dot(x.values, w[x.columns]))
     return float(np.dot(x, w))
 
 
-def squares(x: Vector) -> float:
+def squared_norm(x: Vector) -> float:
     """``|x|^2``."""
-    values = x.values if isinstance(x, SparseRow) else x
+    values = x.values if isinstance(x, SparseVector) else x
     return float(np.dot(values, values))
 
 
 def add(target: Floats, x: Vector) -> None:
     """``target += x``."""
-    if isinstance(x, SparseRow):
+    if isinstance(x, SparseVector):
         target[x.columns] += x.values
     else:
         target += x
 
 
-def same(x: Vector, y: Vector) -> bool:
+def is_equal(x: Vector, y: Vector) -> bool:
     """Whether all entries are the same."""
-    return bool(x == y) if isinstance(x, SparseRow) else bool(np.array_equal(x, y))
+    return bool(x == y) if isinstance(x, SparseVector) else bool(np.array_equal(x, y))
 
 
-class DenseRows:
+class DenseVectorStore:
     """Rows that are plain vectors: a matrix."""
 
     def __init__(self, width: int) -> None:
@@ -136,16 +136,16 @@ class DenseRows:
         return np.shape(state[name]) if name in state else ()
 
 
-class SparseRows(DenseRows):
+class SparseVectorStore(DenseVectorStore):
     """Rows of few entries: a list."""
 
     def zero(self) -> Vector:
         """One row of zeros."""
-        return NONE
+        return ZERO
 
     def zeros(self, n: int) -> Any:
         """N of them."""
-        return [NONE] * n
+        return [ZERO] * n
 
     def scaled(self, rows: Any, factor: float) -> Any:
         """Each times a number."""
@@ -162,7 +162,7 @@ class SparseRows(DenseRows):
         """The product of each with w."""
         return np.array([dot(row, w) for row in rows])
 
-    def save(self, name: str, rows: Sequence[SparseRow]) -> State:
+    def save(self, name: str, rows: Sequence[SparseVector]) -> State:
         """Save as arrays."""
         ends = np.cumsum([0, *(len(row.columns) for row in rows)])
         return {
@@ -181,7 +181,7 @@ class SparseRows(DenseRows):
         ends = state[f"{name}_indptr"]
         columns, values = state[f"{name}_indices"], state[f"{name}_values"]
         return [
-            SparseRow(columns[a:b].copy(), values[a:b].copy())
+            SparseVector(columns[a:b].copy(), values[a:b].copy())
             for a, b in pairwise(ends)
         ]
 
@@ -192,7 +192,7 @@ class SparseRows(DenseRows):
         return len(state[f"{name}_indptr"]) - 1, int(state[f"{name}_width"])
 
 
-def rows_like(problem: Any) -> DenseRows:
+def make_vector_store(problem: Any) -> DenseVectorStore:
     """Rows of the kind that corners of a problem use."""
-    kind = SparseRows if getattr(problem, "sparse", False) else DenseRows
+    kind = SparseVectorStore if getattr(problem, "sparse", False) else DenseVectorStore
     return kind(problem.num_weights)

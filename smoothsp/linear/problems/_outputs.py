@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp.linear.problems.potentials import placed
+from smoothsp.linear.problems.potentials import compute_padded_layout
 
 Ints = NDArray[np.int64]
 # Where an output has no label.
@@ -54,7 +54,7 @@ class Outputs(NamedTuple):
     def padded(self, chosen: Ints, structure: Any) -> Tensor:
         """``(batch, ...)`` of some examples as their structure takes it, else -1."""
         least = structure.shape if hasattr(structure, "output_shapes") else ()
-        shape, at = placed(self.shapes[chosen], least)
+        shape, at = compute_padded_layout(self.shapes[chosen], least)
         found = np.full(int(np.prod(shape)), _NONE)
         found[at] = self.take(chosen).flat
         return torch.from_numpy(found.reshape(shape))
@@ -98,20 +98,20 @@ def cut(outputs: Tensor, shapes: Ints) -> list[Ints]:
     ]
 
 
-def said_shapes(structure: Any) -> Ints | None:
+def declared_output_shapes(structure: Any) -> Ints | None:
     """``(batch, axis)``: of a structure's outputs without padding, if it tells them."""
     if not hasattr(structure, "output_shapes"):
         return None
     return np.asarray(structure.output_shapes.numpy())
 
 
-def shapes_of(structure: Any, outputs: Tensor) -> Ints:
+def compute_output_shapes(structure: Any, outputs: Tensor) -> Ints:
     """``(batch, axis)``: the shapes of a structure's outputs without their padding.
 
     A structure that does not tell has as many labels as it says in ``lengths``, along
     the first axis.
     """
-    if (said := said_shapes(structure)) is not None:
+    if (said := declared_output_shapes(structure)) is not None:
         return said
     shapes = np.tile(np.array(outputs.shape[1:], np.int64), (len(outputs), 1))
     if shapes.shape[1]:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from smoothsp.linear.inputs.sparse_matrices import checked
+from smoothsp.linear.inputs.sparse_matrices import validate_sparse
 
 
 class Rows(NamedTuple):
@@ -30,7 +30,7 @@ class Rows(NamedTuple):
         return Rows(indptr, self.indices[entries], self.values[entries], self.columns)
 
 
-def rows_of(name: str, given: Any) -> Rows:
+def as_rows(name: str, given: Any) -> Rows:
     """A scipy matrix, or a dense array, as checked rows."""
     if not sparse.issparse(given):
         dense = np.asarray(given)
@@ -39,7 +39,7 @@ def rows_of(name: str, given: Any) -> Rows:
                 f"{name}: expected (positions, features), got shape {dense.shape}"
             )
         given = sparse.csr_matrix(dense)
-    given = checked(given, name)
+    given = validate_sparse(given, name)
     if not 0 < given.shape[1] < 2**31:
         raise ValueError(
             f"{name}: expected 1 to 2**31 - 1 columns, got {given.shape[1]}"
@@ -66,7 +66,9 @@ def _row_of(indptr: NDArray[Any], entry: int) -> int:
     return int(np.searchsorted(indptr, entry, side="right")) - 1
 
 
-def joined(name: str, given: Sequence[Any], labels: Sequence[Any]) -> Any:
+def stack_labelled_sequences(
+    name: str, given: Sequence[Any], labels: Sequence[Any]
+) -> Any:
     """Sequences one below the other, once each fits its labels."""
     if len(given) != len(labels):
         raise ValueError(
@@ -87,16 +89,19 @@ def joined(name: str, given: Sequence[Any], labels: Sequence[Any]) -> Any:
                 f"labels: expected one for each of {x.shape[0]} positions of sequence "
                 f"{i}, got {len(y)}"
             )
-    return stacked(name, given)
+    return stack_matrices(name, given)
 
 
-def stacked(name: str, given: Sequence[Any]) -> Any:
+def stack_matrices(name: str, given: Sequence[Any]) -> Any:
     """Matrices one below the other."""
-    parts = [sparse.csr_matrix(checked(x, f"{name}[{i}]")) for i, x in enumerate(given)]
+    parts = [
+        sparse.csr_matrix(validate_sparse(x, f"{name}[{i}]"))
+        for i, x in enumerate(given)
+    ]
     return sparse.vstack(parts, format="csr")
 
 
-def offsets_of(offsets: Any, lengths: Any, positions: int) -> NDArray[np.int64]:
+def as_offsets(offsets: Any, lengths: Any, positions: int) -> NDArray[np.int64]:
     """Offsets of sequences, from offsets or lengths."""
     if (offsets is None) == (lengths is None):
         raise TypeError("offsets: expected either offsets or lengths")
@@ -122,7 +127,7 @@ def offsets_of(offsets: Any, lengths: Any, positions: int) -> NDArray[np.int64]:
     return found
 
 
-def labels_of(
+def as_labels(
     labels: Any, positions: int, num_labels: int | None
 ) -> tuple[NDArray[np.int32], int]:
     """Labels, and how many there are."""
@@ -147,7 +152,7 @@ def labels_of(
     return found.astype(np.int32), count
 
 
-def costs_of(cost: Any, labels: int) -> NDArray[np.float64]:
+def as_cost_matrix(cost: Any, labels: int) -> NDArray[np.float64]:
     """``cost[gold, guessed]``, by default 1 for each wrong label."""
     if cost is None:
         return 1.0 - np.eye(labels)
@@ -172,7 +177,7 @@ def _numbers(name: str, value: Any) -> NDArray[np.float64]:
         raise TypeError(f"{name}: expected numbers, got others ({error})") from error
 
 
-def scales_of(cost_scale: Any, examples: int) -> NDArray[np.float64]:
+def as_cost_scale(cost_scale: Any, examples: int) -> NDArray[np.float64]:
     """Factors of the costs of each example."""
     if cost_scale is None:
         return np.ones(examples)
@@ -191,7 +196,7 @@ def scales_of(cost_scale: Any, examples: int) -> NDArray[np.float64]:
     return found.copy()
 
 
-def loss_scales_of(loss_scale: Any, examples: int) -> NDArray[np.float64]:
+def as_loss_scale(loss_scale: Any, examples: int) -> NDArray[np.float64]:
     """Factors of the losses of each example."""
     if loss_scale is None:
         return np.ones(examples)

@@ -9,12 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp.linear.problems.batch import Slope, smoothing_of
+from smoothsp.linear.problems.batch import ValueAndGradient, require_smoothing
 
 Weights = NDArray[np.float64]
 
 
-class StructureSums:
+class StructureRiskMixin:
     """Methods of a ``BatchProblem`` for problems with structures."""
 
     # of the problem
@@ -31,7 +31,7 @@ class StructureSums:
         """Structure of the problem."""
         raise NotImplementedError
 
-    def mean_slope(self, w: Weights, loss: str, mu: float, k: int) -> Slope:
+    def mean_slope(self, w: Weights, loss: str, mu: float, k: int) -> ValueAndGradient:
         """Mean gradient of the problem."""
         raise NotImplementedError
 
@@ -41,15 +41,15 @@ class StructureSums:
         """Tangent of the problem."""
         raise NotImplementedError
 
-    def risk(self, w: Weights) -> Slope:
+    def risk(self, w: Weights) -> ValueAndGradient:
         """Mean hinge at w, and a subgradient; see :class:`BatchProblem`."""
         return self.mean_slope(w, "hinge", 0.0, 1)
 
     def smoothed_risk(
         self, w: Weights, mu: float, smoothing: str = "entropy", k: int = 5
-    ) -> Slope:
+    ) -> ValueAndGradient:
         """Mean hinge smoothed from below, and its gradient."""
-        smoothing_of(smoothing, mu, k)
+        require_smoothing(smoothing, mu, k)
         value, slope = self.mean_slope(w, f"hinge-{smoothing}", float(mu), k)
         return value - mu * self.diameter(smoothing), slope
 
@@ -60,7 +60,7 @@ class StructureSums:
 
         ``<v, slope>`` and the expected cost are at most the risk at any v.
         """
-        smoothing_of(smoothing, mu, k)
+        require_smoothing(smoothing, mu, k)
         value, slope, cost = self.tangent(w, f"hinge-{smoothing}", float(mu), k)
         return value - mu * self.diameter(smoothing), slope, cost
 
@@ -74,7 +74,7 @@ class StructureSums:
 
     def diameter(self, smoothing: str = "entropy") -> float:
         """Largest gap between risk and smoothed risk, divided by mu."""
-        smoothing_of(smoothing, 1.0, 1)
+        require_smoothing(smoothing, 1.0, 1)
         return 0.5 if smoothing == "l2" else self._mean_log_count
 
     @cached_property
@@ -90,12 +90,12 @@ class StructureSums:
             total += float(structure.log_partition().sum())
         return total / len(self)
 
-    def likelihood(self, w: Weights) -> Slope:
+    def likelihood(self, w: Weights) -> ValueAndGradient:
         """Mean negative log-likelihood of the gold outputs, and its gradient."""
         return self.mean_slope(w, "likelihood", 1.0, 1)
 
 
-def gradients(values: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
+def compute_gradients(values: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
     """Gradients of the sum; zeros for tensors that it does not depend on."""
     if not values.requires_grad:
         return [torch.zeros_like(x) for x in inputs]
@@ -106,7 +106,7 @@ def gradients(values: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
     ]
 
 
-def costs_of(
+def compute_costs(
     cost: Any, structure: Any, y: Tensor, scale: Tensor, chosen: NDArray[np.int64]
 ) -> Tensor:
     """Scaled costs for ``augment``: a leaf tensor of finite numbers of at least 0."""
@@ -138,7 +138,7 @@ def costs_of(
     return scaled.requires_grad_()
 
 
-def check_costs(
+def require_valid_costs(
     structure: Any, y: Tensor, cost: Tensor, chosen: NDArray[np.int64]
 ) -> None:
     """Gold outputs, which score 0 without costs, are free; others cost by a slope."""
@@ -151,7 +151,7 @@ def check_costs(
         )
     one = torch.ones_like(cost).requires_grad_()
     paid = structure.augment(one).score(y)
-    [slope] = gradients(paid, [one])
+    [slope] = compute_gradients(paid, [one])
     if bool((paid.detach().ne(0) & ~slope.reshape(len(one), -1).any(1)).any()):
         raise ValueError(
             "build: expected a structure whose augment(cost) is differentiable in the"

@@ -9,7 +9,7 @@ from smoothsp.linear.inputs import checks
 
 Weights = NDArray[np.float64]
 # Value and gradient.
-Slope = tuple[float, Weights]
+ValueAndGradient = tuple[float, Weights]
 
 SMOOTHINGS = ("entropy", "l2")
 
@@ -43,12 +43,12 @@ class BatchProblem(Protocol):
 
     def __len__(self) -> int: ...
 
-    def risk(self, w: Weights) -> Slope:
+    def risk(self, w: Weights) -> ValueAndGradient:
         """R(w), at least 0, and a subgradient ``(num_weights,)``, float64."""
 
     def smoothed_risk(
         self, w: Weights, mu: float, smoothing: str = "entropy", k: int = 5
-    ) -> Slope:
+    ) -> ValueAndGradient:
         r"""R smoothed, from below, and its gradient.
 
         .. math::
@@ -65,7 +65,7 @@ class BatchProblem(Protocol):
     def diameter(self, smoothing: str = "entropy") -> float:
         """D: the mean of ``log |Y_i|`` for ``"entropy"``, 1/2 for ``"l2"``."""
 
-    def likelihood(self, w: Weights) -> Slope:
+    def likelihood(self, w: Weights) -> ValueAndGradient:
         r"""Mean negative log-likelihood of the gold outputs, and its gradient.
 
         ``log sum_y exp(-<w, psi_i(y)>)``: without costs. Raises a TypeError for
@@ -73,11 +73,11 @@ class BatchProblem(Protocol):
         """
 
 
-def smoothing_of(smoothing: str, mu: float, k: int) -> None:
+def require_smoothing(smoothing: str, mu: float, k: int) -> None:
     """Refuse what is no smoothing."""
-    checks.choice("smoothing", smoothing, SMOOTHINGS)
-    checks.positive("mu", mu)
-    checks.count("k", k)
+    checks.require_choice("smoothing", smoothing, SMOOTHINGS)
+    checks.as_positive("mu", mu)
+    checks.as_positive_int("k", k)
 
 
 def smoothed_max(z: NDArray[np.float64], mu: float) -> tuple[float, Weights]:

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from smoothsp._kernels.svm import binary_hinge, excessive_gap
-from smoothsp._kernels.svm.quadratic_knapsack import box_equality
+from smoothsp._kernels.svm.quadratic_knapsack import project_box_equality
 from smoothsp.linear.inputs import arrays, checks
-from smoothsp.linear.inputs.sparse_matrices import checked, parts_of
+from smoothsp.linear.inputs.sparse_matrices import list_arrays, validate_sparse
 
 Floats = NDArray[np.float64]
 
@@ -65,14 +65,14 @@ class BinaryProblem:
     def __init__(
         self, X: Any, y: Any, *, bias: bool = False, weights: Any = None
     ) -> None:
-        self.X = matrix_of("X", X)
+        self.X = as_float64_matrix("X", X)
         # scipy makes a new object at each transposition
         self._across = self.X.T
-        self.y = signs_of("y", y, self.X.shape[0])
-        self.bias = checks.flag("bias", bias)
+        self.y = as_signs("y", y, self.X.shape[0])
+        self.bias = checks.as_bool("bias", bias)
         n = len(self.y)
         self._uniform = weights is None
-        self.bounds = checks.weights(weights, n) / n
+        self.bounds = checks.as_sample_weight(weights, n) / n
         if not self.bounds.any():
             raise ValueError(
                 "weights: expected one that, over n, is a number, got none"
@@ -91,13 +91,13 @@ class BinaryProblem:
     def checksum(self) -> int:
         """A number that tells these samples from others."""
         return arrays.checksum(
-            *parts_of(self.X), self.y, self.bounds, np.array(self.bias)
+            *list_arrays(self.X), self.y, self.bounds, np.array(self.bias)
         )
 
     @property
     def squares(self) -> Floats:
         """Squared norm of each sample."""
-        return squares_of(self.X)
+        return compute_squared_norms(self.X)
 
     def scores(self, w: Floats) -> Floats:
         """``X w``."""
@@ -122,7 +122,7 @@ class BinaryProblem:
             return np.zeros(len(v))
         scale = np.ones(1) if scale is None else scale
         along = np.array([[0, 0], [0, 1], [0, 1], [0, int(len(scale) > 1)]])
-        box_equality(
+        project_box_equality(
             0, 1, v[None], _ZERO, self.bounds, self.y, scale, along, _ZERO, out
         )
         return np.asarray(out[0])
@@ -149,7 +149,7 @@ class BinaryProblem:
         beta, combined
             ``(n,)``, and ``combine(beta)``.
         """
-        mu = checks.positive("mu", mu)
+        mu = checks.as_positive("mu", mu)
         if self._rows is None:
             smoothed = self.project((1 - self.y * scores) / mu)
             beta = (1 - tau) * alpha + tau * smoothed
@@ -158,7 +158,7 @@ class BinaryProblem:
         alpha, scores = _held("alpha", alpha, n), _held("scores", scores, n)
         beta, combined = np.empty(n), np.empty(self.num_weights)
         given = (*self._rows, self.y, self.bounds, alpha, scores, mu, tau)
-        excessive_gap.mix(0, n, *given, beta, combined)
+        excessive_gap.mix_dual(0, n, *given, beta, combined)
         return beta, combined
 
     def climb(
@@ -196,7 +196,7 @@ class BinaryProblem:
             What ``mix`` with them and ``following`` answers, where it costs less now,
             else None.
         """
-        L = checks.positive("L", L)
+        L = checks.as_positive("L", L)
         if self._rows is None:
             found = self.scores(w)
             alpha = self.project(beta + (1 - self.y * found) / L)
@@ -206,10 +206,10 @@ class BinaryProblem:
         alpha, mixed = np.empty((2, n))
         given = (*self._rows, self.y, self.bounds, w, beta, scores, tau, L)
         if following is None:
-            excessive_gap.climb(0, n, *given, alpha, mixed)
+            excessive_gap.dual_step(0, n, *given, alpha, mixed)
             return alpha, mixed, None
         ahead = np.empty(n), np.empty(self.num_weights)
-        excessive_gap.climb_and_mix(0, n, *given, *following, alpha, mixed, *ahead)
+        excessive_gap.dual_step_and_mix(0, n, *given, *following, alpha, mixed, *ahead)
         return alpha, mixed, ahead
 
     def risk(self, w: Floats) -> tuple[float, Floats]:
@@ -223,7 +223,7 @@ class BinaryProblem:
         assert self._rows is not None
         w = _held("w", w, self.num_weights)
         slope, value = np.empty(self.num_weights), np.empty(1)
-        binary_hinge.risk(
+        binary_hinge.empirical_risk(
             0, len(self.y), *self._rows, self.y, self.bounds, _ZERO, w, slope, value
         )
         return float(value[0]), slope
@@ -272,7 +272,7 @@ class BinaryProblem:
 
     def diameter(self, smoothing: str = "entropy") -> float:
         r"""D of :math:`R - \mu D \le R_\mu \le R`."""
-        checks.choice("smoothing", smoothing, ("entropy", "l2"))
+        checks.require_choice("smoothing", smoothing, ("entropy", "l2"))
         total = float(self.bounds.sum())
         return total / 2 if smoothing == "l2" else total * float(np.log(2))
 
@@ -322,8 +322,8 @@ class BinaryProblem:
         cost: float = 1.0,
     ) -> tuple[float, Floats]:
         """The smoothed risk, and the dual variables that attain it."""
-        mu = checks.positive("mu", mu)
-        checks.choice("smoothing", smoothing, ("entropy", "l2"))
+        mu = checks.as_positive("mu", mu)
+        checks.require_choice("smoothing", smoothing, ("entropy", "l2"))
         if smoothing == "l2":
             return self._smoothed_by_l2(cost - self.y * scores, mu)
         b = self._smoothed_bias(scores, mu, cost)
@@ -424,18 +424,18 @@ def _logistic(z: Floats) -> Floats:
     return np.asarray(np.exp(-np.logaddexp(0.0, -z)))
 
 
-def squares_of(X: Any) -> Floats:
+def compute_squared_norms(X: Any) -> Floats:
     """Squared norm of each row."""
     squares = X.power(2) if sparse.issparse(X) else X**2
     return np.asarray(squares.sum(axis=1), dtype=np.float64).ravel()
 
 
-def matrix_of(name: str, X: Any) -> Any:
+def as_float64_matrix(name: str, X: Any) -> Any:
     """A copy in float64: CSR, or a dense array in rows."""
     if sparse.issparse(X):
         if X.dtype.kind not in "fiub":
             raise TypeError(f"{name}: expected real numbers, got {X.dtype}")
-        found = sparse.csr_array(checked(X), dtype=np.float64, copy=True)
+        found = sparse.csr_array(validate_sparse(X), dtype=np.float64, copy=True)
         numbers = found.data
     else:
         given = np.asarray(X)
@@ -460,7 +460,7 @@ def matrix_of(name: str, X: Any) -> Any:
     return found
 
 
-def signs_of(name: str, y: Any, n: int) -> Floats:
+def as_signs(name: str, y: Any, n: int) -> Floats:
     """Labels 1 and -1 as float64, copied."""
     found = np.asarray(y)
     if found.shape != (n,):

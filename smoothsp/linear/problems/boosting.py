@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear.inputs import arrays, checks
-from smoothsp.linear.inputs.sparse_matrices import parts_of
-from smoothsp.linear.problems.binary import matrix_of
+from smoothsp.linear.inputs.sparse_matrices import list_arrays
+from smoothsp.linear.problems.binary import as_float64_matrix
 
 Floats = NDArray[np.float64]
 
@@ -44,7 +44,7 @@ class LPBoostProblem:
     """
 
     def __init__(self, U: Any) -> None:
-        self.U = matrix_of("U", U)
+        self.U = as_float64_matrix("U", U)
         self._across = self.U.T
         self.num_weights = int(self.U.shape[1])
 
@@ -55,7 +55,7 @@ class LPBoostProblem:
     @cached_property
     def checksum(self) -> int:
         """A number that tells these margins from others."""
-        return arrays.checksum(*parts_of(self.U))
+        return arrays.checksum(*list_arrays(self.U))
 
     def risk(self, w: Floats) -> tuple[float, Floats]:
         """The largest product, and its row."""
@@ -66,15 +66,15 @@ class LPBoostProblem:
 
     def diameter(self, smoothing: str = "entropy") -> float:
         """D: ``log t`` for ``"entropy"``, the only one."""
-        checks.choice("smoothing", smoothing, ("entropy",))
+        checks.require_choice("smoothing", smoothing, ("entropy",))
         return float(np.log(self.U.shape[0]))
 
     def smoothed_risk(
         self, w: Floats, mu: float, smoothing: str = "entropy", k: int = 5
     ) -> tuple[float, Floats]:
         r""":math:`\mu \log \tfrac1t \sum_i \exp(\langle u_i, w \rangle / \mu)`."""
-        checks.choice("smoothing", smoothing, ("entropy",))
-        mu = checks.positive("mu", mu)
+        checks.require_choice("smoothing", smoothing, ("entropy",))
+        mu = checks.as_positive("mu", mu)
         z = np.asarray(self.U @ w)
         top = float(z.max())
         mass = np.exp((z - top) / mu)

@@ -8,13 +8,17 @@ from numpy.typing import NDArray
 from scipy import sparse as scipy_sparse
 
 from smoothsp.linear.inputs import checks
-from smoothsp.linear.inputs.sparse_matrices import checked
-from smoothsp.linear.inputs.vectors import add, dot, row_of
-from smoothsp.linear.problems.batch import Slope, smoothed_max, smoothing_of
+from smoothsp.linear.inputs.sparse_matrices import validate_sparse
+from smoothsp.linear.inputs.vectors import add, as_vector, dot
+from smoothsp.linear.problems.batch import (
+    ValueAndGradient,
+    require_smoothing,
+    smoothed_max,
+)
 
 Weights = NDArray[np.float64]
 # psi, loss and key of an output.
-Answer = tuple[Any, float, Hashable]
+OracleResult = tuple[Any, float, Hashable]
 
 
 class Corner(NamedTuple):
@@ -134,14 +138,16 @@ class CallbackProblem:
         self,
         n: int,
         num_weights: int,
-        max_oracle: Callable[[int, Weights], Answer],
-        topk_oracle: Callable[[int, Weights, int], Sequence[Answer]] | None = None,
+        max_oracle: Callable[[int, Weights], OracleResult],
+        topk_oracle: Callable[[int, Weights, int], Sequence[OracleResult]]
+        | None = None,
         *,
-        batch_oracle: Callable[[list[int], Weights], Sequence[Answer]] | None = None,
+        batch_oracle: Callable[[list[int], Weights], Sequence[OracleResult]]
+        | None = None,
         sparse: bool = False,
     ) -> None:
-        self._n = checks.count("n", n)
-        self.num_weights = checks.count("num_weights", num_weights)
+        self._n = checks.as_positive_int("n", n)
+        self.num_weights = checks.as_positive_int("num_weights", num_weights)
         if not callable(max_oracle):
             raise TypeError(f"max_oracle: expected a callable, got {max_oracle!r}")
         if topk_oracle is not None and not callable(topk_oracle):
@@ -154,7 +160,7 @@ class CallbackProblem:
             )
         self.max_oracle, self.topk_oracle = max_oracle, topk_oracle
         self.batch_oracle = batch_oracle
-        self.sparse = checks.flag("sparse", sparse)
+        self.sparse = checks.as_bool("sparse", sparse)
 
     # the default of AGM
     smoothing = "l2"
@@ -199,7 +205,7 @@ class CallbackProblem:
             )
         return [self._corner(self.called[1], i, answer) for answer in answers]
 
-    def _corner(self, name: str, i: int, answer: Answer) -> Corner:
+    def _corner(self, name: str, i: int, answer: OracleResult) -> Corner:
         psi, loss, key = answer
         if self.sparse:
             psi = _row(name, i, psi)
@@ -223,14 +229,14 @@ class CallbackProblem:
     def hinges(self, w: Weights) -> NDArray[np.float64]:
         """``(n,)``: the structured hinge of each example, one oracle call each."""
         found = [self.worst(i, w) for i in range(self._n)]
-        return np.array([max(c.loss - dot(row_of(c.psi), w), 0.0) for c in found])
+        return np.array([max(c.loss - dot(as_vector(c.psi), w), 0.0) for c in found])
 
     def corners(self, w: Weights, scale: float) -> tuple[Weights, float, float]:
         """``scale`` times the sum of psi of the worst outputs, mean loss and hinge."""
         v, losses, hinges = np.zeros(self.num_weights), [], []
         for i in range(self._n):
             found = self.worst(i, w)
-            psi = row_of(found.psi)
+            psi = as_vector(found.psi)
             add(v, psi)
             losses.append(found.loss)
             hinges.append(max(found.loss - dot(psi, w), 0.0))
@@ -238,30 +244,30 @@ class CallbackProblem:
 
     def primal(self, w: Weights, lam: float) -> float:
         """The objective at w; ``lam > 0``."""
-        lam = checks.positive("lam", lam)
+        lam = checks.as_positive("lam", lam)
         return float(lam / 2 * np.dot(w, w) + self.hinges(w).mean())
 
-    def risk(self, w: Weights) -> Slope:
+    def risk(self, w: Weights) -> ValueAndGradient:
         """Mean hinge at w, and a subgradient; see ``BatchProblem``."""
         total, slope = 0.0, np.zeros(self.num_weights)
         for i in range(self._n):
             worst = self.worst(i, w)
-            psi = row_of(worst.psi)
+            psi = as_vector(worst.psi)
             total += worst.loss - dot(psi, w)
             add(slope, -psi)
         return total / self._n, slope / self._n
 
     def smoothed_risk(
         self, w: Weights, mu: float, smoothing: str = "l2", k: int = 5
-    ) -> Slope:
+    ) -> ValueAndGradient:
         """Mean hinge smoothed from below, over the k worst outputs: ``"l2"`` only."""
-        smoothing_of(smoothing, mu, k)
+        require_smoothing(smoothing, mu, k)
         if smoothing == "entropy":
             self._refuse_sums("smoothing")
         total, slope = 0.0, np.zeros(self.num_weights)
         for i in range(self._n):
             found = self.worst_few(i, w, k)
-            psi = [row_of(corner.psi) for corner in found]
+            psi = [as_vector(corner.psi) for corner in found]
             z = np.array([c.loss - dot(x, w) for c, x in zip(found, psi, strict=True)])
             order = np.argsort(-z, kind="stable")
             value, u = smoothed_max(z[order], mu)
@@ -272,12 +278,12 @@ class CallbackProblem:
 
     def diameter(self, smoothing: str = "l2") -> float:
         """1/2, of ``"l2"``."""
-        smoothing_of(smoothing, 1.0, 1)
+        require_smoothing(smoothing, 1.0, 1)
         if smoothing == "entropy":
             self._refuse_sums("smoothing")
         return 0.5
 
-    def likelihood(self, w: Weights) -> Slope:
+    def likelihood(self, w: Weights) -> ValueAndGradient:
         """Raise a TypeError: an oracle does not sum over outputs."""
         self._refuse_sums("likelihood")
         raise AssertionError
@@ -291,7 +297,7 @@ class CallbackProblem:
 
 
 @runtime_checkable
-class WholeProblem(LinearProblem, Protocol):
+class BatchLinearProblem(LinearProblem, Protocol):
     """Interface of problems that check outputs, and evaluate all examples at once."""
 
     def hinges(self, w: Weights) -> Weights:
@@ -303,13 +309,13 @@ class WholeProblem(LinearProblem, Protocol):
     def primal(self, w: Weights, lam: float) -> float:
         """The objective at w."""
 
-    def risk(self, w: Weights) -> Slope:
+    def risk(self, w: Weights) -> ValueAndGradient:
         """Mean hinge, and a subgradient."""
 
 
-def whole(problem: LinearProblem) -> Any:
+def as_batch_linear_problem(problem: LinearProblem) -> Any:
     """Return a problem with the methods of :class:`WholeProblem`."""
-    if isinstance(problem, WholeProblem):
+    if isinstance(problem, BatchLinearProblem):
         return problem
     if not isinstance(problem, LinearProblem):
         raise TypeError(
@@ -335,4 +341,4 @@ def _row(name: str, i: int, psi: Any) -> Any:
             f"{name}: expected a scipy CSR matrix as psi at example {i}, since "
             f"sparse=True, got {type(psi).__name__}"
         )
-    return checked(psi, f"{name}[{i}]").astype(np.float64, copy=False)
+    return validate_sparse(psi, f"{name}[{i}]").astype(np.float64, copy=False)

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from smoothsp._kernels.linear import gradients
 from smoothsp._kernels.linear import sequences as kernels
-from smoothsp._kernels.linear.frank_wolfe import add_corners
+from smoothsp._kernels.linear.frank_wolfe import add_subgradients
 from smoothsp._kernels.linear.sequence_loss import ENTROPY, MAX, TOP_K
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.inputs import arrays, checks
-from smoothsp.linear.inputs.arrays import padded, zeros
+from smoothsp.linear.inputs.arrays import aligned_zeros, round_up_to_lanes
 from smoothsp.linear.problems import _rows
-from smoothsp.linear.problems.batch import Slope, smoothing_of
+from smoothsp.linear.problems.batch import ValueAndGradient, require_smoothing
 from smoothsp.linear.problems.callback import Corner
 
 Weights = NDArray[np.float64]
@@ -113,20 +113,20 @@ class ChainProblem:
         loss_scale: Any = None,
         all_pairs: bool = True,
     ) -> None:
-        rows = _rows.rows_of("features", features)
+        rows = _rows.as_rows("features", features)
         positions = len(rows.indptr) - 1
-        found = _rows.offsets_of(offsets, lengths, positions)
-        labels, count = _rows.labels_of(labels, positions, num_labels)
+        found = _rows.as_offsets(offsets, lengths, positions)
+        labels, count = _rows.as_labels(labels, positions, num_labels)
         self._keep(
             rows,
             labels,
             found,
-            _rows.costs_of(cost, count),
-            _rows.scales_of(cost_scale, len(found) - 1),
-            checks.flag("boundaries", boundaries),
-            _rows.loss_scales_of(loss_scale, len(found) - 1),
+            _rows.as_cost_matrix(cost, count),
+            _rows.as_cost_scale(cost_scale, len(found) - 1),
+            checks.as_bool("boundaries", boundaries),
+            _rows.as_loss_scale(loss_scale, len(found) - 1),
         )
-        if not checks.flag("all_pairs", all_pairs):
+        if not checks.as_bool("all_pairs", all_pairs):
             self.seen = self._occurring()
 
     @classmethod
@@ -144,7 +144,7 @@ class ChainProblem:
         options
             Those of the class, without ``offsets`` and ``lengths``.
         """
-        matrix = _rows.joined("features", features, labels)
+        matrix = _rows.stack_labelled_sequences("features", features, labels)
         lengths = [len(y) for y in labels]
         known = [np.asarray(y) for y in labels if len(y)]
         flat = np.concatenate([np.zeros(0, np.int64), *known])
@@ -178,7 +178,7 @@ class ChainProblem:
         self.loss_scale = loss_scale
         self.num_labels = S = len(cost)
         # rows of the weights as compiled loops have them: see linear.sparse_scores
-        self.row_width = P = padded(S, np.float64)
+        self.row_width = P = round_up_to_lanes(S, np.float64)
         d = self.num_features
         table = np.full((S, P), -np.inf)
         table[:, :S] = cost
@@ -195,11 +195,11 @@ class ChainProblem:
             loss_scales=loss_scale,
             S=S,
             P=P,
-            moves=d * P if self.transitions else -1,
-            start=past * P if boundaries else -1,
-            end=(past + 1) * P if boundaries else -1,
-            longest=int(np.diff(offsets).max(initial=0)),
-            table=np.zeros(0, np.int32),
+            transition_offset=d * P if self.transitions else -1,
+            start_offset=past * P if boundaries else -1,
+            end_offset=(past + 1) * P if boundaries else -1,
+            max_length=int(np.diff(offsets).max(initial=0)),
+            tied_index=np.zeros(0, np.int32),
         )
 
     def __len__(self) -> int:
@@ -240,7 +240,7 @@ class ChainProblem:
     def apart(self) -> kernels.Sequences:
         """Arrays for loops that take W and the other weights as two arrays."""
         s = self.sequences
-        names = ("moves", "start", "end")
+        names = ("transition_offset", "start_offset", "end_offset")
         given = {name: getattr(s, name) for name in names if getattr(s, name) >= 0}
         return s._replace(**{name: at - self.border for name, at in given.items()})
 
@@ -265,11 +265,11 @@ class ChainProblem:
         later[some[0]] = False
         places: list[tuple[NDArray[Any], Any]]
         places = [(of_entry, self.indices * np.int64(P))]
-        if s.moves >= 0:
+        if s.transition_offset >= 0:
             t = np.flatnonzero(later)
-            places.append((t, s.moves + labels[t - 1] * P))
-        if s.start >= 0:
-            places += [(some[0], s.start), (some[1], s.end)]
+            places.append((t, s.transition_offset + labels[t - 1] * P))
+        if s.start_offset >= 0:
+            places += [(some[0], s.start_offset), (some[1], s.end_offset)]
         # rows of the second label of a pair, or of the only one
         found = [(row + labels[t])[counts[t]] for t, row in places]
         return np.unique(np.concatenate(found))
@@ -287,7 +287,7 @@ class ChainProblem:
         """Padded weights with 0 for pairs that have none."""
         if self.seen is None:
             return flat
-        found = zeros(len(flat), np.float64)
+        found = aligned_zeros(len(flat), np.float64)
         found[self.seen] = flat[self.seen]
         return found
 
@@ -306,7 +306,7 @@ class ChainProblem:
 
     def padded_weights(self, w: Weights) -> Weights:
         """A copy of w in rows of whole vectors, as compiled loops take it."""
-        flat = zeros(self.flat_size, np.float64)
+        flat = aligned_zeros(self.flat_size, np.float64)
         shape = (self.num_rows, self.num_labels)
         flat.reshape(self.num_rows, -1)[:, : shape[1]] = self._checked(w).reshape(shape)
         return self._only_seen(flat)
@@ -319,7 +319,7 @@ class ChainProblem:
     def hinges(self, w: Weights) -> NDArray[np.float64]:
         """Weighted hinge ``(n,)`` of each sequence, by one oracle call each."""
         out = np.empty(len(self))
-        power = self._run(kernels.hinges, w, out)
+        power = self._run(kernels.structured_hinges, w, out)
         with np.errstate(over="ignore"):
             out = self.loss_scale * np.ldexp(out, power)
         if not np.isfinite(out).all():
@@ -331,7 +331,7 @@ class ChainProblem:
 
     def primal(self, w: Weights, lam: float) -> float:
         """The objective at w; ``lam > 0``."""
-        lam = checks.positive("lam", lam)
+        lam = checks.as_positive("lam", lam)
         w = self._checked(w)
         most = float(np.abs(w).max())
         with np.errstate(over="ignore"):
@@ -350,20 +350,20 @@ class ChainProblem:
         """Return the labelling of sequence i with the largest ``loss - <w, psi>``."""
         if not 0 <= i < len(self):
             raise IndexError(f"i: expected 0 to {len(self) - 1}, got {i}")
-        psi, flat = zeros(self.flat_size, float), self.padded_weights(w)
+        psi, flat = aligned_zeros(self.flat_size, float), self.padded_weights(w)
         loss, hinge = np.zeros(len(self)), np.zeros(len(self))
-        add_corners(i, i + 1, self.sequences, flat, 1.0, psi, loss, hinge)
+        add_subgradients(i, i + 1, self.sequences, flat, 1.0, psi, loss, hinge)
         return Corner(self.plain_weights(psi), float(loss[i]), None)
 
-    def risk(self, w: Weights) -> Slope:
+    def risk(self, w: Weights) -> ValueAndGradient:
         """Mean hinge at w, and a subgradient; see ``BatchProblem``."""
         return self._mean_slope(w, MAX, 1.0, 1)
 
     def smoothed_risk(
         self, w: Weights, mu: float, smoothing: str = "entropy", k: int = 5
-    ) -> Slope:
+    ) -> ValueAndGradient:
         """Mean hinge smoothed from below, and its gradient; see ``BatchProblem``."""
-        smoothing_of(smoothing, mu, k)
+        require_smoothing(smoothing, mu, k)
         kind, K = (ENTROPY, 1) if smoothing == "entropy" else (TOP_K, k)
         value, slope = self._mean_slope(w, kind, float(mu), K)
         # the loops smooth from above
@@ -376,7 +376,7 @@ class ChainProblem:
 
         ``<v, slope>`` and the expected cost are at most the risk at any v.
         """
-        smoothing_of(smoothing, mu, k)
+        require_smoothing(smoothing, mu, k)
         kind, K = (ENTROPY, 1) if smoothing == "entropy" else (TOP_K, k)
         s, n = self.apart, len(self.offsets) - 1
         nodes, edges = np.empty((len(s.labels), s.P)), np.empty((n, s.S * s.P))
@@ -396,7 +396,7 @@ class ChainProblem:
 
     def diameter(self, smoothing: str = "entropy") -> float:
         """Largest gap between risk and smoothed risk, divided by mu."""
-        smoothing_of(smoothing, 1.0, 1)
+        require_smoothing(smoothing, 1.0, 1)
         if smoothing == "l2":
             return 0.5 * float(self.loss_scale.mean())
         words = float((self.loss_scale * np.diff(self.offsets)).mean())
@@ -406,7 +406,7 @@ class ChainProblem:
         """``scale`` times the sum of psi of the worst outputs, mean loss and hinge."""
         s, n = self.sequences, len(self.offsets) - 1
         v, losses, hinges = np.zeros(self.flat_size), np.empty(n), np.empty(n)
-        add_corners(0, n, s, self.padded_weights(w), scale, v, losses, hinges)
+        add_subgradients(0, n, s, self.padded_weights(w), scale, v, losses, hinges)
         return self.plain_weights(v), float(losses.mean()), float(hinges.mean())
 
     def require_range(self, lam: float) -> None:
@@ -427,11 +427,11 @@ class ChainProblem:
                 " scale the features, or raise lambda (lower C)"
             )
 
-    def likelihood(self, w: Weights) -> Slope:
+    def likelihood(self, w: Weights) -> ValueAndGradient:
         """Mean negative log-likelihood of the labels, and its gradient."""
         return self._mean_slope(w, ENTROPY, 1.0, 1, with_costs=False)
 
-    def mean_slope(self, w: Weights, loss: str, mu: float, k: int) -> Slope:
+    def mean_slope(self, w: Weights, loss: str, mu: float, k: int) -> ValueAndGradient:
         """The mean loss, smoothed from above, and its gradient."""
         if loss == "likelihood":
             return self.likelihood(w)
@@ -483,7 +483,7 @@ class ChainProblem:
         k: int,
         with_costs: bool = True,
         kept: tuple[Weights, Weights] | None = None,
-    ) -> Slope:
+    ) -> ValueAndGradient:
         s, flat, border = self.apart, self.padded_weights(w), self.border
         if not with_costs:
             # -inf past the last label stays
@@ -491,7 +491,7 @@ class ChainProblem:
         n, slope = len(s.offsets) - 1, np.zeros_like(flat)
         none, losses = np.empty(0), np.empty(n)
         nodes, edges = kept or (none, none.reshape(0, s.S * s.P))
-        gradients.gradient(
+        gradients.losses_and_gradient(
             s,
             flat[:border],
             flat[border:],
@@ -554,13 +554,13 @@ class ChainProblem:
         """Padded weights of only those rows that entries read, a copy for each."""
         s, d, count = self.sequences, self.num_features, len(self.indices)
         table = self._checked(w).reshape(self.num_rows, s.S)
-        flat = zeros((count + self.num_rows - d) * s.P, np.float64)
+        flat = aligned_zeros((count + self.num_rows - d) * s.P, np.float64)
         rows = flat.reshape(-1, s.P)
         rows[:count, : s.S] = table[self.indices]
         rows[count:, : s.S] = table[d:]
         moved = {
             name: getattr(s, name) + (count - d) * s.P
-            for name in ("moves", "start", "end")
+            for name in ("transition_offset", "start_offset", "end_offset")
             if getattr(s, name) >= 0
         }
         indices = np.arange(count, dtype=np.int32)

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from smoothsp._kernels.linear import contingency
 from smoothsp.linear.inputs import arrays, checks
-from smoothsp.linear.inputs.sparse_matrices import parts_of
-from smoothsp.linear.problems.binary import matrix_of, signs_of
+from smoothsp.linear.inputs.sparse_matrices import list_arrays
+from smoothsp.linear.problems.binary import as_float64_matrix, as_signs
 
 Floats = NDArray[np.float64]
 
@@ -58,9 +58,9 @@ class F1Problem:
     called = "X"
 
     def __init__(self, X: Any, y: Any) -> None:
-        self.X = matrix_of("X", X)
+        self.X = as_float64_matrix("X", X)
         self._across = self.X.T
-        self.y = signs_of("y", y, self.X.shape[0])
+        self.y = as_signs("y", y, self.X.shape[0])
         if not (self.y > 0).any():
             raise ValueError(
                 "y: expected at least one positive sample: F1 is undefined without one"
@@ -74,7 +74,7 @@ class F1Problem:
     @cached_property
     def checksum(self) -> int:
         """A number that tells these samples from others."""
-        return arrays.checksum(*parts_of(self.X), self.y)
+        return arrays.checksum(*list_arrays(self.X), self.y)
 
     def _gains(self, w: Floats) -> Floats:
         """Change of the objective if the label of each sample is flipped."""
@@ -131,7 +131,7 @@ class F1Problem:
 
         ``<v, slope>`` and the expected loss are at most the risk at any v.
         """
-        mu = checks.positive("mu", mu)
+        mu = checks.as_positive("mu", mu)
         self._only_entropy(smoothing)
         gains = self._gains(w)
         sides = self._sides(gains)
@@ -141,11 +141,11 @@ class F1Problem:
             raise ValueError(f"mu: expected one by which scores can be divided: {mu}")
         logs, falls = zip(*(_counted(odds[side]) for side in sides), strict=True)
         chances, sums = [np.empty_like(x) for x in logs], np.empty(2)
-        contingency.joint(*logs, mu, *chances, sums)
+        contingency.table_marginals(*logs, mu, *chances, sums)
         flipped = np.empty(len(gains))
         for side, fall, chance in zip(sides, falls, chances, strict=True):
             found = np.empty(len(side))
-            contingency.flips(odds[side], fall, chance, found)
+            contingency.flip_probabilities(odds[side], fall, chance, found)
             flipped[side] = found
         value = mu * (float(sums[0]) - len(gains) * math.log(2))
         return value, self._slope(flipped), float(sums[1])
@@ -162,11 +162,11 @@ class F1Problem:
         return value, self._slope(np.exp(-np.logaddexp(0.0, -gains)))
 
     def _only_entropy(self, smoothing: str) -> None:
-        checks.choice("smoothing", smoothing, ("entropy",))
+        checks.require_choice("smoothing", smoothing, ("entropy",))
 
 
 def _counted(odds: Floats) -> tuple[Floats, Floats]:
     """Log weights of how many elements of a class are flipped, and their ratios."""
     found = np.empty(len(odds) + 1), np.empty(len(odds) + 1)
-    contingency.log_weights(odds, *found)
+    contingency.log_elementary_symmetric(odds, *found)
     return found

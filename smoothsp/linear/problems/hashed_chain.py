@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from smoothsp._kernels.linear import feature_rows as kernel
 from smoothsp.linear.inputs import arrays, checks
-from smoothsp.linear.inputs.arrays import padded, zeros
+from smoothsp.linear.inputs.arrays import aligned_zeros, round_up_to_lanes
 from smoothsp.linear.problems import _rows
 from smoothsp.linear.problems.chain import ChainProblem, Weights
 
@@ -89,7 +89,9 @@ class HashedChainProblem(ChainProblem):
                 "hash_with_label: expected how many weights there are, got None, and"
                 " features of Templates without hash_with_label"
             )
-        self.hash_with_label = checks.count("hash_with_label", hash_with_label)
+        self.hash_with_label = checks.as_positive_int(
+            "hash_with_label", hash_with_label
+        )
         if self.hash_with_label >= 2**31:
             raise ValueError(
                 "hash_with_label: expected a number from 1 to 2^31 - 1, got"
@@ -124,10 +126,10 @@ class HashedChainProblem(ChainProblem):
         table = np.zeros((self.num_rows, P), np.int32)
         table[:, :S] = self._places()
         self.sequences = s._replace(
-            table=table.ravel(),
-            moves=0,
-            start=S * P if self.boundaries else -1,
-            end=(S + 1) * P if self.boundaries else -1,
+            tied_index=table.ravel(),
+            transition_offset=0,
+            start_offset=S * P if self.boundaries else -1,
+            end_offset=(S + 1) * P if self.boundaries else -1,
         )
 
     def _places(self) -> NDArray[np.int64]:
@@ -144,7 +146,7 @@ class HashedChainProblem(ChainProblem):
             for kind, first in kinds
         ]
         running = np.concatenate(keys).ravel()
-        kernel.mixed(
+        kernel.hash_codes(
             np.zeros(len(running), np.int32),
             np.zeros(1, np.uint64),
             running,
@@ -161,7 +163,7 @@ class HashedChainProblem(ChainProblem):
     @property
     def flat_size(self) -> int:
         """Length of padded weights."""
-        return padded(self.hash_with_label, np.float64)
+        return round_up_to_lanes(self.hash_with_label, np.float64)
 
     @property
     def border(self) -> int:
@@ -175,7 +177,7 @@ class HashedChainProblem(ChainProblem):
 
     def used(self) -> NDArray[np.int64]:
         """Positions in padded weights of the weights that any sequence uses."""
-        table = self.sequences.table.reshape(self.num_rows, -1)
+        table = self.sequences.tied_index.reshape(self.num_rows, -1)
         return np.unique(table[:, : self.num_labels]).astype(np.int64)
 
     @cached_property
@@ -196,7 +198,9 @@ class HashedChainProblem(ChainProblem):
 
     def split(self, w: Weights) -> tuple[Weights, Weights, Weights, Weights]:
         """W of the columns that occur, ``columns``, A, start and end, as copies."""
-        table = self.sequences.table.reshape(self.num_rows, -1)[:, : self.num_labels]
+        table = self.sequences.tied_index.reshape(self.num_rows, -1)[
+            :, : self.num_labels
+        ]
         found = self._checked(w)[table]
         d, past = self.num_features, self.num_features + self.num_labels
         ends = found[past:] if self.boundaries else np.zeros((2, self.num_labels))
@@ -204,7 +208,7 @@ class HashedChainProblem(ChainProblem):
 
     def padded_weights(self, w: Weights) -> Weights:
         """A copy of w, up to whole vectors, as compiled loops take it."""
-        flat = zeros(self.flat_size, np.float64)
+        flat = aligned_zeros(self.flat_size, np.float64)
         flat[: self.hash_with_label] = self._checked(w)
         return flat
 

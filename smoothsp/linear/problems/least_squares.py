@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear.inputs import arrays
-from smoothsp.linear.inputs.sparse_matrices import parts_of
-from smoothsp.linear.problems.binary import matrix_of
+from smoothsp.linear.inputs.sparse_matrices import list_arrays
+from smoothsp.linear.problems.binary import as_float64_matrix
 
 Floats = NDArray[np.float64]
 
@@ -50,7 +50,7 @@ class LeastSquaresProblem:
     called = "X"
 
     def __init__(self, X: Any, y: Any) -> None:
-        self.X = matrix_of("X", X)
+        self.X = as_float64_matrix("X", X)
         self._across = self.X.T
         self.num_weights = int(self.X.shape[1])
         self.y = np.array(y, dtype=np.float64)
@@ -69,7 +69,7 @@ class LeastSquaresProblem:
     @cached_property
     def checksum(self) -> int:
         """A number that tells these samples from others."""
-        return arrays.checksum(*parts_of(self.X), self.y)
+        return arrays.checksum(*list_arrays(self.X), self.y)
 
     def likelihood(self, w: Floats) -> tuple[float, Floats]:
         """The mean square, and its gradient."""

@@ -3,7 +3,7 @@
 import numpy as np
 
 from smoothsp.linear.inputs import checks
-from smoothsp.linear.problems.callback import Answer, CallbackProblem, Weights
+from smoothsp.linear.problems.callback import CallbackProblem, OracleResult, Weights
 
 
 class LowerBoundProblem(CallbackProblem):
@@ -42,9 +42,9 @@ class LowerBoundProblem(CallbackProblem):
     """
 
     def __init__(self, num_weights: int) -> None:
-        d = checks.count("num_weights", num_weights)
+        d = checks.as_positive_int("num_weights", num_weights)
 
-        def worst(_: int, w: Weights) -> Answer:
+        def worst(_: int, w: Weights) -> OracleResult:
             largest = int(w.argmax())
             psi = np.zeros(d)
             if not 1 + w[largest] > 0:

@@ -62,16 +62,16 @@ class MulticlassProblem(ChainProblem):
         cost_scale: Any = None,
         loss_scale: Any = None,
     ) -> None:
-        rows = _rows.rows_of("features", features)
+        rows = _rows.as_rows("features", features)
         n = len(rows.indptr) - 1
-        offsets = _rows.offsets_of(np.arange(n + 1), None, n)
-        labels, count = _rows.labels_of(labels, n, num_labels)
+        offsets = _rows.as_offsets(np.arange(n + 1), None, n)
+        labels, count = _rows.as_labels(labels, n, num_labels)
         self._keep(
             rows,
             labels,
             offsets,
-            _rows.costs_of(cost, count),
-            _rows.scales_of(cost_scale, n),
+            _rows.as_cost_matrix(cost, count),
+            _rows.as_cost_scale(cost_scale, n),
             False,
-            _rows.loss_scales_of(loss_scale, n),
+            _rows.as_loss_scale(loss_scale, n),
         )

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear.inputs import checks
-from smoothsp.linear.problems.batch import Slope
+from smoothsp.linear.problems.batch import ValueAndGradient
 
 Weights = NDArray[np.float64]
 
@@ -94,7 +94,7 @@ class PartitionedProblem:
                 f" StructureProblem have, got {type(problem).__name__}"
             )
         n = len(problem)
-        if checks.count("partitions", partitions) > n:
+        if checks.as_positive_int("partitions", partitions) > n:
             raise ValueError(
                 f"partitions: expected at most the {n} examples, got {partitions}"
             )
@@ -122,7 +122,7 @@ class PartitionedProblem:
         calls = (ask(part, question, arguments) for part in self._parts)
         return list(joblib.Parallel(n_jobs=self.n_jobs)(calls))
 
-    def _mean(self, question: str, *arguments: Any) -> Slope:
+    def _mean(self, question: str, *arguments: Any) -> ValueAndGradient:
         total, slope = 0.0, np.zeros(self.num_weights)
         answers = self._ask(question, *arguments)
         for size, (value, part) in zip(self._sizes.tolist(), answers, strict=True):
@@ -130,13 +130,13 @@ class PartitionedProblem:
             slope += size * part
         return total / self._n, slope / self._n
 
-    def risk(self, w: Weights) -> Slope:
+    def risk(self, w: Weights) -> ValueAndGradient:
         """Mean hinge at w, and a subgradient; see :class:`BatchProblem`."""
         return self._mean("risk", w)
 
     def smoothed_risk(
         self, w: Weights, mu: float, smoothing: str = "entropy", k: int = 5
-    ) -> Slope:
+    ) -> ValueAndGradient:
         """Mean hinge smoothed from below, and its gradient."""
         return self._mean("smoothed_risk", w, mu, smoothing, k)
 
@@ -160,11 +160,11 @@ class PartitionedProblem:
         """Largest gap between risk and smoothed risk, divided by mu."""
         return float(self._sizes @ self._ask("diameter", smoothing) / self._n)
 
-    def likelihood(self, w: Weights) -> Slope:
+    def likelihood(self, w: Weights) -> ValueAndGradient:
         """Mean negative log-likelihood of the gold outputs, and its gradient."""
         return self._mean("likelihood", w)
 
-    def mean_slope(self, w: Weights, loss: str, mu: float, k: int) -> Slope:
+    def mean_slope(self, w: Weights, loss: str, mu: float, k: int) -> ValueAndGradient:
         """The mean loss, smoothed from above, and its gradient."""
         return self._mean("mean_slope", w, loss, mu, k)
 
@@ -174,7 +174,7 @@ class PartitionedProblem:
 
     def primal(self, w: Weights, lam: float) -> float:
         """The objective at w; ``lam > 0``."""
-        lam = checks.positive("lam", lam)
+        lam = checks.as_positive("lam", lam)
         return float(lam / 2 * np.dot(w, w) + self.hinges(w).mean())
 
     def corners(self, w: Weights, scale: float) -> tuple[Weights, float, float]:

@@ -86,7 +86,7 @@ class Parts:
                 )
         shapes = [x.shape[:-1] for x in given]
         if any(sparse_ones):
-            rows = _rows.stacked("arrays", given)
+            rows = _rows.stack_matrices("arrays", given)
         else:
             counts = [math.prod(shape) for shape in shapes]
             pairs = zip(given, counts, strict=True)
@@ -150,7 +150,7 @@ class Batch(NamedTuple):
     sizes: dict[str, Tensor]
 
 
-def built(build: Any, potentials: dict[str, Tensor], batch: Batch) -> Any:
+def build_structure(build: Any, potentials: dict[str, Tensor], batch: Batch) -> Any:
     """Return the structure that ``build`` makes of potentials, checked."""
     found = build(potentials, batch)
     if not hasattr(found, "score") and not hasattr(found, "decode"):
@@ -161,7 +161,7 @@ def built(build: Any, potentials: dict[str, Tensor], batch: Batch) -> Any:
     return found
 
 
-class Placed(NamedTuple):
+class PaddedLayout(NamedTuple):
     """Arrays of some examples in one padded tensor.
 
     ``at`` is where in it the entries stand that the examples have one after the other.
@@ -171,7 +171,7 @@ class Placed(NamedTuple):
     at: Ints
 
 
-def placed(shapes: Ints, least: tuple[int, ...] = ()) -> Placed:
+def compute_padded_layout(shapes: Ints, least: tuple[int, ...] = ()) -> PaddedLayout:
     """Places of arrays of these shapes, padded to the largest or more."""
     most = shapes.max(0, initial=0)
     if len(least) == len(most):
@@ -184,10 +184,10 @@ def placed(shapes: Ints, least: tuple[int, ...] = ()) -> Placed:
         at += within % shapes[owner, axis] * stride
         within //= shapes[owner, axis]
         stride *= int(most[axis])
-    return Placed((len(shapes), *map(int, most)), at + owner * stride)
+    return PaddedLayout((len(shapes), *map(int, most)), at + owner * stride)
 
 
-def shapes_of(name: str, shapes: Any, n: int | None) -> tuple[Ints, bool]:
+def as_shapes(name: str, shapes: Any, n: int | None) -> tuple[Ints, bool]:
     """``(n, axes)``, and whether they were given flat."""
     try:
         found = np.asarray(shapes)
@@ -216,11 +216,11 @@ class PartScores:
     def __init__(self, name: str, parts: Parts, n: int | None) -> None:
         self.name = name
         words = f"features[{name!r}]"
-        self.rows = _rows.rows_of(f"{words}.features", parts.features)
-        self.shapes, self.flat = shapes_of(f"{words}.shapes", parts.shapes, n)
+        self.rows = _rows.as_rows(f"{words}.features", parts.features)
+        self.shapes, self.flat = as_shapes(f"{words}.shapes", parts.shapes, n)
         self.states = parts.states
         if parts.states is not None:
-            checks.count(f"{words}.states", parts.states)
+            checks.as_positive_int(f"{words}.states", parts.states)
         self.width = 1 if parts.states is None else int(parts.states)
         self.num_weights = self.rows.columns * self.width
         counts = self.shapes.prod(1)
@@ -255,7 +255,7 @@ class PartScores:
 
     def potentials(self, w: Floats, chosen: Ints) -> Tensor:
         """``(batch, *axes)`` and the states, of weights of this kind."""
-        shape, at = placed(self.shapes[chosen])
+        shape, at = compute_padded_layout(self.shapes[chosen])
         rows = self._parts(chosen)
         table = w.reshape(self.rows.columns, self.width)
         scores = _matrix(rows) @ table
@@ -266,13 +266,13 @@ class PartScores:
 
     def add_gradient(self, gradient: Tensor, chosen: Ints, out: Floats) -> None:
         """Add the gradient with respect to the weights to ``out``."""
-        _, at = placed(self.shapes[chosen])
+        _, at = compute_padded_layout(self.shapes[chosen])
         slopes = gradient.numpy().reshape(-1, self.width)[at]
         out += (_matrix(self._parts(chosen)).T @ slopes).ravel()
 
     def entries(self, gradient: Tensor, chosen: Ints) -> tuple[Ints, Ints, Floats]:
         """Entries of the gradients of examples: example, weight and value."""
-        _, at = placed(self.shapes[chosen])
+        _, at = compute_padded_layout(self.shapes[chosen])
         slopes = gradient.numpy().reshape(-1, self.width)[at]
         part, state = np.nonzero(slopes)
         rows = self._parts(chosen)
@@ -302,14 +302,14 @@ class SharedScores:
 
     def __init__(self, name: str, shared: Shared) -> None:
         if isinstance(shared.shape, str) or not hasattr(shared.shape, "__iter__"):
-            shown = checks.in_one_line(shared.shape)
+            shown = checks.short_repr(shared.shape)
             raise TypeError(
                 f"features[{name!r}].shape: expected a tuple of ints, got {shown};"
                 " a vector has shape (size,)"
             )
         self.name, self.shape = name, tuple(shared.shape)
         for size in self.shape:
-            checks.count(f"features[{name!r}].shape", size)
+            checks.as_positive_int(f"features[{name!r}].shape", size)
         self.num_weights = math.prod(self.shape)
 
     def potentials(self, w: Floats, chosen: Ints) -> Tensor:
@@ -317,17 +317,17 @@ class SharedScores:
         return torch.from_numpy(w.reshape(self.shape).copy())
 
 
-Kind = PartScores | SharedScores
+PotentialKind = PartScores | SharedScores
 
 
-def kinds_of(features: Any) -> list[Kind]:
+def make_potential_kinds(features: Any) -> list[PotentialKind]:
     """The kinds of potentials, checked, in the order in which they were given."""
     if not isinstance(features, Mapping) or not features:
         raise TypeError(
             "features: expected a dict from the names of potentials to Parts or Shared,"
             f" got {type(features).__name__}"
         )
-    kinds: list[Kind] = []
+    kinds: list[PotentialKind] = []
     n = None
     for name, given in features.items():
         if isinstance(given, Parts):

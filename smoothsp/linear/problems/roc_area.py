@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp.linear.inputs import arrays, checks
-from smoothsp.linear.inputs.sparse_matrices import parts_of
-from smoothsp.linear.problems.binary import matrix_of, signs_of
+from smoothsp.linear.inputs.sparse_matrices import list_arrays
+from smoothsp.linear.problems.binary import as_float64_matrix, as_signs
 
 Floats = NDArray[np.float64]
 
@@ -54,10 +54,10 @@ class ROCAreaProblem:
     smoothing = "l2"
 
     def __init__(self, X: Any, y: Any, *, weights: Any = None) -> None:
-        self.X = matrix_of("X", X)
+        self.X = as_float64_matrix("X", X)
         self._across = self.X.T
-        self.y = signs_of("y", y, self.X.shape[0])
-        c = checks.weights(weights, len(self.y))
+        self.y = as_signs("y", y, self.X.shape[0])
+        c = checks.as_sample_weight(weights, len(self.y))
         self._positive = np.flatnonzero((self.y > 0) & (c > 0))
         self._negative = np.flatnonzero((self.y < 0) & (c > 0))
         if not (len(self._positive) and len(self._negative)):
@@ -74,7 +74,7 @@ class ROCAreaProblem:
     def checksum(self) -> int:
         """A number that tells these samples from others."""
         return arrays.checksum(
-            *parts_of(self.X), self._positive, self._negative, *self._shares
+            *list_arrays(self.X), self._positive, self._negative, *self._shares
         )
 
     def risk(self, w: Floats) -> tuple[float, Floats]:
@@ -105,12 +105,12 @@ class ROCAreaProblem:
 
         ``<v, slope>`` and this mean are at most the risk at any v.
         """
-        checks.choice("smoothing", smoothing, ("l2",))
-        return self._pairs(w, checks.positive("mu", mu))
+        checks.require_choice("smoothing", smoothing, ("l2",))
+        return self._pairs(w, checks.as_positive("mu", mu))
 
     def diameter(self, smoothing: str = "l2") -> float:
         r"""D of :math:`R - \mu D \le R_\mu \le R`: 1/2."""
-        checks.choice("smoothing", smoothing, ("l2",))
+        checks.require_choice("smoothing", smoothing, ("l2",))
         return 0.5
 
     def likelihood(self, w: Floats) -> tuple[float, Floats]:

@@ -12,18 +12,28 @@ from scipy import sparse
 from torch import Tensor
 
 from smoothsp.linear.inputs import arrays, checks
-from smoothsp.linear.inputs.vectors import Combined, SparseRow
+from smoothsp.linear.inputs.vectors import LazyCombination, SparseVector
 from smoothsp.linear.problems import _rows
-from smoothsp.linear.problems._outputs import Outputs, cut, said_shapes, shapes_of
-from smoothsp.linear.problems._structure_sums import (
-    StructureSums,
-    check_costs,
-    costs_of,
-    gradients,
+from smoothsp.linear.problems._outputs import (
+    Outputs,
+    compute_output_shapes,
+    cut,
+    declared_output_shapes,
 )
-from smoothsp.linear.problems.batch import Slope
+from smoothsp.linear.problems._structure_sums import (
+    StructureRiskMixin,
+    compute_costs,
+    compute_gradients,
+    require_valid_costs,
+)
+from smoothsp.linear.problems.batch import ValueAndGradient
 from smoothsp.linear.problems.callback import Corner
-from smoothsp.linear.problems.potentials import Batch, PartScores, built, kinds_of
+from smoothsp.linear.problems.potentials import (
+    Batch,
+    PartScores,
+    build_structure,
+    make_potential_kinds,
+)
 from smoothsp.losses import L2, Entropy, functional
 
 Weights = NDArray[np.float64]
@@ -44,7 +54,7 @@ class _Asked(NamedTuple):
     y: Tensor
 
 
-class StructureProblem(StructureSums):
+class StructureProblem(StructureRiskMixin):
     r"""A linear structured SVM, or a CRF, over any structure.
 
     .. math:: P(w) = \tfrac{\lambda}{2} \|w\|^2 + \tfrac{1}{n} \sum_i
@@ -133,13 +143,13 @@ class StructureProblem(StructureSums):
         if not callable(build):
             raise TypeError(f"build: expected a function, got {build!r}")
         if not callable(cost) and not (isinstance(cost, str) and cost == "hamming"):
-            shown = checks.in_one_line(cost)
+            shown = checks.short_repr(cost)
             raise ValueError(f"cost: expected 'hamming' or a function, got {shown}")
         self.build, self.cost = build, cost
-        self.kinds = kinds_of(features)
+        self.kinds = make_potential_kinds(features)
         self._parts = [kind for kind in self.kinds if isinstance(kind, PartScores)]
         n = len(self._parts[0].shapes)
-        self.cost_scale = _rows.scales_of(cost_scale, n)
+        self.cost_scale = _rows.as_cost_scale(cost_scale, n)
         self._outputs = None if y is None else Outputs.of(y, n)
         self._ends = np.cumsum([0, *(kind.num_weights for kind in self.kinds)])
         self.num_weights = int(self._ends[-1])
@@ -180,14 +190,16 @@ class StructureProblem(StructureSums):
         """Return the structure of ``rows``, by default all examples, at weights w."""
         chosen = self._numbers if rows is None else self._numbers[rows]
         potentials = self._potentials(self._checked(w), chosen)
-        return built(self.build, potentials, self._batch(chosen))
+        return build_structure(self.build, potentials, self._batch(chosen))
 
     def _batch(self, chosen: Ints) -> Batch:
         sizes = {kind.name: kind.sizes(chosen) for kind in self._parts}
         return Batch(torch.from_numpy(chosen.copy()), sizes)
 
-    def _potentials(self, w: Weights | Combined, chosen: Ints) -> dict[str, Tensor]:
-        terms = w.terms if isinstance(w, Combined) else ((1.0, w),)
+    def _potentials(
+        self, w: Weights | LazyCombination, chosen: Ints
+    ) -> dict[str, Tensor]:
+        terms = w.terms if isinstance(w, LazyCombination) else ((1.0, w),)
         found = {}
         for kind, a, b in zip(self.kinds, self._ends, self._ends[1:], strict=False):
             scores = [kind.potentials(v[a:b], chosen) for _, v in terms]
@@ -201,10 +213,10 @@ class StructureProblem(StructureSums):
                 )
         return found
 
-    def _ask(self, w: Weights | Combined, chosen: Ints) -> _Asked:
+    def _ask(self, w: Weights | LazyCombination, chosen: Ints) -> _Asked:
         potentials = self._potentials(w, chosen)
         leaves = [x.requires_grad_() for x in potentials.values()]
-        structure = built(self.build, potentials, self._batch(chosen))
+        structure = build_structure(self.build, potentials, self._batch(chosen))
         y = self._gold.padded(chosen, structure)
         return _Asked(chosen, leaves, structure, y)
 
@@ -231,12 +243,14 @@ class StructureProblem(StructureSums):
 
     def _costs(self, asked: _Asked) -> Tensor:
         scale = torch.from_numpy(self.cost_scale[asked.chosen])
-        return costs_of(self.cost, asked.structure, asked.y, scale, asked.chosen)
+        return compute_costs(self.cost, asked.structure, asked.y, scale, asked.chosen)
 
     def _check_outputs(self) -> None:
         zero = np.zeros(self.num_weights)
         with torch.no_grad():
-            said = [said_shapes(self.structure(zero, x)) for x in self._chunks()]
+            said = [
+                declared_output_shapes(self.structure(zero, x)) for x in self._chunks()
+            ]
         self._outputs = self._gold.fitted([x for x in said if x is not None])
         for chosen in self._chunks():
             with torch.no_grad():
@@ -254,7 +268,7 @@ class StructureProblem(StructureSums):
             if not hasattr(made, "augment") or not (own or hasattr(made, "hamming")):
                 continue
             if own or chosen[0] == 0:
-                check_costs(made, asked.y, self._costs(asked), chosen)
+                require_valid_costs(made, asked.y, self._costs(asked), chosen)
 
     # the max oracle
 
@@ -271,7 +285,7 @@ class StructureProblem(StructureSums):
             with torch.no_grad():
                 outputs = augmented.decode()[1]
         hinges = augmented.score(outputs) - asked.structure.score(asked.y)
-        slopes = gradients(hinges, [*asked.potentials, cost])
+        slopes = compute_gradients(hinges, [*asked.potentials, cost])
         losses = (slopes.pop() * cost.detach()).reshape(len(cost), -1).sum(1)
         return hinges.detach(), losses, slopes, outputs
 
@@ -333,7 +347,7 @@ class StructureProblem(StructureSums):
 
     def primal(self, w: Weights, lam: float) -> float:
         """The objective at w; ``lam > 0``."""
-        lam = checks.positive("lam", lam)
+        lam = checks.as_positive("lam", lam)
         w = self._checked(w)
         return float(lam / 2 * np.dot(w, w) + self.hinges(w).mean())
 
@@ -357,7 +371,7 @@ class StructureProblem(StructureSums):
             with torch.no_grad():
                 structure = self.structure(w, chosen)
                 outputs = structure.decode()[1]
-            found += cut(outputs, shapes_of(structure, outputs))
+            found += cut(outputs, compute_output_shapes(structure, outputs))
         return found
 
     # losses of rows, and their slopes
@@ -388,8 +402,8 @@ class StructureProblem(StructureSums):
         return np.concatenate(found)
 
     def slopes(
-        self, w: Weights | Combined, loss: str, mu: float, k: int, rows: Ints
-    ) -> tuple[Weights, list[SparseRow]]:
+        self, w: Weights | LazyCombination, loss: str, mu: float, k: int, rows: Ints
+    ) -> tuple[Weights, list[SparseVector]]:
         """Losses of some examples, and the gradient of each as a sparse row."""
         w, values, found = self._checked(w), [], []
         alone = len(self._parts) < len(self.kinds)
@@ -400,7 +414,7 @@ class StructureProblem(StructureSums):
             found += self._sparse(slopes, chosen)
         return np.concatenate(values), found
 
-    def mean_slope(self, w: Weights, loss: str, mu: float, k: int) -> Slope:
+    def mean_slope(self, w: Weights, loss: str, mu: float, k: int) -> ValueAndGradient:
         """The mean loss, smoothed from above, and its gradient."""
         w, total, out = self._checked(w), 0.0, np.zeros(self.num_weights)
         for chosen in self._chunks():
@@ -417,7 +431,7 @@ class StructureProblem(StructureSums):
             asked = self._ask(w, chosen)
             cost = self._costs(asked)
             losses = self._losses(asked, loss, mu, k, cost)
-            slopes = gradients(losses, [*asked.potentials, cost])
+            slopes = compute_gradients(losses, [*asked.potentials, cost])
             expected = slopes.pop() * cost.detach()
             total += float(losses.detach().sum()), float(expected.sum())
             self._add(slopes, chosen, out)
@@ -431,7 +445,7 @@ class StructureProblem(StructureSums):
             hinges, _, slopes, _ = self._worst(asked)
             return hinges.numpy(), slopes
         losses = self._losses(asked, loss, mu, k)
-        return losses.detach().numpy(), gradients(losses, asked.potentials)
+        return losses.detach().numpy(), compute_gradients(losses, asked.potentials)
 
     def _add(self, slopes: Sequence[Tensor], chosen: Ints, out: Weights) -> None:
         for kind, slope, a, b in zip(
@@ -442,7 +456,7 @@ class StructureProblem(StructureSums):
             else:
                 out[a:b] += slope.numpy().ravel()
 
-    def _sparse(self, slopes: Sequence[Tensor], chosen: Ints) -> list[SparseRow]:
+    def _sparse(self, slopes: Sequence[Tensor], chosen: Ints) -> list[SparseVector]:
         """Sparse gradients of the examples; shared potentials count as one example."""
         owners, columns, values = [], [], []
         for kind, slope, begin in zip(self.kinds, slopes, self._ends, strict=False):
@@ -460,7 +474,7 @@ class StructureProblem(StructureSums):
         order = np.argsort(owner, kind="stable")
         ends = np.searchsorted(owner[order], np.arange(len(chosen) + 1))
         return [
-            SparseRow.summed(column[order[a:b]], value[order[a:b]])
+            SparseVector.summed(column[order[a:b]], value[order[a:b]])
             for a, b in pairwise(ends)
         ]
 
@@ -493,7 +507,7 @@ class StructureProblem(StructureSums):
         return part
 
     def _checked(self, w: Any) -> Any:
-        if isinstance(w, Combined):
+        if isinstance(w, LazyCombination):
             return w
         w = np.ascontiguousarray(w, dtype=np.float64)
         if w.shape != (self.num_weights,):

@@ -4,10 +4,15 @@ from typing import Any
 
 import numpy as np
 
-from smoothsp.linear.engines import run_monitor as budgets
+from smoothsp.linear.engines import run_monitor
 from smoothsp.linear.engines.dual_passes import DualPasses
-from smoothsp.linear.engines.run_monitor import Budget, Tolerance, limits
-from smoothsp.linear.engines.runner import Engine, engine_for, run, start_engine
+from smoothsp.linear.engines.run_monitor import RunMonitor, Tolerance, check_limits
+from smoothsp.linear.engines.runner import (
+    Engine,
+    make_engine,
+    run_solver,
+    warm_start_engine,
+)
 from smoothsp.linear.engines.solution import Callback, Solution, State
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
@@ -115,29 +120,31 @@ class BCFW:
         warm_start: str = "primal",
         batch_size: int = 1,
     ) -> None:
-        checks.choice("sampling", sampling, budgets.SAMPLINGS)
-        checks.choice("steps", steps, budgets.STEPS)
-        checks.choice("warm_start", warm_start, ("primal", "dual"))
-        cached = checks.flag("cache", cache)
-        lower, upper = budgets.pair_of_bounds(bounds)
-        size = checks.count("cache_size", cache_size)
-        self.plan = budgets.EngineSettings(
-            lam=checks.positive("lam", lam),
-            steps=budgets.STEPS.index(steps),
-            cached=cached,
-            local=checks.positive("cache_local", cache_local),
-            overall=checks.positive("cache_global", cache_global),
-            most=size if cached else budgets.UNLIMITED,
-            averaging=checks.flag("averaging", averaging),
+        checks.require_choice("sampling", sampling, run_monitor.SAMPLINGS)
+        checks.require_choice("steps", steps, run_monitor.STEP_RULES)
+        checks.require_choice("warm_start", warm_start, ("primal", "dual"))
+        uses_cache = checks.as_bool("cache", cache)
+        lower, upper = run_monitor.check_bounds(bounds)
+        cache_size = checks.as_positive_int("cache_size", cache_size)
+        self.engine_settings = run_monitor.EngineSettings(
+            lam=checks.as_positive("lam", lam),
+            step_rule=run_monitor.STEP_RULES.index(steps),
+            uses_cache=uses_cache,
+            cache_local=checks.as_positive("cache_local", cache_local),
+            cache_global=checks.as_positive("cache_global", cache_global),
+            cache_size=cache_size if uses_cache else run_monitor.NO_CACHE_LIMIT,
+            averages=checks.as_bool("averaging", averaging),
             lower=lower,
             upper=upper,
-            batch=checks.count("batch_size", batch_size),
+            batch_size=checks.as_positive_int("batch_size", batch_size),
         )
-        self.lam, self.sampling, self.tol = self.plan.lam, sampling, tol
-        self.seed = budgets.seed_of(seed)
-        self.refresh_every = checks.count("refresh_every", refresh_every)
+        self.lam, self.sampling, self.tol = self.engine_settings.lam, sampling, tol
+        self.seed = run_monitor.check_seed(seed)
+        self.refresh_every = checks.as_positive_int("refresh_every", refresh_every)
         self.warm_start = warm_start
-        self._limits = limits("BCFW", tol, max_passes, max_seconds, callback, progress)
+        self._limits = check_limits(
+            "BCFW", tol, max_passes, max_seconds, callback, progress
+        )
 
     def solve(
         self,
@@ -164,36 +171,39 @@ class BCFW:
             Weights with their certificate. Ctrl-C does not raise; it returns the
             current weights, for chains with their certificate. A second Ctrl-C raises.
         """
-        budget = Budget(self._limits, problem)
-        passes = _Passes(self, engine_for(problem, self.plan), budget)
-        return run(passes, budget, self._settings(), start, resume)
+        monitor = RunMonitor(self._limits, problem)
+        bcfw_run = _BCFWRun(self, make_engine(problem, self.engine_settings), monitor)
+        return run_solver(bcfw_run, monitor, self._settings(), start, resume)
 
     def _settings(self) -> str:
-        plan = self.plan
+        settings = self.engine_settings
         return (
-            f"lam={plan.lam!r} sampling={self.sampling} "
-            f"steps={budgets.STEPS[plan.steps]} cache={plan.cached} "
-            f"averaging={plan.averaging} seed={self.seed}"
-            # states of before there were batches go on
-            + (f" batch={plan.batch}" if plan.batch > 1 else "")
+            f"lam={settings.lam!r} sampling={self.sampling} "
+            f"steps={run_monitor.STEP_RULES[settings.step_rule]} "
+            f"cache={settings.uses_cache} averaging={settings.averages}"
+            f" seed={self.seed}"
+            # States saved before batch_size existed have no such entry.
+            + (f" batch={settings.batch_size}" if settings.batch_size > 1 else "")
         )
 
 
-class _Passes(DualPasses):
+class _BCFWRun(DualPasses):
     """Passes over hinges, and the estimated gap before each certificate."""
 
-    def __init__(self, solver: BCFW, engine: Engine, budget: Budget) -> None:
-        super().__init__(solver, engine, budget)
+    def __init__(self, solver: BCFW, engine: Engine, monitor: RunMonitor) -> None:
+        super().__init__(solver, engine, monitor)
         # see gap_diagnostics
         self.estimated_gap = np.inf
 
     @property
-    def stop_draws_at(self) -> float:
+    def stop_sampling_gap(self) -> float:
         # the gaps of the iterates say nothing about that of their average
-        return 0.0 if self.solver.plan.averaging else super().stop_draws_at
+        return (
+            0.0 if self.solver.engine_settings.averages else super().stop_sampling_gap
+        )
 
     def begin(self, start: Any) -> None:
-        start_engine(self.engine, start, self.solver.lam, self.solver.warm_start)
+        warm_start_engine(self.engine, start, self.solver.lam, self.solver.warm_start)
 
     def bound(self) -> float:
         return float(self.engine.dual)

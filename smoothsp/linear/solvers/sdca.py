@@ -5,17 +5,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines import run_monitor as budgets
+from smoothsp.linear.engines import run_monitor
 from smoothsp.linear.engines.dual_ascent import DualAscentEngine
 from smoothsp.linear.engines.dual_passes import DualPasses
-from smoothsp.linear.engines.run_monitor import Budget, Tolerance, limits
-from smoothsp.linear.engines.runner import run
-from smoothsp.linear.engines.solution import Callback, Solution, State, weights_of
+from smoothsp.linear.engines.run_monitor import RunMonitor, Tolerance, check_limits
+from smoothsp.linear.engines.runner import run_solver
+from smoothsp.linear.engines.solution import (
+    Callback,
+    Solution,
+    State,
+    check_start_weights,
+)
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import ChainProblem
 
 # Gaps at the last visits are about this many times those at the weights.
-_STALE = 2.0
+_STALENESS = 2.0
 
 
 class SDCA:
@@ -92,12 +97,14 @@ class SDCA:
         progress: bool | None = None,
         refresh_every: int = 10,
     ) -> None:
-        self.lam, self.loss = checks.positive("lam", lam), "likelihood"
-        checks.choice("sampling", sampling, budgets.SAMPLINGS)
+        self.lam, self.loss = checks.as_positive("lam", lam), "likelihood"
+        checks.require_choice("sampling", sampling, run_monitor.SAMPLINGS)
         self.sampling, self.tol = sampling, tol
-        self.seed = budgets.seed_of(seed)
-        self.refresh_every = checks.count("refresh_every", refresh_every)
-        self._limits = limits("SDCA", tol, max_passes, max_seconds, callback, progress)
+        self.seed = run_monitor.check_seed(seed)
+        self.refresh_every = checks.as_positive_int("refresh_every", refresh_every)
+        self._limits = check_limits(
+            "SDCA", tol, max_passes, max_seconds, callback, progress
+        )
 
     def solve(
         self,
@@ -140,32 +147,34 @@ class SDCA:
                 f" MulticlassProblem, got {type(problem).__name__}; LBFGS takes it"
             )
         problem.require_range(self.lam)
-        budget = Budget(self._limits, problem)
+        monitor = RunMonitor(self._limits, problem)
         engine = DualAscentEngine(problem, self.lam)
         settings = (
             f"SDCA lam={self.lam!r} sampling={self.sampling} seed={self.seed}"
             f" refresh_every={self.refresh_every}"
         )
-        return run(_Passes(self, engine, budget), budget, settings, start, resume)
+        return run_solver(
+            _SDCARun(self, engine, monitor), monitor, settings, start, resume
+        )
 
 
-def has_blocks_of(problem: ChainProblem, start: object) -> bool:
+def has_duals_for(problem: ChainProblem, start: object) -> bool:
     """Whether ``start`` is a solution of SDCA of the same examples."""
     state = getattr(start, "state", {})
     return "nodes" in state and state.get("examples") == problem.checksum
 
 
-class _Passes(DualPasses):
+class _SDCARun(DualPasses):
     """Passes that begin at weights, too."""
 
     @property
-    def certify_at(self) -> float:
-        return _STALE * self.budget.goal
+    def certify_gap(self) -> float:
+        return _STALENESS * self.monitor.gap_threshold
 
     def begin(self, start: Any) -> None:
         problem = self.engine.problem
-        if has_blocks_of(problem, start):
-            self.engine.take_duals(start.state)
+        if has_duals_for(problem, start):
+            self.engine.load_duals(start.state)
             return
-        w = weights_of(start, problem.num_weights)
-        self.engine.take_weights(problem.padded_weights(w))
+        w = check_start_weights(start, problem.num_weights)
+        self.engine.set_duals_at(problem.padded_weights(w))

@@ -6,15 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothsp._kernels.linear import sgd as kernel
-from smoothsp.linear.engines import run_monitor as budgets
-from smoothsp.linear.engines.callback_loops import PlainSteps
+from smoothsp.linear.engines import run_monitor
+from smoothsp.linear.engines.callback_loops import DenseSGD
 from smoothsp.linear.engines.callback_objective import CallbackObjective
-from smoothsp.linear.engines.compiled_objective import Loss, Objective
-from smoothsp.linear.engines.objective_factory import objective_for
-from smoothsp.linear.engines.primal_passes import Stepper, run_steps
-from smoothsp.linear.engines.run_monitor import Tolerance, limits
+from smoothsp.linear.engines.compiled_objective import ChainObjective, Loss
+from smoothsp.linear.engines.objective_factory import make_objective
+from smoothsp.linear.engines.primal_passes import PrimalStepper, run_primal_solver
+from smoothsp.linear.engines.run_monitor import Tolerance, check_limits
 from smoothsp.linear.engines.solution import Callback, Solution, State
-from smoothsp.linear.engines.sparse_loops import SparseSteps
+from smoothsp.linear.engines.sparse_loops import SparseSGD
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
 
@@ -106,23 +106,25 @@ class SGD:
         callback: Callback | None = None,
         progress: bool | None = None,
     ) -> None:
-        checks.choice("decay", decay, DECAYS)
-        checks.choice("averaging", averaging, AVERAGES)
-        checks.choice("sampling", sampling, ("permutation", "uniform"))
-        self.lam = checks.positive("lam", lam)
+        checks.require_choice("decay", decay, DECAYS)
+        checks.require_choice("averaging", averaging, AVERAGES)
+        checks.require_choice("sampling", sampling, ("permutation", "uniform"))
+        self.lam = checks.as_positive("lam", lam)
         self.loss = Loss(loss, mu, k)
-        self.rate = checks.positive("rate", rate)
+        self.rate = checks.as_positive("rate", rate)
         self.decay, self.averaging, self.sampling = decay, averaging, sampling
-        self.period = checks.positive("period", period)
-        self.average_after = int(checks.at_least_zero("average_after", average_after))
-        self.seed = budgets.seed_of(seed)
-        self.evaluate_every = checks.count("evaluate_every", evaluate_every)
+        self.period = checks.as_positive("period", period)
+        self.average_after = int(checks.as_nonnegative("average_after", average_after))
+        self.seed = run_monitor.check_seed(seed)
+        self.evaluate_every = checks.as_positive_int("evaluate_every", evaluate_every)
         if decay != "pegasos" and self.rate * self.lam > 1:
             raise ValueError(
                 f"rate: expected at most 1 / lam = {1 / self.lam:.3g}, got {rate}: a "
                 "larger step reverses the weights"
             )
-        self._limits = limits("SGD", tol, max_passes, max_seconds, callback, progress)
+        self._limits = check_limits(
+            "SGD", tol, max_passes, max_seconds, callback, progress
+        )
 
     def solve(
         self,
@@ -139,34 +141,40 @@ class SGD:
         FloatingPointError
             If the steps are so long that the weights overflow.
         """
-        objective = objective_for(problem, self.loss, self.lam)
-        steps: Stepper
+        objective = make_objective(problem, self.loss, self.lam)
+        steps: PrimalStepper
         if not isinstance(objective, CallbackObjective):
-            steps = _Steps(self, objective)
+            steps = _CompiledSGD(self, objective)
         else:
-            plain = SparseSteps if objective.sparse else PlainSteps
-            steps = plain(objective, lambda number: self.plan(number, objective.n))
+            sgd_class = SparseSGD if objective.sparse else DenseSGD
+            steps = sgd_class(
+                objective, lambda pass_index: self.plan(pass_index, objective.n)
+            )
         settings = (
             f"SGD lam={self.lam!r} loss={self.loss} rate={self.rate!r}"
             f" decay={self.decay} period={self.period!r} averaging={self.averaging}"
             f" after={self.average_after} sampling={self.sampling} seed={self.seed}"
         )
-        every = self.evaluate_every
-        return run_steps(steps, objective, self._limits, every, settings, start, resume)
+        evaluate_every = self.evaluate_every
+        return run_primal_solver(
+            steps, objective, self._limits, evaluate_every, settings, start, resume
+        )
 
     def plan(
-        self, number: int, n: int
+        self, pass_index: int, n: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
         """Order, sizes of steps and weights in the average of pass ``number``."""
-        stream = np.random.Generator(np.random.PCG64([self.seed, number]))
+        rng = np.random.Generator(np.random.PCG64([self.seed, pass_index]))
         uniform = self.sampling == "uniform"
-        order = stream.integers(n, size=n) if uniform else stream.permutation(n)
-        t = number * n + np.arange(1, n + 1)
-        shares: NDArray[Any] = np.zeros(n)
-        if self.averaging != "none" and number >= self.average_after:
+        order = rng.integers(n, size=n) if uniform else rng.permutation(n)
+        t = pass_index * n + np.arange(1, n + 1)
+        average_weights: NDArray[Any] = np.zeros(n)
+        if self.averaging != "none" and pass_index >= self.average_after:
             weighted = self.averaging == "weighted"
-            shares = t - float(self.average_after * n) if weighted else np.ones(n)
-        return order, self.rates(t, n), shares
+            average_weights = (
+                t - float(self.average_after * n) if weighted else np.ones(n)
+            )
+        return order, self.rates(t, n), average_weights
 
     def rates(self, steps: NDArray[np.int64], n: int) -> NDArray[np.float64]:
         """Sizes of the steps with these numbers, counted from 1."""
@@ -179,13 +187,13 @@ class SGD:
         return self.rate / (1 + np.floor(steps / (self.period * n)))
 
 
-class _Steps:
+class _CompiledSGD:
     """The iterate and the average, in the form of ``linear.sgd``."""
 
-    def __init__(self, solver: SGD, objective: Objective) -> None:
+    def __init__(self, solver: SGD, objective: ChainObjective) -> None:
         self.solver, self.objective = solver, objective
-        self.W, self.tail = objective.parts(objective.room())
-        self.Q, self.tail_sum = objective.parts(objective.room())
+        self.W, self.tail = objective.split_weights(objective.zero_buffer())
+        self.Q, self.tail_sum = objective.split_weights(objective.zero_buffer())
         # r, C, the sum of the weights of the average, steps made
         self.scales = np.array([1.0, 0.0, 0.0, 0.0])
 
@@ -197,17 +205,17 @@ class _Steps:
     def calls(self) -> int:
         return int(self.scales[3])
 
-    def begin(self, w: NDArray[np.float64]) -> None:
-        self.W[:], self.tail[:] = self.objective.parts(w)
+    def initialise(self, w: NDArray[np.float64]) -> None:
+        self.W[:], self.tail[:] = self.objective.split_weights(w)
 
-    def advance(self) -> None:
-        solver, number = self.solver, self.passes
+    def run_pass(self) -> None:
+        solver, pass_index = self.solver, self.passes
         losses = np.empty(self.objective.n)
-        kernel.steps(
-            *solver.plan(number, self.objective.n),
+        kernel.subgradient_steps(
+            *solver.plan(pass_index, self.objective.n),
             solver.lam,
             self.objective.sequences,
-            *solver.loss.arguments(solver.loss.mu),
+            *solver.loss.kernel_arguments(solver.loss.mu),
             self.W,
             self.Q,
             self.tail,
@@ -217,14 +225,14 @@ class _Steps:
         )
         if not np.isfinite(losses[-1]):
             raise FloatingPointError(
-                f"SGD: the weights overflowed in pass {number + 1}; choose a smaller"
-                " rate"
+                f"SGD: the weights overflowed in pass {pass_index + 1}; choose a"
+                " smaller rate"
             )
 
     def weights(self) -> NDArray[np.float64]:
         r, C, total, _ = self.scales
-        flat = self.objective.room()
-        W, tail = self.objective.parts(flat)
+        flat = self.objective.zero_buffer()
+        W, tail = self.objective.split_weights(flat)
         if total > 0:
             np.multiply(self.W, C / total, out=W)
             W -= self.Q / total
@@ -235,11 +243,11 @@ class _Steps:
         return flat
 
     def state(self) -> State:
-        return {name: array.copy() for name, array in self._arrays().items()}
+        return {name: array.copy() for name, array in self._get_arrays().items()}
 
     def load(self, state: State) -> None:
-        checks.filled(state, **self._arrays())
+        checks.fill_from_state(state, **self._get_arrays())
 
-    def _arrays(self) -> State:
+    def _get_arrays(self) -> State:
         names = ("W", "Q", "tail", "tail_sum", "scales")
         return {name: getattr(self, name) for name in names}

@@ -3,13 +3,17 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp.linear.engines import run_monitor as budgets
+from smoothsp.linear.engines import run_monitor
 from smoothsp.linear.engines.compiled_objective import Loss
-from smoothsp.linear.engines.objective_factory import AnyObjective, objective_for
-from smoothsp.linear.engines.primal_passes import run_steps
-from smoothsp.linear.engines.run_monitor import Tolerance, limits
+from smoothsp.linear.engines.objective_factory import AnyObjective, make_objective
+from smoothsp.linear.engines.primal_passes import run_primal_solver
+from smoothsp.linear.engines.run_monitor import Tolerance, check_limits
 from smoothsp.linear.engines.solution import Callback, Solution, State
-from smoothsp.linear.engines.variance_reduced_epoch import epoch, order_of, snapshot
+from smoothsp.linear.engines.variance_reduced_epoch import (
+    compute_snapshot,
+    run_svrg_epoch,
+    sample_order,
+)
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import LinearProblem
 
@@ -74,16 +78,18 @@ class SVRG:
         callback: Callback | None = None,
         progress: bool | None = None,
     ) -> None:
-        self.lam = checks.positive("lam", lam)
+        self.lam = checks.as_positive("lam", lam)
         self.loss = Loss(loss, mu, k)
-        self.rate = checks.positive("rate", rate)
+        self.rate = checks.as_positive("rate", rate)
         if self.rate * self.lam >= 1:
             raise ValueError(
                 f"rate: expected less than 1 / lam = {1 / self.lam:.3g}, got {rate}"
             )
-        self.seed = budgets.seed_of(seed)
-        self.evaluate_every = checks.count("evaluate_every", evaluate_every)
-        self._limits = limits("SVRG", tol, max_passes, max_seconds, callback, progress)
+        self.seed = run_monitor.check_seed(seed)
+        self.evaluate_every = checks.as_positive_int("evaluate_every", evaluate_every)
+        self._limits = check_limits(
+            "SVRG", tol, max_passes, max_seconds, callback, progress
+        )
 
     def solve(
         self,
@@ -100,49 +106,52 @@ class SVRG:
         FloatingPointError
             If the steps are so long that the weights overflow.
         """
-        objective = objective_for(problem, self.loss, self.lam)
+        objective = make_objective(problem, self.loss, self.lam)
         settings = (
             f"SVRG lam={self.lam!r} loss={self.loss} rate={self.rate!r}"
             f" seed={self.seed}"
         )
-        epochs = _Epochs(self, objective)
-        every = self.evaluate_every
-        return run_steps(
-            epochs, objective, self._limits, every, settings, start, resume
+        svrg_run = _SVRGRun(self, objective)
+        evaluate_every = self.evaluate_every
+        return run_primal_solver(
+            svrg_run, objective, self._limits, evaluate_every, settings, start, resume
         )
 
 
-class _Epochs:
+class _SVRGRun:
     def __init__(self, solver: SVRG, objective: AnyObjective) -> None:
         self.solver, self.objective = solver, objective
         # replaced as one, so that a signal cannot part the two
-        self.reached: tuple[int, NDArray[np.float64]] = (0, objective.room())
+        self.svrg_state: tuple[int, NDArray[np.float64]] = (0, objective.zero_buffer())
 
     @property
     def passes(self) -> int:
-        return self.reached[0]
+        return self.svrg_state[0]
 
     @property
     def calls(self) -> int:
-        return 2 * self.objective.n * self.reached[0]
+        return 2 * self.objective.n * self.svrg_state[0]
 
-    def begin(self, w: NDArray[np.float64]) -> None:
-        self.reached = (0, w)
+    def initialise(self, w: NDArray[np.float64]) -> None:
+        self.svrg_state = (0, w)
 
-    def advance(self) -> None:
-        number, w = self.reached
-        order = order_of(self.solver.seed, number, self.objective.n)
+    def run_pass(self) -> None:
+        epoch_index, w = self.svrg_state
+        order = sample_order(self.solver.seed, epoch_index, self.objective.n)
         mu = self.solver.loss.mu
-        start = snapshot(self.objective, w, mu)
-        w = epoch(self.objective, start, order, self.solver.rate, mu)
-        self.reached = (number + 1, w)
+        start = compute_snapshot(self.objective, w, mu)
+        w = run_svrg_epoch(self.objective, start, order, self.solver.rate, mu)
+        self.svrg_state = (epoch_index + 1, w)
 
     def weights(self) -> NDArray[np.float64]:
-        return self.reached[1]
+        return self.svrg_state[1]
 
     def state(self) -> State:
-        w = self.objective.plain(self.reached[1])
-        return {"epochs": np.array(self.reached[0]), "w": w}
+        w = self.objective.unpad(self.svrg_state[1])
+        return {"epochs": np.array(self.svrg_state[0]), "w": w}
 
     def load(self, state: State) -> None:
-        self.reached = (int(state["epochs"]), self.objective.fits(state["w"]))
+        self.svrg_state = (
+            int(state["epochs"]),
+            self.objective.as_start_weights(state["w"]),
+        )

@@ -68,7 +68,7 @@ class ChainMixtures:
         out = self._outputs, self._weights, self._gap, self._counts, self._decodes
         work = len(at) * (self.chain._buffers.inner_steps // len(self._gap) + C * C)
         arrays = *given, max_decodes, add_last, rounding, out
-        run_rows(sparsemap_chains.mixtures, len(at), 2 * work, *arrays)
+        run_rows(sparsemap_chains.sparsemap, len(at), 2 * work, *arrays)
         self.rows = self.rows[
             torch.from_numpy(self._decodes[at] - before == max_decodes)
         ]

@@ -6,16 +6,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from smoothsp._kernels.circuits.cpu.topology import measure
-from smoothsp._kernels.circuits.layout.circuit_arrays import Edges
-from smoothsp._kernels.circuits.layout.schedule import Placed, Schedule
+from smoothsp._kernels.circuits.cpu.topology import item_properties
+from smoothsp._kernels.circuits.layout.circuit_arrays import CircuitArrays
+from smoothsp._kernels.circuits.layout.schedule import DeviceCircuit, Schedule
 from smoothsp.oracles._circuits.topology import Topology
 
 Ints = NDArray[np.int64]
-_placed: "WeakKeyDictionary[Topology, dict[torch.device, Placed]]" = WeakKeyDictionary()
+_placed: "WeakKeyDictionary[Topology, dict[torch.device, DeviceCircuit]]" = (
+    WeakKeyDictionary()
+)
 
 
-def placed(topology: Topology, device: torch.device) -> Placed:
+def device_schedule(topology: Topology, device: torch.device) -> DeviceCircuit:
     """The topology on a device: made once for each, and kept."""
     places = _placed.setdefault(topology, {})
     if device not in places:
@@ -23,16 +25,16 @@ def placed(topology: Topology, device: torch.device) -> Placed:
     return places[device]
 
 
-def depths(edges: Edges) -> NDArray[np.int32]:
+def depths(edges: CircuitArrays) -> NDArray[np.int32]:
     """Depth of the definition of each item."""
-    leaves = edges.own + edges.shared
-    needs = np.empty((4, edges.items), np.int32)
-    measure(leaves, edges.heads, edges.starts, edges.runs, edges.tiles, *needs)
+    leaves = edges.num_row_leaves + edges.num_shared_leaves
+    needs = np.empty((4, edges.num_items), np.int32)
+    item_properties(leaves, edges.heads, edges.starts, edges.runs, edges.tiles, *needs)
     found: NDArray[np.int32] = needs[3]
     return found
 
 
-def products(edges: Edges) -> tuple[Ints, Ints, Ints]:
+def products(edges: CircuitArrays) -> tuple[Ints, Ints, Ints]:
     """All products: the definition, the left factor and the right one, in order."""
     count, a, step_a, b, step_b = edges.runs.T.astype(np.int64)
     run = np.repeat(np.arange(len(count)), count)
@@ -41,7 +43,7 @@ def products(edges: Edges) -> tuple[Ints, Ints, Ints]:
     return definition[run], a[run] + i * step_a[run], b[run] + i * step_b[run]
 
 
-def _place(edges: Edges, device: torch.device) -> Placed:
+def _place(edges: CircuitArrays, device: torch.device) -> DeviceCircuit:
     depth = depths(edges)
 
     def there(x: NDArray[np.integer]) -> torch.Tensor:
@@ -57,11 +59,13 @@ def _place(edges: Edges, device: torch.device) -> Placed:
     items, uses, runs = _uses(edges)
     deepest = int(depth.max(initial=0))
     down = schedule(deepest - depth[items].astype(np.int64), items, uses, runs)
-    tables = (edges.uses, edges.positions, edges.values)
-    return Placed(edges.items, deepest, up, down, there(depth), *map(there, tables))
+    tables = (edges.max_leaves, edges.positions, edges.values)
+    return DeviceCircuit(
+        edges.num_items, deepest, up, down, there(depth), *map(there, tables)
+    )
 
 
-def _uses(edges: Edges) -> tuple[Ints, Ints, Ints]:
+def _uses(edges: CircuitArrays) -> tuple[Ints, Ints, Ints]:
     """Leaves and what is defined, how many runs of uses each has, and the runs.
 
     A use is what is defined and the other factor.
@@ -81,9 +85,9 @@ def _uses(edges: Edges) -> tuple[Ints, Ints, Ints]:
     steps = (np.where(count > 1, x[second] - x[first], 0) for x in (head, other))
     step_head, step_other = steps
     runs = np.stack([count, head[first], step_head, other[first], step_other], 1)
-    leaves = np.arange(1, 1 + edges.own + edges.shared)
+    leaves = np.arange(1, 1 + edges.num_row_leaves + edges.num_shared_leaves)
     items = np.sort(np.append(leaves, edges.heads))
-    return items, np.bincount(used[first], minlength=edges.items)[items], runs
+    return items, np.bincount(used[first], minlength=edges.num_items)[items], runs
 
 
 def _run_begins(used: Ints, head: Ints, other: Ints) -> NDArray[np.bool_]:

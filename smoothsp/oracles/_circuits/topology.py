@@ -14,15 +14,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothsp._kernels.circuits.layout.addresses import addresses
-from smoothsp._kernels.circuits.layout.circuit_arrays import Edges
-from smoothsp.oracles._circuits.circuit import Circuit, Items, needed
+from smoothsp._kernels.circuits.layout.addresses import address_table
+from smoothsp._kernels.circuits.layout.circuit_arrays import CircuitArrays
+from smoothsp.oracles._circuits.circuit import Circuit, Items, subgraph
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles._inference.in_graphs import at_compilation
+from smoothsp.oracles._inference.in_graphs import compile_time_constant
 from smoothsp.oracles._inference.tracing import is_dense_cpu
 
 Builder = Callable[..., tuple[Circuit, Items]]
-MOST_BYTES = 2**28
+CACHE_BYTES = 2**28
 
 _lock = threading.Lock()
 _built: OrderedDict[tuple[Hashable, ...], "Topology"] = OrderedDict()
@@ -42,17 +42,19 @@ class Topology:
         How many labels an output has.
     """
 
-    edges: Edges
+    edges: CircuitArrays
     roots: Tensor
     labels: int
 
     # What one root needs, by root.
-    parts: dict[int, Edges] = field(default_factory=dict, repr=False)
+    parts: dict[int, CircuitArrays] = field(default_factory=dict, repr=False)
     # What rows of one root read: leaves and labels, by root.
-    reads: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
+    usable_parts: dict[int, tuple[Tensor, Tensor]] = field(
+        default_factory=dict, repr=False
+    )
 
     @classmethod
-    def of(cls, circuit: Circuit, answers: Items) -> "Topology":
+    def from_circuit(cls, circuit: Circuit, answers: Items) -> "Topology":
         """The topology that a builder made."""
         roots = np.array(answers, np.int64)
         if (roots == circuit.NONE).any():
@@ -60,7 +62,9 @@ class Topology:
             circuit.define(impossible)
             roots[roots == circuit.NONE] = impossible
         edges = circuit.edges(roots.reshape(-1))
-        undefined = (edges.place[roots] < 0) & (roots > edges.own + edges.shared)
+        undefined = (edges.definition[roots] < 0) & (
+            roots > edges.num_row_leaves + edges.num_shared_leaves
+        )
         if undefined.any():
             raise ValueError("roots: expected items that are defined, or leaves")
         # of constants, also where a transform is under way
@@ -71,25 +75,25 @@ class Topology:
     @property
     def leaves(self) -> int:
         """Leaves of a row, and those that all share."""
-        return self.edges.own + self.edges.shared
+        return self.edges.num_row_leaves + self.edges.num_shared_leaves
 
-    def needed(self, root: int) -> Edges:
+    def subgraph(self, root: int) -> CircuitArrays:
         """Definitions that a root needs."""
         if root not in self.parts:
-            self.parts[root] = needed(self.edges, root)
+            self.parts[root] = subgraph(self.edges, root)
         return self.parts[root]
 
     @cached_property
-    def edges_at(self) -> NDArray[np.int64]:
+    def edges_address(self) -> NDArray[np.int64]:
         """The addresses of ``edges``."""
-        return addresses(self.edges)
+        return address_table(self.edges)
 
     def __getstate__(self) -> dict[str, Any]:
         # the arrays of a copy are elsewhere
         return {name: x for name, x in vars(self).items() if name != "edges_at"}
 
     @cached_property
-    def bytes(self) -> int:
+    def nbytes(self) -> int:
         """Memory that it takes."""
         arrays = (x for x in self.edges if isinstance(x, np.ndarray))
         return sum(x.nbytes for x in arrays)
@@ -108,7 +112,7 @@ class Topology:
                     return int(self._roots[size])
             except IndexError:
                 pass
-        if checks.values_are_there() and all(
+        if checks.has_concrete_values() and all(
             isinstance(x, int) or is_dense_cpu(x) for x in size
         ):
             places = [x.numpy() if isinstance(x, Tensor) else x for x in size]
@@ -132,9 +136,9 @@ class Topology:
         return int(self.edges.runs[:, 0].sum())
 
     @cached_property
-    def most(self) -> int:
+    def max_leaves(self) -> int:
         """The most leaves that an output uses."""
-        return max(0, int(self.edges.uses[self._roots].max(initial=0)))
+        return max(0, int(self.edges.max_leaves[self._roots].max(initial=0)))
 
     @cached_property
     def labels_of(self) -> tuple[Tensor, Tensor]:
@@ -145,7 +149,7 @@ class Topology:
         return at, value
 
     @cached_property
-    def leaf_of(self) -> Tensor:
+    def leaf_of_label(self) -> Tensor:
         """``[labels, values]``: the leaf, from 0, that sets a label so; -1 for none."""
         positions, values = self.edges.positions[1:], self.edges.values[1:]
         leaf = np.flatnonzero(positions >= 0)
@@ -160,9 +164,9 @@ def _check_size(size: object, end: int) -> None:
     """See that sizes, a number or ``(batch,)``, are from 0 to ``end - 1``."""
     if isinstance(size, int):
         size = torch.tensor(size, device="cpu")
-    value = checks.dense("size", size)
-    value = checks.integers("size", value, value.device)
-    if not checks.values_are_there() or value.is_cuda or not value.numel():
+    value = checks.as_dense("size", size)
+    value = checks.as_int64("size", value, value.device)
+    if not checks.has_concrete_values() or value.is_cuda or not value.numel():
         return
     least, most = (x.item() for x in torch.aminmax(value))
     if least < 0 or most >= end:
@@ -172,7 +176,7 @@ def _check_size(size: object, end: int) -> None:
         )
 
 
-class Sizes:
+class DeferredTopology:
     """A topology in a graph of ``torch.compile``, built when the graph runs."""
 
     def __init__(self, build: Builder, sizes: tuple[Any, ...]) -> None:
@@ -189,9 +193,9 @@ class Sizes:
         return found
 
 
-@at_compilation
+@compile_time_constant
 def _values(build: Builder, *sizes: Hashable) -> int:
-    return _cached(build, *sizes).leaf_of.shape[1]
+    return _cached(build, *sizes).leaf_of_label.shape[1]
 
 
 def topology(build: Builder, *sizes: Hashable) -> Topology:
@@ -205,7 +209,7 @@ def topology(build: Builder, *sizes: Hashable) -> Topology:
         What the topology depends on.
     """
     if torch.compiler.is_compiling():
-        return Sizes(build, sizes)  # type: ignore[return-value]
+        return DeferredTopology(build, sizes)  # type: ignore[return-value]
     return _cached(build, *sizes)
 
 
@@ -216,8 +220,8 @@ def _cached(build: Builder, *sizes: Hashable) -> Topology:
         if found is not None:
             _built.move_to_end(key)
             return found
-        found = _built[key] = Topology.of(*build(*sizes))
-        total = sum(x.bytes for x in _built.values())
-        while total > MOST_BYTES and len(_built) > 1:
-            total -= _built.popitem(last=False)[1].bytes
+        found = _built[key] = Topology.from_circuit(*build(*sizes))
+        total = sum(x.nbytes for x in _built.values())
+        while total > CACHE_BYTES and len(_built) > 1:
+            total -= _built.popitem(last=False)[1].nbytes
         return found

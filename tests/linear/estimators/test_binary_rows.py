@@ -7,12 +7,12 @@ import pytest
 from scipy import sparse
 
 from smoothsp.linear import HingeSVC
-from smoothsp.linear.descent.binary_dual import BinaryProblem
-from smoothsp.linear.inputs.sparse_matrices import DenseRows, sparse_rows
+from smoothsp.linear.descent.binary_dual import BinaryHingeDual
+from smoothsp.linear.inputs.sparse_matrices import DenseRows, as_sparse_sample_rows
 from tests.truth.svm_objectives import blobs, primal
 
 ROUNDING = {np.float64: 1e-12, np.float32: 2e-5}
-FORMS = {"dense": DenseRows, "sparse": lambda X: sparse_rows(X, 0.0)}
+FORMS = {"dense": DenseRows, "sparse": lambda X: as_sparse_sample_rows(X, 0.0)}
 
 
 def drawn(form, dtype=np.float64, d=5, n=80, seed=0):
@@ -22,8 +22,8 @@ def drawn(form, dtype=np.float64, d=5, n=80, seed=0):
     X[0, 0], signs = 1, np.where(y == 1, 1, -1).astype(dtype)
     bounds = np.random.default_rng(seed).uniform(0.1, 1, n).astype(dtype)
     rows = FORMS[form](X)
-    problem = BinaryProblem(rows, signs, bounds, rows.squares, False, None)
-    problem.rebuild()
+    problem = BinaryHingeDual(rows, signs, bounds, rows.squares, False, None)
+    problem.rebuild_from_duals()
     return problem, X.astype(np.float64), signs, bounds.astype(np.float64)
 
 
@@ -43,7 +43,7 @@ def test_what_a_certificate_leaves_out_has_no_gap(form, dtype):
     left_out = 0
     for _ in halves(problem, np.random.default_rng(1), 150):
         parts = problem.certify()
-        left_out += len(signs) - problem.looked
+        left_out += len(signs) - problem.num_checked
         w, a = problem.weights.astype(float), problem.coefficients.astype(float)
         m = 1 - signs * (X @ w)
         above, below = np.maximum(m, 0), np.maximum(-m, 0)
@@ -53,7 +53,7 @@ def test_what_a_certificate_leaves_out_has_no_gap(form, dtype):
         np.testing.assert_allclose(parts.primal, w @ w / 2 + bounds @ above, **close)
         np.testing.assert_allclose(parts.dual, a.sum() - w @ w / 2, **close)
         at_stake = bounds[(a > 0) | (above > 0)].sum()
-        np.testing.assert_allclose(parts.at_stake, at_stake, rtol=0.03)
+        np.testing.assert_allclose(parts.loss_at_zero, at_stake, rtol=0.03)
     assert left_out > 20 * len(signs)
 
 
@@ -62,9 +62,9 @@ def test_a_certificate_is_to_the_bit_one_that_looks_at_all(form):
     problem, *_ = drawn(form)
     for _ in halves(problem, np.random.default_rng(2), 100):
         whole = copy.deepcopy(problem)
-        whole._reach[:] = -1
+        whole._recheck_radius[:] = -1
         mine, theirs = problem.certify(), whole.certify()
-        assert whole.looked == len(mine.gaps)
+        assert whole.num_checked == len(mine.gaps)
         np.testing.assert_array_equal(mine.gaps, theirs.gaps)
         assert (mine.primal, mine.dual) == (theirs.primal, theirs.dual)
 
@@ -74,9 +74,9 @@ def test_weights_computed_anew_are_looked_at_by_all(form):
     problem, X, signs, bounds = drawn(form)
     for _ in halves(problem, np.random.default_rng(4), 5):
         problem.certify()
-    problem.rebuild()
+    problem.rebuild_from_duals()
     parts, w = problem.certify(), problem.weights
-    assert problem.looked == len(signs)
+    assert problem.num_checked == len(signs)
     losses = bounds * np.maximum(0, 1 - signs * (X @ w))
     np.testing.assert_allclose(parts.primal, w @ w / 2 + losses.sum(), rtol=1e-14)
 
@@ -95,7 +95,7 @@ def test_dense_and_sparse_rows_take_the_same_steps(d):
     for problem, X, signs, _ in pair:
         expected = X.T @ (signs * problem.coefficients)
         np.testing.assert_allclose(problem.weights, expected, atol=1e-12)
-        problem.rebuild()
+        problem.rebuild_from_duals()
         np.testing.assert_allclose(problem.weights, expected, atol=1e-12)
 
 

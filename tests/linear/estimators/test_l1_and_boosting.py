@@ -14,7 +14,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from smoothsp.linear import L1SVC, LPBoostClassifier
 from smoothsp.linear.estimators import l1_svc
-from smoothsp.linear.estimators.lp_boost import Game, capped_softmax
+from smoothsp.linear.estimators.lp_boost import EntropicGame, capped_softmax
 from smoothsp.linear.estimators.stumps import StumpLearner
 from smoothsp.linear.problems import BinaryProblem
 from tests.sweeps import thinned
@@ -171,7 +171,7 @@ def test_the_game_against_a_cone_programme(seed, cap):
     divergence = cp.sum(cp.kl_div(d, np.full(12, 1 / 12)))
     goal = cp.Minimize(lam * divergence + cp.max(votes @ d))
     cp.Problem(goal, [cp.sum(d) == 1, d >= 0, d <= cap]).solve(solver=cp.CLARABEL)
-    game = Game(votes, lam, cap)
+    game = EntropicGame(votes, lam, cap)
     alpha, weights, bound = game.solve(np.full(6, 1 / 6), 1e-6)
     assert game.primal(weights) - bound <= 1e-6
     assert game.primal(weights) == pytest.approx(goal.value, abs=2e-6)
@@ -221,7 +221,7 @@ def test_boosting_reaches_the_optimum_over_all_hypotheses(nu):
         for at in (-1.0, -0.3, 0.0, 0.3, 1.0)
         for side in (1, -1)
     ]
-    game = Game(np.array(every, dtype=float), 0.02, cap)
+    game = EntropicGame(np.array(every, dtype=float), 0.02, cap)
     _, weights, bound = game.solve(np.full(30, 1 / 30), 1e-4)
     last = model.history_[-1]
     assert last.gap <= 1e-3 * max(last.dual, 1e-3) and model.gap_ == last.gap

@@ -8,9 +8,9 @@ from sklearn.pipeline import make_pipeline
 
 from smoothsp.linear import ChainCRF, ChainSVM
 from smoothsp.linear.estimators.named_features import (
-    Columns,
-    learn,
-    rows_by_name,
+    ColumnIndex,
+    build_rows,
+    fit_columns,
 )
 from smoothsp.linear.features import Templates
 from smoothsp.linear.problems import ChainProblem
@@ -21,9 +21,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 
 def dense(X, names=None):
-    found, rows = learn(X)
+    found, rows = fit_columns(X)
     if names is not None:
-        rows = rows_by_name(X, Columns.of(names), len(names))
+        rows = build_rows(X, ColumnIndex.of(names), len(names))
     arrays = rows.values, rows.indices, rows.indptr
     shape = len(rows.indptr) - 1, rows.columns
     return found, sparse.csr_matrix(arrays, shape).toarray()

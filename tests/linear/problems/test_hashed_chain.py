@@ -155,7 +155,7 @@ def test_without_collisions_it_is_the_plain_problem():
     X, labels = random_rows(rng, 7, 5), np.array([0, 1, 2, 0, 1, 2, 0])
     plain = ChainProblem(X, labels, lengths=[4, 3])
     hashed = HashedChainProblem(X, labels, lengths=[4, 3], hash_with_label=2**20)
-    table = hashed.sequences.table.reshape(hashed.num_rows, -1)[:, :3]
+    table = hashed.sequences.tied_index.reshape(hashed.num_rows, -1)[:, :3]
     # else the test says nothing
     assert len(np.unique(table)) == table.size == plain.num_weights
     small = hashed.subset([0, 1])

@@ -28,7 +28,7 @@ def test_weights_are_the_image_of_the_dual_and_the_dual_never_falls(
     rng = np.random.default_rng(0)
     n, before = len(problem), 0.0
     for _ in range(40):
-        engine.in_order(rng.integers(n, size=1))
+        engine.visit_in_order(rng.integers(n, size=1))
         assert engine.dual >= before - 1e-14
         before = engine.dual
     v, ell, gaps = 0.0, 0.0, []
@@ -42,14 +42,18 @@ def test_weights_are_the_image_of_the_dual_and_the_dual_never_falls(
         gaps.append((H.max() - alpha @ H) / n)
     np.testing.assert_allclose(engine.w, v, atol=1e-12)
     np.testing.assert_allclose(engine.dual, ell - LAM / 2 * v @ v, atol=1e-12)
-    primal, dual, gap = engine.measure()
-    np.testing.assert_allclose(engine.estimates, gaps, atol=1e-12)
+    primal, dual, gap = engine.compute_certificate()
+    np.testing.assert_allclose(engine.gap_estimates, gaps, atol=1e-12)
     np.testing.assert_allclose(gap, primal - dual, atol=1e-12)
     assert steps == "safeguarded" or drops_of(engine) > 0
 
 
 def drops_of(engine):
-    return engine.drops if isinstance(engine, CallbackEngine) else engine._c.counts[3]
+    return (
+        engine.num_drop_steps
+        if isinstance(engine, CallbackEngine)
+        else engine._counters.counts[3]
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -58,13 +62,13 @@ def test_a_cache_without_a_certificate_goes_by_the_estimates(problem, kind):
     n = len(problem)
     assert np.isinf(engine.last_gap)
     # one example is not known yet, so that nothing is compared with the gap
-    engine.in_order(np.tile(np.arange(n - 1), 4))
-    assert engine.hits == 0 and engine.oracle_calls == 4 * (n - 1)
-    engine.in_order(np.tile(np.arange(n), 4))
-    assert engine.hits == 0
-    engine.in_order(np.tile(np.arange(n), 4))
-    assert engine.hits > 0 and engine.measured_calls == 0
-    primal, dual, gap = engine.measure()
+    engine.visit_in_order(np.tile(np.arange(n - 1), 4))
+    assert engine.num_cache_hits == 0 and engine.oracle_calls == 4 * (n - 1)
+    engine.visit_in_order(np.tile(np.arange(n), 4))
+    assert engine.num_cache_hits == 0
+    engine.visit_in_order(np.tile(np.arange(n), 4))
+    assert engine.num_cache_hits > 0 and engine.certificate_oracle_calls == 0
+    primal, dual, gap = engine.compute_certificate()
     assert engine.last_gap == gap == pytest.approx(primal - dual)
 
 
@@ -73,46 +77,52 @@ def test_a_cache_saves_a_call_only_where_its_corner_is_good_enough(problem, kind
     options = {"cache": True, "cache_local": 1e-12, "cache_global": 1e-12}
     eager = engine_of(kind, problem, **options)
     n = len(problem)
-    eager.in_order(np.arange(n))
+    eager.visit_in_order(np.arange(n))
     # the gold labels alone: their gap is 0 at the first visit
-    assert eager.hits == 0
-    eager.in_order(np.repeat(np.arange(n), 3))
-    assert eager.hits > 0
+    assert eager.num_cache_hits == 0
+    eager.visit_in_order(np.repeat(np.arange(n), 3))
+    assert eager.num_cache_hits > 0
     strict = engine_of(kind, problem, cache=True, cache_global=1e9)
-    strict.in_order(np.tile(np.arange(n), 5))
-    assert strict.hits == 0 and strict.oracle_calls - strict.measured_calls == 5 * n
+    strict.visit_in_order(np.tile(np.arange(n), 5))
+    assert (
+        strict.num_cache_hits == 0
+        and strict.oracle_calls - strict.certificate_oracle_calls == 5 * n
+    )
 
 
 @pytest.mark.parametrize("kind", thinned(KINDS, 2))
 def test_a_hit_costs_no_call_and_leaves_the_estimate(problem, kind):
     engine = engine_of(kind, problem, cache=True)
     n, seen = len(problem), set()
-    engine.measure()
-    base = engine.measured_calls
+    engine.compute_certificate()
+    base = engine.certificate_oracle_calls
     for k in range(60):
         i = k % n
-        hits, calls = engine.hits, engine.oracle_calls - engine.measured_calls
-        before = engine.estimates[i]
+        hits, calls = (
+            engine.num_cache_hits,
+            engine.oracle_calls - engine.certificate_oracle_calls,
+        )
+        before = engine.gap_estimates[i]
         exact = exact_gaps(engine, problem)[i]
-        engine.in_order(np.array([i]))
-        hit = engine.hits - hits
+        engine.visit_in_order(np.array([i]))
+        hit = engine.num_cache_hits - hits
         seen.add(hit)
-        assert engine.oracle_calls - engine.measured_calls == calls + 1 - hit
+        assert engine.oracle_calls - engine.certificate_oracle_calls == calls + 1 - hit
         if hit:
-            assert engine.estimates[i] == before
+            assert engine.gap_estimates[i] == before
         else:
-            np.testing.assert_allclose(engine.estimates[i], exact, atol=1e-13)
+            np.testing.assert_allclose(engine.gap_estimates[i], exact, atol=1e-13)
     assert seen == {0, 1}
-    engine.measure()
-    assert engine.measured_calls == base + n
+    engine.compute_certificate()
+    assert engine.certificate_oracle_calls == base + n
     exact = exact_gaps(engine, problem)
-    np.testing.assert_allclose(engine.estimates, exact, atol=1e-13)
+    np.testing.assert_allclose(engine.gap_estimates, exact, atol=1e-13)
 
 
 def test_marginals_are_kept_exact_where_nothing_is_left_to_move(problem):
     engine = engine_of("compiled", problem)
-    engine.in_order(np.tile(np.arange(len(problem)), 30))
-    s, d = engine._s, engine._d
+    engine.visit_in_order(np.tile(np.arange(len(problem)), 30))
+    s, d = engine._sequences, engine._duals
     mu = d.mu.reshape(-1, s.P)
     np.testing.assert_allclose(mu[:, : s.S].sum(1), 1)
     assert not mu[:, s.S :].any() and mu.min() >= -1e-15
@@ -126,7 +136,7 @@ def test_marginals_are_kept_exact_where_nothing_is_left_to_move(problem):
             table.sum(0), mu[lo + 1 : hi, : s.S].sum(0), atol=1e-12
         )
     before = engine.w
-    engine.rebuild()
+    engine.rebuild_weights()
     np.testing.assert_allclose(engine.w, before, atol=1e-13)
 
 

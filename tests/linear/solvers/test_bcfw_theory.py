@@ -31,10 +31,10 @@ def test_a_step_gains_what_the_descent_lemma_says(problem):
     engine = engine_of("compiled", problem)
     gammas = np.linspace(0, 1, 21)
     for _ in range(30):
-        engine.measure()
+        engine.compute_certificate()
         i = int(rng.integers(len(problem)))
-        before, gap = -engine.dual, engine.estimates[i]
-        engine.in_order(np.array([i]))
+        before, gap = -engine.dual, engine.gap_estimates[i]
+        engine.visit_in_order(np.array([i]))
         assert (
             -engine.dual <= before - gammas * gap + gammas**2 / 2 * C[i] + 1e-12
         ).all()
@@ -60,33 +60,35 @@ def toy(n, K):
 @pytest.mark.parametrize("seed", range(2))
 def test_gap_sampling_solves_the_toy_in_n_plus_k_calls(n, K, seed):
     problem = toy(n, K)
-    engine = CallbackEngine(problem, BCFW(lam=1 / n).plan)
+    engine = CallbackEngine(problem, BCFW(lam=1 / n).engine_settings)
     rng = np.random.default_rng(seed)
     value = (1 - 1 / (4 * K)) / n + 1 / (2 * n)
-    engine.in_order(rng.permutation(n))
+    engine.visit_in_order(rng.permutation(n))
     while value - engine.dual > 1e-12:
-        engine.by_gap(rng.random(1), 0.0)
+        engine.visit_by_gap(rng.random(1), 0.0)
     assert engine.oracle_calls == n + K
     truth = np.append(np.full(K, 0.5**0.5 / K), 1)
     np.testing.assert_allclose(engine.w, truth, atol=1e-12)
-    assert engine.measure()[2] < 1e-12
+    assert engine.compute_certificate()[2] < 1e-12
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_smaller_lambda_keeps_the_weights_and_shifts_each_gap(problem, kind):
     engine = engine_of(kind, problem, steps="pairwise")
-    engine.in_order(np.tile(np.arange(len(problem)), 5))
+    engine.visit_in_order(np.tile(np.arange(len(problem)), 5))
     w, rho = engine.w, 0.3
-    engine.measure()
-    gaps = engine.estimates.copy()
+    engine.compute_certificate()
+    gaps = engine.gap_estimates.copy()
     delta = engine.hinges / len(problem) - gaps
     np.testing.assert_allclose(delta.sum(), engine.dual + LAM / 2 * w @ w - LAM * w @ w)
-    engine.mix_with_gold(rho)
-    engine.plan = BCFW(lam=rho * LAM, steps="pairwise").plan
+    engine.shrink_duals(rho)
+    engine.settings = BCFW(lam=rho * LAM, steps="pairwise").engine_settings
     np.testing.assert_array_equal(engine.w, w)
-    engine.measure()
-    np.testing.assert_allclose(engine.estimates, gaps + (1 - rho) * delta, atol=1e-13)
-    engine.rebuild()
+    engine.compute_certificate()
+    np.testing.assert_allclose(
+        engine.gap_estimates, gaps + (1 - rho) * delta, atol=1e-13
+    )
+    engine.rebuild_weights()
     np.testing.assert_allclose(engine.w, w, atol=1e-13)
     for i in range(len(problem)):
         np.testing.assert_allclose(weights_of(engine, problem, i)[2].sum(), 1)

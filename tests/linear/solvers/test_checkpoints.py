@@ -5,7 +5,7 @@ import signal
 import numpy as np
 import pytest
 
-from smoothsp._kernels.compilation.interrupts import uninterrupted
+from smoothsp._kernels.compilation.interrupts import defer_sigint
 from smoothsp.linear.engines.callback_dual import CallbackEngine
 from smoothsp.linear.engines.compiled_dual import ChainEngine
 from smoothsp.linear.solvers import BCFW
@@ -28,12 +28,12 @@ def numbers(history):
 
 def test_ctrl_c_waits_for_the_end_of_a_step():
     done = []
-    with pytest.raises(KeyboardInterrupt), uninterrupted():
+    with pytest.raises(KeyboardInterrupt), defer_sigint():
         signal.raise_signal(signal.SIGINT)
         done.append(1)
     assert done == [1]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    with pytest.raises(KeyboardInterrupt), uninterrupted(False):
+    with pytest.raises(KeyboardInterrupt), defer_sigint(False):
         signal.raise_signal(signal.SIGINT)
         done.append(2)
     assert done == [1]
@@ -43,7 +43,7 @@ def test_ctrl_c_waits_for_the_end_of_a_step():
 def test_ctrl_c_in_a_pass_is_one_after_it(name, monkeypatch):
     make = SOLVERS[name]
     whole = make(max_passes=9).solve(CHAIN)
-    steps, count = ChainEngine.in_order, [0]
+    steps, count = ChainEngine.visit_in_order, [0]
 
     def pressed(self, order):
         steps(self, order)
@@ -51,7 +51,7 @@ def test_ctrl_c_in_a_pass_is_one_after_it(name, monkeypatch):
         if count[0] == 1:
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(ChainEngine, "in_order", pressed)
+    monkeypatch.setattr(ChainEngine, "visit_in_order", pressed)
     part = make(max_passes=9).solve(CHAIN)
     assert part.interrupted and part.passes == 1
     assert "interrupted after 1 passes" in part.status
@@ -92,6 +92,6 @@ def test_ctrl_c_twice_raises(monkeypatch):
     def pressed(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ChainEngine, "measure", pressed)
+    monkeypatch.setattr(ChainEngine, "compute_certificate", pressed)
     with pytest.raises(KeyboardInterrupt):
         SOLVERS["BCFW"](max_passes=3).solve(CHAIN)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from smoothsp.linear.engines.runner import engine_for, one_pass
+from smoothsp.linear.engines.runner import make_engine, run_block_pass
 from smoothsp.linear.solvers import BCFW, CasimirSVRG, nonuniformity, staleness
 from tests.linear.solvers.engines import exact_gaps
 from tests.truth.linear_chain import random_chain
@@ -19,16 +19,19 @@ def test_staleness_is_the_exact_gap_over_the_sum_of_estimates(sampling):
         callback=lambda record: found.append(staleness(record)),
     )  # fmt: skip
     solver.solve(problem)
-    engine, stream = engine_for(problem, solver.plan), np.random.default_rng(5)
+    engine, stream = (
+        make_engine(problem, solver.engine_settings),
+        np.random.default_rng(5),
+    )
     expected = []
     for _ in range(3):
         for _ in range(3):
-            one_pass(engine, stream, sampling, 0.0)
-        estimates = float(engine.estimates.sum())
+            run_block_pass(engine, stream, sampling, 0.0)
+        estimates = float(engine.gap_estimates.sum())
         # infinite where an example had no call yet
         known = estimates if np.isfinite(estimates) else np.nan
         expected.append(exact_gaps(engine, problem).sum() / known)
-        engine.measure()
+        engine.compute_certificate()
     np.testing.assert_allclose(found, expected)
     assert np.isfinite(found[1:]).all() and max(found[1:]) != 1.0
 

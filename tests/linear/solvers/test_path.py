@@ -9,7 +9,7 @@ from smoothsp.linear.problems import ChainProblem, MulticlassProblem
 from smoothsp.linear.solvers import BCFW, RegularisationPath
 from smoothsp.linear.solvers.path import run
 from smoothsp.linear.solvers.path.dual_point import DualPoint
-from smoothsp.linear.solvers.path.run import chord, meeting
+from smoothsp.linear.solvers.path.run import crossing_lambda, dual_chord
 from tests.sweeps import thinned
 from tests.truth.frank_wolfe import as_callbacks, columns, optimum
 from tests.truth.linear_chain import random_chain, random_rows
@@ -99,18 +99,20 @@ def test_two_breakpoints_prove_what_lies_between(problem, path):
     for above, below in itertools.pairwise(path.points):
         assert below.lam <= below.begins <= above.lam
         for lam in np.geomspace(above.lam, below.lam, 5):
-            bound = chord(above, below, lam)
+            bound = dual_chord(above, below, lam)
             best = BCFW(lam=lam, steps="pairwise", tol=1e-4, max_passes=200)
             assert bound <= best.solve(problem).primal + 1e-12
             assert problem.primal(path.evaluate(lam), lam) - bound <= EPS + 1e-12
-        lam, excess = meeting(above, below)
+        lam, excess = crossing_lambda(above, below)
         assert (lam, excess <= EPS) == (below.begins, True)
         two = [problem.primal(p.w, lam) for p in (above, below)]
         # the same, or better from one end to the other
         if below.lam < lam < above.lam:
             np.testing.assert_allclose(*two, rtol=1e-10)
-        np.testing.assert_allclose(max(two) - chord(above, below, lam), excess)
-    ends = [chord(path.points[3], path.points[4], path.points[k].lam) for k in (3, 4)]
+        np.testing.assert_allclose(max(two) - dual_chord(above, below, lam), excess)
+    ends = [
+        dual_chord(path.points[3], path.points[4], path.points[k].lam) for k in (3, 4)
+    ]
     np.testing.assert_allclose(ends, [p.primal - p.gap for p in path.points[3:5]])
 
 
@@ -123,8 +125,8 @@ def test_a_step_too_far_is_taken_back(problem, monkeypatch):
 
     before = DualPoint.scale_weights
     monkeypatch.setattr(DualPoint, "scale_weights", seen)
-    monkeypatch.setattr(run, "_STRIDE", 9.0)
-    monkeypatch.setattr(run, "_LONGEST", 9.0)
+    monkeypatch.setattr(run, "_INITIAL_LOG_STEP", 9.0)
+    monkeypatch.setattr(run, "_MAX_LOG_STEP", 9.0)
     found = RegularisationPath(eps=EPS, kappa=KAPPA, smallest=0.05).solve(problem)
     assert any(1 < rho < 1e6 for rho in lams)
     for lam in np.geomspace(2 * found.points[0].lam, 0.05, 15):

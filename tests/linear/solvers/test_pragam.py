@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 from smoothsp.linear.problems import BinaryProblem, CallbackProblem
 from smoothsp.linear.solvers import BMRM, Pragam
-from smoothsp.linear.solvers.accelerated.pragam import spectral_square
+from smoothsp.linear.solvers.accelerated.pragam import squared_spectral_norm
 from tests.sweeps import thinned
 
 MODES = ["fixed", "adaptive"]
@@ -97,8 +97,8 @@ def test_extreme_samples():
     # all the same, or orthonormal: the largest and the smallest curvature
     same = BinaryProblem(np.outer([1, -1, 1, -1.0], [0.6, 0.8]), [1, -1, 1, -1])
     apart = BinaryProblem(np.eye(4), [1, -1, 1, -1])
-    assert spectral_square(same) == pytest.approx(4)
-    assert spectral_square(apart) == pytest.approx(1)
+    assert squared_spectral_norm(same) == pytest.approx(4)
+    assert squared_spectral_norm(apart) == pytest.approx(1)
     for problem in (same, apart, BinaryProblem(np.zeros((3, 2)), [1, 1, -1])):
         for mode in MODES:
             found = Pragam(lam=0.3, lipschitz=mode, tol=1e-6).solve(problem)

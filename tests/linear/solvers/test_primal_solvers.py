@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from smoothsp.linear.engines.compiled_objective import Loss, Objective
+from smoothsp.linear.engines.compiled_objective import ChainObjective, Loss
 from smoothsp.linear.problems import MulticlassProblem
 from smoothsp.linear.solvers import LBFGS, SGD, SVRG, CasimirSVRG
-from smoothsp.linear.solvers.casimir import smoothness_of
+from smoothsp.linear.solvers.casimir import estimate_example_smoothness
 from smoothsp.optim.schedules import subgradient_rate
 from tests.sweeps import thinned
 from tests.truth.chain_losses import Truth, sgd, svrg_epoch
@@ -50,9 +50,9 @@ def test_losses_and_slopes_are_those_of_enumeration(name, loss, scale):
     problem = PROBLEMS[name]
     for mu, k in ((0.01, 2), (1.0, 3), (40.0, 7)):
         truth = Truth(problem, loss, mu, k)
-        objective = Objective(problem, Loss(loss, mu, k), 0.1)
+        objective = ChainObjective(problem, Loss(loss, mu, k), 0.1)
         w = random_weights(problem, scale=scale)
-        flat, G = problem.padded_weights(w), objective.room()
+        flat, G = problem.padded_weights(w), objective.zero_buffer()
         value, _, _ = objective.gradient(flat, mu, G)
         expected, slope = truth.mean(w)
         np.testing.assert_allclose(value, expected, rtol=1e-10, atol=1e-12 * scale)
@@ -74,10 +74,10 @@ def test_sums_out_of_range_are_done_over_in_logarithms():
     w = random_weights(problem, 3, 1e3)
     for mu in (1e-3, 0.1, 1.0):
         truth = Truth(problem, "hinge-entropy", mu)
-        objective = Objective(problem, Loss("hinge-entropy", mu), 0.1)
-        G = objective.room()
+        objective = ChainObjective(problem, Loss("hinge-entropy", mu), 0.1)
+        G = objective.zero_buffer()
         value, nodes, _ = objective.gradient(
-            problem.padded_weights(w), mu, G, keep=True
+            problem.padded_weights(w), mu, G, per_example=True
         )
         expected, slope = truth.mean(w)
         assert np.isfinite(nodes).all()
@@ -326,8 +326,8 @@ def test_the_smoothness_that_is_found_bounds_how_slopes_turn(scale, loss):
     rng = np.random.default_rng(0)
     X, y = scale * rng.normal(size=(30, 4)), rng.integers(3, size=30)
     problem, mu, lam = MulticlassProblem(X, y), 0.5, 1e-3 * scale**2
-    objective = Objective(problem, Loss(loss, mu), lam)
-    bound, calls = smoothness_of(objective, 0)
+    objective = ChainObjective(problem, Loss(loss, mu), lam)
+    bound, calls = estimate_example_smoothness(objective, 0)
     assert calls > 60
     # a Hessian is at most |x|^2 / mu times that of the projection, or of the softmax
     highest = 2 * (X**2).sum(1).max() / mu
@@ -341,9 +341,9 @@ def test_the_smoothness_that_is_found_bounds_how_slopes_turn(scale, loss):
     at = [np.zeros(problem.num_weights), found.w, 2 * found.w]
     slopes = []
     for w in at:
-        G = objective.room()
-        objective.gradient(objective.fits(w), mu, G)
-        slopes.append(objective.plain(G))
+        G = objective.zero_buffer()
+        objective.gradient(objective.as_start_weights(w), mu, G)
+        slopes.append(objective.unpad(G))
     for i, j in ((0, 1), (1, 2), (0, 2)):
         turn = np.linalg.norm(slopes[i] - slopes[j])
         assert turn <= bound * np.linalg.norm(at[i] - at[j])
@@ -353,4 +353,6 @@ def test_the_smoothness_that_is_found_bounds_how_slopes_turn(scale, loss):
     ).solve(problem)
     assert same.w.tobytes() == found.w.tobytes()
     assert found.oracle_calls == same.oracle_calls + calls
-    assert seen[-1].primal < objective.losses(objective.fits(at[0]), mu).mean()
+    assert (
+        seen[-1].primal < objective.losses(objective.as_start_weights(at[0]), mu).mean()
+    )

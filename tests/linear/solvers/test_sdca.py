@@ -108,7 +108,7 @@ class Point:
         if p.boundaries and len(D):
             flat[-2:] = D[0], D[-1]
         if isinstance(p, HashedChainProblem):
-            places = p.sequences.table.reshape(p.num_rows, -1)[:, : p.num_labels]
+            places = p.sequences.tied_index.reshape(p.num_rows, -1)[:, : p.num_labels]
             return np.bincount(places.ravel(), flat.ravel(), p.num_weights)
         return flat.ravel()
 
@@ -144,7 +144,7 @@ def test_the_gap_at_the_models_own_marginals_is_that_of_the_gradient():
     problem = published()
     w = np.linspace(-1, 1, 21)
     engine = DualAscentEngine(problem, LAM)
-    engine.take_weights(problem.padded_weights(w))
+    engine.set_duals_at(problem.padded_weights(w))
     gap = primal(problem, w, LAM) - Point(engine, problem, LAM).dual()
     slope = LAM * w + problem.likelihood(w)[1]
     np.testing.assert_allclose(gap, 7.8689479841, atol=1e-9)
@@ -156,16 +156,16 @@ def test_the_gap_at_the_models_own_marginals_is_that_of_the_gradient():
 
 def test_passes_in_order_are_the_published_ones():
     problem = published()
-    engine = DualAscentEngine(problem, LAM, precision=1e-10, away=0.1)
+    engine = DualAscentEngine(problem, LAM, precision=1e-10, uniform_weight=0.1)
     expected = {
         1: (6.6594212126, 3.1327814924, 3.5266e00),
         10: (5.2472603439, 5.1625364151, 8.4724e-02),
         40: (5.2229987786, 5.2228255856, 1.7319e-04),
     }
     for passed in range(1, 41):
-        engine.in_order(np.arange(12))
+        engine.visit_in_order(np.arange(12))
         if passed in expected:
-            found = engine.measure()
+            found = engine.compute_certificate()
             np.testing.assert_allclose(found[:2], expected[passed][:2], atol=1e-9)
             np.testing.assert_allclose(found[2], expected[passed][2], rtol=1e-4)
     assert engine.evaluations < 4 * 40 * 12
@@ -177,9 +177,9 @@ def test_a_search_of_few_evaluations_is_as_good():
         for more in ({"precision": 1e-10}, {})
     )
     for _ in range(20):
-        fine.in_order(np.arange(12))
-        coarse.in_order(np.arange(12))
-    assert coarse.measure()[2] < 1.1 * fine.measure()[2]
+        fine.visit_in_order(np.arange(12))
+        coarse.visit_in_order(np.arange(12))
+    assert coarse.compute_certificate()[2] < 1.1 * fine.compute_certificate()[2]
     assert coarse.evaluations < 1.5 * 20 * 12
 
 
@@ -232,19 +232,19 @@ def check_visits(problem, order, lam):
     engine = DualAscentEngine(problem, lam)
     before = Point(engine, problem, lam).dual()
     for i in order:
-        engine.in_order(np.array([i]))
+        engine.visit_in_order(np.array([i]))
         point = Point(engine, problem, lam)
         dual = point.dual()
         assert dual >= before - 1e-12 * max(abs(before), 1)
         before = dual
     size = max(abs(point.w()).max(), 1)
     np.testing.assert_allclose(engine.w, point.w(), atol=1e-12 * size)
-    found = engine.measure()
+    found = engine.compute_certificate()
     value = primal(problem, engine.w, lam)
     np.testing.assert_allclose(found[0], value, rtol=1e-12)
     np.testing.assert_allclose(found[1], dual, atol=1e-11 * max(value, 1))
     np.testing.assert_allclose(found[2], value - dual, atol=1e-11 * max(value, 1))
-    assert (engine.estimates >= 0).all()
+    assert (engine.gap_estimates >= 0).all()
     for nodes, edges in zip(point.nodes, point.edges, strict=True):
         np.testing.assert_allclose(nodes.sum(1), 1, atol=1e-12)
         if len(nodes) > 1:
@@ -259,7 +259,7 @@ def test_marginals_stay_consistent_over_a_thousand_steps():
     engine = DualAscentEngine(problem, 1e-3)
     rng = np.random.default_rng(0)
     for _ in range(200):
-        engine.in_order(rng.integers(5, size=5))
+        engine.visit_in_order(rng.integers(5, size=5))
     point = Point(engine, problem, 1e-3)
     np.testing.assert_allclose(engine.w, point.w(), atol=1e-11)
     for nodes, edges in zip(point.nodes, point.edges, strict=True):
@@ -271,8 +271,8 @@ def test_marginals_stay_consistent_over_a_thousand_steps():
 def test_steps_on_one_example_reach_its_own_optimum():
     problem = drawn(3, lengths=(4,))
     engine = DualAscentEngine(problem, 0.1)
-    engine.in_order(np.zeros(60, np.int64))
-    assert engine.measure()[2] < 1e-12
+    engine.visit_in_order(np.zeros(60, np.int64))
+    assert engine.compute_certificate()[2] < 1e-12
     np.testing.assert_allclose(engine.w, minimum(problem, 0.1).w, atol=1e-6)
 
 
@@ -281,7 +281,7 @@ def test_marginals_at_weights_are_those_of_enumeration(scale):
     problem = random_chain(1, n=4, S=3, longest=4)
     w = scale * np.random.default_rng(0).normal(size=problem.num_weights)
     engine = DualAscentEngine(problem, LAM)
-    engine.take_weights(problem.padded_weights(w))
+    engine.set_duals_at(problem.padded_weights(w))
     nodes, edges = engine.blocks
     for i in range(len(problem)):
         outputs = np.array(labellings(problem, i))
@@ -389,7 +389,7 @@ def test_a_start_at_another_lambda_keeps_the_dual_variables(all_pairs):
     for lam in (0.1, 0.05, 0.4):
         solver = SDCA(lam=lam, tol=1e-9)
         engine = DualAscentEngine(problem, lam)
-        engine.take_duals(first.state)
+        engine.load_duals(first.state)
         np.testing.assert_allclose(engine.w, first.w * 0.1 / lam, atol=1e-12)
         warm = solver.solve(problem, start=first)
         cold = solver.solve(problem)
@@ -401,8 +401,8 @@ def test_a_start_at_weights_has_their_dual_value():
     problem = drawn(8)
     best = LBFGS(lam=LAM, tol=1e-3).solve(problem)
     engine = DualAscentEngine(problem, LAM)
-    engine.take_weights(problem.padded_weights(best.w))
-    np.testing.assert_allclose(engine.measure()[1], best.dual, rtol=1e-12)
+    engine.set_duals_at(problem.padded_weights(best.w))
+    np.testing.assert_allclose(engine.compute_certificate()[1], best.dual, rtol=1e-12)
     found = SDCA(lam=LAM, tol=1e-9).solve(problem, start=best)
     assert found.passes < SDCA(lam=LAM, tol=1e-9).solve(problem).passes
     # weights of other examples are a start, too

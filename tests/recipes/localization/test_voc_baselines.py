@@ -9,7 +9,7 @@ from torchvision.ops import box_iou
 
 from localization import baselines
 from smoothsp.data import AnnotatedImage
-from smoothsp.models.box_images import hits
+from smoothsp.models.box_images import overlap_scores
 
 CANDIDATES = [
     [0.0, 0, 98, 50],
@@ -71,7 +71,7 @@ def test_chance_is_the_share_of_right_candidates():
 
 
 def test_a_box_that_fits_overlaps_by_more_than_seven_tenths():
-    found = hits([0.4, 0.6, 0.7, 0.8])
+    found = overlap_scores([0.4, 0.6, 0.7, 0.8])
     assert found == {
         "corloc": 0.75,
         "corloc_7": 0.25,

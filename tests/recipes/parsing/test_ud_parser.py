@@ -4,7 +4,7 @@ import pytest
 
 from smoothsp.data import read_dependencies
 from smoothsp.models import load
-from smoothsp.models.crossing import crossing
+from smoothsp.models.projectivity import crossing_arcs
 from tests.recipes.runs import numbers
 from ud_parser import Config, main
 
@@ -37,7 +37,7 @@ def test_projective_trees_have_no_crossing_arcs(bank, tmp_path, capsys):
     main(Config(data=bank, out=tmp_path, structure="projective", epochs=1, hidden=10))
     assert "trees have crossing arcs, which are lifted" in capsys.readouterr().err
     found = read_dependencies(tmp_path / "dev.conllu")
-    assert not any(crossing(tree.heads) for tree in found)
+    assert not any(crossing_arcs(tree.heads) for tree in found)
 
 
 @pytest.mark.parametrize(

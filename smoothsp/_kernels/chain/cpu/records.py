@@ -10,7 +10,7 @@ import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.arrays import at
+from smoothsp._kernels.vectors.arrays import carray
 
 
 class Chain(NamedTuple):
@@ -39,8 +39,8 @@ class Marginals(NamedTuple):
 
     nodes: Any  # [B, T, S]
     edges: Any  # [B, 1, S, S], summed over time, or [B, T - 1, S, S]
-    heads: Any  # [B, S], the first of the nodes
-    tails: Any  # [B, S], the last of the nodes
+    start_marginals: Any  # [B, S], the first of the nodes
+    end_marginals: Any  # [B, S], the last of the nodes
 
 
 class Addresses(NamedTuple):
@@ -61,28 +61,28 @@ class Addresses(NamedTuple):
     zeros: Any  # of the dtype of the potentials, as many as a vector has lanes
 
 
-@subroutine(loops=False)
-def chain_at(where, shared):
+@subroutine(optimise=False)
+def chain_from_addresses(addresses, shared):
     """The batch at these addresses."""
-    B, T, S, zeros = where.B, where.T, where.S, where.zeros
-    if where.steps == 0:
+    B, T, S, zeros = addresses.B, addresses.T, addresses.S, addresses.zeros
+    if addresses.steps == 0:
         steps = arrays.empty((B, T), np.int64)
         for b in range(B):
             for t in range(T):
                 steps[b, t] = t
     else:
-        steps = at(where.steps, (B, T), np.int64)
+        steps = carray(addresses.steps, (B, T), np.int64)
     lengths = arrays.empty(B, np.int64)
     for b in range(B):
         lengths[b] = T
-    if where.lengths != 0:
-        lengths = at(where.lengths, (B,), np.int64)
+    if addresses.lengths != 0:
+        lengths = carray(addresses.lengths, (B,), np.int64)
     P, Q = (1, 1) if shared else (B, max(T - 1, 0))
     return Chain(
-        at(where.emissions, (B, T, S), zeros),
-        at(where.transitions, (P, Q, S, S), zeros),
-        at(where.start, (S,), zeros),
-        at(where.end, (S,), zeros),
+        carray(addresses.emissions, (B, T, S), zeros),
+        carray(addresses.transitions, (P, Q, S, S), zeros),
+        carray(addresses.start, (S,), zeros),
+        carray(addresses.end, (S,), zeros),
         steps,
         lengths,
         shared,
@@ -90,7 +90,7 @@ def chain_at(where, shared):
 
 
 @subroutine
-def longest_first(lengths, T):
+def order_by_length(lengths, T):
     """Rows by decreasing length, equal ones in order."""
     first = arrays.empty(T + 2, np.int64)
     for x in range(T + 2):

@@ -8,131 +8,156 @@ NaN. Only where that fails is each row looked at, for itself and without its pad
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu.records import Addresses, chain_at
+from smoothsp._kernels.chain.cpu.records import Addresses, chain_from_addresses
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.arrays import at
-from smoothsp._kernels.vectors.range_check import COARSE, LIMIT, LOW, WRONG, extremes
+from smoothsp._kernels.vectors.arrays import carray
+from smoothsp._kernels.vectors.range_check import (
+    COARSE,
+    INVALID,
+    LIMIT,
+    LOW,
+    range_codes,
+)
 from smoothsp._kernels.vectors.simd import fma, get, load, span, splat, store
 
 # Bits that ``look`` returns. Of the emissions, the transitions, start and end: finite
 # numbers that forbid. Then: a number that is refused; a row without an output.
 LOW_BITS = (1, 2, 4, 8)
-REFUSED, INFEASIBLE = 16, 32
+HAS_INVALID, INFEASIBLE = 16, 32
 # Numbers of a row from which on it pays to leave out its padding.
 _LONG_ROW = 512
 
 
 @kernel
-def is_ordinary(where, shared):
+def all_below_limit(addresses, shared):
     """Whether all numbers, those in the holes of a mask too, are of magnitude < 2^40.
 
     It is all that most chains need, and is compiled in no time. Of long rows emissions
     behind the last real position are not read.
     """
-    B, T, S, emissions, transitions, start, end, steps, lengths, zeros = where
-    moves = S * S if shared else B * max(T - 1, 0) * S * S
+    B, T, S, emissions, transitions, start, end, steps, lengths, zeros = addresses
+    num_transitions = S * S if shared else B * max(T - 1, 0) * S * S
     lanes = arrays.empty(16, zeros.dtype)
     if not (
-        _all_ordinary(at(start, (S,), zeros), 0, S, lanes)
-        and _all_ordinary(at(end, (S,), zeros), 0, S, lanes)
-        and _all_ordinary(at(transitions, (moves,), zeros), 0, moves, lanes)
+        _all_below_limit(carray(start, (S,), zeros), 0, S, lanes)
+        and _all_below_limit(carray(end, (S,), zeros), 0, S, lanes)
+        and _all_below_limit(
+            carray(transitions, (num_transitions,), zeros), 0, num_transitions, lanes
+        )
     ):
         return False
-    flat = at(emissions, (B * T * S,), zeros)
+    flat = carray(emissions, (B * T * S,), zeros)
     if lengths == 0 or T * S < _LONG_ROW:
-        return _all_ordinary(flat, 0, B * T * S, lanes)
-    sizes = at(lengths, (B,), np.int64)
+        return _all_below_limit(flat, 0, B * T * S, lanes)
+    sizes = carray(lengths, (B,), np.int64)
     for b in range(B):
         N = sizes[b]
         if steps != 0 and N > 0:
-            N = at(steps, (B, T), np.int64)[b, N - 1] + 1
-        if not _all_ordinary(flat, b * T * S, N * S, lanes):
+            N = carray(steps, (B, T), np.int64)[b, N - 1] + 1
+        if not _all_below_limit(flat, b * T * S, N * S, lanes):
             return False
     return True
 
 
 @kernel
-def look(where, shared, stuck):
+def check_potentials(addresses, shared, infeasible):
     """What is among the numbers that are read: a sum of bits.
 
     ``stuck[2]`` becomes the first row without an output, and the step by which all its
     paths are forbidden.
     """
-    where = Addresses(*where)
-    chain = chain_at(where, shared)
-    B, T, S, zeros = where.B, where.T, where.S, where.zeros
-    square = S * S if shared else 0
-    item = zeros.itemsize
-    nodes, moves = 0, extremes(where.transitions, square, zeros)
-    heads, tails = extremes(where.start, S, zeros), extremes(where.end, S, zeros)
-    common = (heads | tails | moves) & ~COARSE
-    path, dead = arrays.empty(T, np.int64), arrays.zeros(T * S, np.bool_)
-    fine = arrays.zeros(T + 1, np.bool_)
-    fine[0] = True
-    stuck[0] = -1
+    addresses = Addresses(*addresses)
+    chain = chain_from_addresses(addresses, shared)
+    B, T, S, zeros = addresses.B, addresses.T, addresses.S, addresses.zeros
+    num_shared = S * S if shared else 0
+    itemsize = zeros.itemsize
+    emission_codes, transition_codes = (
+        0,
+        range_codes(addresses.transitions, num_shared, zeros),
+    )
+    start_codes, end_codes = (
+        range_codes(addresses.start, S, zeros),
+        range_codes(addresses.end, S, zeros),
+    )
+    shared_codes = (start_codes | end_codes | transition_codes) & ~COARSE
+    path, is_dead = arrays.empty(T, np.int64), arrays.zeros(T * S, np.bool_)
+    is_feasible_length = arrays.zeros(T + 1, np.bool_)
+    is_feasible_length[0] = True
+    infeasible[0] = -1
     for b in range(B):
         order = chain.steps[b, : chain.lengths[b]]
         N = len(order)
         # one look at each run of neighbouring positions
-        own, n = 0, 0
+        row_codes, n = 0, 0
         while n < N:
             m = n + 1
             while m < N and order[m] == order[m - 1] + 1:
                 m += 1
             first = (b * T + order[n]) * S
-            own |= extremes(where.emissions + first * item, (m - n) * S, zeros)
+            row_codes |= range_codes(
+                addresses.emissions + first * itemsize, (m - n) * S, zeros
+            )
             n = m
-        nodes |= own
+        emission_codes |= row_codes
         for n in range(1, 0 if shared else N):
             first = (b * (T - 1) + order[n] - 1) * S * S
-            step = extremes(where.transitions + first * item, S * S, zeros)
-            own |= step
-            moves |= step
-        own &= ~COARSE
-        barred = own | common
+            step_codes = range_codes(
+                addresses.transitions + first * itemsize, S * S, zeros
+            )
+            row_codes |= step_codes
+            transition_codes |= step_codes
+        row_codes &= ~COARSE
+        codes = row_codes | shared_codes
         # without -inf of its own, how long a row is tells whether it has an output
-        known = own == 0 and fine[N]
-        if stuck[0] < 0 and barred and not barred & WRONG and not known:
-            n = _stuck_at(b, order, chain, path, dead)
-            fine[N] |= own == 0
+        is_known_feasible = row_codes == 0 and is_feasible_length[N]
+        if (
+            infeasible[0] < 0
+            and codes
+            and not codes & INVALID
+            and not is_known_feasible
+        ):
+            n = _first_infeasible_step(b, order, chain, path, is_dead)
+            is_feasible_length[N] |= row_codes == 0
             if n >= 0:
-                stuck[0], stuck[1] = b, order[n]
-    found = 0 if stuck[0] < 0 else INFEASIBLE
-    for x, code in enumerate((nodes, moves, heads, tails)):
-        found |= LOW_BITS[x] if code & LOW else 0
-        found |= REFUSED if code & WRONG else 0
-    return found
+                infeasible[0], infeasible[1] = b, order[n]
+    result = 0 if infeasible[0] < 0 else INFEASIBLE
+    for x, range_code in enumerate(
+        (emission_codes, transition_codes, start_codes, end_codes)
+    ):
+        result |= LOW_BITS[x] if range_code & LOW else 0
+        result |= HAS_INVALID if range_code & INVALID else 0
+    return result
 
 
 @subroutine
-def _stuck_at(b, order, chain, path, dead):
+def _first_infeasible_step(b, order, chain, path, is_dead):
     """The step that no allowed prefix of row b passes, -1 where an output exists.
 
     Depth first, the lowest state first; no pair of step and state is left twice: those
     that lead nowhere are ``dead``, scratch that is False before and after.
     """
     T, S = chain.emissions.shape[1], chain.emissions.shape[2]
-    emissions, moves = span(chain.emissions), span(chain.transitions)
+    emissions, transitions = span(chain.emissions), span(chain.transitions)
     start, end = span(chain.start), span(chain.end)
     N = len(order)
-    n = deepest = j = left = 0
+    n = deepest = j = num_dead = 0
     while n < N:
         t = order[n]
         deepest = max(deepest, n)
         e = (b * T + t) * S
-        into, o = start, 0
+        incoming, o = start, 0
         if n > 0:
             step = 0 if chain.shared else b * (T - 1) + t - 1
-            into, o = moves, (step * S + path[n - 1]) * S
-        last = n == N - 1
+            incoming, o = transitions, (step * S + path[n - 1]) * S
+        is_last = n == N - 1
         while j < S:
             if (
                 get(emissions, e + j) > -LIMIT
-                and get(into, o + j) > -LIMIT
-                and not (last and get(end, j) <= -LIMIT)
-                and not (left > 0 and dead[n * S + j])
+                and get(incoming, o + j) > -LIMIT
+                and not (is_last and get(end, j) <= -LIMIT)
+                and not (num_dead > 0 and is_dead[n * S + j])
             ):
                 break
             j += 1
@@ -144,29 +169,29 @@ def _stuck_at(b, order, chain, path, dead):
         else:
             n -= 1
             j = path[n]
-            dead[n * S + j] = True
-            left += 1
-    if left > 0:
-        dead[:] = False
+            is_dead[n * S + j] = True
+            num_dead += 1
+    if num_dead > 0:
+        is_dead[:] = False
     return -1 if n == N else deepest
 
 
 @kernel
-def find_bad_positions(steps, lengths, T):
+def find_invalid_positions(steps, lengths, T):
     """The first row whose real positions are not ascending within T, or -1."""
     for b in range(len(lengths)):
         if not 0 <= lengths[b] <= T:
             return b
-        before = -1
+        previous = -1
         for n in range(lengths[b]):
-            if not before < steps[b, n] < T:
+            if not previous < steps[b, n] < T:
                 return b
-            before = steps[b, n]
+            previous = steps[b, n]
     return -1
 
 
 @kernel
-def find_bad_label(labels, steps, lengths, S):
+def find_invalid_label(labels, steps, lengths, S):
     """The first place in labels[B, K, T] that is read and no state, or -1."""
     K, T = labels.shape[1:]
     for b in range(len(lengths)):
@@ -178,30 +203,30 @@ def find_bad_label(labels, steps, lengths, S):
 
 
 @subroutine
-def _all_ordinary(flat, first, size, lanes):
+def _all_below_limit(flat, first, size, lanes):
     """Whether ``flat[first : first + size]`` are ordinary; lanes is scratch."""
     dtype = flat.dtype.type
     L = 64 // flat.itemsize
     zero = splat(dtype(0))
-    root = dtype(2.0**88 if flat.itemsize == 4 else 2.0**984)
-    roots = splat(root)
+    scale = dtype(2.0**88 if flat.itemsize == 4 else 2.0**984)
+    scales = splat(scale)
     a = b = c = d = zero
     x = first
     end = first + size
     while x + 4 * L <= end:
-        a = fma(load(flat, x) * roots, zero, a)
-        b = fma(load(flat, x + L) * roots, zero, b)
-        c = fma(load(flat, x + 2 * L) * roots, zero, c)
-        d = fma(load(flat, x + 3 * L) * roots, zero, d)
+        a = fma(load(flat, x) * scales, zero, a)
+        b = fma(load(flat, x + L) * scales, zero, b)
+        c = fma(load(flat, x + 2 * L) * scales, zero, c)
+        d = fma(load(flat, x + 3 * L) * scales, zero, d)
         x += 4 * L
     while x + L <= end:
-        a = fma(load(flat, x) * roots, zero, a)
+        a = fma(load(flat, x) * scales, zero, a)
         x += L
     store(lanes, 0, (a + b) + (c + d))
     total = dtype(0)
     for lane in range(L):
         total += lanes[lane]
     while x < end:
-        total += flat[x] * root * dtype(0)
+        total += flat[x] * scale * dtype(0)
         x += 1
     return total == 0

@@ -29,9 +29,9 @@ from smoothsp._kernels.circuits.cpu.lanes import (
 from smoothsp._kernels.circuits.cpu.scaled_floats import (
     constant,
     faintest,
-    furthest,
     highest,
     lowest,
+    max_exponent,
     origin,
     power2,
     put_number,
@@ -44,22 +44,22 @@ from smoothsp._kernels.circuits.layout.addresses import (
 from smoothsp._kernels.circuits.layout.circuit_arrays import TILE
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.arrays import at
-from smoothsp._kernels.vectors.double_double import log, settle
+from smoothsp._kernels.vectors.arrays import carray
+from smoothsp._kernels.vectors.double_double import log_scaled, normalise
 from smoothsp._kernels.vectors.simd import (
     fma,
-    larger,
     load,
-    smaller,
+    maximum,
+    minimum,
+    select_lt,
     span,
     store,
-    where_below,
 )
-from smoothsp._kernels.vectors.simd_compare import differ
+from smoothsp._kernels.vectors.simd_compare import any_not_equal
 
 
 @kernel
-def sums(first, last, circuit, rows, scores, room, outwards, out):
+def inside_outside(first, last, circuit, rows, scores, room, outwards, out):
     """Fill ``out`` and, if ``outwards``, the targets of ``scores``.
 
     For the rows ``rows.order[first:last]``. ``scores`` is a table of potentials, whose
@@ -76,8 +76,8 @@ def sums(first, last, circuit, rows, scores, room, outwards, out):
     L = 64 // room.itemsize
     B = len(rows.roots)
     exact, far, value = out
-    exact, far = at(exact, (B, 2), np.float64), at(far, (B,), np.float64)
-    rounded = at(value, (B if value else 0,), room)
+    exact, far = carray(exact, (B, 2), np.float64), carray(far, (B,), np.float64)
+    rounded = carray(value, (B if value else 0,), room)
     many = 0
     one = one_of(room)
     m, e, mu = room[0], room[1], room[2]
@@ -100,7 +100,7 @@ def sums(first, last, circuit, rows, scores, room, outwards, out):
 
 
 @kernel
-def inwards(first, last, circuit, rows, scores, room, exact, far):
+def inside_only(first, last, circuit, rows, scores, room, exact, far):
     """Fill exact[B, 2], far[B] and the numbers ``room[:2]`` of all items, as ``sums``.
 
     For the rows ``rows.order[first:last]``, no more than there are lanes.
@@ -111,7 +111,7 @@ def inwards(first, last, circuit, rows, scores, room, exact, far):
     _inwards(lanes, circuit, rows, scores, room, exact, far)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _inwards(lanes, circuit, rows, scores, room, exact, far):
     """``inwards`` of the rows ``lanes``; returns the range of definitions."""
     L, one = 64 // room.itemsize, one_of(room)
@@ -124,11 +124,11 @@ def _inwards(lanes, circuit, rows, scores, room, exact, far):
     for lane in range(len(lanes)):
         row = lanes[lane]
         root = rows.roots[row]
-        reach = np.float64(mu[lane]) * circuit.uses[root]
-        far[row] = 1.0 if reach > furthest(L) else 0.0
+        reach = np.float64(mu[lane]) * circuit.max_leaves[root]
+        far[row] = 1.0 if reach > max_exponent(L) else 0.0
         place = root * L + lane
-        total, rest = log(np.float64(m[place]), np.float64(e[place]))
-        exact[row, 0], exact[row, 1] = settle(total, rest)
+        total, rest = log_scaled(np.float64(m[place]), np.float64(e[place]))
+        exact[row, 0], exact[row, 1] = normalise(total, rest)
     return low, high
 
 
@@ -162,7 +162,7 @@ def inside(m, e, circuit, low, high, one, L):
             put_number(m, e, out, load(m, a) * load(m, b), top, none)
             continue
         total = _total(m, e, runs, first, last, top, most, one, L)
-        if differ(larger(total, half), half):
+        if any_not_equal(maximum(total, half), half):
             _from_largest(m, e, out, runs, first, last, most, one, L)
         else:
             put_number(m, e, out, total, top, none)
@@ -177,7 +177,7 @@ def _from_largest(m, e, out, runs, first, last, most, one, L):
         a, step_a = factor(runs, r, 1, L)
         b, step_b = factor(runs, r, 3, L)
         for _ in range(runs[r, 0]):
-            top = larger(load(e, a) + load(e, b), top)
+            top = maximum(load(e, a) + load(e, b), top)
             a += step_a
             b += step_b
     total = _total(m, e, runs, first, last, top, most, one, L)
@@ -195,7 +195,7 @@ def _total(m, e, runs, first, last, top, most, one, L):
         a, step_a = factor(runs, r, 1, L)
         b, step_b = factor(runs, r, 3, L)
         for _ in range(runs[r, 0]):
-            k = smaller((load(e, a) + load(e, b)) + shift, most)
+            k = minimum((load(e, a) + load(e, b)) + shift, most)
             total = fma(load(m, a) * load(m, b), power2(k), total)
             a += step_a
             b += step_b
@@ -220,17 +220,17 @@ def _tile_inside(m, e, heads, h, runs, r, one, L):
     t0 = t1 = t2 = t3 = zero
     for _ in range(runs[r, 0]):
         k, v = load(e, a), load(m, a)
-        t0 = fma(v * load(m, b0), power2(smaller((k + load(e, b0)) + s0, most)), t0)
-        t1 = fma(v * load(m, b1), power2(smaller((k + load(e, b1)) + s1, most)), t1)
-        t2 = fma(v * load(m, b2), power2(smaller((k + load(e, b2)) + s2, most)), t2)
-        t3 = fma(v * load(m, b3), power2(smaller((k + load(e, b3)) + s3, most)), t3)
+        t0 = fma(v * load(m, b0), power2(minimum((k + load(e, b0)) + s0, most)), t0)
+        t1 = fma(v * load(m, b1), power2(minimum((k + load(e, b1)) + s1, most)), t1)
+        t2 = fma(v * load(m, b2), power2(minimum((k + load(e, b2)) + s2, most)), t2)
+        t3 = fma(v * load(m, b3), power2(minimum((k + load(e, b3)) + s3, most)), t3)
         a += step
         b0 += step0
         b1 += step1
         b2 += step2
         b3 += step3
-    largest = larger(larger(t0, t1), larger(t2, t3))
-    if not differ(larger(largest, half), half):
+    largest = maximum(maximum(t0, t1), maximum(t2, t3))
+    if not any_not_equal(maximum(largest, half), half):
         put_number(m, e, np.intp(heads[h]) * L, t0, start - s0, none)
         put_number(m, e, np.intp(heads[h + 1]) * L, t1, start - s1, none)
         put_number(m, e, np.intp(heads[h + 2]) * L, t2, start - s2, none)
@@ -264,7 +264,7 @@ def outside(m, e, mu, circuit, low, high, one, L):
         out = np.intp(heads[h]) * L
         g = load(mu, out)
         # items that no root reaches hold arbitrary numbers
-        if not differ(g, zero):
+        if not any_not_equal(g, zero):
             continue
         if last - first == 1 and runs[first, 0] == 1:
             a, b = np.intp(runs[first, 1]) * L, np.intp(runs[first, 3]) * L
@@ -303,8 +303,8 @@ def _share(m, e, g, out, one, L):
     """
     zero = one - one
     total = load(m, out)
-    g = where_below(constant(one, faintest(L)), g, g / larger(total, one), zero)
-    top = where_below(zero, total, zero - load(e, out), constant(one, lowest(L)))
+    g = select_lt(constant(one, faintest(L)), g, g / maximum(total, one), zero)
+    top = select_lt(zero, total, zero - load(e, out), constant(one, lowest(L)))
     return g, constant(one, origin(L)) + top
 
 
@@ -315,7 +315,7 @@ def _tile_outside(m, e, mu, heads, h, runs, r, one, L):
     out0, out1 = np.intp(heads[h]) * L, np.intp(heads[h + 1]) * L
     out2, out3 = np.intp(heads[h + 2]) * L, np.intp(heads[h + 3]) * L
     g0, g1, g2, g3 = load(mu, out0), load(mu, out1), load(mu, out2), load(mu, out3)
-    if not differ((g0 + g1) + (g2 + g3), zero):
+    if not any_not_equal((g0 + g1) + (g2 + g3), zero):
         return
     g0, s0 = _share(m, e, g0, out0, one, L)
     g1, s1 = _share(m, e, g1, out1, one, L)

@@ -30,7 +30,7 @@ from smoothsp._kernels.circuits.layout.addresses import (
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.arrays import at, copy
+from smoothsp._kernels.vectors.arrays import carray, copy
 
 # What is stored of an item, in one cache line: the row that stored it, its best
 # product, and the second with its number among the products.
@@ -71,19 +71,22 @@ def k_best(first, last, circuit, rows, scores, room, sizes, out):
     scores = potentials_at(scores)
     B = len(rows.roots)
     L = 64 // room.itemsize
-    exact, labels = at(exact, (B, K, 2), np.float64), at(labels, (B, K, N), np.int64)
-    parts = at(parts, (B, K, U), np.int32)
-    rounded = at(values, (B if values else 0, K), np.float32)
+    exact, labels = (
+        carray(exact, (B, K, 2), np.float64),
+        carray(labels, (B, K, N), np.int64),
+    )
+    parts = carray(parts, (B, K, U), np.int32)
+    rounded = carray(values, (B if values else 0, K), np.float32)
     one = one_of(room)
     x = room[0]
     losses = room[1].reshape(-1, NOTES // 2)
     notes = room[1].view(np.int32).reshape(-1, NOTES)
-    stack = arrays.empty(circuit.depth + 2, np.int64)
+    stack = arrays.empty(circuit.max_depth + 2, np.int64)
     found, totals = arrays.empty((K, 5), np.int32), arrays.empty(K, np.float64)
     waiting, offers = arrays.empty((K, 5), np.int32), arrays.empty(K, np.float64)
     chain = arrays.empty(K, np.int64)
     kept = Candidates(found, totals, waiting, offers, notes, losses, chain, stack)
-    for item in range(circuit.items):
+    for item in range(circuit.num_items):
         notes[item, ROW] = -1
     for begin in range(first, last, L):
         lanes = rows.order[begin : min(begin + L, last)]
@@ -123,7 +126,7 @@ def k_best(first, last, circuit, rows, scores, room, sizes, out):
                     rounded[row, k] = mine[0]
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _is_below(one, other):
     """Whether a number of two parts is less than another."""
     return one[0] < other[0] or (one[0] == other[0] and one[1] < other[1])
@@ -137,7 +140,7 @@ def _follow(x, place, circuit, k, kept, count, parts):
     """
     root, row, lane, L = place
     found, totals, waiting, offers, notes, losses, chain, stack = kept
-    leaves = circuit.own + circuit.shared
+    leaves = circuit.num_row_leaves + circuit.num_shared_leaves
     steps, o = 0, k
     while o > 0:
         chain[steps] = o
@@ -191,7 +194,7 @@ def _follow(x, place, circuit, k, kept, count, parts):
 def _note(x, lane, L, row, item, circuit, notes, losses):
     """Store the best product of an item, and the second; of equal ones the first."""
     runs, starts = circuit.runs, circuit.starts
-    h = circuit.place[item]
+    h = circuit.definition[item]
     most = more = -np.inf
     best_a = best_b = next_a = next_b = 0
     best_number = next_number = -1
@@ -224,7 +227,7 @@ def _after(x, lane, L, item, circuit, here, number):
     Values are compared, as in ``_note``: equal losses may come from unequal values.
     """
     runs, starts = circuit.runs, circuit.starts
-    h = circuit.place[item]
+    h = circuit.definition[item]
     best_a = best_b = np.intp(0)
     best, best_number = -np.inf, np.intp(-1)
     n = np.intp(0)

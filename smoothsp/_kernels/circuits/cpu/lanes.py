@@ -20,9 +20,13 @@ from smoothsp._kernels.circuits.layout.circuit_arrays import (
     WIDTH,
 )
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.arrays import at
+from smoothsp._kernels.vectors.arrays import carray
 from smoothsp._kernels.vectors.simd import load, span, splat, store
-from smoothsp._kernels.vectors.simd_masked import load_some, store_some, transpose
+from smoothsp._kernels.vectors.simd_masked import (
+    load_masked,
+    store_masked,
+    transpose_block,
+)
 
 
 @register_jitable
@@ -40,9 +44,9 @@ def gather(table, B, rows, x, one, L):
     for t in range(len(table)):
         width = table[t, WIDTH]
         if table[t, SHARED]:
-            _repeat(at(table[t, ADDRESS], (width,), x), first, out, one, L)
+            _repeat(carray(table[t, ADDRESS], (width,), x), first, out, one, L)
         else:
-            scores = span(at(table[t, ADDRESS], (B * width,), x))
+            scores = span(carray(table[t, ADDRESS], (B * width,), x))
             for k in range(0, width, L):
                 _square(scores, rows, width, k, first + k, out, one, L)
         first += width
@@ -60,10 +64,10 @@ def gather_numbers(table, B, rows, m, e, one, L):
     for t in range(len(table)):
         width = table[t, WIDTH]
         if table[t, SHARED]:
-            _repeat(at(table[t, ADDRESS], (width,), m), first, out, one, L)
+            _repeat(carray(table[t, ADDRESS], (width,), m), first, out, one, L)
             reach = enter(out, exponents, first, first + width, reach, one, L)
         else:
-            scores = span(at(table[t, ADDRESS], (B * width,), m))
+            scores = span(carray(table[t, ADDRESS], (B * width,), m))
             for k in range(0, width, L):
                 _square(scores, rows, width, k, first + k, out, one, L)
                 last = first + (k + L if k + L < width else width)
@@ -84,9 +88,9 @@ def _square(scores, rows, width, k, item, out, one, L):
             if k + L <= width:
                 v = load(scores, place)
             else:
-                v = load_some(scores, place, width - k, zero)
+                v = load_masked(scores, place, width - k, zero)
         store(out, (item + lane) * L, v)
-    transpose(out, item * L)
+    transpose_block(out, item * L)
 
 
 @subroutine
@@ -109,27 +113,27 @@ def scatter(x, table, B, rows, L):
         last -= width
         if table[t, TARGET] == 0:
             continue
-        out = span(at(table[t, TARGET], (B * width,), x))
+        out = span(carray(table[t, TARGET], (B * width,), x))
         for k in range(0, width, L):
-            transpose(source, (last + k) * L)
+            transpose_block(source, (last + k) * L)
             for lane in range(len(rows)):
                 v = load(source, (last + k + lane) * L)
                 place = rows[lane] * width + k
                 if k + L <= width:
                     store(out, place, v)
                 else:
-                    store_some(out, place, width - k, v)
+                    store_masked(out, place, width - k, v)
 
 
 @subroutine
 def turn(x, circuit, L):
     """Turn x square by square, so that numbers of one lane lie side by side."""
     out = span(x)
-    for item in range(0, circuit.items, L):
-        transpose(out, item * L)
+    for item in range(0, circuit.num_items, L):
+        transpose_block(out, item * L)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def beside(item, lane, L):
     """Where the number of an item is after ``turn``."""
     column = item & (L - 1)
@@ -141,13 +145,13 @@ def clear(x, circuit, low, high, one, L):
     """Write 0 to all lanes of item 0, leaves, and definitions ``low`` to ``high``."""
     out = span(x)
     heads = circuit.heads
-    for i in range(0, (1 + circuit.own + circuit.shared) * L, L):
+    for i in range(0, (1 + circuit.num_row_leaves + circuit.num_shared_leaves) * L, L):
         store(out, i, one - one)
     for h in range(low, high):
         store(out, np.intp(heads[h]) * L, one - one)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def factor(runs, r, column, L):
     """Where the first left (1) or right (3) factor of a run is, and the step."""
     return np.intp(runs[r, column]) * L, np.intp(runs[r, column + 1]) * L
@@ -158,13 +162,13 @@ def bounds(circuit, roots, rows):
     """The range of definitions that holds all that the rows need."""
     first, last = np.intp(len(circuit.heads)), np.intp(0)
     for row in rows:
-        h = np.intp(circuit.place[roots[row]])
+        h = np.intp(circuit.definition[roots[row]])
         if h < 0:
             continue
         # a tile is computed as a whole
         while h + 1 < len(circuit.tiles) and circuit.tiles[h + 1] == 0:
             h += 1
-        since = np.intp(circuit.since[roots[row]])
+        since = np.intp(circuit.first_definition[roots[row]])
         last = h + 1 if h + 1 > last else last
         first = since if since < first else first
     return first if first < last else last, last

@@ -21,7 +21,7 @@ from smoothsp._kernels.circuits.layout.addresses import (
 )
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.simd import larger, load, span, store
+from smoothsp._kernels.vectors.simd import load, maximum, span, store
 
 
 @kernel
@@ -53,7 +53,7 @@ def max_marginals(first, last, circuit, rows, scores, room):
 def _clear(rest, circuit, low, high, one, L):
     """Write -inf to item 0, leaves, and definitions ``low`` to ``high``."""
     out, none = span(rest), one - constant(one, np.inf)
-    for i in range(0, (1 + circuit.own + circuit.shared) * L, L):
+    for i in range(0, (1 + circuit.num_row_leaves + circuit.num_shared_leaves) * L, L):
         store(out, i, none)
     for h in range(low, high):
         store(out, np.intp(circuit.heads[h]) * L, none)
@@ -76,9 +76,9 @@ def _outside(x, rest, circuit, low, high, L):
             step_a, step_b = np.intp(runs[r, 2]) * L, np.intp(runs[r, 4]) * L
             for _ in range(runs[r, 0]):
                 v, w = load(x, a), load(x, b)
-                store(rest, a, larger(g + w, load(rest, a)))
-                store(rest, b, larger(g + v, load(rest, b)))
+                store(rest, a, maximum(g + w, load(rest, a)))
+                store(rest, b, maximum(g + v, load(rest, b)))
                 a += step_a
                 b += step_b
-    for i in range(L, (1 + circuit.own + circuit.shared) * L, L):
+    for i in range(L, (1 + circuit.num_row_leaves + circuit.num_shared_leaves) * L, L):
         store(rest, i, load(rest, i) + load(x, i))

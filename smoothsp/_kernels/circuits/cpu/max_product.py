@@ -31,13 +31,13 @@ from smoothsp._kernels.circuits.layout.circuit_arrays import (
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.arrays import at
-from smoothsp._kernels.vectors.double_double import add, settle
-from smoothsp._kernels.vectors.simd import larger, load, span, store, where_below
+from smoothsp._kernels.vectors.arrays import carray
+from smoothsp._kernels.vectors.double_double import add, normalise
+from smoothsp._kernels.vectors.simd import load, maximum, select_lt, span, store
 
 
 @kernel
-def best(first, last, circuit, rows, scores, room, sizes, out):
+def best_outputs(first, last, circuit, rows, scores, room, sizes, out):
     """Fill exact[B, 2], value[B], labels[B, N], parts[B, U] of ``order[first:last]``.
 
     ``parts`` are the leaves, from 0, that the best output uses, then -1; ``labels``
@@ -51,12 +51,15 @@ def best(first, last, circuit, rows, scores, room, sizes, out):
     circuit, rows = circuit_at(circuit), rows_at(rows)
     scores = potentials_at(scores)
     B = len(rows.roots)
-    exact, labels = at(exact, (B, 2), np.float64), at(labels, (B, N), np.int64)
-    parts, rounded = at(parts, (B, U), np.int32), at(value, (B if value else 0,), room)
+    exact, labels = carray(exact, (B, 2), np.float64), carray(labels, (B, N), np.int64)
+    parts, rounded = (
+        carray(parts, (B, U), np.int32),
+        carray(value, (B if value else 0,), room),
+    )
     L = 64 // room.itemsize
     one = one_of(room)
     x = room[0]
-    stack = arrays.empty(circuit.depth + 2, np.int64)
+    stack = arrays.empty(circuit.max_depth + 2, np.int64)
     for begin in range(first, last, L):
         lanes = rows.order[begin : begin + L if begin + L < last else last]
         low, high = bounds(circuit, rows.roots, lanes)
@@ -83,9 +86,9 @@ def maxima(x, circuit, low, high, one, L):
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
     infinite = constant(one, np.inf)
     none = one - infinite
-    for i in range(0, (1 + circuit.own + circuit.shared) * L, L):
+    for i in range(0, (1 + circuit.num_row_leaves + circuit.num_shared_leaves) * L, L):
         w = load(x, i)
-        store(x, i, where_below(w, infinite, w, none))
+        store(x, i, select_lt(w, infinite, w, none))
     h = low
     while h < high:
         if circuit.tiles[h] == TILE:
@@ -98,7 +101,7 @@ def maxima(x, circuit, low, high, one, L):
             a, step_a = factor(runs, r, 1, L)
             b, step_b = factor(runs, r, 3, L)
             for _ in range(runs[r, 0]):
-                top = larger(load(x, a) + load(x, b), top)
+                top = maximum(load(x, a) + load(x, b), top)
                 a += step_a
                 b += step_b
         store(x, np.intp(heads[h]) * L, top)
@@ -116,8 +119,8 @@ def _tile_maxima(x, heads, h, runs, r, none, L):
     t0 = t1 = t2 = t3 = none
     for _ in range(runs[r, 0]):
         v = load(x, a)
-        t0, t1 = larger(v + load(x, b0), t0), larger(v + load(x, b1), t1)
-        t2, t3 = larger(v + load(x, b2), t2), larger(v + load(x, b3), t3)
+        t0, t1 = maximum(v + load(x, b0), t0), maximum(v + load(x, b1), t1)
+        t2, t3 = maximum(v + load(x, b2), t2), maximum(v + load(x, b3), t3)
         a += step
         b0 += step0
         b1 += step1
@@ -140,7 +143,7 @@ def clear(out):
 def trace(x, lane, L, root, circuit, stack, parts):
     """Fill parts with the leaves, from 0, of the best output of the root, then -1."""
     clear(parts)
-    leaves = circuit.own + circuit.shared
+    leaves = circuit.num_row_leaves + circuit.num_shared_leaves
     count, top = 0, 0
     if x[root * L + lane] > -np.inf:
         stack[0] = root
@@ -161,7 +164,7 @@ def trace(x, lane, L, root, circuit, stack, parts):
 def best_edge(x, lane, L, item, circuit):
     """The first product equal to the item's maximum: the same sums give equal bits."""
     runs, starts = circuit.runs, circuit.starts
-    h = circuit.place[item]
+    h = circuit.definition[item]
     goal = x[item * L + lane]
     for r in range(starts[h], starts[h + 1]):
         a, b = np.intp(runs[r, 1]), np.intp(runs[r, 3])
@@ -185,7 +188,7 @@ def read(scores, B, row, room, circuit, parts, labels, exact):
         position = circuit.positions[1 + leaf]
         if position >= 0:
             labels[position] = circuit.values[1 + leaf]
-    exact[0], exact[1] = settle(total, rest)
+    exact[0], exact[1] = normalise(total, rest)
 
 
 @subroutine
@@ -195,8 +198,8 @@ def score_of(scores, B, row, leaf, room):
         width = scores[t, WIDTH]
         if leaf < width:
             if scores[t, SHARED]:
-                return np.float64(at(scores[t, ADDRESS], (width,), room)[leaf])
-            flat = at(scores[t, ADDRESS], (B * width,), room)
+                return np.float64(carray(scores[t, ADDRESS], (width,), room)[leaf])
+            flat = carray(scores[t, ADDRESS], (B * width,), room)
             return np.float64(flat[row * width + leaf])
         leaf -= width
     return -np.inf

@@ -21,7 +21,7 @@ from smoothsp._kernels.vectors import arrays
 
 
 @kernel
-def samples(first, last, circuit, rows, seeds, room, labels):
+def sample_outputs(first, last, circuit, rows, seeds, room, labels):
     """Fill labels[B, n, N] of the rows ``rows.order[first:last]`` from seeds[B, n].
 
     -1 where nothing is labelled. ``room`` is as ``inwards`` has just filled it for
@@ -30,8 +30,8 @@ def samples(first, last, circuit, rows, seeds, room, labels):
     circuit, rows = circuit_at(circuit), rows_at(rows)
     L = 64 // room.itemsize
     m, e = room[0], room[1]
-    leaves = circuit.own + circuit.shared
-    stack = arrays.empty(circuit.depth + 2, np.int64)
+    leaves = circuit.num_row_leaves + circuit.num_shared_leaves
+    stack = arrays.empty(circuit.max_depth + 2, np.int64)
     for lane in range(last - first):
         row = rows.order[first + lane]
         for i in range(labels.shape[1]):
@@ -69,7 +69,7 @@ def uniform(state):
 def _draw(m, e, lane, L, item, circuit, chance):
     """Draw a product of an item, by its share of the item's sum."""
     runs, starts = circuit.runs, circuit.starts
-    h = circuit.place[item]
+    h = circuit.definition[item]
     first = starts[h]
     a, b = np.intp(runs[first, 1]), np.intp(runs[first, 3])
     if starts[h + 1] - first == 1 and runs[first, 0] == 1:

@@ -39,7 +39,7 @@ TIME, LOG_P = range(2)
 
 
 @kernel
-def distinct_samples(first, last, circuit, rows, seeds, room, labels, exist):
+def sample_without_replacement(first, last, circuit, rows, seeds, room, labels, exist):
     """Fill labels[B, n, N] and exist[B, n] of the rows ``rows.order[first:last]``.
 
     From seeds[B]. -1 where nothing is labelled, or there are fewer outputs. ``room`` is
@@ -49,7 +49,7 @@ def distinct_samples(first, last, circuit, rows, seeds, room, labels, exist):
     circuit, rows = circuit_at(circuit), rows_at(rows)
     L = 64 // room.itemsize
     m, e = room[0], room[1]
-    leaves = circuit.own + circuit.shared
+    leaves = circuit.num_row_leaves + circuit.num_shared_leaves
     widest = 1
     for h in range(len(circuit.heads)):
         count = 0
@@ -146,7 +146,7 @@ def _choose(m, e, lane, L, item, circuit, chance, marks, stamp):
     alone.
     """
     runs, starts = circuit.runs, circuit.starts
-    h = circuit.place[item]
+    h = circuit.definition[item]
     all_m, all_e = m[item * L + lane], e[item * L + lane]
     if stamp >= 0:
         all_m, all_e = _sum_without(m, e, lane, L, h, circuit, marks, stamp, -1)
@@ -192,18 +192,18 @@ def _sum_without(m, e, lane, L, h, circuit, marks, stamp, chosen):
     return total, top
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _log_ratio(a, a_e, b, b_e):
     return math.log(a / b) + (a_e - b_e) * LN2
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _log_exponential(state):
     """The logarithm of an exponential number of rate 1."""
     return math.log(-math.log1p(-max(uniform(state), 2.0**-60)))
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _log_sum(a, b):
     top = max(a, b)
     return top + math.log1p(math.exp(min(a, b) - top))

@@ -13,15 +13,15 @@ from numba.core import config
 from numba.extending import intrinsic, register_jitable
 
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.double_double import LN2, LN2_REST
+from smoothsp._kernels.vectors.double_double import LN2, LN2_ERROR
 from smoothsp._kernels.vectors.simd import (
-    call,
+    call_intrinsic,
     fma,
-    larger,
     load,
-    smaller,
+    maximum,
+    minimum,
+    select_lt,
     store,
-    where_below,
 )
 from smoothsp._kernels.vectors.simd_exp import CONSTANTS, exponent, mantissa
 
@@ -54,7 +54,7 @@ def small_exp(typing, r):
         coefficients = [ir.Constant(kind, [term] * kind.count) for term in terms]
         p = coefficients[0]
         for coefficient in coefficients[1:]:
-            p = call(builder, "fma", p, args[0], coefficient)
+            p = call_intrinsic(builder, "fma", p, args[0], coefficient)
         return p
 
     return r(r), code
@@ -103,7 +103,7 @@ def lowest(L):
 
 
 @register_jitable
-def furthest(L):
+def max_exponent(L):
     """How far from 0 the exponent of an output may be for all others to be exact.
 
     float64 has room for thousands of the largest scores.
@@ -137,23 +137,23 @@ def enter(m, e, first, last, reach, one, L):
     becomes zero, and so does NaN, which only padding holds.
     """
     zero = one - one
-    most = constant(one, furthest(L))
+    most = constant(one, max_exponent(L))
     least = zero - most
     low, below = constant(one, lowest(L)), constant(one, -np.inf)
     whole, rate = constant(one, large(L)), constant(one, 1 / LN2)
     # ln 2 in two parts: the first times k is exact within a fused product and sum
     high_part = constant(one, -ln2_high(L))
-    low_part = constant(one, ln2_high(L) - LN2 - (0.0 if L == 16 else LN2_REST))
+    low_part = constant(one, ln2_high(L) - LN2 - (0.0 if L == 16 else LN2_ERROR))
     for i in range(first * L, last * L, L):
         w = load(m, i)
-        x = smaller(larger(w, least), most)  # comparisons with NaN are false
+        x = minimum(maximum(w, least), most)  # comparisons with NaN are false
         # x = k ln 2 + r, with k whole and |r| at most half of ln 2
         k = fma(x, rate, whole) - whole
         r = fma(k, low_part, fma(k, high_part, x))
-        some = where_below(below, w, k, zero)
-        reach = larger(larger(some, zero - some), reach)
-        store(m, i, where_below(below, w, small_exp(r), zero))
-        store(e, i, where_below(below, w, k, low))
+        some = select_lt(below, w, k, zero)
+        reach = maximum(maximum(some, zero - some), reach)
+        store(m, i, select_lt(below, w, small_exp(r), zero))
+        store(e, i, select_lt(below, w, k, low))
     return reach
 
 
@@ -161,8 +161,8 @@ def enter(m, e, first, last, reach, one, L):
 def put_number(m, e, at, total, top, low):
     """Store ``total 2^top``: a normal number, or 0."""
     zero = total - total
-    store(m, at, where_below(zero, total, mantissa(total), zero))
-    store(e, at, where_below(zero, total, top + exponent(total), low))
+    store(m, at, select_lt(zero, total, mantissa(total), zero))
+    store(e, at, select_lt(zero, total, top + exponent(total), low))
 
 
 if config.DISABLE_JIT:

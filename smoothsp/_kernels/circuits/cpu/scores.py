@@ -22,13 +22,13 @@ from smoothsp._kernels.circuits.layout.circuit_arrays import SHARED, TARGET, WID
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.arrays import at
-from smoothsp._kernels.vectors.double_double import add, settle
+from smoothsp._kernels.vectors.arrays import carray
+from smoothsp._kernels.vectors.double_double import add, normalise
 from smoothsp._kernels.vectors.smoothed_hinge import smoothed_hinge
 
 
 @kernel
-def total(scores, used, like, exact):
+def score_outputs(scores, used, like, exact):
     """Fill exact[B, K, 2] with the sums of the leaves, from 0, used[B, K, U].
 
     -1 is none. ``scores`` is a table of potentials of the float type of ``like``; each
@@ -43,11 +43,11 @@ def total(scores, used, like, exact):
                 if used[b, k, u] >= 0:
                     score = score_of(scores, B, b, used[b, k, u], like)
                     sum_, rest = add(sum_, rest, score)
-            exact[b, k, 0], exact[b, k, 1] = settle(sum_, rest)
+            exact[b, k, 0], exact[b, k, 1] = normalise(sum_, rest)
 
 
 @kernel
-def count(weights, used, table):
+def add_weights_to_leaves(weights, used, table):
     """Add weights[B, K] up over the leaves used[B, K, U], in the targets of a table.
 
     Targets are of the float type of the weights; those of all rows are ``[width]`` of
@@ -74,9 +74,9 @@ def _add(weight, used, b, B, table, like):
                 if table[t, TARGET] == 0:
                     break
                 if table[t, SHARED]:
-                    at(table[t, TARGET], (width,), wide)[leaf] += weight
+                    carray(table[t, TARGET], (width,), wide)[leaf] += weight
                 else:
-                    flat = at(table[t, TARGET], (B * width,), like)
+                    flat = carray(table[t, TARGET], (B * width,), like)
                     flat[b * width + leaf] += weight
                 break
             leaf -= width
@@ -106,12 +106,12 @@ def row_losses(scores, like, sizes, addresses, smoothing, weight, out):
     scores = potentials_at(scores)
     B, M, U = sizes
     best, y = (
-        at(addresses[0], (B, M, 2), np.float64),
-        at(addresses[1], (B, U), np.int64),
+        carray(addresses[0], (B, M, 2), np.float64),
+        carray(addresses[1], (B, U), np.int64),
     )
-    value, total = at(out[0], (B,), like), at(out[1], (1,), like)
-    u, exact = at(out[2], (B, M), np.float64), at(out[3], (B,), np.bool_)
-    first, own = at(out[4], (B,), np.float64), at(out[5], (B,), np.float64)
+    value, total_loss = carray(out[0], (B,), like), carray(out[1], (1,), like)
+    u, exact = carray(out[2], (B, M), np.float64), carray(out[3], (B,), np.bool_)
+    first, own = carray(out[4], (B,), np.float64), carray(out[5], (B,), np.float64)
     mu, K, never_negative = smoothing
     z, all_ = arrays.empty(M), 0.0
     for b in range(B):
@@ -119,17 +119,17 @@ def row_losses(scores, like, sizes, addresses, smoothing, weight, out):
         for i in range(U):
             if y[b, i] >= 0:
                 sum_, rest = add(sum_, rest, score_of(scores, B, b, y[b, i], like))
-        sum_, rest = settle(sum_, rest)
+        sum_, rest = normalise(sum_, rest)
         given = best[b], sum_, rest, mu, K, never_negative, z, u[b]
         loss, exact[b] = smoothed_hinge(*given)
         value[b] = loss
         first[b], own[b] = best[b, 0, 0], sum_
         factor = weight
         if addresses[2] != 0:
-            factor *= at(addresses[2], (B,), np.float64)[b]
+            factor *= carray(addresses[2], (B,), np.float64)[b]
         if factor != 0:
             all_ += factor * loss
-    total[0] = all_
+    total_loss[0] = all_
 
 
 @kernel
@@ -143,12 +143,15 @@ def row_losses_gradient(table, like, kind, sizes, addresses, weight):
     """
     table = potentials_at(table)
     B, M, U, N, W = sizes
-    u, y = at(addresses[0], (B, W), np.float64), at(addresses[2], (B, N), np.int64)
-    best = at(addresses[1], (B, M, U), kind)
+    u, y = (
+        carray(addresses[0], (B, W), np.float64),
+        carray(addresses[2], (B, N), np.int64),
+    )
+    best = carray(addresses[1], (B, M, U), kind)
     for b in range(B):
         own = weight
         if addresses[3] != 0:
-            own *= at(addresses[3], (B,), np.float64)[b]
+            own *= carray(addresses[3], (B,), np.float64)[b]
         if own == 0:
             continue
         for k in range(M):
@@ -158,7 +161,7 @@ def row_losses_gradient(table, like, kind, sizes, addresses, weight):
 
 
 @kernel
-def add_hamming(sizes, addresses, like, scale):
+def add_hamming_costs(sizes, addresses, like, scale):
     """Fill augmented[B, W] with main and ``scale`` for each part that y does not use.
 
     ``sizes`` are B, W and U; ``addresses`` the addresses of main, of read[B, W], which
@@ -166,13 +169,16 @@ def add_hamming(sizes, addresses, like, scale):
     -1 for none, and of augmented.
     """
     B, W, U = sizes
-    main, augmented = at(addresses[0], (B, W), like), at(addresses[3], (B, W), like)
-    y = at(addresses[2], (B, U), np.int64)
+    main, augmented = (
+        carray(addresses[0], (B, W), like),
+        carray(addresses[3], (B, W), like),
+    )
+    y = carray(addresses[2], (B, U), np.int64)
     for b in range(B):
         for i in range(W):
             augmented[b, i] = main[b, i] + scale
         if addresses[1] != 0:
-            read = at(addresses[1] + b * W, (W,), np.bool_)
+            read = carray(addresses[1] + b * W, (W,), np.bool_)
             for i in range(W):
                 if not read[i]:
                     augmented[b, i] = main[b, i]
@@ -182,7 +188,7 @@ def add_hamming(sizes, addresses, like, scale):
 
 
 @kernel
-def prove(circuit, rows, sizes, addresses, whole, like, scale):
+def leaves_from_labels(circuit, rows, sizes, addresses, whole, like, scale):
     """Fill used[B, K, N] with the leaves that set labels[B, K, N] so, -1 for none.
 
     ``kept`` are the labels, -1 where a row has none. Where main[B, W] has an address,
@@ -204,14 +210,14 @@ def prove(circuit, rows, sizes, addresses, whole, like, scale):
     edges, roots = circuit_at(circuit), rows_at(rows).roots
     B, (K, N, V, W, alone) = len(roots), sizes
     labels, kept = (
-        at(addresses[0], (B, K, N), np.int64),
-        at(addresses[3], (B, K, N), np.int64),
+        carray(addresses[0], (B, K, N), np.int64),
+        carray(addresses[3], (B, K, N), np.int64),
     )
     real, leaf_of = (
-        at(addresses[1], (alone, N), np.bool_),
-        at(addresses[2], (N, V), np.int64),
+        carray(addresses[1], (alone, N), np.bool_),
+        carray(addresses[2], (N, V), np.int64),
     )
-    used = at(addresses[4], (B, K, N), np.int64)
+    used = carray(addresses[4], (B, K, N), np.int64)
     for b in range(B):
         row = 0 if alone == 1 else b
         for k in range(K):
@@ -220,8 +226,15 @@ def prove(circuit, rows, sizes, addresses, whole, like, scale):
                 kept[b, k, i] = label
                 used[b, k, i] = leaf_of[i, label] if 0 <= label < V else -1
     if addresses[6] != 0:
-        read = at(addresses[5], (alone, edges.own + edges.shared), np.bool_)
-        main, augmented = at(addresses[6], (B, W), like), at(addresses[7], (B, W), like)
+        read = carray(
+            addresses[5],
+            (alone, edges.num_row_leaves + edges.num_shared_leaves),
+            np.bool_,
+        )
+        main, augmented = (
+            carray(addresses[6], (B, W), like),
+            carray(addresses[7], (B, W), like),
+        )
         for b in range(B):
             row = 0 if alone == 1 else b
             for leaf in range(W):
@@ -235,7 +248,7 @@ def prove(circuit, rows, sizes, addresses, whole, like, scale):
 
 
 @kernel
-def first_missing(circuit, rows, used):
+def first_infeasible_output(circuit, rows, used):
     """``b K + k`` of the first output used[B, K, U] without a derivation, or -1."""
     return _first_missing(circuit_at(circuit), rows_at(rows).roots, used)
 
@@ -248,12 +261,12 @@ def _first_missing(circuit, roots, used):
     derivation of the item. An output with a leaf beyond the last does not exist.
     """
     B, K, U = used.shape
-    words = arrays.empty(circuit.items, np.uint64)
+    words = arrays.empty(circuit.num_items, np.uint64)
     for begin in range(0, B * K, WORD):
         size = min(WORD, B * K - begin)
         low, high = needed(circuit, roots, begin // K, (begin + size - 1) // K + 1)
         words[0] = ~np.uint64(0)
-        leaves = circuit.own + circuit.shared
+        leaves = circuit.num_row_leaves + circuit.num_shared_leaves
         words[1 : 1 + leaves] = 0
         none = np.uint64(0)
         for i in range(size):
@@ -274,7 +287,7 @@ def _first_missing(circuit, roots, used):
 
 
 @kernel
-def labels_of_trees(sizes, addresses):
+def labels_of_complete_trees(sizes, addresses):
     """Fill labels[B, K, n, n] with those of y, all -1 where y is no tree by number.
 
     A tree over N words has ``2 N - 1`` spans; of so many that make a tree, none is left
@@ -283,10 +296,10 @@ def labels_of_trees(sizes, addresses):
     """
     B, K, n = sizes
     y, labels = (
-        at(addresses[0], (B, K, n, n), np.int64),
-        at(addresses[2], (B, K, n, n), np.int64),
+        carray(addresses[0], (B, K, n, n), np.int64),
+        carray(addresses[2], (B, K, n, n), np.int64),
     )
-    lengths = at(addresses[1], (B,), np.int64)
+    lengths = carray(addresses[1], (B,), np.int64)
     for b in range(B):
         N = lengths[b]
         for k in range(K):

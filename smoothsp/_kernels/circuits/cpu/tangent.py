@@ -37,12 +37,14 @@ from smoothsp._kernels.circuits.layout.addresses import (
 )
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.simd import fma, larger, load, span, store, where_below
-from smoothsp._kernels.vectors.simd_compare import differ
+from smoothsp._kernels.vectors.simd import fma, load, maximum, select_lt, span, store
+from smoothsp._kernels.vectors.simd_compare import any_not_equal
 
 
 @kernel
-def tangent(first, last, circuit, rows, scores, along, room, outwards, means):
+def inside_outside_jvp(
+    first, last, circuit, rows, scores, along, room, outwards, means
+):
     """Fill means[B]: of ``along`` over the outputs of the rows ``order[first:last]``.
 
     And, if ``outwards``, the targets of ``scores`` with the derivatives of marginals
@@ -90,8 +92,8 @@ def _means(room, circuit, low, high, one, L):
             store(d, out, load(d, a) + load(d, b))
             continue
         total, mean = load(m, out), zero
-        shift = start + where_below(zero, total, zero - load(e, out), none)
-        share = where_below(zero, total, one / larger(total, one), zero)
+        shift = start + select_lt(zero, total, zero - load(e, out), none)
+        share = select_lt(zero, total, one / maximum(total, one), zero)
         for r in range(first, last):
             a, step_a = factor(runs, r, 1, L)
             b, step_b = factor(runs, r, 3, L)
@@ -119,7 +121,7 @@ def _moves(room, circuit, low, high, one, L):
     for h in range(high - 1, low - 1, -1):
         out = np.intp(heads[h]) * L
         g, move = load(mu, out), load(to, out)
-        if not differ(g, zero):
+        if not any_not_equal(g, zero):
             continue
         first, last = starts[h], starts[h + 1]
         if last - first == 1 and runs[first, 0] == 1:
@@ -128,8 +130,8 @@ def _moves(room, circuit, low, high, one, L):
             store(to, b, load(to, b) + move)
             continue
         total, mean = load(m, out), load(d, out)
-        shift = start + where_below(zero, total, zero - load(e, out), none)
-        share = where_below(faint, g, one / larger(total, one), zero)
+        shift = start + select_lt(zero, total, zero - load(e, out), none)
+        share = select_lt(faint, g, one / maximum(total, one), zero)
         for r in range(first, last):
             a, step_a = factor(runs, r, 1, L)
             b, step_b = factor(runs, r, 3, L)

@@ -14,7 +14,7 @@ from smoothsp._kernels.vectors import arrays
 
 
 @kernel
-def compress(starts, left, right, counts, runs):
+def compress_into_runs(starts, left, right, counts, runs):
     """Fill counts[H] and runs[., 5] with the products left[e] times right[e].
 
     Definition h has those from ``starts[h]`` to ``starts[h + 1]``.
@@ -107,7 +107,7 @@ def _side(starts, runs, h):
 
 
 @kernel
-def schedule(starts, runs, tiles, place, roots, order):
+def depth_first_order(starts, runs, tiles, place, roots, order):
     """Fill ``order`` with the definitions that roots need, the first root's first.
 
     A definition comes right after the last of those that it needs, which are then in
@@ -163,7 +163,7 @@ def _push(h, starts, tiles, seen, run, stack, top):
 
 
 @kernel
-def measure(leaves, heads, starts, runs, tiles, place, since, uses, levels):
+def item_properties(leaves, heads, starts, runs, tiles, place, since, uses, levels):
     """Fill what each item needs, as in ``Edges``, and ``levels``, its depth.
 
     With h the definition of item i, and over its products (a, b), in order,

@@ -16,20 +16,20 @@ from smoothsp._kernels.circuits.layout.addresses import circuit_at, potentials_a
 from smoothsp._kernels.circuits.layout.circuit_arrays import ADDRESS, SHARED, WIDTH
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.arrays import at
+from smoothsp._kernels.vectors.arrays import carray
 
 WORD = 64
 
 
 @kernel
-def impossible(circuit, roots, table, like):
+def first_infeasible_row(circuit, roots, table, like):
     """The first row without an output whose scores are above -inf; -1 if all have one.
 
     ``table`` is one of potentials of the float type of ``like``.
     """
     circuit, table = circuit_at(circuit), potentials_at(table)
     B = len(roots)
-    words = arrays.empty(circuit.items, np.uint64)
+    words = arrays.empty(circuit.num_items, np.uint64)
     for begin in range(0, B, WORD):
         rows = min(WORD, B - begin)
         low, high = needed(circuit, roots, begin, begin + rows)
@@ -38,7 +38,7 @@ def impossible(circuit, roots, table, like):
         for t in range(len(table)):
             width = table[t, WIDTH]
             every = 1 if table[t, SHARED] else B
-            scores = at(table[t, ADDRESS], (every * width,), like)
+            scores = carray(table[t, ADDRESS], (every * width,), like)
             if table[t, SHARED]:
                 for leaf in range(width):
                     allowed = scores[leaf] > -np.inf
@@ -85,11 +85,11 @@ def spread(circuit, low, high, words):
 
 
 @kernel
-def reading(circuit, roots, answer):
+def reachable_leaves(circuit, roots, answer):
     """Fill answer[B, P + Q]: whether the root of a row can reach the leaf."""
     circuit = circuit_at(circuit)
     B, leaves = answer.shape
-    words = arrays.empty(circuit.items, np.uint64)
+    words = arrays.empty(circuit.num_items, np.uint64)
     heads, starts, runs = circuit.heads, circuit.starts, circuit.runs
     for begin in range(0, B, WORD):
         rows = min(WORD, B - begin)
@@ -105,7 +105,7 @@ def reading(circuit, roots, answer):
                 a, b = np.intp(runs[r, 1]), np.intp(runs[r, 3])
                 for _ in range(runs[r, 0]):
                     # a product with an impossible factor is not followed
-                    if circuit.uses[a] >= 0 and circuit.uses[b] >= 0:
+                    if circuit.max_leaves[a] >= 0 and circuit.max_leaves[b] >= 0:
                         words[a] |= word
                         words[b] |= word
                     a += runs[r, 2]
@@ -121,6 +121,6 @@ def needed(circuit, roots, first, last):
     """The definitions that rows ``first`` to ``last`` need, as a range."""
     low, high = len(circuit.heads), 0
     for b in range(first, last):
-        high = max(high, circuit.place[roots[b]] + 1)
-        low = min(low, circuit.since[roots[b]])
+        high = max(high, circuit.definition[roots[b]] + 1)
+        low = min(low, circuit.first_definition[roots[b]])
     return min(low, high), high

@@ -17,8 +17,8 @@ import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
 from smoothsp._kernels.circuits.cuda.scaled_floats import (
-    FURTHEST,
     LN2,
+    MAX_EXPONENT,
     NOTHING,
     exp_of,
     number,
@@ -45,7 +45,7 @@ BLOCK = {"HEADS": HEADS, "EDGES": EDGES, "LANES": LANES}
 BLOCK |= {"num_warps": WARPS, "maxnreg": REGISTERS, "enable_fp_fusion": False}
 
 
-def sums(own, shared, circuit, rows, outwards, value, far, marginals):
+def inside_outside(own, shared, circuit, rows, outwards, value, far, marginals):
     """Fill value[B] in float64 and, if ``outwards``, marginals[B, P + Q].
 
     Parameters
@@ -62,15 +62,23 @@ def sums(own, shared, circuit, rows, outwards, value, far, marginals):
     Q = len(shared)
     m = torch.empty(**chart(circuit, B, own.dtype, own.device))
     e = torch.empty(**chart(circuit, B, torch.int32, own.device))
-    sizes = (B, P, Q, circuit.items)
-    tables = (circuit.depths, circuit.uses)
-    given = (own, shared, *rows, *tables, *circuit.upwards)
+    sizes = (B, P, Q, circuit.num_items)
+    tables = (circuit.depths, circuit.max_leaves)
+    given = (own, shared, *rows, *tables, *circuit.inside_schedule)
     launch(_inside_kernel, programs(B), own, *given, m, e, value, far, *sizes, **BLOCK)
     if outwards:
         # items above the roots are not written: their shares are 0
         share = torch.zeros_like(m)
-        given = (*rows, circuit.depths, *circuit.downwards, m, e, share, marginals)
-        sizes = (circuit.deepest, B, P + Q, circuit.items)
+        given = (
+            *rows,
+            circuit.depths,
+            *circuit.outside_schedule,
+            m,
+            e,
+            share,
+            marginals,
+        )
+        sizes = (circuit.max_depth, B, P + Q, circuit.num_items)
         launch(_outside_kernel, programs(B), own, *given, *sizes, **BLOCK)
 
 
@@ -152,7 +160,7 @@ def _inside_kernel(
     b_log = tl.log(tl.where(b_z > 0, b_z, 1.0)) + b_e * LN2
     tl.store(value + b_row, tl.where(b_z > 0, b_log, float("-inf")), mask=b_real)
     b_uses = tl.maximum(tl.load(uses + b_root), 1).to(tl.int64)
-    tl.store(far + b_row, b_reach * b_uses > FURTHEST, mask=b_real)
+    tl.store(far + b_row, b_reach * b_uses > MAX_EXPONENT, mask=b_real)
 
 
 @triton.jit

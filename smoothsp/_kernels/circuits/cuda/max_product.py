@@ -33,7 +33,7 @@ from smoothsp._kernels.circuits.cuda.tiles import (
 from smoothsp._kernels.compilation.launch import launch
 
 
-def best(own, shared, circuit, rows, value, labels, parts):
+def best_outputs(own, shared, circuit, rows, value, labels, parts):
     """Fill value[B], labels[B, N] and parts[B, U]; labels and parts are -1 before.
 
     ``parts`` are the leaves, from 0, that the best output uses; ``labels`` what they
@@ -52,21 +52,21 @@ def best(own, shared, circuit, rows, value, labels, parts):
         shared,
         *rows,
         circuit.depths,
-        *circuit.upwards,
+        *circuit.inside_schedule,
         circuit.positions,
         circuit.values,
         x,
         left,
         right,
-        left.new_empty((programs(B), circuit.deepest + 2, LANES)),
+        left.new_empty((programs(B), circuit.max_depth + 2, LANES)),
         value,
         labels,
         parts,
         B,
         P,
         len(shared),
-        circuit.items,
-        circuit.deepest + 2,
+        circuit.num_items,
+        circuit.max_depth + 2,
         labels.shape[1],
         parts.shape[1],
         HEADS=HEADS,

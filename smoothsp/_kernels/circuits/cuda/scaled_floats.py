@@ -8,7 +8,7 @@ import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
 # How far from 0 the exponent of an output may be for all others to be exact.
-FURTHEST = tl.constexpr(2**28)
+MAX_EXPONENT = tl.constexpr(2**28)
 # Exponents end here; that of zero is the lowest.
 LAST = tl.constexpr(2**29)
 # The exponent of a sum of nothing, as low as a product of two zeros.

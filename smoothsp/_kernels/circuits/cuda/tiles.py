@@ -29,7 +29,7 @@ def programs(B):
 
 def chart(circuit, B, dtype, device):
     """Shape, dtype and device of a chart of all rows, for ``torch.empty``."""
-    shape = (programs(B), circuit.items, LANES)
+    shape = (programs(B), circuit.num_items, LANES)
     return {"size": shape, "dtype": dtype, "device": device}
 
 

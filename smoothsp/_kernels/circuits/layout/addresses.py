@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothsp._kernels.circuits.layout.circuit_arrays import Edges, Rows
+from smoothsp._kernels.circuits.layout.circuit_arrays import CircuitArrays, RowRoots
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.vectors.arrays import at
+from smoothsp._kernels.vectors.arrays import carray
 
 
-def addresses(fields: Edges | Rows) -> NDArray[np.int64]:
+def address_table(fields: CircuitArrays | RowRoots) -> NDArray[np.int64]:
     """A row for each field: a number and 0, or the address of an array and its length.
 
     The caller keeps the arrays alive.
@@ -29,11 +29,11 @@ def addresses(fields: Edges | Rows) -> NDArray[np.int64]:
     return np.array(rows, np.int64)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def circuit_at(table):
     """The ``Edges`` of which ``table`` has the addresses."""
-    runs = at(table[5, 0], (table[5, 1], 5), np.int32)
-    return Edges(
+    runs = carray(table[5, 0], (table[5, 1], 5), np.int32)
+    return CircuitArrays(
         table[0, 0],
         table[1, 0],
         table[2, 0],
@@ -50,20 +50,20 @@ def circuit_at(table):
     )
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def rows_at(table):
     """The ``Rows`` of which ``table`` has the addresses."""
-    order = at(table[0, 0], (table[0, 1],), np.int64)
-    return Rows(order, at(table[1, 0], (table[1, 1],), np.int64))
+    order = carray(table[0, 0], (table[0, 1],), np.int64)
+    return RowRoots(order, carray(table[1, 0], (table[1, 1],), np.int64))
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def potentials_at(table):
     """The table of potentials, as ``lanes`` has it, at an address with so many rows."""
     address, rows = table
-    return at(address, (rows, 4), np.int64)
+    return carray(address, (rows, 4), np.int64)
 
 
-@subroutine(loops=False)
+@subroutine(optimise=False)
 def _integers(table, field):
-    return at(table[field, 0], (table[field, 1],), np.int32)
+    return carray(table[field, 0], (table[field, 1],), np.int32)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int32]
 
 
-class Edges(NamedTuple):
+class CircuitArrays(NamedTuple):
     """The topology of a circuit: items, each the sum of products of two earlier ones.
 
     Item 0 is the empty product, then come the leaves of a row, then those that all rows
@@ -20,22 +20,22 @@ class Edges(NamedTuple):
     factors: what is loaded of these serves all of them.
     """
 
-    items: int
-    own: int
-    shared: int
+    num_items: int
+    num_row_leaves: int
+    num_shared_leaves: int
     heads: Ints  # [H]
     starts: Ints  # [H + 1]
     runs: Ints  # [R, 5]: count, a, step_a, b, step_b
     tiles: Ints  # [H]: TILE at the first of a tile, 0 at its others, 1 elsewhere
-    place: Ints  # [items]: by which definition, -1 for leaves
-    since: Ints  # [items]: the first definition that the item needs
-    uses: Ints  # [items]: the most leaves that one product uses, -1 if impossible
-    depth: int  # the most definitions that stand above each other
+    definition: Ints  # [items]: by which definition, -1 for leaves
+    first_definition: Ints  # [items]: the first definition that the item needs
+    max_leaves: Ints  # [items]: the most leaves that one product uses, -1 if impossible
+    max_depth: int  # the most definitions that stand above each other
     positions: Ints  # [1 + own + shared]: which label a leaf sets, -1 for none
     values: Ints  # [1 + own + shared]: to what
 
 
-class Rows(NamedTuple):
+class RowRoots(NamedTuple):
     """Which items answer for the rows of a batch."""
 
     order: NDArray[np.int64]  # [B]: rows with much to do first

@@ -20,7 +20,7 @@ class Schedule(NamedTuple):
     runs: Tensor  # [R, 5]: count, a, step_a, b, step_b
 
 
-class Placed(NamedTuple):
+class DeviceCircuit(NamedTuple):
     """A circuit on a device. Item 0 is the empty product, then come the leaves.
 
     ``upwards`` has the definitions, of which those of depth d are level d - 1, and
@@ -29,17 +29,17 @@ class Placed(NamedTuple):
     other factor.
     """
 
-    items: int
-    deepest: int
-    upwards: Schedule
-    downwards: Schedule
+    num_items: int
+    max_depth: int
+    inside_schedule: Schedule
+    outside_schedule: Schedule
     depths: Tensor  # [items] int32: how many definitions deep, 0 of leaves
-    uses: Tensor  # [items] int32: the most leaves that one product uses
+    max_leaves: Tensor  # [items] int32: the most leaves that one product uses
     positions: Tensor  # [1 + leaves] int32: which label a leaf sets, -1 for none
     values: Tensor  # [1 + leaves] int32: to what
 
 
-class Lanes(NamedTuple):
+class DeviceRowRoots(NamedTuple):
     """The rows of a batch on a device, in the order in which programs take them."""
 
     order: Tensor  # [B] int64: rows with much to do first

@@ -71,13 +71,13 @@ class ElasticNet:
     mixes = True
 
     def __init__(self, l1: float = 0.0, l2: float = 0.0) -> None:
-        self.l1 = checks.at_least_zero("l1", l1)
-        self.strong = checks.at_least_zero("l2", l2)
+        self.l1 = checks.as_nonnegative("l1", l1)
+        self.strong = checks.as_nonnegative("l2", l2)
 
     def solve(self, p: Floats, near: float, step: float = 1.0) -> Point:
         """Soft threshold and shrinkage."""
-        cut = step * self.l1
-        x = p - np.clip(p, -cut, cut) if cut else p
+        threshold = step * self.l1
+        x = p - np.clip(p, -threshold, threshold) if threshold else p
         return self.at(x / (near + step * self.strong))
 
     def at(self, x: Floats) -> Point:
@@ -114,11 +114,11 @@ class ElasticNetBall:
     mixes, strong = True, 0.0
 
     def __init__(self, l1: float, l2: float, radius: float) -> None:
-        self.l1 = checks.at_least_zero("l1", l1)
-        self.l2 = checks.at_least_zero("l2", l2)
+        self.l1 = checks.as_nonnegative("l1", l1)
+        self.l2 = checks.as_nonnegative("l2", l2)
         if not self.l1 + self.l2 > 0:
             raise ValueError("l2: expected a positive number where l1 is 0, got 0")
-        self.radius = checks.positive("radius", radius)
+        self.radius = checks.as_positive("radius", radius)
 
     def solve(self, p: Floats, near: float, step: float = 1.0) -> Point:
         """The projection of ``p / near``."""
@@ -133,18 +133,21 @@ class ElasticNetBall:
 
     def conjugate(self, v: Floats) -> float:
         """The largest product with a point of the ball."""
-        size = np.sort(np.abs(v))[::-1]
-        if not size[0] > 0:
+        magnitudes = np.sort(np.abs(v))[::-1]
+        if not magnitudes[0] > 0:
             return 0.0
         if self.l2 == 0:
-            return self.radius * float(size[0]) / self.l1
+            return self.radius * float(magnitudes[0]) / self.l1
         # x = soft(v, t l1) / (t l2); t from the support of the largest entries
-        sums, count = np.cumsum(size * size), np.arange(1, len(size) + 1)
+        sums, count = (
+            np.cumsum(magnitudes * magnitudes),
+            np.arange(1, len(magnitudes) + 1),
+        )
         t = np.sqrt(sums / (2 * self.radius * self.l2 + self.l1**2 * count))
-        inside = size > self.l1 * t
+        inside = magnitudes > self.l1 * t
         k = int(inside.sum()) - 1
-        x = np.maximum(size - self.l1 * t[k], 0.0) / (self.l2 * t[k])
-        return float(size @ x)
+        x = np.maximum(magnitudes - self.l1 * t[k], 0.0) / (self.l2 * t[k])
+        return float(magnitudes @ x)
 
 
 class CappedSimplex:
@@ -171,11 +174,13 @@ class CappedSimplex:
 
     mixes = True
 
-    def __init__(self, size: int, lam: float = 0.0, cap: float = math.inf) -> None:
-        self.size = checks.count("size", size)
-        self.strong = checks.at_least_zero("lam", lam)
-        if not cap * size >= 1:
-            raise ValueError(f"cap: expected at least 1 / {size}, got {cap!r}")
+    def __init__(
+        self, magnitudes: int, lam: float = 0.0, cap: float = math.inf
+    ) -> None:
+        self.size = checks.as_positive_int("size", magnitudes)
+        self.strong = checks.as_nonnegative("lam", lam)
+        if not cap * magnitudes >= 1:
+            raise ValueError(f"cap: expected at least 1 / {magnitudes}, got {cap!r}")
         self.cap = float(cap)
 
     def solve(self, p: Floats, near: float, step: float = 1.0) -> Point:

@@ -120,7 +120,7 @@ class PathSolution:
             ``(num_weights,)``, float64. Those of a breakpoint; above the first, its
             weights times its lambda over this one.
         """
-        lam = checks.positive("lam", lam)
+        lam = checks.as_positive("lam", lam)
         if lam < self.ends_at:
             raise ValueError(
                 f"lam: expected at least {self.ends_at:.6g}, where the path ends, got "
@@ -129,8 +129,8 @@ class PathSolution:
         first = self.points[0]
         if lam >= first.lam:
             return first.lam / lam * first.w
-        known = [point for point in self.points if point.begins >= lam]
-        return known[-1].w.copy()
+        candidates = [point for point in self.points if point.begins >= lam]
+        return candidates[-1].w.copy()
 
 
 @dataclass(frozen=True)

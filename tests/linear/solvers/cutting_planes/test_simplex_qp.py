@@ -55,7 +55,7 @@ def test_maximum_over_the_simplex(seed):
     found, best = value(Q, b, a), best_of_supports(Q, b)
     assert found == pytest.approx(best, rel=1e-9, abs=1e-9)
     # the steps that end it where rounding keeps active sets from settling
-    slow = solved(simplex_qp.pairwise, Q, b, np.eye(t)[0], rng)
+    slow = solved(simplex_qp.pairwise_frank_wolfe, Q, b, np.eye(t)[0], rng)
     assert (slow >= 0).all() and slow.sum() == pytest.approx(1, abs=1e-12)
     assert value(Q, b, slow) >= value(Q, b, np.eye(t)[0]) - 1e-12
     assert value(Q, b, slow) == pytest.approx(best, rel=1e-3, abs=1e-3)

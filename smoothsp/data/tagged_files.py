@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from smoothsp.data import columns, offsets
-from smoothsp.data.cutting import TREEBANK, check_tokenizer
 from smoothsp.data.examples import TaggedSentence
 from smoothsp.data.splits import SplitFiles, find_splits
-from smoothsp.data.text_files import path_of, say
+from smoothsp.data.text_files import as_path, print_stderr
+from smoothsp.data.word_tokenizers import TREEBANK, check_tokenizer
 
 __all__ = ["Splits", "by_document", "read_splits", "read_tagged"]
 
@@ -87,28 +87,28 @@ def read_tagged(
     ValueError
         For the first sentence that cannot be read, with file and line.
     """
-    path = path_of(path)
+    path = as_path(path)
     check_tokenizer(tokenizer)
-    if column is word_column is encoding is None and offsets.are_spans(path):
+    if column is word_column is encoding is None and offsets.has_character_spans(path):
         texts = offsets.read_spans(path)
         sentences, unaligned = offsets.tag_words(texts, tokenizer=tokenizer)
         for one in unaligned[:NAMED]:
             text = texts[one.record]
             start, end, label = one.span
             shown = text.text[max(start, 0) : max(end, 0)][:60]
-            say(
+            print_stderr(
                 f"warning: {text.name}: no tags for {label} from {start} to {end}"
                 f" ({shown!r}), which {one.reason}"
             )
         total = sum(len(x.spans) + len(x.faults) for x in texts)
-        say(
+        print_stderr(
             f"{path}: read as {len(texts)} texts with {total} spans, of which"
             f" {len(unaligned)} have no tags"
         )
         return sentences
     layout = columns.Layout(
-        columns.named("column", column),
-        columns.named("word_column", word_column),
+        columns.as_column_name("column", column),
+        columns.as_column_name("word_column", word_column),
         encoding,
         skip_bad,
         unknown,

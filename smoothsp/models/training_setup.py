@@ -24,7 +24,7 @@ import torch
 from smoothsp.models.encoder import Encoder
 from smoothsp.run_folder import MODEL, held, require_free
 
-__all__ = ["made", "parted", "require_encoder", "run_of"]
+__all__ = ["make_options", "open_run", "require_encoder", "split_dev"]
 
 # Types of fields, and of the values that each takes.
 PLAIN = {
@@ -43,7 +43,7 @@ Example = TypeVar("Example")
 Options = TypeVar("Options")
 
 
-def made(kind: type[Options], given: Mapping[str, Any]) -> Options:
+def make_options(kind: type[Options], given: Mapping[str, Any]) -> Options:
     """Return options of this dataclass.
 
     Raises
@@ -96,7 +96,7 @@ def _require_type(name: str, annotation: Any, value: Any) -> None:
         )
 
 
-def parted(
+def split_dev(
     examples: Sequence[Example], usable: Callable[[Example], bool] = lambda _: True
 ) -> tuple[list[Example], list[Example]]:
     """Split examples into training and held-out ones.
@@ -114,7 +114,7 @@ def parted(
 
 
 @contextmanager
-def run_of(
+def open_run(
     out: str | os.PathLike[str] | None, resume: bool, overwrite: bool
 ) -> Iterator[Path | None]:
     """Hold the folder of a run, if there is one, and keep other runs out of it.

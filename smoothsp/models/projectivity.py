@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from smoothsp.data.examples import ConstituencyTree, Span
 
-__all__ = ["crossing", "projective", "uncrossed"]
+__all__ = ["crossing_arcs", "drop_crossing_spans", "lift_crossing_arcs"]
 
 
-def crossing(heads: Sequence[int]) -> list[int]:
+def crossing_arcs(heads: Sequence[int]) -> list[int]:
     """Return the words whose arc passes over a word that does not hang below its head.
 
     Words and heads count from 1. A tree is projective if there are none.
@@ -23,7 +23,7 @@ def crossing(heads: Sequence[int]) -> list[int]:
     ]
 
 
-def projective(heads: Sequence[int]) -> list[int]:
+def lift_crossing_arcs(heads: Sequence[int]) -> list[int]:
     """Lift crossing arcs until there are none, the shortest first.
 
     To lift an arc is to give a word the head of its head.
@@ -31,13 +31,13 @@ def projective(heads: Sequence[int]) -> list[int]:
     Source: Nivre and Nilsson, "Pseudo-Projective Dependency Parsing" (2005), figure 2.
     """
     lifted = list(heads)
-    while found := crossing(lifted):
+    while found := crossing_arcs(lifted):
         word = min(found, key=lambda word: (abs(word - lifted[word - 1]), word))
         lifted[word - 1] = lifted[lifted[word - 1] - 1]
     return lifted
 
 
-def uncrossed(tree: ConstituencyTree) -> ConstituencyTree:
+def drop_crossing_spans(tree: ConstituencyTree) -> ConstituencyTree:
     """Return a tree without the spans that cross one before them."""
     kept: list[Span] = []
     for label, i, j in tree.spans:

@@ -15,7 +15,7 @@ _OUTDATED = (AttributeError, EOFError, ImportError, TypeError, UnpicklingError)
 _DIGEST = hashlib.sha256
 
 
-class SignedFiles(IndexDataCacheFile):
+class ChecksummedFiles(IndexDataCacheFile):
     """Files that begin with the hash of what follows, and say what they hold.
 
     numba reads whatever a disk gives back: a flipped bit is an error in every process
@@ -75,11 +75,11 @@ class SignedFiles(IndexDataCacheFile):
             return b""
         if digest == _DIGEST(content).digest():
             return content
-        move_aside(path, read)
+        rename_damaged_file(path, read)
         return b""
 
 
-def move_aside(path: str, damaged: os.stat_result) -> None:
+def rename_damaged_file(path: str, damaged: os.stat_result) -> None:
     """Give a damaged file another name, and say so: no later process will.
 
     Unless another process was first, and maybe has written a sound one in its place.

@@ -13,8 +13,8 @@ from smoothsp.data.examples import (
     DependencyTree,
     TaggedSentence,
 )
-from smoothsp.data.tagged import read_tagged
-from smoothsp.data.text_files import half_of_pair
+from smoothsp.data.tagged_files import read_tagged
+from smoothsp.data.text_files import find_lone_surrogate
 
 __all__ = ["as_dependencies", "as_images", "as_tagged", "as_trees"]
 
@@ -108,18 +108,18 @@ def as_dependencies(data: Any, *, name: str = "data") -> list[DependencyTree]:
         for number, example in enumerate(_listed(data, name))
     ]
     rows = [(one, *one.arcs()) for one in given]
-    root = dependencies.root_of(
+    root = dependencies.infer_root_label(
         (head, label) for _, _, heads, labels in rows
         for head, label in zip(heads, labels, strict=True)
     )  # fmt: skip
     found = []
     for one, words, heads, labels in rows:
         where = [f"{one.where}, word {n}" for n in range(1, len(words) + 1)]
-        labels = dependencies.checked(heads, labels, where, root)
+        labels = dependencies.check_tree(heads, labels, where, root)
         found.append(
             one.example
             if isinstance(one.example, DependencyTree) and one.example.labels == labels
-            else dependencies.of(words, heads, labels)
+            else dependencies.from_words(words, heads, labels)
         )
     return found
 
@@ -160,7 +160,7 @@ def as_trees(data: Any, *, name: str = "data") -> list[ConstituencyTree]:
             example = example.pformat()
         if isinstance(example, str):
             place = f"{name}[{number}]"
-            if half := half_of_pair(example):
+            if half := find_lone_surrogate(example):
                 raise ValueError(f"{place}: expected text, got {_half(half)}")
             found += trees.parse(example.encode(), place)
             continue
@@ -184,7 +184,7 @@ def as_trees(data: Any, *, name: str = "data") -> list[ConstituencyTree]:
             len(tags) == len(words) and all(isinstance(x, str) for x in tags)
         ):
             raise given.wrong("tags", f"{len(words)} strings", tags)
-        found.append(ConstituencyTree(words, trees.chained(ordered), tags))
+        found.append(ConstituencyTree(words, trees.join_unary_chains(ordered), tags))
     return found
 
 
@@ -242,7 +242,7 @@ def as_images(
             if not (isinstance(one, tuple | list) and len(one) == 2 and one[0]):
                 raise given.wrong("difficult", "pairs of label and box", one)
         found.append(
-            boxes.checked(
+            boxes.make_annotated_image(
                 path, given_boxes, [str(label) for label in labels or ()], given.where,
                 corners=corners, difficult=difficult,
             )
@@ -273,7 +273,7 @@ def _is_span(span: Any, size: int) -> bool:
     except (TypeError, ValueError):
         return False
     numbers = type(first) is int and type(last) is int
-    named = isinstance(label, str) and bool(label) and not half_of_pair(label)
+    named = isinstance(label, str) and bool(label) and not find_lone_surrogate(label)
     return named and numbers and 0 <= first <= last < size
 
 
@@ -390,7 +390,7 @@ class _Given:
         return found
 
     def _check_text(self, field: str, text: str) -> None:
-        if half := half_of_pair(text):
+        if half := find_lone_surrogate(text):
             raise self.wrong(field, "text", _half(half))
 
     def _name(self, field: str, number: Any) -> Any:

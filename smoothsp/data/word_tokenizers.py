@@ -4,19 +4,26 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import NamedTuple
 
-__all__ = ["TOKENIZERS", "TREEBANK", "Place", "Words", "check_tokenizer", "cutter"]
+__all__ = [
+    "TOKENIZERS",
+    "TREEBANK",
+    "Offsets",
+    "TokenisedText",
+    "check_tokenizer",
+    "make_tokenizer",
+]
 
-Place = tuple[int, int]
+Offsets = tuple[int, int]
 TREEBANK = "treebank"
 TOKENIZERS = (TREEBANK, "blanks")
 
 
-class Words(NamedTuple):
+class TokenisedText(NamedTuple):
     """The words of a sentence, and where each stands in its text."""
 
     text: str
     words: list[str]
-    places: list[Place]
+    places: list[Offsets]
     """First character, and the first one after it: ``text[start:end]`` is the word."""
 
 
@@ -28,7 +35,7 @@ def check_tokenizer(tokenizer: object) -> None:
         )
 
 
-def cutter(tokenizer: str) -> Callable[[str], Words]:
+def make_tokenizer(tokenizer: str) -> Callable[[str], TokenisedText]:
     """Return the function that cuts a text into words.
 
     ``"treebank"`` cuts as the Penn Treebank does, by NLTK's ``NLTKWordTokenizer``;
@@ -49,11 +56,11 @@ def cutter(tokenizer: str) -> Callable[[str], Words]:
     return lambda text: _cut(text, list(spans(text)))
 
 
-def _cut(text: str, places: list[Place]) -> Words:
-    return Words(text, [text[start:end] for start, end in places], places)
+def _cut(text: str, places: list[Offsets]) -> TokenisedText:
+    return TokenisedText(text, [text[start:end] for start, end in places], places)
 
 
-def _at_blanks(text: str) -> list[Place]:
+def _at_blanks(text: str) -> list[Offsets]:
     places, end = [], 0
     for word in text.split():
         start = text.index(word, end)
