@@ -589,7 +589,9 @@ class LinearChain(nn.Module):
                 "tags: expected an integer dtype, got torch.bool; the order of "
                 "arguments is emissions, tags, mask"
             )
-        checks.require_shape("tags", tags, tuple(emissions.shape[:2]), f"({self._axes_text})")
+        checks.require_shape(
+            "tags", tags, tuple(emissions.shape[:2]), f"({self._axes_text})"
+        )
 
     def _as_bool_mask(self, mask: Tensor, emissions: Tensor) -> Tensor:
         """Return the mask as bool; integers must be 0 and 1."""
@@ -607,7 +609,9 @@ class LinearChain(nn.Module):
                 f"mask: expected ({self._axes_text}), got {tuple(mask.shape)}; from "
                 "lengths: torch.arange(time) < lengths[:, None]"
             )
-        checks.require_shape("mask", mask, tuple(emissions.shape[:2]), f"({self._axes_text})")
+        checks.require_shape(
+            "mask", mask, tuple(emissions.shape[:2]), f"({self._axes_text})"
+        )
         if mask.dtype == torch.bool:
             return mask
         if mask.is_floating_point() or mask.is_complex():

@@ -49,7 +49,9 @@ def overlaps(images: SingleObjectImages, mean: Tensor) -> dict[str, list[float]]
 
 def random_corloc(images: SingleObjectImages) -> float:
     """CorLoc of candidates that are drawn at random."""
-    hit_rates = [float((ious > CORRECT_IOU).double().mean()) for ious in images.overlaps]
+    hit_rates = [
+        float((ious > CORRECT_IOU).double().mean()) for ious in images.overlaps
+    ]
     return sum(hit_rates) / len(hit_rates)
 
 

@@ -11,7 +11,12 @@ from localization.circles import Circles
 from localization.folder import Folder
 from localization.optimizers import PASSES
 from localization.settings import Config
-from smoothsp.models.box_images import CORRECT_IOU, SingleObjectImages, MultiObjectImages, make_box_images
+from smoothsp.models.box_images import (
+    CORRECT_IOU,
+    MultiObjectImages,
+    SingleObjectImages,
+    make_box_images,
+)
 from smoothsp.models.detection import DECODERS, Detections
 from smoothsp.models.localiser import Found, Localiser
 

@@ -11,7 +11,7 @@ from common import files
 from common.metrics import write_metrics
 from parsing import baselines
 from smoothsp.data import ConstituencyTree, DependencyTree
-from smoothsp.data.dependencies import to_conllu, replace_tree
+from smoothsp.data.dependencies import replace_tree, to_conllu
 from smoothsp.figures import draw
 from smoothsp.models import ConstituencyParser, Parsed
 from smoothsp.models.projectivity import crossing_arcs
@@ -55,7 +55,9 @@ def report_dependencies(
     sample = sorted({*choose_sentences(gold, parses)})
     sheet(folder / "parses.png", [gold[n] for n in sample], [parses[n] for n in sample])
     pairs = zip(gold, parses, strict=True)
-    lines = to_conllu([replace_tree(tree, parse.heads, parse.labels) for tree, parse in pairs])
+    lines = to_conllu(
+        [replace_tree(tree, parse.heads, parse.labels) for tree, parse in pairs]
+    )
     files.write(folder / "dev.conllu", lambda sink: sink.write(lines.encode()))
     return write_metrics(
         folder / "parses.png", about["settings"], about["history"], "las", compared,

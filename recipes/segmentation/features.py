@@ -83,7 +83,9 @@ def graph_with_features(
     distances = [
         _chi_squared(_normalise_counts(counts), index) for counts in histograms[:2]
     ]
-    edges = np.concatenate([graph.edges, decay_features(distances)], 1).astype(np.float32)
+    edges = np.concatenate([graph.edges, decay_features(distances)], 1).astype(
+        np.float32
+    )
     nodes = np.concatenate(columns, 1).astype(np.float32)
     return Features(graph.pixels, graph.sizes, index, edges, nodes)
 

@@ -12,8 +12,8 @@ from smoothsp import data, schemes
 from smoothsp.command_line.results import format_table, json_line, write_text
 from smoothsp.command_line.terminal import SkippedInputs
 from smoothsp.data import columns, dependencies, trees
-from smoothsp.data.word_tokenizers import make_tokenizer
 from smoothsp.data.text_files import display_name
+from smoothsp.data.word_tokenizers import make_tokenizer
 from smoothsp.metrics import span_f1, spans
 from smoothsp.models import Parser, Tagged, Tagger
 
@@ -45,7 +45,7 @@ def _tag_sentences(
     layout = _layout(options)
     file = columns.read_sentences(options.file, layout)
     for problem in file.bad:
-        skipped.add(f"{name_of(options.file)}, {problem}")
+        skipped.add(f"{display_name(options.file)}, {problem}")
     sentences = file.texts or data.by_document(file.sentences)
     # only document breaks add sentences; empty ones of JSON lines are printed
     has_documents = len(sentences) > len(file.texts or file.sentences)
@@ -60,7 +60,11 @@ def _tag_sentences(
 
 
 def _format_taggings(
-    tagged: Tagged, show: str | None, nbest: int, tagger: Tagger, file: columns.ParsedFile
+    tagged: Tagged,
+    show: str | None,
+    nbest: int,
+    tagger: Tagger,
+    file: columns.ParsedFile,
 ) -> str:
     """Return the taggings of a sentence as text, in the scheme of the input file."""
     ranked, scheme = [tagged, *tagged.others], file.scheme
@@ -108,16 +112,16 @@ def _parse_dependencies(
 def _parse_constituents(
     model: Any, options: Namespace, skipped: SkippedInputs
 ) -> Iterator[str]:
-    from smoothsp.models.constituency_parser import MAX_SENTENCE_LENGTH
+    from smoothsp.models.constituency_parser import MAX_WORDS
 
     cut, sentences = make_tokenizer(model.tokenizer), []
     for sentence in trees.read_sentences(options.file, skipped.add):
         words = cut(sentence).words if isinstance(sentence, str) else sentence
-        if len(words) <= MAX_SENTENCE_LENGTH:
+        if len(words) <= MAX_WORDS:
             sentences.append(sentence)
             continue
         skipped.add(
-            f"expected sentences of at most {LONGEST} words, got {len(words):,} in"
+            f"expected sentences of at most {MAX_WORDS} words, got {len(words):,} in"
             f" {' '.join(words[:3])[:60]!r} and so on. Split it into sentences, one a"
             " line"
         )
