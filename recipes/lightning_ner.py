@@ -58,7 +58,7 @@ class Sentences(Dataset, Sampler):
     def __iter__(self) -> Iterator[Tensor]:
         with torch.random.fork_rng([]):
             seed_all(self.seed or 0, self.epoch if self.seed is not None else 0)
-            batches = self.corpus.shuffled(self.size)
+            batches = self.corpus.shuffled_batches(self.size)
             if self.seed is not None:
                 self.hidden = self.rare & (torch.rand(len(self.rare)) < HIDDEN_FRACTION)
         yield from batches

@@ -133,7 +133,9 @@ def _multi_object_panels(images: MultiObjectImages) -> list[figures.Panel]:
         )
         example = images.examples[number]
         prediction = _as_prediction(images, number, boxes, names, scores)
-        caption = f"{example.name}: {detection.sure} found, {len(example.boxes)} true"
+        caption = (
+            f"{example.name}: {detection.num_selected} found, {len(example.boxes)} true"
+        )
         panels.append(figures.Panel(example, prediction, caption))
     return panels
 

@@ -112,16 +112,17 @@ def _parse_dependencies(
 def _parse_constituents(
     model: Any, options: Namespace, skipped: SkippedInputs
 ) -> Iterator[str]:
-    from smoothsp.models.constituency_parser import MAX_WORDS
+    from smoothsp.models.constituency_parser import MAX_SENTENCE_LENGTH
 
     cut, sentences = make_tokenizer(model.tokenizer), []
     for sentence in trees.read_sentences(options.file, skipped.add):
         words = cut(sentence).words if isinstance(sentence, str) else sentence
-        if len(words) <= MAX_WORDS:
+        if len(words) <= MAX_SENTENCE_LENGTH:
             sentences.append(sentence)
             continue
         skipped.add(
-            f"expected sentences of at most {MAX_WORDS} words, got {len(words):,} in"
+            f"expected sentences of at most {MAX_SENTENCE_LENGTH} words, got"
+            f" {len(words):,} in"
             f" {' '.join(words[:3])[:60]!r} and so on. Split it into sentences, one a"
             " line"
         )

@@ -223,7 +223,7 @@ def test_threads_of_a_pool_are_kept_off_the_core_of_their_caller():
     native = []
 
     def live():
-        placement.enter()
+        placement.register_thread()
         native.append(threading.get_native_id())
         began.set()
         end.wait()
@@ -234,16 +234,16 @@ def test_threads_of_a_pool_are_kept_off_the_core_of_their_caller():
     try:
         for core in sorted(cores):
             os.sched_setaffinity(0, {core})
-            placement.avoid_this_core()
+            placement.avoid_current_core()
             # a caller that has one core only asks for nothing
             assert os.sched_getaffinity(native[0]) == cores
         os.sched_setaffinity(0, cores)
         placement = CoreAffinity()
         placement._threads.append(native[0])
-        placement.avoid_this_core()
+        placement.avoid_current_core()
         assert len(os.sched_getaffinity(native[0])) == max(len(cores) - 1, 1)
     finally:
         os.sched_setaffinity(0, cores)
         end.set()
         thread.join()
-    placement.avoid_this_core()  # a thread that has ended is no error
+    placement.avoid_current_core()  # a thread that has ended is no error

@@ -31,7 +31,7 @@ from smoothsp._kernels.vectors.simd_masked import load_masked, reduce_sum
 
 @subroutine(forceinline=True)
 def _dot_dense(row, width, V, values, w, zero_vector):
-    """``w'x``, in two sums that do not depend on each other."""
+    """Return ``w'x`` of a dense row by two independent sums of vectors."""
     p = q = zero_vector
     e = 0
     while e + 2 * V <= width:
@@ -46,7 +46,7 @@ def _dot_dense(row, width, V, values, w, zero_vector):
 
 @subroutine(forceinline=True)
 def _add_dense_row(row, width, V, change, values, zero_vector, w):
-    """Add ``change``, a vector of one number, times x to w."""
+    """Add ``change`` (one number in all lanes) times a dense row x to w."""
     for e in range(0, width, V):
         x = load_masked(values, row + e, width - e, zero_vector)
         store(w, e, fma(change, x, load(w, e)))
@@ -76,10 +76,10 @@ def coordinate_descent(
 ):
     """Solve for the coefficients ``order[first:last]``, one after the other.
 
-    A variable that would move by at most ``still`` times what it may be, its bound or
-    1 / q, is left alone; ``waits`` and ``calm`` as in ``shrinking``, ``reach`` of what
-    moves is -1. The gaps that the samples had are added to ``met[0]``, to
-    ``met[1]`` how many moved, and to ``met[2]`` how many were not skipped.
+    A variable is left unchanged if it would move by at most ``move_tolerance min(bound,
+    1 / q)``; ``skips_left`` and ``skip_level`` as in ``shrinking``. ``skip_until`` of
+    changed variables becomes -1. ``totals`` accumulates the gaps before the updates,
+    the number of changes and the number of variables that were not skipped.
     """
     w, columns, values = span(weights), span(indices), span(data)
     zero, zero_vector, V = zeros[0], load(zeros, 0), len(zeros)
@@ -143,14 +143,13 @@ def compute_gaps(
     gap,
     skip_until,
 ):
-    """Fill what is at stake, duality gap and reach of ``rows[first:last]``.
+    """Fill active_loss_bound, gap and skip_until of ``rows[first:last]``.
 
-    And ``loss``, if it has any room.
-
-    ``path`` is how far the weights have come, and until it is longer than its reach a
-    sample that does not move has no gap: the margin changes by at most ``|x|`` times
-    what the weights do. Computed margins may be off by ``rounding`` times the length of
-    the weights, ``length``, for each feature.
+    Fills ``loss`` too, unless it is empty. Lipschitz bound: the margin changes by at
+    most ``|x|`` times the change of the weights, so the gap of an unchanged sample
+    stays 0 until ``path_length``, the length of the path of w, exceeds skip_until.
+    Computed margins have an error of at most ``rounding`` times the norm of w for each
+    feature.
     """
     w, columns, values = span(weights), span(indices), span(data)
     zero, zero_vector, V = zeros[0], load(zeros, 0), len(zeros)
@@ -170,7 +169,7 @@ def compute_gaps(
             loss[i] = c * above
         active_loss_bound[i] = c if (a > 0) | (above > 0) else zero
         gap[i] = (c - a) * above + a * (above - m)
-        # nothing depends on a branch, which would be mispredicted
+        # selects instead of branches, which would be mispredicted
         relative_error = rounding * num_entries
         distance = np.float64(abs(m)) / np.sqrt(squared_norms[i])
         next_update = (
@@ -199,7 +198,7 @@ def weights_from_dual(
             csr_rows.add_row(indptr[i], indptr[i + 1], a, columns, values, w)
 
 
-# Samples of which the losses are found before any is added up.
+# Samples whose losses are computed before their gradients are added.
 BLOCK = 256
 
 
@@ -207,10 +206,10 @@ BLOCK = 256
 def empirical_risk(
     first, last, indptr, indices, data, signs, bounds, zeros, weights, gradient, value
 ):
-    """Fill the slope by the weights, and ``value[0]``, for CSR rows first to last.
+    """Fill value[0] and the gradient of ``sum_i c_i max(0, 1 - s_i w'x_i)``.
 
-    Of ``sum_i c_i max(0, 1 - s_i w'x_i)``. A row is read once for both, and without
-    loss it has no slope. A loss that is not finite makes the value NaN.
+    Sums CSR rows first to last, each read once for both. The subgradient of a row
+    without loss is 0. A loss that is not finite makes the value NaN.
     """
     w, columns, values, out = span(weights), span(indices), span(data), span(gradient)
     zero = zeros[0]
@@ -224,7 +223,7 @@ def empirical_risk(
             low, high = indptr[i], indptr[i + 1]
             product = csr_rows.dot(low, high, columns, values, w, zero)
             violations[k] = 1 - signs[i] * product
-        # a guess whether there is a loss, if wrong, does not wait for the product
+        # the branch does not depend on a product just computed: cheap if mispredicted
         for k in range(block_size):
             i, violation = block_start + k, violations[k]
             if not violation <= 0:

@@ -37,9 +37,9 @@ def clip(u, bound, zero):
 
 @subroutine
 def find_root(v, c, base, g, max_root, max_newton_steps, P, zeros):
-    """The root g of ``sum_i clip(v_i - g, 0, c_i) = base + g``, from a guess of it.
+    """Return the root g of ``sum_i clip(v_i - g, 0, c_i) = base + g``.
 
-    ``top`` is finite, and no smaller than the root.
+    The argument g is a guess; ``max_root`` is a finite upper bound of the root.
     """
     V = len(zeros)
     number = zeros.dtype.type
@@ -91,7 +91,7 @@ def find_root(v, c, base, g, max_root, max_newton_steps, P, zeros):
 
 @subroutine
 def root_by_sorting(v, c, base, P, zeros):
-    """The root of ``root``, over sorted breakpoints, in O(P log P)."""
+    """Return the same root by a sweep over sorted breakpoints, in O(P log P)."""
     total = 0.0
     for j in range(P):
         total += c[j]
@@ -134,7 +134,7 @@ def root_by_sorting(v, c, base, P, zeros):
         if mass >= (free + 1) * next_breakpoint or next_breakpoint == -base:
             g = mass / (free + 1)
             break
-    # one step of Newton takes away what the running sums have lost
+    # one Newton step removes the rounding error of the running sums
     excess, free = -base - g, 0
     for j in range(size):
         u = values[j] - g

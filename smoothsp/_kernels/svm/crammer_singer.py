@@ -129,7 +129,7 @@ def _solve_block(
     a,
     row_offset,
 ):
-    """Replace the row of ``a`` at o; in how many vectors, and what its gap was.
+    """Solve the block at ``row_offset`` of a; return its changed vectors and its gap.
 
     With b = -a for the classes other than y, in two passes around a root:
 
@@ -174,13 +174,14 @@ def _solve_block(
         <= move_tolerance
     ):
         return 0, gap
-    # the line of what has weight now lies below: its root is no guess too high
+    # the line through the entries with weight is a lower bound: its root is no guess
+    # too high
     base, total = float(a_y), float(limit)
     guess = float(reduce_sum(inside)) - (base if slack else total)
     guess /= float(reduce_sum(count)) + (1 if slack else 0)
     top = reduce_max(max_m) / squared_norm
     if total < SMALL_TOTAL * top:
-        # so few that b = v - t would be lost in the digits of v
+        # b = v - t would lose its digits: subtract the maximum of v first
         base, guess = base + _subtract_max(v, P, zeros), -total
     t = simplex_threshold(v, base, total, guess, MAX_NEWTON_STEPS, P, zeros)
     t_vector = splat(number(t))
@@ -204,7 +205,7 @@ def _solve_block(
 
 @subroutine
 def _subtract_max(v, P, zeros):
-    """Move v so that its largest entry is 0; what that was."""
+    """Subtract the maximum of v from its entries; return the maximum."""
     V = len(zeros)
     max_v = load(v, 0)
     for j in range(V, P, V):

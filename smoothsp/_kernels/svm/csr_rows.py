@@ -1,4 +1,4 @@
-"""Compressed rows: whether they are in order, norms, products and sums of them.
+"""CSR matrices: validation, squared norms, products and weighted sums of rows.
 
     product    w'x = sum_e w(column of e) value(e)
     add_row    w(column of e) += change value(e)
@@ -23,7 +23,7 @@ LONG = 32
 
 @subroutine(forceinline=True)
 def dot_short(low, high, columns, values, w, zero):
-    """``w'x``, in four sums that do not depend on each other."""
+    """Return ``w'x`` by four independent sums, whose additions overlap."""
     a = b = c = d = zero
     e = low
     while e + 4 <= high:
@@ -40,7 +40,7 @@ def dot_short(low, high, columns, values, w, zero):
 
 @subroutine
 def dot(low, high, columns, values, w, zero):
-    """``w'x``, where rows may be long."""
+    """Return ``w'x``, for rows of any length."""
     if high - low < LONG:
         return dot_short(low, high, columns, values, w, zero)
     return _dot_long(low, high, columns, values, w, zero)
@@ -48,7 +48,7 @@ def dot(low, high, columns, values, w, zero):
 
 @subroutine(fastmath={"contract", "reassoc"})
 def _dot_long(low, high, columns, values, w, zero):
-    """``w'x`` in an order that LLVM chooses, so that it may use vectors."""
+    """Return ``w'x``; LLVM may reorder the sum, to gather w by vector instructions."""
     total = zero
     for e in range(low, high):
         total += get(w, get(columns, e)) * get(values, e)
@@ -65,10 +65,10 @@ def add_row(low, high, change, columns, values, w):
 
 @kernel
 def check_csr(first, last, indptr, indices, columns, report):
-    """Fill ``found``: the first entry that is out of range, and whether all rise.
+    """Fill report[2]: the first entry out of range, and whether columns are sorted.
 
-    The first is the entry, or -1, whose column is not below ``columns``; the second is
-    1 if columns rise within each row.
+    ``report[0]`` is the first entry whose column is not in [0, columns), or -1;
+    ``report[1]`` is 1 if columns increase strictly within each row, else 0.
     """
     column_span = span(indices)
     report[0], report[1] = -1, 1

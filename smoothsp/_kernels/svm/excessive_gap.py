@@ -1,10 +1,11 @@
-"""Steps of Pragam on sparse samples of two classes without a bias.
+"""Steps of the excessive-gap method (Pragam) for the binary SVM without bias.
 
-A step mixes dual variables, and climbs from there. With mixed scores u and bounds c,
+A step averages dual variables (mix), then makes a projected gradient step (step). With
+averaged scores u and bounds c,
 
     mix      beta = (1 - tau) alpha + tau clip((1 - y u) / mu, 0, c)
              out = sum_i beta_i y_i x_i
-    climb    z = X w
+    step     z = X w
              alpha = clip(beta + (1 - y z) / L, 0, c)
              u <- (1 - tau) u + tau z
 
@@ -17,8 +18,8 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.svm.csr_rows import add_row, dot
 from smoothsp._kernels.vectors.simd import span
 
-# Samples that are computed before they are added up: whether one counts is then known
-# at once, where a wrong guess would have waited for its product and divisions.
+# Samples computed before they are added up. The branch on beta_i != 0 then does not
+# depend on a product just computed, so a misprediction costs little.
 BLOCK = 256
 
 

@@ -1,15 +1,16 @@
-"""Points nearest to v in a box cut by one equation, found without sorting.
+"""Projection onto a box and one linear equality (continuous quadratic knapsack).
 
 The minimiser of ``1/2 sum d_i^2 (b_i - v_i)^2`` over ``l <= b <= u`` with
 ``sum a_i b_i = z`` is
 
     b_i = clip(v_i + t a_i / d_i^2, l_i, u_i),
 
-and ``f(t) = sum a_i b_i - z`` rises, in pieces that are linear between 2n kinks. Of the
-kinks that are left between two brackets the median is tried, which settles half of
-them: an entry none of whose kinks is left is on one line for good. So all rounds
-together look at a few n entries. The brackets are open, and all copies of a kink go
-with it. Large rows begin with brackets from a sample, which leave a few hundredths.
+and ``f(t) = sum a_i b_i - z`` increases, linear between 2n breakpoints. Median search:
+f is evaluated at the median breakpoint inside an open bracket of the root, which
+discards half of the breakpoints and all copies of the median. An entry without
+breakpoints inside the bracket is linear there and is folded into ``constant + start +
+slope t``, so all rounds together visit O(n) entries. Large rows begin with a bracket
+from a sample, which contains a few hundredths of the breakpoints.
 
 Source: Zhang, Saha and Vishwanathan, "Regularized Risk Minimization by Nesterov's
 Accelerated Gradient Methods", section 5.5.1 and algorithm 8; the sample is not there.
@@ -23,11 +24,11 @@ from smoothsp._kernels.vectors import arrays
 
 # Rows of fewer entries are not sampled.
 LARGE = 4096
-# Standard deviations of a sampled sum that its brackets leave room for.
+# Half-width of the sampled bracket, in standard deviations of the sampled sum.
 BRACKET_DEVIATIONS = 3.0
-# What a sum of one entry may lose, of its size; of n it is the root of n as much.
+# Relative rounding error of a term; that of a sum of n is the root of n as large.
 ROUNDING = 4 * np.finfo(np.float64).eps
-# What is left of the equation, of the size of its terms, where rounding hides the root.
+# Relative residual of the equation above which rounding is taken to hide the root.
 HIDDEN_RESIDUAL = 1e-10
 
 
@@ -45,7 +46,7 @@ def project_box_equality(
     for r in range(first, last):
         problem = (v[r], lower, upper, weights, scale, strides, r)
         t, _ = find_root(problem, n, total[r], scratch)
-        # a step of Newton takes away what the running sums have lost
+        # Newton steps remove the rounding error of the running sums
         for _ in range(3):
             residual, slope, size = total[r], 0.0, 0.0
             for i in range(n):
@@ -68,9 +69,9 @@ def project_box_equality(
 
 @subroutine
 def _distribute_residual(problem, n, t, residual, out):
-    """Move entries to which v + t is on the border, as far as one can tell, by rest.
+    """Distribute the residual over entries that rounding leaves undetermined.
 
-    Where v is larger than the box by all digits, no t tells them apart.
+    If v exceeds the box by more than its digits, no float64 t separates such entries.
     """
     for i in range(n):
         x, low, high, a, step = _load_entry(problem, i)
@@ -85,7 +86,7 @@ def _distribute_residual(problem, n, t, residual, out):
 
 @subroutine(forceinline=True)
 def _load_entry(problem, i):
-    """v, lower and upper bound, weight, and how fast the entry moves with t."""
+    """Return v_i, l_i, u_i, a_i and the slope ``a_i / d_i^2``, 0 if b_i is fixed."""
     v, lower, upper, weights, scale, strides, r = problem
     x = v[i]
     low = lower[r * strides[0, 0] + i * strides[0, 1]]
@@ -100,7 +101,7 @@ def _load_entry(problem, i):
 
 @subroutine(forceinline=True)
 def _load_clipped_line(problem, i):
-    """``a_i b_i`` as ``clip(start + slope t, bottom, top)``."""
+    """Return start, slope, bottom, top of ``a_i b_i = clip(start + slope t, ...)``."""
     x, low, high, a, step = _load_entry(problem, i)
     if step == 0:
         fixed = a * min(max(x, low), high) if a != 0 else 0.0
@@ -110,7 +111,7 @@ def _load_clipped_line(problem, i):
 
 @subroutine
 def find_root(problem, n, total, scratch):
-    """The root t of f, and how many entries of all rounds were looked at."""
+    """Return the root t of f, and the number of entries visited in all rounds."""
     count = arrays.zeros(1, np.int64)
     low, high = -np.inf, np.inf
     if n >= LARGE:
@@ -138,7 +139,10 @@ def find_root(problem, n, total, scratch):
 
 @subroutine
 def _split_at_brackets(problem, n, stride, low, high, scratch, count):
-    """The sum at both brackets, and of what has no kink between; the rest in room."""
+    """Return the sum at both brackets, the entries linear between them, and a count.
+
+    The other entries, that many, are stored in ``scratch``: start, slope, bottom, top.
+    """
     constant = slope = start = 0.0
     below = above = 0.0
     size = 0
@@ -168,7 +172,10 @@ def _split_at_brackets(problem, n, stride, low, high, scratch, count):
 
 @subroutine
 def _sampled_brackets(problem, n, total, scratch, count):
-    """Numbers between which the root lies, and few kinks, most often."""
+    """Return a bracket that contains the root most of the time, from a sample.
+
+    The sample has about n^(2/3) entries, at equal distances.
+    """
     stride = n // int(n ** (2 / 3))
     sample_size = -(-n // stride)
     sample_total = total * (sample_size / n)
@@ -200,7 +207,7 @@ def _sampled_brackets(problem, n, total, scratch, count):
 
 @subroutine
 def _median_search(scratch, size, low, high, constant, start, slope, count):
-    """The root of ``constant + start + slope t`` plus the entries in room."""
+    """Return the root of ``constant + start + slope t`` plus the entries in scratch."""
     starts, slopes, bottoms, tops = scratch[0], scratch[1], scratch[2], scratch[3]
     breakpoints = scratch[4:].reshape(-1)
     while True:
@@ -255,7 +262,7 @@ def _median_search(scratch, size, low, high, constant, start, slope, count):
 
 @subroutine
 def quickselect(x, size, rank):
-    """The entry of that rank, by quickselect; reorders x."""
+    """Return the entry of a rank by quickselect (median of three); reorders x."""
     left, right = 0, size - 1
     while left < right:
         middle = (left + right) // 2

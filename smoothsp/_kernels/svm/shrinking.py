@@ -10,7 +10,7 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 
 @subroutine(forceinline=True)
 def update_skips(i, is_unmoved, max_skip_level, skips_left, skip_level):
-    """Note whether block i moved; with ``patience`` 0 nothing is ever skipped."""
+    """Update the skips of block i after a solve; max_skip_level 0 disables skipping."""
     if is_unmoved:
         if skip_level[i] < max_skip_level:
             skip_level[i] += 1

@@ -28,7 +28,7 @@ MAX_NEWTON_STEPS = 16
 
 @subroutine
 def simplex_threshold(v, base, total, t, max_newton_steps, P, zeros):
-    """The threshold t, from a guess that is not above it."""
+    """Return the threshold t, starting from a guess that is not above it."""
     V = len(zeros)
     number = zeros.dtype.type
     zero, ones = splat(zeros[0]), splat(number(1))
@@ -60,7 +60,7 @@ def simplex_threshold(v, base, total, t, max_newton_steps, P, zeros):
 
 @subroutine
 def root_by_sorting(v, base, total, P, zeros):
-    """The same threshold, over the sorted entries, in O(P log P)."""
+    """Return the same threshold from the sorted entries, in O(P log P)."""
     values = np.sort(v[:P])
     # a line of each piece of the right side; the root of their maximum is the larger
     t = -np.inf

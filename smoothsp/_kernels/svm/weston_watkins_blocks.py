@@ -51,18 +51,18 @@ def solve_block(
     a,
     row_offset,
 ):
-    """Replace the row of ``a`` at o; in how many vectors, and what its gap was.
+    """Solve the block at ``row_offset`` of a; return its changed vectors and its gap.
 
-    One pass over the classes finds m, v, the gap and a first guess of g, by a step of
-    Newton. Then comes the root g of ``box_sum_root``, and a second pass stores
+    One pass over the classes computes m, v, the gap before the solve and a first guess
+    of g by a Newton step. After the root g of ``box_sum_root``, a second pass stores
     ``a = -clip(v - g, 0, c)``.
 
-    Where the changed vectors are is written to ``places``, and the change itself to
-    ``step``. The costs of class y are at r. A coefficient is at most ``limit``; ``cap``
-    is scratch, ``room`` has 1 for each class and 0 past K, ``mark`` is that of
-    ``own_class``. A block is left alone when no coefficient would leave where it is by
-    more than ``still`` times what it may be: ``limit``, or 1 / q where that is less.
-    ``greed`` is 0, or where the greedy solver stops.
+    The change is written to ``step``, the offsets of its nonzero vectors to
+    ``vector_offsets``. The costs of class y begin at ``cost_offset``. A coefficient is
+    at most ``limit``; ``cap`` is scratch, ``class_mask`` is 1 for the K classes and 0
+    for padding, ``one_hot`` comes from ``make_one_hot``. The block is skipped if no
+    coefficient would change by more than ``move_tolerance min(limit, 1 / q)``.
+    ``greedy_tolerance`` is 0, or the tolerance at which the greedy solver stops.
     """
     V = len(zeros)
     number = zeros.dtype.type
@@ -127,11 +127,11 @@ def solve_block(
 def _descend_greedily(
     violations, cap, squared_norm, tolerance, K, P, zeros, a, a_offset, b
 ):
-    """Fill b: steps along the coordinate that violates its conditions most.
+    """Fill b by greedy coordinate descent: the largest violation of optimality first.
 
-    Stops below the tolerance or after ``10 K`` steps. r are the margin violations,
-    which each step changes. As in the solver of the Shark library, which the paper
-    compares with.
+    Stops below the tolerance or after ``10 K`` steps. ``violations`` are the margin
+    violations, updated by each step. As the solver of the Shark library, the baseline
+    of the paper.
     """
     V = len(zeros)
     number = zeros.dtype.type

@@ -24,7 +24,7 @@ def sample_gap(y, z, cost, cost_offset, limit, cap, K, P, zeros, a, row_offset):
         c = load(cost, cost_offset + j)
         m = c + (load(z, j) - shift)
         bound = load(cap, j)
-        # nothing at y and past K
+        # b is 0 at y and in the padding past K
         b = select_lt(zero, bound, zero - load(a, row_offset + j), zero)
         above, below = maximum(m, zero), maximum(zero - m, zero)
         loss = loss + bound * above

@@ -1,9 +1,9 @@
-"""Arrays of compiled code: over the memory of tensors, by address, and new ones.
+"""Arrays in compiled code: views of memory at an address, and new arrays.
 
-A view of a tensor as a numpy array costs most of a microsecond, an address a twentieth.
-The caller keeps the memory alive, contiguous, of the dtype and of the size it says.
-New arrays are as numpy's. For those, numba would compile a function of its own for each
-number of axes and each dtype: which took 16 % of a first loss.
+Converting a tensor to a numpy array costs most of a microsecond, passing its address a
+twentieth of that. The caller keeps the memory alive and contiguous, with the stated
+dtype and size. New arrays behave as numpy's; numba's own constructors are avoided, as
+numba compiles one for each number of axes and each dtype.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 
 
 def _array_type(shape, dtype):
-    """Contiguous arrays of a number type, or of that of ``dtype``; None: float64."""
+    """Return numba's type of a C-contiguous array; dtype None means float64."""
     axes = len(shape) if isinstance(shape, types.BaseTuple) else 1
     if dtype is None:
         number = types.float64
@@ -29,6 +29,7 @@ def _array_type(shape, dtype):
 
 
 def _unpack_shape(context, builder, shape_type, shape):
+    """Return the axes of a shape, an integer or a tuple, as LLVM values."""
     if isinstance(shape_type, types.BaseTuple):
         shape = cgutils.unpack_tuple(builder, shape)
     else:
@@ -41,9 +42,9 @@ def _unpack_shape(context, builder, shape_type, shape):
 
 @intrinsic
 def carray(typing, address, shape, dtype):
-    """A contiguous array over the memory at ``address``.
+    """Return a C-contiguous array over the memory at ``address``.
 
-    ``dtype`` is a number type, or an array of it.
+    ``dtype`` is a number type, or an array whose dtype is taken.
     """
     array_type = _array_type(shape, dtype)
 
@@ -65,7 +66,7 @@ def carray(typing, address, shape, dtype):
 
 
 def _new_array_intrinsic(shape, dtype, is_zeroed):
-    """Signature and code of a new array."""
+    """Return signature and code generator of ``empty`` or ``zeros``."""
     array_type = _array_type(shape, dtype)
 
     def codegen(context, builder, signature, args):
@@ -83,19 +84,22 @@ def _new_array_intrinsic(shape, dtype, is_zeroed):
 
 @intrinsic
 def empty(typing, shape, dtype=None):
-    """As numpy's."""
+    """Return a new array with undefined entries, as ``numpy.empty``."""
     return _new_array_intrinsic(shape, dtype, is_zeroed=False)
 
 
 @intrinsic
 def zeros(typing, shape, dtype=None):
-    """As numpy's."""
+    """Return a new array of zeros, as ``numpy.zeros``."""
     return _new_array_intrinsic(shape, dtype, is_zeroed=True)
 
 
 @subroutine
 def copy(values, out):
-    """Copy entry by entry: numba's ``out[:] = values`` also compiles its message."""
+    """Copy ``values`` to ``out``, entry by entry.
+
+    ``out[:] = values`` would also compile numba's check of the shapes.
+    """
     for e in range(len(out)):
         out[e] = values[e]
 
@@ -104,7 +108,7 @@ if config.DISABLE_JIT:
     empty, zeros = np.empty, np.zeros
 
     def carray(address, shape, dtype):
-        """A contiguous array over the memory at ``address``."""
+        """Return a C-contiguous array over the memory at ``address``."""
         dtype = np.dtype(dtype.dtype if isinstance(dtype, np.ndarray) else dtype)
         size = int(np.prod(shape)) * dtype.itemsize
         raw = (ctypes.c_char * size).from_address(int(address)) if size else b""

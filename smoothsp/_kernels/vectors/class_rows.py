@@ -1,8 +1,8 @@
-"""Products of a sparse row with weights of many classes, and its multiples added.
+"""Scores of a sparse sample for all classes, and rank-one updates of the weights.
 
 Weights are ``[features, P]``, flat: the P numbers of a feature are those of the K
-classes and zeros up to whole vectors of V. Both loops run over contiguous numbers. A
-row is the entries ``low`` to ``high`` of ``indices`` and ``data``.
+classes, then zeros up to whole vectors of V lanes, so the inner loops read contiguous
+memory. A sample x is the entries ``low`` to ``high`` of ``indices`` and ``data``.
 """
 
 from smoothsp._kernels.compilation.subroutine import subroutine
@@ -20,8 +20,9 @@ from smoothsp._kernels.vectors.simd import (
 
 @subroutine(forceinline=True)
 def fill_class_scores(low, high, indices, data, weights, P, V, zero, z):
-    """``z(j) = sum_f x(f) weights(f, j)``."""
+    """Fill the class scores ``z(j) = sum_f x(f) weights(f, j)``, j below P."""
     j = 0
+    # eight accumulators hide the latency of fma
     while j + 8 * V <= P:
         a = b = c = d = zero
         s = t = u = v = zero
@@ -39,7 +40,7 @@ def fill_class_scores(low, high, indices, data, weights, P, V, zero, z):
         _store_four(z, j, V, a, b, c, d)
         _store_four(z, j + 4 * V, V, s, t, u, v)
         j += 8 * V
-    # two sums, each of every second feature: one alone runs in sequence
+    # two partial sums, over even and odd features: independent fma chains overlap
     while j + 2 * V <= P:
         a = b = c = d = zero
         e = low
@@ -80,6 +81,7 @@ def fill_class_scores(low, high, indices, data, weights, P, V, zero, z):
 
 @subroutine(forceinline=True)
 def _store_four(z, j, V, a, b, c, d):
+    """Store four consecutive vectors at offset j."""
     store(z, j, a)
     store(z, j + V, b)
     store(z, j + 2 * V, c)
@@ -90,7 +92,10 @@ def _store_four(z, j, V, a, b, c, d):
 def add_outer_product(
     low, high, indices, data, step, vector_offsets, num_vectors, P, weights
 ):
-    """``weights(f, j) += x(f) step(j)`` for the vectors of j at ``places[:count]``."""
+    """Add ``x(f) step(j)`` to ``weights(f, j)``, the outer product of x and step.
+
+    Only the vectors at ``vector_offsets[:num_vectors]`` of step are not zero.
+    """
     if num_vectors == 1:
         j = get(vector_offsets, 0)
         a = load(step, j)
@@ -116,10 +121,10 @@ def add_outer_product(
 
 @subroutine
 def make_one_hot(P, zeros):
-    """``[2 P]`` numbers: those from P - y on are 1 at class y and 0 elsewhere.
+    """Return ``[2 P]`` numbers, 1 at P: the P from P - y on are one-hot for class y.
 
-    A class is replaced in a vector by these: a number that is written into memory and
-    read as part of a vector makes the reader wait.
+    Classes are selected in registers by these windows. Writing one number to memory and
+    reading a vector around it would stall on store forwarding.
     """
     one_hot = arrays.zeros(2 * P, zeros.dtype)
     one_hot[P] = 1
@@ -128,7 +133,7 @@ def make_one_hot(P, zeros):
 
 @subroutine(forceinline=True)
 def set_class_entry(row, y, x, one_hot, P, zeros):
-    """``row[y] = x``, for a row that is read by vectors next."""
+    """Set ``row[y] = x`` by a vector store, as vectors of the row are read next."""
     V = len(zeros)
     j = y // V * V
     is_class_y = load(one_hot, P - y + j)

@@ -1,7 +1,7 @@
-"""Sums as two float64 numbers, whose sum has twice the digits of one.
+"""Double-double arithmetic: a value is ``hi + lo``, two float64 numbers.
 
-The second is what rounding took from the first: so differences of large sums keep the
-digits of their parts. No sum is left of an infinity: the second number is 0 there.
+``lo`` is the accumulated rounding error of ``hi``, so differences of large sums keep
+the digits of their terms. If hi is infinite, lo is 0.
 
 Source: Dekker, "A Floating-Point Technique for Extending the Available Precision"
 (1971); Knuth, "The Art of Computer Programming", volume 2, section 4.2.2.
@@ -12,7 +12,8 @@ import math
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 
-# ln 2 is LN2 + LN2_REST, and LN2 is the sum of two numbers of at most 26 bits.
+# ln 2 = LN2 + LN2_ERROR. Veltkamp's splitting gives LN2 = LN2_HIGH + LN2_LOW, halves of
+# at most 26 bits, whose products with 26-bit numbers are exact.
 LN2 = math.log(2.0)
 LN2_ERROR = 2.3190468138462996e-17
 SPLITTER = 2.0**27 + 1
@@ -22,7 +23,7 @@ LN2_LOW = LN2 - LN2_HIGH
 
 @subroutine(optimise=False)
 def add(hi, lo, x):
-    """``total + rest + x``, again as two numbers."""
+    """Return ``hi + lo + x`` as a double-double (Knuth's TwoSum; lo accumulates)."""
     new_hi = hi + x
     x_rounded = new_hi - hi
     return new_hi, lo + ((hi - (new_hi - x_rounded)) + (x - x_rounded))
@@ -30,7 +31,7 @@ def add(hi, lo, x):
 
 @subroutine(optimise=False)
 def normalise(hi, lo):
-    """The two numbers with the first as near to their sum as a number can be."""
+    """Return ``hi + lo`` with hi rounded to nearest; lo is 0 if hi is not finite."""
     rounded = hi + lo
     if not math.isfinite(rounded):
         return hi, 0.0
@@ -39,10 +40,10 @@ def normalise(hi, lo):
 
 @subroutine(optimise=False)
 def log_scaled(m, e):
-    """``log(m 2^e)`` of a whole e, as two numbers; -inf of m = 0."""
+    """Return ``log(m 2^e) = log m + e ln 2`` as a double-double; -inf for m = 0."""
     if not m > 0:
         return -math.inf, 0.0
-    # e LN2 by the products of halves
+    # Dekker's product: the rounding error of e LN2 from the products of the halves
     e_hi = SPLITTER * e - (SPLITTER * e - e)
     e_lo = e - e_hi
     product = e * LN2
@@ -54,7 +55,7 @@ def log_scaled(m, e):
 
 @kernel
 def sum_rows(values, sums):
-    """Fill exact[R, 2] with the sums of values[R, N]."""
+    """Fill sums[R, 2] with the sums of values[R, N], as double-doubles."""
     for r in range(len(values)):
         hi = lo = 0.0
         for i in range(values.shape[1]):

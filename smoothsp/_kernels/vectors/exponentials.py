@@ -1,4 +1,4 @@
-"""Exponentials of scores, the largest of which is taken out."""
+"""Exponentials of scores minus their maximum, and transposes."""
 
 import numpy as np
 
@@ -10,12 +10,12 @@ from smoothsp._kernels.vectors.simd_masked import load_masked, reduce_max
 
 @subroutine
 def exp_minus_max(scores, offset, count, S, zeros, P, out):
-    """Fill ``out(i, j) = exp(score(i, j) - top)``, ``[count / S, P]``.
+    """Fill ``out(i, j) = exp(score(i, j) - max_score)``, ``[count / S, P]``.
 
-    Of the ``count`` scores that begin at ``at``. One pass finds top, the largest of
-    them, and another fills the rows, so that no exponential exceeds 1. Columns past S
-    get 0; if all scores are -inf, every entry does. May write one vector past the end
-    of ``out``: leave room. Returns the largest score, in float64.
+    Reads the ``count`` scores from ``offset`` on. One pass finds the maximum, another
+    fills the rows, so no exponential exceeds 1. Columns past S are 0; if all scores are
+    -inf, all entries are. May write one vector past the end of ``out``. Returns the
+    maximum in float64.
     """
     V = len(zeros)
     neg_inf = splat(zeros.dtype.type(-np.inf))
@@ -23,7 +23,7 @@ def exp_minus_max(scores, offset, count, S, zeros, P, out):
     for e in range(0, count, V):
         maxima = maximum(load_masked(scores, offset + e, count - e, neg_inf), maxima)
     max_score = reduce_max(maxima)
-    # a row of less than whole vectors writes past its end: the next row overwrites that
+    # a row that is no whole number of vectors writes into the next row, filled later
     for i in range(count // S):
         for j in range(0, P, V):
             x = splat(zeros[0])
@@ -36,8 +36,8 @@ def exp_minus_max(scores, offset, count, S, zeros, P, out):
 
 @subroutine
 def fill_transposed(matrix, S, P, out):
-    """Fill ``out[S, P]`` with the transpose of ``matrix[S, P]``, not past S."""
-    # few rows at a time, which stay in the cache
+    """Fill the first S columns of out[S, P] with the transpose of matrix[S, P]."""
+    # blocks of 16 rows, whose cache lines stay in the first level
     for first_row in range(0, S, 16):
         for j in range(S):
             for i in range(first_row, min(first_row + 16, S)):

@@ -1,7 +1,7 @@
-"""Subnormal numbers as 0, for as long as a kernel runs.
+"""Flush-to-zero mode: subnormal numbers count as 0 while a kernel runs.
 
-A processor takes a hundred times as long for a sum or a product that is subnormal. What
-kernels lose below the smallest normal number they bound anyway.
+A sum or product that is subnormal takes a processor about a hundred times as long.
+Kernels bound the loss below the smallest normal number anyway.
 """
 
 import platform
@@ -11,12 +11,14 @@ from numba import types
 from numba.core import cgutils, config
 from numba.extending import intrinsic
 
-# Bits of the control word of x86: results that are subnormal are 0, arguments too.
+# Bits of MXCSR, the control word of SSE: FTZ (subnormal results are 0) and DAZ
+# (subnormal operands are 0).
 _FLUSH_BITS = (1 << 15) | (1 << 6)
 _HAS_MXCSR = platform.machine().lower() in ("x86_64", "amd64")
 
 
 def _emit_mxcsr_access(builder, operation, pointer):
+    """Emit a store ("st") of MXCSR to a pointer, or a load ("ld") from it."""
     function_type = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t])
     name = f"llvm.x86.sse.{operation}mxcsr"
     function = cgutils.get_or_insert_function(builder.module, function_type, name)
@@ -25,7 +27,7 @@ def _emit_mxcsr_access(builder, operation, pointer):
 
 @intrinsic
 def set_flush_to_zero(typing):
-    """Take subnormal numbers as 0 from now on; returns what ``restore`` takes."""
+    """Treat subnormal numbers as 0; return the mode for ``restore_fp_mode``."""
 
     def codegen(context, builder, signature, args):
         pointer = cgutils.alloca_once_value(builder, ir.Constant(ir.IntType(32), 0))
@@ -42,7 +44,7 @@ def set_flush_to_zero(typing):
 
 @intrinsic
 def restore_fp_mode(typing, saved_mode):
-    """Take subnormal numbers as before."""
+    """Restore the mode that ``set_flush_to_zero`` returned."""
 
     def codegen(context, builder, signature, args):
         if _HAS_MXCSR:
@@ -56,8 +58,8 @@ def restore_fp_mode(typing, saved_mode):
 if config.DISABLE_JIT:
 
     def set_flush_to_zero():
-        """Take subnormal numbers as they are."""
+        """Do nothing: interpreted code runs in the default mode."""
         return 0
 
     def restore_fp_mode(saved_mode):
-        """Take subnormal numbers as before."""
+        """Do nothing."""

@@ -1,7 +1,7 @@
 """Products of small matrices, one problem per lane of a vector.
 
-Arrays are flat: a vector of S numbers per lane is ``[S, L]`` at an offset. Tiles of
-four keep what is summed in registers.
+Arrays are flat: S numbers per lane are ``[S, L]`` at an offset. Tiles of four columns
+keep the sums in registers.
 """
 
 from numba.extending import register_jitable
@@ -13,9 +13,9 @@ from smoothsp._kernels.vectors.simd import fma, load, splat_at, store
 
 @register_jitable
 def prefer_lanes(num_rows, S, L):
-    """Whether one chain per lane beats one state per lane.
+    """Return whether one row per lane is faster than one state per lane.
 
-    Measured: true where lanes are nearly full and what each lane needs fits the cache.
+    Measured: true where lanes are nearly full and the data of all lanes fits the cache.
     """
     num_groups = (num_rows + L - 1) // L
     return S * num_groups <= 2 * num_rows and S < 3 * L
@@ -23,7 +23,7 @@ def prefer_lanes(num_rows, S, L):
 
 @subroutine(forceinline=True)
 def vector_matrix_product(x, x_offset, matrix, S, y, y_offset, zero, L):
-    """``y(j) = sum_i x(i) matrix(i, j)``, x at offset o, y at p; the same matrix."""
+    """Fill ``y(j) = sum_i x(i) matrix(i, j)`` in all lanes, matrix shared by them."""
     j = 0
     while j + 4 <= S:
         a = b = c = d = zero
@@ -50,12 +50,12 @@ def vector_matrix_product(x, x_offset, matrix, S, y, y_offset, zero, L):
 
 @subroutine
 def sum_outer_products(x, y, N, S, zero, L, matrix, totals, compensations):
-    """``total(i, j) = matrix(i, j) sum over n in [1, N) of x_{n-1}(i) y_n(j)``.
+    """Fill ``totals(i, j) = matrix(i, j) sum over n in [1, N) of x_{n-1}(i) y_n(j)``.
 
-    x and y are ``[N, S, L]``, total is ``[S, S, L]``; so is ``lost``, scratch, unless N
-    is at most ``BLOCK + 1``. The matrix is the same for all lanes. Blocks of steps are
-    outside, tiles of four by four inside: a tile keeps its 16 sums in registers over a
-    block, and sums of blocks are added with compensation.
+    x and y are ``[N, S, L]``, totals and the scratch ``compensations`` ``[S, S, L]``;
+    the latter is unused if N is at most ``BLOCK + 1``. All lanes share the matrix. The
+    outer loop is over blocks of steps, the inner one over tiles of four by four: a tile
+    keeps its 16 sums in registers, and sums of blocks are added by Kahan summation.
     """
     is_single_block = N - 1 <= BLOCK
     for e in range(0, S * S * L, L):
@@ -89,7 +89,7 @@ def sum_outer_products(x, y, N, S, zero, L, matrix, totals, compensations):
 
 @subroutine(forceinline=True)
 def _sum_tile(first, last, i, j, x, y, zero, target):
-    """The 16 sums of a tile: eight loads a step for 16 products."""
+    """Sum the tile at (i, j) over steps first to last: eight loads for 16 products."""
     S, L = target[1], target[2]
     a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero
     c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = zero
@@ -115,6 +115,7 @@ def _sum_tile(first, last, i, j, x, y, zero, target):
 
 @subroutine(forceinline=True)
 def _store_tile_row(t0, t1, t2, t3, e, target):
+    """Store four neighbouring sums of a row, the first at cell e."""
     _store_sum(t0, e, target)
     _store_sum(t1, e + 1, target)
     _store_sum(t2, e + 2, target)
@@ -123,7 +124,7 @@ def _store_tile_row(t0, t1, t2, t3, e, target):
 
 @subroutine(forceinline=True)
 def _store_sum(t, e, target):
-    """A sum to where it belongs."""
+    """Store matrix times the sum of a single block, or add it to the total so far."""
     is_single_block, _, L, matrix, totals, compensations = target
     if is_single_block:
         store(totals, e * L, t * splat_at(matrix, e))

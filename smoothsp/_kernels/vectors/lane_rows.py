@@ -1,7 +1,7 @@
-"""Rows of arrays into lanes and back.
+"""Transpose rows of arrays into lanes of vectors, and back.
 
-A row is read and written in whole vectors, L of which are transposed at a time. Blocks
-of lanes are ``[count, L]`` and followed by room for one such square.
+Rows are read and written in whole vectors; L x L blocks are then transposed in place.
+An array of lanes is ``[count, L]``, followed by padding of one such block.
 """
 
 from smoothsp._kernels.compilation.subroutine import subroutine
@@ -15,10 +15,10 @@ from smoothsp._kernels.vectors.simd_masked import (
 
 @subroutine
 def gather_lanes(emissions, steps, lengths, rows, N, row_scratch, zeros, block):
-    """Fill ``block[N, S, L]`` with the real positions of rows, 0 where a lane is idle.
+    """Fill ``block[N, S, L]`` with the real positions of rows, 0 in idle lanes.
 
-    A row without holes is read where it stands; of others the real positions are copied
-    to ``row`` first, scratch of one row.
+    A row without masked gaps is read in place; otherwise its real positions are first
+    copied to ``row_scratch``.
     """
     T, S = emissions.shape[1], emissions.shape[2]
     L = len(zeros)
@@ -45,7 +45,7 @@ def gather_lanes(emissions, steps, lengths, rows, N, row_scratch, zeros, block):
 
 @subroutine
 def transpose_blocks(count, zeros, block):
-    """Transpose each square of a block in place: rows become lanes, lanes rows."""
+    """Transpose the L x L blocks of the first ``count`` rows in place."""
     L = len(zeros)
     blocks = aligned_span(block)
     for k in range(0, count, L):
@@ -54,9 +54,9 @@ def transpose_blocks(count, zeros, block):
 
 @subroutine
 def scatter_lanes(steps, lengths, rows, skip, row_scratch, zeros, block, nodes):
-    """Fill rows of nodes from a transposed block, 0 where no position is real.
+    """Fill rows of nodes[B, T, S] from transposed blocks, 0 at masked positions.
 
-    Rows with ``skip[b]`` are left untouched.
+    Rows with ``skip[b]`` stay unchanged.
     """
     T, S = nodes.shape[1], nodes.shape[2]
     L = len(zeros)
@@ -82,9 +82,9 @@ def scatter_lanes(steps, lengths, rows, skip, row_scratch, zeros, block, nodes):
 
 @subroutine
 def scatter_flat_lanes(count, rows, skip, zeros, block, array):
-    """Fill ``array[B, count]``, given flat, from a transposed block.
+    """Fill rows of the flat ``array[B, count]`` from transposed blocks.
 
-    Rows with ``skip[b]`` are left untouched.
+    Rows with ``skip[b]`` stay unchanged.
     """
     blocks = aligned_span(block)
     out = span(array)
@@ -95,6 +95,6 @@ def scatter_flat_lanes(count, rows, skip, zeros, block, array):
 
 @subroutine(forceinline=True)
 def _store_lane(blocks, lane, count, L, out, offset):
-    """Write the ``count`` numbers of row x, now in whole vectors, to ``out[at:]``."""
+    """Copy the ``count`` numbers of a lane from transposed blocks to out[offset:]."""
     for k in range(0, count, L):
         store_masked(out, offset + k, count - k, load(blocks, (k + lane) * L))

@@ -1,4 +1,4 @@
-"""Loading cache lines before they are needed."""
+"""Software prefetching of cache lines."""
 
 from llvmlite import ir
 from numba import types
@@ -11,9 +11,9 @@ from smoothsp._kernels.vectors.simd import Span
 
 @intrinsic
 def prefetch(typing, array, offset):
-    """Start to load the cache line that holds the number at ``offset``.
+    """Prefetch the cache line of the number at ``offset`` of a span.
 
-    ``array`` is a span. Beyond its ends nothing happens.
+    Out of bounds it has no effect.
     """
     if not isinstance(array, Span):
         return None
@@ -37,16 +37,19 @@ def prefetch(typing, array, offset):
 if config.DISABLE_JIT:
 
     def prefetch(array, offset):
-        """Do nothing: without compiled code it would not pay."""
+        """Do nothing in interpreted code."""
 
 
-# How many blocks ahead memory is prefetched.
+# Distance of a prefetched block from the current one, in blocks.
 PREFETCH_DISTANCE = 3
 
 
 @subroutine(forceinline=True)
 def prefetch_row(k, last, order, skips_left, indptr, columns, values):
-    """Prefetch the sparse row of a block solved later; its number, or -1."""
+    """Prefetch the sparse row of a later block; return its index, -1 if none.
+
+    Skipped blocks (``skips_left > 0``) are not read, so they are not prefetched.
+    """
     if k + PREFETCH_DISTANCE >= last:
         return -1
     i = order[k + PREFETCH_DISTANCE]
@@ -60,7 +63,7 @@ def prefetch_row(k, last, order, skips_left, indptr, columns, values):
 
 @subroutine(forceinline=True)
 def prefetch_dense_row(k, last, order, skips_left, width, V, values):
-    """Prefetch the row of ``width`` numbers of a block solved later."""
+    """Prefetch the dense row, ``width`` numbers, of a later block."""
     if k + PREFETCH_DISTANCE >= last:
         return
     i = order[k + PREFETCH_DISTANCE]

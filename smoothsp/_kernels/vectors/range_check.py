@@ -1,4 +1,4 @@
-"""The smallest and the largest of many numbers, as codes of what they mean."""
+"""Range codes of scores: a bit mask of infinite, invalid and large numbers."""
 
 import numpy as np
 
@@ -15,22 +15,21 @@ from smoothsp._kernels.vectors.simd import (
 from smoothsp._kernels.vectors.simd_compare import any_not_equal
 from smoothsp._kernels.vectors.simd_masked import load_masked
 
-# -inf, or a finite number at or below -LIMIT; such a finite number; NaN, +inf, or a
-# finite number at or above LIMIT; a score of magnitude above MOST_FINE.
+# NEG_INF_OR_LOW: -inf or a finite number <= -LIMIT; LOW: such a finite number; INVALID:
+# NaN, +inf or a number >= LIMIT; COARSE: a score of magnitude above MAX_FINE.
 NEG_INF_OR_LOW, LOW, INVALID, COARSE = 1, 2, 4, 8
 # Exact in every float type.
 LIMIT = 2.0**40
-# Costs added to larger scores of float32 would lose digits that losses show.
+# A cost added to a larger float32 score would lose digits that are visible in losses.
 MAX_FINE = 64.0
 
 
 @kernel
 def range_codes(address, size, like):
-    """What ``size`` numbers of the float type of ``like`` hold: a sum of codes.
+    """Return the bit mask of ``size`` numbers of the dtype of ``like``.
 
-    One pass keeps the smallest and the largest number, and whether all are below
-    ``LIMIT``. Only where something is forbidden does a second one tell finite numbers
-    from -inf.
+    One pass computes minimum and maximum, and whether all are below ``LIMIT``. A second
+    pass distinguishes -inf from finite numbers, only if the minimum is <= -LIMIT.
     """
     L = 64 // like.itemsize
     values = span(carray(address, (size,), like))
@@ -63,9 +62,9 @@ def range_codes(address, size, like):
 
 @kernel
 def low_to_neg_inf(source_address, size, like, target_address):
-    """Copy ``size`` numbers, -inf for what is at or below -LIMIT.
+    """Copy ``size`` numbers, replacing those <= -LIMIT by -inf.
 
-    ``given`` and ``out`` are addresses, and may be the same.
+    Both addresses may be the same.
     """
     source, target = (
         carray(source_address, (size,), like),
@@ -78,7 +77,7 @@ def low_to_neg_inf(source_address, size, like, target_address):
 
 @kernel
 def find_neg_inf_row(address, num_rows, size, like):
-    """The first row of ``size`` numbers of which none is above -inf; -1 if none is."""
+    """Return the first row of ``size`` numbers that are all -inf (or NaN), or -1."""
     values = carray(address, (num_rows, size), like)
     for row in range(num_rows):
         i = 0

@@ -1,4 +1,4 @@
-"""Short vectors of floats as values that compiled loops can hold in registers.
+"""SIMD vectors: a numba type for 512 bits of floats, held in registers.
 
 A vector has 16 lanes of float32 or 8 of float64, 512 bits; on narrower machines the
 compiler splits it. ``load`` and ``store`` take a one-dimensional contiguous array, or a
@@ -38,7 +38,7 @@ class _VectorModel(models.PrimitiveModel):
 
 
 class Span(types.Type):
-    """A numba type: where the numbers of an array are, and how many."""
+    """A numba type: pointer to the items of an array, and their number."""
 
     def __init__(self, dtype):
         self.dtype = dtype
@@ -59,6 +59,8 @@ def _array_struct(context, builder, array_type, array):
 
 
 def _make_span_intrinsic(alignment):
+    """Return the intrinsic ``span`` that skips items up to an alignment in bytes."""
+
     @intrinsic
     def operation(typing, array):
         span_type = Span(array.dtype)
@@ -80,15 +82,14 @@ def _make_span_intrinsic(alignment):
     return operation
 
 
-# A contiguous array without the count of its users, which costs time in hot loops; it
-# does not keep the array alive: for arrays that a function is given. The second starts
-# where a whole vector of the cache does, less than one vector later.
+# Pointer and size without numba's reference count, which costs time in hot loops. A
+# span does not own the memory. ``aligned_span`` begins at the next 64-byte boundary.
 span, aligned_span = _make_span_intrinsic(1), _make_span_intrinsic(64)
 
 
 @intrinsic
 def subspan(typing, array, first, count):
-    """A span of ``count`` numbers of an array or a span, from ``first`` on."""
+    """Return the span of ``count`` numbers of an array or a span, from ``first`` on."""
     span_type = Span(array.dtype)
 
     def codegen(context, builder, signature, args):
@@ -101,7 +102,7 @@ def subspan(typing, array, first, count):
 
 
 def element_pointer(context, builder, array_type, array, offset, num_lanes):
-    """LLVM code for the place of ``lanes`` numbers from ``offset`` on."""
+    """Return the LLVM pointer to item ``offset``; check bounds for ``num_lanes``."""
     array_struct = _array_struct(context, builder, array_type, array)
     if config.BOUNDSCHECK:
         end = builder.add(offset, num_lanes)
@@ -147,7 +148,7 @@ def store(typing, array, offset, vector):
 
 @intrinsic
 def get(typing, array, offset):
-    """The number at ``offset``; no index counts from the end."""
+    """Return the number at ``offset``; negative offsets do not wrap around."""
 
     def codegen(context, builder, signature, args):
         num_lanes = args[1].type(1)

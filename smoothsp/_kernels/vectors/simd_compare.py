@@ -1,4 +1,4 @@
-"""Two vectors compared, answered for all lanes at once."""
+"""Comparison of two vectors, reduced to one boolean."""
 
 import numpy as np
 from llvmlite import ir

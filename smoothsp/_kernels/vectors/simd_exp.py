@@ -1,4 +1,4 @@
-"""Exponentials and logarithms of vectors; numbers as exponent and mantissa."""
+"""Exponential, logarithm, exponent and mantissa of vectors, lane by lane."""
 
 import math
 
@@ -11,8 +11,8 @@ from numba.extending import intrinsic
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import call_intrinsic, fma, select_lt, splat
 
-# Of each dtype: bits of the mantissa, bias of the exponent, least argument, ln 2 in two
-# parts, degree of the polynomial.
+# For each dtype: bits of the mantissa, bias of the exponent, smallest argument of exp
+# with a normal result, ln 2 in two parts (Cody and Waite), degree of the polynomial.
 CONSTANTS = {
     types.float32: (23, 127, -87.0, 0.693359375, -2.1219444005469058e-4, 7),
     types.float64: (52, 1023, -708.0, 0.693145751953125, 1.4286068203094172e-6, 13),
@@ -21,11 +21,11 @@ CONSTANTS = {
 
 @intrinsic
 def exp(typing, x):
-    """``exp(x)`` for x of at most 0, 0 below the smallest normal number; NaN stays.
+    """Return ``exp(x)`` for x <= 0; subnormal results become 0, NaN propagates.
 
-    ``2^k exp(r)`` with k whole and ``|r| <= ln(2) / 2``: ln 2 in two parts, of which k
-    times the first is exact, and the Taylor polynomial of exp(r). Relative error below
-    1e-7 in float32 and 3e-16 in float64.
+    ``exp(x) = 2^k exp(r)``, k an integer and ``|r| <= ln(2) / 2``. Range reduction
+    with ln 2 in two parts, k times the first being exact; then the Taylor polynomial of
+    exp(r). Relative error below 1e-7 in float32 and 3e-16 in float64.
     """
     mantissa_bits, bias, min_argument, ln2_hi, ln2_lo, degree = CONSTANTS[x.dtype]
 
@@ -38,9 +38,10 @@ def exp(typing, x):
 
         is_below = builder.fcmp_ordered("<", args[0], constant(min_argument))
         is_above = builder.fcmp_ordered(">", args[0], constant(min_argument))
-        # NaN must reach r but not k, of which the bits are taken
+        # NaN propagates through r; k gets a number, as its bits become the exponent
         k = builder.select(is_above, args[0], constant(min_argument))
-        # in so large a number the last bits of the mantissa count ones: those of k
+        # 1.5 2^size has a unit in the last place of 1: adding it rounds to an integer,
+        # whose bits are then the lowest of the mantissa
         large = constant(1.5 * 2**mantissa_bits)
         shifted = call_intrinsic(builder, "fma", k, constant(1 / math.log(2)), large)
         k = builder.fsub(shifted, large)
@@ -66,7 +67,7 @@ def _bitcast_to_int(builder, x, vector_type):
 
 @intrinsic
 def exponent(typing, x):
-    """The whole k for which ``x = m 2^k`` with m in [1, 2); x normal and positive."""
+    """Return the integer k of ``x = m 2^k``, m in [1, 2); x normal and positive."""
     mantissa_bits, bias, *_ = CONSTANTS[x.dtype]
 
     def codegen(context, builder, signature, args):
@@ -80,7 +81,7 @@ def exponent(typing, x):
 
 @intrinsic
 def mantissa(typing, x):
-    """The m in [1, 2) for which ``x = m 2^k`` with k whole; x normal and positive."""
+    """Return the m in [1, 2) of ``x = m 2^k``, k an integer; x normal and positive."""
     mantissa_bits, bias, *_ = CONSTANTS[x.dtype]
 
     def codegen(context, builder, signature, args):
@@ -107,10 +108,10 @@ if config.DISABLE_JIT:
 
 @subroutine(forceinline=True)
 def log(x):
-    """``log(x)`` of float64, for x normal and positive.
+    """Return ``log(x)`` in float64, for x normal and positive.
 
-    ``k ln 2 + 2 artanh(s)`` of ``x = m 2^k`` with m in [1 / sqrt 2, sqrt 2), where
-    ``s = (m - 1) / (m + 1)``, and artanh is its Taylor polynomial. Error below 3 ulp.
+    ``log(x) = k ln 2 + 2 artanh(s)`` with ``x = m 2^k``, m in [1 / sqrt 2, sqrt 2) and
+    ``s = (m - 1) / (m + 1)``; artanh by its Taylor polynomial. Error below 3 ulp.
     """
     ones, halves = splat(1.0), splat(0.5)
     m, k = mantissa(x), exponent(x)

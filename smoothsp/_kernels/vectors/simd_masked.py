@@ -1,7 +1,7 @@
-"""Vectors with only some lanes in memory, sums over lanes, squares transposed.
+"""Masked loads and stores, reductions over lanes, transposes of L x L blocks.
 
-For rows that are no whole number of vectors long. The float type in memory may be
-another than the vector's.
+For rows whose length is no multiple of the lanes. The float type in memory may differ
+from the vector's.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from smoothsp._kernels.vectors.simd import Vector, element_pointer
 
 
 def _lane_mask(builder, count, vector_type):
-    """Which lanes of ``kind`` come before ``count``."""
+    """Return the mask of the first ``count`` lanes."""
     i32 = ir.IntType(32)
     int_type = ir.VectorType(i32, vector_type.count)
     undefined = ir.Constant(int_type, ir.Undefined)
@@ -27,7 +27,7 @@ def _lane_mask(builder, count, vector_type):
 
 
 def _masked_pointer(context, builder, array_type, array, offset, count, num_lanes):
-    """Address, type in memory, wanted lanes and alignment of a part of a vector."""
+    """Return pointer, vector type in memory, mask and alignment of a masked access."""
     stored = ir.VectorType(context.get_value_type(array_type.dtype), num_lanes)
     full_count = count.type(num_lanes)
     clipped_count = builder.select(
@@ -51,7 +51,7 @@ def _call_masked(builder, name, return_type, stored, args):
 
 
 def _convert_lanes(builder, vector, vector_type):
-    """The lanes as another float type."""
+    """Convert the lanes to another float type."""
     if vector.type == vector_type:
         return vector
     is_float32 = isinstance(vector_type.element, ir.FloatType)
@@ -60,7 +60,7 @@ def _convert_lanes(builder, vector, vector_type):
 
 @intrinsic
 def load_masked(typing, array, offset, count, fill):
-    """The numbers at ``offset`` in lanes before ``count``, lanes of ``fill`` after."""
+    """Load the first ``count`` lanes from ``offset`` on; take the others from fill."""
 
     def codegen(context, builder, signature, args):
         array_type = signature.args[0]
@@ -78,7 +78,7 @@ def load_masked(typing, array, offset, count, fill):
 
 @intrinsic
 def store_masked(typing, array, offset, count, vector):
-    """Write the lanes before ``count``."""
+    """Store the first ``count`` lanes at ``offset`` and after."""
 
     def codegen(context, builder, signature, args):
         array_type = signature.args[0]
@@ -94,7 +94,7 @@ def store_masked(typing, array, offset, count, vector):
 
 @intrinsic
 def transpose_block(typing, array, offset):
-    """Swap rows and columns of the square of as many vectors as there are lanes."""
+    """Transpose the L x L block at ``offset``, in log2(L) rounds of shuffles."""
     vector = Vector(array.dtype)
     L = vector.lanes
 
@@ -112,7 +112,7 @@ def transpose_block(typing, array, offset):
             row.align = array.dtype.bitwidth // 8
         step = 1
         while step < L:
-            # squares of 2 step: the upper right and the lower left change places
+            # in each square of size 2 step, swap upper right and lower left quarter
             upper = [c if c & step == 0 else L + c - step for c in range(L)]
             lower = [c + step if c & step == 0 else L + c for c in range(L)]
             for x in range(L):
@@ -133,7 +133,7 @@ def transpose_block(typing, array, offset):
 
 
 def _make_reduction(combine):
-    """All lanes joined into one number: half with half, until one is left."""
+    """Return an intrinsic that reduces the lanes pairwise: upper half with lower."""
 
     @intrinsic
     def operation(typing, a):
@@ -162,7 +162,7 @@ def _select_maximum(builder, a, b):
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
-# the sum, always in the same order, and the largest of the lanes
+# the order of the sum is fixed, so results are reproducible to the bit
 reduce_sum = _make_reduction(lambda builder, a, b: builder.fadd(a, b))
 reduce_max = _make_reduction(_select_maximum)
 

@@ -20,7 +20,10 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 
 @subroutine
 def project_onto_simplex(mu, count, z, u):
-    """Fill u with the projection of ``z / mu``, z falling; return h."""
+    """Fill u with the projection of ``z / mu`` onto the simplex; return h.
+
+    ``z[:count]`` is sorted in decreasing order.
+    """
     total, k = z[0], 1
     while k < count and total - k * z[k] < mu:
         total += z[k]
@@ -36,12 +39,12 @@ def project_onto_simplex(mu, count, z, u):
 
 @subroutine
 def smoothed_hinge(best_scores, gold_hi, gold_lo, mu, K, clip_at_zero, z, u):
-    """The loss of one row, and whether it equals that over all outputs.
+    """Return the loss of one row, and whether it equals that over all outputs.
 
-    Of the M best outputs ``best[M, 2]``, scores of two numbers each, best first, -inf
-    where there are fewer; ``own + rest`` is that of y. u[M] becomes the derivative by
-    the best scores. The first K are smoothed over. Without smoothing mu is 0. ``z[M]``
-    is scratch.
+    ``best_scores[M, 2]`` are the M best scores as double-doubles, in decreasing order,
+    -inf if there are fewer; ``gold_hi + gold_lo`` is the score of y. Fills u[M] with
+    the derivative by the best scores. The first K are smoothed over; mu = 0 means no
+    smoothing. ``z[M]`` is scratch.
     """
     M, best_hi, best_lo = len(best_scores), best_scores[0, 0], best_scores[0, 1]
     u[:] = 0.0

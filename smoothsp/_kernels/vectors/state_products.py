@@ -1,9 +1,9 @@
-"""Products of vectors with one matrix, vectors over states.
+"""Products of vectors with one matrix, with lanes over states.
 
-Rows of a matrix are P numbers long: S, and zeros up to whole vectors of V. Tiles of
-four keep what is summed in registers. The first half of a sum and the second are added
-up each in order, then to each other, whatever the tile: the bits of a row do not depend
-on the rows that are computed beside it.
+Rows of a matrix are P numbers long: S, then zeros up to whole vectors of V. Tiles of
+four vectors keep the sums in registers. The two halves of a sum are each added in
+order, then to each other, for all tile sizes: the bits of a row do not depend on the
+rows computed together with it.
 """
 
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from smoothsp._kernels.vectors.kahan import BLOCK, add_compensated_at
 from smoothsp._kernels.vectors.simd import fma, load, splat_at, store
 from smoothsp._kernels.vectors.simd_masked import store_masked
 
-# Rows that share a pass over the matrix.
+# Rows multiplied in one pass over the matrix.
 ROWS_PER_PASS = 4
 
 
@@ -29,13 +29,13 @@ class Matrix(NamedTuple):
 
 @subroutine(forceinline=True)
 def multiply_rows(x, x_offset, x_stride, num_rows, matrix, y):
-    """``y(q, j) = sum_i x_q(i) matrix(i, j)`` for q below ``rows``, at most 4.
+    """Fill ``y(q, j) = sum_i x_q(i) matrix(i, j)`` for q below num_rows, at most 4.
 
-    x_q is at offset ``o + q R``, y is ``[4, P]``.
+    x_q begins at ``x_offset + q x_stride``; y is ``[4, P]``.
     """
     if num_rows > 2:
         third = x_offset + 2 * x_stride
-        # of three rows the last is computed twice
+        # three rows: the last is computed twice, in the code for four
         _multiply_four_rows(
             x,
             x_offset,
@@ -52,6 +52,7 @@ def multiply_rows(x, x_offset, x_stride, num_rows, matrix, y):
 
 @subroutine(forceinline=True)
 def _fma_four(v, m0, m1, m2, m3, t0, t1, t2, t3):
+    """Return ``v m + t`` for four vectors m and sums t."""
     return fma(v, m0, t0), fma(v, m1, t1), fma(v, m2, t2), fma(v, m3, t3)
 
 
@@ -65,10 +66,10 @@ def _store_four(out, offset, stride, t0, t1, t2, t3):
 
 @subroutine(forceinline=True)
 def _multiply_four_rows(x, o0, o1, o2, o3, matrix, y):
-    """``products`` for four rows.
+    """Multiply four rows, in tiles of four vectors: 16 sums in registers.
 
-    Four vectors of four rows are 16 sums: the halves of the sums run one after the
-    other, and the first waits in y. Of one vector both halves run together.
+    The halves of the sums over i run one after the other, the first being stored in y.
+    For the last vectors, one at a time, both halves run together.
     """
     rows, S, P, V, zero = matrix
     middle = (S + 1) // 2
@@ -122,14 +123,14 @@ def _store_half_sums(is_second_half, out, offset, V, t0, t1, t2, t3):
 
 @subroutine(forceinline=True)
 def _load_four(array, offset, V):
-    """Four vectors beside each other."""
+    """Load four consecutive vectors."""
     m0, m1 = load(array, offset), load(array, offset + V)
     return m0, m1, load(array, offset + 2 * V), load(array, offset + 3 * V)
 
 
 @subroutine(forceinline=True)
 def _multiply_one_row(x, x_offset, matrix, y, y_offset):
-    """``products`` for one row, both halves of each sum together."""
+    """Multiply one row; both halves of each sum run together."""
     rows, S, P, V, zero = matrix
     middle = (S + 1) // 2
     tiled_width = P // (4 * V) * (4 * V)
@@ -157,12 +158,12 @@ def _multiply_one_row(x, x_offset, matrix, y, y_offset):
 
 @subroutine
 def sum_outer_products(x, y, row_offset, N, matrix, accumulators, out, out_offset):
-    """``out(i, j) = matrix(i, j) sum over n in [1, N) of x_{n-1}(i) y_n(j)``.
+    """Fill ``out(i, j) = matrix(i, j) sum over n in [1, N) of x_{n-1}(i) y_n(j)``.
 
-    x_n and y_n are at offset ``o + n P``, out is ``[S, S]`` at p, N is at least 2.
-    Both ``sums`` are as large as the matrix, up to whole fours of rows: what is summed
-    over more than BLOCK steps is added up there with compensation. Blocks of steps are
-    outside: in one, the 16 sums of a tile stay in registers.
+    x_n and y_n begin at ``row_offset + n P``; out is ``[S, S]`` at out_offset; N >= 2.
+    ``accumulators`` are totals and compensations of Kahan summation, for N > BLOCK + 1:
+    each has the size of the matrix, its rows rounded up to a multiple of four. The
+    outer loop is over blocks of steps; the 16 sums of a tile stay in registers.
     """
     rows, S, P, V, zero = matrix
     totals, compensations = accumulators
@@ -197,7 +198,7 @@ def sum_outer_products(x, y, row_offset, N, matrix, accumulators, out, out_offse
 
 @subroutine(forceinline=True)
 def _sum_tile(target, first, last, x, y, row_offset, j, V, zero):
-    """16 sums: four rows from i on, as ``to`` says, and four vectors from j on."""
+    """Sum a tile over steps first to last: rows i to i + 3, four vectors from j on."""
     _, i, _, P, _, _, _, _ = target
     a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero
     c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = zero
@@ -220,7 +221,7 @@ def _sum_tile(target, first, last, x, y, row_offset, j, V, zero):
 
 @subroutine(forceinline=True)
 def _store_tile_column(target, j, a, b, c, d):
-    """Four sums, below each other, to where they belong."""
+    """Store column j of a tile, times the matrix, or add it to the accumulators."""
     is_single_block, i, S, P, rows, accumulators, out, out_offset = target
     e = i * P + j
     if not is_single_block:

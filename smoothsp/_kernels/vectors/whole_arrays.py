@@ -1,4 +1,4 @@
-"""One pass over an array at an address: scaled, added up, or kept within bounds."""
+"""One pass over an array at an address: scaling, weighted sums, checked copies."""
 
 import numpy as np
 
@@ -9,10 +9,9 @@ from smoothsp._kernels.vectors.arrays import carray
 
 @kernel
 def scale_rows(first, last, size, weights, stride, parts, like):
-    """Multiply row b of parts[B, size] by ``weights[stride * b]``, in place.
+    """Multiply rows first to last of parts[B, size] by weights[stride * b], in place.
 
-    Both of the dtype of ``like``; rows ``first`` to ``last``. A weight of 1 costs
-    nothing.
+    Both are addresses of arrays of the dtype of ``like``. A weight of 1 is skipped.
     """
     weight_values = carray(weights, (max(last - 1, 0) * stride + 1,), like)
     flat = carray(parts, (last * size,), like)
@@ -25,9 +24,9 @@ def scale_rows(first, last, size, weights, stride, parts, like):
 
 @kernel
 def add_rows(B, size, weights, stride, parts, sums, like):
-    """Fill sums[size] with the rows of parts[B, size] times ``weights[stride * b]``.
+    """Fill sums[size] with the sum over b of weights[stride * b] times parts[b, :].
 
-    All of the dtype of ``like``; added up in float64.
+    All are addresses of arrays of the dtype of ``like``; sums run in float64.
     """
     weight_values = carray(weights, (max(B - 1, 0) * stride + 1 if B else 0,), like)
     flat, out = carray(parts, (B * size,), like), carray(sums, (size,), like)
@@ -42,9 +41,10 @@ def add_rows(B, size, weights, stride, parts, sums, like):
 
 @kernel
 def copy_checked_indices(size, source_address, stride, max_index, target_address):
-    """Fill copied[size] with int64 ``given[stride * e]``.
+    """Copy the int64 numbers ``source[stride * e]``, e below ``size``, to the target.
 
-    Returns the first e whose number is not from 0 to ``most``, or -1.
+    Returns the first e whose number is not in [0, max_index], or -1. Both arrays are
+    given by address.
     """
     source = carray(source_address, (max(size - 1, 0) * stride + 1,), np.int64)
     target = carray(target_address, (size,), np.int64)

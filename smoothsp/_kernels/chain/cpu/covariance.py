@@ -1,8 +1,8 @@
 """Covariances of the parts of chains with V: derivatives of the marginals.
 
-V(y) is the sum of weights v over the parts that y uses. Of ``forward_backward``, in
-lanes, remain ``s = a / (c z)``, u and the marginals P. With F / P what is expected of V
-up to a state, and G / P what is expected after it,
+V(y) is the sum of weights v over the parts that y uses. ``forward_backward``, in lanes,
+leaves ``s = a / (c z)``, u and the marginals P. With F / P = E[V up to a position |
+state] and G / P = E[V after it | state],
 
     F_t(j) = u_t(j) sum_i (F_{t-1}(i) / P_{t-1}(i) + v(i, j)) s_{t-1}(i) E(i, j)
              + v_t(j) P_t(j)
@@ -61,7 +61,7 @@ from smoothsp._kernels.vectors.simd import (
 
 
 class Directions(NamedTuple):
-    """What a block of rows needs beside ``Scratch``, in lanes: spans."""
+    """Scratch for tangents of a block of rows, in lanes, beside ``Scratch``: spans."""
 
     nodes: Any  # [T, P], v
     alphas: Any  # [T, P], s F / P, then x
@@ -102,7 +102,7 @@ def covariance(addresses, weights, out, pending):
     fill_shared_scores(chain, scratch, sizes[2], 1, None)
     for first in range(0, B, V):
         rows = order[first : first + V]
-        # spans do not keep an array: used here, both last until the last block
+        # spans own no memory: this use keeps both arrays alive until the last block
         scratch = split_scratch(memory, T, zeros, sizes)
         directions = _split_directions(directions_memory, T, S, V)
         forward_pass(rows, chain, scratch, row, 1, None)
@@ -135,13 +135,13 @@ def covariance(addresses, weights, out, pending):
 
 @subroutine(optimise=False)
 def _directions_size(T, S, V):
-    """Numbers of all directions, with room to begin at a cache line."""
+    """Return the size of ``Directions``, with padding for alignment."""
     return 3 * T * S * V + 4 * S * S * V + 3 * S * V + 10 * V * V + V
 
 
 @subroutine(optimise=False)
 def _split_directions(memory, T, S, V):
-    """Cut them out of one array, each followed by room for a square of vectors."""
+    """Return the directions as spans of one array, each padded by an L x L block."""
     numbers, P = aligned_span(memory), S * V
     steps, square, vector = T * P + V * V, S * P + V * V, P + V * V
     o = 3 * steps
@@ -162,7 +162,7 @@ def _split_directions(memory, T, S, V):
 
 @subroutine
 def _gather_weights(rows, chain, weights, scratch, directions, row, B):
-    """Fill nodes, edges, heads and tails with v, and moves with E v."""
+    """Fill nodes, edges, start and end of the directions with v, and E v."""
     T, zeros, V = scratch.T, scratch.zeros, len(scratch.zeros)
     S = scratch.P // V
     max_length = chain.lengths[rows[0]]
@@ -202,10 +202,10 @@ def _gather_weights(rows, chain, weights, scratch, directions, row, B):
 
 @subroutine
 def _forward_tangent(N, S, scratch, directions):
-    """Fill weights with F, alphas with ``s F / P``; v of heads is added to nodes.
+    """Fill weights with F and alphas with ``s F / P``; v of start is added to nodes.
 
-    Of the v of a step that of its likeliest state is taken out, which changes no
-    covariance: so those of nearly certain rows keep their digits.
+    Subtracts from each step the v of its most probable state. This changes no
+    covariance, but keeps the digits of nearly certain rows.
     """
     zeros, V = scratch.zeros, len(scratch.zeros)
     P, zero = S * V, splat(zeros[0])
@@ -260,9 +260,9 @@ def _forward_tangent(N, S, scratch, directions):
 
 @subroutine(forceinline=True)
 def _add_lane_products(x, o, matrix, S, V, row_stride, column_stride, y):
-    """``y(j) += sum_i x(i) matrix(i, j)``, each lane a matrix of its own.
+    """Add ``sum_i x(i) matrix(i, j)`` to y(j); each lane has another matrix.
 
-    ``down`` and ``along``: how far rows and columns of the matrix are apart.
+    The strides are the distances of rows and of columns of the matrix, in vectors.
     """
     for j in range(S):
         total = load(y, j * V)
@@ -306,7 +306,7 @@ def _backward_tangent(N, S, scratch, directions):
             )
         mean = zero
         for j in range(0, P, V):
-            # rows begin where they end
+            # a row starts at its last step, with v of end
             suffix_sum = load(scratch.nodes, o + j) * load(directions.end_marginals, j)
             inner = load(scratch.alphas, o + j) * load(message, j)
             suffix_sum = select_lt(next_step, lane_lengths, inner, suffix_sum)
@@ -327,7 +327,7 @@ def _backward_tangent(N, S, scratch, directions):
 
 @subroutine(optimise=False)
 def _store_covariances(rows, chain, pending, scratch, directions, row, nodes, edges):
-    """Put covariances of nodes and edges where they belong, but for pending rows."""
+    """Write covariances of nodes and edges of all rows that are not pending."""
     zeros, steps, lengths = scratch.zeros, chain.steps, chain.lengths
     S, V, N = nodes.shape[2], len(zeros), lengths[rows[0]]
     zero, exp_transitions, compensation = (

@@ -1,8 +1,8 @@
 """Entropies of chains as differences: ``H = log Z - <marginals, potentials>``.
 
-From the scaled recursion in float64. Where the difference is small beside its terms
-their digits cancel: such a row is left to ``forward_backward_float64.entropy``, which
-has no difference.
+From the scaled recursion in float64. If H is small relative to these terms, digits
+cancel: such a row is left to ``forward_backward_float64.entropy``, a sum of
+nonnegative terms.
 """
 
 import numpy as np
@@ -45,7 +45,7 @@ def entropy(addresses, in_lanes, over_states, min_relative_entropy, value):
     )
     entropies, num_out_of_range = carray(value, (B,), np.float64), 0
     for b in range(B):
-        # each step's factor of Z is rounded, too
+        # the length is added as each step's factor of Z is rounded, too
         z = log_z[b, 0], log_z[b, 1], abs(log_z[b, 0]) + chain.lengths[b]
         z = _subtract_expectation(
             z, chain.emissions, nodes, b * T * S, b * T * S, T * S, zeros
@@ -68,10 +68,10 @@ def entropy(addresses, in_lanes, over_states, min_relative_entropy, value):
 def _subtract_expectation(
     z, scores, marginals, scores_offset, marginals_offset, count, zeros
 ):
-    """Take ``<marginals, scores>`` of ``count`` numbers from z.
+    """Return z minus the sum of ``count`` products of marginals and scores.
 
-    z is a sum of two numbers, and a bound of all that went into it. The score of a part
-    without probability may be -inf or NaN.
+    z is a double-double and the sum of the absolute terms so far. A part of probability
+    0 contributes 0: its score may be -inf or NaN.
     """
     hi, lo, abs_sum = z
     V, zero = len(zeros), splat(zeros[0])

@@ -1,36 +1,36 @@
-r"""The scaled recursion of a chain with shared transitions.
+r"""Scaled forward-backward algorithm of a chain with shared transitions.
 
-With ``w_t(j)`` the exponential of potential j at step t, the largest taken out, and
-``E = exp(transitions - top)``,
+With ``w_t(j) = exp(e_t(j) - max_t)`` and ``E = exp(transitions - max_transition)``,
 
     forward    a_t(j) = sum_i a_{t-1}(i) E(i, j) / c_{t-1} w_t(j),   a_0 = w_0
     backward   b_{t-1}(i) = sum_j E(i, j) u_t(j) / c_{t-1},          u_t = w_t b_t
     nodes      a_t(s) b_t(s) / z_t
     edges      E(i, j) sum_t a_{t-1}(i) u_t(j) / (c_{t-1} z_{t-1})
-    value      sum_{t<N} max_t + (N - 1) top + max_end + sum_{t<N-1} log c_t + log z
+    log_z      sum_{t<N} max_t + (N - 1) max_transition + max_end
+               + sum_{t<N-1} log c_t + log z
 
 with c_t the sum of a_t and z_t the sum of ``a_t b_t``, which is 1 but for rounding
 since the end scores are divided by it at the last step: by z, the sum of
 ``a_{N-1}(j) exp(end(j) - max_end)``, which is called c_{N-1} below. max_t is the
-largest potential of step t, with start in step 0. No step waits for a sum over the
-states of the same step: the next one divides by it.
+largest potential of step t, with start in step 0. Step t + 1 divides by c_t, so no step
+depends on a sum over its own states.
 
-A number below the smallest normal one, ``tiny``, may be lost. No ``w``, E or a exceeds
-1, so the sum of b_t is at least 1. Of all outputs' chances, those lost at step t are at
-most ``S tiny sum_j u_t(j) / c_{t-1}`` for the products with E and ``6 tiny sum_j
+Underflow bound: a number below the smallest normal one, ``tiny``, becomes 0. No ``w``,
+E or a exceeds 1, so the sum of b_t is at least 1. The probability mass lost at step t
+is at most ``S tiny sum_j u_t(j) / c_{t-1}`` for the products with E and ``6 tiny sum_j
 b_t(j)`` for the other numbers of the forward recursion, ``(3 S + 4) tiny sum_j b_t(j)``
 for the backward one. While 16 S tiny times
 
-    reach = sum over t and j of b_t(j) + u_t(j) / c_{t-1}
+    underflow_bound = sum over t and j of b_t(j) + u_t(j) / c_{t-1}
 
-stays below eps, all losses together are below one rounding error. A row that breaks
-this bound stays pending, for a wider dtype or for log space; so does a row that is
-impossible, where 0 / 0 is NaN.
+stays below eps, all losses together are below one rounding error. A row that exceeds
+this bound stays pending, for float64 or for log space; so does an infeasible row, where
+0 / 0 is NaN.
 
-A block of rows goes through time together, in units that share what is read of E. Steps
-of a unit are ``[T, P]``, in vectors of V numbers:
+A block of rows is computed together, time being the outer loop, in units that share the
+loads of E. Steps of a unit are ``[T, P]``, in vectors of V numbers:
 
-    in lanes      one unit of V rows, each in a lane of its own; P = S V
+    in lanes      one unit of V rows, one row per lane; P = S V
     over states   up to four units, each a row; P is S up to whole vectors, w = 0 past S
 
 The arithmetic is the same but for sums and maxima over states, which cross the lanes of
@@ -40,7 +40,7 @@ number of E is loaded once for V rows. Rows are sorted by length, so few lanes a
 The bits of a row do not depend on the rows beside it. Edges are summed over time after
 both passes, tile by tile, with the sums in registers.
 
-It stands beside ``chain.cpu.laws`` for its speed: vectors are of the dtype of the
+Faster than ``chain.cpu.forward_backward_float64``: vectors are of the dtype of the
 potentials, rows share E, and no step takes a logarithm.
 """
 
@@ -90,17 +90,17 @@ from smoothsp._kernels.vectors.simd_masked import (
 )
 from smoothsp._kernels.vectors.state_products import ROWS_PER_PASS, Matrix
 
-# What is found of a unit, a vector each: the sum of what was taken out, in three
-# numbers; exponents and mantissas of the product of 1 / c; the reach.
+# Statistics of a unit, a vector each: the sum of the maxima as a triple-word number,
+# exponent and mantissa of the product of 1 / c, the underflow bound.
 MAX_SUM, EXPONENT, MANTISSA, UNDERFLOW_BOUND, NUM_STATS = 0, 3, 4, 5, 6
-# The relative error of a dtype, over its least normal number.
+# eps / tiny of float32 and float64.
 RANGE_32, RANGE_64 = (
     float(x.eps) / float(x.tiny) for x in map(np.finfo, (np.float32, np.float64))
 )
 
 
 class Scratch(NamedTuple):
-    """What a block of rows needs, and the exponentials of what rows share: spans."""
+    """Scratch of a block of rows and exponentials of the shared scores, as spans."""
 
     T: Any
     P: Any
@@ -122,9 +122,9 @@ class Scratch(NamedTuple):
 
 @subroutine(optimise=False)
 def forward_backward_in_range(chain, zeros, log_z, marginals, in_lanes, over_states):
-    """Fill log_z[B, 2] and the marginals; returns which rows[B] are pending.
+    """Fill log_z[B, 2] and the marginals; return the pending rows, bool [B].
 
-    Those are not safe in this dtype.
+    Pending rows exceed the underflow bound of this dtype.
     """
     B, T, S = chain.emissions.shape
     saved_mode = set_flush_to_zero()
@@ -171,11 +171,11 @@ def forward_backward(
 ):
     """Fill the rows of blocks ``first`` to ``last``; clear ``pending`` where safe.
 
-    ``zeros`` has V entries of the dtype to compute in, ``order`` lists the wanted rows,
-    a block of V or of four after the other, in a block the longest first; ceiling is
-    ``eps / (S^2 T tiny)``. Outputs as in ``chain.cpu.laws.sums``. Of ``in_lanes`` and
-    ``over_states`` one is a number and the other None: numba leaves out what is done
-    only if that is not None.
+    ``zeros`` has V entries of the dtype to compute in. ``order`` lists the rows, in
+    blocks of V or of four, the longest of a block first. max_underflow_bound is
+    ``eps / (S^2 T tiny)``. Outputs as in ``forward_backward_float64``. Exactly one of
+    ``in_lanes`` and ``over_states`` is None; numba compiles only the branches of the
+    other.
     """
     chain, out = Chain(*chain), Marginals(*out)
     steps, lengths = chain.steps, chain.lengths
@@ -193,7 +193,7 @@ def forward_backward(
     max_transition, max_end = fill_shared_scores(chain, scratch, sizes[2], *layout)
     for block in range(first, last):
         rows = order[block * rows_per_block : (block + 1) * rows_per_block]
-        # spans do not keep the array: used here, it lasts until the last block
+        # spans own no memory: this use keeps the array alive until the last block
         scratch = split_scratch(memory, T, zeros, sizes)
         forward_pass(rows, chain, scratch, row, *layout)
         backward_pass(rows, chain, scratch, nodes, *layout)
@@ -240,10 +240,10 @@ def forward_backward(
 
 @subroutine(optimise=False)
 def scratch_sizes(num_rows, T, S, V, over_states):
-    """Units, P, how many numbers the parts of the scratch hold, and all together.
+    """Return units, P, the sizes of the parts of the scratch, and the total size.
 
-    Parts are whole vectors. In lanes a matrix is followed by room for a vector, and
-    steps by room for a square of vectors.
+    Parts are whole vectors. In lanes, a matrix is padded by a vector, and steps by an
+    L x L block.
     """
     is_single_block = T <= BLOCK + 1
     units, P, matrix = 1, S * V, (-(-S * S // V) + 1) * V
@@ -269,7 +269,7 @@ def scratch_sizes(num_rows, T, S, V, over_states):
 
 @subroutine(optimise=False)
 def split_scratch(memory, T, zeros, sizes):
-    """Cut the parts out of one array, whole vectors each."""
+    """Return the parts of the scratch as spans of one array."""
     units, P, matrix, steps, nodes, edge_sums, compensation, _ = sizes
     V = len(zeros)
     row, numbers = P + V, aligned_span(memory)
@@ -326,7 +326,11 @@ def fill_shared_scores(chain, scratch, matrix_size, in_lanes, over_states):
 
 @subroutine(optimise=False)
 def log_partition_from_terms(max_sum_hi, lo, N, max_transition, max_end, log_scale):
-    """The log-partition of N steps as two numbers: what was taken out, and the rest."""
+    """Return log_z of N steps as a double-double, the sum of its terms.
+
+    These are the sum of the maxima of emissions, ``(N - 1) max_transition``, max_end
+    and the log of the product of scales.
+    """
     hi, lo = double_double.add(max_sum_hi, lo, max_end)
     if N > 1:
         # the product of N and half the digits of top is exact
@@ -341,7 +345,7 @@ def log_partition_from_terms(max_sum_hi, lo, N, max_transition, max_end, log_sca
 
 @subroutine(forceinline=True)
 def two_sum(a, b):
-    """The sum of vectors, and what rounding took from it."""
+    """Return ``fl(a + b)`` and its rounding error, lane by lane (Knuth's TwoSum)."""
     total = a + b
     b_rounded = total - a
     return total, (a - (total - b_rounded)) + (b - b_rounded)
@@ -349,17 +353,17 @@ def two_sum(a, b):
 
 @subroutine(forceinline=True)
 def two_sum_or_neg_inf(a, b, neg_inf, zero):
-    """As ``two_sum``; rounding took 0 from -inf."""
+    """Return ``two_sum(a, b)``, with error 0 where the sum is -inf."""
     total, error = two_sum(a, b)
     return total, select_lt(neg_inf, total, error, zero)
 
 
 @subroutine(optimise=False)
 def forward_pass(rows, chain, scratch, row, in_lanes, over_states):
-    """Fill weights with w, alphas with a, and inverses with 1 / c, 0 in idle lanes.
+    """Fill exp_emissions with w, alphas with a, inverse_scales with 1 / c.
 
-    And find the sums of what was taken out of w. After that time is the outer loop: the
-    product takes all units that reach a step.
+    1 / c is 0 in idle lanes. First all w and the sums of maxima, then the recursion,
+    with time as the outer loop: a product with E takes all units of a step.
     """
     T, S = chain.emissions.shape[1], chain.emissions.shape[2]
     steps, lengths = chain.steps, chain.lengths
@@ -393,7 +397,7 @@ def forward_pass(rows, chain, scratch, row, in_lanes, over_states):
                     store(exp_emissions, o + n * P + j, score)
         max_sum = max_sum_mid = max_sum_low = zero
         if length > 0:
-            # the largest is taken out before what rounding took is added
+            # subtract the maximum, then add the rounding error of emission + start
             max_sum = neg_inf
             for j in range(0, P, V):
                 score = load(exp_emissions, o + j)
@@ -413,7 +417,7 @@ def forward_pass(rows, chain, scratch, row, in_lanes, over_states):
                 max_score = maximum(load(exp_emissions, o + j), max_score)
             if over_states is not None:
                 max_score = splat(reduce_max(max_score))
-            # in three numbers: a digit of a large sum may be one of a difference
+            # triple-word sum: differences of large log_z keep their last digits
             max_sum, error = two_sum(max_sum, max_score)
             max_sum_mid, error = two_sum(max_sum_mid, error)
             max_sum_low = max_sum_low + error
@@ -462,9 +466,9 @@ def forward_pass(rows, chain, scratch, row, in_lanes, over_states):
 
 @subroutine(optimise=False)
 def backward_pass(rows, chain, scratch, nodes, in_lanes, over_states):
-    """Fill nodes, weights with u and alphas with ``a / (c z)``; find the reach.
+    """Fill nodes, exp_emissions with u, alphas with ``a / (c z)`` and the statistics.
 
-    From the last step of the longest row.
+    Runs from the last step of the longest row to the first.
     """
     S, lengths, steps = chain.emissions.shape[2], chain.lengths, chain.steps
     T, P, zeros, V = scratch.T, scratch.P, scratch.zeros, len(scratch.zeros)
@@ -510,7 +514,7 @@ def backward_pass(rows, chain, scratch, nodes, in_lanes, over_states):
             units = np.int64(1)
             first_new = np.int64(first_new == num_begun)
         for unit in range(first_new, units):
-            # rows begin where they end, with the end scores
+            # a row starts at its last step, with the end scores
             i = unit * T + n
             z = zero
             for j in range(0, P, V):
@@ -564,7 +568,7 @@ def backward_pass(rows, chain, scratch, nodes, in_lanes, over_states):
     if in_lanes is not None:
         units = 1
     for unit in range(units):
-        # the product of all 1 / c as exponents and mantissas: so it stays in range
+        # product of all 1 / c as exponent and mantissa, which cannot overflow
         exponents, mantissas = zero, one
         for n in range(lengths[rows[unit]]):
             inverse_scale = load(inverse_scales, (unit * T + n) * V)

@@ -1,27 +1,28 @@
-"""Sums, samples, entropies and covariances of a chain, from a forward pass in float64.
+"""Log-partition, marginals, samples, entropy and covariances of a chain, in float64.
 
-The outputs of a row are a Markov chain backwards in time: the forward pass finds the
-distribution of its last state, and of each state given the one after it,
+The labels of a row are a Markov chain backwards in time. The forward pass computes the
+distribution of the last state, and of each state given the next,
 
     P_n(i | j) = a_{n-1}(i) E_n(i, j) / c_n(j),   c_n(j) = sum_i a_{n-1}(i) E_n(i, j),
 
-where ``E = exp(transitions - top)``, and ``a_n(j)`` is ``c_n(j)`` times the exponential
-of the emission, divided by the largest. Each question is an expectation over that
-Markov chain, in which nothing cancels. For V(y), the sum of given weights v over the
-parts that y uses,
+where ``E = exp(transitions - max)``, and ``a_n(j)`` is ``c_n(j)`` times the exponential
+of the emission, divided by the maximum over j. Each result is an expectation under that
+Markov chain, a sum without cancellation. For V(y), the sum of weights v over the parts
+that y uses,
 
     past_n(j)       = v_n(j) + sum_i P_n(i | j) (past_{n-1}(i) + v_n(i, j))
     P(y_n = i)      = sum_j P_{n+1}(i | j) P(y_{n+1} = j)
     Cov(part, V)    = P(part) (E[V | part] - E[V])
     H_n(j)          = sum_i P_n(i | j) (H_{n-1}(i) - log P_n(i | j))
 
-Logarithms of a stand beside it. A column of P with ``c_n(j) < LEAST`` may have lost a
-part of its sum, and is computed from those logarithms, in log space. So rows of any
-range are right, and ordinary ones cost no exponential for a move. Vectors go over the
-states j. Rows of scratch are P numbers long: S, up to whole vectors.
+The logarithms of a are stored, too. A column with ``c_n(j) < MIN_COLUMN_SUM`` may have
+lost terms to underflow and is recomputed from them in log space. So results are
+accurate for scores of any range, and in the normal range no exponential per transition
+is needed. Vectors go over the states j. Rows of scratch are P numbers long: S, rounded
+up to whole vectors.
 
-The pass stands beside ``chain.cpu.forward_backward`` and ``chain.cpu.steps`` for rows
-of any range, and for questions about ``P_n(i | j)``.
+Used for rows that exceed the range of ``chain.cpu.forward_backward`` and
+``chain.cpu.steps``, and for results that need ``P_n(i | j)``.
 """
 
 import math
@@ -54,10 +55,10 @@ from smoothsp._kernels.vectors.simd_masked import (
     store_masked,
 )
 
-# Sums down to here have lost less than a rounding error to what underflows.
+# Column sums above this lose less than a rounding error to underflow.
 MIN_COLUMN_SUM = np.float64(1e-280)
-# A position with less as its largest a, before all are divided by that, is found in log
-# space: the exponential of an emission that underflowed may matter there.
+# If the maximum of a, before normalisation, is below this, the position is recomputed
+# in log space: an exponential of an emission that underflowed may matter.
 MIN_MAX_ALPHA = 1e-10
 # Lanes of a vector, and what they are filled with.
 V = 8
@@ -68,7 +69,7 @@ LOWEST_FINITE = np.float64(-1e300)
 
 
 class ForwardScratch(NamedTuple):
-    """What the forward pass of a row leaves behind."""
+    """Scratch and results of the forward pass of one row."""
 
     exp_transitions: Any  # [S, P], E of one step
     max_transitions: Any  # [T], what was taken out of it
@@ -167,10 +168,8 @@ def entropy(first, last, rows, chain, value):
 def sample(first, last, rows, chain, uniforms, labels):
     """Fill labels[B, K, T] with K independent samples each of rows[first:last].
 
-    They are -1 where nothing is real.
-
-    From the last position backwards: states in order share [0, 1) by probability, and
-    the one that has uniforms[b, k, t] is drawn.
+    They are -1 where masked. Samples backward from the last position, inverting the
+    cumulative distribution at uniforms[b, k, t] in [0, 1).
     """
     chain = Chain(*chain)
     scratch = _make_scratch(chain)
@@ -207,9 +206,9 @@ def sample(first, last, rows, chain, uniforms, labels):
 
 @subroutine
 def invert_cdf(cumulative, target):
-    """The first state whose sum exceeds the target.
+    """Return the first state whose cumulative sum exceeds the target.
 
-    By rounding there may be none: then the last state of positive probability.
+    Rounding may leave none: then the last state of positive probability.
     """
     j, S = 0, len(cumulative)
     for i in range(S):
@@ -223,7 +222,7 @@ def invert_cdf(cumulative, target):
 
 @subroutine
 def _make_scratch(chain):
-    """Room for a pass; shared moves."""
+    """Allocate the scratch; fill E if transitions are shared."""
     T, S = chain.emissions.shape[1], chain.emissions.shape[2]
     P = -(-S // V) * V
     scratch = ForwardScratch(
@@ -253,7 +252,7 @@ def _make_scratch(chain):
 
 @subroutine
 def _fill_exp_transitions(step, chain, scratch):
-    """Fill E with the step-th of all transitions; what is taken out, a number."""
+    """Fill E from the transitions of a step; return the maximum that was subtracted."""
     S, P = scratch.exp_transitions.shape
     scores, out = span(chain.transitions), span(scratch.exp_transitions)
     max_transition = exp_minus_max(
@@ -264,7 +263,7 @@ def _fill_exp_transitions(step, chain, scratch):
 
 @subroutine
 def _transition_index(b, n, chain):
-    """Which of all transitions lead to the n-th position of a row."""
+    """Return the index of the transitions into the n-th position of row b."""
     if chain.shared:
         return 0
     return b * chain.transitions.shape[1] + chain.steps[b, n] - 1
@@ -272,7 +271,7 @@ def _transition_index(b, n, chain):
 
 @subroutine
 def _log_transition(step, i, j, n, chain, scratch):
-    """The log of E(i, j) of the step that leads to the n-th position."""
+    """Return ``log E(i, j)`` of the step into the n-th position."""
     S = len(chain.start)
     score = span(chain.transitions)
     return get(score, (step * S + i) * S + j) - scratch.max_transitions[n]
@@ -280,7 +279,7 @@ def _log_transition(step, i, j, n, chain, scratch):
 
 @subroutine
 def _forward_pass(b, chain, scratch):
-    """Fill what is kept; the log-partition as the sum of two numbers."""
+    """Run the forward pass of row b into ``scratch``; return log_z, a double-double."""
     T, S = chain.emissions.shape[1], chain.emissions.shape[2]
     P, N = len(scratch.last_distribution), chain.lengths[b]
     hi = lo = 0.0
@@ -376,9 +375,9 @@ def _exp(x):
 
 @subroutine
 def _first_logs(b, chain, scratch):
-    """Fill the first logs: emissions plus start, less the largest, which is returned.
+    """Fill the first logs with emission + start - max; return the maximum.
 
-    What rounding takes from a sum is added once the largest is taken out.
+    The rounding error of emission + start is added after the subtraction.
     """
     S, t = len(chain.start), chain.steps[b, 0]
     max_score = -np.inf
@@ -395,10 +394,9 @@ def _first_logs(b, chain, scratch):
 
 @subroutine
 def _recompute_in_log_space(b, n, max_emission, chain, scratch):
-    """Find columns of P that lose too much, and their states, in log space.
+    """Recompute columns with ``c < MIN_COLUMN_SUM`` at position n in log space.
 
-    Fills logs and alphas of the n-th position, where ``peak`` is the largest emission,
-    and returns what is taken out of them.
+    Fills logs and alphas; returns the maximum that was subtracted from the logs.
     """
     S, P = scratch.exp_transitions.shape
     t, step = chain.steps[b, n], _transition_index(b, n, chain)
@@ -413,7 +411,7 @@ def _recompute_in_log_space(b, n, max_emission, chain, scratch):
 
 @subroutine
 def _log_column_sum(step, n, j, chain, scratch):
-    """``log c_n(j)``, in log space."""
+    """Return ``log c_n(j)``, by log-sum-exp."""
     max_term = -np.inf
     for i in range(len(chain.start)):
         x = scratch.logs[n - 1, i] + _log_transition(step, i, j, n, chain, scratch)
@@ -429,7 +427,7 @@ def _log_column_sum(step, n, j, chain, scratch):
 
 @subroutine
 def _subtract_max_log(logs, o, P, alphas):
-    """Take the largest of P logs out of them, and fill alphas; returns it."""
+    """Subtract the maximum from P logs, fill alphas with exp; return the maximum."""
     maxima = splat(NEG_INF)
     for j in range(0, P, V):
         maxima = maximum(load(logs, o + j), maxima)
@@ -444,9 +442,9 @@ def _subtract_max_log(logs, o, P, alphas):
 
 @subroutine
 def _fill_conditionals(b, n, chain, scratch):
-    """A matrix M for which ``P_n(i | j) = before(i) M(i, j) shares(j)``; fills these.
+    """Return M with ``P_n(i | j) = source_factors(i) M(i, j) column_factors(j)``.
 
-    It is E, unless a column is found in log space.
+    Fills both factors. M is E, unless a column is computed in log space.
     """
     S, P = scratch.exp_transitions.shape
     zero, one, min_column_sum = splat(ZERO), splat(ONE), splat(MIN_COLUMN_SUM)
@@ -488,7 +486,7 @@ def _fill_conditionals(b, n, chain, scratch):
 
 @subroutine
 def _fill_conditional_entropies(b, n, chain, scratch, previous_entropies, entropies):
-    """Fill H_n from ``earlier``, that is H_{n-1}."""
+    """Fill the conditional entropies H_n(j) from H_{n-1}."""
     S, P = scratch.exp_transitions.shape
     conditionals = span(_fill_conditionals(b, n, chain, scratch))
     zero, finite_floor = splat(ZERO), splat(LOWEST_FINITE)
@@ -535,7 +533,7 @@ def _fill_conditional_entropies(b, n, chain, scratch, previous_entropies, entrop
 
 @subroutine
 def _fill_log_transitions(step, max_transition, chain, out):
-    """Fill out[S, P] with the transitions less ``top``; finite numbers for -inf."""
+    """Fill out[S, P] with transitions - max_transition; LOWEST_FINITE for -inf."""
     S, P = out.shape
     scores = span(chain.transitions)
     for i in range(S):
@@ -550,10 +548,10 @@ def _fill_log_transitions(step, max_transition, chain, out):
 
 @subroutine
 def _entropy_term_of_max_prob(rest_prob, max_prob, log_max_prob):
-    """``-p log p`` of the likeliest state; ``rest`` is the sum of the others.
+    """Return ``-p log p`` of the most probable state; rest_prob is 1 - p.
 
-    If rest is below a half, p is 1 - rest: log p loses the digits of a small rest.
-    ``log(1 - rest)`` as Kahan has it: the error of p cancels in ``log p / (1 - p)``.
+    If rest_prob is below a half, p = 1 - rest_prob, as log p would lose its digits.
+    ``log(1 - r)`` by Kahan's log1p: the error of q cancels in ``log q / (1 - q)``.
     """
     zero, one, half = splat(ZERO), splat(ONE), splat(HALF)
     q = select_lt(rest_prob, half, one - rest_prob, one)
@@ -568,7 +566,7 @@ def _entropy_term_of_max_prob(rest_prob, max_prob, log_max_prob):
 
 @subroutine
 def _edge_offset(b, n, chain, edges):
-    """Where edges of the step that leads to the n-th position begin."""
+    """Return the offset in ``edges`` of the step into the n-th position."""
     num_edge_steps, S = edges.shape[1], edges.shape[2]
     return (
         (b * num_edge_steps + (chain.steps[b, n] - 1 if num_edge_steps > 1 else 0))
@@ -579,10 +577,10 @@ def _edge_offset(b, n, chain, edges):
 
 @subroutine
 def _fill_prefix_means(b, chain, scratch, weights, prefix_mean, subtracted):
-    """Fill past[T, P], and taken[T]: the v of the likeliest state of each step.
+    """Fill prefix_mean[T, P]: E[sum of v over parts up to position n | y_n = j].
 
-    That is taken out of the v of its step, which changes no covariance: so those of
-    nearly certain rows keep their digits.
+    Subtracts from each step the v of its most probable state, ``subtracted[T]``. This
+    changes no covariance, but keeps the digits of nearly certain rows.
     """
     v_nodes, v_edges, v_heads, _ = weights
     T, S, P = v_nodes.shape[1], v_nodes.shape[2], prefix_mean.shape[1]
@@ -631,8 +629,8 @@ def _fill_expectations(
 ):
     """Fill the marginals of a row, or their covariances with the weights.
 
-    For an edge E[V | part] is ``past + v + gain``, where gain is the v of the state
-    that it leads to and what is expected after that, the future.
+    For an edge, E[V | part] is ``prefix_mean(i) + v(i, j) + next_suffix_mean(j)``, the
+    last being the v of state j plus its suffix mean, E[sum of v after it | y_n = j].
     """
     nodes, edges, start_marginals, end_marginals = out
     nodes[b] = 0

@@ -1,22 +1,22 @@
-"""Whole questions to a chain in one compiled call, from addresses.
+"""Fused kernels of a chain: one compiled call, on arrays given by address.
 
-For small batches, where calls of single kernels from Python would cost as much as the
-kernels. With s(y) the score of an output, h the number of wrong labels and g the weight
-of a row,
+For small batches, where several calls from Python would cost as much as the kernels.
+With s(y) the score of an output, h the number of wrong labels and g the weight of a
+row,
 
     decode, decode_topk   the best y, the K best y
-    sums                  log Z = log sum_y exp(s(y)), and the marginals P(part)
+    forward_backward      log Z = log sum_y exp(s(y)), and the marginals P(part)
     log_likelihood        sum_b g_b mu (s(y) / mu - log sum_y' exp((s(y') + c h) / mu))
     violation             sum_b g_b (max_y' [s(y') + c h(y', y)] - s(y))
     smoothed_violation    the same with the K best, smoothed by ``smoothed_hinge``
 
 A loss fills its gradients in the same call. In ``log_likelihood`` the marginals of the
-nodes stand where the gradient of the emissions replaces them: they need no array.
+nodes share the memory of the gradient of the emissions, which replaces them.
 
-Outputs, given labels and weights are addresses, too; marginals and gradients are tuples
-of four. Sums go over a chain with one chain per lane or with one state per lane: of
-``in_lanes`` and ``over_states`` one is a number and the other None, and only the way
-that is used for is compiled.
+Labels, weights and outputs are addresses, too; marginals and gradients are tuples of
+four. The forward-backward pass has one row per lane or one state per lane: exactly one
+of ``in_lanes`` and ``over_states`` is None, and numba compiles only the branch of the
+other.
 """
 
 import numpy as np
@@ -42,15 +42,15 @@ from smoothsp._kernels.vectors.arrays import carray, copy
 from smoothsp._kernels.vectors.smoothed_hinge import smoothed_hinge
 from smoothsp._kernels.vectors.whole_arrays import scale_rows
 
-# What a call returns when it has done its work, and when a row needs another method.
+# Return codes of losses: success, and a row that is out of range of this dtype.
 DONE, UNSAFE = -1, -2
-# Positions of which float64 sums of float32 scores up to 64 err by less than 1e-9.
+# Up to this length, float64 sums of float32 scores up to 64 err by less than 1e-9.
 SHORT_LENGTH = 256
 
 
 @subroutine(optimise=False)
 def _first_fault(fault, T):
-    """``b T + t`` of the first row b with a fault, at t; -1 if there is none."""
+    """Return ``b T + t`` for the first row b with a fault, at position t, or -1."""
     for b in range(len(fault)):
         if fault[b] >= 0:
             return b * T + fault[b]
@@ -59,7 +59,7 @@ def _first_fault(fault, T):
 
 @subroutine(optimise=False)
 def _row_weights(weight, weights, addresses):
-    """Weights [B]: those at an address, or one for all where that is 0."""
+    """Return the weights [B] at an address, or ``weight`` for all rows if it is 0."""
     row_weights = arrays.empty(addresses.B, addresses.zeros.dtype)
     for b in range(addresses.B):
         row_weights[b] = weight
@@ -70,7 +70,7 @@ def _row_weights(weight, weights, addresses):
 
 @subroutine(optimise=False)
 def _weighted_sum(weights, values):
-    """``sum_b g_b values(b)``; rows without weight may have infinite values."""
+    """Return ``sum_b g_b values(b)``; rows of weight 0 may have infinite values."""
     total = 0.0
     for b in range(len(weights)):
         if weights[b] != 0:
@@ -80,7 +80,7 @@ def _weighted_sum(weights, values):
 
 @subroutine(optimise=False)
 def _make_gradients(gradients, addresses):
-    """Those of the emissions at their address, room for the others in float64."""
+    """Return gradient arrays: emissions at their address, the others new, float64."""
     B, T, S = addresses.B, addresses.T, addresses.S
     nodes = carray(gradients[0], (B, T, S), addresses.zeros)
     return Potentials(
@@ -90,7 +90,7 @@ def _make_gradients(gradients, addresses):
 
 @subroutine(optimise=False)
 def _store_shared_gradients(shared_gradients, gradients, addresses):
-    """Put the gradients that rows share at their addresses."""
+    """Copy the gradients of transitions, start and end to their addresses."""
     S, zeros = addresses.S, addresses.zeros
     copy(shared_gradients.transitions.ravel(), carray(gradients[1], (S * S,), zeros))
     copy(shared_gradients.start, carray(gradients[2], (S,), zeros))
@@ -149,7 +149,7 @@ def decode_topk(addresses, K, labels, valid, values):
 def score_labels(addresses, K, labels, value, value_lo):
     """Fill value[B, K] and rest[B, K] as ``scores.score``, both float64.
 
-    Address 0 for ``rest``: it is not wanted. Returns ``b T + t``, the place of a wrong
+    Skips ``value_lo`` if its address is 0. Returns ``b T + t`` of the first invalid
     label, or -1.
     """
     addresses = Addresses(*addresses)
@@ -175,10 +175,10 @@ def forward_backward(
 ):
     """Fill the log-partition ``value[B]`` and the marginals.
 
-    As ``forward_backward``. The value is float64 if ``wide``, else of the
-    dtype of the potentials; ``parts[B, 2]`` is the same as a sum of two float64
-    numbers, unless the address is 0. Returns how many rows are not safe in this dtype;
-    their value is NaN.
+    By ``chain.cpu.forward_backward``. The value is float64 if ``is_float64``, else of
+    the dtype of the potentials; ``double_double_value[B, 2]`` is the same as a
+    double-double, unless its address is 0. Returns the number of rows out of range of
+    this dtype, whose value is NaN.
     """
     addresses = Addresses(*addresses)
     B, zeros = addresses.B, addresses.zeros
@@ -204,7 +204,7 @@ def forward_backward(
 
 @subroutine(optimise=False)
 def _marginals_from_addresses(marginals, addresses):
-    """The marginals at these addresses, edges summed over time."""
+    """Return the arrays of marginals at addresses, edges summed over time."""
     B, T, S, zeros = addresses.B, addresses.T, addresses.S, addresses.zeros
     return Marginals(
         carray(marginals[0], (B, T, S), zeros),
@@ -250,13 +250,13 @@ def vjp(first, last, num_chunks, sizes, weights, stride, marginals, gradients):
 
 @subroutine
 def _optional_array(address, size, zeros):
-    """What is at an address, flat; nothing if that is 0."""
+    """Return a flat view of ``size`` numbers at an address, empty if it is 0."""
     return carray(address, (size if address != 0 else 0,), zeros)
 
 
 @subroutine(optimise=False)
 def _first_invalid_label(chain, labels):
-    """``b T + t`` of the first label out of range, -1 if there is none."""
+    """Return ``b T + t`` of the first label outside [0, S), or -1."""
     B, T, S = chain.emissions.shape
     for b in range(B):
         for n in range(chain.lengths[b]):
@@ -268,7 +268,7 @@ def _first_invalid_label(chain, labels):
 
 @subroutine
 def _cost_augmented(chain, gold, cost, mu, zeros):
-    """The chain with ``cost`` added to emissions of other labels than gold, over mu."""
+    """Return the chain with scores ``(s(y') + cost h(y', gold)) / mu``."""
     B, T, S = chain.emissions.shape
     emissions = arrays.empty((B, T, S), zeros.dtype)
     transitions = arrays.empty((1, 1, S, S), zeros.dtype)
@@ -338,7 +338,8 @@ def log_likelihood(
     for b in range(B):
         if pending[b]:
             return UNSAFE
-        # in two numbers each, so that large ones cancel; rounding may leave more than 0
+        # log p = score - log_z in double-double, so that large values cancel exactly;
+        # rounding above 0 is clipped
         log_prob = (scores[b, 0] - log_z[b, 0]) + (scores_lo[b, 0] - log_z[b, 1])
         log_p[b] = min(log_prob, 0.0)
     row_weights = _row_weights(weight, weights, addresses)
@@ -428,7 +429,7 @@ def smoothed_violation(
     values, values_lo = arrays.empty((B, M)), arrays.empty((B, M))
     order = order_by_length(chain.lengths, T)
     viterbi_topk(0, B, augmented, order, best_labels, is_valid, values)
-    # what is not there takes the place of the best, without weight
+    # outputs that do not exist repeat the best one, with weight 0
     for b in range(B):
         for k in range(1, M):
             if not is_valid[b, k]:
@@ -437,7 +438,7 @@ def smoothed_violation(
     gold_hi, gold_lo = arrays.empty((B, 1)), arrays.empty((B, 1))
     fault = arrays.empty(B, np.int64)
     score(0, B, chain, paths, gold_hi, gold_lo, fault)
-    # what rounding took in float64 from few numbers of float32 is nothing to these
+    # float64 sums of few float32 numbers need no low words
     is_short = zeros.itemsize == 4 and T <= SHORT_LENGTH
     if not is_short:
         score(0, B, augmented, best_labels, values, values_lo, fault)

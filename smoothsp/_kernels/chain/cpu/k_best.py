@@ -14,9 +14,9 @@ v(i) the best score in cell (n - 1, i) that (n, j) has not used,
 The pass goes back from step N until a cell is reached whose successor is known, then
 forward again, appending one entry to each cell.
 
-Lists are linked through ``links``: how long that of a cell gets is not known before. A
-cell with more than its best entry has a room in ``offers``, P scores and then the P
-entries that they extend, so that vectors over states find the maximum.
+Lists are linked through ``links``, as their lengths are not known in advance. A cell
+with more than one entry has a table in ``candidates``: P scores, then the P entries
+that they extend, so that the maximum runs over vectors of states.
 
 The method is known as recursive enumeration of the k shortest paths.
 """
@@ -35,17 +35,18 @@ from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.simd import load, maximum, select_lt, splat, store
 from smoothsp._kernels.vectors.simd_masked import reduce_max
 
-# An entry: the state before, the entry before (-1: the best there, not looked up yet),
-# the next of its list, and where its cell keeps the candidates of states.
+# Columns of ``links``: previous state, previous entry (-1: the best there, not created
+# yet), next entry of the list, index of the cell's candidate table.
 STATE, BEFORE, NEXT, CANDIDATES = range(4)
-# Values of NEXT: not computed yet, and the end of the list.
+# Values of NEXT: not computed yet, end of the list.
 NOT_COMPUTED, END = -1, -2
-# The last output, step by step: entries, their states, and those of second candidates.
+# Rows of ``path``, the last output step by step: entries, their states, best states
+# other than these.
 ENTRY, LABEL, SECOND_STATE = range(3)
 
 
 class Prefixes(NamedTuple):
-    """Scores of prefixes, and the potentials by which they are extended."""
+    """Viterbi prefix scores, and the potentials that extend them."""
 
     emissions: Any  # [B, T, S]
     transitions: Any  # [B, T - 1, S, S], unless shared
@@ -70,7 +71,7 @@ class Lists(NamedTuple):
 
 @subroutine(forceinline=True)
 def candidates_size(T, S, P, K):
-    """Numbers that ``k_best`` keeps of candidates, for chains of up to T steps."""
+    """Return the size of the candidate tables for chains of up to T steps."""
     return (min(T * S, K * T) + 1) * 2 * P
 
 
@@ -78,7 +79,7 @@ def candidates_size(T, S, P, K):
 def make_scratch(T, S, K, candidates):
     """Scratch of ``k_best`` for chains of up to T steps.
 
-    ``offers``: cache lines with room for ``size_of_offers`` numbers.
+    ``candidates``: aligned array of at least ``candidates_size`` numbers.
     """
     cells = min(T * S, K * T)
     entries = cells + K * (T + 1)
@@ -93,9 +94,9 @@ def make_scratch(T, S, K, candidates):
 
 @subroutine
 def k_best(b, N, o, prefixes, lists, out):
-    """Fill labels[b, 1:, T] with the best outputs of row b but one, and valid[b, 1:].
+    """Fill labels[b, 1:, T], valid[b, 1:] and scores[b, 1:] with outputs 2 to K.
 
-    And scores[b, 1:], -inf where there is no such output. ``out`` are all three.
+    ``out`` are these three arrays; scores are -inf where there is no such output.
 
     labels[b, 0] holds the best, which exists. Prefixes of row b begin at o. Sums run in
     time order. Ties go to the lower state, so the K best are a prefix of the K + 1
@@ -184,7 +185,10 @@ def k_best(b, N, o, prefixes, lists, out):
 
 @subroutine(forceinline=True)
 def _column_offset(b, n, j, prefixes):
-    """Offset of the transitions into state j at step n, or of ``end`` at step N."""
+    """Return the offset in columns of the scores into state j at step n, end at N.
+
+    Copies the column first unless transitions are shared.
+    """
     _, transitions, steps, shared, columns, _, P = prefixes
     if shared:
         return j * P
@@ -198,9 +202,9 @@ def _column_offset(b, n, j, prefixes):
 
 @subroutine(forceinline=True)
 def _extend_path(b, N, o, prefixes, lists, num_entries, num_tables, countdown_vector):
-    """Add the entries of the next output, if any, to those of the path.
+    """Append the next entry to each cell of the path whose successor is not computed.
 
-    Returns how many entries and rooms are used.
+    Returns the numbers of entries and tables in use.
     """
     emissions, transitions, steps, shared, columns, alpha, P = prefixes
     _, _, value, links, candidates, path, second_scores = lists
@@ -208,7 +212,7 @@ def _extend_path(b, N, o, prefixes, lists, num_entries, num_tables, countdown_ve
     first_step = N
     while links[path[ENTRY, first_step - 1], NEXT] == NOT_COMPUTED:
         first_step -= 1
-    # candidates of other states do not depend on the successors: steps overlap
+    # the best of all other states does not depend on successors: steps overlap
     for n in range(first_step, N + 1):
         entry = path[ENTRY, n]
         table = links[entry, CANDIDATES]
@@ -274,7 +278,7 @@ def _extend_path(b, N, o, prefixes, lists, num_entries, num_tables, countdown_ve
 
 @subroutine(forceinline=True)
 def _max_and_argmax_except(excluded_state, x, o, P, countdown_vector):
-    """The largest x and its lowest place, but for place i."""
+    """Return maximum and argmax of x, one state excluded; ties to the lower state."""
     neg_inf = splat(-np.inf)
     width = splat(float(V))
     excluded = splat(-float(excluded_state))

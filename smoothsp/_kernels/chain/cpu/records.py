@@ -1,7 +1,7 @@
-"""Arrays of a batch of chains, by name.
+"""Named tuples for the arrays of a batch of chains.
 
-Python gives kernels plain tuples in these orders: they cost nothing at a call, where a
-named one costs half a microsecond. A kernel names its tuples first of all.
+Python passes plain tuples in these orders to kernels, as a named tuple costs half a
+microsecond per call. A kernel converts them first.
 """
 
 from typing import Any, NamedTuple
@@ -63,7 +63,7 @@ class Addresses(NamedTuple):
 
 @subroutine(optimise=False)
 def chain_from_addresses(addresses, shared):
-    """The batch at these addresses."""
+    """Return the arrays of a batch given by addresses; missing masks are filled in."""
     B, T, S, zeros = addresses.B, addresses.T, addresses.S, addresses.zeros
     if addresses.steps == 0:
         steps = arrays.empty((B, T), np.int64)
@@ -91,7 +91,7 @@ def chain_from_addresses(addresses, shared):
 
 @subroutine
 def order_by_length(lengths, T):
-    """Rows by decreasing length, equal ones in order."""
+    """Return the rows by decreasing length, ties in order, by counting sort."""
     first = arrays.empty(T + 2, np.int64)
     for x in range(T + 2):
         first[x] = 0

@@ -1,4 +1,4 @@
-"""Samples of chains, walking back over what the scaled recursion leaves behind.
+"""Samples of chains: forward pass of the scaled recursion, then backward sampling.
 
 The label of a position, given the one after it, is i with a probability proportional to
 ``a(i) E(i, j)``; the last label with one proportional to ``a(i) exp(end(i))``.
@@ -91,7 +91,11 @@ def sample(addresses, in_lanes, over_states, K, uniforms, labels, pending):
 def _sample_backward(
     rows, chain, scratch, is_pending, uniforms, cumulative, states, labels, over_states
 ):
-    """Fill the labels of rows that are not left out, all rows a position at a time."""
+    """Sample the labels of rows that are not pending, from the last position back.
+
+    All rows of a block take a step together. The label is the first i whose cumulative
+    sum exceeds the uniform number times the total.
+    """
     T, P, V, S, K = (
         scratch.T,
         scratch.P,

@@ -1,12 +1,11 @@
-"""Given outputs on chains: their scores, and counts of the parts they use.
+"""Scores of given labels on chains, and weighted counts of their parts.
 
     score(y) = ((start(y_0) + e_0(y_0)) + s(y_0, y_1)) + e_1(y_1) + ... + end(y_{N-1})
-    count      adds the weight of y to each number that its score reads
+    add_part_counts    adds the weight of y to each number that its score reads
 
-Each is the adjoint of the other, so they are each other's gradient. Scores are summed
-in float64 in the order of ``chain.cpu.viterbi``: the score of a decoded output is the
-maximum found there, to the last bit. A position reads one emission and one move, so the
-loops are scalar.
+Each is the adjoint of the other. Scores are summed in float64 in the order of
+``chain.cpu.viterbi``: the score of a decoded output equals the maximum computed there,
+to the last bit. A position reads one emission and one transition, so loops are scalar.
 """
 
 import numpy as np
@@ -19,8 +18,8 @@ from smoothsp._kernels.vectors import double_double
 def score(first, last, chain, labels, value, value_lo, fault):
     """Fill value[B, K] with the scores of labels[B, K, T], summed in time order.
 
-    ``rest[B, K]`` is what rounding took from them, unless it has no entries. fault[b]
-    is the first position with a label outside [0, S), or -1.
+    ``value_lo[B, K]`` gets their rounding errors, unless it is empty. fault[b] is the
+    first position with a label outside [0, S), or -1.
     """
     emissions, transitions, start, end, steps, lengths, shared = chain
     S = emissions.shape[2]
@@ -30,8 +29,8 @@ def score(first, last, chain, labels, value, value_lo, fault):
         N = lengths[b]
         fault[b] = -1
         for k in range(K):
-            # of float32 the sums of emissions and of moves are exact, each for itself,
-            # unless numbers of very different size are added
+            # float64 sums of float32 numbers are exact unless magnitudes differ by more
+            # than about 2^29; emissions and transitions are therefore summed apart
             hi = lo = emission_sum = transition_sum = start_score = 0.0
             i = 0
             for n in range(N):
@@ -72,7 +71,7 @@ def score(first, last, chain, labels, value, value_lo, fault):
                     hi, lo = double_double.add(hi, lo, last)
             value[b, k] = hi
             if len(value_lo) > 0:
-                # nothing is left of an infinity
+                # a double-double is infinite by its high word alone
                 value_lo[b, k] = lo if hi > -np.inf else 0.0
 
 
@@ -80,8 +79,8 @@ def score(first, last, chain, labels, value, value_lo, fault):
 def add_part_counts(first, last, weights, labels, steps, lengths, shared, out):
     """Add weights[B, K] to every part that labels[B, K, T] use.
 
-    ``out`` are numbers in the shapes of the potentials. Parts shared by rows are added
-    in the order of the rows: give one call all rows.
+    ``out`` are arrays in the shapes of the potentials. Shared parts are added in the
+    order of the rows, so one call must compute all rows.
     """
     emissions, transitions, start, end = out
     K = labels.shape[1]

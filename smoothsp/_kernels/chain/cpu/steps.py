@@ -1,10 +1,9 @@
-"""The scaled recursion of a chain with edges of each step, vectors over states.
+"""Scaled forward-backward with transitions per step, lanes over states.
 
-As ``forward_backward``, with ``E_t = exp(transitions_t - top_t)`` of its own in each
-step, kept from the forward pass for the backward one. The bound of what may be lost is
-the same, and so is the treatment of rows that break it. A vector of
-E may reach into the next row, where w is 0. Where a vector does not leave a
-step's matrix no lane is masked: on some processors that takes as long as ten vectors.
+As ``forward_backward``, with ``E_t = exp(transitions_t - max)`` in each step, stored by
+the forward pass for the backward pass. Underflow bound and pending rows are the same. A
+vector of E may extend into the next row, where w is 0. Loads inside a step's matrix are
+not masked: on some processors a masked load takes as long as ten vectors.
 """
 
 import math
@@ -38,12 +37,12 @@ from smoothsp._kernels.vectors.simd_masked import (
     store_masked,
 )
 
-# The logarithm of a product is taken before it may leave this range.
+# The log of the product of scales is taken before the product leaves this range.
 MIN_PRODUCT, MAX_PRODUCT = 1e-200, 1e200
 
 
 class Scratch(NamedTuple):
-    """What the forward pass of a row leaves behind."""
+    """Scratch of one row, filled by the forward pass."""
 
     exp_emissions: Any  # [T, P], w, then u
     alphas: Any  # [T, P], a
@@ -101,7 +100,7 @@ def forward_backward(first, last, chain, zeros, pending, value, out):
 
 @subroutine
 def _zero_padding(b, chain, nodes, edges):
-    """Fill marginals of positions that are not real, and edges into the first, with 0.
+    """Fill marginals of masked positions, and edges into the first real one, with 0.
 
     ``steps[b]`` are all positions, the real ones first.
     """
@@ -115,15 +114,15 @@ def _zero_padding(b, chain, nodes, edges):
 
 @subroutine(forceinline=True)
 def _padded_size(count, V):
-    """Room for numbers in whole vectors, and a vector more."""
+    """Return the size of ``count`` numbers in whole vectors, plus one vector."""
     return (-(-count // V) + 1) * V
 
 
 @subroutine
 def _fill_exp_scores(scores, count, out, zeros):
-    """Fill ``out = exp(scores - top)``, 0 in what is left of the room.
+    """Fill ``out = exp(scores - max_score)``, 0 in the padding.
 
-    Returns top, the largest of the ``count`` scores, in float64.
+    Returns max_score, the largest of the ``count`` scores, in float64.
     """
     V, neg_inf = len(zeros), splat(zeros.dtype.type(-np.inf))
     full_width = count // V * V
@@ -145,9 +144,9 @@ def _fill_exp_scores(scores, count, out, zeros):
 
 @subroutine
 def _forward_pass(b, chain, scratch):
-    """Fill weights with w, alphas with a, inverses and moves.
+    """Fill exp_emissions with w, alphas with a, inverse_scales and exp_transitions.
 
-    Returns what was taken out of the exponentials and of a, as two numbers.
+    Returns the sum of the maxima and log scales as a double-double.
     """
     T, S, P = chain.emissions.shape[1], chain.emissions.shape[2], len(scratch.message)
     zeros, V, N = scratch.zeros, len(scratch.zeros), chain.lengths[b]
@@ -204,16 +203,15 @@ def _forward_pass(b, chain, scratch):
 
 @subroutine(forceinline=True)
 def _log_or_nan(x):
-    """Logarithm of a sum; NaN for one that is lost, whose row is out of range."""
+    """Return log x, or NaN if x underflowed to 0: the row is out of range."""
     return math.log(x) if x > 0 else np.nan
 
 
 @subroutine
 def _first_weights(b, chain, scratch):
-    """Fill the first w; returns what was taken out, as two numbers.
+    """Fill the first w with exp(emission + start - max); return max, a double-double.
 
-    What rounding takes from a sum of emission and start is added after the largest is
-    taken out.
+    The rounding error of emission + start is added after the subtraction.
     """
     S, t = len(chain.start), chain.steps[b, 0]
     dtype = scratch.zeros.dtype
@@ -236,7 +234,7 @@ def _first_weights(b, chain, scratch):
 
 @subroutine
 def _vector_matrix_product(x, o, matrix, S, y, zeros):
-    """``y(j) = sum_i x(i) matrix(i, j)``, x at offset o, the matrix [S, S]."""
+    """Fill ``y(j) = sum_i x(i) matrix(i, j)``, x at offset o, matrix [S, S]."""
     V, zero = len(zeros), splat(zeros[0])
     tiled = S // 4 * 4
     for j in range(0, S, V):
@@ -254,9 +252,9 @@ def _vector_matrix_product(x, o, matrix, S, y, zeros):
 
 @subroutine
 def _backward_pass(b, chain, scratch, nodes, edges):
-    """Fill weights with u, and nodes and edges with their marginals.
+    """Fill exp_emissions with u, nodes and edges with their marginals.
 
-    Returns the reach, and the logarithm of the last sum.
+    Returns the underflow bound and the log of the last z.
     """
     T, S, P = chain.emissions.shape[1], chain.emissions.shape[2], len(scratch.message)
     zeros, V, N = scratch.zeros, len(scratch.zeros), chain.lengths[b]

@@ -1,9 +1,9 @@
-"""Whether the values, positions and labels of a chain are what they may be.
+"""Validation of potentials, positions and labels of chains.
 
-The rule for numbers is that of ``vectors.extremes``. Most chains hold ordinary numbers
-alone, which one pass over all of them sees: with c the power of two that takes 2^40 to
-the first number that the dtype lacks, ``0 (c x)`` is 0 for x of smaller magnitude, else
-NaN. Only where that fails is each row looked at, for itself and without its padding.
+Numbers are classified by ``vectors.range_check``. A fast pass over all numbers accepts
+most chains: with c = 2^88 (float32) or 2^984 (float64), ``c x`` overflows if and only
+if ``|x| >= 2^40``, and ``0 * inf`` is NaN, so the sum of ``0 (c x)`` is 0 if and only
+if all magnitudes are below 2^40. Only otherwise is each row checked without padding.
 """
 
 import numpy as np
@@ -22,20 +22,21 @@ from smoothsp._kernels.vectors.range_check import (
 )
 from smoothsp._kernels.vectors.simd import fma, get, load, span, splat, store
 
-# Bits that ``look`` returns. Of the emissions, the transitions, start and end: finite
-# numbers that forbid. Then: a number that is refused; a row without an output.
+# Bits of ``check_potentials``. LOW_BITS: finite numbers that count as -inf, in the
+# emissions, transitions, start and end. HAS_INVALID: an invalid number. INFEASIBLE: a
+# row without an output.
 LOW_BITS = (1, 2, 4, 8)
 HAS_INVALID, INFEASIBLE = 16, 32
-# Numbers of a row from which on it pays to leave out its padding.
+# Numbers of a row from which on skipping its padding is faster.
 _LONG_ROW = 512
 
 
 @kernel
 def all_below_limit(addresses, shared):
-    """Whether all numbers, those in the holes of a mask too, are of magnitude < 2^40.
+    """Return whether all numbers, masked ones included, have magnitude below 2^40.
 
-    It is all that most chains need, and is compiled in no time. Of long rows emissions
-    behind the last real position are not read.
+    Most chains need no other check, and it compiles quickly. In long rows, emissions
+    after the last real position are not read.
     """
     B, T, S, emissions, transitions, start, end, steps, lengths, zeros = addresses
     num_transitions = S * S if shared else B * max(T - 1, 0) * S * S
@@ -63,10 +64,10 @@ def all_below_limit(addresses, shared):
 
 @kernel
 def check_potentials(addresses, shared, infeasible):
-    """What is among the numbers that are read: a sum of bits.
+    """Return the bit mask of the numbers that are read.
 
-    ``stuck[2]`` becomes the first row without an output, and the step by which all its
-    paths are forbidden.
+    Fills ``infeasible[2]`` with the first row without an output, or -1, and the first
+    position that no allowed path reaches.
     """
     addresses = Addresses(*addresses)
     chain = chain_from_addresses(addresses, shared)
@@ -89,7 +90,7 @@ def check_potentials(addresses, shared, infeasible):
     for b in range(B):
         order = chain.steps[b, : chain.lengths[b]]
         N = len(order)
-        # one look at each run of neighbouring positions
+        # one call for each run of consecutive positions
         row_codes, n = 0, 0
         while n < N:
             m = n + 1
@@ -110,7 +111,7 @@ def check_potentials(addresses, shared, infeasible):
             transition_codes |= step_codes
         row_codes &= ~COARSE
         codes = row_codes | shared_codes
-        # without -inf of its own, how long a row is tells whether it has an output
+        # without -inf in the row itself, feasibility depends on its length only
         is_known_feasible = row_codes == 0 and is_feasible_length[N]
         if (
             infeasible[0] < 0
@@ -133,10 +134,11 @@ def check_potentials(addresses, shared, infeasible):
 
 @subroutine
 def _first_infeasible_step(b, order, chain, path, is_dead):
-    """The step that no allowed prefix of row b passes, -1 where an output exists.
+    """Return the step that no allowed prefix of row b passes, -1 if an output exists.
 
-    Depth first, the lowest state first; no pair of step and state is left twice: those
-    that lead nowhere are ``dead``, scratch that is False before and after.
+    Depth-first search, lowest state first. Pairs of step and state from which no path
+    continues are marked in ``is_dead`` (False before and after), so that none is
+    searched twice.
     """
     T, S = chain.emissions.shape[1], chain.emissions.shape[2]
     emissions, transitions = span(chain.emissions), span(chain.transitions)
@@ -204,7 +206,7 @@ def find_invalid_label(labels, steps, lengths, S):
 
 @subroutine
 def _all_below_limit(flat, first, size, lanes):
-    """Whether ``flat[first : first + size]`` are ordinary; lanes is scratch."""
+    """Return whether |x| < 2^40 in flat[first : first + size]; lanes is scratch."""
     dtype = flat.dtype.type
     L = 64 // flat.itemsize
     zero = splat(dtype(0))

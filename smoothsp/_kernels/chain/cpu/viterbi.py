@@ -84,8 +84,8 @@ def viterbi_topk(first, last, chain, order, labels, valid, values):
     P = padded_states(S)
     size = min(ROWS_PER_PASS, last - first) * T * P
     K = labels.shape[1]
-    # in one piece: where two large ones are freed, the system takes their memory back,
-    # and to get it again for the next rows takes longer than to fill it
+    # one allocation: freeing two large ones returns their pages to the system, and
+    # faulting them in again takes longer than filling them
     memory = aligned_empty(size + candidates_size(T, S, P, K))
     alpha, candidates = memory[:size], memory[size:]
     backpointers = aligned_empty(0 if shared else size)

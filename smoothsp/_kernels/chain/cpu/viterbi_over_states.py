@@ -41,7 +41,7 @@ from smoothsp._kernels.vectors.simd_masked import load_masked, reduce_max
 
 # Lanes of a vector of float64.
 V = 8
-# With fewer states the search costs what it saves.
+# With fewer states pruning costs as much as it saves.
 STATES_TO_PRUNE = 128
 # Rows of a group: they are traced back together, so that their loads overlap.
 ROWS_PER_PASS = 8
@@ -66,7 +66,7 @@ class Tables(NamedTuple):
 
 
 class Pruning(NamedTuple):
-    """What tells the states to leave out, and scratch of BLOCK rows."""
+    """Bounds for pruning of states, and scratch of TILE_ROWS rows."""
 
     transitions: Any  # [S, P]
     max_in: Any  # [P], the largest move into each state
@@ -107,9 +107,9 @@ def make_tables(chain):
 
 @subroutine
 def load_emissions(chain, rows, gold, cost, start, alpha):
-    """Fill alpha with emissions, and what comes before the first of each row.
+    """Fill alpha with emissions, start being added to the first of each row.
 
-    ``cost`` is added to each, but for the labels gold[B, T].
+    ``cost`` is added to each emission except those of the labels gold[B, T].
     """
     emissions, steps, lengths = chain.emissions, chain.steps, chain.lengths
     T, S = emissions.shape[1], emissions.shape[2]
@@ -188,9 +188,9 @@ def viterbi_forward_shared(chain, rows, scores, alpha):
 
 @subroutine
 def viterbi_forward_per_step(chain, rows, alpha, backpointers):
-    """The same for transitions of each step; fills back[n, s], laid out as alpha.
+    """Turn emissions into prefix scores, for transitions of each step.
 
-    The state before the last of the best prefix, as a number.
+    Fills backpointers[n, s], the previous state of the best prefix, laid out as alpha.
     """
     _, transitions, _, _, steps, lengths, _ = chain
     T, S = transitions.shape[1] + 1, transitions.shape[2]
@@ -247,7 +247,7 @@ def backtrace(chain, rows, columns, alpha, backpointers, labels, value):
 
 @subroutine
 def aligned_empty(size):
-    """Room for numbers from the start of a cache line on: no vector lies in two."""
+    """Return an empty float64 array aligned to 64 bytes: no vector crosses a line."""
     array = arrays.empty(size + 7, np.float64)
     num_skipped = -(array.ctypes.data // 8) % 8
     return array[num_skipped : num_skipped + size]
@@ -414,7 +414,7 @@ def argmax_sum(x, x_offset, y, y_offset, S, P, countdown_vector):
 
 @subroutine
 def column_maxima(transitions, S, P):
-    """Of each column, the largest number."""
+    """Return the maximum of each column, ``[P]``."""
     maxima = arrays.empty(P, np.float64)
     for j in range(0, P, V):
         y = load(transitions, j)

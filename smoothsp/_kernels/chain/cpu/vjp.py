@@ -1,15 +1,15 @@
-"""Vector-Jacobian products of one number per row with the potentials of a chain.
+"""Vector-Jacobian products of one number per row by the potentials of a chain.
 
-With g the weight of a row, and parts the gradient of its number, marginals for example:
+With g the incoming gradient of a row, and parts its local gradient (marginals, say):
 
     emissions(b, t, s)  = g_b nodes(b, t, s)
     transitions(i, j)   = sum_b g_b edges(b, i, j)
     start(s), end(s)    = sum_b g_b heads(b, s), sum_b g_b tails(b, s)
 
-Outputs are cut into ``pieces``; a call fills pieces ``first`` to ``last``. A piece has
-its own rows of the emissions and its own cells of the transitions, so no two pieces
-write to one number. Each sum over rows runs in one piece, in float64 and in the order
-of the rows: its bits do not depend on the number of pieces.
+Outputs are cut into chunks of rows of the emissions and of cells of the transitions; a
+call fills chunks ``first`` to ``last``. No two chunks write to the same number. Each
+sum over rows runs inside one chunk, in float64 and in the order of the rows, so its
+bits do not depend on the number of chunks.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""What the Triton kernels of a chain share: blocks of states, addresses, log sums.
+"""Blocks of states, pointers and log-sum-exp steps for the Triton kernels of a chain.
 
 A block holds ``BLOCK`` states, the power of two from S up; what lies beyond S is masked
 with the zero of the semiring. Scores between states are read in tiles: ``ROWS`` states
@@ -40,7 +40,7 @@ def max_registers(num_warps: int) -> int:
 
 @triton.jit
 def zero_if_neg_inf(x):
-    """Return x, and 0 for -inf: subtracting that makes no NaN."""
+    """Return x, or 0 where x is -inf, so that -inf - x is not NaN."""
     return tl.where(x > float("-inf"), x, 0.0)
 
 
@@ -60,7 +60,7 @@ def state_mask(is_real, S, BLOCK: tl.constexpr):
 
 @triton.jit
 def transition_ptr(transitions, b, t, T, S, SHARED: tl.constexpr):
-    """Return where the scores [S, S] of the edge into position t begin."""
+    """Return the pointer to the transitions [S, S] into position t."""
     if SHARED:
         return transitions
     else:
@@ -69,7 +69,7 @@ def transition_ptr(transitions, b, t, T, S, SHARED: tl.constexpr):
 
 @triton.jit
 def edge_ptr(edges, b, t, T, S, SHARED: tl.constexpr):
-    """Return where the edge into t begins in [B, 1 if shared else T - 1, S, S]."""
+    """Return the pointer to the edge into t in [B, 1 if shared else T - 1, S, S]."""
     if SHARED:
         return edges + b * S * S
     else:

@@ -90,7 +90,7 @@ def forward_backward(chain, value, marginals):
     )
 
 
-# value sum_t log c_t + log z_N, and the maxima that were subtracted
+# log_z = sum_t log c_t + log z_N + the maxima that were subtracted
 @triton.jit(do_not_specialize=["T"])
 def _forward_backward_kernel(
     emissions,
@@ -124,8 +124,8 @@ def _forward_backward_kernel(
     o = tl.arange(0, BLOCK)
     m = o < S
     min_scale = tl.full([], MIN_SCALE, dtype) * S * S * tl.maximum(T, 1)
-    # wide_room[B, 2 T + 1, S] in float64 and room, of the dtype of the scores, are
-    # the same memory
+    # scratch_float64[B, 2 T + 1, S] and scratch, in the dtype of the scores, share
+    # memory; the log-space pass overwrites the messages of an unsafe row
     row_scratch = scratch_float64 + b * (2 * T + 1) * S
     alphas = scratch + b * (2 * T + 1) * S * (64 // dtype.primitive_bitwidth)
     beta_emissions = alphas + T * S
@@ -179,7 +179,8 @@ def _forward_backward_kernel(
             b, N, transitions, exp_transitions, shared_max, alphas, beta_emissions,
             edges, S, RESIDENT, BLOCK, ROWS,
         )  # fmt: skip
-    # one value that all lanes read: none may wait at a barrier alone
+    # Broadcast the flag through memory: all threads must take the same branch, which
+    # contains barriers.
     tl.store(unsafe + b, ((N > 0) & (is_safe == 0)).to(tl.int32))
     tl.debug_barrier()
     if tl.load(unsafe + b) != 0:

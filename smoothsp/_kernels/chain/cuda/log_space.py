@@ -20,8 +20,8 @@ of which covariances with V, the sum of weights v over the parts that y uses, ar
 
 Edges come last, a tile of moves at a time, so that sums over time stay in registers.
 
-It stands beside the scaled recursion for rows that this cannot do, and for what no
-training asks at every step: entropies, samples, second derivatives.
+Used for rows out of range of the scaled recursion, and for results that training does
+not need at every step: entropies, samples, second derivatives.
 """
 
 import triton  # noqa: TID253
@@ -38,7 +38,7 @@ from smoothsp._kernels.chain.cuda.blocks import (
     zero_if_neg_inf,
 )
 
-# What a forward pass carries beside the messages.
+# Mean that a forward pass computes together with the messages.
 NOTHING, PREFIX_MEAN, ENTROPY = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 
 

@@ -14,9 +14,8 @@ and b_{t-1} is then divided by its largest entry. Edges of each step are written
 step. Edges summed over time are E times a sum of outer products, which ``sum_edges``
 computes in a second pass: a tile of sums then stays in registers for all steps.
 
-It stands beside that of the CPU since one program of many threads computes a row, and
-beside that in log space since exponentials of moves, which it takes once, are most of
-the time.
+One program of many threads computes a row. Exponentials of transitions, most of the
+time in log space, are taken once.
 """
 
 import triton  # noqa: TID253

@@ -32,11 +32,11 @@ from smoothsp._kernels.chain.cuda.scan_products import (
 )
 from smoothsp._kernels.compilation.launch import launch
 
-# From so many steps on,
+# Fewest steps for which the scan is chosen.
 MIN_LENGTH = 4096
-# up to so many states, whose moves stay in registers,
+# Most states: their transitions stay in registers.
 MAX_STATES = 64
-# and up to so many multiplications for each step of the batch.
+# Most multiplications for each step of the batch.
 MAX_WORK = 1 << 20
 
 
