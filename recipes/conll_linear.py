@@ -18,7 +18,7 @@ Prediction Models", on these solvers; settings as their authors published them.
 """
 
 if __name__ == "__main__":
-    from common import sigint
+    from runs import sigint
 
     sigint.default_sigint()
 
@@ -32,15 +32,15 @@ from typing import Any, Literal
 import numpy as np
 from tqdm import tqdm
 
-from common import arguments, options, terminal
-from common.interrupts import raise_if_interrupted
-from common.result_store import Result, ResultStore
-from common.run_options import FitsOptions
 from linear_tagging import curves, report
 from linear_tagging import data as linear_tagging_data
 from linear_tagging import documents as linear_tagging_documents
 from linear_tagging.data import Split, Task
 from linear_tagging.methods import STUDIES, Method
+from runs import arguments, options, terminal
+from runs.interrupts import raise_if_interrupted
+from runs.result_store import Result, ResultStore
+from runs.run_options import FitsOptions
 from smoothsp.data.columns import Layout
 from smoothsp.linear.solvers import SGD
 

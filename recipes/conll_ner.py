@@ -30,7 +30,7 @@ FILE is 5,050 words of GloVe 6B in 50 dimensions. Other losses:
 """
 
 if __name__ == "__main__":
-    from common import sigint
+    from runs import sigint
 
     sigint.default_sigint()
 
@@ -38,10 +38,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from common import options, terminal
-from common.run_options import RunOptions
 from corpora import toy_corpus, wnut17
 from ner import report, word_vectors
+from runs import options, terminal
+from runs.run_options import RunOptions
 from smoothsp.data import SplitFiles, Splits, read_splits
 from smoothsp.models import Tagger
 from smoothsp.models.features import normalise

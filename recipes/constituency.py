@@ -27,16 +27,16 @@ running code. ``checkpoint.ckpt`` is for ``--resume``. At the end it writes
 """
 
 if __name__ == "__main__":
-    from common import sigint
+    from runs import sigint
 
     sigint.default_sigint()
 
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from common import arguments, options, terminal
-from common.run_options import RunOptions
 from parsing import nested_entities, phrase_grammar, report
+from runs import arguments, options, terminal
+from runs.run_options import RunOptions
 from smoothsp.data import ConstituencyTree, read_trees
 from smoothsp.data.splits import find_splits
 from smoothsp.data.trees import read_folder

@@ -27,7 +27,7 @@ Structured SVMs", for the linear model, its features and its solver.
 """
 
 if __name__ == "__main__":
-    from common import sigint
+    from runs import sigint
 
     sigint.default_sigint()
 
@@ -39,9 +39,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from common import arguments, files, options, terminal
-from common.interrupts import print_resume_hint, raise_if_interrupted
-from common.run_options import RunOptions
+from runs import arguments, files, options, terminal
+from runs.interrupts import print_resume_hint, raise_if_interrupted
+from runs.run_options import RunOptions
 from segmentation import linear, report, synthetic
 from segmentation.examples import Part, checksum, load, prepare, split
 from smoothsp.checkpoints import read, require_same, write

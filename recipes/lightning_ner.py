@@ -1,7 +1,7 @@
 """Train a named-entity tagger with Lightning; --help lists the options."""
 
 if __name__ == "__main__":
-    from common import sigint
+    from runs import sigint
 
     sigint.default_sigint()
 
@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from common import arguments, interrupts, options, terminal
 from corpora import toy_corpus
 from ner.lightning_settings import Config, Optimizer
 from ner.report import convert_to_bioes
+from runs import arguments, interrupts, options, terminal
 from smoothsp import LinearChain, constraints
 from smoothsp.checkpoints import read, require_same
 from smoothsp.data import read_splits, unseen_labels

@@ -19,7 +19,7 @@ Results: ``docs/results/images.md``.
 """
 
 if __name__ == "__main__":
-    from common import sigint
+    from runs import sigint
 
     sigint.default_sigint()
 
@@ -35,11 +35,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from common import arguments, files, options, terminal
-from common.run_options import RunOptions
 from matching import baselines, points, report, synthetic, views
 from matching.network import PairScores
 from matching.points import Kind, Pair
+from runs import arguments, files, options, terminal
+from runs.run_options import RunOptions
 from smoothsp import losses
 from smoothsp.models.weights import to_safetensors
 from smoothsp.oracles import Matching

@@ -18,7 +18,7 @@ tables 4 to 6. Results: ``docs/reproduction.md``.
 """
 
 if __name__ == "__main__":
-    from common import sigint
+    from runs import sigint
 
     sigint.default_sigint()
 
@@ -29,12 +29,12 @@ from typing import Any
 
 from tqdm import tqdm
 
-from common import arguments, options, terminal
-from common.result_store import ResultStore
-from common.run_options import FitsOptions
 from multiclass import datasets as multiclass_sets
 from multiclass import fits, report
 from multiclass.datasets import Samples
+from runs import arguments, options, terminal
+from runs.result_store import ResultStore
+from runs.run_options import FitsOptions
 from smoothsp.data import unseen_labels
 
 

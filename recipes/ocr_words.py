@@ -20,7 +20,7 @@ Structured SVMs", OCR in figures 3, 5 and 7. Results: ``docs/reproduction.md``.
 """
 
 if __name__ == "__main__":
-    from common import sigint
+    from runs import sigint
 
     sigint.default_sigint()
 
@@ -30,12 +30,12 @@ from typing import Any, Literal
 
 from tqdm import tqdm
 
-from common import arguments, options, terminal
-from common.result_store import ResultStore
-from common.run_options import FitsOptions
 from ocr import letters as ocr_letters
 from ocr import report, synthetic, variants
 from ocr.letters import LetterWords
+from runs import arguments, options, terminal
+from runs.result_store import ResultStore
+from runs.run_options import FitsOptions
 from smoothsp.data import unseen_labels
 
 Setting = Literal["small", "large"]

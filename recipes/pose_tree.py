@@ -19,7 +19,7 @@ Results: ``docs/results/images.md``.
 """
 
 if __name__ == "__main__":
-    from common import sigint
+    from runs import sigint
 
     sigint.default_sigint()
 
@@ -33,11 +33,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from common import arguments, files, options, terminal
-from common.run_options import RunOptions
 from pose import augmentation, photographs, report, synthetic
 from pose.joints import People, estimate_springs, mean_pose, scores
 from pose.network import STRIDE, PoseNetwork, build_encoder
+from runs import arguments, files, options, terminal
+from runs.run_options import RunOptions
 from smoothsp import losses
 from smoothsp.models.weights import to_safetensors
 from smoothsp.oracles import PictorialStructure

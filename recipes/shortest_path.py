@@ -23,7 +23,7 @@ Results: ``docs/results/decisions.md``.
 """
 
 if __name__ == "__main__":
-    from common import sigint
+    from runs import sigint
 
     sigint.default_sigint()
 
@@ -42,12 +42,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from tqdm import tqdm
 
-from common import arguments, files, options, terminal
-from common.axes import style_axes
-from common.result_store import ResultStore
-from common.run_options import FitsOptions
 from decisions import linear_models, problems
 from decisions.linear_models import METHODS, append_ones
+from runs import arguments, files, options, terminal
+from runs.axes import style_axes
+from runs.result_store import ResultStore
+from runs.run_options import FitsOptions
 
 Method = Literal["least-squares", "spo+", "perturbed", "interpolation"]
 Name = Literal["shortest-path", "knapsack"]

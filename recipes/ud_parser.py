@@ -26,16 +26,16 @@ minutes of CPU time of one core: UAS 88.91, LAS 85.89. With MiniLM-L6 as the enc
 """
 
 if __name__ == "__main__":
-    from common import sigint
+    from runs import sigint
 
     sigint.default_sigint()
 
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from common import options, terminal
-from common.run_options import RunOptions
 from parsing import dependency_grammar, report
+from runs import options, terminal
+from runs.run_options import RunOptions
 from smoothsp.data import read_dependencies
 from smoothsp.data.dependencies import find_treebank
 from smoothsp.models import Parser

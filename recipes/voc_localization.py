@@ -38,11 +38,10 @@ twelve numbers. Results: ``docs/results/images.md``.
 """
 
 if __name__ == "__main__":
-    from common import sigint
+    from runs import sigint
 
     sigint.default_sigint()
 
-from common import options, terminal
 from localization import epoch_optimizers, report, synthetic
 from localization import folder as localization_folder
 from localization.folder import Folder
@@ -54,6 +53,7 @@ from localization.settings import (
     trained_part,
     training_options,
 )
+from runs import options, terminal
 from smoothsp.models.localiser import Localiser
 from smoothsp.run_folder import require_free
 

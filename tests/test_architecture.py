@@ -419,7 +419,7 @@ HEAVY = {
     "triton",
     "tyro",
 }
-SHARED_BY_RECIPES = {"corpora", "common"}
+SHARED_BY_RECIPES = {"corpora", "runs"}
 NAMES_THAT_SAY_NOTHING = {"utils", "helpers", "base", "common"}
 
 SOURCES = sorted(

@@ -152,7 +152,7 @@ def place_of(name: str) -> tuple[Any, str]:
 
 def run(recipe: str) -> dict[str, float]:
     """Run a recipe as ``sys.argv`` says; CPU seconds of its parts, and its speed."""
-    from common import options
+    from runs import options
 
     module, parts = importlib.import_module(recipe), Parts()
     for part, names in PARTS[recipe].items():

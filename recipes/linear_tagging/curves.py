@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from common.interrupts import raise_if_interrupted
-from common.result_store import Result
 from linear_tagging.data import Task
 from linear_tagging.methods import Method
+from runs.interrupts import raise_if_interrupted
+from runs.result_store import Result
 from smoothsp.linear import Certificate, Comparison
 from smoothsp.linear import compare as compare_solvers
 from smoothsp.linear.solvers import BCFW

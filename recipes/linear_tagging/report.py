@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from common import files
+from runs import files
 
 Row = dict[str, Any]
 FIELDS = ("study", "method", "c", "seed", "calls", "seconds", "F", "gap", "F1")

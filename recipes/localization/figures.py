@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from common import files
-from common.axes import label_integers, make_logarithmic, panels, style_axes
+from runs import files
+from runs.axes import label_integers, make_logarithmic, panels, style_axes
 from smoothsp.data import AnnotatedImage
 from smoothsp.data.images import read_image
 from smoothsp.figures import draw

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torchvision.datasets import VOCDetection
 
-from common import files
+from runs import files
 from smoothsp.data import AnnotatedImage, read_box_splits
 from smoothsp.data.images import BadFile
 

@@ -5,12 +5,12 @@ from typing import Any
 
 from torch import Tensor
 
-from common import files
 from localization import baselines, figures
 from localization.circles import Circles
 from localization.folder import Folder
 from localization.optimizers import PASSES
 from localization.settings import Config
+from runs import files
 from smoothsp.models.box_images import (
     CORRECT_IOU,
     MultiObjectImages,

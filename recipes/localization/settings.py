@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from common.run_options import RunOptions
 from localization import synthetic
 from localization.optimizers import (
     DECAY,
@@ -20,6 +19,7 @@ from localization.optimizers import (
     build_hinge,
     make_optimizer,
 )
+from runs.run_options import RunOptions
 from smoothsp.models.box_images import cache_folder
 
 OPTIMIZER_OPTIONS = (

@@ -10,7 +10,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from common import files
+from runs import files
 
 CLASS = "ladybird"
 SIZES = {"train": 60, "val": 20, "test": 20}

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from torch import Tensor
 
-from common import files
 from matching.baselines import scores
 from matching.points import Pair
+from runs import files
 
 RIGHT, WRONG, MISSED, POINT = "#2a6f97", "#d1661f", "#999999", "#e0c341"
 SHEET, GAP = 3, 6

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from common.interrupts import raise_if_interrupted
 from multiclass.datasets import Samples
+from runs.interrupts import raise_if_interrupted
 from smoothsp.linear import Certificate, WestonWatkinsSVC
 
 EPOCHS = 100_000

@@ -7,10 +7,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from common import axes, files
-from common.result_store import ResultStore
 from multiclass import paper
 from multiclass.datasets import Samples
+from runs import axes, files
+from runs.result_store import ResultStore
 
 COLOURS = ("#d1661f", "#2a6f97", "#3c8d53", "#7a4d9e", "#777777")
 NONE = "-"

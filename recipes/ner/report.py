@@ -6,8 +6,8 @@ from matplotlib.figure import Figure
 from seqeval.metrics import classification_report
 from seqeval.scheme import IOB2
 
-from common import axes, files
 from ner.majority_baseline import majority_tags
+from runs import axes, files
 from smoothsp.data import Splits, by_document, unseen_labels
 from smoothsp.models import Tagger
 from smoothsp.schemes import convert, detect

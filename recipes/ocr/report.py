@@ -4,11 +4,11 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from common import files
-from common.result_store import ResultStore
 from ocr import figures
 from ocr.letters import LetterWords
 from ocr.variants import VARIANTS, variant_key
+from runs import files
+from runs.result_store import ResultStore
 
 Row = dict[str, Any]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from common.interrupts import raise_if_interrupted
+from runs.interrupts import raise_if_interrupted
 from smoothsp.linear import Certificate
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.solvers import BCFW

@@ -7,9 +7,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from common import files
-from common.metrics import write_metrics
 from parsing import baselines
+from runs import files
+from runs.metrics import write_metrics
 from smoothsp.data import ConstituencyTree, DependencyTree
 from smoothsp.data.dependencies import replace_tree, to_conllu
 from smoothsp.figures import draw

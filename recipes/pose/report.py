@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from common import files
-from common.axes import panels
 from pose.joints import LIMBS, People, is_correct, limb_scores, scores
+from runs import files
+from runs.axes import panels
 
 RIGHT, LEFT, MIDDLE, TRUE = "#2a6f97", "#d1661f", "#e0c341", "#ffffff"
 ROWS, COLUMNS = 2, 5

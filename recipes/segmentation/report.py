@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from common import files
-from common.axes import panels, style_axes
+from runs import files
+from runs.axes import panels, style_axes
 from segmentation.examples import Part
 from smoothsp.data import MaskedImage
 from smoothsp.models.segmenter import iou

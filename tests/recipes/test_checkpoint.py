@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import conll_ner
-from common import files, terminal
+from runs import files, terminal
 from smoothsp import checkpoints
 from tests.programs import ROOT, run
 from tests.sweeps import thinned
@@ -167,7 +167,7 @@ def test_a_file_killed_while_written_is_the_old_one(tmp_path, monkeypatch):
 SCRIPT = """
 import sys
 sys.path.insert(0, {folder!r})
-from common import terminal
+from runs import terminal
 
 def recipe():
     {body}

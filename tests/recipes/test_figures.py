@@ -9,7 +9,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import shortest_path
-from common import axes, files
 from linear_tagging import curves
 from linear_tagging.methods import STUDIES
 from localization import figures as box_figures
@@ -17,6 +16,7 @@ from multiclass import report as multiclass_report
 from ner import report as ner_report
 from ocr import figures as ocr_figures
 from ocr.variants import VARIANTS
+from runs import axes, files
 from segmentation import report as segmentation_report
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import lightning_ner
-from common import terminal
+from runs import terminal
 from smoothsp.metrics import span_f1
 from smoothsp.models.features import Corpus, Vocabulary
 from tests.recipes.runs import write_corpus

@@ -10,9 +10,9 @@ import torch
 
 import smoothsp
 import voc_localization
-from common import files
 from localization import figures, synthetic
 from localization.optimizers import EPOCH_METHODS, Method
+from runs import files
 from smoothsp.models.detection import DECODERS
 from tests.sweeps import thinned
 from voc_localization import main

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from common import options, terminal
+from runs import options, terminal
 from tests.recipes.running.test_run_folder import RECIPES
 
 

@@ -17,7 +17,7 @@ import atexit
 import os
 import signal
 
-from common import sigint, terminal
+from runs import sigint, terminal
 
 sigint.default_sigint()
 atexit.register(os.kill, os.getpid(), signal.SIGINT)
@@ -33,7 +33,7 @@ terminal.run(recipe)
 PRINTS = """\
 import signal
 
-from common import terminal
+from runs import terminal
 
 
 def recipe():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common import terminal
+from runs import terminal
 
 
 @pytest.mark.parametrize("said", ["Unable to allocate 14.9 GiB", ""])

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from common import files
+from runs import files
 from smoothsp.checkpoints import require_file, require_same
 
 Result = dict[str, Any]

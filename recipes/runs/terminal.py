@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from common import options, sigint
+from runs import options, sigint
 from smoothsp.command_line.terminal import run_command
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from common import files
+from runs import files
 
 
 def write_metrics(
