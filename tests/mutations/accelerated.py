@@ -35,8 +35,8 @@ FAULTS = {
     "scale not squared": (KERNEL, "step = a / (d * d)", "step = a / d"),
     "derivative without the multiplier": (
         "projections/box",
-        "return (held + v + moved).to(box.v.dtype)",
-        "return (held + v + moved.detach()).to(box.v.dtype)",
+        "return (fixed_total + v + shifted).to(box.v.dtype)",
+        ("return (fixed_total + v + shifted.detach()).to(box.v.dtype)"),
     ),
     "one entry too few at its bound": (
         "projections/entropic",
@@ -45,8 +45,8 @@ FAULTS = {
     ),
     "support of the ball too large": (
         "projections/elastic_net",
-        "held = held.cumprod(-1).bool() & (size > 0)",
-        "held = size > 0",
+        "norm_at = norm_at.cumprod(-1).bool() & (size > 0)",
+        "norm_at = size > 0",
     ),
     "steps of another quadratic": (
         AGM + "estimate_functions",
@@ -75,13 +75,13 @@ FAULTS = {
     ),
     "slopes of one class twice": (
         "linear/problems/roc_area",
-        "from_b = _one_side(-b[::-1], -a[::-1], of_a[::-1], mu)[1][::-1]",
-        "from_b = _one_side(-b[::-1], -a[::-1], 2 * of_a[::-1], mu)[1][::-1]",
+        "_pairwise_hinge_sums(-b[::-1], -a[::-1], weights_of_a[::-1], mu)",
+        "_pairwise_hinge_sums(-b[::-1], -a[::-1], 2 * weights_of_a[::-1], mu)",
     ),
     "expected costs without their examples": (
         "linear/problems/structure",
-        "total += float(losses.detach().sum()), float(expected.sum())",
-        "total += float(losses.detach().sum()), float(expected[:1].sum())",
+        "total += float(losses.detach().sum()), float(expected_costs.sum())",
+        "total += float(losses.detach().sum()), float(expected_costs[:1].sum())",
     ),
     "no trial fails": (
         AGM + "estimate_functions",

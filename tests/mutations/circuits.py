@@ -23,13 +23,13 @@ FAULTS = {
     # topologies
     "a half without its arc": (
         "oracles/projective",
-        "c.multiply(half[i, j], joint[i, j], arc[i, j])",
-        "c.multiply(half[i, j], joint[i, j], arc[j, i])",
+        "c.multiply(incomplete[i, j], adjacent[i, j], arc[i, j])",
+        "c.multiply(incomplete[i, j], adjacent[i, j], arc[j, i])",
     ),
     "arcs that may not point left": (
         "oracles/projective",
-        "c.define(full[j, i], (half[right, k], full[k, left]))",
-        "c.define(full[j, i], (half[right, k][:, :1], full[k, left][:, :1]))",
+        "(incomplete[right, k], complete[k, left])",
+        "(incomplete[right, k][:, :1], complete[k, left][:, :1])",
     ),
     "a split that overlaps": (
         "oracles/span_tree",
@@ -38,8 +38,8 @@ FAULTS = {
     ),
     "transitions the wrong way": (
         "oracles/semi_markov",
-        "(ended[t][None], move[t].T)",
-        "(ended[t][None], move[t])",
+        "(ending[t][None], transition[t].T)",
+        "(ending[t][None], transition[t])",
     ),
     "a rule's symbols exchanged": (
         "oracles/grammar",
@@ -48,48 +48,48 @@ FAULTS = {
     ),
     "messages that skip the edge": (
         "oracles/graphs/tree",
-        "c.define(message[v], (edge[v], below[None]))",
-        "c.define(message[v], (below[None],))",
+        "c.define(message[v], (edge[v], subtree[None]))",
+        "c.define(message[v], (subtree[None],))",
     ),
     "labels with the scores of those before": (
         "oracles/ctc",
-        "c.multiply(alpha[t, labels], reach[t, :most], frame[t, 1 : most + 1])",
-        "c.multiply(alpha[t, labels], reach[t, :most], frame[t, :most])",
+        "merged[t, :num_labels], frame[t, 1 : num_labels + 1]",
+        "merged[t, :num_labels], frame[t, :num_labels]",
     ),
     "subsets of one more": (
         "oracles/subset",
-        "c.define(answers, (count[:, low:],))",
-        "c.define(answers, (count[:, max(low - 1, 0) :],))",
+        "c.define(pair_roots, (count[:, low:],))",
+        "c.define(pair_roots, (count[:, max(low - 1, 0) :],))",
     ),
     "elements chosen again": (
         "oracles/knapsack",
-        "lighter[weight:] = within[v, : max(capacity + 1 - weight, 0)]",
-        "lighter[weight - 1 :] = within[v, : max(capacity + 2 - weight, 0)]",
+        "without_element[weight:] = prefix[v, : max(capacity + 1 - weight, 0)]",
+        "without_element[weight - 1 :] = prefix[v, : max(capacity + 2 - weight, 0)]",
     ),
     "arcs of another order": (
         "oracles/graphs/lattice",
-        "c.define_each(reach[1:], counts, reach[start[order]], arc[order])",
-        "c.define_each(reach[1:], counts, reach[start[order]], arc)",
+        "c.define_each(prefix[1:], counts, prefix[start[order]], arc[order])",
+        "c.define_each(prefix[1:], counts, prefix[start[order]], arc)",
     ),
     "three labels turned around": (
         "oracles/second_order_chain",
-        "c.define(moved[t], (before, np.moveaxis(move, 0, 2)))",
-        "c.define(moved[t], (before, np.moveaxis(move, 0, 2).transpose(1, 0, 2)))",
+        "(previous, np.moveaxis(transition, 0, 2))",
+        "(previous, np.moveaxis(transition, 0, 2).transpose(1, 0, 2))",
     ),
     "siblings turned around": (
         "oracles/sibling_dependencies",
-        "c.multiply(pair, joint[lower, upper], sibling[h, inner, m])",
-        "c.multiply(pair, joint[lower, upper], sibling[h, m, inner])",
+        "c.multiply(pair, adjacent[lower, upper], sibling[h, inner, m])",
+        "c.multiply(pair, adjacent[lower, upper], sibling[h, m, inner])",
     ),
     "gaps that open again": (
         "oracles/alignment",
-        "np.array([[start, start, extend]])",
-        "np.array([[start, start, start]])",
+        "np.array([[open_gap, open_gap, extend_gap]])",
+        "np.array([[open_gap, open_gap, open_gap]])",
     ),
     "languages that forget where they are": (
         "oracles/regular_chain",
-        "order = np.lexsort((q, s, moves[q, s]))",
-        "order = np.lexsort((q, moves[q, s], s))",
+        "order = np.lexsort((q, s, next_state[q, s]))",
+        "order = np.lexsort((q, next_state[q, s], s))",
     ),
     # the builder
     "runs that begin one too late": (
@@ -101,8 +101,8 @@ FAULTS = {
     ),
     "rows of one size visit one definition less": (
         ENGINE + "circuit",
-        "order[: topology.depth_first_order(*given, np.array([root]), order)]",
-        "order[1 : topology.depth_first_order(*given, np.array([root]), order)]",
+        ("order[: topology.depth_first_order(*args, np.array([root]), order)]"),
+        ("order[1 : topology.depth_first_order(*args, np.array([root]), order)]"),
     ),
     "left factors for right": (
         ENGINE + "circuit",
@@ -111,8 +111,11 @@ FAULTS = {
     ),
     "each root that of the last row": (
         ENGINE + "circuit_batch",
-        "self.rows = RowRoots(order, np.ascontiguousarray(found, np.int64))",
-        "self.rows = RowRoots(order, np.ascontiguousarray(found[order], np.int64))",
+        ("self.rows = RowRoots(order, np.ascontiguousarray(root_array, np.int64))"),
+        (
+            "self.rows = RowRoots(order, "
+            "np.ascontiguousarray(root_array[order], np.int64))"
+        ),
     ),
     # the loops
     "leaves one lane off": (
@@ -192,29 +195,36 @@ FAULTS = {
     ),
     "relative entropy without its normalisers": (
         "oracles/_inference/distribution",
-        "total = q.log_partition() - p.log_partition() - _expected(p, change)",
-        "total = -_expected(p, change)",
+        (
+            "total = (\n            q.log_partition()\n            - "
+            "p.log_partition()\n            - _expected_score(p, "
+            "score_differences)\n        )"
+        ),
+        "total = -_expected_score(p, score_differences)",
     ),
     # derivatives
     "no factor of the row": (
         ENGINE + "engine",
-        "found.append(cpu.scale_in_place(weights, x))",
-        "found.append(x)",
+        "grads.append(cpu.scale_rows_inplace(weights, x))",
+        "grads.append(x)",
     ),
     "shared scores of rows that weigh alike": (
         ENGINE + "engine",
-        "found.append(cpu.add_weighted(weights, x))",
-        "found.append(x.sum(0))",
+        "grads.append(cpu.sum_weighted_rows(weights, x))",
+        "grads.append(x.sum(0))",
     ),
     "entropy with the wrong sign": (
         RULES,
         (
-            "return weight_rows(\n            -grad, self._slope(ctx), "
-            "self.engine.num_row_potentials, some\n        ), ()"
+            "return weight_rows(\n            -grad,\n            "
+            "self._covariance_with_scores(ctx),\n            "
+            "self.engine.num_row_potentials,\n            needs_grad,\n  "
+            "      ), ()"
         ),
         (
-            "return weight_rows(grad, self._slope(ctx), "
-            "self.engine.num_row_potentials, some), ()"
+            "return weight_rows(grad, "
+            "self._covariance_with_scores(ctx), "
+            "self.engine.num_row_potentials, needs_grad), ()"
         ),
     ),
 }
