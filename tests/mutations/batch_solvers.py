@@ -40,27 +40,27 @@ FAULTS = {
     ),
     "a flip too few": (
         TABLES,
-        "after[v] = values[v] + ratios[v] * values[v - 1]\n    for j",
-        "after[v] = values[v] + ratios[v - 1] * values[v - 1]\n    for j",
+        "next_values[v] = values[v] + ratios[v] * values[v - 1]\n    for j",
+        "next_values[v] = values[v] + ratios[v - 1] * values[v - 1]\n    for j",
     ),
     "block without its exponent": (
         TABLES,
-        "scale = _power(exponents[j - 1] - exponents[j])",
+        "scale = _exp2(exponents[j - 1] - exponents[j])",
         "scale = 1.0",
     ),
     "ratio of neighbours without exponents": (
         TABLES,
-        "falls[v] = values[v - 1] / values[v] * apart",
-        "falls[v] = values[v - 1] / values[v]",
+        "esp_ratios[v] = values[v - 1] / values[v] * scale",
+        "esp_ratios[v] = values[v - 1] / values[v]",
     ),
     "past a half from below": (
         TABLES,
-        "while low < m and known[low] > 0.5:",
-        "while low < m and known[low] > 2.0:",
+        "while low < m and flip_probs[low] > 0.5:",
+        "while low < m and flip_probs[low] > 2.0:",
     ),
     "counted by both sweeps": (
         TABLES,
-        "out[low] -= weight * known[low]",
+        "out[low] -= weight * flip_probs[low]",
         "out[low] -= 0.0",
     ),
     "expected loss of a table": (

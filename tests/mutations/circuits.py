@@ -198,7 +198,7 @@ FAULTS = {
     # derivatives
     "no factor of the row": (
         ENGINE + "engine",
-        "found.append(cpu.scale_in_place(weights, x))",
+        "found.append(cpu.scale_array(weights, x))",
         "found.append(x)",
     ),
     "shared scores of rows that weigh alike": (

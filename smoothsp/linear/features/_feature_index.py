@@ -163,7 +163,7 @@ def _find(
 ) -> None:
     """Replace values by their places in ``known``, or by -1."""
     if not first:
-        kernel.look_up(known, running)
+        kernel.vocabulary_indices(known, running)
         return
     # the last entry is read where there is no value
     place = np.full(size + 1, -1, dtype=np.int64)
