@@ -113,7 +113,7 @@ class SlopeTerms(NamedTuple):
     ``every`` has the numbers of all vectors of positions.
     """
 
-    sequence_weight: np.ndarray
+    terms: np.ndarray
     selected: np.ndarray
     all_vectors: np.ndarray
 
@@ -336,7 +336,7 @@ def _coordinate_step(sequences, i, rule, primal, duals, scratch, counters):
 
 
 @subroutine
-def _divergence_terms(a, o, size, b, log_b, sequence_weight):
+def _divergence_terms(a, o, size, b, log_b, terms):
     """Of ``r = log(a / b)`` and ``d = b - a``, which replaces b, five sums.
 
     ``a r``, ``-d r``, ``d^2 / a``, ``d^2 / b`` and ``d^2 / min(a, b)``. ``share`` takes
@@ -350,7 +350,7 @@ def _divergence_terms(a, o, size, b, log_b, sequence_weight):
         d = y - x
         gap = fma(x, ratio, gap)
         term = d * ratio
-        sequence_weight[q // V] = -reduce_sum(term)
+        terms[q // V] = -reduce_sum(term)
         slope_at_0 = slope_at_0 + term
         x, y = maximum(x, min_factor), maximum(y, min_factor)
         weight = d * d / (x * y)
@@ -374,7 +374,7 @@ def _fill_direction(sequences, i, duals, scratch):
     Return ``K(a || b)``, the slope at 0, the curvature of the entropy at 0 and 1, and
     a bound of it in between.
     """
-    T, P, marginals, sequence_weight = (
+    T, P, marginals, terms = (
         _num_positions(sequences, i),
         sequences.P,
         scratch.marginals,
@@ -383,7 +383,7 @@ def _fill_direction(sequences, i, duals, scratch):
     o, e = sequences.offsets[i] * P, duals.edge_offsets[i]
     if T == 1:
         return _divergence_terms(
-            duals.nodes, o, P, marginals.node, marginals.log_node, sequence_weight
+            duals.nodes, o, P, marginals.node, marginals.log_node, terms
         )
     # of positions first: the shares of pairs are those that stay
     inner = _divergence_terms(
@@ -392,11 +392,11 @@ def _fill_direction(sequences, i, duals, scratch):
         (T - 2) * P,
         marginals.node[P:],
         marginals.log_node[P:],
-        sequence_weight,
+        terms,
     )
     size = duals.edge_offsets[i + 1] - e
     outer = _divergence_terms(
-        duals.edges, e, size, marginals.edge, marginals.log_edge, sequence_weight
+        duals.edges, e, size, marginals.edge, marginals.log_edge, terms
     )
     for t in range(0, T, T - 1):
         for q in range(t * P, (t + 1) * P, V):

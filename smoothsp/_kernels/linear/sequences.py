@@ -70,7 +70,7 @@ class Scratch(NamedTuple):
     U: np.ndarray
     M: np.ndarray
     y: np.ndarray
-    gather_transition_weights: np.ndarray
+    transition_weights: np.ndarray
 
 
 @subroutine(optimise=False)
