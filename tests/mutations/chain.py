@@ -233,8 +233,8 @@ _OF_KERNELS = {
     ),
     "mixture that costs nothing": (
         "combinatorial/sparsemap_chains",
-        "to[e] = given[e] - strength * shares[g, e]",
-        "to[e] = given[e]",
+        "target[e] = scores_b[e] - strength * mean[g, e]",
+        "target[e] = scores_b[e]",
     ),
     "mixture without the moves": (
         "combinatorial/sparsemap_chains",

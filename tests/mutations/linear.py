@@ -111,7 +111,7 @@ FAULTS = {
     ),
     "squares once": (
         KERNELS + "squared_norm",
-        "total = fma(p, fma(two, a, splat_at(gram, g + t) * p), total)",
+        "total = fma(p, fma(double, a, splat_at(gram, g + t) * p), total)",
         "total = fma(p, a + splat_at(gram, g + t) * p, total)",
     ),
     "feature in another place": (
