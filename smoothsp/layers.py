@@ -127,7 +127,7 @@ class LinearChain(nn.Module):
         if isinstance(num_tags, Sequence | Mapping) and not isinstance(num_tags, str):
             labels = tuple(tagging_rules.as_label_list(num_tags))
             num_tags = len(labels)
-        num_tags = checks.positive_int("num_tags", num_tags)
+        num_tags = checks.as_positive_int("num_tags", num_tags)
         if constraints is not None and not isinstance(constraints, Constraints):
             try:
                 constraints = tagging_rules.bio(constraints)
@@ -147,7 +147,7 @@ class LinearChain(nn.Module):
             labels = constraints.labels
         self.num_tags = num_tags
         self.labels = labels
-        self.batch_first = checks.flag("batch_first", batch_first)
+        self.batch_first = checks.as_flag("batch_first", batch_first)
         self.transitions = nn.Parameter(torch.empty(num_tags, num_tags))
         self.start_transitions = nn.Parameter(torch.empty(num_tags))
         self.end_transitions = nn.Parameter(torch.empty(num_tags))
@@ -383,11 +383,11 @@ class LinearChain(nn.Module):
         known = torch.ones_like(tags, dtype=torch.bool)
         real = known if mask is None else self._as_bool(mask, emissions)
         wrong = real & ((tags < 0) | (tags >= self.num_tags))
-        if checks.values_are_there() and bool(wrong.any()):
+        if checks.has_concrete_values() and bool(wrong.any()):
             place = wrong.nonzero()[0].tolist()
             tag = int(tags[tuple(place)])
             row, step = place if self.batch_first else reversed(place)
-            message = checks.label_out_of_range(self.num_tags, tag, row, step)
+            message = checks.label_range_message(self.num_tags, tag, row, step)
             raise _in_our_words(ValueError(message))
         safe = tags.long().masked_fill(~real, 0)
         return found.gather(2, safe.unsqueeze(2)).squeeze(2)
@@ -508,7 +508,7 @@ class LinearChain(nn.Module):
                 f"{unknown[0]!r}"
             )
         weights = [
-            checks.at_least_zero(
+            checks.as_nonnegative(
                 f"class_weight[{label!r}]", class_weight.get(label, 1.0)
             )
             for label in self.labels
@@ -566,7 +566,9 @@ class LinearChain(nn.Module):
                 "tags: expected an integer dtype, got torch.bool; the order of "
                 "arguments is emissions, tags, mask"
             )
-        checks.shape("tags", tags, tuple(emissions.shape[:2]), f"({self._order})")
+        checks.require_shape(
+            "tags", tags, tuple(emissions.shape[:2]), f"({self._order})"
+        )
 
     def _as_bool(self, mask: Tensor, emissions: Tensor) -> Tensor:
         """The mask in bool: of integers if they are 0 and 1."""
@@ -582,7 +584,9 @@ class LinearChain(nn.Module):
                 f"mask: expected ({self._order}), got {tuple(mask.shape)}; of lengths, "
                 "torch.arange(time) < lengths[:, None]"
             )
-        checks.shape("mask", mask, tuple(emissions.shape[:2]), f"({self._order})")
+        checks.require_shape(
+            "mask", mask, tuple(emissions.shape[:2]), f"({self._order})"
+        )
         if mask.dtype == torch.bool:
             return mask
         if mask.is_floating_point() or mask.is_complex():
@@ -596,7 +600,7 @@ class LinearChain(nn.Module):
                 "mask: torch.uint8 is read as torch.bool; convert with .bool()",
                 stacklevel=4,
             )
-        if checks.values_are_there():
+        if checks.has_concrete_values():
             other = (mask != 0) & (mask != 1)
             if bool(other.any()):
                 found = mask[other][0].item()
@@ -610,7 +614,7 @@ class LinearChain(nn.Module):
         self, value: Tensor, tags: Int[Tensor, "batch time"], chain: Chain
     ) -> None:
         """Forbidden gold tags make the loss infinite: say where."""
-        if not checks.values_are_there() or bool(value.detach().isfinite().all()):
+        if not checks.has_concrete_values() or bool(value.detach().isfinite().all()):
             return
         start, moves, end = (
             self.allowed_start,

@@ -113,14 +113,14 @@ class Snapshots(Callback):
             _require_whole_gradients(trainer, pl_module)
             if pl_module.automatic_optimization and batch is not None:
                 closure = partial(self._closure(trainer, pl_module), batch)
-                optimizer._of_batch.update(
+                optimizer._batch_info.update(
                     at_snapshot=closure, num_examples=self.size(batch)
                 )
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
         """Release the batch."""
         for optimizer in _optimizers(trainer):
-            optimizer._of_batch.clear()
+            optimizer._batch_info.clear()
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """End the epochs, so that validation uses their final parameters."""

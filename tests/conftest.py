@@ -136,6 +136,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """A worker for each core, with 3 GB of memory."""
+    if not hasattr(os, "sched_getaffinity"):
+        return 2  # not on Linux
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(1, min(len(os.sched_getaffinity(0)), memory // (3 * 10**9)))
 

@@ -276,7 +276,10 @@ def ask_circuits(dtype: torch.dtype) -> None:
             found = [best, log_z, entropy, chances.flatten(1).sum(1)]
             found += [structure.log_prob(draws)[:, 1], structure.log_count()]
             assert all(bool(torch.isfinite(x).all()) for x in found)
-            leaves = [*structure._own.values(), *structure._common.values()]
+            leaves = [
+                *structure._row_potentials.values(),
+                *structure._shared_potentials.values(),
+            ]
             leaves = [x for x in leaves if x.requires_grad]
             (total := sum(x.sum() for x in found)).backward(retain_graph=True)
             again = torch.autograd.grad(log_z.sum(), leaves, create_graph=True)
@@ -329,7 +332,7 @@ def ask_searches(dtype: torch.dtype) -> None:
                 found += [log_z, structure.marginals().sum((1, 2))]
                 found += [structure.entropy(), structure.log_count()]
                 found += [structure.log_prob(structure.sample(3))[:, 1]]
-                leaf = structure._main
+                leaf = structure._first_potentials
                 again = torch.autograd.grad(log_z.sum(), leaf, create_graph=True)
                 curve = again[0].square().sum()
                 torch.autograd.grad(curve, leaf, retain_graph=True)

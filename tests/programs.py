@@ -20,7 +20,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 POLL_SECONDS, POLLS_A_LOOK = 0.02, 50
 LOOKS_ASLEEP = 60
-TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+TICKS_A_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
 class Look(NamedTuple):

@@ -82,7 +82,7 @@ def test_a_kernel_that_a_kernel_calls_is_made_for_python_when_python_calls_it():
     doubled_and_shifted(x, 5, out)
     assert out[0] == 12
     assert not doubled.signatures
-    assert len(doubled.called.dispatcher.signatures) == 1
+    assert len(doubled.as_subroutine.dispatcher.signatures) == 1
     doubled(x, out)
     assert out[0] == 6
     assert len(doubled.signatures) == 1
@@ -160,7 +160,7 @@ for found in walk_packages(_kernels.__path__, "smoothsp._kernels."):
     for one in vars(module).values():
         if not isinstance(one, Kernel) or one.py_func.__module__ != found.name:
             continue
-        one._cache.find_folder()
+        one._cache.enable_cache()
         for key in one._cache._cache_file._load_index():
             if key == one._cache._index_key(key[0], one.targetctx.codegen()):
                 one.compile(key[0])
@@ -196,7 +196,7 @@ def test_kernels_work_where_the_disk_is_full(compiling, monkeypatch, tmp_path):
 
     monkeypatch.setattr(caching.IndexDataCacheFile, "_dump", full)
     compiled = compilation.kernel(double)
-    with pytest.warns(UserWarning, match=r"cannot be kept \(No space left on device"):
+    with pytest.warns(UserWarning, match=r"cannot be cached \(No space left on device"):
         hold(compiled)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
@@ -389,7 +389,7 @@ DAMAGED = "smoothsp: a compiled kernel on disk is damaged"
         "no folder, no features": [
             "1",
             "nan",
-            "smoothsp: compiled kernels cannot be kept",
+            "smoothsp: compiled kernels cannot be cached",
         ],
         "damaged v4": ["0", "nan", DAMAGED],
         "damaged": ["1", "nan", DAMAGED, DAMAGED],

@@ -11,8 +11,8 @@ from smoothsp.losses.module import Loss
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import BoxSearch, Structure, TopKStructure
 from smoothsp.oracles._inference import checks, double_double
-from smoothsp.oracles._inference.double_double import Exact
-from smoothsp.oracles._inference.parts import instead, parts_of, repeated
+from smoothsp.oracles._inference.double_double import DoubleDouble
+from smoothsp.oracles._inference.parts import part_counts, repeat_rows, training_hint
 from smoothsp.oracles._inference.tracing import is_eager_tensor
 
 # ``cost(outputs (batch, k, ...), y)`` gives ``(batch, k)``.
@@ -76,10 +76,10 @@ class MinimumRisk(Loss):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
-        self.k = checks.count("k", k)
+        self.k = checks.as_output_count("k", k)
         if over not in ("best", "samples"):
             raise ValueError(f'over: expected "best" or "samples", got {over!r}')
-        checks.number("temperature", temperature)
+        checks.require_number("temperature", temperature)
         if over == "samples" and (k < 2 or temperature != 1):
             raise ValueError(
                 f"over: expected k >= 2 and temperature 1 with draws, got {k} and "
@@ -91,7 +91,7 @@ class MinimumRisk(Loss):
             )
         self.over, self.temperature = over, temperature
         self.cost = _check_cost(cost)
-        self.generator = checks.generator(generator)
+        self.generator = checks.as_generator(generator)
         self.reduction = check_reduction(reduction)
 
     def forward(
@@ -106,7 +106,7 @@ class MinimumRisk(Loss):
             costs = costs_of(structure, ys, y, self.cost)
             # a quotient of float32 may leave its range
             below = (
-                scores.less(scores.map(lambda x: x[:, :1]).detach()).double()
+                scores.minus(scores.map(lambda x: x[:, :1]).detach()).double()
                 / self.temperature
             )
             below = below.masked_fill(~valid, -torch.inf)
@@ -119,7 +119,7 @@ class MinimumRisk(Loss):
             raise TypeError(
                 'over: "samples" needs a structure that answers sample and log_prob, '
                 f"{type(structure).__name__} does not"
-                + instead(structure, '; take "best"')
+                + training_hint(structure, '; take "best"')
             )
         ys = structure.sample(self.k, generator=self.generator)
         costs = costs_of(structure, ys, y, self.cost)
@@ -175,7 +175,7 @@ class RankingHinge(Loss):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
-        self.k, self.cost = checks.count("k", k), _check_cost(cost)
+        self.k, self.cost = checks.as_output_count("k", k), _check_cost(cost)
         self.reduction = check_reduction(reduction)
 
     def forward(
@@ -187,7 +187,7 @@ class RankingHinge(Loss):
         scores, ys, valid = k_best(require_topk(structure), self.k)
         costs = costs_of(structure, ys, y, self.cost)
         _require_no_gain(costs, valid)
-        ahead = (costs + scores.less(gold.unsqueeze(1))).clamp(min=0)
+        ahead = (costs + scores.minus(gold.unsqueeze(1))).clamp(min=0)
         losses = ahead.masked_fill(~valid, 0).sum(1) / valid.sum(1).clamp(min=1)
         return reduce(losses, every, self.reduction)
 
@@ -196,11 +196,11 @@ class RankingHinge(Loss):
         return f"k={self.k}, reduction={self.reduction!r}"
 
 
-def k_best(structure: TopKStructure, k: int) -> tuple[Exact, Tensor, Tensor]:
+def k_best(structure: TopKStructure, k: int) -> tuple[DoubleDouble, Tensor, Tensor]:
     """Scores, outputs and which of them exist; the best stands where none does."""
-    scores, ys, valid = double_double.k_best(structure, k)
+    scores, ys, valid = double_double.decode_topk(structure, k)
     missing = ~valid.reshape(*valid.shape, *[1] * (ys.dim() - 2))
-    return scores.filled(~valid), torch.where(missing, ys[:, :1], ys), valid
+    return scores.masked_fill(~valid), torch.where(missing, ys[:, :1], ys), valid
 
 
 def costs_of(structure: Structure, ys: Tensor, y: Tensor, cost: ListCost) -> Tensor:
@@ -225,7 +225,7 @@ def costs_of(structure: Structure, ys: Tensor, y: Tensor, cost: ListCost) -> Ten
         if isinstance(structure, BoxSearch):
             return structure.augment(cost).costs(ys)
         B, k = ys.shape[:2]
-        parts = parts_of(repeated(structure, k), ys.flatten(0, 1))
+        parts = part_counts(repeat_rows(structure, k), ys.flatten(0, 1))
         parts = parts.reshape(B, k, *parts.shape[1:])
         if cost.shape != parts.shape[:1] + parts.shape[2:]:
             raise ValueError(

@@ -25,10 +25,10 @@ from smoothsp.losses.perturbed import (
 from smoothsp.oracles import Structure
 from smoothsp.oracles._inference import checks, in_graphs
 from smoothsp.oracles._inference.parts import (
-    first_potentials,
-    parts_of,
-    repeated,
-    widened,
+    float64_if_large,
+    part_counts,
+    repeat_rows,
+    require_first_potentials,
 )
 
 # Of a structure and a gradient in the parts of its decision, that in the scores.
@@ -73,7 +73,7 @@ class Interpolation(Loss):
 
     def __init__(self, strength: float = 10.0) -> None:
         super().__init__()
-        self.strength = checks.positive("strength", strength)
+        self.strength = checks.as_positive("strength", strength)
 
     def forward(self, structure: Structure) -> Float[Tensor, "batch ..."]:
         """Return the parts of the best outputs, of the shape of a cost."""
@@ -172,8 +172,8 @@ class ImplicitMLE(Loss):
         super().__init__()
         check_noise(samples, sigma, "gumbel" if noise == "sum_of_gamma" else noise)
         self.samples, self.sigma, self.noise = samples, float(sigma), noise
-        self.strength = checks.positive("strength", strength)
-        self.kappa = checks.positive_int("kappa", kappa)
+        self.strength = checks.as_positive("strength", strength)
+        self.kappa = checks.as_positive_int("kappa", kappa)
         self.seed = check_seed(seed)
 
     def forward(self, structure: Structure) -> Float[Tensor, "batch ..."]:
@@ -192,14 +192,16 @@ class ImplicitMLE(Loss):
 def _in_graph(
     structure: Structure, layer: Callable[..., Tensor], given: tuple[Any, ...]
 ) -> Tensor:
-    found: Tensor = in_graphs.called(structure, layer, given, in_graphs.parts_like)
+    found: Tensor = in_graphs.call_as_graph_op(
+        structure, layer, given, in_graphs.cost_result
+    )
     return found
 
 
 def _interpolated(structure: Structure, strength: float) -> Tensor:
     def gradient(structure: Structure, parts: Tensor, grad: Tensor) -> Tensor:
-        moved = widened(structure)[0].augment(-strength * grad)
-        found = parts_of(moved, moved.decode()[1]).to(parts.dtype)
+        moved = float64_if_large(structure)[0].augment(-strength * grad)
+        found = part_counts(moved, moved.decode()[1]).to(parts.dtype)
         return (parts - found) / strength
 
     return _decide(structure, gradient)
@@ -218,17 +220,17 @@ def _implicit(
     noise: Noise | Literal["sum_of_gamma"],
     kappa: int,
 ) -> Tensor:
-    scores = first_potentials(structure)
+    scores = require_first_potentials(structure)
     drawn, _ = draw_noise(scores, samples, noise, seeded(scores.device, seed), kappa)
     cost = sigma * drawn.flatten(0, 1)
 
     def mean(structure: Structure) -> Tensor:
-        wide, _ = widened(repeated(structure, samples))
-        parts = parts_of(wide, wide.augment(cost).decode()[1])
+        wide, _ = float64_if_large(repeat_rows(structure, samples))
+        parts = part_counts(wide, wide.augment(cost).decode()[1])
         return parts.reshape(drawn.shape).to(drawn.dtype).mean(1)
 
     def gradient(structure: Structure, parts: Tensor, grad: Tensor) -> Tensor:
-        moved = widened(structure)[0].augment(-strength * grad)
+        moved = float64_if_large(structure)[0].augment(-strength * grad)
         return (parts - mean(moved)) / strength
 
     return _decide(structure, gradient, mean)
@@ -240,10 +242,10 @@ def _decide(
     decide: Callable[[Structure], Tensor] | None = None,
 ) -> Tensor:
     """Parts of decisions, whose gradient in the scores is the rule's."""
-    scores = first_potentials(structure)
+    scores = require_first_potentials(structure)
     with torch.no_grad():
         if decide is None:
-            parts = parts_of(structure, structure.decode()[1])
+            parts = part_counts(structure, structure.decode()[1])
         else:
             parts = decide(structure)
     found: Tensor = _Decision.apply(scores, parts, structure, gradient)

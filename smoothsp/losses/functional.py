@@ -33,9 +33,9 @@ from smoothsp.oracles import (
     TopKStructure,
 )
 from smoothsp.oracles._inference import checks, double_double, in_graphs
-from smoothsp.oracles._inference.double_double import Exact, at_zero
+from smoothsp.oracles._inference.double_double import DoubleDouble, clip_at_zero
 from smoothsp.oracles._inference.op import Recomputation
-from smoothsp.oracles._inference.parts import instead, widened
+from smoothsp.oracles._inference.parts import float64_if_large, training_hint
 from smoothsp.oracles._inference.score_values import LIMIT
 from smoothsp.oracles._inference.tracing import (
     is_compiling,
@@ -100,7 +100,7 @@ def hinge(
 
     One node where an engine answers, else the formulas below.
     """
-    wide, narrow = widened(structure)
+    wide, narrow = float64_if_large(structure)
 
     def by_questions() -> Tensor:
         loss = _hinge_by_questions(wide, y, smoothing, cost, cost_scale)[0]
@@ -111,7 +111,7 @@ def hinge(
     if one_node.is_supported(structure, weight, cost):
         if weight is not None and not isinstance(cost, Tensor) and not narrow:
             scale = 0.0 if check_cost(cost) is None else cost_scale
-            scale = checks.at_least_zero("cost_scale", scale)
+            scale = checks.as_nonnegative("cost_scale", scale)
             at_once = one_node.of_chain(structure, y, smoothing, scale, weight, again)
             if at_once is not None:
                 return at_once
@@ -178,11 +178,11 @@ def _augmented(
 ) -> tuple[Any, Tensor]:
     """The structure with costs, and what the gold outputs use."""
     if isinstance(check_cost(cost), str):
-        scale = checks.at_least_zero("cost_scale", cost_scale)
-        found: tuple[Any, Tensor] | None = structure._augmented_by_hamming(y, scale)
+        scale = checks.as_nonnegative("cost_scale", cost_scale)
+        found: tuple[Any, Tensor] | None = structure._augment_by_hamming(y, scale)
         if found is not None:
             return found
-    return with_cost(structure, y, cost, cost_scale), structure._used_by_gold(y)
+    return with_cost(structure, y, cost, cost_scale), structure._gold_parts(y)
 
 
 def _hinge_by_questions(
@@ -196,7 +196,7 @@ def _hinge_by_questions(
             low, high = scaled
             total, gold = double_double.log_partition(high), gold_score(low, y)
             _require_above(high, total, gold, sign)
-            return smoothing.mu * total.less(gold, sign=sign), None
+            return smoothing.mu * total.minus(gold, sign=sign), None
     augmented = structure if paid is None else structure.augment(paid)
     gold = gold_score(structure, y)
     return _maximum(augmented, smoothing, gold, sign)
@@ -220,7 +220,7 @@ def crf_loss(
         raise TypeError(
             "structure: the likelihood needs a structure that answers log_prob, "
             f"{type(structure).__name__} does not"
-            + instead(structure, "; StructuralHinge needs only decode")
+            + training_hint(structure, "; StructuralHinge needs only decode")
         )
 
     def by_questions() -> Tensor:
@@ -239,7 +239,7 @@ def crf_loss(
                 structure,
                 sums,
                 sums,
-                sums._used_by_gold(y),
+                sums._gold_parts(y),
                 1.0,
                 weight,
                 Recomputation(by_questions, (y, weight)),
@@ -289,7 +289,7 @@ def marginal_nll(
         raise TypeError(
             "structure: the likelihood of a set needs a structure that answers "
             f"log_prob_within, {type(structure).__name__} does not"
-            + instead(structure, "; LatentHinge needs only decode")
+            + training_hint(structure, "; LatentHinge needs only decode")
         )
     return -structure.log_prob_within(allowed)
 
@@ -335,7 +335,7 @@ def latent_hinge(
     smoothed, Schwing et al., "Efficient Structured Prediction with Latent Variables for
     General Graphical Models" (2012).
     """
-    wide, narrow = widened(structure)
+    wide, narrow = float64_if_large(structure)
     loss = _latent_hinge(wide, allowed, smoothing, cost, cost_scale)[0]
     return loss.float() if narrow else loss
 
@@ -353,7 +353,7 @@ def latent_hinge_l2(
     A row is exact if both maxima equal those of smoothing over all outputs. Arguments
     as for ``latent_hinge``.
     """
-    wide, narrow = widened(structure)
+    wide, narrow = float64_if_large(structure)
     loss, found = _latent_hinge(wide, allowed, smoothing, cost, cost_scale)
     return loss.float() if narrow else loss, cast(Tensor, found)
 
@@ -368,7 +368,7 @@ def _latent_hinge(
     if not hasattr(structure, "restrict"):
         raise TypeError(
             "structure: the latent hinge needs a structure that answers restrict, "
-            f"got {type(structure).__name__}{instead(structure)}"
+            f"got {type(structure).__name__}{training_hint(structure)}"
         )
     sign = 0 if isinstance(cost, Tensor) else 1
     if isinstance(cost, str) and cost == "hamming":
@@ -379,15 +379,15 @@ def _latent_hinge(
         if scaled is not None:
             low, high = scaled
             inner = double_double.log_partition(low.restrict(allowed))
-            loss = double_double.log_partition(high).less(inner, sign=sign)
+            loss = double_double.log_partition(high).minus(inner, sign=sign)
             return smoothing.mu * loss, None
     inside = structure.restrict(allowed)
     augmented = structure if paid is None else structure.augment(paid)
     if not isinstance(smoothing, L2):
-        return _maximum(augmented, smoothing, double_double.best(inside)[0], sign)
+        return _maximum(augmented, smoothing, double_double.decode(inside)[0], sign)
     soft, low, inner_exact = _l2_maximum(inside, smoothing)
     outer, high, outer_exact = _l2_maximum(augmented, smoothing)
-    loss = at_zero(high.less(low) + (outer - soft), sign)
+    loss = clip_at_zero(high.minus(low) + (outer - soft), sign)
     return loss, inner_exact & outer_exact
 
 
@@ -503,20 +503,22 @@ def _would_forbid(structure: Any, mu: float) -> bool:
 
 
 def _maximum(
-    structure: Structure, smoothing: Smoothing, gold: Exact, sign: int = 0
+    structure: Structure, smoothing: Smoothing, gold: DoubleDouble, sign: int = 0
 ) -> tuple[Tensor, Tensor | None]:
     """The maximum less ``gold``, smoothed or not; exact or not, of L2."""
     if isinstance(smoothing, L2):
         rest, top, found = _l2_maximum(structure, smoothing)
         _require_above(structure, top, gold, sign)
-        return at_zero(rest + top.less(gold), sign), found
+        return clip_at_zero(rest + top.minus(gold), sign), found
     check_smoothing(smoothing)
-    best = double_double.best(structure)[0]
+    best = double_double.decode(structure)[0]
     _require_above(structure, best, gold, sign)
-    return best.less(gold, sign=sign), None
+    return best.minus(gold, sign=sign), None
 
 
-def _require_above(structure: Structure, best: Exact, gold: Exact, sign: int) -> None:
+def _require_above(
+    structure: Structure, best: DoubleDouble, gold: DoubleDouble, sign: int
+) -> None:
     """No maximum of a user's structure is below the true output; ours are tested."""
     if is_eager_tensor(best.value):
         both = best.value.detach(), gold.value.detach()
@@ -542,7 +544,9 @@ def _require_no_less(
         )
 
 
-def _l2_maximum(structure: Structure, smoothing: L2) -> tuple[Tensor, Exact, Tensor]:
+def _l2_maximum(
+    structure: Structure, smoothing: L2
+) -> tuple[Tensor, DoubleDouble, Tensor]:
     """The smoothed maximum less the maximum, this without a gradient, and exactness."""
     listed = require_topk(structure)
     if smoothing.k == "exact":
@@ -552,17 +556,17 @@ def _l2_maximum(structure: Structure, smoothing: L2) -> tuple[Tensor, Exact, Ten
 
 def _l2_over_best(
     structure: TopKStructure, mu: float, k: int
-) -> tuple[Tensor, Exact, Tensor]:
-    scores, _, valid = double_double.k_best(structure, k + 1)
+) -> tuple[Tensor, DoubleDouble, Tensor]:
+    scores, _, valid = double_double.decode_topk(structure, k + 1)
     top = scores.map(lambda x: x[:, 0]).detach()
-    below = scores.less(top.unsqueeze(1))
+    below = scores.minus(top.unsqueeze(1))
     value, _ = max_l2(below[:, :k], mu, valid[:, :k])
     return value, top, topk_is_exact(below.detach(), mu, valid)
 
 
 def _l2_until_exact(
     structure: TopKStructure, mu: float, max_k: int
-) -> tuple[Tensor, Exact, Tensor]:
+) -> tuple[Tensor, DoubleDouble, Tensor]:
     """Double k for the rows that are not exact yet; values come back in row order."""
     if torch._C._are_functorch_transforms_active():
         raise TypeError(
@@ -570,10 +574,12 @@ def _l2_until_exact(
             "provide; pass a number for k"
         )
     if is_compiling():
-        row = in_graphs.one_a_row
-        answers = row, row, in_graphs.flag_a_row
-        found = in_graphs.called(structure, _l2_of_rows, (mu, max_k), *answers)
-        return found[0], Exact(found[1]), found[2]
+        row = in_graphs.float_per_row
+        answers = row, row, in_graphs.bool_per_row
+        found = in_graphs.call_as_graph_op(
+            structure, _l2_of_rows, (mu, max_k), *answers
+        )
+        return found[0], DoubleDouble(found[1]), found[2]
     k = min(2, max_k)
     value, top, done = _l2_over_best(structure, mu, k)
     while k < max_k and not bool(done.all()):
@@ -615,7 +621,7 @@ def part_costs(
     structure: Structure, y: Tensor, cost: Cost, cost_scale: float
 ) -> Tensor | None:
     """The cost of each part, None for no cost."""
-    cost_scale = checks.at_least_zero("cost_scale", cost_scale)
+    cost_scale = checks.as_nonnegative("cost_scale", cost_scale)
     check_cost(cost)
     if cost is None:
         return None
@@ -643,7 +649,7 @@ def with_cost(
     return structure if paid is None else structure.augment(paid)
 
 
-def gold_score(structure: Structure, y: Tensor) -> Exact:
+def gold_score(structure: Structure, y: Tensor) -> DoubleDouble:
     """Scores of the gold outputs, ``(batch,)``."""
     found = double_double.score(structure, y)
     _require_one_a_row(found.value, y)
@@ -663,7 +669,7 @@ def require_topk(structure: Structure) -> TopKStructure:
     if not hasattr(structure, "decode_topk"):
         raise TypeError(
             "structure: the k best outputs need a structure with decode_topk, "
-            f"got {type(structure).__name__}{instead(structure)}"
+            f"got {type(structure).__name__}{training_hint(structure)}"
         )
     return cast(TopKStructure, structure)
 
@@ -671,6 +677,7 @@ def require_topk(structure: Structure) -> TopKStructure:
 def _require_sum(structure: Structure) -> None:
     if not hasattr(structure, "log_partition"):
         raise TypeError(
-            "structure: entropy smoothing needs a structure that answers "
-            f"log_partition, {type(structure).__name__} does not{instead(structure)}"
+            "structure: entropy smoothing needs a structure with "
+            f"log_partition, {type(structure).__name__} has none"
+            f"{training_hint(structure)}"
         )

@@ -25,9 +25,9 @@ from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.op import (
     FusedNode,
     Recomputation,
-    wants_gradient,
+    any_requires_grad,
 )
-from smoothsp.oracles._inference.parts import is_coarse
+from smoothsp.oracles._inference.parts import has_large_scores
 from smoothsp.oracles._inference.row_losses import (
     RowLosses,
     hinges,
@@ -85,8 +85,8 @@ def of_chain(
         if smoothing.k == "exact":
             return None
         k = smoothing.k
-        checks.count("k", k + 1, structure.emissions.shape[:2].numel())
-    elif is_coarse(structure):
+        checks.as_output_count("k", k + 1, structure.emissions.shape[:2].numel())
+    elif has_large_scores(structure):
         return None
     return structure._smoothed_violation(y, weight, cost_scale, mu, k, again)
 
@@ -143,7 +143,7 @@ def negative_log_likelihood(
     Then both of these, ``[B]`` each in float64. ``low`` and ``high`` are the structure
     over mu, without and with costs; arguments as those of ``hinge``.
     """
-    some = [wants_gradient([x]) for x in structure._by_name().values()]
+    some = [any_requires_grad([x]) for x in structure._named_potentials().values()]
     engine, weight = high._engine, _in_float64(weight)
     if _computes_leaves(low):
         some = [any(some)] * len(engine.potentials)
@@ -163,7 +163,7 @@ def _in_float64(weight: Tensor | float | None) -> Tensor | float | None:
 
 def summing(structure: Any) -> Any:
     """The structure whose engines score and sum for a likelihood, None for none."""
-    return getattr(structure, "_for_likelihoods", None)
+    return getattr(structure, "_likelihood_structure", None)
 
 
 def _as_node(
@@ -182,9 +182,11 @@ def _as_node(
         )
 
     value = losses.value if weight is None else losses.total
-    if value.dtype != structure._main.dtype:
-        value = value.to(structure._main.dtype)
-    return FusedNode(value, gradients, again).of(tuple(structure._by_name().values()))
+    if value.dtype != structure._first_potentials.dtype:
+        value = value.to(structure._first_potentials.dtype)
+    return FusedNode(value, gradients, again).attach(
+        tuple(structure._named_potentials().values())
+    )
 
 
 def _computes_leaves(structure: Any) -> bool:
@@ -199,18 +201,18 @@ def _to_potentials(
     gradients: Callable[[Sequence[bool]], list[Tensor | None]],
 ) -> Sequence[Tensor | None]:
     """Gradients by the potentials of a structure, from those by its engine's."""
-    given = tuple(structure._by_name().values())
+    given = tuple(structure._named_potentials().values())
     if _computes_leaves(wide):
         with torch.enable_grad():
-            named = {name: x.detach() for name, x in wide._by_name().items()}
+            named = {name: x.detach() for name, x in wide._named_potentials().items()}
             asked = [
                 x.requires_grad_(want)
                 for x, want in zip(named.values(), wanted, strict=True)
                 if want
             ]
-            own = {name: named[name] for name in wide._own}
-            common = {name: named[name] for name in wide._common}
-            leaves = wide._like(own, common)._leaves().every
+            own = {name: named[name] for name in wide._row_potentials}
+            common = {name: named[name] for name in wide._shared_potentials}
+            leaves = wide._with_potentials(own, common)._leaves().arrays
         found = gradients([True] * len(leaves))
         pairs = [(x, g) for x, g in zip(leaves, found, strict=True) if x.requires_grad]
         moved = iter(

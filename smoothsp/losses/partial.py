@@ -125,7 +125,7 @@ class LatentHinge(Loss):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
-        checks.at_least_zero("cost_scale", cost_scale)
+        checks.as_nonnegative("cost_scale", cost_scale)
         self.smoothing = functional.check_smoothing(smoothing)
         self.cost = functional.check_cost(cost)
         self.cost_scale = cost_scale

@@ -11,15 +11,15 @@ from smoothsp.losses.module import Loss
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import Structure
 from smoothsp.oracles._inference import checks, double_double, in_graphs
-from smoothsp.oracles._inference.double_double import Exact
+from smoothsp.oracles._inference.double_double import DoubleDouble
 from smoothsp.oracles._inference.parts import (
-    first_potentials,
-    instead,
-    parts_of,
-    repeated,
-    require_parts,
-    scores_of,
-    widened,
+    float64_if_large,
+    part_counts,
+    repeat_rows,
+    require_additive_cost,
+    require_first_potentials,
+    score_outputs,
+    training_hint,
 )
 from smoothsp.oracles._inference.read_only import ReadOnly
 from smoothsp.oracles._inference.tracing import is_compiling
@@ -99,13 +99,13 @@ class Perturbed(ReadOnly):
         multiplicative: bool = False,
     ) -> None:
         check_noise(samples, sigma, noise, multiplicative)
-        checks.generator(generator)
-        require_parts(structure)
+        checks.as_generator(generator)
+        require_additive_cost(structure)
         if hasattr(structure, "relaxed_maximum"):
             raise TypeError(
                 "structure: Perturbed needs outputs that are tensors, got a "
                 f"{type(structure).__name__}; SparseMAP has marginals of it"
-                f"{instead(structure)}"
+                f"{training_hint(structure)}"
             )
         self._n, self.sigma = samples, float(sigma)
         self._structure = structure
@@ -113,32 +113,34 @@ class Perturbed(ReadOnly):
             # a cost has the shape of the noise; any output will do
             blank = structure.hamming(structure.decode()[1])
             # noise, its slope, the potentials with it, and the parts of the best
-            checks.count("samples", samples, 4 * blank.numel(), sampled=True)
+            checks.as_output_count("samples", samples, 4 * blank.numel(), sampled=True)
             draws = draw_noise(blank, self._n, noise, generator)
-        wide, _ = widened(repeated(structure, self._n))
+        wide, _ = float64_if_large(repeat_rows(structure, self._n))
         z = draws[0].flatten(0, 1)
         cost = self.sigma * z
-        self._multiplied = first_potentials(structure) if multiplicative else None
+        self._multiplied = (
+            require_first_potentials(structure) if multiplicative else None
+        )
         if self._multiplied is not None:
             scores = self._multiplied.repeat_interleave(self._n, 0)
             scores = scores.masked_fill(scores == -torch.inf, 0)
             cost = scores * torch.expm1(cost - self.sigma**2 / 2)
-        values, ys = double_double.best(wide.augment(cost))
+        values, ys = double_double.decode(wide.augment(cost))
         B, n = len(blank), self._n
         self._values = values.map(lambda x: x.reshape(B, n, *x.shape[1:]))
         # a row without parts has no size that could be left to be found
         self.outputs = ys.reshape(len(blank), self._n, *ys.shape[1:])
         with torch.no_grad():
-            self._parts = parts_of(wide, ys).reshape(draws[0].shape).to(blank)
+            self._parts = part_counts(wide, ys).reshape(draws[0].shape).to(blank)
         self._slope = draws[1]
 
     def maximum(self) -> Float[Tensor, " batch"]:
         """Estimate of F, ``(batch,)``; its gradient is the average of ``outputs``."""
         return self._values.value.mean(1).to(self._parts.dtype)
 
-    def _above(self, gold: Exact) -> Tensor:
+    def _above(self, gold: DoubleDouble) -> Tensor:
         """``maximum()`` less the score of an output of each row."""
-        return self._values.less(gold.unsqueeze(1)).mean(1).to(self._parts.dtype)
+        return self._values.minus(gold.unsqueeze(1)).mean(1).to(self._parts.dtype)
 
     def marginals(self) -> Float[Tensor, "batch ..."]:
         """Fraction of the samples that use each part, of the shape of a cost.
@@ -151,7 +153,7 @@ class Perturbed(ReadOnly):
                 self._multiplied, shares, self._parts, self._slope, self.sigma
             )
             return of_products
-        scores = scores_of(self._structure, self.outputs).value
+        scores = score_outputs(self._structure, self.outputs).value
         found: Tensor = _Shares.apply(scores, shares, self._slope, self.sigma)
         return found
 
@@ -276,7 +278,9 @@ class PerturbedLoss(Loss):
         every = row_weights(structure, y, weight, None, self.reduction)
         seed = seed_in_graph(self.seed)
         given = y, seed, self.samples, self.sigma, self.noise, self.multiplicative
-        losses = in_graphs.called(structure, _losses, given, in_graphs.one_a_row)
+        losses = in_graphs.call_as_graph_op(
+            structure, _losses, given, in_graphs.float_per_row
+        )
         return reduce(losses, every, self.reduction)
 
     def extra_repr(self) -> str:
@@ -293,12 +297,12 @@ def _losses(
     noise: Noise,
     multiplicative: bool,
 ) -> Tensor:
-    gold = gold_score(widened(structure)[0], y)
+    gold = gold_score(float64_if_large(structure)[0], y)
     device = structure.lengths.device
     generator = seeded(device, seed)
     if hasattr(structure, "relaxed_maximum"):
         if multiplicative:
-            first_potentials(structure)
+            require_first_potentials(structure)
         return _of_relaxations(structure, y, gold, samples, sigma, noise, generator)
     perturbed = Perturbed(structure, samples, sigma, noise, generator, multiplicative)
     return perturbed._above(gold)
@@ -307,7 +311,7 @@ def _losses(
 def _of_relaxations(
     graph: Any,
     y: Any,
-    gold: Exact,
+    gold: DoubleDouble,
     samples: int,
     sigma: float,
     noise: Noise,
@@ -316,7 +320,7 @@ def _of_relaxations(
     """Mean maximum of the relaxation under noise, less the score of y."""
     with torch.no_grad():
         z = draw_noise(graph.hamming(y), samples, noise, generator)[0]
-    values = repeated(graph, samples).augment(sigma * z.flatten(0, 1)).decode()[0]
+    values = repeat_rows(graph, samples).augment(sigma * z.flatten(0, 1)).decode()[0]
     found: Tensor = values.reshape(-1, samples).mean(1) - gold.value
     return found
 
@@ -374,11 +378,11 @@ def check_noise(
     samples: int, sigma: float, noise: Noise, multiplicative: bool = False
 ) -> None:
     """Settings of perturbed maxima."""
-    checks.positive_int("samples", samples)
-    checks.positive("sigma", sigma)
+    checks.as_positive_int("samples", samples)
+    checks.as_positive("sigma", sigma)
     if noise not in get_args(Noise):
         raise ValueError(f'noise: expected "normal" or "gumbel", got {noise!r}')
-    if checks.flag("multiplicative", multiplicative) and noise != "normal":
+    if checks.as_flag("multiplicative", multiplicative) and noise != "normal":
         raise ValueError(
             f'noise: expected "normal" with multiplicative=True, got {noise!r}'
         )

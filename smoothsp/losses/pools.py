@@ -17,11 +17,11 @@ from smoothsp.losses.spo_plus import check_true_scores
 from smoothsp.oracles import Structure
 from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.parts import (
-    instead,
-    parts_of,
-    repeated,
-    scores_of,
-    widened,
+    float64_if_large,
+    part_counts,
+    repeat_rows,
+    score_outputs,
+    training_hint,
 )
 
 
@@ -94,7 +94,7 @@ class _PoolLoss(Loss):
         if not isinstance(y, Tensor):
             raise TypeError(
                 f"y: expected a tensor of outputs, got {type(y).__name__}"
-                f"{instead(structure)}"
+                f"{training_hint(structure)}"
             )
         B = len(y)
         outputs = pool.outputs if isinstance(pool, SolutionPool) else pool
@@ -106,12 +106,12 @@ class _PoolLoss(Loss):
                 f"{tuple(y.shape)}, got {tuple(outputs.shape)}"
             )
         ys = torch.cat([y[:, None], outputs], 1)
-        wide, narrow = widened(structure)
-        predicted = scores_of(wide, ys)
+        wide, narrow = float64_if_large(structure)
+        predicted = score_outputs(wide, ys)
         true = _true_scores(structure, ys, true_scores)
         # of each output of the pool over the best one: predicted, and in truth
         first = predicted.map(lambda x: x[:, :1])
-        ahead = predicted.map(lambda x: x[:, 1:]).less(first)
+        ahead = predicted.map(lambda x: x[:, 1:]).minus(first)
         ahead = ahead.float() if narrow else ahead
         losses = self._losses(ahead, true[:, 1:] - true[:, :1])
         return reduce(losses, every, self.reduction)
@@ -211,7 +211,7 @@ class PairwiseRanking(_PoolLoss):
 
     def __init__(self, margin: float = 0.1, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
-        self.margin = checks.at_least_zero("margin", margin)
+        self.margin = checks.as_nonnegative("margin", margin)
 
     def _losses(self, ahead: Tensor, gain: Tensor) -> Tensor:
         worse = gain < 0
@@ -254,7 +254,7 @@ class ListwiseRanking(_PoolLoss):
 
     def __init__(self, temperature: float = 1.0, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
-        self.temperature = checks.positive("temperature", temperature)
+        self.temperature = checks.as_positive("temperature", temperature)
 
     def _losses(self, ahead: Tensor, gain: Tensor) -> Tensor:
         wanted = (gain / self.temperature).softmax(1)
@@ -269,7 +269,7 @@ class ListwiseRanking(_PoolLoss):
 def _true_scores(structure: Structure, ys: Tensor, true_scores: Tensor) -> Tensor:
     """True scores ``(batch, k)`` of outputs ``(batch, k, ...)``."""
     B, k = ys.shape[:2]
-    parts = parts_of(repeated(structure, k), ys.flatten(0, 1))
+    parts = part_counts(repeat_rows(structure, k), ys.flatten(0, 1))
     parts = parts.reshape(B, k, *parts.shape[1:])
     table = check_true_scores(true_scores, parts[:, 0])
     return torch.where(parts != 0, parts * table[:, None], 0).flatten(2).sum(2)

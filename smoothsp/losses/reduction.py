@@ -7,7 +7,7 @@ from torch import Tensor
 
 from smoothsp.oracles import Structure
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles._inference.rounding import weighed
+from smoothsp.oracles._inference.rounding import multiply_by_weight
 from smoothsp.oracles._inference.tracing import is_eager_tensor
 
 Reduction = Literal["none", "sum", "mean", "token_mean"]
@@ -47,7 +47,7 @@ def row_weights(
     if weight is not None:
         lengths = structure.lengths
         batch = len(lengths)
-        weight = checks.row_weights("weight", weight, batch, lengths.device)
+        weight = checks.as_row_weights("weight", weight, batch, lengths.device)
         _require_finite("weight", weight)
         # of unsigned numbers there is no negative, and of bool neither
         if not weight.is_floating_point():
@@ -84,7 +84,7 @@ def class_weights(value: object) -> Tensor | None:
     """``value`` as real numbers ``(state,)``, or None."""
     if value is None:
         return None
-    found = checks.dense("class_weight", value)
+    found = checks.as_dense("class_weight", value)
     if found.is_complex():
         raise TypeError(f"class_weight: expected real numbers, got {found.dtype}")
     if found.dim() != 1:
@@ -137,5 +137,5 @@ def reduce(losses: Tensor, weight: Tensor | float, reduction: Reduction) -> Tens
     found = losses * weight
     # what weighs 0 adds 0, also where the gold output is forbidden
     if not is_eager_tensor(found) or not bool(found.isfinite().all()):
-        found = weighed(losses, weight)
+        found = multiply_by_weight(losses, weight)
     return found if reduction == "none" else found.sum()

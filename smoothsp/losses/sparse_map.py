@@ -7,7 +7,7 @@ from smoothsp.losses.module import Loss
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import SparseMAP, Structure
 from smoothsp.oracles._inference import checks, in_graphs
-from smoothsp.oracles._inference.parts import parts_of, widened
+from smoothsp.oracles._inference.parts import float64_if_large, part_counts
 from smoothsp.oracles.sparse_map import check_settings
 
 
@@ -62,7 +62,7 @@ class SparseMAPLoss(Loss):
     ) -> None:
         super().__init__()
         check_settings(strength, max_outputs)
-        checks.at_least_zero("cost_scale", cost_scale)
+        checks.as_nonnegative("cost_scale", cost_scale)
         self.strength, self.max_outputs = strength, max_outputs
         self.cost, self.cost_scale = check_cost(cost), cost_scale
         self.reduction = check_reduction(reduction)
@@ -73,7 +73,9 @@ class SparseMAPLoss(Loss):
         """Return the loss of gold outputs y, with optional weights ``(batch,)``."""
         every = row_weights(structure, y, weight, None, self.reduction)
         given = y, self.strength, self.max_outputs, self.cost, self.cost_scale
-        losses = in_graphs.called(structure, _losses, given, in_graphs.one_a_row)
+        losses = in_graphs.call_as_graph_op(
+            structure, _losses, given, in_graphs.float_per_row
+        )
         return reduce(losses, every, self.reduction)
 
     def extra_repr(self) -> str:
@@ -89,12 +91,12 @@ def _losses(
     cost: Cost,
     cost_scale: float,
 ) -> Tensor:
-    structure, narrow = widened(structure)
+    structure, narrow = float64_if_large(structure)
     gold = gold_score(structure, y)
     if hasattr(structure, "_squared_norms_of_variables"):
         squares = structure._squared_norms_of_variables(y).to(gold.value)
     else:
-        squares = parts_of(structure, y).flatten(1).square().sum(1)
+        squares = part_counts(structure, y).flatten(1).square().sum(1)
     raised = with_cost(structure, y, cost, cost_scale)
     sparse = SparseMAP(raised, strength=strength, max_outputs=max_outputs)
     losses: Tensor = sparse._minus_score(gold) + sparse.strength / 2 * squares

@@ -8,7 +8,7 @@ from smoothsp.losses.module import Loss
 from smoothsp.losses.reduction import Reduction, check_reduction, reduce, row_weights
 from smoothsp.oracles import Structure
 from smoothsp.oracles._inference import checks, double_double
-from smoothsp.oracles._inference.parts import parts_of, widened
+from smoothsp.oracles._inference.parts import float64_if_large, part_counts
 from smoothsp.oracles._inference.tracing import is_eager_tensor
 
 
@@ -74,8 +74,8 @@ class SPOPlus(Loss):
             ``(batch,)`` weight of each example.
         """
         every = row_weights(structure, y, weight, None, self.reduction)
-        true_scores = checks.potentials("true_scores", true_scores)
-        structure, narrow = widened(structure)
+        true_scores = checks.as_potentials("true_scores", true_scores)
+        structure, narrow = float64_if_large(structure)
         gold = gold_score(structure, y)
         true = _true_score(structure, y, true_scores)
         try:
@@ -88,8 +88,8 @@ class SPOPlus(Loss):
                 "true_scores: expected finite numbers where an output may use the part,"
                 f" of the size of the predictions; their halves as a {error}"
             ) from error
-        best, _ = double_double.best(augmented)
-        losses = 2 * best.less(gold) + true
+        best, _ = double_double.decode(augmented)
+        losses = 2 * best.minus(gold) + true
         losses = losses + (-losses.detach()).clamp(min=0)
         losses = losses.float() if narrow else losses
         return reduce(losses, every, self.reduction)
@@ -109,8 +109,8 @@ def regret(structure: Structure, y: Tensor, true_scores: Tensor) -> Tensor:
 
 def check_true_scores(true_scores: Tensor, parts: Tensor) -> Tensor:
     """True scores of the shape and dtype of an output's parts, without a gradient."""
-    true_scores = checks.potentials("true_scores", true_scores)
-    checks.same_device("true_scores", true_scores, parts.device)
+    true_scores = checks.as_potentials("true_scores", true_scores)
+    checks.require_device("true_scores", true_scores, parts.device)
     if true_scores.shape != parts.shape:
         raise ValueError(
             f"true_scores: expected {tuple(parts.shape)}, the shape of the first "
@@ -120,7 +120,7 @@ def check_true_scores(true_scores: Tensor, parts: Tensor) -> Tensor:
 
 
 def _true_score(structure: Structure, y: Tensor, true_scores: Tensor) -> Tensor:
-    parts = parts_of(structure, y)
+    parts = part_counts(structure, y)
     table = check_true_scores(true_scores, parts)
     found = torch.where(parts != 0, parts * table, 0).flatten(1).sum(1)
     if is_eager_tensor(found) and not bool(found.isfinite().all()):

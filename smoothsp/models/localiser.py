@@ -329,8 +329,8 @@ class Localiser:
             For files that do not decode, and numbers out of range.
         """
         if nbest is not None:
-            nbest = checks.positive_int("nbest", nbest)
-        checks.number("overlap", overlap)
+            nbest = checks.as_positive_int("nbest", nbest)
+        checks.require_number("overlap", overlap)
         if not 0 < overlap <= 1:
             raise ValueError(f"overlap: expected a number in (0, 1], got {overlap}")
         alone = isinstance(images, str | os.PathLike | Image.Image) or (

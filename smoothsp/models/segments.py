@@ -100,7 +100,7 @@ class SegmentHead(nn.Module):
 
         ``emissions`` are ``(batch, time, label)``.
         """
-        emissions = checks.potentials("emissions", emissions)
+        emissions = checks.as_potentials("emissions", emissions)
         if emissions.dim() != 3 or emissions.shape[2] != len(self.labels):
             raise ValueError(
                 f"emissions: expected (batch, time, {len(self.labels)}), got "
@@ -117,7 +117,9 @@ class SegmentHead(nn.Module):
                 f"head, got one on {emissions.device}; move the head with .to(device)"
             )
         size = tuple(emissions.shape[:2])
-        mask = checks.bool_mask("mask", mask, size, "(batch, time)", emissions.device)
+        mask = checks.as_bool_mask(
+            "mask", mask, size, "(batch, time)", emissions.device
+        )
         if bool((mask[:, 1:] & ~mask[:, :-1]).any()):
             raise ValueError(
                 "mask: expected the real positions of each row first, got a hole"
@@ -159,8 +161,8 @@ class SegmentHead(nn.Module):
 
     def outputs(self, tags: Tensor, mask: Tensor) -> Tensor:
         """Outputs of ``SemiMarkov``, ``(batch, time)``, from label numbers."""
-        tags = checks.integers("tags", tags, mask.device)
-        checks.shape("tags", tags, tuple(mask.shape), "(batch, time)")
+        tags = checks.as_int64("tags", tags, mask.device)
+        checks.require_shape("tags", tags, tuple(mask.shape), "(batch, time)")
         wrong = mask & ((tags < 0) | (tags >= len(self.labels)))
         if bool(wrong.any()):
             b, t = wrong.nonzero()[0].tolist()
@@ -217,7 +219,7 @@ class SegmentHead(nn.Module):
 
 def _refuse_wrong(name: str, scores: Tensor, mask: Tensor | None = None) -> None:
     """Raise where scores are NaN or +inf, at real positions if there is a mask."""
-    if not checks.values_are_there():
+    if not checks.has_concrete_values():
         return
     wrong = ~(scores < torch.inf)
     if mask is not None:

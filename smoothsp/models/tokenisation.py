@@ -65,7 +65,7 @@ def as_list(sentences: str | Iterable[Any]) -> list[Any]:
 
 def require_count(name: str, value: int, most: int = MOST_ROWS) -> None:
     """Raise unless the value is an integer from 1 to ``most``."""
-    if checks.positive_int(name, value) > most:
+    if checks.as_positive_int(name, value) > most:
         got = value if value <= MOST_ROWS else "more than 64 bits hold"
         raise ValueError(f"{name}: expected at most {most}, got {got}")
 

@@ -13,7 +13,7 @@ Size = Callable[[Any], float]
 
 def num_examples(batch: Any) -> float:
     """Length of the first tensor of a batch; without tensors, of the batch itself."""
-    first = next(_tensors(batch), None)
+    first = next(_iterate_tensors(batch), None)
     if first is not None:
         return len(first)
     if hasattr(batch, "__len__") and not isinstance(batch, str | dict):
@@ -29,31 +29,31 @@ def num_examples(batch: Any) -> float:
 
 def batch_weight(batch: Any, size: Size) -> float:
     """Result of ``size`` for a batch, checked to be a number of examples."""
-    found = size(batch)
-    if isinstance(found, Tensor) and found.numel() == 1:
-        found = found.item()
-    if isinstance(found, bool) or not isinstance(found, Real):
+    weight = size(batch)
+    if isinstance(weight, Tensor) and weight.numel() == 1:
+        weight = weight.item()
+    if isinstance(weight, bool) or not isinstance(weight, Real):
         raise TypeError(
             "size: expected a function that returns the number of examples of a batch,"
-            f" got one that returns {type(found).__name__}"
+            f" got one that returns {type(weight).__name__}"
         )
-    if not 0 <= found < math.inf:
+    if not 0 <= weight < math.inf:
         raise ValueError(
-            f"size: expected numbers of examples of at least 0, got {found}"
+            f"size: expected numbers of examples of at least 0, got {weight}"
         )
-    return float(found)
+    return float(weight)
 
 
-def _tensors(batch: Any) -> Iterator[Tensor]:
+def _iterate_tensors(batch: Any) -> Iterator[Tensor]:
     if isinstance(batch, Tensor):
         if batch.dim():
             yield batch
     elif isinstance(batch, dict):
-        for part in batch.values():
-            yield from _tensors(part)
+        for value in batch.values():
+            yield from _iterate_tensors(value)
     elif isinstance(batch, list | tuple):
-        for part in batch:
-            yield from _tensors(part)
+        for value in batch:
+            yield from _iterate_tensors(value)
 
 
 def require_repeatable(name: str, batches: Iterable[Any]) -> None:
@@ -80,19 +80,21 @@ def sample_batches(
     there were enough.
     """
     if isinstance(batches, Sequence):
-        many = len(batches) if steps is None else steps
-        for place in torch.randint(len(batches), (many,), generator=generator).tolist():
-            yield batches[place]
+        num_samples = len(batches) if steps is None else steps
+        for index in torch.randint(
+            len(batches), (num_samples,), generator=generator
+        ).tolist():
+            yield batches[index]
         return
-    taken = 0
-    while steps is None or taken < steps:
-        before = taken
+    num_steps = 0
+    while steps is None or num_steps < steps:
+        num_steps_before = num_steps
         for batch in batches:
-            if taken == steps:
+            if num_steps == steps:
                 return
             yield batch
-            taken += 1
-        if steps is None or taken == before:
+            num_steps += 1
+        if steps is None or num_steps == num_steps_before:
             return
 
 

@@ -22,8 +22,8 @@ def number(name: str, value: object) -> float:
 
 def positive(name: str, value: object, infinite: bool = False) -> None:
     """Refuse zero, negative numbers and NaN; infinity too, by default."""
-    given = number(name, value)
-    if not given > 0 or (given == math.inf and not infinite):
+    checked = number(name, value)
+    if not checked > 0 or (checked == math.inf and not infinite):
         raise ValueError(f"{name}: expected a positive number, got {value}")
 
 

@@ -39,11 +39,13 @@ def require_gradient(optimizer: str, params: Sequence[Tensor], loss: Any) -> Non
     if any(p.grad is not None for p in params):
         return
     attached = isinstance(loss, Tensor) and loss.grad_fn is not None
-    if not attached or reaches(loss, params):
+    if not attached or depends_on(loss, params):
         raise _no_gradient(optimizer, params)
 
 
-def warn_if_different(optimizer: str, before: Any, loss: Any, two: bool) -> None:
+def warn_if_different(
+    optimizer: str, before: Any, loss: Any, has_snapshot_closure: bool
+) -> None:
     """Warn if what should be the same loss at the same parameters is not."""
     values = []
     for value in (before, loss):
@@ -54,32 +56,36 @@ def warn_if_different(optimizer: str, before: Any, loss: Any, two: bool) -> None
         else:
             return
     first, second = values
-    other = (
-        "at_snapshot (in Lightning, loss) may compute another loss, or " if two else ""
+    closure_hint = (
+        "at_snapshot (in Lightning, loss) may compute another loss, or "
+        if has_snapshot_closure
+        else ""
     )
     if abs(first - second) > 1e-3 * (abs(first) + abs(second)) + 1e-6:
         warnings.warn(
             f"{optimizer}: expected equal losses at the snapshot, got {first:g} and "
-            f"then {second:g} of the same batch at the snapshot; {other}random "
+            f"then {second:g} of the same batch at the snapshot; {closure_hint}random "
             "numbers are not replayed, as those of NumPy, of Python and of "
             "generators of your own: draw them before the step, not in its closure",
             stacklevel=2,
         )
 
 
-def reaches(loss: Any, params: Sequence[Tensor]) -> bool:
+def depends_on(loss: Any, params: Sequence[Tensor]) -> bool:
     """Whether a loss was computed from one of the parameters."""
     if not isinstance(loss, Tensor) or loss.grad_fn is None:
         return False
-    wanted = {id(p) for p in params}
-    open_, seen = [loss.grad_fn], {loss.grad_fn}
-    while open_:
-        node = open_.pop()
-        if id(getattr(node, "variable", None)) in wanted:
+    param_ids = {id(p) for p in params}
+    pending, visited = [loss.grad_fn], {loss.grad_fn}
+    while pending:
+        node = pending.pop()
+        if id(getattr(node, "variable", None)) in param_ids:
             return True
-        following = {found for found, _ in node.next_functions if found is not None}
-        open_ += following - seen
-        seen |= following
+        following = {
+            next_node for next_node, _ in node.next_functions if next_node is not None
+        }
+        pending += following - visited
+        visited |= following
     return False
 
 
@@ -89,7 +95,7 @@ def full_gradient(
     params: Sequence[Tensor],
     batches: Iterable[Any] | None,
     size: Size,
-    around: Callable[[bool], AbstractContextManager[Any]] = nullcontext,
+    evaluation_context: Callable[[bool], AbstractContextManager[Any]] = nullcontext,
 ) -> tuple[float, list[Tensor | None], float, int]:
     """Mean loss and gradient over all examples of all processes.
 
@@ -101,40 +107,42 @@ def full_gradient(
     sums: list[Tensor | None] = [None] * len(params)
     loss = torch.zeros((), dtype=torch.float64, device=device)
     examples, terms = 0.0, 0
-    for call, weight in _terms(closure, batches, size):
-        with around(not terms):
+    for call, weight in _iterate_weighted_terms(closure, batches, size):
+        with evaluation_context(not terms):
             value = evaluate(optimizer, call, params)
-        loss += weight * loss_of(optimizer, value).to(device)
-        if all(p.grad is None for p in params) and reaches(value, params):
+        loss += weight * loss_as_float64(optimizer, value).to(device)
+        if all(p.grad is None for p in params) and depends_on(value, params):
             raise _no_gradient(optimizer, params)
         examples, terms = examples + weight, terms + 1
-        for place, p in enumerate(params):
+        for index, p in enumerate(params):
             if p.grad is None:
                 continue
-            so_far = sums[place]
-            if so_far is None:
+            gradient_sum = sums[index]
+            if gradient_sum is None:
                 # sums of many halves would lose most of them
-                wide = torch.promote_types(p.dtype, torch.float32)
-                sums[place] = p.grad.to(wide) * weight
+                sum_dtype = torch.promote_types(p.dtype, torch.float32)
+                sums[index] = p.grad.to(sum_dtype) * weight
             else:
-                so_far.add_(p.grad, alpha=weight)
+                gradient_sum.add_(p.grad, alpha=weight)
     for p in params:
         p.grad = None
-    total = _total(optimizer, examples, device)
+    total = _sum_examples(optimizer, examples, device)
     _ranks.sum_over_ranks(loss)
-    here = [found is not None for found in sums]
-    anywhere = _ranks.present_anywhere(here, device)
-    if not any(anywhere):
+    has_gradient = [gradient_sum is not None for gradient_sum in sums]
+    has_gradient_anywhere = _ranks.any_rank_has(has_gradient, device)
+    if not any(has_gradient_anywhere):
         raise _no_gradient(optimizer, params)
     means: list[Tensor | None] = []
-    for p, found, seen in zip(params, sums, anywhere, strict=True):
-        if seen and found is None:
-            wide = torch.promote_types(p.dtype, torch.float32)
-            found = torch.zeros_like(p, dtype=wide)
-        if found is not None:
-            _ranks.sum_over_ranks(found)
-            found = (found / total).to(p.dtype)
-        means.append(found)
+    for p, gradient_sum, is_present in zip(
+        params, sums, has_gradient_anywhere, strict=True
+    ):
+        if is_present and gradient_sum is None:
+            sum_dtype = torch.promote_types(p.dtype, torch.float32)
+            gradient_sum = torch.zeros_like(p, dtype=sum_dtype)
+        if gradient_sum is not None:
+            _ranks.sum_over_ranks(gradient_sum)
+            gradient_sum = (gradient_sum / total).to(p.dtype)
+        means.append(gradient_sum)
     return float(loss) / total, means, examples, terms
 
 
@@ -148,16 +156,16 @@ def full_loss(
     """Mean loss over all examples of all processes; what this one went over."""
     loss = torch.zeros((), dtype=torch.float64, device=device)
     examples, terms = 0.0, 0
-    for call, weight in _terms(closure, batches, size):
+    for call, weight in _iterate_weighted_terms(closure, batches, size):
         with torch.enable_grad():
             value = call()
-        loss += weight * loss_of(optimizer, value).to(device)
+        loss += weight * loss_as_float64(optimizer, value).to(device)
         examples, terms = examples + weight, terms + 1
     _ranks.sum_over_ranks(loss)
-    return float(loss) / _total(optimizer, examples, device), examples, terms
+    return float(loss) / _sum_examples(optimizer, examples, device), examples, terms
 
 
-def _terms(
+def _iterate_weighted_terms(
     closure: Closure, batches: Iterable[Any] | None, size: Size
 ) -> Iterator[tuple[Closure, float]]:
     _checks.function("closure", closure)
@@ -173,24 +181,24 @@ def _terms(
         yield partial(closure, batch), batch_weight(batch, size)
 
 
-def loss_of(optimizer: str, value: Any) -> Tensor:
+def loss_as_float64(optimizer: str, value: Any) -> Tensor:
     """Loss that a closure returned, as a tensor in float64."""
     if isinstance(value, Tensor) and value.numel() == 1:
         return value.detach().double().reshape(())
     if isinstance(value, int | float):
         return torch.tensor(float(value), dtype=torch.float64)
-    found = (
+    description = (
         f"a tensor of shape {tuple(value.shape)}"
         if isinstance(value, Tensor)
         else type(value).__name__
     )
     raise TypeError(
         f"{optimizer}: expected the closure to return the mean loss of its examples, "
-        f"got {found}"
+        f"got {description}"
     )
 
 
-def _total(optimizer: str, examples: float, device: torch.device) -> float:
+def _sum_examples(optimizer: str, examples: float, device: torch.device) -> float:
     total = torch.tensor(examples, dtype=torch.float64, device=device)
     _ranks.sum_over_ranks(total)
     if not total > 0:
@@ -213,10 +221,13 @@ class RandomState:
             torch.cuda.set_rng_state(state, device)
 
 
-def norm(tensors: Sequence[Tensor]) -> float:
+def joint_norm(tensors: Sequence[Tensor]) -> float:
     """Euclidean norm of several tensors taken together."""
     if not tensors:
         return 0.0
     device = tensors[0].device
-    norms = [one.double().to(device) for one in torch._foreach_norm(list(tensors))]
+    norms = [
+        tensor_norm.double().to(device)
+        for tensor_norm in torch._foreach_norm(list(tensors))
+    ]
     return float(torch.stack(norms).norm())

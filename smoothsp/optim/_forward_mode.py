@@ -11,68 +11,70 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 # untyped in torch
 forward_ad: Any = torch.autograd.forward_ad
-_loaded = False
+_is_warm = False
 
 
-def load() -> None:
+def warm_up() -> None:
     """Let torch load its decompositions, once: it warns of its own deprecations."""
-    global _loaded
-    if not _loaded:
+    global _is_warm
+    if not _is_warm:
         with warnings.catch_warnings(), forward_ad.dual_level():
             warnings.simplefilter("ignore")
             forward_ad.make_dual(torch.zeros(1), torch.zeros(1))
-        _loaded = True
+        _is_warm = True
 
 
 @contextmanager
-def switches(module: nn.Module) -> Iterator[None]:
+def forward_ad_backends(module: nn.Module) -> Iterator[None]:
     """Choose the implementations that have forward-mode derivatives.
 
     Attention in plain operations, without its fast path for inference; recurrent
     layers, and only those, without oneDNN and cuDNN.
     """
-    recurrent = [part for part in module.modules() if isinstance(part, nn.RNNBase)]
+    recurrent = [
+        submodule for submodule in module.modules() if isinstance(submodule, nn.RNNBase)
+    ]
     libraries = [torch.backends.mkldnn, torch.backends.cudnn]
-    before: list[list[bool]] = []
+    enabled_before: list[list[bool]] = []
 
-    def off(*_: Any) -> None:
-        before.append([library.enabled for library in libraries])
+    def disable(*_: Any) -> None:
+        enabled_before.append([library.enabled for library in libraries])
         for library in libraries:
             setattr(library, "enabled", False)  # noqa: B010  a property, untyped
 
-    def back(*_: Any) -> None:
-        for library, value in zip(libraries, before.pop(), strict=True):
+    def restore(*_: Any) -> None:
+        for library, value in zip(libraries, enabled_before.pop(), strict=True):
             setattr(library, "enabled", value)  # noqa: B010
 
-    fast = torch.backends.mha.get_fastpath_enabled()
+    is_fastpath_enabled = torch.backends.mha.get_fastpath_enabled()
     with ExitStack() as stack:
-        stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
+        stack.callback(torch.backends.mha.set_fastpath_enabled, is_fastpath_enabled)
         torch.backends.mha.set_fastpath_enabled(False)
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        for part in recurrent:
+        for submodule in recurrent:
             for handle in (
-                part.register_forward_pre_hook(off),
-                part.register_forward_hook(back, always_call=True),
+                submodule.register_forward_pre_hook(disable),
+                submodule.register_forward_hook(restore, always_call=True),
             ):
                 stack.callback(handle.remove)
         yield
 
 
-def culprit(module: nn.Module, call: Callable[[], Any]) -> str:
+def find_failing_submodule(module: nn.Module, call: Callable[[], Any]) -> str:
     """Name and class of the innermost submodule in which a call fails."""
     running: list[str] = []
     with ExitStack() as stack:
-        for name, part in module.named_modules():
-            shown = f"{name or 'the model'} ({type(part).__name__})"
+        for name, submodule in module.named_modules():
+            label = f"{name or 'the model'} ({type(submodule).__name__})"
 
-            def enter(*_: Any, shown: str = shown) -> None:
-                running.append(shown)
+            def enter(*_: Any, label: str = label) -> None:
+                running.append(label)
 
             def leave(*_: Any) -> None:
                 running.pop()
 
-            stack.callback(part.register_forward_pre_hook(enter).remove)
-            stack.callback(part.register_forward_hook(leave).remove)
+            stack.callback(submodule.register_forward_pre_hook(enter).remove)
+            stack.callback(submodule.register_forward_hook(leave).remove)
         try:
             call()
         except Exception:
@@ -80,39 +82,41 @@ def culprit(module: nn.Module, call: Callable[[], Any]) -> str:
     return "the model"
 
 
-def by_two_reverse_passes(
+def double_backward_jvp(
     outputs: list[Tensor], leaves: list[Tensor], direction: list[Tensor]
 ) -> list[Tensor | None]:
     """Jacobian-vector product from vector-Jacobian products.
 
     ``J^T c`` is linear in c, so its own adjoint, applied to the direction, is ``J d``.
     """
-    moving = [one for one in outputs if one.requires_grad]
+    differentiable = [output for output in outputs if output.requires_grad]
     with torch.enable_grad():
-        c = [torch.zeros_like(one, requires_grad=True) for one in moving]
-        pulled = torch.autograd.grad(
-            moving, leaves, c, create_graph=True, allow_unused=True
+        c = [torch.zeros_like(output, requires_grad=True) for output in differentiable]
+        vjps = torch.autograd.grad(
+            differentiable, leaves, c, create_graph=True, allow_unused=True
         )
         used = [
             (g, d)
-            for g, d in zip(pulled, direction, strict=True)
+            for g, d in zip(vjps, direction, strict=True)
             if g is not None and g.requires_grad
         ]
-        pushed = torch.autograd.grad(
+        jvps = torch.autograd.grad(
             [g for g, _ in used],
             c,
             [d for _, d in used],
             retain_graph=True,
             allow_unused=True,
         )
-    found = iter(pushed)
+    remaining_jvps = iter(jvps)
     return [
-        None if not one.requires_grad or (t := next(found)) is None else t.detach()
-        for one in outputs
+        None
+        if not output.requires_grad or (t := next(remaining_jvps)) is None
+        else t.detach()
+        for output in outputs
     ]
 
 
-def reverse_passes_agree(outputs: list[Tensor], leaves: list[Tensor]) -> bool:
+def check_double_backward(outputs: list[Tensor], leaves: list[Tensor]) -> bool:
     """Whether ``<c, J d> = <J^T c, d>`` for random c and d.
 
     An operation that is differentiable only once may drop out of the second pass
@@ -120,25 +124,27 @@ def reverse_passes_agree(outputs: list[Tensor], leaves: list[Tensor]) -> bool:
     """
     generator = torch.Generator().manual_seed(0)
 
-    def draw(like: Tensor) -> Tensor:
-        drawn = torch.randn(like.shape, generator=generator, dtype=torch.float64)
-        return drawn.to(like)
+    def sample_like(like: Tensor) -> Tensor:
+        sample = torch.randn(like.shape, generator=generator, dtype=torch.float64)
+        return sample.to(like)
 
-    direction = [draw(leaf) for leaf in leaves]
-    tangents = by_two_reverse_passes(outputs, leaves, direction)
-    moving = [(o, t, draw(o)) for o, t in zip(outputs, tangents, strict=True)]
-    moving = [(o, t, c) for o, t, c in moving if o.requires_grad]
-    pulled = torch.autograd.grad(
-        [o for o, _, _ in moving],
+    direction = [sample_like(leaf) for leaf in leaves]
+    tangents = double_backward_jvp(outputs, leaves, direction)
+    differentiable = [
+        (o, t, sample_like(o)) for o, t in zip(outputs, tangents, strict=True)
+    ]
+    differentiable = [(o, t, c) for o, t, c in differentiable if o.requires_grad]
+    vjps = torch.autograd.grad(
+        [o for o, _, _ in differentiable],
         leaves,
-        [c for _, _, c in moving],
+        [c for _, _, c in differentiable],
         retain_graph=True,
         allow_unused=True,
     )
-    forward = sum(float((c * t).sum()) for _, t, c in moving if t is not None)
+    forward = sum(float((c * t).sum()) for _, t, c in differentiable if t is not None)
     reverse = sum(
         float((g * d).sum())
-        for g, d in zip(pulled, direction, strict=True)
+        for g, d in zip(vjps, direction, strict=True)
         if g is not None
     )
     return abs(forward - reverse) <= 1e-3 * (abs(forward) + abs(reverse))

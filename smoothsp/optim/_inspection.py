@@ -16,7 +16,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parameter import is_lazy
 
 
-class Buffers:
+class BufferGuard:
     """Buffers that a closure changes, such as the running statistics of BatchNorm.
 
     ``held()`` evaluates as if it had not: statistics come from the iterates alone.
@@ -25,46 +25,46 @@ class Buffers:
     def __init__(self) -> None:
         self._changing: list[tuple[nn.Module, str]] | None = None
 
-    def __reduce__(self) -> tuple[type["Buffers"], tuple[()]]:
+    def __reduce__(self) -> tuple[type["BufferGuard"], tuple[()]]:
         # modules are looked for anew where they are unpickled or copied
-        return Buffers, ()
+        return BufferGuard, ()
 
     @contextmanager
-    def held(self, look: bool) -> Iterator[None]:
+    def restored(self, detect: bool) -> Iterator[None]:
         """Put the buffers back afterwards; ``look``: find out which ones change."""
-        kept: dict[tuple[nn.Module, str], tuple[Tensor, Tensor]] = {}
+        saved: dict[tuple[nn.Module, str], tuple[Tensor, Tensor]] = {}
 
-        def keep(module: nn.Module, _: Any) -> None:
+        def save_buffers(module: nn.Module, _: Any) -> None:
             for name, buffer in module.named_buffers(recurse=False):
-                if (module, name) not in kept and not is_lazy(buffer):
-                    kept[module, name] = buffer, buffer.detach().clone()
+                if (module, name) not in saved and not is_lazy(buffer):
+                    saved[module, name] = buffer, buffer.detach().clone()
 
         with ExitStack() as stack:
-            if look or self._changing is None:
+            if detect or self._changing is None:
                 self._changing = None
                 # compiled code has no hooks, and warns of them
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
                 stack.enter_context(warnings.catch_warnings())
                 warnings.filterwarnings("ignore", ".*global hooks on modules")
-                stack.callback(register_module_forward_pre_hook(keep).remove)
+                stack.callback(register_module_forward_pre_hook(save_buffers).remove)
             else:
                 for module, name in self._changing:
                     buffer = getattr(module, name)
-                    kept[module, name] = buffer, buffer.detach().clone()
+                    saved[module, name] = buffer, buffer.detach().clone()
             try:
                 yield
             finally:
                 changed = [
-                    place
-                    for place, (buffer, copy) in kept.items()
-                    if _restore(*place, buffer, copy)
+                    key
+                    for key, (buffer, copy) in saved.items()
+                    if _restore_buffer(*key, buffer, copy)
                 ]
         if self._changing is None:
             self._changing = changed
 
 
 @torch.no_grad()
-def _restore(module: nn.Module, name: str, buffer: Tensor, copy: Tensor) -> bool:
+def _restore_buffer(module: nn.Module, name: str, buffer: Tensor, copy: Tensor) -> bool:
     """Whether there was something to restore."""
     replaced = getattr(module, name) is not buffer
     if replaced:
@@ -77,33 +77,35 @@ def _restore(module: nn.Module, name: str, buffer: Tensor, copy: Tensor) -> bool
 
 
 @contextmanager
-def gradients_of_the_loss(optimizer: str) -> Iterator[None]:
+def refuse_scaled_gradients(optimizer: str) -> Iterator[None]:
     """Refuse gradients that a ``GradScaler`` scaled and the closure did not unscale."""
     scaling: dict[int, GradScaler] = {}
     originals: list[tuple[type, str, Callable[..., Any]]] = []
 
-    def watched(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
+    def make_tracking_method(
+        name: str, original: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        def tracked(scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
             if name == "scale" and scaler.is_enabled():
                 scaling[id(scaler)] = scaler
             elif name == "unscale_":
                 scaling.pop(id(scaler), None)
             return original(scaler, *args, **kwargs)
 
-        return call
+        return tracked
 
     # torch has no hook for it
-    for kind in (GradScaler, *_subclasses(GradScaler)):
+    for scaler_class in (GradScaler, *_iterate_subclasses(GradScaler)):
         for name in ("scale", "unscale_"):
-            if name in vars(kind):
-                originals.append((kind, name, vars(kind)[name]))
-    for kind, name, original in originals:
-        setattr(kind, name, watched(name, original))
+            if name in vars(scaler_class):
+                originals.append((scaler_class, name, vars(scaler_class)[name]))
+    for scaler_class, name, original in originals:
+        setattr(scaler_class, name, make_tracking_method(name, original))
     try:
         yield
     finally:
-        for kind, name, original in originals:
-            setattr(kind, name, original)
+        for scaler_class, name, original in originals:
+            setattr(scaler_class, name, original)
     for scaler in scaling.values():
         raise RuntimeError(
             f"{optimizer}: expected a closure that leaves gradients of the loss, got "
@@ -113,15 +115,15 @@ def gradients_of_the_loss(optimizer: str) -> Iterator[None]:
         )
 
 
-def _subclasses(kind: type) -> Iterator[type]:
-    one: type
-    for one in kind.__subclasses__():
-        yield one
-        yield from _subclasses(one)
+def _iterate_subclasses(base: type) -> Iterator[type]:
+    subclass: type
+    for subclass in base.__subclasses__():
+        yield subclass
+        yield from _iterate_subclasses(subclass)
 
 
 @contextmanager
-def mu_is_read(optimizer: str, smoothing: Any) -> Iterator[None]:
+def require_mu_read(optimizer: str, smoothing: Any) -> Iterator[None]:
     """Raise for a closure that never reads ``mu`` of the smoothing, if there is one.
 
     The smoothing is of a class that records reads, until the first one.
@@ -129,26 +131,26 @@ def mu_is_read(optimizer: str, smoothing: Any) -> Iterator[None]:
     if smoothing is None:
         yield
         return
-    kind = type(smoothing)
+    smoothing_class = type(smoothing)
 
-    class Telling(kind):  # type: ignore[misc, valid-type]
+    class ReadDetector(smoothing_class):  # type: ignore[misc, valid-type]
         def __getattribute__(self, name: str) -> Any:
             value = super().__getattribute__(name)
             if name == "mu":
-                object.__setattr__(self, "__class__", kind)
+                object.__setattr__(self, "__class__", smoothing_class)
             return value
 
     try:
-        object.__setattr__(smoothing, "__class__", Telling)
+        object.__setattr__(smoothing, "__class__", ReadDetector)
     except TypeError:
         # of a class that cannot be distinguished
         yield
         return
     try:
         yield
-        unread = type(smoothing) is Telling
+        unread = type(smoothing) is ReadDetector
     finally:
-        object.__setattr__(smoothing, "__class__", kind)
+        object.__setattr__(smoothing, "__class__", smoothing_class)
     if unread:
         raise ValueError(
             f"smoothing: {optimizer} expected the object that the loss is smoothed by, "

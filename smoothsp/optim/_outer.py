@@ -9,59 +9,63 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smoothsp.optim._evaluation import norm
+from smoothsp.optim._evaluation import joint_norm
 
-Kept = Sequence[dict[str, Any]]
+ParamStates = Sequence[dict[str, Any]]
 
 
-def begin(params: Sequence[Tensor], kept: Kept) -> None:
+def initialise(params: Sequence[Tensor], param_states: ParamStates) -> None:
     """``z_0 = w_0`` for the parameters that are new."""
-    for p, one in zip(params, kept, strict=True):
-        if "center" not in one:
-            one["center"] = p.detach().clone()
-            one["iterate"] = p.detach().clone()
+    for p, param_state in zip(params, param_states, strict=True):
+        if "center" not in param_state:
+            param_state["center"] = p.detach().clone()
+            param_state["iterate"] = p.detach().clone()
 
 
-def start(params: Sequence[Tensor], kept: Kept, warm_start: str, factor: float) -> None:
+def move_to_start(
+    params: Sequence[Tensor], param_states: ParamStates, warm_start: str, factor: float
+) -> None:
     """Move to where the subproblem of iteration k starts; section 7.3.1."""
-    for p, one in zip(params, kept, strict=True):
+    for p, param_state in zip(params, param_states, strict=True):
         if warm_start == "prox-center":
-            p.copy_(one["center"])
+            p.copy_(param_state["center"])
         else:
-            p.copy_(one["iterate"])
-        if warm_start in ("restart", "extrapolation") and "older_center" in one:
-            p.add_(one["center"] - one["older_center"], alpha=factor)
+            p.copy_(param_state["iterate"])
+        if warm_start in ("restart", "extrapolation") and "older_center" in param_state:
+            p.add_(param_state["center"] - param_state["older_center"], alpha=factor)
 
 
-def restart(params: Sequence[Tensor], kept: Kept) -> None:
+def restart(params: Sequence[Tensor], param_states: ParamStates) -> None:
     """Begin anew at ``w_{k-1}``: there the parameters go, and ``z_{k-1}``."""
-    for p, one in zip(params, kept, strict=True):
-        p.copy_(one["iterate"])
-        one["center"] = one["iterate"].clone()
-        one.pop("older_center", None)
+    for p, param_state in zip(params, param_states, strict=True):
+        p.copy_(param_state["iterate"])
+        param_state["center"] = param_state["iterate"].clone()
+        param_state.pop("older_center", None)
 
 
 def extrapolate(
-    params: Sequence[Tensor], kept: Kept, beta: float, keep_older: bool
+    params: Sequence[Tensor], param_states: ParamStates, beta: float, keep_older: bool
 ) -> None:
     """``z_k = w_k + beta_k (w_k - w_{k-1})``: eq. (28)."""
-    for p, one in zip(params, kept, strict=True):
+    for p, param_state in zip(params, param_states, strict=True):
         if keep_older:
-            one["older_center"] = one["center"]
-        one["center"] = torch.lerp(p, one["iterate"], -beta)
-        one["iterate"] = p.detach().clone()
+            param_state["older_center"] = param_state["center"]
+        param_state["center"] = torch.lerp(p, param_state["iterate"], -beta)
+        param_state["iterate"] = p.detach().clone()
 
 
 def regulariser(params: Sequence[Tensor], decays: Sequence[float]) -> float:
     """``lambda / 2 |w|^2``, each parameter with its own lambda."""
     return (
-        norm([p * decay**0.5 for p, decay in zip(params, decays, strict=True)]) ** 2 / 2
+        joint_norm([p * decay**0.5 for p, decay in zip(params, decays, strict=True)])
+        ** 2
+        / 2
     )
 
 
 def is_accurate(
     params: Sequence[Tensor],
-    kept: Kept,
+    param_states: ParamStates,
     decays: Sequence[float],
     weight_decay: float,
     kappa: float,
@@ -72,13 +76,19 @@ def is_accurate(
     ``|grad|^2 <= (lambda + kappa) delta kappa |w - z|^2`` for the gradient of the
     subproblem at w, where the snapshot is.
     """
-    apart = [p - one["center"] for p, one in zip(params, kept, strict=True)]
-    loss = [one["full_gradient"] for one in kept]
-    decay = [p * weight for p, weight in zip(params, decays, strict=True)]
-    total = [f + d + kappa * a for f, d, a in zip(loss, decay, apart, strict=True)]
-    allowed = (weight_decay + kappa) * delta * kappa * norm(apart) ** 2
+    offset = [
+        p - param_state["center"]
+        for p, param_state in zip(params, param_states, strict=True)
+    ]
+    loss_gradients = [param_state["full_gradient"] for param_state in param_states]
+    decay_gradients = [p * weight for p, weight in zip(params, decays, strict=True)]
+    subproblem_gradient = [
+        f + d + kappa * a
+        for f, d, a in zip(loss_gradients, decay_gradients, offset, strict=True)
+    ]
+    allowed = (weight_decay + kappa) * delta * kappa * joint_norm(offset) ** 2
     # at the optimum both sides are rounding errors
-    smallest = max((torch.finfo(p.dtype).eps for p in params), default=0.0)
-    rounding = 4 * smallest * (norm(loss) + norm(decay))
-    size = norm(total)
-    return size**2 <= allowed or size <= rounding
+    eps = max((torch.finfo(p.dtype).eps for p in params), default=0.0)
+    rounding = 4 * eps * (joint_norm(loss_gradients) + joint_norm(decay_gradients))
+    gradient_norm = joint_norm(subproblem_gradient)
+    return gradient_norm**2 <= allowed or gradient_norm <= rounding

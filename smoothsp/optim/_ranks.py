@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 
-def several() -> bool:
+def is_distributed() -> bool:
     """Whether there is more than one process to agree with."""
     return bool(
         dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
@@ -16,36 +16,36 @@ def several() -> bool:
 
 def sum_over_ranks(*tensors: Tensor) -> None:
     """Replace each tensor by its sum over the processes."""
-    if several():
+    if is_distributed():
         for tensor in tensors:
             dist.all_reduce(tensor)
 
 
 def mean_over_ranks(value: Tensor) -> float:
     """The mean of a number over the processes."""
-    if not several():
+    if not is_distributed():
         return float(value)
     sum_over_ranks(value)
     return float(value) / dist.get_world_size()
 
 
-def present_anywhere(present: Sequence[bool], device: torch.device) -> list[bool]:
+def any_rank_has(present: Sequence[bool], device: torch.device) -> list[bool]:
     """Return True for parameters with a gradient on some process."""
-    if not several():
+    if not is_distributed():
         return list(present)
     counts = torch.tensor(present, dtype=torch.int64, device=device)
     sum_over_ranks(counts)
-    return [bool(seen) for seen in counts.tolist()]
+    return [bool(count) for count in counts.tolist()]
 
 
 def average_gradients(params: Sequence[Tensor]) -> None:
     """Replace each gradient by its mean over the processes, as DDP does."""
-    if several():
-        here = [p.grad is not None for p in params]
-        for p, seen in zip(
-            params, present_anywhere(here, params[0].device), strict=True
+    if is_distributed():
+        has_gradient = [p.grad is not None for p in params]
+        for p, is_present in zip(
+            params, any_rank_has(has_gradient, params[0].device), strict=True
         ):
-            if seen:
+            if is_present:
                 if p.grad is None:
                     p.grad = torch.zeros_like(p)
                 dist.all_reduce(p.grad)
@@ -54,7 +54,7 @@ def average_gradients(params: Sequence[Tensor]) -> None:
 
 def require_equal(optimizer: str, params: Sequence[Tensor]) -> None:
     """Refuse to go on with parameters that differ between the processes."""
-    if not several():
+    if not is_distributed():
         return
     norms = torch.stack([p.detach().norm().double() for p in params])
     largest, smallest = norms.clone(), norms.clone()

@@ -11,12 +11,16 @@ from torch.optim.optimizer import ParamsT, StateDict
 
 from smoothsp.optim import _checks, _states
 from smoothsp.optim._batches import check_generator
-from smoothsp.optim._inspection import mu_is_read
+from smoothsp.optim._inspection import require_mu_read
 
 
-def _names(kept: dict[int, dict[str, Any]]) -> list[str]:
+def _list_state_entries(state: dict[int, dict[str, Any]]) -> list[str]:
     """Places of all tensors that are kept."""
-    return [f"state[{n}][{name!r}]" for n, one in kept.items() for name in one]
+    return [
+        f"state[{n}][{name!r}]"
+        for n, param_state in state.items()
+        for name in param_state
+    ]
 
 
 class Resumable(Optimizer):
@@ -27,7 +31,7 @@ class Resumable(Optimizer):
     """
 
     # names of the tensors that may be kept for a parameter
-    _kept_names: ClassVar[tuple[str, ...]] = ()
+    _state_names: ClassVar[tuple[str, ...]] = ()
     progress: dict[str, Any]
     oracle_calls: dict[str, float]
     generator: torch.Generator
@@ -37,11 +41,11 @@ class Resumable(Optimizer):
         params: ParamsT,
         defaults: dict[str, Any],
         progress: dict[str, Any],
-        kinds_of_calls: tuple[str, ...],
+        call_types: tuple[str, ...],
         generator: torch.Generator | None,
     ) -> None:
         self.progress = progress
-        self.oracle_calls = dict.fromkeys(kinds_of_calls, 0.0)
+        self.oracle_calls = dict.fromkeys(call_types, 0.0)
         self.generator = check_generator(generator)
         super().__init__(params, defaults)
 
@@ -54,7 +58,7 @@ class Resumable(Optimizer):
         state = super().state_dict()
         return {
             **state,
-            "names": _names(state["state"]),
+            "names": _list_state_entries(state["state"]),
             "progress": dict(self.progress),
             "oracle_calls": dict(self.oracle_calls),
             "generator": self.generator.get_state(),
@@ -73,35 +77,38 @@ class Resumable(Optimizer):
                 f"state_dict: expected one that {self._name}.state_dict() returned, "
                 f"got {type(state_dict).__name__}"
             )
-        parts = {"state", "names", "param_groups"}
-        parts |= {"progress", "oracle_calls", "generator"}
-        missing = parts - set(state_dict)
+        required_parts = {"state", "names", "param_groups"}
+        required_parts |= {"progress", "oracle_calls", "generator"}
+        missing = required_parts - set(state_dict)
         progress = state_dict.get("progress", {})
         progress = progress if isinstance(progress, dict) else {}
-        found = {*progress}
-        if missing or not found >= {*self.progress}:
+        saved_names = {*progress}
+        if missing or not saved_names >= {*self.progress}:
             raise ValueError(
                 f"state_dict: expected one that {self._name}.state_dict() returned, "
-                f"got one without {sorted(missing or {*self.progress} - found)}"
+                f"got one without {sorted(missing or {*self.progress} - saved_names)}"
             )
-        for place, value in self._invalid_entries(state_dict, progress):
+        for path, value in self._invalid_entries(state_dict, progress):
             raise ValueError(
                 f"state_dict: expected one that {self._name}.state_dict() returned, "
-                f"got one with {_states.shown(value)} for {place}"
+                f"got one with {_states.describe_value(value)} for {path}"
             )
         params = [p for group in self.param_groups for p in group["params"]]
-        for place, fault in _states.kept_faults(
-            params, state_dict["state"], self._kept_names
+        for path, fault in _states.param_state_faults(
+            params, state_dict["state"], self._state_names
         ):
             raise ValueError(
                 f"state_dict: expected one that {self._name}.state_dict() returned, "
-                f"got one with {fault} for {place}. Was it another model?"
+                f"got one with {fault} for {path}. Was it another model?"
             )
-        saved, kept = {*state_dict["names"]}, {*_names(state_dict["state"])}
-        for place in sorted(saved ^ kept):
+        recorded_entries, param_state = (
+            {*state_dict["names"]},
+            {*_list_state_entries(state_dict["state"])},
+        )
+        for path in sorted(recorded_entries ^ param_state):
             raise ValueError(
                 f"state_dict: expected one that {self._name}.state_dict() returned, "
-                f"got one {'without' if place in saved else 'with'} {place}"
+                f"got one {'without' if path in recorded_entries else 'with'} {path}"
             )
         generator = state_dict["generator"]
         try:
@@ -113,8 +120,8 @@ class Resumable(Optimizer):
             ) from error
         super().load_state_dict(state_dict)
         # not shared with the optimizer that wrote them
-        for p, kept in self.state.items():
-            self.state[p] = {name: value.clone() for name, value in kept.items()}
+        for p, param_state in self.state.items():
+            self.state[p] = {name: value.clone() for name, value in param_state.items()}
         self.progress.update(progress)
         self.oracle_calls.update(state_dict["oracle_calls"])
         self.generator.set_state(generator.cpu())
@@ -123,7 +130,7 @@ class Resumable(Optimizer):
         self, state_dict: StateDict, progress: dict[str, Any]
     ) -> Iterator[tuple[str, Any]]:
         """Invalid entries of a saved state: place and value."""
-        yield from _unsound("progress", progress)
+        yield from _find_invalid_values("progress", progress)
         calls = state_dict["oracle_calls"]
         if not isinstance(calls, dict) or calls.keys() != self.oracle_calls.keys():
             yield "oracle_calls", calls
@@ -132,19 +139,21 @@ class Resumable(Optimizer):
                 if not _is_finite(value):
                     yield f"oracle_calls[{name!r}]", value
         groups = state_dict["param_groups"]
-        own = super().state_dict()["param_groups"]
-        if not isinstance(groups, list) or len(groups) != len(own):
+        expected_groups = super().state_dict()["param_groups"]
+        if not isinstance(groups, list) or len(groups) != len(expected_groups):
             yield "param_groups", groups
         else:
-            for number, (group, mine) in enumerate(zip(groups, own, strict=True)):
+            for number, (group, expected) in enumerate(
+                zip(groups, expected_groups, strict=True)
+            ):
                 if not isinstance(group, dict):
                     yield f"param_groups[{number}]", group
                     return
                 # of tensors and NaN there is no comparison
-                if repr(group.get("params")) != repr(mine["params"]):
+                if repr(group.get("params")) != repr(expected["params"]):
                     yield f"param_groups[{number}]['params']", group.get("params")
-                every = {**dict.fromkeys(self.defaults, "nothing"), **group}
-                yield from _unsound(f"param_groups[{number}]", every)
+                values = {**dict.fromkeys(self.defaults, "nothing"), **group}
+                yield from _find_invalid_values(f"param_groups[{number}]", values)
         names = state_dict["names"]
         if not isinstance(names, list) or not all(isinstance(x, str) for x in names):
             yield "names", names
@@ -163,15 +172,15 @@ def _is_flag(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, float) or (whole and abs(value) < 2**63)
+    is_int = isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, float) or (is_int and abs(value) < 2**63)
 
 
 def _is_count(value: Any) -> bool:
     return _is_number(value) and isinstance(value, int) and value >= 0
 
 
-def _is_at_least_0(value: Any) -> bool:
+def _is_nonnegative(value: Any) -> bool:
     return _is_number(value) and value >= 0
 
 
@@ -183,11 +192,11 @@ def _is_positive(value: Any) -> bool:
     return _is_finite(value) and value > 0
 
 
-def _is_rate(value: Any) -> bool:
+def _is_optional_positive(value: Any) -> bool:
     return value is None or _is_positive(value)
 
 
-_SOUND: dict[str, Callable[[Any], bool]] = {
+_VALIDATORS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("open", "proved", "accepted"), _is_flag),
     **dict.fromkeys(("epoch", "step", "terms", "outer", "inner"), _is_count),
     **dict.fromkeys(("restarts", "epoch_steps", "epochs"), _is_count),
@@ -199,19 +208,21 @@ _SOUND: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("mu", "start_mu", "weight_decay"), _is_finite),
     # of a step that is taken back they may be NaN
     **dict.fromkeys(("beta", "start_objective", "objective", "candidate"), _is_number),
-    "lr": _is_at_least_0,
-    **dict.fromkeys(("first_lr", "derived_lr"), _is_rate),
+    "lr": _is_nonnegative,
+    **dict.fromkeys(("first_lr", "derived_lr"), _is_optional_positive),
     "num_batches": lambda x: x is None or (_is_count(x) and x > 0),
     # squares of it are numbers, too
     "smoothness": lambda x: x is None or (_is_positive(x) and x < 1e150),
 }
 
 
-def _unsound(place: str, values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _find_invalid_values(
+    path: str, values: dict[str, Any]
+) -> Iterator[tuple[str, Any]]:
     """Names of saved values that no run can have."""
     for name, value in values.items():
-        if name in _SOUND and not _SOUND[name](value):
-            yield f"{place}[{name!r}]", value
+        if name in _VALIDATORS and not _VALIDATORS[name](value):
+            yield f"{path}[{name!r}]", value
 
 
 class MuSchedule(Protocol):
@@ -221,7 +232,7 @@ class MuSchedule(Protocol):
         """Strength of the smoothing of iteration k."""
 
 
-def starting_mu(smoothing: Any, mu: float | None) -> float:
+def initial_mu(smoothing: Any, mu: float | None) -> float:
     """The mu given, or that of the smoothing; 0 without either."""
     _checks.settable_mu(smoothing)
     if mu is None:
@@ -231,7 +242,7 @@ def starting_mu(smoothing: Any, mu: float | None) -> float:
     return mu
 
 
-class BoundMu(Resumable):
+class MuScheduleMixin(Resumable):
     """Mixin with a ``mu`` that scales the schedule and sets the smoothing."""
 
     smoothing: Any
@@ -261,18 +272,18 @@ class BoundMu(Resumable):
         self.progress["mu_factor"] = value / planned
         self._mu_changed()
 
-    def _pass_mu_on(self) -> None:
+    def _set_smoothing_mu(self) -> None:
         if self.smoothing is not None and self.mu:
             self.smoothing.mu = self.mu
 
-    def _watch(self) -> AbstractContextManager[None]:
+    def _check_mu_read(self) -> AbstractContextManager[None]:
         """Whether a closure follows the mu that it is given."""
-        return mu_is_read(self._name, self.smoothing if self.mu else None)
+        return require_mu_read(self._name, self.smoothing if self.mu else None)
 
     def _mu_changed(self) -> None:
-        self._pass_mu_on()
+        self._set_smoothing_mu()
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore a state from ``state_dict()``, including the mu of the bound loss."""
         super().load_state_dict(state_dict)
-        self._pass_mu_on()
+        self._set_smoothing_mu()

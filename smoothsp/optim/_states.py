@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 Fault = tuple[str, str]
 # what an optimizer keeps of each parameter besides "step", by class
-_KEPT = {
+_STATE_TENSORS = {
     "Adam": ("exp_avg", "exp_avg_sq"),
     "AdamW": ("exp_avg", "exp_avg_sq"),
     "Adagrad": ("sum",),
@@ -23,7 +23,7 @@ _KEPT = {
 
 
 def require_optimizer(
-    place: str, optimizer: Optimizer, state: Any, saved: Mapping[Tensor, Tensor]
+    path: str, optimizer: Optimizer, state: Any, saved: Mapping[Tensor, Tensor]
 ) -> None:
     """Refuse what is no state of an optimizer of ``torch.optim`` as it is built.
 
@@ -31,64 +31,68 @@ def require_optimizer(
     may not. Parameters whose ``saved`` values differ from their first have moved, and
     so have a state.
     """
-    for where, found in _optimizer_faults(optimizer, state, saved):
-        raise _error(f"{place}.{where}", found)
+    for subpath, fault in _optimizer_faults(optimizer, state, saved):
+        raise _state_error(f"{path}.{subpath}", fault)
 
 
-def require_tensors(place: str, own: Mapping[str, Any], state: Any) -> None:
+def require_tensors(path: str, expected: Mapping[str, Any], state: Any) -> None:
     """Refuse what is no ``state_dict()`` of a module whose own one is given."""
-    for where, found in _same_names(own, state):
-        raise _error(f"{place}{where}", found)
-    for name, mine in own.items():
-        for found in tensor_faults(state[name], mine.shape, mine.dtype):
-            raise _error(f"{place}[{name!r}]", found)
+    for subpath, fault in _name_faults(expected, state):
+        raise _state_error(f"{path}{subpath}", fault)
+    for name, tensor in expected.items():
+        for fault in tensor_faults(state[name], tensor.shape, tensor.dtype):
+            raise _state_error(f"{path}[{name!r}]", fault)
 
 
-def require_same_structure(place: str, own: Any, found: Any) -> None:
+def require_same_structure(path: str, expected: Any, value: Any) -> None:
     """Refuse values of other names and types than one's own; lists are as long."""
-    if isinstance(own, dict):
-        for where, fault in _same_names(own, found):
-            raise _error(f"{place}{where}", fault)
-        for name, mine in own.items():
-            require_same_structure(f"{place}[{name!r}]", mine, found[name])
-    elif isinstance(own, list):
-        if not isinstance(found, list) or len(found) != len(own):
-            raise _error(place, kind_of(found))
-        for number, mine in enumerate(own):
-            require_same_structure(f"{place}[{number}]", mine, found[number])
-    elif type(own) in (int, float):
-        if not is_number(found) and (type(found) is not type(own) or found != own):
-            raise _error(place, shown(found))
-    elif type(found) is not type(own):
-        raise _error(place, shown(found))
+    if isinstance(expected, dict):
+        for subpath, fault in _name_faults(expected, value):
+            raise _state_error(f"{path}{subpath}", fault)
+        for name, expected_value in expected.items():
+            require_same_structure(f"{path}[{name!r}]", expected_value, value[name])
+    elif isinstance(expected, list):
+        if not isinstance(value, list) or len(value) != len(expected):
+            raise _state_error(path, type_name(value))
+        for number, expected_value in enumerate(expected):
+            require_same_structure(f"{path}[{number}]", expected_value, value[number])
+    elif type(expected) in (int, float):
+        if not is_number(value) and (
+            type(value) is not type(expected) or value != expected
+        ):
+            raise _state_error(path, describe_value(value))
+    elif type(value) is not type(expected):
+        raise _state_error(path, describe_value(value))
 
 
-def require_history(place: str, history: Any, needed: Sequence[str]) -> None:
+def require_history(path: str, history: Any, needed: Sequence[str]) -> None:
     """Refuse what is no list of rows of numbers with the same names.
 
     Among them are the ``needed`` ones, which are not None.
     """
     if not isinstance(history, list):
-        raise _error(place, kind_of(history))
+        raise _state_error(path, type_name(history))
     for number, row in enumerate(history):
-        where = f"{place}[{number}]"
+        row_path = f"{path}[{number}]"
         if not isinstance(row, dict):
-            raise _error(where, kind_of(row))
-        for name, found in _same_names(history[0], row):
-            raise _error(f"{where}{name}", found)
-        if not _equal(row.get("epoch", number + 1), number + 1):
-            raise _error(f"{where}['epoch']", shown(row["epoch"]))
+            raise _state_error(row_path, type_name(row))
+        for name, fault in _name_faults(history[0], row):
+            raise _state_error(f"{row_path}{name}", fault)
+        if not _are_equal(row.get("epoch", number + 1), number + 1):
+            raise _state_error(f"{row_path}['epoch']", describe_value(row["epoch"]))
         for name in needed:
             if not is_number(row.get(name)):
-                raise _error(f"{where}[{name!r}]", shown(row.get(name, "nothing")))
+                raise _state_error(
+                    f"{row_path}[{name!r}]", describe_value(row.get(name, "nothing"))
+                )
         for name, value in row.items():
             if value is not None and not is_number(value):
-                raise _error(f"{where}[{name!r}]", shown(value))
+                raise _state_error(f"{row_path}[{name!r}]", describe_value(value))
 
 
-def _error(place: str, found: str) -> ValueError:
+def _state_error(path: str, fault: str) -> ValueError:
     return ValueError(
-        f"state: expected one that such a run saved, got {found} for {place}"
+        f"state: expected one that such a run saved, got {fault} for {path}"
     )
 
 
@@ -97,7 +101,7 @@ def tensor_faults(
 ) -> Iterator[str]:
     """Reasons why a value is no tensor of finite numbers of this shape."""
     if not isinstance(value, Tensor) or value.layout != torch.strided:
-        yield kind_of(value)
+        yield type_name(value)
     elif value.is_meta:
         yield "a tensor without values, on the device meta"
     elif value.shape != torch.Size(shape):
@@ -108,116 +112,125 @@ def tensor_faults(
         yield "NaN or infinity"
 
 
-def kept_faults(
-    params: Sequence[Tensor], kept: Any, names: Sequence[str], step: bool = False
+def param_state_faults(
+    params: Sequence[Tensor], state: Any, names: Sequence[str], has_step: bool = False
 ) -> Iterator[Fault]:
     """Places of what an optimizer keeps that do not fit its parameters."""
-    if not isinstance(kept, dict):
-        yield "state", kind_of(kept)
+    if not isinstance(state, dict):
+        yield "state", type_name(state)
         return
-    known = {*names, *("step",) * step}
-    for number, one in kept.items():
-        place = f"state[{number!r}]"
+    names_allowed = {*names, *("step",) * has_step}
+    for number, param_state in state.items():
+        path = f"state[{number!r}]"
         if type(number) is not int or not 0 <= number < len(params):
-            yield place, f"one parameter more than {len(params)}"
-        elif not isinstance(one, dict) or not {*one} <= known:
-            yield place, _surplus(one, known)
-        elif step and {*one} != known:
-            yield place, f"no {', '.join(sorted(known - {*one}))}"
+            yield path, f"one parameter more than {len(params)}"
+        elif not isinstance(param_state, dict) or not {*param_state} <= names_allowed:
+            yield path, _describe_surplus(param_state, names_allowed)
+        elif has_step and {*param_state} != names_allowed:
+            yield path, f"no {', '.join(sorted(names_allowed - {*param_state}))}"
         else:
             p = params[number]
-            for name, value in one.items():
-                scalar = name == "step"
-                shape = () if scalar else p.shape
-                where = f"{place}[{name!r}]"
-                for found in tensor_faults(
-                    value, shape, torch.float32 if scalar else None
+            for name, value in param_state.items():
+                is_scalar = name == "step"
+                shape = () if is_scalar else p.shape
+                entry_path = f"{path}[{name!r}]"
+                for fault in tensor_faults(
+                    value, shape, torch.float32 if is_scalar else None
                 ):
-                    yield where, found
-                squares = name in ("step", "exp_avg_sq", "sum")
-                if squares and isinstance(value, Tensor) and not (value >= 0).all():
-                    yield where, "a negative number"
+                    yield entry_path, fault
+                is_nonnegative = name in ("step", "exp_avg_sq", "sum")
+                if (
+                    is_nonnegative
+                    and isinstance(value, Tensor)
+                    and not (value >= 0).all()
+                ):
+                    yield entry_path, "a negative number"
 
 
-def _surplus(one: Any, known: set[str]) -> str:
-    if not isinstance(one, dict):
-        return kind_of(one)
-    return f"also {', '.join(sorted(map(repr, {*one} - known)))}"
+def _describe_surplus(param_state: Any, names_allowed: set[str]) -> str:
+    if not isinstance(param_state, dict):
+        return type_name(param_state)
+    return f"also {', '.join(sorted(map(repr, {*param_state} - names_allowed)))}"
 
 
 def _optimizer_faults(
     optimizer: Optimizer, state: Any, saved: Mapping[Tensor, Tensor]
 ) -> Iterator[Fault]:
-    own = optimizer.state_dict()
-    if not isinstance(state, dict) or {*state} != {*own}:
-        yield "state_dict()", kind_of(state)
+    expected = optimizer.state_dict()
+    if not isinstance(state, dict) or {*state} != {*expected}:
+        yield "state_dict()", type_name(state)
         return
     groups = state["param_groups"]
-    if not isinstance(groups, list) or len(groups) != len(own["param_groups"]):
-        yield "param_groups", kind_of(groups)
+    if not isinstance(groups, list) or len(groups) != len(expected["param_groups"]):
+        yield "param_groups", type_name(groups)
         return
-    for number, (group, mine) in enumerate(
-        zip(groups, own["param_groups"], strict=True)
+    for number, (group, expected_group) in enumerate(
+        zip(groups, expected["param_groups"], strict=True)
     ):
-        place = f"param_groups[{number}]"
-        if not isinstance(group, dict) or not {*mine} <= {*group}:
-            yield place, kind_of(group)
+        path = f"param_groups[{number}]"
+        if not isinstance(group, dict) or not {*expected_group} <= {*group}:
+            yield path, type_name(group)
             return
-        for name, value in mine.items():
-            given = group[name]
-            if isinstance(value, tuple):
+        for name, expected_value in expected_group.items():
+            value = group[name]
+            if isinstance(expected_value, tuple):
                 # betas
-                fits = isinstance(given, tuple | list) and len(given) == len(value)
-                fits = fits and all(is_number(x) and 0 <= x < 1 for x in given)
-            elif is_number(value):
-                fits = is_number(given) and given >= 0
+                fits = isinstance(value, tuple | list)
+                fits = fits and len(value) == len(expected_value)
+                fits = fits and all(is_number(x) and 0 <= x < 1 for x in value)
+            elif is_number(expected_value):
+                fits = is_number(value) and value >= 0
             else:
-                fits = _equal(given, value)
+                fits = _are_equal(value, expected_value)
             if not fits:
-                yield f"{place}[{name!r}]", shown(given)
+                yield f"{path}[{name!r}]", describe_value(value)
     params = [p for group in optimizer.param_groups for p in group["params"]]
     kind = type(optimizer).__name__
-    if kind not in _KEPT or any(g.get("amsgrad") for g in own["param_groups"]):
+    if kind not in _STATE_TENSORS or any(
+        g.get("amsgrad") for g in expected["param_groups"]
+    ):
         # of further tensors for each parameter, whose names are not known here
         return
-    names = _KEPT[kind]
-    plain = kind == "SGD" and not any(g["momentum"] for g in own["param_groups"])
-    step = kind != "SGD"
-    for place, found in kept_faults(
-        params, state["state"], () if plain else names, step
+    names = _STATE_TENSORS[kind]
+    is_plain_sgd = kind == "SGD" and not any(
+        g["momentum"] for g in expected["param_groups"]
+    )
+    has_step = kind != "SGD"
+    for path, fault in param_state_faults(
+        params, state["state"], () if is_plain_sgd else names, has_step
     ):
-        yield place, found
+        yield path, fault
         return
     for number, p in enumerate(params):
-        if plain or number in state["state"] or p not in saved:
+        if is_plain_sgd or number in state["state"] or p not in saved:
             continue
         if not torch.equal(saved[p].to(p), p):
             yield f"state[{number}]", "nothing"
-    for number, one in state["state"].items():
-        for name, value in one.items():
-            like = torch.empty_like(params[number], device="meta")
+    for number, param_state in state["state"].items():
+        for name, value in param_state.items():
+            reference = torch.empty_like(params[number], device="meta")
             # kernels run over the memory of a parameter
-            if name != "step" and value.stride() != like.stride():
+            if name != "step" and value.stride() != reference.stride():
                 yield f"state[{number}][{name!r}]", f"strides {value.stride()}"
 
 
-def _equal(found: Any, own: Any) -> bool:
+def _are_equal(value: Any, expected: Any) -> bool:
     """Whether values of the same type are equal; lists item by item."""
-    if type(found) is not type(own):
+    if type(value) is not type(expected):
         return False
-    if isinstance(own, list):
-        return len(found) == len(own) and all(map(_equal, found, own))
-    return bool(found == own)
+    if isinstance(expected, list):
+        return len(value) == len(expected) and all(map(_are_equal, value, expected))
+    return bool(value == expected)
 
 
-def _same_names(own: Mapping[str, Any], state: Any) -> Iterator[Fault]:
+def _name_faults(expected: Mapping[str, Any], state: Any) -> Iterator[Fault]:
     if not isinstance(state, Mapping):
-        yield "", kind_of(state)
+        yield "", type_name(state)
         return
-    for name in own.keys() - state.keys():
+    for name in expected.keys() - state.keys():
         yield f"[{name!r}]", "nothing"
-    for name in state.keys() - own.keys():
-        yield f"[{name!r}]", f"a {kind_of(state[name])} that it does not have"
+    for name in state.keys() - expected.keys():
+        yield f"[{name!r}]", f"a {type_name(state[name])} that it does not have"
 
 
 def is_number(value: Any) -> bool:
@@ -225,12 +238,12 @@ def is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 2.0**63 and math.isfinite(value)
 
 
-def kind_of(value: Any) -> str:
+def type_name(value: Any) -> str:
     """Type of a value, for messages."""
     return type(value).__name__
 
 
-def shown(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """A plain value, or the type of another, for messages."""
-    plain = value is None or isinstance(value, int | float | str)
-    return f"{value!r:.60}" if plain else kind_of(value)
+    is_plain = value is None or isinstance(value, int | float | str)
+    return f"{value!r:.60}" if is_plain else type_name(value)

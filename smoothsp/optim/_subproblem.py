@@ -15,7 +15,7 @@ from smoothsp.optim._evaluation import (
     Closure,
     evaluate,
     full_gradient,
-    norm,
+    joint_norm,
     require_gradient,
 )
 from smoothsp.optim.linearised import Linearised
@@ -24,13 +24,13 @@ from smoothsp.optim.svrg import SVRG
 Groups = list[dict[str, Any]]
 
 
-def numbered(
+def groups_with_indices(
     linear: Linearised, groups: Groups
 ) -> list[tuple[dict[str, Any], list[int]]]:
     """Groups with the places of their parameters in the linearised model."""
-    place = {id(p): number for number, p in enumerate(linear.origin)}
+    index_of = {id(p): index for index, p in enumerate(linear.linearisation_point)}
     return [
-        (group, [place[id(p)] for p in group["params"] if id(p) in place])
+        (group, [index_of[id(p)] for p in group["params"] if id(p) in index_of])
         for group in groups
     ]
 
@@ -40,16 +40,20 @@ def centred_groups(linear: Linearised, groups: Groups) -> Groups:
 
     Starts the linearised model at ``u_0 = w - c = w lambda / (lambda + 1/eta)``.
     """
-    start = [torch.zeros_like(p) for p in linear.origin]
+    start = [torch.zeros_like(p) for p in linear.linearisation_point]
     centred = []
-    for group, numbers in numbered(linear, groups):
-        own, pull = group["weight_decay"], 1 / group["lr"]
-        for number in numbers:
-            if own:
-                start[number] = linear.origin[number].detach() * (own / (own + pull))
-        variables = [linear.variables[number] for number in numbers]
+    for group, indices in groups_with_indices(linear, groups):
+        weight_decay, prox_weight = group["weight_decay"], 1 / group["lr"]
+        for index in indices:
+            if weight_decay:
+                start[index] = linear.linearisation_point[index].detach() * (
+                    weight_decay / (weight_decay + prox_weight)
+                )
+        variables = [linear.variables[index] for index in indices]
         if variables:
-            centred.append({"params": variables, "weight_decay": own + pull})
+            centred.append(
+                {"params": variables, "weight_decay": weight_decay + prox_weight}
+            )
     linear.restart(start if any(group["weight_decay"] for group in groups) else None)
     return centred
 
@@ -93,7 +97,7 @@ class Subproblem:
     def _step(self, inner: Optimizer, batch: Any) -> None:
         examples = batch_weight(batch, self.size)
 
-        def averaged() -> float:
+        def averaged_loss() -> float:
             loss = evaluate(self.name, lambda: self.closure(batch), self.variables)
             require_gradient(self.name, self.variables, loss)
             _ranks.average_gradients(self.variables)
@@ -102,9 +106,9 @@ class Subproblem:
             return loss  # type: ignore[no-any-return]
 
         if isinstance(inner, SVRG):
-            inner.step(averaged, num_examples=examples)
+            inner.step(averaged_loss, num_examples=examples)
         else:
-            inner.step(averaged)
+            inner.step(averaged_loss)
 
     def _is_solved(self, tolerance: float) -> bool:
         """Whether the gradient proves the accuracy: ``|v|^2 <= 2 lambda' eps``."""
@@ -112,13 +116,13 @@ class Subproblem:
             self.name, self.closure, self.variables, self.batches, self.size
         )
         self.calls["full"] = self.calls.get("full", 0) + examples
-        found = iter(gradients)
-        total = [
+        remaining_gradients = iter(gradients)
+        subproblem_gradients = [
             u * group["weight_decay"]
-            if (g := next(found)) is None
+            if (g := next(remaining_gradients)) is None
             else g + group["weight_decay"] * u
             for group in self.groups
             for u in group["params"]
         ]
         convexity = min(group["weight_decay"] for group in self.groups)
-        return norm(total) <= math.sqrt(2 * convexity * tolerance)
+        return joint_norm(subproblem_gradients) <= math.sqrt(2 * convexity * tolerance)

@@ -23,7 +23,7 @@ from torch.optim.optimizer import ParamsT, StateDict
 from smoothsp.optim import _casimir_plan, _checks, _outer, _states
 from smoothsp.optim._batches import Size, num_examples, require_repeatable
 from smoothsp.optim._evaluation import Closure
-from smoothsp.optim._resumable import BoundMu, starting_mu
+from smoothsp.optim._resumable import MuScheduleMixin, initial_mu
 from smoothsp.optim.schedules import (
     CasimirSchedule,
     Schedule,
@@ -37,7 +37,7 @@ WarmStart = Literal["restart", "prox-center", "extrapolation", "prev-iterate"]
 Stop = Literal["budget", "relative"]
 
 
-class CasimirSVRG(BoundMu, SVRG):
+class CasimirSVRG(MuScheduleMixin, SVRG):
     r"""Casimir-SVRG: accelerated SVRG on a smoothed loss.
 
     Use it like ``SVRG``: call ``snapshot()``, steps and ``end_epoch()``, or ``epoch()``
@@ -150,7 +150,7 @@ class CasimirSVRG(BoundMu, SVRG):
     0.1
     """
 
-    _kept_names = (*SVRG._kept_names, "center", "iterate", "older_center")
+    _state_names = (*SVRG._state_names, "center", "iterate", "older_center")
 
     def __init__(
         self,
@@ -196,10 +196,10 @@ class CasimirSVRG(BoundMu, SVRG):
         for group in self.param_groups:
             group.setdefault("smoothness", smoothness)
             _casimir_plan.check_group(group)
-        self._own = schedule
+        self._user_schedule = schedule
         if schedule is None:
-            mu = starting_mu(smoothing, mu)
-            schedule, num_batches = _casimir_plan.choose(
+            mu = initial_mu(smoothing, mu)
+            schedule, num_batches = _casimir_plan.choose_schedule(
                 self.param_groups, num_batches, kappa, mu, decreasing
             )
             self.progress["schedule"] = asdict(schedule)
@@ -209,7 +209,7 @@ class CasimirSVRG(BoundMu, SVRG):
                 "as it replaces them"
             )
         else:
-            decay = _casimir_plan.strong_convexity(self.param_groups)
+            decay = _casimir_plan.min_weight_decay(self.param_groups)
             decay = getattr(schedule, "weight_decay", decay)
             _casimir_plan.require_same_convexity(self.param_groups, decay)
         self.progress.update(outer=0, inner=0, alpha=schedule.alpha_0, beta=0.0)
@@ -223,7 +223,7 @@ class CasimirSVRG(BoundMu, SVRG):
             epoch_steps=1,
         )
         self.progress["num_batches"] = num_batches
-        self.progress["weight_decay"] = _casimir_plan.strong_convexity(
+        self.progress["weight_decay"] = _casimir_plan.min_weight_decay(
             self.param_groups
         )
         self.progress["proved"] = stop == "relative"
@@ -257,7 +257,7 @@ class CasimirSVRG(BoundMu, SVRG):
     @property
     def schedule(self) -> Schedule:
         """``kappa_k``, ``mu_k``, ``delta_k`` and ``alpha_0``."""
-        return self._own or CasimirSchedule(**self.progress["schedule"])
+        return self._user_schedule or CasimirSchedule(**self.progress["schedule"])
 
     def _mu_schedule(self) -> Schedule:
         return self.schedule
@@ -277,13 +277,13 @@ class CasimirSVRG(BoundMu, SVRG):
             self._mu_changed()
 
     def _mu_changed(self) -> None:
-        _casimir_plan.follow(
+        _casimir_plan.apply_schedule(
             self.schedule, self.progress, self.param_groups, self.smoothing
         )
 
-    def _kept(self) -> tuple[list[Tensor], list[dict[str, Any]], list[float]]:
+    def _active_states(self) -> tuple[list[Tensor], list[dict[str, Any]], list[float]]:
         """Parameters that move, what is kept for them, and their weight decay."""
-        moving = [(p, g) for g in self.param_groups for p in self._active(g)]
+        moving = [(p, g) for g in self.param_groups for p in self._active_params(g)]
         params = [p for p, _ in moving]
         decays = [group["weight_decay"] for _, group in moving]
         return params, [self.state[p] for p in params], decays
@@ -311,22 +311,22 @@ class CasimirSVRG(BoundMu, SVRG):
             require_repeatable(f'{self._name} with stop="relative"', batches)
         if self.progress["inner"]:
             loss = self._start_epoch(closure, batches, size)
-            params, kept, _ = self._kept()
-            _outer.begin(params, kept)
-            if self.stop == "budget" or not self._is_over():
+            params, param_states, _ = self._active_states()
+            _outer.initialise(params, param_states)
+            if self.stop == "budget" or not self._is_outer_finished():
                 return loss
             self.progress["open"] = False
-            self._advance()
-        params, kept, _ = self._kept()
+            self._finish_outer()
+        params, param_states, _ = self._active_states()
         kappa = self.progress["kappa"]
-        factor = kappa / (kappa + _casimir_plan.strong_convexity(self.param_groups))
-        _outer.start(params, kept, self.warm_start, factor)
+        factor = kappa / (kappa + _casimir_plan.min_weight_decay(self.param_groups))
+        _outer.move_to_start(params, param_states, self.warm_start, factor)
         loss = self._start_epoch(closure, batches, size)
-        params, kept, decays = self._kept()
-        _outer.begin(params, kept)
+        params, param_states, decays = self._active_states()
+        _outer.initialise(params, param_states)
         objective = loss + _outer.regulariser(params, decays)
-        if self.warm_start == "restart" and self._has_risen(objective):
-            _outer.restart(params, kept)
+        if self.warm_start == "restart" and self._has_objective_increased(objective):
+            _outer.restart(params, param_states)
             self.progress["restarts"] += 1
             self.progress.update(alpha=self.schedule.alpha_0, beta=0.0, proved=False)
             if not isinstance(batches, Iterator):
@@ -335,34 +335,36 @@ class CasimirSVRG(BoundMu, SVRG):
         self.progress.update(start_objective=objective, start_mu=self.mu)
         return loss
 
-    def _has_risen(self, objective: float) -> bool:
+    def _has_objective_increased(self, objective: float) -> bool:
         """Whether it is higher than where the outer iteration before this started."""
-        before: float = self.progress["start_objective"]
+        previous_objective: float = self.progress["start_objective"]
         # with more smoothing it is higher anyway
-        if before == math.inf or self.mu > self.progress["start_mu"]:
+        if previous_objective == math.inf or self.mu > self.progress["start_mu"]:
             return False
-        eps = max((torch.finfo(p.dtype).eps for p in self._kept()[0]), default=0.0)
-        return objective - before > eps * abs(before)
+        eps = max(
+            (torch.finfo(p.dtype).eps for p in self._active_states()[0]), default=0.0
+        )
+        return objective - previous_objective > eps * abs(previous_objective)
 
-    def _is_over(self) -> bool:
+    def _is_outer_finished(self) -> bool:
         k = self.progress["outer"] + 1
         delta, kappa = self.schedule.delta_at(k), self.progress["kappa"]
-        convexity = _casimir_plan.strong_convexity(self.param_groups)
-        if _outer.is_accurate(*self._kept(), convexity, kappa, delta):
-            covered = satisfies_theorem_16(self.schedule, k, convexity)
-            if not covered or self.progress["mu_factor"] != 1:
+        convexity = _casimir_plan.min_weight_decay(self.param_groups)
+        if _outer.is_accurate(*self._active_states(), convexity, kappa, delta):
+            is_covered = satisfies_theorem_16(self.schedule, k, convexity)
+            if not is_covered or self.progress["mu_factor"] != 1:
                 self.progress["proved"] = False
             return True
-        most = self._epochs_needed()
-        if self.progress["inner"] < most:
+        max_epochs = self._epochs_needed()
+        if self.progress["inner"] < max_epochs:
             return False
         if self.progress["proved"]:
             self.progress["proved"] = False
             warnings.warn(
                 f"epochs: expected outer iteration {k} to reach its relative accuracy "
-                f"delta = {delta:.3g}, got no certificate after {most} epochs, the most"
-                " allowed; the bounds of the schedule do not hold from here on. Raise "
-                "epochs, or find a better smoothness or lr",
+                f"delta = {delta:.3g}, got no certificate after {max_epochs} epochs,"
+                " the most allowed; the bounds of the schedule no longer hold."
+                " Raise epochs, or find a better smoothness or lr",
                 RuntimeWarning,
                 stacklevel=4,
             )
@@ -374,14 +376,14 @@ class CasimirSVRG(BoundMu, SVRG):
             self.schedule, self.progress, self.param_groups, self.epochs, steps
         )
 
-    def _expect(self, steps: int) -> None:
+    def _check_num_steps(self, steps: int) -> None:
         terms = self.progress["terms"]
-        _casimir_plan.require_as_many(self.progress["num_batches"], terms, steps)
+        _casimir_plan.require_num_batches(self.progress["num_batches"], terms, steps)
 
-    def _rate(self, group: dict[str, Any]) -> float:
-        return _casimir_plan.rate(group)
+    def _base_step_size(self, group: dict[str, Any]) -> float:
+        return _casimir_plan.compute_step_size(group)
 
-    def _pull(self, v: list[Tensor], params: list[Tensor]) -> None:
+    def _add_prox_gradient(self, v: list[Tensor], params: list[Tensor]) -> None:
         """Add the gradient of the proximal term."""
         kappa = self.progress["kappa"]
         torch._foreach_add_(v, params, alpha=kappa)
@@ -394,32 +396,32 @@ class CasimirSVRG(BoundMu, SVRG):
         With ``stop="budget"`` the last epoch of an outer iteration yields ``w_k`` and
         ends the iteration.
         """
-        self._follow()
+        self._match_device()
         if not self.progress["open"]:
             return
-        self._expect(self.progress["step"])
+        self._check_num_steps(self.progress["step"])
         self.progress["epoch_steps"] = max(1, self.progress["step"])
         super().end_epoch()
         self.progress["inner"] += 1
         if self.stop == "budget" and self.progress["inner"] >= self._epochs_needed():
-            self._advance()
+            self._finish_outer()
 
-    def _advance(self) -> None:
+    def _finish_outer(self) -> None:
         decay, k = (
-            _casimir_plan.strong_convexity(self.param_groups),
+            _casimir_plan.min_weight_decay(self.param_groups),
             self.progress["outer"] + 1,
         )
         alpha, kappa = self.progress["alpha"], self.schedule.kappa_at(k)
         next_kappa = self.schedule.kappa_at(k + 1)
         alpha_k = next_alpha(alpha, kappa, next_kappa, decay)
         beta = extrapolation(alpha, alpha_k, kappa, next_kappa, decay)
-        params, kept, _ = self._kept()
+        params, param_states, _ = self._active_states()
         keep_older = self.warm_start in ("restart", "extrapolation")
-        _outer.extrapolate(params, kept, beta, keep_older)
+        _outer.extrapolate(params, param_states, beta, keep_older)
         self.progress.update(outer=k, inner=0, alpha=alpha_k, beta=beta)
         self._mu_changed()
 
-    def _other_remedy(self) -> str:
+    def _extra_hint(self) -> str:
         if self.warm_start == "restart":
             return " or raise smoothness"
         return ', raise smoothness, or use warm_start="restart"'
@@ -429,17 +431,19 @@ class CasimirSVRG(BoundMu, SVRG):
     ) -> Iterator[tuple[str, Any]]:
         yield from super()._invalid_entries(state_dict, progress)
         for number, group in enumerate(state_dict["param_groups"]):
-            place = f"param_groups[{number}]"
+            path = f"param_groups[{number}]"
             for name in {"derived_lr", "first_lr"} - set(group):
-                yield f"{place}[{name!r}]", "nothing"
+                yield f"{path}[{name!r}]", "nothing"
             if group.get("derived_lr") is not None:
                 for name in ("smoothness", "first_lr"):
                     if group.get(name) is None:
-                        yield f"{place}[{name!r}]", None
-        if self._own is None:
+                        yield f"{path}[{name!r}]", None
+        if self._user_schedule is None:
             try:
-                own = self.progress["schedule"]
-                _states.require_same_structure("schedule", own, progress["schedule"])
+                expected = self.progress["schedule"]
+                _states.require_same_structure(
+                    "schedule", expected, progress["schedule"]
+                )
                 CasimirSchedule(**progress["schedule"])
             except ValueError:
                 yield "progress['schedule']", progress["schedule"]

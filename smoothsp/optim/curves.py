@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 from smoothsp.optim import _checks
 
 # Of a band on a logarithmic axis: the least share of the median.
-_LEAST = 1e-3
+_MIN_BAND_RATIO = 1e-3
 # More values than that have no markers.
-_MARKED = 30
+_MAX_MARKERS = 30
 
 
 class CurvePoint(NamedTuple):
     """A value of one run: when it was looked at, the cost until then, the value."""
 
-    look: float
+    record_index: float
     x: float
     y: float
 
@@ -49,22 +49,27 @@ def median_band(runs: Sequence[Sequence[CurvePoint]]) -> Band:
 
     A run that ended keeps its last value.
     """
-    found = Band([], [], [], [])
+    band = Band([], [], [], [])
     runs = [run for run in runs if run]
-    for look in sorted({at.look for run in runs for at in run}):
-        here = [[at for at in run if at.look <= look] for run in runs]
-        if not all(here):
+    for record_index in sorted({point.record_index for run in runs for point in run}):
+        run_prefixes = [
+            [point for point in run if point.record_index <= record_index]
+            for run in runs
+        ]
+        if not all(run_prefixes):
             continue
-        values = sorted(run[-1].y for run in here)
+        values = sorted(run[-1].y for run in run_prefixes)
         if not all(map(math.isfinite, values)):
             if any(map(math.isinf, values)):
                 break
             continue
-        costs = [run[-1].x for run in here if run[-1].look == look]
+        costs = [
+            run[-1].x for run in run_prefixes if run[-1].record_index == record_index
+        ]
         numbers = median(costs), median(values), values[0], values[-1]
-        for column, number in zip(found, numbers, strict=True):
+        for column, number in zip(band, numbers, strict=True):
             column.append(number)
-    return found
+    return band
 
 
 def draw(path: str | os.PathLike[str], panels: Sequence[Sequence[Panel]]) -> None:
@@ -77,8 +82,8 @@ def draw(path: str | os.PathLike[str], panels: Sequence[Sequence[Panel]]) -> Non
     ValueError
         For an ending that is not ``.png``, ``.svg`` or ``.pdf``.
     """
-    kind = Path(path).suffix[1:] or "png"
-    _checks.choice("path: ending", kind, ("png", "svg", "pdf"))
+    file_format = Path(path).suffix[1:] or "png"
+    _checks.choice("path: ending", file_format, ("png", "svg", "pdf"))
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
@@ -90,50 +95,50 @@ def draw(path: str | os.PathLike[str], panels: Sequence[Sequence[Panel]]) -> Non
         raise ValueError("draw: expected finite values of some run, got none")
     rows, columns = len(panels), len(panels[0])
     names = list(
-        dict.fromkeys(name for row in panels for one in row for name in one.curves)
+        dict.fromkeys(name for row in panels for panel in row for name in panel.curves)
     )
     lines = -(-len(names) // 3)
     size = max(4.5 * columns, 7.0), 3.1 * rows + 0.25 * lines + 0.3
     figure = Figure(figsize=size, layout="constrained")
-    for axes, one in zip(
+    for axes, panel in zip(
         figure.subplots(rows, columns, squeeze=False).flat,
-        (one for row in panels for one in row),
+        (panel for row in panels for panel in row),
         strict=True,
     ):
-        _fill(axes, one, names)
-    known: dict[str, Any] = {}
+        _draw_panel(axes, panel, names)
+    handles: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            known.setdefault(label, handle)
-    known = {name: known[name] for name in names if name in known}
+            handles.setdefault(label, handle)
+    handles = {name: handles[name] for name in names if name in handles}
     figure.legend(
-        known.values(),
-        known,
+        handles.values(),
+        handles,
         loc="outside lower center",
-        ncols=min(3, max(len(known), 1)),
+        ncols=min(3, max(len(handles), 1)),
         frameon=False,
     )
-    held = io.BytesIO()
-    figure.savefig(held, format=kind, dpi=150)
-    replace(Path(path), held.getvalue())
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=file_format, dpi=150)
+    replace(Path(path), buffer.getvalue())
 
 
-def _fill(axes: Any, panel: Panel, names: Sequence[str]) -> None:
+def _draw_panel(axes: Any, panel: Panel, names: Sequence[str]) -> None:
     bands = {name: median_band(panel.curves.get(name, [])) for name in names}
-    seen = [y for one in bands.values() for y in one.high]
-    logarithmic = panel.logarithmic and any(y > 0 for y in seen)
-    for place, (name, one) in enumerate(bands.items()):
+    upper_values = [y for band in bands.values() for y in band.high]
+    logarithmic = panel.logarithmic and any(y > 0 for y in upper_values)
+    for index, (name, band) in enumerate(bands.items()):
         if logarithmic:
-            shown = [k for k, y in enumerate(one.y) if y > 0]
-            one = Band(*([part[k] for k in shown] for part in one))
-        x, y, low, high = one
+            positive = [k for k, y in enumerate(band.y) if y > 0]
+            band = Band(*([column[k] for k in positive] for column in band))
+        x, y, low, high = band
         if not x:
             continue
         if logarithmic:
-            low = [max(a, _LEAST * b) for a, b in zip(low, y, strict=True)]
+            low = [max(a, _MIN_BAND_RATIO * b) for a, b in zip(low, y, strict=True)]
         # twenty curves that differ
-        style = {"color": f"C{place % 10}", "ls": "-" if place < 10 else "--"}
-        marker = "o" if len(x) == 1 else "." if len(x) <= _MARKED else ""
+        style = {"color": f"C{index % 10}", "ls": "-" if index < 10 else "--"}
+        marker = "o" if len(x) == 1 else "." if len(x) <= _MAX_MARKERS else ""
         axes.plot(x, y, marker=marker, ms=4, lw=1.4, label=name, **style)
         if low != high:
             axes.fill_between(x, low, high, color=style["color"], alpha=0.18, lw=0)
@@ -143,8 +148,8 @@ def _fill(axes: Any, panel: Panel, names: Sequence[str]) -> None:
     if logarithmic:
         axes.set_yscale("log")
     axes.xaxis.get_major_locator().set_params(nbins=4)
-    spent = [x for one in bands.values() for x in one.x if x > 0]
-    if spent and max(spent) > 30 * min(spent):
+    positive_costs = [x for band in bands.values() for x in band.x if x > 0]
+    if positive_costs and max(positive_costs) > 30 * min(positive_costs):
         axes.set_xscale("log")
         axes.xaxis.set_minor_formatter("")
     axes.spines[["top", "right"]].set_visible(False)
@@ -154,8 +159,8 @@ def _fill(axes: Any, panel: Panel, names: Sequence[str]) -> None:
 def require_file(path: Path) -> None:
     """Refuse a folder, and a device, whose place a file would take."""
     if path.exists() and not path.is_file():
-        found = "a folder" if path.is_dir() else "a device"
-        raise ValueError(f"path: expected a file, got {found} at {path}")
+        description = "a folder" if path.is_dir() else "a device"
+        raise ValueError(f"path: expected a file, got {description} at {path}")
 
 
 def replace(path: Path, content: bytes) -> None:

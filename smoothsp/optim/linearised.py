@@ -18,7 +18,7 @@ from smoothsp.optim import _forward_mode
 from smoothsp.optim._evaluation import RandomState
 from smoothsp.optim._forward_mode import forward_ad
 
-_PLAIN = None | bool | int | float | str
+_CONSTANT_TYPES = None | bool | int | float | str
 
 
 class Linearised(nn.Module):
@@ -82,29 +82,29 @@ class Linearised(nn.Module):
         super().__init__()
         if isinstance(model, DistributedDataParallel):
             model = model.module
-        chosen = None if params is None else {id(p) for p in params}
-        found = {
+        selected_ids = None if params is None else {id(p) for p in params}
+        linearised_params = {
             name: p
             for name, p in model.named_parameters()
-            if (p.requires_grad if chosen is None else id(p) in chosen)
+            if (p.requires_grad if selected_ids is None else id(p) in selected_ids)
         }
-        if chosen is not None and len(found) < len(chosen):
+        if selected_ids is not None and len(linearised_params) < len(selected_ids):
             raise ValueError(
                 "params: expected parameters of the model, got "
-                f"{len(chosen) - len(found)} that it does not have"
+                f"{len(selected_ids) - len(linearised_params)} that it does not have"
             )
-        if not found:
+        if not linearised_params:
             raise ValueError("model: expected parameters that require grad, got none")
         # in a list, for it is no submodule of this one
         self._model = [model]
-        self.names = list(found)
-        self.origin = list(found.values())
+        self.names = list(linearised_params)
+        self.linearisation_point = list(linearised_params.values())
         self.variables = nn.ParameterList(
-            nn.Parameter(torch.zeros_like(p)) for p in self.origin
+            nn.Parameter(torch.zeros_like(p)) for p in self.linearisation_point
         )
         self.start: list[Tensor] | None = None
         self.exact = False
-        self._reverse_only = False
+        self._uses_double_backward = False
 
     @property
     def network(self) -> nn.Module:
@@ -115,14 +115,16 @@ class Linearised(nn.Module):
     def restart(self, start: list[Tensor] | None = None) -> None:
         """Set ``u = u_0``, the point without displacement; zero if None."""
         self.start = start
-        for place, (u, p) in enumerate(zip(self.variables, self.origin, strict=True)):
+        for index, (u, p) in enumerate(
+            zip(self.variables, self.linearisation_point, strict=True)
+        ):
             if u.dtype != p.dtype or u.device != p.device:
                 # the module was moved
                 u.data, u.grad = torch.empty_like(p), None
             if start is None:
                 u.zero_()
             else:
-                u.copy_(start[place])
+                u.copy_(start[index])
 
     @torch.no_grad()
     def displacement(self) -> list[Tensor]:
@@ -135,7 +137,7 @@ class Linearised(nn.Module):
         """Outputs of the module, to first order in ``u - u_0``."""
         model = self.network
         if not self.exact:
-            return self._linear(model, args, kwargs)
+            return self._evaluate_linearised(model, args, kwargs)
         with torch.no_grad():
             flat, spec = _flatten(model(*args, **kwargs))
         # leaves, so that a closure can still call backward()
@@ -145,48 +147,50 @@ class Linearised(nn.Module):
                 leaf.requires_grad_(torch.is_grad_enabled())
         return pytree.tree_unflatten(detached, spec)
 
-    def _linear(self, model: nn.Module, args: Any, kwargs: Any) -> Any:
-        graph = torch.is_grad_enabled()
-        leaves = [p.detach().requires_grad_(graph) for p in self.origin]
+    def _evaluate_linearised(self, model: nn.Module, args: Any, kwargs: Any) -> Any:
+        needs_graph = torch.is_grad_enabled()
+        leaves = [
+            p.detach().requires_grad_(needs_graph) for p in self.linearisation_point
+        ]
         direction = self.displacement()
         tangents: Sequence[Tensor | None]
-        random = RandomState(self.origin)
+        random = RandomState(self.linearisation_point)
         failure: RuntimeError | None = None
-        if not self._reverse_only:
+        if not self._uses_double_backward:
             try:
-                flat, spec, tangents = self._forward_mode(
+                flat, spec, tangents = self._jvp_by_forward_mode(
                     model, args, kwargs, leaves, direction
                 )
-            except RuntimeError as found:
-                failure = found
+            except RuntimeError as error:
+                failure = error
                 random.restore()
-        if self._reverse_only or failure is not None:
-            leaves = [p.detach().requires_grad_() for p in self.origin]
-            with torch.enable_grad(), _forward_mode.switches(model):
-                flat, spec = self._call(model, leaves, args, kwargs)
+        if self._uses_double_backward or failure is not None:
+            leaves = [p.detach().requires_grad_() for p in self.linearisation_point]
+            with torch.enable_grad(), _forward_mode.forward_ad_backends(model):
+                flat, spec = self._call_with_params(model, leaves, args, kwargs)
             floats = [leaf for leaf in flat if _is_float(leaf)]
             try:
                 if failure is not None:
-                    if not _forward_mode.reverse_passes_agree(floats, leaves):
+                    if not _forward_mode.check_double_backward(floats, leaves):
                         raise failure
-                    self._reverse_only = True
-                tangents = _forward_mode.by_two_reverse_passes(
-                    floats, leaves, direction
-                )
-            except RuntimeError as found:
-                raise self._blame(model, args, kwargs, failure or found) from found
+                    self._uses_double_backward = True
+                tangents = _forward_mode.double_backward_jvp(floats, leaves, direction)
+            except RuntimeError as error:
+                raise self._unsupported_op_error(
+                    model, args, kwargs, failure or error
+                ) from error
         outputs = [leaf for leaf in flat if _is_float(leaf)]
         values = tuple(
             theta.detach() if tangent is None else theta.detach() + tangent.detach()
             for theta, tangent in zip(outputs, tangents, strict=True)
         )
-        if graph:
+        if needs_graph:
             values = _Adjoint.apply(values, outputs, leaves, *self.variables)
-        moved = iter(values)
-        merged = [next(moved) if _is_float(leaf) else leaf for leaf in flat]
+        remaining_values = iter(values)
+        merged = [next(remaining_values) if _is_float(leaf) else leaf for leaf in flat]
         return pytree.tree_unflatten(merged, spec)
 
-    def _forward_mode(
+    def _jvp_by_forward_mode(
         self,
         model: nn.Module,
         args: Any,
@@ -194,37 +198,40 @@ class Linearised(nn.Module):
         leaves: list[Tensor],
         direction: list[Tensor],
     ) -> tuple[list[Any], Any, Sequence[Tensor | None]]:
-        _forward_mode.load()
-        with _forward_mode.switches(model), forward_ad.dual_level():
+        _forward_mode.warm_up()
+        with _forward_mode.forward_ad_backends(model), forward_ad.dual_level():
             duals = [
                 forward_ad.make_dual(leaf, d)
                 for leaf, d in zip(leaves, direction, strict=True)
             ]
-            flat, spec = self._call(model, duals, args, kwargs)
+            flat, spec = self._call_with_params(model, duals, args, kwargs)
             pairs = [forward_ad.unpack_dual(x) for x in flat if _is_float(x)]
         primals = iter([primal for primal, _ in pairs])
         flat = [next(primals) if _is_float(leaf) else leaf for leaf in flat]
         return flat, spec, [tangent for _, tangent in pairs]
 
-    def _call(
+    def _call_with_params(
         self, model: nn.Module, params: list[Tensor], args: Any, kwargs: Any
     ) -> tuple[list[Any], Any]:
         named = dict(zip(self.names, params, strict=True))
         return _flatten(functional_call(model, named, args, kwargs))
 
-    def _blame(
+    def _unsupported_op_error(
         self, model: nn.Module, args: Any, kwargs: Any, failure: RuntimeError
     ) -> RuntimeError:
-        def again() -> None:
-            leaves = [p.detach().requires_grad_() for p in self.origin]
-            zeros = [torch.zeros_like(p) for p in self.origin]
-            self._forward_mode(model, args, kwargs, leaves, zeros)
+        def repeat_forward() -> None:
+            leaves = [p.detach().requires_grad_() for p in self.linearisation_point]
+            zeros = [torch.zeros_like(p) for p in self.linearisation_point]
+            self._jvp_by_forward_mode(model, args, kwargs, leaves, zeros)
 
-        who, what = _forward_mode.culprit(model, again), str(failure).splitlines()[0]
+        submodule, message = (
+            _forward_mode.find_failing_submodule(model, repeat_forward),
+            str(failure).splitlines()[0],
+        )
         return RuntimeError(
-            "Linearised: expected operations with a forward-mode derivative or a "
-            f"second one in reverse mode, got one with neither in {who}: {what}; "
-            "replace that module, or freeze its parameters and what comes before it"
+            "Linearised: expected operations with a forward-mode derivative or "
+            f"a second one in reverse mode, got neither in {submodule}: {message}"
+            "; replace that module, or freeze its parameters and what comes before it"
         )
 
 
@@ -253,14 +260,14 @@ class _Adjoint(torch.autograd.Function):
         ]
         if not pairs:
             return (None, None, None, *(None for _ in ctx.leaves))
-        pulled = torch.autograd.grad(
+        vjps = torch.autograd.grad(
             [theta for theta, _ in pairs],
             ctx.leaves,
             [c for _, c in pairs],
             retain_graph=True,
             allow_unused=True,
         )
-        return (None, None, None, *pulled)
+        return (None, None, None, *vjps)
 
 
 def _is_float(leaf: Any) -> bool:
@@ -270,7 +277,7 @@ def _is_float(leaf: Any) -> bool:
 def _flatten(outputs: Any) -> tuple[list[Any], Any]:
     flat, spec = pytree.tree_flatten(outputs)
     for leaf in flat:
-        if not isinstance(leaf, Tensor | _PLAIN):
+        if not isinstance(leaf, Tensor | _CONSTANT_TYPES):
             raise TypeError(
                 "model: expected it to return tensors, or tuples, lists and dicts of "
                 f"them, got a {type(leaf).__name__}; build it from the tensors in the "

@@ -6,7 +6,7 @@ from smoothsp.optim import _checks
 from smoothsp.optim.schedules import CasimirSchedule, svrg_kappa, svrg_steps
 
 # a prediction beyond this is "never"
-_MOST_ITERATIONS = 2**60
+_MAX_ITERATIONS = 2**60
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def plan(
             "got None"
         )
     schedule = CasimirSchedule(weight_decay, kappa, mu, decreasing)
-    outer = _iterations(schedule, eps, gap, distance or 0.0, D)
+    outer = _count_outer_iterations(schedule, eps, gap, distance or 0.0, D)
     return Plan(
         mu=schedule.mu_at(1),
         kappa=schedule.kappa_at(1),
@@ -136,23 +136,23 @@ def plan(
         alpha_0=schedule.alpha_0,
         smoothness=A / schedule.mu_at(1),
         outer_iterations=outer,
-        inner_iterations=_inner_total(schedule, n, A, outer),
+        inner_iterations=_count_inner_steps(schedule, n, A, outer),
         schedule=schedule,
     )
 
 
-def _iterations(
+def _count_outer_iterations(
     schedule: CasimirSchedule, eps: float, gap: float, distance: float, D: float
 ) -> int:
     """The first k whose bound is at most eps, by doubling and halving."""
 
-    def enough(k: int) -> bool:
+    def is_accurate(k: int) -> bool:
         return schedule.bound(k, gap, distance, D) <= eps
 
     high = 1
-    while not enough(high):
+    while not is_accurate(high):
         high *= 2
-        if high > _MOST_ITERATIONS:
+        if high > _MAX_ITERATIONS:
             raise ValueError(
                 f"eps: expected more than {schedule.bound(high, gap, distance, D):g}, "
                 f"which this smoothing cannot undercut, got {eps}"
@@ -160,18 +160,20 @@ def _iterations(
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
+        low, high = (low, middle) if is_accurate(middle) else (middle, high)
     return high
 
 
-def _inner_total(schedule: CasimirSchedule, n: int, A: float, outer: int) -> float:
+def _count_inner_steps(
+    schedule: CasimirSchedule, n: int, A: float, outer: int
+) -> float:
     """Sum over the outer iterations; the middle of blocks stands for long runs."""
     block = max(1, outer // 1000)
     total = 0.0
     for first in range(1, outer + 1, block):
-        many = min(block, outer + 1 - first)
-        k = first + many // 2
-        total += many * svrg_steps(
+        block_size = min(block, outer + 1 - first)
+        k = first + block_size // 2
+        total += block_size * svrg_steps(
             A / schedule.mu_at(k),
             n,
             schedule.weight_decay,

@@ -28,12 +28,12 @@ from smoothsp.optim._batches import Size, num_examples, require_repeatable
 from smoothsp.optim._divergence import explain_divergence
 from smoothsp.optim._evaluation import (
     Closure,
+    depends_on,
     full_loss,
-    norm,
-    reaches,
+    joint_norm,
 )
-from smoothsp.optim._resumable import BoundMu, starting_mu
-from smoothsp.optim._subproblem import Subproblem, centred_groups, numbered
+from smoothsp.optim._resumable import MuScheduleMixin, initial_mu
+from smoothsp.optim._subproblem import Subproblem, centred_groups, groups_with_indices
 from smoothsp.optim.casimir import CasimirSVRG
 from smoothsp.optim.linearised import Linearised
 from smoothsp.optim.schedules import ProxLinearSchedule
@@ -41,7 +41,7 @@ from smoothsp.optim.schedules import ProxLinearSchedule
 Inner = Callable[[list[dict[str, Any]]], Optimizer]
 
 
-class ProxLinear(BoundMu):
+class ProxLinear(MuScheduleMixin):
     r"""Prox-linear: linearise the network, solve the convex problem, accept, repeat.
 
     In the closure, call ``optimizer.model`` in place of the network. It is the
@@ -182,7 +182,7 @@ class ProxLinear(BoundMu):
                 "smoothness: expected an estimate for the default inner solver, got "
                 "None; give it, or an inner solver of your own"
             )
-        mu = starting_mu(smoothing, mu)
+        mu = initial_mu(smoothing, mu)
         self.smoothing = smoothing
         self.inner = inner
         self.epochs = epochs
@@ -199,7 +199,7 @@ class ProxLinear(BoundMu):
         )
         moving = [p for group in self.param_groups for p in group["params"]]
         self.model = Linearised(model, [p for p in moving if p.requires_grad])
-        self._pass_mu_on()
+        self._set_smoothing_mu()
 
     def _mu_schedule(self) -> ProxLinearSchedule:
         return self.schedule
@@ -256,43 +256,48 @@ class ProxLinear(BoundMu):
         """
         require_repeatable("ProxLinear.step", batches)
         linear = self.model
-        _ranks.require_equal(self._name, linear.origin)
+        _ranks.require_equal(self._name, linear.linearisation_point)
         objective = closure if objective is None else objective
         k, mu = self.progress["outer"] + 1, self.mu
-        before, terms = self._objective(objective, batches, size)
-        self._require_sound(before)
+        before, terms = self._compute_objective(objective, batches, size)
+        self._require_not_diverged(before)
 
         subproblem = Subproblem(
             self._name,
             centred_groups(linear, self.param_groups),
-            self._of_the_model(closure),
+            self._check_uses_model(closure),
             batches,
             size,
             self.generator,
         )
-        inner = self._solver(subproblem, self.schedule.smoothness_at(k), terms)
-        with self._watch(), explain_divergence(subproblem.variables, self._diverged):
+        inner = self._make_inner_solver(
+            subproblem, self.schedule.smoothness_at(k), terms
+        )
+        with (
+            self._check_mu_read(),
+            explain_divergence(subproblem.variables, self._divergence_error),
+        ):
             epochs = subproblem.solve(inner, self.epochs, self.schedule.tolerance_at(k))
         for kind, examples in subproblem.calls.items():
             self.oracle_calls[kind] += examples
 
         displacement = linear.displacement()
         # running statistics go with a candidate that is taken back
-        moving = [*linear.origin, *linear.network.buffers()]
-        saved = [(one, one.clone()) for one in moving]
+        moving = [*linear.linearisation_point, *linear.network.buffers()]
+        saved = [(tensor, tensor.clone()) for tensor in moving]
         accepted = False
         try:
-            for p, moved in zip(linear.origin, displacement, strict=True):
-                p.add_(moved)
-            candidate, _ = self._objective(objective, batches, size)
+            for p, change in zip(linear.linearisation_point, displacement, strict=True):
+                p.add_(change)
+            candidate, _ = self._compute_objective(objective, batches, size)
             if self.accept == "always":
-                self._require_sound(candidate)
+                self._require_not_diverged(candidate)
             # one that is NaN is not better
             accepted = candidate <= before or self.accept == "always"
         finally:
             if not accepted:
-                for one, old in saved:
-                    one.copy_(old)
+                for tensor, saved_value in saved:
+                    tensor.copy_(saved_value)
         self.progress.update(
             outer=k,
             objective=candidate if accepted else before,
@@ -303,39 +308,43 @@ class ProxLinear(BoundMu):
             smoothness=self.schedule.smoothness_at(k),
             epochs=epochs,
         )
-        self._pass_mu_on()
+        self._set_smoothing_mu()
         return float(self.progress["objective"])
 
-    def _require_sound(self, objective: float) -> None:
+    def _require_not_diverged(self, objective: float) -> None:
         """Refuse one that is not finite, or ten times the first."""
         first = self.progress["first_objective"]
         if not math.isfinite(objective):
-            raise RuntimeError(self._sentence("a finite objective", f"{objective:.6g}"))
+            raise RuntimeError(
+                self._divergence_message("a finite objective", f"{objective:.6g}")
+            )
         if 0 < 10 * first < objective:
             expected = f"an objective below {10 * first:.6g}"
-            raise RuntimeError(self._sentence(expected, f"{objective:.6g}"))
+            raise RuntimeError(self._divergence_message(expected, f"{objective:.6g}"))
         self.progress["first_objective"] = first or objective
 
-    def _diverged(self, expected: str, found: str) -> RuntimeError:
-        return RuntimeError(self._sentence(f"parameters {expected}", found))
+    def _divergence_error(self, expected: str, observed: str) -> RuntimeError:
+        return RuntimeError(
+            self._divergence_message(f"parameters {expected}", observed)
+        )
 
-    def _sentence(self, expected: str, found: str) -> str:
+    def _divergence_message(self, expected: str, observed: str) -> str:
         """Say that training has diverged, with which steps, and what to try."""
         sizes = ", ".join(f"{group['lr']:.3g}" for group in self.param_groups)
         return (
-            f"{self._name}: expected {expected}, got {found} in outer iteration "
+            f"{self._name}: expected {expected}, got {observed} in outer iteration "
             f"{self.progress['outer'] + 1} with steps of length {sizes}; lower lr, or "
             "raise smoothness"
         )
 
-    def _of_the_model(self, closure: Closure) -> Closure:
+    def _check_uses_model(self, closure: Closure) -> Closure:
         """The closure, unless its loss is that of the network itself."""
         linear = self.model
 
-        def checked(batch: Any) -> Any:
+        def checked_closure(batch: Any) -> Any:
             loss = closure(batch)
-            nothing = all(u.grad is None for u in linear.variables)
-            if nothing and reaches(loss, linear.origin):
+            has_no_gradient = all(u.grad is None for u in linear.variables)
+            if has_no_gradient and depends_on(loss, linear.linearisation_point):
                 raise RuntimeError(
                     f"closure: {self._name} expected the loss of optimizer.model, got "
                     "that of the network itself, which trains nothing; call "
@@ -343,50 +352,56 @@ class ProxLinear(BoundMu):
                 )
             return loss
 
-        return checked
+        return checked_closure
 
-    def _solver(
+    def _make_inner_solver(
         self, subproblem: Subproblem, smoothness: float | None, terms: int
     ) -> Optimizer:
         groups = subproblem.groups
         if smoothness is not None:
             groups = [{**group, "smoothness": smoothness} for group in groups]
         if self.inner is not None:
-            found = self.inner(groups)
-            if not isinstance(found, Optimizer):
+            solver = self.inner(groups)
+            if not isinstance(solver, Optimizer):
                 raise TypeError(
                     "inner: expected a function that returns an optimizer, got one that"
-                    f" returns {type(found).__name__}"
+                    f" returns {type(solver).__name__}"
                 )
-            return found
+            return solver
         # a candidate that is worse is taken back whole
         return CasimirSVRG.const(
             groups, num_batches=terms, backtrack=None, generator=self.generator
         )
 
-    def _objective(
+    def _compute_objective(
         self, objective: Closure, batches: Iterable[Any], size: Size
     ) -> tuple[float, int]:
         """Mean loss of the network itself plus the regulariser; number of batches."""
         self.model.exact = True
         try:
-            with explain_divergence(self.model.origin, self._diverged):
+            with explain_divergence(
+                self.model.linearisation_point, self._divergence_error
+            ):
                 loss, examples, terms = full_loss(
-                    self._name, objective, batches, size, self.model.origin[0].device
+                    self._name,
+                    objective,
+                    batches,
+                    size,
+                    self.model.linearisation_point[0].device,
                 )
         finally:
             self.model.exact = False
         self.oracle_calls["objective"] += examples
-        for group, numbers in numbered(self.model, self.param_groups):
+        for group, numbers in groups_with_indices(self.model, self.param_groups):
             if group["weight_decay"]:
-                moving = [self.model.origin[number] for number in numbers]
-                loss += group["weight_decay"] / 2 * norm(moving) ** 2
+                moving = [self.model.linearisation_point[number] for number in numbers]
+                loss += group["weight_decay"] / 2 * joint_norm(moving) ** 2
         return loss, terms
 
     def _prox_gradient_norm(self, displacement: list[Tensor]) -> float:
         """``|w_{k-1} - w_k^| / eta``: eq. (63), for the candidate."""
         norms = [
-            norm([displacement[number] for number in numbers]) / group["lr"]
-            for group, numbers in numbered(self.model, self.param_groups)
+            joint_norm([displacement[number] for number in numbers]) / group["lr"]
+            for group, numbers in groups_with_indices(self.model, self.param_groups)
         ]
         return math.hypot(*norms)

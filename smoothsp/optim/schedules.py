@@ -24,7 +24,7 @@ from typing import Protocol
 from smoothsp.optim._checks import nonnegative, positive
 
 # of its first value, so that a long run does not underflow in float32
-_SMALLEST_MU = 1e-12
+_MIN_MU_RATIO = 1e-12
 
 
 class Schedule(Protocol):
@@ -106,7 +106,7 @@ class CasimirSchedule:
         if not self.decreasing:
             return self.mu
         shrunk = math.pow(1 - self.root_q / 2, k / 2) if self.weight_decay else 1 / k
-        return self.mu * max(shrunk, _SMALLEST_MU)
+        return self.mu * max(shrunk, _MIN_MU_RATIO)
 
     def delta_at(self, k: int) -> float:
         """Relative accuracy required of iteration k."""
@@ -164,11 +164,11 @@ def extrapolation(
     weight_decay: float,
 ) -> float:
     """``beta_k`` of ``z_k = w_k + beta_k (w_k - w_{k-1})``: eq. (29)."""
-    weight = alpha * (kappa + weight_decay)
+    prox_weight = alpha * (kappa + weight_decay)
     return (
-        weight
+        prox_weight
         * (1 - alpha)
-        / (alpha * weight + alpha_next * (next_kappa + weight_decay))
+        / (alpha * prox_weight + alpha_next * (next_kappa + weight_decay))
     )
 
 
@@ -184,8 +184,12 @@ def svrg_kappa(smoothness: float, num_batches: int, weight_decay: float) -> floa
     positive("num_batches", num_batches)
     if not weight_decay:
         return smoothness / (num_batches + 1)
-    share = smoothness / num_batches
-    return share - weight_decay if share > 4 * weight_decay else weight_decay
+    smoothness_per_batch = smoothness / num_batches
+    return (
+        smoothness_per_batch - weight_decay
+        if smoothness_per_batch > 4 * weight_decay
+        else weight_decay
+    )
 
 
 def svrg_steps(
@@ -214,12 +218,12 @@ def satisfies_theorem_16(schedule: Schedule, k: int, weight_decay: float) -> boo
     """Whether iteration k of a schedule, and its passage to the next, are covered."""
     kappa, mu, delta = schedule.kappa_at(k), schedule.mu_at(k), schedule.delta_at(k)
     if k == 1:
-        least = weight_decay / (weight_decay + kappa)
+        min_alpha_squared = weight_decay / (weight_decay + kappa)
         # a square root and its square are not the same number
-        if not least * (1 - 1e-12) <= schedule.alpha_0**2 < 1:
+        if not min_alpha_squared * (1 - 1e-12) <= schedule.alpha_0**2 < 1:
             return False
-    grows = 0 < kappa <= schedule.kappa_at(k + 1)
-    return grows and mu >= schedule.mu_at(k + 1) >= 0 and 0 <= delta < 1
+    is_nondecreasing = 0 < kappa <= schedule.kappa_at(k + 1)
+    return is_nondecreasing and mu >= schedule.mu_at(k + 1) >= 0 and 0 <= delta < 1
 
 
 @dataclass(frozen=True)

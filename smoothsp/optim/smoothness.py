@@ -23,18 +23,18 @@ from smoothsp.optim._evaluation import (
     Closure,
     RandomState,
     evaluate,
-    loss_of,
-    norm,
+    joint_norm,
+    loss_as_float64,
     require_gradient,
 )
-from smoothsp.optim._inspection import Buffers
+from smoothsp.optim._inspection import BufferGuard
 
 _NAME = "estimate_smoothness"
 # line searches, and how much L falls after one that went well: they settle
-_LEAST, _MOST, _FALL = 32, 256, 2 ** (-1 / 8)
+_MIN_LINE_SEARCHES, _MAX_LINE_SEARCHES, _L_DECAY = 32, 256, 2 ** (-1 / 8)
 # power iterations of a batch: how many, the growth that ends them, what a largest
 # eigenvalue may have above them, and within which part of a step gradients differ
-_TURNS, _GROWTH, _MARGIN, _PART = 16, 1.01, 1.1, 64
+_MAX_POWER_ITERATIONS, _MIN_GROWTH, _SAFETY_FACTOR, _STEP_DIVISOR = 16, 1.01, 1.1, 64
 
 
 @torch.no_grad()
@@ -116,36 +116,42 @@ def estimate_smoothness(
     _checks.function("closure", closure)
     start = [p.detach().clone() for p in moving]
     search = _LineSearch(moving, closure)
-    once: list[Any] = []
+    batches_read: list[Any] = []
     try:
-        with Buffers().held(look=True):
-            for batch in _enough(batches, search):
+        with BufferGuard().restored(detect=True):
+            for batch in _batches_until_settled(batches, search):
                 if isinstance(batches, Iterator):
-                    once.append(batch)
+                    batches_read.append(batch)
                 search.step(batch)
             torch._foreach_copy_(moving, start)
-            L = max(search.seen[len(search.seen) // 2 :], default=0.0)
-            turn = _Turn(moving, closure, L)
-            largest = [turn.largest(one) for one in islice(once or batches, _MOST) if L]
+            L = max(search.L_history[len(search.L_history) // 2 :], default=0.0)
+            estimator = _CurvatureEstimator(moving, closure, L)
+            curvatures = [
+                estimator.estimate_curvature(batch)
+                for batch in islice(batches_read or batches, _MAX_LINE_SEARCHES)
+                if L
+            ]
     finally:
         torch._foreach_copy_(moving, start)
         for p in moving:
             p.grad = None
-    return max([L, *(_MARGIN * one for one in largest)])
+    return max([L, *(_SAFETY_FACTOR * curvature for curvature in curvatures)])
 
 
-def _enough(batches: Iterable[Any], search: "_LineSearch") -> Iterator[Any]:
+def _batches_until_settled(
+    batches: Iterable[Any], search: "_LineSearch"
+) -> Iterator[Any]:
     """Batches until L has settled; in an iterator, what there is."""
     while True:
-        before, asked = len(search.seen), 0
+        num_estimates, num_batches = len(search.L_history), 0
         for batch in batches:
             if search.has_settled():
                 return
             yield batch
-            asked += 1
-        if not asked:
+            num_batches += 1
+        if not num_batches:
             raise ValueError(f"batches: {_NAME} expected at least one, got none")
-        if isinstance(batches, Iterator) or len(search.seen) == before:
+        if isinstance(batches, Iterator) or len(search.L_history) == num_estimates:
             return
 
 
@@ -156,7 +162,7 @@ def _evaluate(
     loss = evaluate(_NAME, lambda: closure(batch), params)
     require_gradient(_NAME, params, loss)
     _ranks.average_gradients(params)
-    value = _ranks.mean_over_ranks(loss_of(_NAME, loss).to(params[0].device))
+    value = _ranks.mean_over_ranks(loss_as_float64(_NAME, loss).to(params[0].device))
     return value, [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
 
 
@@ -177,44 +183,46 @@ class _LineSearch:
 
     def __init__(self, params: list[Tensor], closure: Closure) -> None:
         self.params, self.closure = params, closure
-        self.seen: list[float] = []
-        self.kept: list[bool] = []
+        self.L_history: list[float] = []
+        self.decrease_ok: list[bool] = []
         self.L = 0.0
 
     def has_settled(self) -> bool:
         """Whether the last promises were mostly kept."""
-        many = len(self.kept)
-        return many >= _MOST or (many >= _LEAST and sum(self.kept[-16:]) >= 8)
+        num_searches = len(self.decrease_ok)
+        return num_searches >= _MAX_LINE_SEARCHES or (
+            num_searches >= _MIN_LINE_SEARCHES and sum(self.decrease_ok[-16:]) >= 8
+        )
 
     def step(self, batch: Any) -> None:
         """Try a step on a batch; undo it if it increases the loss."""
-        here = [p.detach().clone() for p in self.params]
+        start = [p.detach().clone() for p in self.params]
         random = RandomState(self.params)
         value, gradient = _evaluate_first(self.params, self.closure, batch)
-        square = norm(gradient) ** 2
+        square = joint_norm(gradient) ** 2
         if not square:
             return
         self.L = self.L or (square / (2 * value) if value > 0 else square)
         torch._foreach_add_(self.params, gradient, alpha=-1 / self.L)
         random.restore()
-        there, _ = _evaluate(self.params, self.closure, batch)
-        promise = square / (2 * self.L)
+        new_value, _ = _evaluate(self.params, self.closure, batch)
+        expected_decrease = square / (2 * self.L)
         eps = max(torch.finfo(p.dtype).eps for p in self.params)
-        rounding = 8 * eps * (abs(value) + abs(there))
-        if promise <= rounding:
+        rounding = 8 * eps * (abs(value) + abs(new_value))
+        if expected_decrease <= rounding:
             return
-        kept = value - there >= promise - rounding
-        if not there <= value:
-            torch._foreach_copy_(self.params, here)
-        if not kept:
+        has_decreased = value - new_value >= expected_decrease - rounding
+        if not new_value <= value:
+            torch._foreach_copy_(self.params, start)
+        if not has_decreased:
             self.L *= 2
-        self.seen.append(self.L)
-        self.kept.append(kept)
-        if kept:
-            self.L *= _FALL
+        self.L_history.append(self.L)
+        self.decrease_ok.append(has_decreased)
+        if has_decreased:
+            self.L *= _L_DECAY
 
 
-class _Turn:
+class _CurvatureEstimator:
     r"""The most that a gradient turns: power iteration on its differences.
 
     v becomes :math:`(\nabla f(w + h v) - \nabla f(w)) / h`, the product of the Hessian
@@ -227,36 +235,43 @@ class _Turn:
         # batches turn alike: one's last direction is where the next begins
         self.v = [torch.randn(p.shape, generator=generator).to(p) for p in params]
 
-    def largest(self, batch: Any) -> float:
+    def estimate_curvature(self, batch: Any) -> float:
         """Curvature of a batch within a part of a step of length 1/L."""
         start = [p.detach().clone() for p in self.params]
         random = RandomState(self.params)
         _, gradient = _evaluate_first(self.params, self.closure, batch)
-        here = [one.clone() for one in gradient]
+        start_gradient = [tensor.clone() for tensor in gradient]
 
-        def turned(h: float) -> list[Tensor]:
-            torch._foreach_add_(self.params, self.v, alpha=h / norm(self.v))
+        def gradient_difference(h: float) -> list[Tensor]:
+            torch._foreach_add_(self.params, self.v, alpha=h / joint_norm(self.v))
             random.restore()
-            _, there = _evaluate(self.params, self.closure, batch)
+            _, difference = _evaluate(self.params, self.closure, batch)
             torch._foreach_copy_(self.params, start)
-            torch._foreach_sub_(there, here)
-            torch._foreach_div_(there, h)
-            return there
+            torch._foreach_sub_(difference, start_gradient)
+            torch._foreach_div_(difference, h)
+            return difference
 
-        steepness, eps = norm(here), max(torch.finfo(p.dtype).eps for p in self.params)
-        h = max(steepness / (_PART * self.L), 100 * eps * norm(start))
+        gradient_norm, eps = (
+            joint_norm(start_gradient),
+            max(torch.finfo(p.dtype).eps for p in self.params),
+        )
+        h = max(gradient_norm / (_STEP_DIVISOR * self.L), 100 * eps * joint_norm(start))
         if not h:
             return 0.0
-        if steepness:
-            torch._foreach_add_(self.v, here, alpha=norm(self.v) / steepness)
-        found = 0.0
-        for _ in range(_TURNS):
-            v = turned(h)
-            before, found = found, norm(v)
-            if not 0 < found < math.inf:
-                return before
-            if found <= _GROWTH * before:
+        if gradient_norm:
+            torch._foreach_add_(
+                self.v, start_gradient, alpha=joint_norm(self.v) / gradient_norm
+            )
+        curvature = 0.0
+        for _ in range(_MAX_POWER_ITERATIONS):
+            v = gradient_difference(h)
+            previous, curvature = curvature, joint_norm(v)
+            if not 0 < curvature < math.inf:
+                return previous
+            if curvature <= _MIN_GROWTH * previous:
                 break
             self.v = v
         # found = curvature + jump / h where the gradient jumps at a kink: no curvature
-        return min(found, max(0.0, 2 * found - norm(turned(h / 2))))
+        return min(
+            curvature, max(0.0, 2 * curvature - joint_norm(gradient_difference(h / 2)))
+        )

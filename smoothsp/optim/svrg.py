@@ -35,18 +35,18 @@ from smoothsp.optim._evaluation import (
     RandomState,
     evaluate,
     full_gradient,
-    loss_of,
+    loss_as_float64,
     require_gradient,
     warn_if_different,
 )
-from smoothsp.optim._inspection import Buffers, gradients_of_the_loss
+from smoothsp.optim._inspection import BufferGuard, refuse_scaled_gradients
 from smoothsp.optim._resumable import Resumable
 
 # of how many steps the mean rise counts
-RISES = 3
+LOSS_WINDOW = 3
 # rises of the last steps, since which step they and the average count, the loss at the
 # last snapshot and at the first, and how often steps were halved
-_NO_RISE: dict[str, Any] = {
+_INITIAL_BACKTRACK: dict[str, Any] = {
     "rises": [],
     "since": 0,
     "full_loss": 0.0,
@@ -141,7 +141,7 @@ class SVRG(Resumable):
     3.0
     """
 
-    _kept_names: ClassVar[tuple[str, ...]] = ("full_gradient", "snapshot", "average")
+    _state_names: ClassVar[tuple[str, ...]] = ("full_gradient", "snapshot", "average")
 
     def __init__(
         self,
@@ -157,13 +157,13 @@ class SVRG(Resumable):
         if backtrack is not None:
             _checks.positive("backtrack", backtrack)
         self.backtrack = backtrack
-        self._buffers = Buffers()
+        self._buffers = BufferGuard()
         # what a trainer that calls step(closure) cannot say; see smoothsp.lightning
-        self._of_batch: dict[str, Any] = {}
+        self._batch_info: dict[str, Any] = {}
         super().__init__(
             params,
             {"lr": lr, "weight_decay": weight_decay},
-            {"epoch": 0, "step": 0, "terms": 0, "open": False, **_NO_RISE},
+            {"epoch": 0, "step": 0, "terms": 0, "open": False, **_INITIAL_BACKTRACK},
             ("iterate", "snapshot", "full"),
             generator,
         )
@@ -208,12 +208,12 @@ class SVRG(Resumable):
         self.end_epoch()
         return self._start_epoch(closure, batches, size)
 
-    def _follow(self) -> None:
+    def _match_device(self) -> None:
         """Bring what is kept to the dtype and device that a module was moved to."""
-        for p, kept in self.state.items():
-            for name, x in kept.items():
+        for p, param_state in self.state.items():
+            for name, x in param_state.items():
                 if x.dtype != p.dtype or x.device != p.device:
-                    kept[name] = x.to(p)
+                    param_state[name] = x.to(p)
 
     @torch.no_grad()
     def _start_epoch(
@@ -221,53 +221,55 @@ class SVRG(Resumable):
     ) -> float:
         params = [p for group in self.param_groups for p in group["params"]]
         _ranks.require_equal(self._name, params)
-        with self._watch(), explain_divergence(params, self._diverged):
+        with self._check_mu_read(), explain_divergence(params, self._divergence_error):
             loss, gradients, examples, terms = full_gradient(
-                self._name, closure, params, batches, size, self._aside
+                self._name, closure, params, batches, size, self._side_evaluation
             )
         self.oracle_calls["full"] += examples
-        self._require_sound(loss)
+        self._require_not_diverged(loss)
         first = self.progress["first_loss"] or loss
         self.progress.update(full_loss=loss, first_loss=first, rises=[], since=0)
         for p, gradient in zip(params, gradients, strict=True):
-            kept = self.state[p]
+            param_state = self.state[p]
             if gradient is None:
-                kept.pop("full_gradient", None)
+                param_state.pop("full_gradient", None)
                 continue
-            kept["full_gradient"] = gradient
-            kept["snapshot"] = p.detach().clone()
+            param_state["full_gradient"] = gradient
+            param_state["snapshot"] = p.detach().clone()
             if self.averaging:
-                kept["average"] = p.detach().clone()
+                param_state["average"] = p.detach().clone()
         terms = 0 if batches is None else terms
         self.progress.update(open=True, step=0, terms=terms)
         return loss
 
-    def _require_sound(self, loss: float) -> None:
+    def _require_not_diverged(self, loss: float) -> None:
         """Refuse a loss that is not finite, or ten times that of the first snapshot."""
         first = self.progress["first_loss"]
         finite = math.isfinite(loss)
         if finite and not 0 < 10 * first < loss:
             return
         expected = f"a loss below {10 * first:.6g}" if finite else "a finite loss"
-        raise RuntimeError(self._sentence(expected, f"{loss:.6g}"))
+        raise RuntimeError(self._divergence_message(expected, f"{loss:.6g}"))
 
-    def _diverged(self, expected: str, found: str) -> RuntimeError:
-        return RuntimeError(self._sentence(f"parameters {expected}", found))
+    def _divergence_error(self, expected: str, observed: str) -> RuntimeError:
+        return RuntimeError(
+            self._divergence_message(f"parameters {expected}", observed)
+        )
 
-    def _sentence(self, expected: str, found: str) -> str:
+    def _divergence_message(self, expected: str, observed: str) -> str:
         """Say that training has diverged, with which steps, and what to try."""
         sizes = ", ".join(f"{size:.3g}" for size in self.step_sizes)
         return (
-            f"{self._name}: expected {expected}, got {found} after "
+            f"{self._name}: expected {expected}, got {observed} after "
             f"{self.progress['epoch']} epochs and {self.progress['step']} steps of "
-            f"length {sizes}; lower lr{self._other_remedy()}"
+            f"length {sizes}; lower lr{self._extra_hint()}"
         )
 
-    def _watch(self) -> AbstractContextManager[None]:
+    def _check_mu_read(self) -> AbstractContextManager[None]:
         """Around a full gradient: what a closure has to do besides."""
         return nullcontext()
 
-    def _other_remedy(self) -> str:
+    def _extra_hint(self) -> str:
         return ""
 
     @torch.no_grad()
@@ -306,72 +308,85 @@ class SVRG(Resumable):
                 f"{self._name}: expected snapshot(closure, batches) before the first "
                 "step of an epoch, to take the full gradient"
             )
-        at_snapshot = at_snapshot or self._of_batch.get("at_snapshot")
+        at_snapshot = at_snapshot or self._batch_info.get("at_snapshot")
         if num_examples is None:
-            num_examples = self._of_batch.get("num_examples", 1)
-        self._follow()
+            num_examples = self._batch_info.get("num_examples", 1)
+        self._match_device()
         params = [p for group in self.param_groups for p in group["params"]]
-        active = [p for group in self.param_groups for p in self._active(group)]
-        kept = [self.state[p] for p in active]
-        v = [one["full_gradient"].clone() for one in kept]
-        snapshots = [one["snapshot"] for one in kept]
-        here = [p.clone() for p in active]
+        active = [p for group in self.param_groups for p in self._active_params(group)]
+        param_states = [self.state[p] for p in active]
+        v = [param_state["full_gradient"].clone() for param_state in param_states]
+        snapshots = [param_state["snapshot"] for param_state in param_states]
+        current_values = [p.clone() for p in active]
         random = RandomState(active)
         try:
-            _copy(active, snapshots)
-            with self._aside(look=False):
-                before = self._evaluate(at_snapshot or closure, params)
+            _copy_into(active, snapshots)
+            with self._side_evaluation(detect=False):
+                loss_at_snapshot = self._evaluate(at_snapshot or closure, params)
             if at_snapshot is not None:
                 _ranks.average_gradients(params)
             _add_gradients(v, active, -1)
         finally:
-            _copy(active, here)
+            _copy_into(active, current_values)
         random.restore()
-        with explain_divergence(params, self._diverged):
+        with explain_divergence(params, self._divergence_error):
             loss = self._evaluate(closure, params)
         _add_gradients(v, active, 1)
         if not self.progress["step"] and all(map(torch.equal, active, snapshots)):
-            warn_if_different(self._name, before, loss, at_snapshot is not None)
+            warn_if_different(
+                self._name, loss_at_snapshot, loss, at_snapshot is not None
+            )
         self.oracle_calls["snapshot"] += num_examples
         self.oracle_calls["iterate"] += num_examples
         self.progress["step"] += 1
-        if self._has_risen_from(before, loss, active):
-            self._return_to(snapshots, active)
+        if self._has_loss_increased(loss_at_snapshot, loss, active):
+            self._backtrack(snapshots, active)
             return loss
         directions = dict(zip(active, v, strict=True))
         for group in self.param_groups:
-            self._move(group, directions)
+            self._update_params(group, directions)
         return loss
 
-    def _has_risen_from(self, before: Any, loss: Any, params: list[Tensor]) -> bool:
+    def _has_loss_increased(
+        self, loss_at_snapshot: Any, loss: Any, params: list[Tensor]
+    ) -> bool:
         """Whether the last batches say that the iterates are worse than the snapshot.
 
         ``before`` and ``loss`` are those of one batch, at the snapshot and here.
         """
         if not params:
             return False
-        there, here = (
-            _ranks.mean_over_ranks(loss_of(self._name, one).to(params[0].device))
-            for one in (before, loss)
+        snapshot_loss, current_loss = (
+            _ranks.mean_over_ranks(
+                loss_as_float64(self._name, loss_value).to(params[0].device)
+            )
+            for loss_value in (loss_at_snapshot, loss)
         )
-        if not math.isfinite(there) or (
-            self.backtrack is None and not math.isfinite(here)
+        if not math.isfinite(snapshot_loss) or (
+            self.backtrack is None and not math.isfinite(current_loss)
         ):
-            self._require_sound(math.nan if math.isfinite(here) else here)
+            self._require_not_diverged(
+                math.nan if math.isfinite(current_loss) else current_loss
+            )
         if self.backtrack is None:
             return False
-        rises = [*self.progress["rises"], here - there][-RISES:]
-        self.progress["rises"] = rises
-        if not math.isfinite(here):
+        increases = [*self.progress["rises"], current_loss - snapshot_loss][
+            -LOSS_WINDOW:
+        ]
+        self.progress["rises"] = increases
+        if not math.isfinite(current_loss):
             return True
-        most = self.backtrack * abs(self.progress["full_loss"])
-        return len(rises) == RISES and sum(rises) > RISES * most
+        allowed_increase = self.backtrack * abs(self.progress["full_loss"])
+        return (
+            len(increases) == LOSS_WINDOW
+            and sum(increases) > LOSS_WINDOW * allowed_increase
+        )
 
-    def _return_to(self, snapshots: list[Tensor], params: list[Tensor]) -> None:
+    def _backtrack(self, snapshots: list[Tensor], params: list[Tensor]) -> None:
         """Begin the epoch anew, with steps of half the length."""
-        _copy(params, snapshots)
+        _copy_into(params, snapshots)
         if self.averaging:
-            _copy([self.state[p]["average"] for p in params], snapshots)
+            _copy_into([self.state[p]["average"] for p in params], snapshots)
         sizes = self.step_sizes
         step, halvings = self.progress["step"], self.progress["halvings"] + 1
         self.progress.update(rises=[], since=step, halvings=halvings)
@@ -381,46 +396,48 @@ class SVRG(Resumable):
                 f"{self._name}: expected steps that decrease the loss, got losses "
                 f"above those of the snapshot with steps of length {shown}; the "
                 "parameters return to the snapshot, and steps are halved from here "
-                f"on as often as needed (step_sizes). Lower lr{self._other_remedy()}",
+                f"on as often as needed (step_sizes). Lower lr{self._extra_hint()}",
                 RuntimeWarning,
                 stacklevel=5,
             )
 
     def _evaluate(self, closure: Callable[[], Any], params: list[Tensor]) -> Any:
-        looked_at = not self.progress["step"]
-        with gradients_of_the_loss(self._name) if looked_at else nullcontext():
+        is_first_step = not self.progress["step"]
+        with refuse_scaled_gradients(self._name) if is_first_step else nullcontext():
             loss = evaluate(self._name, closure, params)
         require_gradient(self._name, params, loss)
         return loss
 
     @contextmanager
-    def _aside(self, look: bool) -> Iterator[None]:
+    def _side_evaluation(self, detect: bool) -> Iterator[None]:
         """Evaluate where the parameters will not be: leave no trace in the modules."""
-        scaler = gradients_of_the_loss(self._name) if look else nullcontext()
-        with scaler, self._buffers.held(look):
+        scaler = refuse_scaled_gradients(self._name) if detect else nullcontext()
+        with scaler, self._buffers.restored(detect):
             yield
 
-    def _move(self, group: dict[str, Any], directions: dict[Tensor, Tensor]) -> None:
-        params = self._active(group)
+    def _update_params(
+        self, group: dict[str, Any], directions: dict[Tensor, Tensor]
+    ) -> None:
+        params = self._active_params(group)
         if not params:
             return
         v = [directions[p] for p in params]
         if group["weight_decay"]:
             torch._foreach_add_(v, params, alpha=group["weight_decay"])
-        self._pull(v, params)
-        rate = self._step_size(group)
-        if not 0 <= rate < math.inf:
+        self._add_prox_gradient(v, params)
+        step_size = self._step_size(group)
+        if not 0 <= step_size < math.inf:
             raise ValueError(
-                f"lr: expected a number of at least 0 in each group, got {rate}. Did a"
-                " scheduler set it?"
+                f"lr: expected a number of at least 0 in each group, got {step_size}."
+                " Did a scheduler set it?"
             )
-        torch._foreach_add_(params, v, alpha=-rate)
+        torch._foreach_add_(params, v, alpha=-step_size)
         if self.averaging:
             averages = [self.state[p]["average"] for p in params]
-            counted = self.progress["step"] - self.progress["since"]
-            torch._foreach_lerp_(averages, params, 1 / counted)
+            num_averaged = self.progress["step"] - self.progress["since"]
+            torch._foreach_lerp_(averages, params, 1 / num_averaged)
 
-    def _expect(self, steps: int) -> None:
+    def _check_num_steps(self, steps: int) -> None:
         """Look at an epoch of so many steps before it begins."""
 
     @property
@@ -430,16 +447,16 @@ class SVRG(Resumable):
 
     def _step_size(self, group: dict[str, Any]) -> float:
         halvings: int = self.progress["halvings"]
-        return self._rate(group) * 2.0**-halvings
+        return self._base_step_size(group) * 2.0**-halvings
 
-    def _rate(self, group: dict[str, Any]) -> float:
+    def _base_step_size(self, group: dict[str, Any]) -> float:
         """Step size of a group, before any halving."""
         return float(group["lr"])
 
-    def _pull(self, v: list[Tensor], params: list[Tensor]) -> None:
+    def _add_prox_gradient(self, v: list[Tensor], params: list[Tensor]) -> None:
         """Add the gradient of further regularisers: none."""
 
-    def _active(self, group: dict[str, Any]) -> list[Tensor]:
+    def _active_params(self, group: dict[str, Any]) -> list[Tensor]:
         return [
             p
             for p in group["params"]
@@ -453,13 +470,13 @@ class SVRG(Resumable):
         Call it before you evaluate or save the parameters. ``snapshot()`` calls it if
         you did not.
         """
-        self._follow()
+        self._match_device()
         if not self.progress["open"]:
             return
         if self.averaging and self.progress["step"]:
             for group in self.param_groups:
-                active = self._active(group)
-                _copy(active, [self.state[p]["average"] for p in active])
+                active = self._active_params(group)
+                _copy_into(active, [self.state[p]["average"] for p in active])
         self.progress.update(
             open=False, step=0, since=0, epoch=self.progress["epoch"] + 1
         )
@@ -496,20 +513,20 @@ class SVRG(Resumable):
         if steps is not None:
             _checks.count("steps", steps)
         loss = self.snapshot(closure, batches, size=size)
-        self._expect(steps or self.progress["terms"])
+        self._check_num_steps(steps or self.progress["terms"])
         for batch in sample_batches(batches, steps, self.generator):
             self.step(partial(closure, batch), num_examples=batch_weight(batch, size))
         self.end_epoch()
         return loss
 
 
-def _add_gradients(into: list[Tensor], params: list[Tensor], sign: int) -> None:
+def _add_gradients(totals: list[Tensor], params: list[Tensor], sign: int) -> None:
     """A parameter that a mini-batch leaves out has gradient 0 there."""
-    for one, p in zip(into, params, strict=True):
+    for total, p in zip(totals, params, strict=True):
         if p.grad is not None:
-            one.add_(p.grad, alpha=sign)
+            total.add_(p.grad, alpha=sign)
 
 
-def _copy(into: list[Tensor], values: list[Tensor]) -> None:
-    if into:
-        torch._foreach_copy_(into, values)
+def _copy_into(targets: list[Tensor], values: list[Tensor]) -> None:
+    if targets:
+        torch._foreach_copy_(targets, values)

@@ -83,7 +83,7 @@ class Trace:
         self.points: list[Point] = []
         if self.path is not None and self.path.exists():
             curves.require_file(self.path)
-            self.points = _read(self.path)
+            self.points = _read_points(self.path)
 
     def run(
         self,
@@ -146,7 +146,7 @@ class Trace:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([*FIELDS, *kinds, *(METRIC + name for name in names)])
         for point in self.points:
-            numbers = (point.seconds, point.objective, point.gap, _total(point))
+            numbers = (point.seconds, point.objective, point.gap, _total_calls(point))
             calls = [point.calls.get(kind, "") for kind in kinds]
             values = [point.metrics.get(name, "") for name in names]
             row = [point.run, point.seed, *map(repr, numbers), *calls, *values]
@@ -176,15 +176,15 @@ class Trace:
         """
         if lowest is not None:
             _checks.number("lowest", lowest)
-        floor = self._floor(lowest)
-        words = "a lower bound" if self._bound() else "the lowest"
-        label = f"objective above {words}"
+        reference = self._reference_value(lowest)
+        reference_name = "a lower bound" if self._lower_bounds() else "the lowest"
+        label = f"objective above {reference_name}"
         if lowest is not None:
             label = f"objective - {lowest:.6g}"
         names = dict.fromkeys(name for point in self.points for name in point.metrics)
         rows: list[tuple[str, Callable[[Point], float]]] = [
-            (label, lambda point: point.objective - floor),
-            *((name, _metric(name)) for name in names),
+            (label, lambda point: point.objective - reference),
+            *((name, _metric_getter(name)) for name in names),
         ]
         panels = [
             [
@@ -202,23 +202,23 @@ class Trace:
         runs: dict[str, dict[int, list[CurvePoint]]] = {}
         for point in self.points:
             run = runs.setdefault(point.run, {}).setdefault(point.seed, [])
-            cost = _total(point) if x == "calls" else point.seconds
+            cost = _total_calls(point) if x == "calls" else point.seconds
             run.append(CurvePoint(len(run), cost, value(point)))
         return {name: list(seeds.values()) for name, seeds in runs.items()}
 
-    def _bound(self) -> list[float]:
+    def _lower_bounds(self) -> list[float]:
         """Lower bounds of the minimum, from gaps."""
         bounds = [point.objective - point.gap for point in self.points]
         return [bound for bound in bounds if math.isfinite(bound)]
 
-    def _floor(self, lowest: float | None) -> float:
+    def _reference_value(self, lowest: float | None) -> float:
         values = [p.objective for p in self.points if math.isfinite(p.objective)]
         if not values:
             raise ValueError(
                 "draw: expected finite objectives, got none; record() some"
             )
         if lowest is None:
-            bounds = self._bound()
+            bounds = self._lower_bounds()
             return max(bounds) if bounds else min(values)
         if min(values) < lowest:
             raise ValueError(
@@ -243,13 +243,13 @@ class Run:
         self.trace, self.optimizer = trace, optimizer
         self.name, self.seed = key
         self._examples = examples
-        self._own: dict[str, float] = dict(before[0].calls) if before else {}
+        self._counts: dict[str, float] = dict(before[0].calls) if before else {}
         # what it was asked before is not of this run
-        asked: dict[str, float] = getattr(optimizer, "oracle_calls", {})
-        self._start = {} if resume else dict(asked)
-        self._counts = not hasattr(optimizer, "oracle_calls")
-        if self._counts:
-            self._own.setdefault("iterate", 0.0)
+        initial_calls: dict[str, float] = getattr(optimizer, "oracle_calls", {})
+        self._start = {} if resume else dict(initial_calls)
+        self._counts_steps = not hasattr(optimizer, "oracle_calls")
+        if self._counts_steps:
+            self._counts.setdefault("iterate", 0.0)
             optimizer.register_step_pre_hook(self._count_a_step)
         self._devices = {
             p.device
@@ -257,13 +257,13 @@ class Run:
             for p in group["params"]
             if p.device.type == "cuda"
         }
-        self._began = self._now() - (before[0].seconds if before else 0.0)
+        self._start_time = self._now() - (before[0].seconds if before else 0.0)
 
     @property
     def calls(self) -> dict[str, float]:
         """Number of oracle calls so far, by kind."""
-        found: dict[str, float] = getattr(self.optimizer, "oracle_calls", self._own)
-        return {kind: found[kind] - self._start.get(kind, 0) for kind in sorted(found)}
+        calls: dict[str, float] = getattr(self.optimizer, "oracle_calls", self._counts)
+        return {kind: calls[kind] - self._start.get(kind, 0) for kind in sorted(calls)}
 
     def record(
         self,
@@ -291,15 +291,22 @@ class Run:
         """
         stopped = self._now()
         with torch.no_grad():
-            value = _number("objective", objective)
-            known = math.nan if gap is None else _number("gap", gap)
-            found = {name: _number(name, x) for name, x in (metrics or {}).items()}
-        if known < 0:
-            raise ValueError(f"gap: expected at least 0, got {known}")
-        seconds, about = stopped - self._began, (self.seed, found)
-        point = Point(self.name, seconds, value, known, self.calls, *about)
+            value = _evaluate_number("objective", objective)
+            gap_value = math.nan if gap is None else _evaluate_number("gap", gap)
+            metric_values = {
+                name: _evaluate_number(name, x) for name, x in (metrics or {}).items()
+            }
+        if gap_value < 0:
+            raise ValueError(f"gap: expected at least 0, got {gap_value}")
+        seconds, seed_and_metrics = (
+            stopped - self._start_time,
+            (self.seed, metric_values),
+        )
+        point = Point(
+            self.name, seconds, value, gap_value, self.calls, *seed_and_metrics
+        )
         self.trace.add(point)
-        self._began += self._now() - stopped
+        self._start_time += self._now() - stopped
         return point
 
     def _now(self) -> float:
@@ -310,30 +317,30 @@ class Run:
     def _count_a_step(self, _: Any, args: Any, kwargs: Any) -> Any:
         """Count the step, or each of the evaluations that it makes of its closure."""
         # by torch's own wrapper, the optimizer comes first among the arguments
-        given = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        if given is None:
-            self._own["iterate"] += self._examples
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if closure is None:
+            self._counts["iterate"] += self._examples
             return None
 
-        def counted() -> Any:
-            self._own["iterate"] += self._examples
-            return given()
+        def counted_closure() -> Any:
+            self._counts["iterate"] += self._examples
+            return closure()
 
         if "closure" in kwargs:
-            return args, {**kwargs, "closure": counted}
-        return (args[0], counted, *args[2:]), kwargs
+            return args, {**kwargs, "closure": counted_closure}
+        return (args[0], counted_closure, *args[2:]), kwargs
 
 
-def _total(point: Point) -> float:
+def _total_calls(point: Point) -> float:
     return sum(point.calls.values())
 
 
-def _metric(name: str) -> Callable[[Point], float]:
+def _metric_getter(name: str) -> Callable[[Point], float]:
     return lambda point: point.metrics.get(name, math.nan)
 
 
-def _number(name: str, given: Any) -> float:
-    value = given() if callable(given) else given
+def _evaluate_number(name: str, value_or_function: Any) -> float:
+    value = value_or_function() if callable(value_or_function) else value_or_function
     if isinstance(value, torch.Tensor) and value.numel() == 1:
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, Real):
@@ -344,7 +351,7 @@ def _number(name: str, given: Any) -> float:
     return float(value)
 
 
-def _read(path: Path) -> list[Point]:
+def _read_points(path: Path) -> list[Point]:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -363,18 +370,22 @@ def _read(path: Path) -> list[Point]:
         for line, row in enumerate(rows, start=2):
             try:
                 name, seed, seconds, objective, gap, _, *more = row
-                known = dict(zip(kinds, more, strict=True))
-                found = {kind: float(n) for kind, n in known.items() if n}
-                calls = {k: n for k, n in found.items() if not k.startswith(METRIC)}
+                columns = dict(zip(kinds, more, strict=True))
+                numbers_by_name = {kind: float(n) for kind, n in columns.items() if n}
+                calls = {
+                    k: n for k, n in numbers_by_name.items() if not k.startswith(METRIC)
+                }
                 metrics = {
-                    k[len(METRIC) :]: n for k, n in found.items() if k not in calls
+                    k[len(METRIC) :]: n
+                    for k, n in numbers_by_name.items()
+                    if k not in calls
                 }
                 numbers = float(seconds), float(objective), float(gap)
-                about = int(seed), metrics
+                seed_and_metrics = int(seed), metrics
             except ValueError as error:
                 raise ValueError(
                     f"path: expected numbers in {len(head)} columns, got {error} in "
                     f"line {line} of {path}"
                 ) from error
-            points.append(Point(name, *numbers, calls, *about))
+            points.append(Point(name, *numbers, calls, *seed_and_metrics))
     return points

@@ -127,7 +127,7 @@ class Alignment(CircuitStructure):
         lengths_first: Tensor | None = None,
         lengths_second: Tensor | None = None,
     ) -> None:
-        match = checks.potentials("match", match)
+        match = checks.as_potentials("match", match)
         if match.dim() != 3:
             raise ValueError(f"match: expected (batch, N, M), got {tuple(match.shape)}")
         _, N, M = match.shape
@@ -156,13 +156,15 @@ class Alignment(CircuitStructure):
         B, N, M = self.match.shape
         first = self.gap_first[:, :, None].expand(B, N, M + 1)
         second = self.gap_second[:, None].expand(B, N + 1, M)
-        affine = [x[:, None] for name, x in self._own.items() if name in _AFFINE]
+        affine = [
+            x[:, None] for name, x in self._row_potentials.items() if name in _AFFINE
+        ]
         return (self.match, first, second, *affine), ()
 
     def leaves_used(self, labels: Tensor) -> Tensor:
         """The leaf of each move, and those of gaps that open or go on."""
         used = super().leaves_used(labels)
-        if "gap_open" not in self._own:
+        if "gap_open" not in self._row_potentials:
             return used
         moves = torch.nn.functional.pad(labels, (0, 1), value=-1)
         moves = moves.reshape(*labels.shape[:2], *self.shape)
@@ -170,7 +172,7 @@ class Alignment(CircuitStructure):
         goes_on = (moves == 1) & (before[..., :-1, 1:] == 1)
         goes_on |= (moves == 2) & (before[..., 1:, :-1] == 2)
         alone = (moves == 1) | (moves == 2)
-        leaf = self._query.topology.leaves - 2 + goes_on.long()
+        leaf = self._circuit_batch.topology.leaves - 2 + goes_on.long()
         return torch.cat([used, torch.where(alone, leaf, -1).flatten(2)], 2)
 
     def outputs_of(self, labels: Tensor) -> Tensor:
@@ -194,7 +196,7 @@ class Alignment(CircuitStructure):
 
     def label_counts(self, y: Int[Tensor, "batch N1 M1"]) -> Float[Tensor, "batch 3"]:
         """Number of matched items of y, then unmatched ones of each sequence."""
-        moves = self._labels_of_one(y)
+        moves = self._labels_per_row(y)
         items = ((0, 2), (1, 1), (2, 1))
         counts = [many * (moves == move).sum(1) for move, many in items]
         return torch.stack(counts, 1).to(self.match.dtype)
@@ -214,7 +216,7 @@ def real_items(
     first, second = (
         torch.full((B,), most, device=match.device)
         if lengths is None
-        else checks.row_lengths(lengths, B, most, match.device, name)
+        else checks.as_lengths(lengths, B, most, match.device, name)
         for name, lengths, most in given
     )
     return first, second
@@ -267,11 +269,13 @@ def _gap(name: str, value: Tensor | float | None, match: Tensor, *items: int) ->
         # an int may be larger than any float; NaN stays
         held = value if value != value else max(min(value, LIMIT), -LIMIT)
         return match.new_full(size, held)
-    value = checks.potentials(name, value)
-    checks.like(name, value, "match", match)
+    value = checks.as_potentials(name, value)
+    checks.require_same_dtype(name, value, "match", match)
     if value.dim():
         axes = {"gap_first": "(batch, N)", "gap_second": "(batch, M)"}
-        checks.shape(name, value, size, f"a number or {axes.get(name, '(batch,)')}")
+        checks.require_shape(
+            name, value, size, f"a number or {axes.get(name, '(batch,)')}"
+        )
     return value.expand(size)
 
 

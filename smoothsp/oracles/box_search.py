@@ -9,8 +9,8 @@ from torch import Tensor
 from smoothsp._kernels.combinatorial import box_search
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference import checks, double_double, score_values
-from smoothsp.oracles._inference.double_double import Exact
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.double_double import DoubleDouble
+from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._searches.structure import SearchStructure
 
 
@@ -71,7 +71,7 @@ class BoxSearch(SearchStructure):
     _gold: Tensor
     _weight: Tensor
     row_attributes = ("_gold", "_weight")
-    _computed = row_attributes
+    _computed_attributes = row_attributes
     _num_labels = 1
     # a cost is that of a box, by what it has in common with the true one
     _cost_adds = False
@@ -80,7 +80,7 @@ class BoxSearch(SearchStructure):
     )
 
     def __init__(self, cells: Tensor) -> None:
-        cells = checks.potentials("cells", cells)
+        cells = checks.as_potentials("cells", cells)
         if cells.dim() != 3 or 0 in cells.shape[1:]:
             raise ValueError(
                 "cells: expected (batch, H, W) with at least one cell, got "
@@ -106,11 +106,13 @@ class BoxSearch(SearchStructure):
         rows = (top >= 0) & (top <= bottom) & (bottom < H)
         return rows & (left >= 0) & (left <= right) & (right < W)
 
-    def _infeasible_row(self) -> int:
-        return score_values.barred_row(self.cells.flatten(1))
+    def _first_infeasible_row(self) -> int:
+        return score_values.first_forbidden_row(self.cells.flatten(1))
 
-    def _exactly(self, value: Tensor, y: Tensor) -> Exact:
-        return Exact(value.to(self._main.dtype), double_double.as_two(value))
+    def _exactly(self, value: Tensor, y: Tensor) -> DoubleDouble:
+        return DoubleDouble(
+            value.to(self._first_potentials.dtype), double_double.as_hi_lo(value)
+        )
 
     def _given(self, y: Tensor) -> Tensor:
         return self._value(y)
@@ -121,7 +123,7 @@ class BoxSearch(SearchStructure):
         cells = self.cells.double()
         barred = cells.detach() == -torch.inf
         total = ((rows @ cells.masked_fill(barred, 0)) * columns).sum(2)
-        if not checks.values_are_there() or bool(barred.any()):
+        if not checks.has_concrete_values() or bool(barred.any()):
             lost = ((rows @ barred.double()) * columns).sum(2) > 0
             total = total.masked_fill(lost, -torch.inf)
         return total + self._added(boxes)
@@ -166,10 +168,10 @@ class BoxSearch(SearchStructure):
         ``cost`` is ``(batch, H, W)``: c in the cells of the true box and 0 elsewhere,
         as ``hamming`` returns for c = 1.
         """
-        cost = checks.potentials("cost", cost)
-        checks.same_device("cost", cost, self.cells.device)
-        checks.shape("cost", cost, tuple(self.cells.shape), "(batch, H, W)")
-        if checks.values_are_there() and bool((self._weight > 0).any()):
+        cost = checks.as_potentials("cost", cost)
+        checks.require_device("cost", cost, self.cells.device)
+        checks.require_shape("cost", cost, tuple(self.cells.shape), "(batch, H, W)")
+        if checks.has_concrete_values() and bool((self._weight > 0).any()):
             raise ValueError(
                 "cost: expected a structure without a cost, got one that has a cost"
             )
@@ -180,14 +182,14 @@ class BoxSearch(SearchStructure):
         rows, columns = inside.any(2).long(), inside.any(1).long()
         first = [rows.argmax(1), columns.argmax(1)]
         last = [x.shape[1] - 1 - x.flip(1).argmax(1) for x in (rows, columns)]
-        other = self._like(self._own)
+        other = self._with_potentials(self._row_potentials)
         other._gold = torch.stack([*first, *last], 1)
         other._weight = weight
         filled = self._masks(other._gold[:, None])
         box = filled[0].transpose(1, 2) * filled[1]
         fits = (cost == (box * c[:, None, None]).to(cost.dtype)).flatten(1).all(1)
         wrong = ~(fits & (c >= 0) & (c < score_values.LIMIT))
-        if checks.values_are_there() and bool(wrong.any()):
+        if checks.has_concrete_values() and bool(wrong.any()):
             raise ValueError(
                 "cost: expected one number of at least 0 in the cells of a box and 0 "
                 f"outside, got something else at row {int(wrong.int().argmax())}; use "
@@ -204,7 +206,7 @@ class BoxSearch(SearchStructure):
     def _search(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_], Tensor]:
         B, H, W = self.cells.shape
         cells = np.ascontiguousarray(self._array("cells"))
-        given = cells, array(self._gold.cpu()), array(self._weight.cpu())
+        given = cells, to_numpy(self._gold.cpu()), to_numpy(self._weight.cpu())
         boxes, exist = np.empty((B, k, 4), np.int64), np.empty((B, k), np.bool_)
         visited = np.empty(B, np.int64)
         work = B * H * W * (100 + 10 * k)
@@ -220,4 +222,4 @@ class BoxSearch(SearchStructure):
 
     def visits(self, k: int = 1) -> Int[Tensor, " batch"]:
         """Number of sets of boxes that the search for the k best visits."""
-        return self._search(checks.count("k", k))[2].to(self.cells.device)
+        return self._search(checks.as_output_count("k", k))[2].to(self.cells.device)

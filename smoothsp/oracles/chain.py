@@ -7,18 +7,18 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from smoothsp.oracles._chain import summed_losses
-from smoothsp.oracles._chain.buffers import NAMES, Potentials, own
-from smoothsp.oracles._chain.checks import chain_buffers, looked_at
-from smoothsp.oracles._chain.engine import ChainEngine, StepsOfChain
+from smoothsp.oracles._chain.buffers import POTENTIAL_NAMES, Potentials, copy_if_shared
+from smoothsp.oracles._chain.checks import build_chain, validate_values
+from smoothsp.oracles._chain.engine import ChainEngine, PerStepChainEngine
 from smoothsp.oracles._inference import checks, double_double, rules
 from smoothsp.oracles._inference.distribution import Distribution
-from smoothsp.oracles._inference.double_double import Exact
+from smoothsp.oracles._inference.double_double import DoubleDouble
 from smoothsp.oracles._inference.op import Recomputation
-from smoothsp.oracles._inference.parts import widened
+from smoothsp.oracles._inference.parts import float64_if_large
 from smoothsp.oracles._inference.positions import Positions
-from smoothsp.oracles._inference.read_only import put
-from smoothsp.oracles._inference.rounding import weighed
-from smoothsp.oracles._inference.structure import Named
+from smoothsp.oracles._inference.read_only import set_attribute
+from smoothsp.oracles._inference.rounding import multiply_by_weight
+from smoothsp.oracles._inference.structure import NamedTensors
 from smoothsp.oracles._inference.tracing import is_compiling
 from smoothsp.oracles.protocols import Summed
 from smoothsp.oracles.semi_markov import SemiMarkov
@@ -88,13 +88,13 @@ class Chain(Distribution, Summed):
         mask: Tensor | None = None,
     ) -> None:
         given = emissions, transitions, start, end, lengths, mask
-        buffers = chain_buffers(*given)
+        buffers = build_chain(*given)
         first, moves, *ends = buffers.potentials
         potentials = {"emissions": first, "transitions": moves}
         if not (start is None and end is None):
             potentials |= {"start": ends[0], "end": ends[1]}
         self._record_versions(potentials)
-        put(self, "_buffers", looked_at(buffers))
+        set_attribute(self, "_buffers", validate_values(buffers))
 
     # Buffers hold potentials together with positions, and prove where both lie.
 
@@ -107,47 +107,51 @@ class Chain(Distribution, Summed):
         return self._buffers
 
     @property
-    def _for_likelihoods(self) -> "Chain":
+    def _likelihood_structure(self) -> "Chain":
         return self
 
-    _uses_entries = True
+    _indexes_potentials = True
 
-    def _used_by_gold(self, y: Tensor) -> Tensor:
+    def _gold_parts(self, y: Tensor) -> Tensor:
         labels, _ = self._real_labels(y)
-        checks.shape("y", labels, tuple(self.emissions.shape[:2]), "(batch, time)")
+        checks.require_shape(
+            "y", labels, tuple(self.emissions.shape[:2]), "(batch, time)"
+        )
         return self._buffers.entries(labels.unsqueeze(1))
 
     @property
-    def _main(self) -> Tensor:  # type: ignore[override]
+    def _first_potentials(self) -> Tensor:  # type: ignore[override]
         return self._buffers.potentials[0]
 
-    _main_name = "emissions"
-    _is_traced = True
+    _first_name = "emissions"
+    _traces_methods = True
 
-    def _with_main(self, main: Tensor) -> "Chain":
+    def _with_first_potentials(self, main: Tensor) -> "Chain":
         _, transitions, start, end = self._buffers.potentials
         return self._of((main, transitions, start, end))
 
-    def _mapped(self, change: Callable[[Tensor], Tensor]) -> "Chain":
+    def _map_potentials(self, change: Callable[[Tensor], Tensor]) -> "Chain":
         emissions, transitions, start, end = self._buffers.potentials
         shared = change(emissions), change(transitions)
         return self._of((*shared, change(start), change(end)))
 
-    def _picked(self, rows: Tensor) -> "Chain":
+    def _select_rows(self, rows: Tensor) -> "Chain":
         emissions, transitions, start, end = self._buffers.potentials
         moves = transitions if transitions.dim() == 2 else transitions[rows]
         positions = self._buffers.positions.select(rows)
         picked = self._of((emissions[rows], moves, start, end), positions)
         if is_compiling():
-            vars(picked)["_recipe"] = vars(self)["_recipe"].select(rows)
+            vars(picked)["_constructor_call"] = vars(self)["_constructor_call"].select(
+                rows
+            )
         return picked
 
-    def _with(self, held: Sequence[Tensor]) -> "Chain":
+    def _with_graph_tensors(self, held: Sequence[Tensor]) -> "Chain":
         emissions, transitions, start, end = held
         return self._of((emissions, transitions, start, end))
 
-    def _by_name(self) -> Named:
-        return dict(zip(NAMES, self._buffers.potentials, strict=True))
+    def _named_potentials(self) -> NamedTensors:
+        return dict(zip(POTENTIAL_NAMES, self._buffers.potentials, strict=True))
 
     def _of(
         self, potentials: Potentials, positions: Positions | None = None
@@ -162,7 +166,7 @@ class Chain(Distribution, Summed):
         self, blame: str, only: str | None = None, changed: Tensor | None = None
     ) -> None:
         # one kernel looks at all numbers
-        put(self, "_buffers", looked_at(self._buffers, blame))
+        set_attribute(self, "_buffers", validate_values(self._buffers, blame))
 
     @property
     def emissions(self) -> Float[Tensor, "batch time state"]:
@@ -177,12 +181,12 @@ class Chain(Distribution, Summed):
     @property
     def start(self) -> Float[Tensor, " state"]:
         """Scores of the first state; zeros if none were given."""
-        return own(self._buffers.potentials[2])
+        return copy_if_shared(self._buffers.potentials[2])
 
     @property
     def end(self) -> Float[Tensor, " state"]:
         """Scores of the last state; zeros if none were given."""
-        return own(self._buffers.potentials[3])
+        return copy_if_shared(self._buffers.potentials[3])
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
@@ -197,7 +201,7 @@ class Chain(Distribution, Summed):
     @property
     def output_shapes(self) -> Int[Tensor, "batch 1"]:
         """``(batch, 1)``: the labels of each row up to its last real position."""
-        return self._buffers.positions.ends[:, None].clone()
+        return self._buffers.positions.end_positions[:, None].clone()
 
     @property
     def mask(self) -> Bool[Tensor, "batch time"]:
@@ -224,11 +228,11 @@ class Chain(Distribution, Summed):
             If a label at a real position is not in ``[0, state)``.
         """
         dtype = self._buffers.dtype
-        return self._scored(y, dtype).rounded(dtype)
+        return self._scored(y, dtype).to_dtype(dtype)
 
-    def _scored(self, y: Tensor, dtype: torch.dtype, two: bool = False) -> Exact:
+    def _scored(self, y: Tensor, dtype: torch.dtype, two: bool = False) -> DoubleDouble:
         """Score as ``rules.score`` has it."""
-        y = checks.labels(y, self.emissions)
+        y = checks.as_labels(y, self.emissions)
         if y.dim() == 3:
             return rules.score(self._buffers, y, dtype, two)
         return rules.score(self._buffers, y.unsqueeze(1), dtype, two).squeeze(1)
@@ -251,7 +255,7 @@ class Chain(Distribution, Summed):
         """Labels with 0 at masked positions, and the mask."""
         S = self.emissions.shape[2]
         mask = self.mask
-        return checks.real_labels(y, mask, S), mask
+        return checks.as_masked_labels(y, mask, S), mask
 
     def violation(
         self, y: Tensor, weight: Tensor | float = 1.0, cost_scale: float = 1.0
@@ -262,12 +266,12 @@ class Chain(Distribution, Summed):
         ``max_{y'} [score(y') + cost_scale hamming(y', y)] - score(y)``. It is never
         negative, not even by rounding. Losses call this method.
         """
-        cost_scale = checks.at_least_zero("cost_scale", cost_scale)
+        cost_scale = checks.as_nonnegative("cost_scale", cost_scale)
 
         def by_questions() -> Tensor:
-            wide, _ = widened(self)
+            wide, _ = float64_if_large(self)
             augmented = wide.augment(self.hamming(y) * cost_scale)
-            ahead = double_double.best(augmented)[0].less(
+            ahead = double_double.decode(augmented)[0].minus(
                 double_double.score(wide, y), sign=1
             )
             return _weighted_sum(ahead.to(self.emissions.dtype), weight)
@@ -315,7 +319,7 @@ class Chain(Distribution, Summed):
         """
         dtype = self._buffers.dtype
         found, y = rules.best(self._buffers, None, dtype)
-        return found.rounded(dtype), y
+        return found.to_dtype(dtype), y
 
     def decode_topk(
         self, k: int
@@ -339,10 +343,10 @@ class Chain(Distribution, Summed):
         Structured Prediction Models", algorithm 2.
         """
         B, T, _ = self.emissions.shape
-        k = checks.count("k", k, B * T)
+        k = checks.as_output_count("k", k, B * T)
         dtype = self._buffers.dtype
         found, ys, valid = rules.k_best(self._buffers, k, dtype)
-        return found.rounded(dtype), ys, valid
+        return found.to_dtype(dtype), ys, valid
 
     def log_partition(self) -> Float[Tensor, " batch"]:
         """Logarithm of the sum of exp(score) over all outputs: the exp oracle.
@@ -356,24 +360,28 @@ class Chain(Distribution, Summed):
         algorithms 3 and 9.
         """
         dtype = self._buffers.dtype
-        return rules.log_partition(self._buffers, dtype).rounded(dtype)
+        return rules.log_partition(self._buffers, dtype).to_dtype(dtype)
 
-    def _exact_score(self, y: Tensor) -> Exact:
+    def _score_hi_lo(self, y: Tensor) -> DoubleDouble:
         return self._scored(y, self._buffers.dtype, two=True)
 
-    def _exact_decode(self) -> tuple[Exact, Tensor]:
+    def _decode_hi_lo(self) -> tuple[DoubleDouble, Tensor]:
         value, y = self.decode()
         with torch.no_grad():
-            return Exact(value, self._exact_score(y).parts), y
+            return DoubleDouble(value, self._score_hi_lo(y).hi_lo), y
 
-    def _exact_decode_topk(self, k: int) -> tuple[Exact, Tensor, Tensor]:
+    def _decode_topk_hi_lo(self, k: int) -> tuple[DoubleDouble, Tensor, Tensor]:
         values, ys, valid = self.decode_topk(k)
         existing = torch.where(valid[..., None], ys, ys[:, :1])
         with torch.no_grad():
-            found = self._exact_score(existing)
-        return Exact(values, found.filled(~valid, -torch.inf).parts), ys, valid
+            found = self._score_hi_lo(existing)
+        return (
+            DoubleDouble(values, found.masked_fill(~valid, -torch.inf).hi_lo),
+            ys,
+            valid,
+        )
 
-    def _exact_log_partition(self) -> Exact:
+    def _log_partition_hi_lo(self) -> DoubleDouble:
         return rules.log_partition(self._buffers, self._buffers.dtype, two=True)
 
     def marginals(self) -> Float[Tensor, "batch time state"]:
@@ -388,7 +396,9 @@ class Chain(Distribution, Summed):
         time state^2) memory.
         """
         chain = self._buffers
-        return rules.marginals(StepsOfChain(chain) if chain.shared else chain)[1]
+        return rules.marginals(
+            PerStepChainEngine(chain) if chain.shared_transitions else chain
+        )[1]
 
     def log_likelihood(
         self, y: Tensor, weight: Tensor | float = 1.0
@@ -434,10 +444,10 @@ class Chain(Distribution, Summed):
         """
         return self._segments().max_marginals()[:, :, 0]
 
-    def _marginals(self) -> Named:
-        return dict(zip(NAMES, rules.marginals(self._buffers), strict=True))
+    def _marginals(self) -> NamedTensors:
+        return dict(zip(POTENTIAL_NAMES, rules.marginals(self._buffers), strict=True))
 
-    def _outputs_like(self, other: "Chain") -> bool:
+    def _has_same_outputs(self, other: "Chain") -> bool:
         return self.mask.equal(other.mask)
 
     def sample(
@@ -455,9 +465,9 @@ class Chain(Distribution, Summed):
         """
         B, T, _ = self.emissions.shape
         # labels, and the uniform numbers that they are drawn by
-        n = checks.count("n", n, 2 * B * T, sampled=True)
-        generator = checks.generator(generator)
-        if not checks.flag("replace", replace):
+        n = checks.as_output_count("n", n, 2 * B * T, sampled=True)
+        generator = checks.as_generator(generator)
+        if not checks.as_flag("replace", replace):
             return self._segments().sample(n, generator, replace=False)
         device = self.emissions.device
         uniforms = torch.rand(
@@ -467,11 +477,13 @@ class Chain(Distribution, Summed):
 
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""
-        flat = self._mapped(lambda x: torch.where(x.detach() > -torch.inf, 0.0, x))
+        flat = self._map_potentials(
+            lambda x: torch.where(x.detach() > -torch.inf, 0.0, x)
+        )
         return flat.log_partition()
 
 
 def _weighted_sum(values: Tensor, weight: Tensor | float) -> Tensor:
     if isinstance(weight, Tensor):
         weight = weight.to(values.dtype)
-    return weighed(values, weight).sum()
+    return multiply_by_weight(values, weight).sum()

@@ -81,14 +81,14 @@ class CTC(CircuitStructure):
         target_lengths: Tensor | None = None,
         blank: int = 0,
     ) -> None:
-        log_probs = checks.potentials("log_probs", log_probs)
+        log_probs = checks.as_potentials("log_probs", log_probs)
         if log_probs.dim() != 3 or not log_probs.shape[2]:
             raise ValueError(
                 "log_probs: expected (batch, time, class) with at least one class, got "
                 f"{tuple(log_probs.shape)}"
             )
         (B, T, C), device = log_probs.shape, log_probs.device
-        targets = checks.integers("targets", targets, device)
+        targets = checks.as_int64("targets", targets, device)
         if targets.dim() != 2 or len(targets) != B:
             raise ValueError(
                 f"targets: expected (batch, label) with {B} rows, got "
@@ -102,14 +102,14 @@ class CTC(CircuitStructure):
         frames: Tensor | int = T
         labels: Tensor | int = M
         if lengths is not None:
-            frames = checks.row_lengths(lengths, B, T, device)
+            frames = checks.as_lengths(lengths, B, T, device)
         if target_lengths is not None:
             name = "target_lengths"
-            labels = checks.row_lengths(target_lengths, B, M, device, name)
+            labels = checks.as_lengths(target_lengths, B, M, device, name)
         real = None
         if isinstance(labels, Tensor):
             real = torch.arange(M, device=device) < labels[:, None]
-        if checks.values_are_there():
+        if checks.has_concrete_values():
             _check_targets(targets, real, C, blank)
         self.blank = blank
         # the blank, then the labels
@@ -120,7 +120,7 @@ class CTC(CircuitStructure):
         alike = targets[:, 1:] == targets[:, :-1]
         skips = skips.masked_fill(alike, -torch.inf)
         self._known_to_fit = isinstance(frames, int) and 2 * M <= T
-        if not self._known_to_fit and checks.values_are_there():
+        if not self._known_to_fit and checks.has_concrete_values():
             repeats = (alike if real is None else alike & real[:, 1:]).sum(1)
             _require_frames(frames, labels, repeats)
             self._known_to_fit = True
@@ -184,9 +184,9 @@ class CTC(CircuitStructure):
         return (wrong & real[..., None]).to(self.log_probs.dtype)
 
     def _frames(self, y: Tensor) -> Tensor:
-        y = checks.integers("y", y, self.log_probs.device)
-        checks.shape("y", y, tuple(self.log_probs.shape[:2]), "(batch, time)")
-        self._labels_of_one(y)
+        y = checks.as_int64("y", y, self.log_probs.device)
+        checks.require_shape("y", y, tuple(self.log_probs.shape[:2]), "(batch, time)")
+        self._labels_per_row(y)
         return y
 
     @property

@@ -10,7 +10,11 @@ from torch import Tensor
 
 from smoothsp.oracles._chain.warm_mixtures import ChainMixtures
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles._inference.parts import parts_of, require_parts, scores_of
+from smoothsp.oracles._inference.parts import (
+    part_counts,
+    require_additive_cost,
+    score_outputs,
+)
 from smoothsp.oracles._inference.read_only import ReadOnly
 from smoothsp.oracles._inference.tracing import is_eager
 from smoothsp.oracles._searches.active_outputs import block, face_of
@@ -123,9 +127,9 @@ class FactorGraph(ReadOnly):
     ) -> None:
         _require_values()
         self.structures = _checked(structures)
-        self.max_rounds = checks.positive_int("max_rounds", max_rounds)
-        self.tol = checks.positive("tol", tol)
-        self.relaxed = checks.flag("relaxed", relaxed)
+        self.max_rounds = checks.as_positive_int("max_rounds", max_rounds)
+        self.tol = checks.as_positive("tol", tol)
+        self.relaxed = checks.as_flag("relaxed", relaxed)
         self.cost_of = next(iter(structures)) if cost_of is None else cost_of
         if self.cost_of not in structures:
             names = ", ".join(map(repr, structures))
@@ -141,7 +145,7 @@ class FactorGraph(ReadOnly):
         vars(other).update(vars(self), structures=structures, _variables=variables)
         return other
 
-    def _mapped(self: Self, change: Any) -> Self:
+    def _map_potentials(self: Self, change: Any) -> Self:
         changed = {name: change(x) for name, x in self.structures.items()}
         return self._like(changed, self._variables)
 
@@ -158,19 +162,19 @@ class FactorGraph(ReadOnly):
         y
             One output per row of each structure, by name.
         """
-        self._require_outputs(y)
+        self._require_feasible(y)
         scores = [x.score(y[name]) for name, x in self.structures.items()]
         total = torch.stack([x.to(scores[0].dtype) for x in scores]).sum(0)
         return total.masked_fill(~self._agree(self._parts(y)), -torch.inf)
 
     def hamming(self, y: Mapping[str, Tensor]) -> Tensor:
         """Cost of each cell of the structure ``cost_of``, 0 for those that y uses."""
-        self._require_outputs(y)
+        self._require_feasible(y)
         return self.structures[self.cost_of].hamming(y[self.cost_of])
 
     def label_counts(self, y: Mapping[str, Tensor]) -> Float[Tensor, "batch label"]:
         """Number of times y uses each label of the structure ``cost_of``."""
-        self._require_outputs(y)
+        self._require_feasible(y)
         return self.structures[self.cost_of].label_counts(y[self.cost_of])
 
     def augment(self: Self, cost: Tensor) -> Self:
@@ -309,7 +313,7 @@ class FactorGraph(ReadOnly):
                 self.structures.values(), found.mixtures, strict=True
             ):
                 outputs, weights, _, _ = mixture.result()
-                scores = scores_of(x, outputs).value
+                scores = score_outputs(x, outputs).value
                 mixed = mixed + (scores * weights.to(scores)).sum(1).to(mixed)
             carrier = torch.where(exact, carrier, mixed)
         known = torch.where(exact, found.value, found.bound).to(carrier)
@@ -317,7 +321,7 @@ class FactorGraph(ReadOnly):
 
     def _parts(self, y: Mapping[str, Tensor]) -> Tensor:
         """Parts of an output of each row, all cells: ``(batch, cells)`` float64."""
-        used = [parts_of(x, y[n]).flatten(1) for n, x in self.structures.items()]
+        used = [part_counts(x, y[n]).flatten(1) for n, x in self.structures.items()]
         return torch.cat([x.double() for x in used], 1)
 
     def _agree(self, parts: Tensor) -> Tensor:
@@ -327,7 +331,7 @@ class FactorGraph(ReadOnly):
         """Squared length ``(batch,)`` of the indicator of an output's variables."""
         return (self._parts(y).square() / self._variables.degree).sum(1)
 
-    def _require_outputs(self, y: object) -> None:
+    def _require_feasible(self, y: object) -> None:
         if not isinstance(y, Mapping) or set(y) != set(self.structures):
             names = ", ".join(map(repr, self.structures))
             got = sorted(y) if isinstance(y, Mapping) else type(y).__name__
@@ -360,7 +364,7 @@ class RelaxedMixture:
         self._sizes = [x[1].shape[1] for x in results]
         self._given = torch.cat([x[1] for x in results], 1)
         scores = [
-            scores_of(x, outputs).value
+            score_outputs(x, outputs).value
             for x, (outputs, *_) in zip(graph.structures.values(), results, strict=True)
         ]
         self._scores = torch.cat([x.to(scores[0].dtype) for x in scores], 1)
@@ -457,7 +461,7 @@ def _checked(structures: object) -> dict[str, Any]:
             raise TypeError(
                 f"structures[{name!r}]: expected a structure, got {type(x).__name__}"
             )
-        require_parts(x)
+        require_additive_cost(x)
         sizes[name] = len(x.lengths)
     if len(set(sizes.values())) > 1:
         raise ValueError(f"structures: expected one batch, got rows {sizes}")
@@ -466,8 +470,8 @@ def _checked(structures: object) -> dict[str, Any]:
 
 def _cells(structure: Any) -> tuple[torch.Size, torch.dtype]:
     """Shape and dtype of a cost of one row, in the search."""
-    main = getattr(structure, "_main", None)
-    if main is not None and hasattr(structure, "_mapped"):
+    main = getattr(structure, "_first_potentials", None)
+    if main is not None and hasattr(structure, "_map_potentials"):
         return main.shape[1:], torch.float64
     with torch.no_grad():
         cost = structure.hamming(structure.decode()[1])
@@ -477,9 +481,9 @@ def _cells(structure: Any) -> tuple[torch.Size, torch.dtype]:
 def _factor(structure: Any, shape: torch.Size, dtype: torch.dtype) -> Factor:
     """The structure in float64 without gradients, where it can be had."""
     search: Any = Mixtures
-    if hasattr(structure, "_mapped"):
-        structure = structure._mapped(lambda x: x.detach().double())
+    if hasattr(structure, "_map_potentials"):
+        structure = structure._map_potentials(lambda x: x.detach().double())
     # a subclass of chains may decode in its own way
-    if type(structure) is Chain and structure._buffers.plain:
+    if type(structure) is Chain and structure._buffers.kernel_ready:
         search = ChainMixtures
     return Factor(structure, shape, dtype, search)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import CircuitStructure, Topology
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles._inference.in_graphs import Argument
+from smoothsp.oracles._inference.in_graphs import ConstantArgument
 from smoothsp.oracles._inference.read_only import ReadOnly
 from smoothsp.oracles._inference.tracing import is_compiling
 from smoothsp.oracles._logic.checks import check_decomposable, check_deterministic
@@ -19,7 +19,7 @@ from smoothsp.oracles._logic.nnf import MOST_VARIABLES, NNF
 from smoothsp.oracles._logic.readers import read_nnf, read_sdd
 
 
-class Formula(ReadOnly, Argument):
+class Formula(ReadOnly, ConstantArgument):
     """A propositional formula, compiled once for many batches of scores.
 
     Create one with ``from_clauses``, ``from_sdd`` or ``from_nnf``. Variables are
@@ -67,7 +67,7 @@ class Formula(ReadOnly, Argument):
         self.count = count_models(smoothed)
         if not self.count:
             raise ValueError("formula: expected one that has a model, got none")
-        self._topology = Topology.of(*sentence_circuit(smoothed, variables))
+        self._topology = Topology.from_circuit(*sentence_circuit(smoothed, variables))
 
     @classmethod
     def from_clauses(
@@ -114,7 +114,7 @@ class Formula(ReadOnly, Argument):
                     f"clauses: expected literals from 1 to {variables} or their "
                     f"negatives, got {x}"
                 )
-        checks.positive_int("most_nodes", most_nodes)
+        checks.as_positive_int("most_nodes", most_nodes)
         return cls(compile_clauses(given, most_nodes), variables)
 
     @classmethod
@@ -252,7 +252,7 @@ class Models(CircuitStructure):
     output_description = "a model of the formula, 0 or 1 for each variable"
 
     def __init__(self, scores: Tensor, formula: Formula) -> None:
-        scores = checks.potentials("scores", scores)
+        scores = checks.as_potentials("scores", scores)
         V = formula.variables
         if scores.dim() != 3 or tuple(scores.shape[1:]) != (V, 2):
             raise ValueError(

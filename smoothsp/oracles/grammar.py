@@ -8,7 +8,7 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._inference.tracing import is_eager_tensor
 from smoothsp.oracles.span_tree import counted_spans
 
@@ -85,7 +85,7 @@ class Grammar(CircuitStructure):
         *,
         lengths: Tensor | None = None,
     ) -> None:
-        spans = checks.potentials("spans", spans)
+        spans = checks.as_potentials("spans", spans)
         square = spans.dim() == 4 and spans.shape[1] == spans.shape[2]
         if not (spans.dim() == 3 or square) or not spans.shape[-1]:
             raise ValueError(
@@ -95,20 +95,20 @@ class Grammar(CircuitStructure):
         if not square:
             spans = _spans_of(spans)
         B, n, _, S = spans.shape
-        rules = checks.potentials("rules", rules)
-        checks.like("rules", rules, "spans", spans)
+        rules = checks.as_potentials("rules", rules)
+        checks.require_same_dtype("rules", rules, "spans", spans)
         if rules.dim() == 4:
             form = "(batch, symbol, symbol, symbol)"
-            checks.shape("rules", rules, (B, S, S, S), form)
+            checks.require_shape("rules", rules, (B, S, S, S), form)
         else:
-            checks.shape("rules", rules, (S, S, S), "(symbol, symbol, symbol)")
+            checks.require_shape("rules", rules, (S, S, S), "(symbol, symbol, symbol)")
         if top is None:
             top = spans.new_zeros(S)
         else:
-            top = checks.potentials("top", top)
-            checks.like("top", top, "spans", spans)
-            checks.shape("top", top, (S,), "(symbol,)")
-        size = n if lengths is None else checks.row_lengths(lengths, B, n, spans.device)
+            top = checks.as_potentials("top", top)
+            checks.require_same_dtype("top", top, "spans", spans)
+            checks.require_shape("top", top, (S,), "(symbol,)")
+        size = n if lengths is None else checks.as_lengths(lengths, B, n, spans.device)
         own, shared = {"spans": spans}, {"rules": rules, "top": top}
         if rules.dim() == 4:
             own["rules"] = shared.pop("rules")
@@ -201,7 +201,7 @@ class _OnDiagonal(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, words: Tensor) -> Tensor:
-        given = array(words)
+        given = to_numpy(words)
         B, n, S = given.shape
         found, at = np.zeros((B, n, n, S), given.dtype), np.arange(n)
         found[:, at, at] = given

@@ -12,7 +12,7 @@ from torch import Tensor
 from smoothsp._kernels.threads.ranges import run_all
 from smoothsp.oracles._inference import checks, in_graphs
 from smoothsp.oracles._inference.structure import Structure
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._inference.tracing import is_compiling, is_eager
 
 Floats = NDArray[np.float64]
@@ -119,7 +119,7 @@ class IntegerProgram(Structure):
                 "scores: IntegerProgram needs values, which torch.func does not "
                 "provide; call it outside"
             )
-        scores = checks.potentials("scores", scores)
+        scores = checks.as_potentials("scores", scores)
         self._record_versions({"scores": scores})
         if scores.dim() != 2:
             raise ValueError(f"scores: expected (batch, N), got {tuple(scores.shape)}")
@@ -130,8 +130,8 @@ class IntegerProgram(Structure):
                     "integer: expected True or False inside torch.compile, got "
                     f"{type(integer).__name__}"
                 )
-            self._kind_of_output = in_graphs.INT if integer else in_graphs.FLOAT
-            self._hold({"scores": scores})
+            self._output_dtype = in_graphs.INT if integer else in_graphs.FLOAT
+            self._set_potentials({"scores": scores})
             return
         rows = _constraint_rows(constraints, B, N)
         bounds = _pair("lower", "upper", lower, upper, B, N)
@@ -139,12 +139,12 @@ class IntegerProgram(Structure):
         self._programs, which = _distinct(rows, bounds, B)
         self._which = torch.tensor(which, dtype=torch.int64, device=scores.device)
         if time_limit is not None:
-            time_limit = checks.positive("time_limit", time_limit)
+            time_limit = checks.as_positive("time_limit", time_limit)
         self.time_limit = time_limit
-        self._hold({"scores": scores})
+        self._set_potentials({"scores": scores})
         self._require_valid("scores")
 
-    def _may_lack_outputs(self, name: str) -> bool:
+    def _can_be_infeasible(self, name: str) -> bool:
         # only the solver finds out
         return False
 
@@ -169,17 +169,17 @@ class IntegerProgram(Structure):
         """Outputs ``(batch, k, N)``, and whether k was there."""
         B, N = self.scores.shape
         if self._integer.all():
-            y = checks.integers("y", y, self.scores.device)
+            y = checks.as_int64("y", y, self.scores.device)
         else:
-            y = checks.dense("y", y)
-            checks.same_device("y", y, self.scores.device)
+            y = checks.as_dense("y", y)
+            checks.require_device("y", y, self.scores.device)
         one = y.dim() == 2
         many = y[:, None] if one else y
         if many.dim() != 3 or (len(many), many.shape[2]) != (B, N):
             raise ValueError(
                 f"y: expected ({B}, {N}) or ({B}, k, {N}), got {tuple(y.shape)}"
             )
-        values = array(many.detach().cpu().double())
+        values = to_numpy(many.detach().cpu().double())
         for b, p in enumerate(self._which.tolist()):
             for k in range(values.shape[1]):
                 wrong = self._programs[p].violation(values[b, k], self._integer)
@@ -256,7 +256,7 @@ class IntegerProgram(Structure):
 
     def _solve(self) -> tuple[Floats, Floats]:
         """Best outputs ``(batch, N)`` and bounds ``(batch,)`` of their scores."""
-        scores = array(self.scores.detach().cpu().double())
+        scores = to_numpy(self.scores.detach().cpu().double())
         y, bound = np.zeros(scores.shape), np.zeros(len(scores))
         if not scores.size:
             # without a variable only constraints of 0 are left
@@ -265,7 +265,7 @@ class IntegerProgram(Structure):
                     raise ValueError(_INFEASIBLE.format(b))
             return y, bound
         # rows of one programme are neighbours
-        order = np.argsort(array(self._which.cpu()), kind="stable")
+        order = np.argsort(to_numpy(self._which.cpu()), kind="stable")
         pieces = np.array_split(order, min(len(order), torch.get_num_threads()))
 
         def solve(rows: Ints) -> None:
@@ -448,7 +448,7 @@ def _highs() -> Any:
 def _floats(name: str, value: Any) -> Floats:
     """Numbers of a tensor, an array or a number, without NaN."""
     if isinstance(value, Tensor):
-        value = array(value.detach().cpu().double())
+        value = to_numpy(value.detach().cpu().double())
     found = np.array(value)
     if found.dtype.kind not in "biuf":
         raise TypeError(f"{name}: expected numbers, got {type(value).__name__}")
@@ -483,7 +483,7 @@ def _pair(
 
 def _integers(value: Any, N: int) -> NDArray[np.bool_]:
     if isinstance(value, Tensor):
-        value = array(value.cpu())
+        value = to_numpy(value.cpu())
     found = np.array(value)
     if found.dtype != np.bool_ or found.shape not in ((), (N,)):
         raise ValueError(

@@ -169,16 +169,16 @@ def _checked(
     capacity: int | Tensor,
     lengths: Tensor | None,
 ) -> _Given:
-    scores = checks.potentials("scores", scores)
+    scores = checks.as_potentials("scores", scores)
     if scores.dim() != 2:
         raise ValueError(f"scores: expected (batch, N), got {tuple(scores.shape)}")
     B, N = scores.shape
-    weights = checks.integers("weights", weights, scores.device)
-    checks.shape("weights", weights, (N,), "(N,)")
-    each = checks.row_integers("weights", weights, N, scores.device)
+    weights = checks.as_int64("weights", weights, scores.device)
+    checks.require_shape("weights", weights, (N,), "(N,)")
+    each = checks.as_row_ints("weights", weights, N, scores.device)
     rows = B if isinstance(capacity, Tensor) else 1
-    most = checks.row_integers("capacity", capacity, rows, scores.device)
-    size = N if lengths is None else checks.row_lengths(lengths, B, N, scores.device)
+    most = checks.as_row_ints("capacity", capacity, rows, scores.device)
+    size = N if lengths is None else checks.as_lengths(lengths, B, N, scores.device)
     unit = max(math.gcd(*each), 1)
     each = [weight // unit for weight in each]
     room = [min(c // unit, sum(each)) for c in most]

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles._inference.double_double import Exact
-from smoothsp.oracles._inference.logsumexp import entropies, log_sum, shares
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.double_double import DoubleDouble
+from smoothsp.oracles._inference.logsumexp import logsumexp, softmax, softmax_entropy
+from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._searches.trees import DependencyTrees
 from smoothsp.oracles.spanning_tree import SpanningTree
 
@@ -59,7 +59,7 @@ class LabelledSpanningTree(DependencyTrees):
         lengths: Tensor | None = None,
         single_root: bool = False,
     ) -> None:
-        arcs = checks.potentials("arcs", arcs)
+        arcs = checks.as_potentials("arcs", arcs)
         if arcs.dim() != 4 or not 0 < arcs.shape[1] == arcs.shape[2]:
             raise ValueError(
                 "arcs: expected (batch, n + 1, n + 1) or (batch, n + 1, n + 1, label), "
@@ -68,7 +68,7 @@ class LabelledSpanningTree(DependencyTrees):
         if not arcs.shape[3]:
             raise ValueError("arcs: expected at least one label, got none")
         self._set_lengths(arcs, lengths)
-        self._single = checks.flag("single_root", single_root)
+        self._single = checks.as_flag("single_root", single_root)
         super().__init__({"arcs": arcs}, (arcs.shape[1] - 1, 2))
 
     @classmethod
@@ -79,7 +79,7 @@ class LabelledSpanningTree(DependencyTrees):
         found = object.__new__(cls)
         found._lengths, found._single = lengths, single_root
         found.shape = (arcs.shape[1] - 1, 2)
-        found._hold({"arcs": arcs})
+        found._set_potentials({"arcs": arcs})
         return found
 
     @property
@@ -91,8 +91,8 @@ class LabelledSpanningTree(DependencyTrees):
         """Trees of arcs without labels, trusted to be sound."""
         return SpanningTree._of(arcs, self._lengths, self._single)
 
-    def _reads(self, name: str) -> Tensor:
-        read = self._trees(self.arcs[..., 0])._reads("arcs")
+    def _usable_parts(self, name: str) -> Tensor:
+        read = self._trees(self.arcs[..., 0])._usable_parts("arcs")
         return read[..., None].expand(self.arcs.shape)
 
     @property
@@ -118,7 +118,7 @@ class LabelledSpanningTree(DependencyTrees):
 
     def _best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         # in numpy: a forked child must not wait for PyTorch's threads
-        arcs = array(self.arcs.detach().cpu())
+        arcs = to_numpy(self.arcs.detach().cpu())
         heads, found = self._trees(torch.from_numpy(arcs.max(3)))._best()
         best = _at_heads(arcs.argmax(3), heads[:, None])[:, 0]
         return np.stack([heads, np.where(heads < 0, -1, best)], 2), found
@@ -129,7 +129,7 @@ class LabelledSpanningTree(DependencyTrees):
         B, n, L = len(arcs), self.shape[0], arcs.shape[3]
         ys, found = np.full((B, k, n, 2), -1), np.zeros((B, k), np.bool_)
         ranked = arcs.double().sort(3, descending=True)
-        scores, label = (array(x[..., : min(k, L)].contiguous()) for x in ranked)
+        scores, label = (to_numpy(x[..., : min(k, L)].contiguous()) for x in ranked)
         for b, size in enumerate(self._lengths.tolist()):
             trees = heads[b, exist[b], :size]
             options = _at_heads(scores[b], trees)  # [tree, word, rank]
@@ -147,19 +147,21 @@ class LabelledSpanningTree(DependencyTrees):
         top = arcs.amax(3)
         best = self._trees(top).max_marginals(name)
         loss = torch.where(best > -torch.inf, best - top, -torch.inf)
-        found = loss[..., None] + torch.where(self._reads(name), arcs, 0)
+        found = loss[..., None] + torch.where(self._usable_parts(name), arcs, 0)
         return found.to(self.arcs.dtype)
 
     # Sums ------------------------------------------------------------------------
 
     def _relative(self) -> Tensor:
         """Arcs in float64, -inf where none reads, less the best of each word."""
-        arcs = torch.where(self._reads("arcs"), self.arcs.double(), -torch.inf)
+        arcs = torch.where(self._usable_parts("arcs"), self.arcs.double(), -torch.inf)
         return arcs - self._tops()[:, None, :, None]
 
     def _tops(self) -> Tensor:
         """The best of each word ``[B, m]`` in float64, 0 where it has none."""
-        arcs = torch.where(self._reads("arcs"), self.arcs.detach().double(), -torch.inf)
+        arcs = torch.where(
+            self._usable_parts("arcs"), self.arcs.detach().double(), -torch.inf
+        )
         top = arcs.amax((1, 3)) if arcs.numel() else arcs.new_zeros(arcs.shape[::2])
         return top.masked_fill(top == -torch.inf, 0)
 
@@ -170,26 +172,28 @@ class LabelledSpanningTree(DependencyTrees):
         """
         # the best of each word is added last: sums of large scores would round chances
         found = self._log_partition(self._relative())
-        return self._rounded(found + self._tops().sum(1))
+        return self._to_dtype(found + self._tops().sum(1))
 
     def _log_partition(self, arcs: Tensor) -> Tensor:
-        return self._trees(log_sum(arcs)).log_partition()
+        return self._trees(logsumexp(arcs)).log_partition()
 
-    def _exact_log_partition(self) -> Exact:
+    def _log_partition_hi_lo(self) -> DoubleDouble:
         found = self._log_partition(self._relative().detach())
         return self._around(self.log_partition(), self._tops(), found)
 
     def marginals(self, name: str = "arcs") -> Float[Tensor, "batch h m label"]:
         """Probability of each arc with each label. Differentiable once."""
         arcs = self._relative()
-        chances = self._trees(log_sum(arcs)).marginals(name)
-        return (chances[..., None] * shares(arcs)).to(self.arcs.dtype)
+        chances = self._trees(logsumexp(arcs)).marginals(name)
+        return (chances[..., None] * softmax(arcs)).to(self.arcs.dtype)
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of trees and labels together, in nats. Differentiable once."""
         arcs = self._relative()
-        trees = self._trees(log_sum(arcs))
-        found = trees.entropy() + (trees.marginals() * entropies(arcs)).sum((1, 2))
+        trees = self._trees(logsumexp(arcs))
+        found = trees.entropy() + (trees.marginals() * softmax_entropy(arcs)).sum(
+            (1, 2)
+        )
         return found.to(self.arcs.dtype)
 
     def sample(
@@ -201,13 +205,13 @@ class LabelledSpanningTree(DependencyTrees):
     ) -> Int[Tensor, "batch n words 2"]:
         """Independent samples, ``(batch, n, words, 2)``, as for ``SpanningTree``."""
         B, m, _, _ = self.arcs.shape
-        n = checks.count("n", n, 2 * B * m, sampled=True)
-        generator = checks.generator(generator)
+        n = checks.as_output_count("n", n, 2 * B * m, sampled=True)
+        generator = checks.as_generator(generator)
         arcs = self._relative().detach()
-        if not checks.flag("replace", replace):
+        if not checks.as_flag("replace", replace):
             return self._trees(arcs[..., 0])._distinct(arcs, n, generator)
-        heads = self._trees(log_sum(arcs)).sample(n, generator)
-        share = shares(arcs).cumsum(3)
+        heads = self._trees(logsumexp(arcs)).sample(n, generator)
+        share = softmax(arcs).cumsum(3)
         words = heads.shape[2]
         word = torch.arange(1, words + 1, device=heads.device)
         upto = share[torch.arange(B, device=heads.device)[:, None, None], heads, word]
@@ -224,9 +228,9 @@ class LabelledSpanningTree(DependencyTrees):
         """Logarithm of the number of outputs that are not forbidden."""
         arcs = self.arcs.detach()
         flat = torch.where(arcs > -torch.inf, 0.0, -torch.inf).to(arcs.dtype)
-        return self._like({"arcs": flat}).log_partition()
+        return self._with_potentials({"arcs": flat}).log_partition()
 
-    def _outputs_like(self, other: "LabelledSpanningTree") -> bool:
+    def _has_same_outputs(self, other: "LabelledSpanningTree") -> bool:
         return self._single == other._single and self._lengths.equal(other._lengths)
 
 

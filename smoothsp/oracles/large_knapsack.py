@@ -13,9 +13,9 @@ from smoothsp._kernels.combinatorial import knapsack
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference import rules
 from smoothsp.oracles._inference.distribution import Distribution
-from smoothsp.oracles._inference.double_double import Exact, in_dtype
+from smoothsp.oracles._inference.double_double import DoubleDouble, to_dtype
 from smoothsp.oracles._inference.engine import Engine
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._k_best import bmmf
 from smoothsp.oracles._searches.structure import SearchStructure
 
@@ -73,10 +73,10 @@ class LargeKnapsack(SearchStructure, Distribution):
     def _weights_here(self) -> Tensor:
         return torch.from_numpy(self._weights).to(self.scores.device)
 
-    def _reads(self, name: str) -> Tensor:
+    def _usable_parts(self, name: str) -> Tensor:
         return self._real & (self._weights_here <= self._rooms[:, None])
 
-    def _may_lack_outputs(self, name: str) -> bool:
+    def _can_be_infeasible(self, name: str) -> bool:
         return False
 
     def _labels(self, y: Tensor) -> Tensor:
@@ -101,7 +101,9 @@ class LargeKnapsack(SearchStructure, Distribution):
 
     def _tables(self) -> Floats:
         """Scores ``[B, N, 2]`` for leaving out and for choosing each element."""
-        return _tables(torch.where(self._reads("scores"), self.scores, -torch.inf))
+        return _tables(
+            torch.where(self._usable_parts("scores"), self.scores, -torch.inf)
+        )
 
     def _solve(self, tables: Floats, rows: Ints) -> tuple[Ints, Bools]:
         outputs, _, found = self._engine.best_of(tables, rows)
@@ -128,7 +130,7 @@ class LargeKnapsack(SearchStructure, Distribution):
 
         Not differentiable.
         """
-        self._named(name)
+        self._resolve_name(name)
         every = np.arange(len(self.scores))
         found = self._engine.max_marginals_of(self._tables(), every)[..., 1]
         return torch.from_numpy(found).to(self.scores)
@@ -138,19 +140,19 @@ class LargeKnapsack(SearchStructure, Distribution):
 
         Its gradient is the marginals. Differentiable once.
         """
-        return self._rounded(self._log_partition(self.scores))
+        return self._to_dtype(self._log_partition(self.scores))
 
     def _log_partition(self, scores: Tensor) -> Tensor:
         return rules.log_partition(self._engine_of(scores), torch.float64).value
 
-    def _exact_log_partition(self) -> Exact:
+    def _log_partition_hi_lo(self) -> DoubleDouble:
         value = self._log_partition(self.scores)
         parts = torch.stack([value.detach(), torch.zeros_like(value)], -1)
-        return Exact(self._rounded(value), parts)
+        return DoubleDouble(self._to_dtype(value), parts)
 
     def marginals(self, name: str = "scores") -> Float[Tensor, "batch element"]:
         """Probability that each element is chosen. Not differentiable."""
-        self._named(name)
+        self._resolve_name(name)
         return rules.marginals(self._engine)[0]
 
     def entropy(self) -> Float[Tensor, " batch"]:
@@ -161,17 +163,17 @@ class LargeKnapsack(SearchStructure, Distribution):
         """Logarithm of the number of outputs that are not forbidden."""
         scores = self.scores.detach()
         flat = torch.where(scores > -torch.inf, 0.0, -torch.inf).to(scores.dtype)
-        return self._rounded(self._log_partition(flat))
+        return self._to_dtype(self._log_partition(flat))
 
-    def _outputs_like(self, other: "LargeKnapsack") -> bool:
+    def _has_same_outputs(self, other: "LargeKnapsack") -> bool:
         same = np.array_equal(self._weights, other._weights)
-        return same and super()._outputs_like(other)
+        return same and super()._has_same_outputs(other)
 
 
 class KnapsackEngine(Engine):
     """Scores ``[B, N]``, rooms and lengths ``[B]``, and the weights ``[N]``."""
 
-    own = 1
+    num_row_potentials = 1
 
     def __init__(
         self, scores: Tensor, rooms: Tensor, lengths: Tensor, weights: Ints
@@ -179,12 +181,12 @@ class KnapsackEngine(Engine):
         self.potentials, self.row_attributes = (scores,), (rooms, lengths)
         self.weights = weights
 
-    def of(self, tensors: Sequence[Tensor]) -> "KnapsackEngine":
+    def with_tensors(self, tensors: Sequence[Tensor]) -> "KnapsackEngine":
         """The engine of other scores, and perhaps of other rooms and lengths."""
         scores, rooms, lengths = (*tensors, *self.row_attributes[len(tensors) - 1 :])
         return KnapsackEngine(scores, rooms, lengths, self.weights)
 
-    def sums(
+    def log_partition_and_marginals(
         self, wanted: Sequence[bool], dtype: torch.dtype | None, two: bool = False
     ) -> tuple[Tensor, None, list[Tensor]]:
         """Log-partition ``[B]`` and, if wanted, marginals ``[B, N]``."""
@@ -193,7 +195,7 @@ class KnapsackEngine(Engine):
         value, parts = self._passes(tables, np.arange(len(tables)), True, any(wanted))
         chances = torch.from_numpy(parts[..., 1]).to(scores)
         found = torch.from_numpy(value).to(scores.device)
-        return in_dtype(found, dtype or scores.dtype), None, [chances]
+        return to_dtype(found, dtype or scores.dtype), None, [chances]
 
     def entropy(self) -> Tensor:
         """Entropy ``[B]`` of the outputs."""
@@ -237,7 +239,7 @@ class KnapsackEngine(Engine):
 
     def _sizes(self, rows: Ints) -> tuple[Ints, Any, Any]:
         """Weights, and rooms and lengths of the rows."""
-        rooms, lengths = (array(x.cpu())[rows] for x in self.row_attributes)
+        rooms, lengths = (to_numpy(x.cpu())[rows] for x in self.row_attributes)
         return self.weights, rooms, lengths
 
     def _work(self, rows: int) -> int:
@@ -247,5 +249,5 @@ class KnapsackEngine(Engine):
 
 def _tables(scores: Tensor) -> Floats:
     """Scores ``[B, N, 2]`` for leaving out and for choosing each element."""
-    chosen = array(scores.detach().cpu().double())
+    chosen = to_numpy(scores.detach().cpu().double())
     return np.stack([np.zeros_like(chosen), chosen], 2)

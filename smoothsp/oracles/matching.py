@@ -12,7 +12,7 @@ from smoothsp._kernels.combinatorial import jonker_volgenant, murty
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.score_values import VECTORS
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._inference.tracing import is_eager_tensor
 from smoothsp.oracles._searches.structure import SearchStructure
 
@@ -75,8 +75,8 @@ class Matching(SearchStructure):
     output_description = "columns of rows, none of them twice, -1 for unmatched"
 
     def __init__(self, scores: Tensor, *, partial: bool = False) -> None:
-        scores = checks.potentials("scores", scores)
-        self._partial = checks.flag("partial", partial)
+        scores = checks.as_potentials("scores", scores)
+        self._partial = checks.as_flag("partial", partial)
         if scores.dim() != 3 or (partial and scores.shape[2] == 0):
             expected = "(batch, P, Q + 1)" if partial else "(batch, P, Q)"
             raise ValueError(f"scores: expected {expected}, got {tuple(scores.shape)}")
@@ -139,12 +139,12 @@ class Matching(SearchStructure):
             return cost
         return cost + (y < 0)[..., None].to(cost.dtype)
 
-    def _augmented_by_hamming(
+    def _augment_by_hamming(
         self, y: Tensor, scale: float
     ) -> tuple["Matching", Tensor] | None:
-        if self._turned or not self._has_costs_of(Matching):
+        if self._turned or not self._inherits_costs(Matching):
             return None
-        return self._with_hamming(self._used_by_gold(y), scale)
+        return self._with_hamming(self._gold_parts(y), scale)
 
     def _have_outputs(self) -> Bools:
         scores = self._on_host()
@@ -156,7 +156,7 @@ class Matching(SearchStructure):
     def _totals(self, y: Ints) -> Floats:
         values = np.empty(y.shape[:2])
         alone = self._sizes[1] if self._partial else -1
-        jonker_volgenant.score_assignments(array(self.scores), alone, y, values)
+        jonker_volgenant.score_assignments(to_numpy(self.scores), alone, y, values)
         return values
 
     def _squares(self, scores: Floats) -> Floats:
@@ -253,8 +253,8 @@ class Matching(SearchStructure):
         Of the shape of the scores; not differentiable. O(N^3): one maximum, and
         shortest paths between all rows.
         """
-        array = self._array("scores")
-        found = self._max_marginals(array)
+        to_numpy = self._array("scores")
+        found = self._max_marginals(to_numpy)
         return torch.from_numpy(found).to(self.scores)
 
     def _max_marginals(self, scores: Floats) -> Floats:

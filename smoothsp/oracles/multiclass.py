@@ -6,9 +6,9 @@ from torch import Tensor
 
 from smoothsp.oracles._inference import checks, double_double, score_values
 from smoothsp.oracles._inference.distribution import Distribution
-from smoothsp.oracles._inference.double_double import Exact
-from smoothsp.oracles._inference.logsumexp import entropies, log_sum
-from smoothsp.oracles._inference.read_only import put
+from smoothsp.oracles._inference.double_double import DoubleDouble
+from smoothsp.oracles._inference.logsumexp import logsumexp, softmax_entropy
+from smoothsp.oracles._inference.read_only import set_attribute
 from smoothsp.oracles._inference.row_losses import add_hamming
 from smoothsp.oracles._inference.tracing import is_eager
 from smoothsp.oracles._searches.candidate_engine import CandidateEngine
@@ -50,10 +50,10 @@ class Multiclass(Distribution):
     mask: Tensor
     row_attributes = ("mask",)
     _masked = False
-    _is_traced = True
+    _traces_methods = True
 
     def __init__(self, scores: Tensor, mask: Tensor | None = None) -> None:
-        scores = checks.potentials("scores", scores)
+        scores = checks.as_potentials("scores", scores)
         self._record_versions({"scores": scores})
         if scores.dim() != 2 or (scores.shape[1] < 1 and mask is None):
             raise ValueError(
@@ -63,20 +63,20 @@ class Multiclass(Distribution):
         if mask is None:
             mask = torch.ones_like(scores, dtype=torch.bool)
         else:
-            put(self, "_masked", True)
+            set_attribute(self, "_masked", True)
             words, size = "(batch, candidate)", tuple(scores.shape)
-            mask = checks.bool_mask("mask", mask, size, words, scores.device)
+            mask = checks.as_bool_mask("mask", mask, size, words, scores.device)
             mask = mask.clone()
             scores = torch.where(mask, scores, -torch.inf)
-        put(self, "mask", mask)
-        self._hold({"scores": scores})
+        set_attribute(self, "mask", mask)
+        self._set_potentials({"scores": scores})
         self._require_valid("scores")
 
-    def _with_main(self, main: Tensor) -> "Multiclass":
+    def _with_first_potentials(self, main: Tensor) -> "Multiclass":
         # costs where no candidate is are never read
         if self._masked:
             main = torch.where(self.mask, main, -torch.inf)
-        return super()._with_main(main)
+        return super()._with_first_potentials(main)
 
     @property
     def _engine(self) -> CandidateEngine:
@@ -87,26 +87,28 @@ class Multiclass(Distribution):
         return self._engine
 
     @property
-    def _for_likelihoods(self) -> "Multiclass":
+    def _likelihood_structure(self) -> "Multiclass":
         return self
 
-    _uses_entries = True
+    _indexes_potentials = True
 
-    def _used_by_gold(self, y: Tensor) -> Tensor:
-        return self._labels_of_one(y)[:, None]
+    def _gold_parts(self, y: Tensor) -> Tensor:
+        return self._labels_per_row(y)[:, None]
 
-    def _augmented_by_hamming(
+    def _augment_by_hamming(
         self, y: Tensor, scale: float
     ) -> tuple["Multiclass", Tensor] | None:
-        if not self._has_costs_of(Multiclass):
+        if not self._inherits_costs(Multiclass):
             return None
-        used = self._used_by_gold(y)
+        used = self._gold_parts(y)
         read = self.mask if self._masked else None
-        return self._with_costs(add_hamming(self.scores, read, used, scale)), used
+        return self._with_augmented_potentials(
+            add_hamming(self.scores, read, used, scale)
+        ), used
 
-    def _infeasible_row(self) -> int:
+    def _first_infeasible_row(self) -> int:
         if not self._masked:
-            return score_values.barred_row(self.scores)
+            return score_values.first_forbidden_row(self.scores)
         stuck = (self.scores.amax(1) == -torch.inf) & self.mask.any(1)
         return int(stuck.int().argmax()) if bool(stuck.any()) else -1
 
@@ -130,7 +132,7 @@ class Multiclass(Distribution):
         mask = (
             self.mask if self.mask.shape[1] else self.mask.new_zeros(len(self.mask), 1)
         )
-        return checks.candidates(y, mask)
+        return checks.as_candidates(y, mask)
 
     def score(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Scores of the candidates y: ``(batch,)``, or ``(batch, k)`` for k per row.
@@ -148,14 +150,14 @@ class Multiclass(Distribution):
 
     def hamming(self, y: Tensor) -> Float[Tensor, "batch candidate"]:
         """Cost 1 for every real candidate but y, else 0."""
-        label = self._labels_of_one(y)
+        label = self._labels_per_row(y)
         cost = self.mask.to(self.scores.dtype)
         # a row without candidates costs nothing anyway
         return cost.scatter(1, label.clamp(min=0), 0) if cost.shape[1] else cost
 
-    def _labels_of_one(self, y: Tensor) -> Tensor:
+    def _labels_per_row(self, y: Tensor) -> Tensor:
         label = self._candidates(y)
-        checks.shape("y", label, (len(self.mask),), "(batch,)")
+        checks.require_shape("y", label, (len(self.mask),), "(batch,)")
         return label.masked_fill(~self.mask.any(1), -1)[:, None]
 
     @property
@@ -190,7 +192,7 @@ class Multiclass(Distribution):
             ``(batch, k)`` bool: True where the output exists, with a score above -inf.
         """
         B, M = self.scores.shape
-        k = checks.count("k", k, B)
+        k = checks.as_output_count("k", k, B)
         # stable, so that the k best are a prefix of the k + 1 best under ties
         values, ys = self.scores.sort(dim=1, descending=True, stable=True)
         values = torch.nn.functional.pad(values, (0, max(0, k - M)), value=-torch.inf)
@@ -206,7 +208,7 @@ class Multiclass(Distribution):
 
     def log_partition(self) -> Float[Tensor, " batch"]:
         """Logarithm of the sum of exp(score); its gradient is the marginals."""
-        return log_sum(self._filled) * self.mask.any(1)
+        return logsumexp(self._filled) * self.mask.any(1)
 
     def marginals(self, name: str = "scores") -> Float[Tensor, "batch candidate"]:
         """Probability of each candidate."""
@@ -230,30 +232,32 @@ class Multiclass(Distribution):
         picked = chances.gather(1, columns).masked_fill(~some, 0)
         return picked if y.dim() == 2 else picked.squeeze(1)
 
-    def _exact_score(self, y: Tensor) -> Exact:
+    def _score_hi_lo(self, y: Tensor) -> DoubleDouble:
         return _as_two(self.score(y))
 
-    def _exact_decode(self) -> tuple[Exact, Tensor]:
+    def _decode_hi_lo(self) -> tuple[DoubleDouble, Tensor]:
         value, y = self.decode()
         return _as_two(value), y
 
-    def _exact_decode_topk(self, k: int) -> tuple[Exact, Tensor, Tensor]:
+    def _decode_topk_hi_lo(self, k: int) -> tuple[DoubleDouble, Tensor, Tensor]:
         values, ys, valid = self.decode_topk(k)
         return _as_two(values), ys, valid
 
-    def _exact_log_partition(self) -> Exact:
+    def _log_partition_hi_lo(self) -> DoubleDouble:
         if not is_eager():
-            return Exact(log_sum(self._filled.double()) * self.mask.any(1))
+            return DoubleDouble(logsumexp(self._filled.double()) * self.mask.any(1))
         filled = self._filled.detach()
         top = filled.amax(1)
         # the maximum, and what is relative to it
-        rest = log_sum(filled - top[:, None])
+        rest = logsumexp(filled - top[:, None])
         parts = torch.stack([top.double(), rest.double()], -1)
-        return Exact(self.log_partition(), parts * self.mask.any(1, keepdim=True))
+        return DoubleDouble(
+            self.log_partition(), parts * self.mask.any(1, keepdim=True)
+        )
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the choice, in nats."""
-        return entropies(self._filled) * self.mask.any(1)
+        return softmax_entropy(self._filled) * self.mask.any(1)
 
     def max_marginals(self) -> Float[Tensor, "batch candidate"]:
         """The scores, -inf where there is no candidate. Not differentiable."""
@@ -276,9 +280,9 @@ class Multiclass(Distribution):
         (2019), section 2.3.
         """
         B, M = self.scores.shape
-        n = checks.count("n", n, B, sampled=True)
-        generator = checks.generator(generator)
-        if not checks.flag("replace", replace):
+        n = checks.as_output_count("n", n, B, sampled=True)
+        generator = checks.as_generator(generator)
+        if not checks.as_flag("replace", replace):
             noise = torch.empty_like(self.scores.detach(), dtype=torch.float64)
             noise = -noise.exponential_(generator=generator).log()
             races, order = (self.scores.detach() + noise).sort(1, descending=True)
@@ -296,6 +300,6 @@ class Multiclass(Distribution):
         return allowed.to(self.scores.dtype).log()
 
 
-def _as_two(value: Tensor) -> Exact:
+def _as_two(value: Tensor) -> DoubleDouble:
     """Scores, which are sums of one number."""
-    return Exact(value, double_double.as_two(value))
+    return DoubleDouble(value, double_double.as_hi_lo(value))

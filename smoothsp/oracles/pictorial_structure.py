@@ -11,8 +11,8 @@ from torch import Tensor
 from smoothsp._kernels.combinatorial import distance_transform
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference import checks, double_double, score_values
-from smoothsp.oracles._inference.double_double import Exact
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.double_double import DoubleDouble
+from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._inference.tracing import is_compiling
 from smoothsp.oracles._k_best import bmmf
 from smoothsp.oracles._searches.structure import SearchStructure
@@ -105,22 +105,22 @@ class PictorialStructure(SearchStructure):
         parents: Tensor,
         anchors: Tensor | None = None,
     ) -> None:
-        parts = checks.potentials("parts", parts)
+        parts = checks.as_potentials("parts", parts)
         if parts.dim() != 4 or 0 in parts.shape[2:]:
             raise ValueError(
                 "parts: expected (batch, P, H, W) with at least one cell, got "
                 f"{tuple(parts.shape)}"
             )
         B, P = parts.shape[:2]
-        deformation = checks.potentials("deformation", deformation)
-        checks.like("deformation", deformation, "parts", parts)
+        deformation = checks.as_potentials("deformation", deformation)
+        checks.require_same_dtype("deformation", deformation, "parts", parts)
         deformation = _of_each_row("deformation", deformation, (B, P, 4))
         if anchors is None:
             anchors = parts.new_zeros((P, 2))
-        anchors = checks.potentials("anchors", anchors)
-        checks.same_device("anchors", anchors, parts.device)
+        anchors = checks.as_potentials("anchors", anchors)
+        checks.require_device("anchors", anchors, parts.device)
         small = anchors.abs() < score_values.LIMIT
-        if checks.values_are_there() and not bool(small.all()):
+        if checks.has_concrete_values() and not bool(small.all()):
             raise ValueError(
                 "anchors: expected numbers below 2^40 (1.1e12) in size, got others"
             )
@@ -130,8 +130,8 @@ class PictorialStructure(SearchStructure):
             return
         # of constants, also where a transform is under way
         with torch._C._DisableFuncTorch():
-            parents = checks.integers("parents", parents, parts.device)
-            checks.shape("parents", parents, (P,), "(P,)")
+            parents = checks.as_int64("parents", parents, parts.device)
+            checks.require_shape("parents", parents, (P,), "(P,)")
             self.parents = parents.clone(memory_format=torch.contiguous_format)
             self._above = self.parents.cpu().numpy()
             self._order = _from_roots(self._above)
@@ -141,7 +141,7 @@ class PictorialStructure(SearchStructure):
 
     def _require_springs(self, deformation: Tensor) -> None:
         """No -inf, and no spring that pushes the more the longer it is."""
-        if not checks.values_are_there():
+        if not checks.has_concrete_values():
             return
         read = deformation.detach()[:, self._held_parts]
         wrong = read < 0
@@ -161,11 +161,11 @@ class PictorialStructure(SearchStructure):
         B, P = self.parts.shape[:2]
         return torch.full((B,), P, device=self.parts.device)
 
-    def _reads(self, name: str) -> Tensor | None:
+    def _usable_parts(self, name: str) -> Tensor | None:
         if name == "parts":
             return None
         held = (self.parents >= 0)[None, :, None]
-        return held.expand(self._own[name].shape)
+        return held.expand(self._row_potentials[name].shape)
 
     @property
     def _num_labels(self) -> int:
@@ -190,8 +190,10 @@ class PictorialStructure(SearchStructure):
         part = torch.arange(self.parts.shape[1], device=y.device)
         return part * self._num_labels + self._labels(y).clamp(min=0)
 
-    def _exactly(self, value: Tensor, y: Tensor) -> Exact:
-        return Exact(value.to(self._main.dtype), double_double.as_two(value))
+    def _exactly(self, value: Tensor, y: Tensor) -> DoubleDouble:
+        return DoubleDouble(
+            value.to(self._first_potentials.dtype), double_double.as_hi_lo(value)
+        )
 
     def _given(self, y: Tensor) -> Tensor:
         return self._value(y)
@@ -230,7 +232,7 @@ class PictorialStructure(SearchStructure):
             raise ValueError(f"y: expected (batch, P, 2), got {tuple(y.shape)}")
         B, _, H, W = self.parts.shape
         if not isinstance(reach, Tensor):
-            checks.number("reach", reach)
+            checks.require_number("reach", reach)
         far = torch.as_tensor(reach, dtype=torch.float64, device=self.parts.device)
         if far.dim() and tuple(far.shape) != (B,):
             raise ValueError(
@@ -247,7 +249,7 @@ class PictorialStructure(SearchStructure):
     def _springs(self, rows: Ints) -> tuple[Floats, Floats, Ints, Ints]:
         """Arguments of kernels besides the scores of parts."""
         springs = np.ascontiguousarray(self._array("deformation")[rows])
-        anchors = array(self.anchors.cpu().double())[rows]
+        anchors = to_numpy(self.anchors.cpu().double())[rows]
         return springs, np.ascontiguousarray(anchors), self._above, self._order
 
     def _solve(self, tables: Floats, rows: Ints) -> tuple[Ints, Bools]:
@@ -281,8 +283,8 @@ class PictorialStructure(SearchStructure):
         found = np.stack([places // W, places % W], -1)
         return np.where(places[..., None] < 0, -1, found)
 
-    def _infeasible_row(self) -> int:
-        part = score_values.barred_row(self.parts.flatten(0, 1).flatten(1))
+    def _first_infeasible_row(self) -> int:
+        part = score_values.first_forbidden_row(self.parts.flatten(0, 1).flatten(1))
         return part if part < 0 else part // self.shape[0]
 
     def _best(self) -> tuple[Ints, Bools]:
@@ -306,9 +308,11 @@ class PictorialStructure(SearchStructure):
 def _of_each_row(name: str, value: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """``value`` with an entry for each row of the batch."""
     if value.dim() == 2:
-        checks.shape(name, value, shape[1:], f"(P, {shape[2]})")
+        checks.require_shape(name, value, shape[1:], f"(P, {shape[2]})")
         return value.expand(shape)
-    checks.shape(name, value, shape, f"(P, {shape[2]}) or (batch, P, {shape[2]})")
+    checks.require_shape(
+        name, value, shape, f"(P, {shape[2]}) or (batch, P, {shape[2]})"
+    )
     return value
 
 

@@ -67,20 +67,20 @@ class PlackettLuce(Potentials):
 
     scores: Tensor
     places: int
-    _is_traced = True
+    _traces_methods = True
 
     def __init__(self, scores: Tensor, places: int | None = None) -> None:
-        scores = checks.potentials("scores", scores)
+        scores = checks.as_potentials("scores", scores)
         self._record_versions({"scores": scores})
         if scores.dim() != 2:
             raise ValueError(f"scores: expected (batch, N), got {tuple(scores.shape)}")
         N = scores.shape[1]
-        most = N if places is None else checks.positive_int("places", places)
+        most = N if places is None else checks.as_positive_int("places", places)
         self.places = min(most, N)
-        self._hold({"scores": scores})
+        self._set_potentials({"scores": scores})
         self._require_valid("scores")
 
-    def _may_lack_outputs(self, name: str) -> bool:
+    def _can_be_infeasible(self, name: str) -> bool:
         # without items the empty ranking is left
         return False
 
@@ -104,7 +104,7 @@ class PlackettLuce(Potentials):
         """``(batch, 1)``: ``lengths``, with an axis for the one axis of an output."""
         return self.lengths[:, None]
 
-    def _labels_of_one(self, y: Tensor) -> Tensor:
+    def _labels_per_row(self, y: Tensor) -> Tensor:
         many, several = self._several(y)
         if several:
             raise ValueError(
@@ -120,7 +120,7 @@ class PlackettLuce(Potentials):
 
     def _several(self, y: Tensor) -> tuple[Tensor, bool]:
         """Rankings or beginnings ``(batch, k, T)``, and whether k was there."""
-        y = checks.integers("y", y, self.scores.device)
+        y = checks.as_int64("y", y, self.scores.device)
         (B, N), one = self.scores.shape, y.dim() == 2
         many = y[:, None] if one else y
         if many.dim() != 3 or len(many) != B or many.shape[2] > N:
@@ -128,7 +128,7 @@ class PlackettLuce(Potentials):
                 f"y: expected ({B}, T) or ({B}, k, T), with T at most {N}, got "
                 f"{tuple(y.shape)}"
             )
-        if not checks.values_are_there():
+        if not checks.has_concrete_values():
             return many, not one
         inside = (many >= 0) & (many < N)
         item = many.clamp(0, max(N - 1, 0))
@@ -216,7 +216,7 @@ class PlackettLuce(Potentials):
             ``(batch, k)`` bool: True where the ranking exists.
         """
         B, N = self.scores.shape
-        k = checks.count("k", k, B * (1 + N))
+        k = checks.as_output_count("k", k, B * (1 + N))
         with torch.no_grad():
             ys, valid = self._k_best(k)
         some = torch.where(valid[..., None], ys, ys[:, :1])
@@ -278,8 +278,8 @@ class PlackettLuce(Potentials):
     ) -> Int[Tensor, "batch n places"]:
         """Independent rankings, sorted by decreasing score plus Gumbel noise."""
         B, N = self.scores.shape
-        n = checks.count("n", n, B * (1 + N), sampled=True)
-        generator = checks.generator(generator)
+        n = checks.as_output_count("n", n, B * (1 + N), sampled=True)
+        generator = checks.as_generator(generator)
         scores = self.scores.detach().double()[:, None].expand(B, n, N)
         noise = torch.empty_like(scores, memory_format=torch.contiguous_format)
         return self._sorted(scores - noise.exponential_(generator=generator).log())

@@ -69,7 +69,7 @@ class ProjectiveDependencies(CircuitStructure):
         lengths: Tensor | None = None,
         single_root: bool = False,
     ) -> None:
-        arcs = checks.potentials("arcs", arcs)
+        arcs = checks.as_potentials("arcs", arcs)
         if arcs.dim() not in (3, 4) or not 0 < arcs.shape[1] == arcs.shape[2]:
             raise ValueError(
                 "arcs: expected (batch, n + 1, n + 1) or (batch, n + 1, n + 1, label), "
@@ -79,7 +79,7 @@ class ProjectiveDependencies(CircuitStructure):
         labels = arcs.shape[3] if arcs.dim() == 4 else None
         if labels == 0:
             raise ValueError("arcs: expected at least one label, got none")
-        size = n if lengths is None else checks.row_lengths(lengths, B, n, arcs.device)
+        size = n if lengths is None else checks.as_lengths(lengths, B, n, arcs.device)
         built = topology(_eisner, n, labels, single_root)
         super().__init__(
             built,

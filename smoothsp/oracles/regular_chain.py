@@ -9,12 +9,12 @@ from torch import Tensor
 from smoothsp.oracles._circuits import Circuit, Items, topology
 from smoothsp.oracles._circuits.masked_sequences import MaskedSequences
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles._inference.in_graphs import Argument
+from smoothsp.oracles._inference.in_graphs import ConstantArgument
 from smoothsp.oracles._inference.read_only import ReadOnly
 from smoothsp.oracles._logic.regular import Automaton, automaton
 
 
-class RegularLanguage(ReadOnly, Argument):
+class RegularLanguage(ReadOnly, ConstantArgument):
     """A regular language over labels, called on the scores of any batch of chains.
 
     Made by ``smoothsp.constraints.regular(labels, pattern)``.
@@ -132,7 +132,7 @@ class RegularChain(MaskedSequences):
         lengths: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> None:
-        emissions = checks.potentials("emissions", emissions)
+        emissions = checks.as_potentials("emissions", emissions)
         S = len(language.labels)
         if emissions.dim() != 3 or emissions.shape[2] != S:
             raise ValueError(
@@ -148,11 +148,11 @@ class RegularChain(MaskedSequences):
             if value is None:
                 value = emissions.new_zeros(shape)
             else:
-                value = checks.potentials(name, value)
-                checks.like(name, value, "emissions", emissions)
-                checks.shape(name, value, shape, words)
+                value = checks.as_potentials(name, value)
+                checks.require_same_dtype(name, value, "emissions", emissions)
+                checks.require_shape(name, value, shape, words)
             shared[name] = value
-        size = self._real_positions(emissions, lengths, mask)
+        size = self._count_real_positions(emissions, lengths, mask)
         self.language = language
         built = topology(_accepted, T, language._automaton)
         super().__init__(
@@ -170,7 +170,7 @@ class RegularChain(MaskedSequences):
 
     def leaves(self) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Emissions of real positions first, then transitions and ends."""
-        return self._in_order(self.emissions), tuple(self._common.values())
+        return self._pack(self.emissions), tuple(self._shared_potentials.values())
 
     def leaves_used(self, labels: Tensor) -> Tensor:
         """Leaves of emissions, transitions and both ends."""

@@ -76,17 +76,19 @@ class SecondOrderChain(MaskedSequences):
         lengths: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> None:
-        emissions = checks.potentials("emissions", emissions)
+        emissions = checks.as_potentials("emissions", emissions)
         if emissions.dim() != 3 or not emissions.shape[2]:
             raise ValueError(
                 "emissions: expected (batch, time, state) with at least one state, got "
                 f"{tuple(emissions.shape)}"
             )
         _, T, S = emissions.shape
-        transitions = checks.potentials("transitions", transitions)
-        checks.like("transitions", transitions, "emissions", emissions)
-        checks.shape("transitions", transitions, (S, S, S), "(state, state, state)")
-        size = self._real_positions(emissions, lengths, mask)
+        transitions = checks.as_potentials("transitions", transitions)
+        checks.require_same_dtype("transitions", transitions, "emissions", emissions)
+        checks.require_shape(
+            "transitions", transitions, (S, S, S), "(state, state, state)"
+        )
+        size = self._count_real_positions(emissions, lengths, mask)
         built = topology(_triples, T, S)
         super().__init__(
             built,
@@ -99,7 +101,7 @@ class SecondOrderChain(MaskedSequences):
 
     def leaves(self) -> tuple[Tensor, Tensor]:
         """Emissions of real positions first, then transitions."""
-        return self._in_order(self.emissions), self.transitions
+        return self._pack(self.emissions), self.transitions
 
     def leaves_used(self, labels: Tensor) -> Tensor:
         """Leaves of emissions and transitions."""

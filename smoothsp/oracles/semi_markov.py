@@ -89,7 +89,7 @@ class SemiMarkov(MaskedSequences):
         lengths: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> None:
-        segments = checks.potentials("segments", segments)
+        segments = checks.as_potentials("segments", segments)
         if segments.dim() != 4 or 0 in segments.shape[2:]:
             raise ValueError(
                 "segments: expected (batch, time, duration, state) with at least one "
@@ -105,7 +105,7 @@ class SemiMarkov(MaskedSequences):
         own = {"segments": segments}
         if by_step:
             own["transitions"] = scores.pop("transitions")
-        size = self._real_positions(segments, lengths, mask)
+        size = self._count_real_positions(segments, lengths, mask)
         built = topology(_segmentations, T, D, S, by_step)
         super().__init__(
             built,
@@ -135,7 +135,7 @@ class SemiMarkov(MaskedSequences):
         ValueError
             If ``starts`` is False at the first position or where the state changes.
         """
-        tags = checks.integers("tags", tags, checks.dense("tags", tags).device)
+        tags = checks.as_int64("tags", tags, checks.as_dense("tags", tags).device)
         if tags.dim() != 2:
             raise ValueError(f"tags: expected (batch, time), got {tuple(tags.shape)}")
         changed = torch.ones_like(tags, dtype=torch.bool)
@@ -144,7 +144,7 @@ class SemiMarkov(MaskedSequences):
             starts = changed
         else:
             words, size = "the shape of tags", tuple(tags.shape)
-            starts = checks.bool_mask("starts", starts, size, words, tags.device)
+            starts = checks.as_bool_mask("starts", starts, size, words, tags.device)
             wrong = changed & ~starts & (tags >= 0)
             if bool(wrong.any()):
                 b, t = wrong.nonzero()[0].tolist()
@@ -156,29 +156,29 @@ class SemiMarkov(MaskedSequences):
 
     def to_tags(self, y: Int[Tensor, "batch *k time"]) -> Int[Tensor, "batch *k time"]:
         """Convert an output to the state of each real position, -1 elsewhere."""
-        self._several(y)
+        self._resolve_outputs(y)
         several = y.dim() == 3
-        labels = self._gathered(y if several else y[:, None])
+        labels = self._pack_labels(y if several else y[:, None])
         T = labels.shape[2]
         place = torch.where(labels >= 0, torch.arange(T, device=y.device), 0)
         last = place.cummax(2).values if T else place
         real = torch.arange(T, device=y.device) < self.lengths[:, None, None]
         S = self.segments.shape[3]
         wrong = real & ((labels < -1) | (labels >= S))
-        if checks.values_are_there() and bool(wrong.any()):
+        if checks.has_concrete_values() and bool(wrong.any()):
             b, k, t = wrong.nonzero()[0].tolist()
             raise ValueError(
                 f"y: expected states from 0 to {S - 1} at the starts of segments, -1 "
                 f"between starts, got {labels[b, k, t].item()} at row {b}"
             )
-        tags = self._scattered(torch.where(real, labels.gather(2, last), -1))
+        tags = self._unpack_labels(torch.where(real, labels.gather(2, last), -1))
         return tags if several else tags.squeeze(1)
 
     def hamming(
         self, y: Int[Tensor, "batch time"]
     ) -> Float[Tensor, "batch time duration state"]:
         """Cost of each segment: the number of positions that differ from y."""
-        labels = self._labels_of_one(y)
+        labels = self._labels_per_row(y)
         _, T, D, S = self.segments.shape
         state = torch.where(labels >= 0, labels % S, -1)
         wrong_start = state[:, :, None] != torch.arange(S, device=y.device)
@@ -190,7 +190,7 @@ class SemiMarkov(MaskedSequences):
         cost = wrong_start[:, :, None] + inside[..., None]
         read = to < self.lengths[:, None, None]
         cost = torch.where(read[..., None], cost, 0).to(self.segments.dtype)
-        return self._in_place(cost)
+        return self._unpack(cost)
 
     @property
     def _num_labels(self) -> int:
@@ -198,7 +198,7 @@ class SemiMarkov(MaskedSequences):
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch state"]:
         """Number of segments of each state in y."""
-        labels, S = self._labels_of_one(y), self.segments.shape[3]
+        labels, S = self._labels_per_row(y), self.segments.shape[3]
         state = torch.where(labels >= 0, labels % S, S)
         counts = self.segments.new_zeros(len(labels), S + 1)
         ones = counts.new_ones(state.shape)
@@ -206,17 +206,17 @@ class SemiMarkov(MaskedSequences):
 
     def leaves(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Potentials of real positions first, then those of all rows."""
-        own = tuple(self._in_order(x) for x in self._own.values())
-        return own, tuple(self._common.values())
+        own = tuple(self._pack(x) for x in self._row_potentials.values())
+        return own, tuple(self._shared_potentials.values())
 
     def outputs_of(self, labels: Tensor) -> Tensor:
         """The state where a segment starts, -1 elsewhere."""
         S = self.segments.shape[3]
-        return self._scattered(torch.where(labels >= 0, labels % S, -1))
+        return self._unpack_labels(torch.where(labels >= 0, labels % S, -1))
 
     def labels_of(self, y: Tensor) -> Tensor:
         """``duration * S + state`` where a segment starts, from duration 0."""
-        state = self._gathered(y)
+        state = self._pack_labels(y)
         _, T, D, S = self.segments.shape
         at = torch.arange(T, device=y.device)
         real = at < self.lengths[:, None, None]
@@ -236,7 +236,7 @@ class SemiMarkov(MaskedSequences):
         _, _, D, S = self.segments.shape
         # where moves begin, and where starts do
         P = T * D * S
-        Q = P + S * S * (T if "transitions" in self._own else 1)
+        Q = P + S * S * (T if "transitions" in self._row_potentials else 1)
         at = torch.arange(T, device=labels.device)
         known = (labels >= 0) & (labels < D * S)
         parts = torch.where(known, at * D * S + labels, -1)
@@ -246,7 +246,7 @@ class SemiMarkov(MaskedSequences):
         seen = seen.cummax(2).values if T else seen
         before = torch.cat([seen.new_full((B, K, 1), -1), seen], 2)
         old = state.gather(2, before[..., :T].clamp(min=0))
-        old = at * S + old if "transitions" in self._own else old
+        old = at * S + old if "transitions" in self._row_potentials else old
         moves = torch.where(known & (before[..., :T] >= 0), P + old * S + state, -1)
         some = before[..., T:] >= 0
         first = known.int().argmax(2, keepdim=True) if T else before
@@ -269,9 +269,9 @@ def _scores(
         form, shape = ("batch", "time", *form), (B, T, *shape)
     if value is None:
         return segments.new_zeros(shape)
-    value = checks.potentials(name, value)
-    checks.like(name, value, "segments", segments)
-    checks.shape(
+    value = checks.as_potentials(name, value)
+    checks.require_same_dtype(name, value, "segments", segments)
+    checks.require_shape(
         name, value, shape, f"({', '.join(form)})".replace("(state)", "(state,)")
     )
     return value

@@ -81,19 +81,19 @@ class SiblingDependencies(CircuitStructure):
         lengths: Tensor | None = None,
         single_root: bool = False,
     ) -> None:
-        arcs = checks.potentials("arcs", arcs)
+        arcs = checks.as_potentials("arcs", arcs)
         if arcs.dim() != 3 or not 0 < arcs.shape[1] == arcs.shape[2]:
             raise ValueError(
                 f"arcs: expected (batch, n + 1, n + 1), got {tuple(arcs.shape)}"
             )
         B, m, _ = arcs.shape
-        siblings = checks.potentials("siblings", siblings)
-        checks.like("siblings", siblings, "arcs", arcs)
+        siblings = checks.as_potentials("siblings", siblings)
+        checks.require_same_dtype("siblings", siblings, "arcs", arcs)
         words = "(batch, n + 1, n + 1, n + 1)"
-        checks.shape("siblings", siblings, (B, m, m, m), words)
+        checks.require_shape("siblings", siblings, (B, m, m, m), words)
         n = m - 1
-        size = n if lengths is None else checks.row_lengths(lengths, B, n, arcs.device)
-        single_root = checks.flag("single_root", single_root)
+        size = n if lengths is None else checks.as_lengths(lengths, B, n, arcs.device)
+        single_root = checks.as_flag("single_root", single_root)
         built = topology(_second_order, n, single_root)
         super().__init__(
             built,

@@ -64,7 +64,7 @@ class SpanTree(CircuitStructure):
     output_description = "labels of the spans of a binary tree, -1 elsewhere"
 
     def __init__(self, spans: Tensor, *, lengths: Tensor | None = None) -> None:
-        spans = checks.potentials("spans", spans)
+        spans = checks.as_potentials("spans", spans)
         if spans.dim() not in (3, 4) or spans.shape[1] != spans.shape[2]:
             raise ValueError(
                 "spans: expected (batch, n, n) or (batch, n, n, label), got "
@@ -74,7 +74,7 @@ class SpanTree(CircuitStructure):
         labels = spans.shape[3] if spans.dim() == 4 else None
         if labels == 0:
             raise ValueError("spans: expected at least one label, got none")
-        size = n if lengths is None else checks.row_lengths(lengths, B, n, spans.device)
+        size = n if lengths is None else checks.as_lengths(lengths, B, n, spans.device)
         built = topology(_trees, n, labels)
         super().__init__(
             built,

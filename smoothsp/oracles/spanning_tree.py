@@ -11,10 +11,10 @@ from torch import Tensor
 from smoothsp._kernels.combinatorial import camerini, chu_liu_edmonds
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference import checks, rules
-from smoothsp.oracles._inference.double_double import Exact
-from smoothsp.oracles._inference.logsumexp import log_sum, shares
+from smoothsp.oracles._inference.double_double import DoubleDouble
+from smoothsp.oracles._inference.logsumexp import logsumexp, softmax
 from smoothsp.oracles._inference.score_values import VECTORS
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._inference.tracing import is_eager_tensor
 from smoothsp.oracles._searches.distinct_trees import distinct_trees
 from smoothsp.oracles._searches.tree_engine import TreeEngine
@@ -101,14 +101,14 @@ class SpanningTree(DependencyTrees):
         lengths: Tensor | None = None,
         single_root: bool = False,
     ) -> None:
-        arcs = checks.potentials("arcs", arcs)
+        arcs = checks.as_potentials("arcs", arcs)
         if arcs.dim() != 3 or not 0 < arcs.shape[1] == arcs.shape[2]:
             raise ValueError(
                 "arcs: expected (batch, n + 1, n + 1) or (batch, n + 1, n + 1, label), "
                 f"got {tuple(arcs.shape)}"
             )
         self._set_lengths(arcs, lengths)
-        self._single = checks.flag("single_root", single_root)
+        self._single = checks.as_flag("single_root", single_root)
         super().__init__({"arcs": arcs}, (arcs.shape[1] - 1,))
 
     @classmethod
@@ -117,7 +117,7 @@ class SpanningTree(DependencyTrees):
         found = object.__new__(cls)
         found._lengths, found._single = lengths, single_root
         found.shape = (arcs.shape[1] - 1,)
-        found._hold({"arcs": arcs})
+        found._set_potentials({"arcs": arcs})
         return found
 
     @property
@@ -125,7 +125,7 @@ class SpanningTree(DependencyTrees):
         """``(batch, 1)``: the words of each sentence."""
         return self._lengths[:, None].clone()
 
-    def _reads(self, name: str) -> Tensor:
+    def _usable_parts(self, name: str) -> Tensor:
         at = torch.arange(self.arcs.shape[1], device=self.arcs.device)
         inside = at <= self._lengths[:, None]
         read = inside[:, :, None] & inside[:, None] & (at[:, None] != at) & (at > 0)
@@ -202,14 +202,14 @@ class SpanningTree(DependencyTrees):
     def _k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         B, m, _ = self.arcs.shape
         heads, exist = np.empty((B, k, m - 1), np.int64), np.empty((B, k), np.bool_)
-        arcs, lengths = array(self.arcs.cpu()), array(self._lengths.cpu())
+        arcs, lengths = to_numpy(self.arcs.cpu()), to_numpy(self._lengths.cpu())
         arrays = arcs, lengths, self._single, heads, exist
         run_rows(camerini.k_best_trees, B, 30 * B * k * m**2, *arrays)
         return heads, exist
 
     def _totals(self, y: NDArray[np.int64]) -> NDArray[np.float64]:
         values = np.empty(y.shape[:2])
-        chu_liu_edmonds.score_trees(array(self.arcs.cpu()), y, values)
+        chu_liu_edmonds.score_trees(to_numpy(self.arcs.cpu()), y, values)
         return values
 
     def max_marginals(self, name: str = "arcs") -> Float[Tensor, "batch head modifier"]:
@@ -217,7 +217,7 @@ class SpanningTree(DependencyTrees):
 
         Not differentiable. O(n^4): one search for each arc.
         """
-        self._named(name)
+        self._resolve_name(name)
         arcs, lengths = self.arcs.detach().cpu().double(), self._lengths.tolist()
         found = torch.full_like(arcs, -torch.inf)
         for b, size in enumerate(lengths):
@@ -238,7 +238,7 @@ class SpanningTree(DependencyTrees):
             found[b, head, word] = torch.from_numpy(values)
         return found.to(self.arcs)
 
-    def _outputs_like(self, other: "SpanningTree") -> bool:
+    def _has_same_outputs(self, other: "SpanningTree") -> bool:
         return self._single == other._single and self._lengths.equal(other._lengths)
 
     def log_partition(self) -> Float[Tensor, " batch"]:
@@ -246,15 +246,15 @@ class SpanningTree(DependencyTrees):
 
         Its gradient is the marginals. Differentiable twice.
         """
-        return self._rounded(self._log_partition(self.arcs))
+        return self._to_dtype(self._log_partition(self.arcs))
 
     @property
     def _engine(self) -> TreeEngine:
         return TreeEngine(self.arcs, self._lengths, self._single)
 
     @property
-    def _for_likelihoods(self) -> "SpanningTree":
-        return self._with_main(self._relative())
+    def _likelihood_structure(self) -> "SpanningTree":
+        return self._with_first_potentials(self._relative())
 
     def _log_partition(self, arcs: Tensor) -> Tensor:
         engine = TreeEngine(arcs, self._lengths, self._single)
@@ -266,7 +266,7 @@ class SpanningTree(DependencyTrees):
         Each word has one head: what all of its heads share takes no part in
         log-probabilities and entropies.
         """
-        read = self._reads("arcs")
+        read = self._usable_parts("arcs")
         arcs = torch.where(read, self.arcs.double(), -torch.inf)
         if not arcs.numel():
             return arcs
@@ -275,12 +275,14 @@ class SpanningTree(DependencyTrees):
 
     def marginals(self, name: str = "arcs") -> Float[Tensor, "batch head modifier"]:
         """Probability of each arc. Differentiable once."""
-        self._named(name)
+        self._resolve_name(name)
         return rules.marginals(self._engine)[0]
 
-    def _exact_log_partition(self) -> Exact:
+    def _log_partition_hi_lo(self) -> DoubleDouble:
         # the best heads of all words, and what is relative to these
-        arcs = torch.where(self._reads("arcs"), self.arcs.detach().double(), -torch.inf)
+        arcs = torch.where(
+            self._usable_parts("arcs"), self.arcs.detach().double(), -torch.inf
+        )
         tops = arcs.amax(1) if arcs.numel() else arcs.new_zeros(len(arcs), 0)
         found = self._log_partition(self._relative().detach())
         return self._around(self.log_partition(), tops, found)
@@ -288,7 +290,7 @@ class SpanningTree(DependencyTrees):
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
         arcs = self._relative()
-        chances = rules.marginals(self._engine.of([arcs]))[0]
+        chances = rules.marginals(self._engine.with_tensors([arcs]))[0]
         barred = arcs.detach() == -torch.inf
         mean = (chances * arcs.masked_fill(barred, 0)).sum((1, 2))
         value = self._log_partition(arcs) - mean
@@ -309,10 +311,12 @@ class SpanningTree(DependencyTrees):
         each word.
         """
         B, m, _ = self.arcs.shape
-        n = checks.count("n", n, B * m, sampled=True)
-        generator = checks.generator(generator)
-        if not checks.flag("replace", replace):
-            arcs = torch.where(self._reads("arcs"), self.arcs.double(), -torch.inf)
+        n = checks.as_output_count("n", n, B * m, sampled=True)
+        generator = checks.as_generator(generator)
+        if not checks.as_flag("replace", replace):
+            arcs = torch.where(
+                self._usable_parts("arcs"), self.arcs.double(), -torch.inf
+            )
             return self._distinct(arcs.detach()[..., None], n, generator)[..., 0]
         size, device = (B, n), self.arcs.device
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
@@ -324,8 +328,8 @@ class SpanningTree(DependencyTrees):
         """Distinct trees of arcs with labels, ``(batch, n, words, 2)``."""
 
         def sums(arcs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-            trees = SpanningTree._of(log_sum(arcs), lengths, self._single)
-            chances = trees.marginals()[..., None] * shares(arcs)
+            trees = SpanningTree._of(logsumexp(arcs), lengths, self._single)
+            chances = trees.marginals()[..., None] * softmax(arcs)
             # sums are of rows that have a tree
             none = torch.from_numpy(~trees._best()[1]).to(arcs.device)
             return trees.log_partition().masked_fill(none, -torch.inf), chances
@@ -336,4 +340,4 @@ class SpanningTree(DependencyTrees):
         """Logarithm of the number of outputs that are not forbidden."""
         arcs = self.arcs.detach()
         flat = torch.where(arcs > -torch.inf, 0.0, -torch.inf).to(arcs.dtype)
-        return self._rounded(self._log_partition(flat))
+        return self._to_dtype(self._log_partition(flat))

@@ -9,11 +9,11 @@ from torch import Tensor
 from smoothsp._kernels.combinatorial import sparsemap_qp
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._chain import sparse_map
-from smoothsp.oracles._inference.double_double import Exact
-from smoothsp.oracles._inference.parts import require_parts, scores_of
+from smoothsp.oracles._inference.double_double import DoubleDouble
+from smoothsp.oracles._inference.parts import require_additive_cost, score_outputs
 from smoothsp.oracles._inference.read_only import ReadOnly
 from smoothsp.oracles._inference.score_values import LIMIT
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._inference.tracing import is_eager
 from smoothsp.oracles._searches.mixtures import ROUNDINGS, Mixtures
 from smoothsp.oracles.chain import Chain
@@ -108,7 +108,7 @@ class SparseMAP(ReadOnly):
                 "structure: SparseMAP needs values, which torch.compile and "
                 "torch.func do not provide; call it outside of them"
             )
-        require_parts(structure)
+        require_additive_cost(structure)
         self.strength = float(strength)
         if hasattr(structure, "_relaxed_mixture"):
             self._graph = structure._relaxed_mixture(self.strength)
@@ -117,7 +117,7 @@ class SparseMAP(ReadOnly):
         with torch.no_grad():
             self._piece = _search(structure, self.strength, max_outputs)
         self.outputs, self.gap = self._piece.outputs, self._piece.gap
-        self._scores = scores_of(structure, self.outputs)
+        self._scores = score_outputs(structure, self.outputs)
         scores = self._scores.value / self.strength
         # the values are the weights, derivatives those of the linear piece around them
         moved = moved_by(self._piece, scores)
@@ -139,11 +139,11 @@ class SparseMAP(ReadOnly):
             return found
         return self._mixed(self._scores.value)
 
-    def _minus_score(self, gold: Exact) -> Tensor:
+    def _minus_score(self, gold: DoubleDouble) -> Tensor:
         """``maximum()`` less the score of an output of each row."""
         if self._graph is not None:
             return self.maximum() - gold.value
-        return self._mixed(self._scores.less(gold.unsqueeze(1)))
+        return self._mixed(self._scores.minus(gold.unsqueeze(1)))
 
     def _mixed(self, scores: Tensor) -> Tensor:
         products = self._piece.products().to(self.weights)
@@ -189,7 +189,7 @@ class _Piece:
         B, k = given.shape
         active = (self.weights > 0).cpu()
         arrays = (self.products(), active, given, found)
-        run_rows(sparsemap_qp.weights_jvp, B, B * k**3 // 6, *map(array, arrays))
+        run_rows(sparsemap_qp.weights_jvp, B, B * k**3 // 6, *map(to_numpy, arrays))
         return found.to(scores)
 
 
@@ -219,11 +219,11 @@ class _PieceOfChains(_Piece):
         self._products: Tensor | None = None
 
     def marginals(self, weights: Tensor) -> Tensor:
-        return sparse_map.shares_of(self._buffers, weights, self.outputs)
+        return sparse_map.mixture_marginals(self._buffers, weights, self.outputs)
 
     def products(self) -> Tensor:
         if self._products is None:
-            self._products = sparse_map.products_of(self.outputs)
+            self._products = sparse_map.agreement_counts(self.outputs)
         return self._products
 
 
@@ -270,7 +270,7 @@ def _search(structure: Structure, strength: float, most: int) -> _Piece:
     if isinstance(structure, Chain):
         rounding = ROUNDINGS * torch.finfo(structure.emissions.dtype).eps
         given = structure._buffers, strength, most, rounding
-        found = sparse_map.mixtures_of(*given)
+        found = sparse_map.solve_sparse_map(*given)
         if found is not None:
             return _PieceOfChains(found, structure)
     _, y = structure.decode()

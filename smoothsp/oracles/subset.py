@@ -10,13 +10,13 @@ from torch import Tensor
 from smoothsp._kernels.combinatorial import selection
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
-from smoothsp.oracles._circuits.circuit_batch import Query
-from smoothsp.oracles._circuits.cpu import EMPTY, VECTORS, rounded
+from smoothsp.oracles._circuits.circuit_batch import CircuitBatch
+from smoothsp.oracles._circuits.cpu import EMPTY, VECTORS, round_hi_lo
 from smoothsp.oracles._circuits.engine import CircuitEngine
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles._inference.double_double import Exact
-from smoothsp.oracles._inference.engine import Chosen
-from smoothsp.oracles._inference.op import wants_gradient
+from smoothsp.oracles._inference.double_double import DoubleDouble
+from smoothsp.oracles._inference.engine import BestOutputs
+from smoothsp.oracles._inference.op import any_requires_grad
 from smoothsp.oracles._inference.tracing import is_compiling, is_eager_tensor
 
 Pairs = tuple[tuple[int, int], ...]
@@ -73,7 +73,7 @@ class Subset(CircuitStructure):
     """
 
     scores: Tensor
-    _uses_entries = True
+    _indexes_potentials = True
     output_description = "0 or 1 for each element, as many 1 as the bounds allow"
 
     def __init__(
@@ -84,24 +84,22 @@ class Subset(CircuitStructure):
         *,
         lengths: Tensor | None = None,
     ) -> None:
-        scores = checks.potentials("scores", scores)
+        scores = checks.as_potentials("scores", scores)
         if scores.dim() != 2:
             raise ValueError(f"scores: expected (batch, N), got {tuple(scores.shape)}")
         B, N = scores.shape
-        size = (
-            N if lengths is None else checks.row_lengths(lengths, B, N, scores.device)
-        )
+        size = N if lengths is None else checks.as_lengths(lengths, B, N, scores.device)
         most = N if at_most is None else at_most
         alike = isinstance(at_least, int) and isinstance(most, int)
         rows = min(B, 1) if alike and lengths is None else B
-        low = checks.row_integers("at_least", at_least, rows, scores.device)
-        high = checks.row_integers("at_most", most, rows, scores.device)
+        low = checks.as_row_ints("at_least", at_least, rows, scores.device)
+        high = checks.as_row_ints("at_most", most, rows, scores.device)
         if is_compiling():
             built = topology(_counted, N, ())
             super().__init__(built, {"scores": scores}, roots=0, lengths=N, shape=(N,))
             return
         bounds = [(a, min(b, N)) for a, b in zip(low, high, strict=True)]
-        sizes = checks.listed(size) if isinstance(size, Tensor) else [size] * rows
+        sizes = checks.to_list(size) if isinstance(size, Tensor) else [size] * rows
         for b, n in enumerate(sizes):
             if bounds[b][0] > min(bounds[b][1], n):
                 raise ValueError(
@@ -123,19 +121,19 @@ class Subset(CircuitStructure):
             shape=(N,),
         )
 
-    def _best(self, precise: bool) -> tuple[Exact, Tensor]:
-        if not is_eager_tensor(self.scores) or wants_gradient((self.scores,)):
+    def _best(self, precise: bool) -> tuple[DoubleDouble, Tensor]:
+        if not is_eager_tensor(self.scores) or any_requires_grad((self.scores,)):
             return super()._best(precise)
-        given = self.scores, self._query, self._pairs
+        given = self.scores, self._circuit_batch, self._pairs
         exact = None
         if precise:
             exact = EMPTY[torch.float64].new_empty(self.scores.shape[0], 2)
         values, y = _largest(*given, None, exact)
-        return Exact(values, exact), y
+        return DoubleDouble(values, exact), y
 
     @property
     def _engine(self) -> CircuitEngine:
-        found = _SubsetEngine(self._leaves(), self._query)
+        found = _SubsetEngine(self._leaves(), self._circuit_batch)
         found.pairs = self._pairs
         return found
 
@@ -149,21 +147,23 @@ class _SubsetEngine(CircuitEngine):
 
     pairs: Pairs
 
-    def best(self, k: int | None, dtype: torch.dtype, precise: bool = False) -> Chosen:
+    def best(
+        self, k: int | None, dtype: torch.dtype, precise: bool = False
+    ) -> BestOutputs:
         """The largest scores; the k best by the circuit, as on a device."""
         scores = self.potentials[0]
         if k is not None or not scores.is_cpu:
             return super().best(k, dtype, precise)
         used = EMPTY[torch.int32].new_empty(scores.shape)
         exact = EMPTY[torch.float64].new_empty(scores.shape[0], 2)
-        values, labels = _largest(scores, self.query, self.pairs, used, exact)
-        values = values if scores.dtype == dtype else rounded(exact, dtype)
-        return Chosen(values, labels, used, exact)
+        values, labels = _largest(scores, self.batch, self.pairs, used, exact)
+        values = values if scores.dtype == dtype else round_hi_lo(exact, dtype)
+        return BestOutputs(values, labels, used, exact)
 
 
 def _largest(
     scores: Tensor,
-    query: Query,
+    query: CircuitBatch,
     pairs: Pairs,
     used: Tensor | None,
     exact: Tensor | None,
@@ -180,10 +180,10 @@ def _largest(
     return values, labels
 
 
-_known: "WeakKeyDictionary[Query, NDArray[np.int64]]" = WeakKeyDictionary()
+_known: "WeakKeyDictionary[CircuitBatch, NDArray[np.int64]]" = WeakKeyDictionary()
 
 
-def _bounds(query: Query, pairs: Pairs) -> NDArray[np.int64]:
+def _bounds(query: CircuitBatch, pairs: Pairs) -> NDArray[np.int64]:
     """Least and largest size, and length, of the rows of a query, ``[B, 3]``."""
     found = _known.get(query)
     if found is None:

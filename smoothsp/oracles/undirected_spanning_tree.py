@@ -11,8 +11,8 @@ from torch import Tensor
 from smoothsp._kernels.combinatorial import kruskal
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles._inference.double_double import Exact
-from smoothsp.oracles._inference.to_numpy import array, constant
+from smoothsp.oracles._inference.double_double import DoubleDouble
+from smoothsp.oracles._inference.to_numpy import to_numpy, unwrapped_to_numpy
 from smoothsp.oracles._inference.tracing import is_compiling
 from smoothsp.oracles._searches.edge_subset import ChosenEdges, edges_and_index
 from smoothsp.oracles._searches.trees import Trees
@@ -86,7 +86,7 @@ class UndirectedSpanningTree(ChosenEdges, Trees):
         if is_compiling():
             super().__init__({"edges": edges}, (E,))
             return
-        given: NDArray[np.int64] = constant("index", index)
+        given: NDArray[np.int64] = unwrapped_to_numpy("index", index)
         rows = given.shape[0] if given.ndim == 3 else 1
         nodes, table = _laid_out(given.tobytes(), rows, E)
         self._most_nodes = table.shape[1]
@@ -99,24 +99,26 @@ class UndirectedSpanningTree(ChosenEdges, Trees):
         super().__init__({"edges": edges}, (E,))
 
     def _exist(self, y: Tensor) -> Tensor:
-        if not checks.values_are_there():
+        if not checks.has_concrete_values():
             return torch.ones_like(y[..., 0] if y.shape[2] else y.sum(2)).bool()
         found = np.empty(tuple(y.shape[:2]), np.bool_)
-        kruskal.are_spanning_trees(*self._graph(), array(y.cpu().contiguous()), found)
+        kruskal.are_spanning_trees(
+            *self._graph(), to_numpy(y.cpu().contiguous()), found
+        )
         return torch.from_numpy(found).to(y.device)
 
     def _graph(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Nodes of edges ``[B, E, 2]``, and how many nodes there are ``[B]``."""
         index, nodes = self.index.cpu().contiguous(), self._nodes.cpu().contiguous()
-        return array(index), array(nodes)
+        return to_numpy(index), to_numpy(nodes)
 
     def _best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         edges = self.edges.detach().cpu()
-        return _best_trees(array(edges.contiguous()), *self._graph())
+        return _best_trees(to_numpy(edges.contiguous()), *self._graph())
 
     def _k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         ys, exist = self._rooted(self.edges.detach().cpu())._k_best(k)
-        return array(self._from_heads(torch.from_numpy(ys))), exist
+        return to_numpy(self._from_heads(torch.from_numpy(ys))), exist
 
     # Sums: of trees rooted at node 0 --------------------------------------------
 
@@ -150,7 +152,7 @@ class UndirectedSpanningTree(ChosenEdges, Trees):
 
     def max_marginals(self, name: str = "edges") -> Float[Tensor, "batch E"]:
         """Highest score of a tree that has each edge; -inf if there is none."""
-        self._named(name)
+        self._resolve_name(name)
         found = self._rooted(self.edges.detach()).max_marginals()
         return self._of_arcs(found, -torch.inf, "amax")
 
@@ -164,7 +166,7 @@ class UndirectedSpanningTree(ChosenEdges, Trees):
     def _log_partition(self, edges: Tensor) -> Tensor:
         return self._rooted(edges).log_partition()
 
-    def _exact_log_partition(self) -> Exact:
+    def _log_partition_hi_lo(self) -> DoubleDouble:
         edges = torch.where(self._real, self.edges.detach().double(), -torch.inf)
         # a tree has an edge less than there are nodes
         at = torch.arange(1, self._most_nodes, device=edges.device)
@@ -175,7 +177,7 @@ class UndirectedSpanningTree(ChosenEdges, Trees):
 
     def marginals(self, name: str = "edges") -> Float[Tensor, "batch E"]:
         """Probability of each edge. Differentiable once."""
-        self._named(name)
+        self._resolve_name(name)
         return self._of_arcs(self._rooted(self.edges).marginals(), 0.0, "sum")
 
     def _relative(self) -> Tensor:

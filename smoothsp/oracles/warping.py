@@ -77,7 +77,7 @@ class Warping(CircuitStructure):
         lengths_first: Tensor | None = None,
         lengths_second: Tensor | None = None,
     ) -> None:
-        match = checks.potentials("match", match)
+        match = checks.as_potentials("match", match)
         if match.dim() != 3:
             raise ValueError(f"match: expected (batch, N, M), got {tuple(match.shape)}")
         _, N, M = match.shape

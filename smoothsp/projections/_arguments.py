@@ -8,7 +8,7 @@ from smoothsp.oracles._inference.tracing import is_eager_tensor
 
 
 def vectors(v: object, name: str = "v") -> Tensor:
-    v = checks.dense(name, v)
+    v = checks.as_dense(name, v)
     if v.dtype not in checks.FLOATS:
         raise TypeError(f"{name}: expected float32 or float64, got {v.dtype}")
     if v.dim() == 0 or v.shape[-1] == 0:
@@ -20,10 +20,10 @@ def vectors(v: object, name: str = "v") -> Tensor:
 
 def bound(name: str, value: Tensor | float, v: Tensor, shape: torch.Size) -> Tensor:
     if isinstance(value, Tensor):
-        value = checks.dense(name, value)
-        checks.like(name, value, "v", v)
+        value = checks.as_dense(name, value)
+        checks.require_same_dtype(name, value, "v", v)
     else:
-        checks.number(name, value)
+        checks.require_number(name, value)
         try:
             value = v.new_tensor(value)
         except OverflowError:

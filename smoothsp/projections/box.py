@@ -10,7 +10,7 @@ from torch import Tensor
 
 from smoothsp._kernels.svm import quadratic_knapsack
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._inference.tracing import is_eager_tensor
 from smoothsp.projections._arguments import bound, require, vectors
 
@@ -258,9 +258,9 @@ def _compiled(box: _Box) -> Tensor:
     rows = box.v.reshape(-1, n).double().contiguous()
     found = [_flat(x) for x in (box.lower, box.upper, box.weights, box.scale)]
     strides = np.array([stride for _, stride in found], dtype=np.int64)
-    total = array(box.total.double().reshape(-1))
+    total = to_numpy(box.total.double().reshape(-1))
     out = torch.empty_like(rows)
-    arrays = (array(rows), *(x for x, _ in found), strides, total, out.numpy())
+    arrays = (to_numpy(rows), *(x for x, _ in found), strides, total, out.numpy())
     run_rows(
         quadratic_knapsack.project_box_equality, len(rows), 16 * rows.numel(), *arrays
     )
@@ -277,7 +277,7 @@ def _flat(x: Tensor) -> tuple[NDArray[np.float64], tuple[int, int]]:
         rows = n if along else 1
     if not along:
         x = x[..., :1]
-    flat: NDArray[np.float64] = array(x.double().reshape(-1))
+    flat: NDArray[np.float64] = to_numpy(x.double().reshape(-1))
     return flat, (rows, along)
 
 

@@ -79,7 +79,7 @@ def project_chain_marginals(
     >>> project_chain_marginals(v).sum(-2)[0].round(decimals=4).tolist()
     [0.5, 0.5]
     """
-    v = checks.dense("v", v)
+    v = checks.as_dense("v", v)
     if v.dtype not in checks.FLOATS:
         raise TypeError(f"v: expected float32 or float64, got {v.dtype}")
     if v.dim() < 3 or v.shape[-1] != v.shape[-2] or not v.shape[-1]:
@@ -87,7 +87,7 @@ def project_chain_marginals(
     tol = _number("tol", tol)
     if not tol >= 0:
         raise ValueError(f"tol: expected at least 0, got {tol}")
-    max_iterations = checks.positive_int("max_iterations", max_iterations)
+    max_iterations = checks.as_positive_int("max_iterations", max_iterations)
     require(torch.isfinite(v), "v", v, "finite numbers")
     given = v.double()
     if v.shape[-3] == 0 or v.numel() == 0:
@@ -126,7 +126,7 @@ def project_chain_marginals(
 
 
 def _number(name: str, value: Any) -> float:
-    checks.number(name, value)
+    checks.require_number(name, value)
     try:
         return float(value)
     except (OverflowError, RuntimeError, TypeError, ValueError):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from smoothsp._kernels.svm import projections
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._inference.tracing import is_eager_tensor
 from smoothsp.projections._arguments import bound, require, vectors
 
@@ -148,7 +148,7 @@ def project_weston_watkins(
 def _compiled(kernel: Callable[..., None], v: Tensor, limit: Tensor) -> Tensor:
     rows = v.detach().reshape(-1, v.shape[-1]).contiguous()
     out = torch.empty_like(rows)
-    given = array(rows), array(limit)
+    given = to_numpy(rows), to_numpy(limit)
     lanes = np.zeros(64 // rows.itemsize, given[0].dtype)
     run_rows(kernel, len(rows), 8 * rows.numel(), *given, lanes, out.numpy())
     return out.reshape(v.shape)

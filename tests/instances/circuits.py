@@ -38,4 +38,4 @@ def small(build: Callable[[Draw], object], dtype: torch.dtype, spread: float = 1
     structure = build(
         lambda *shape: (spread * torch.randn(shape, generator=generator)).to(dtype)
     )
-    return structure._leaves(), structure._query
+    return structure._leaves(), structure._circuit_batch

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from smoothsp.oracles._chain import scores
 from smoothsp.oracles._chain.buffers import ChainBuffers
-from smoothsp.oracles._chain.kernel_checks import answer_on_cpu
+from smoothsp.oracles._chain.kernel_checks import run_cpu_function
 from tests.instances.strategies import fill_padding, forbid_some
 from tests.truth.chain_cases import ChainCase
 
@@ -70,7 +70,7 @@ class Twins:
 
     def sums(self) -> list[Tensor]:
         """The CPU's log-partition, in float64, and marginals."""
-        value, *parts = answer_on_cpu("log_partition", *self.wide, True)
+        value, *parts = run_cpu_function("log_partition", *self.wide, True)
         return [value, *(x.to(self.chain[0].dtype) for x in parts)]
 
     def run(self, kernel: Callable[..., None], *rest: Tensor, fill: list[Tensor]):
@@ -130,10 +130,10 @@ class Twins:
         B, T, _ = self.sizes
         fill = [torch.full((B, T), OLD_LABEL)]
         (found,) = self.run(kernels("viterbi").viterbi, fill=fill)
-        assert torch.equal(found, answer_on_cpu("decode", *self.chain)[1])
+        assert torch.equal(found, run_cpu_function("decode", *self.chain)[1])
 
     def viterbi_topk(self) -> None:
-        expected, exist = answer_on_cpu("decode_topk", *self.chain, 4)
+        expected, exist = run_cpu_function("decode_topk", *self.chain, 4)
         labels, valid = self.topk(4)
         assert torch.equal(valid, exist)
         # equal to the last bit: the sums run in the same order
@@ -154,7 +154,7 @@ class Twins:
     def scores(self, labels: Tensor, valid: Tensor) -> Tensor:
         existing = torch.where(valid[..., None], labels, labels[:, :1])
         chain = ChainBuffers.of_inputs(*self.chain)
-        value, _ = scores.score_of(chain, existing, False)
+        value, _ = scores.score_cpu(chain, existing, False)
         return value.masked_fill(~valid, -math.inf)
 
     def sample(self) -> None:
@@ -164,16 +164,16 @@ class Twins:
             uniforms = torch.rand(shape, generator=self.generator, dtype=WIDE)
             fill = [torch.full(shape, OLD_LABEL)]
             (found,) = self.run(kernels("samples").sample, uniforms, fill=fill)
-            assert torch.equal(found, answer_on_cpu("sample", *self.wide, uniforms))
+            assert torch.equal(found, run_cpu_function("sample", *self.wide, uniforms))
 
     def entropy(self) -> None:
-        expected = answer_on_cpu("entropy", *self.wide).to(self.chain[0].dtype)
+        expected = run_cpu_function("entropy", *self.wide).to(self.chain[0].dtype)
         fill = [torch.full_like(expected, math.nan)]
         self.close(self.run(kernels("samples").entropy, fill=fill), [expected])
 
     def covariance(self) -> None:
         weights = [self.randn(*x.shape) for x in self.sums()[1:]]
-        expected = answer_on_cpu("covariance", *self.wide, *widened(weights))
+        expected = run_cpu_function("covariance", *self.wide, *widened(weights))
         expected, weights = map(self.as_kernels_have_them, (expected, weights))
         expected = [x.to(weights[0].dtype) for x in expected]
         fill = [torch.full_like(x, math.nan) for x in expected]

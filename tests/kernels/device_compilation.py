@@ -118,12 +118,12 @@ def compile_chains(sizes: list[tuple[int, bool, torch.dtype]]) -> None:
 
 def compile_circuits(*dtypes: torch.dtype) -> None:
     from smoothsp._kernels.circuits.cuda import inside_outside, max_product
-    from smoothsp.oracles._circuits.schedule import placed
+    from smoothsp.oracles._circuits.schedule import device_schedule
 
     for dtype in dtypes:
         structure = SemiMarkov(torch.zeros(B, T, 2, 3, dtype=dtype))
-        asked, device = structure._query, torch.device("cpu")
-        circuit, rows = placed(asked.topology, device), asked.lanes(device)
+        asked, device = structure._circuit_batch, torch.device("cpu")
+        circuit, rows = device_schedule(asked.topology, device), asked.lanes(device)
         own, value = structure.segments.flatten(1), torch.zeros(B, dtype=WIDE)
         shared, far = torch.zeros(9, dtype=dtype), torch.zeros(B, dtype=torch.bool)
         marginals = torch.zeros(B, own.shape[1] + 9, dtype=dtype)

@@ -1,6 +1,5 @@
 """Arrays that compiled code makes are those that numpy would make."""
 
-import resource
 import sys
 
 import numpy as np
@@ -53,6 +52,8 @@ def test_zeros_are_cleared_where_others_were():
 
 
 def test_memory_is_given_back():
+    resource = pytest.importorskip("resource")
+
     @njit
     def many(rounds):
         total = 0.0

@@ -41,8 +41,10 @@ both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], i
 def sums(leaves, query, outwards=True):
     """Values and marginals ``[B, P + Q]`` of the Triton kernels, on the CPU."""
     there = leaves.map(lambda x: x.to(DEVICE))
-    wanted = [outwards] * len((*leaves.own, *leaves.shared))
-    value, _, marginals = cuda.sums(there, query, wanted, torch.float64)
+    wanted = [outwards] * len((*leaves.per_row, *leaves.shared))
+    value, _, marginals = cuda.log_partition_and_marginals(
+        there, query, wanted, torch.float64
+    )
     return value.cpu(), flat(x.cpu() for x in marginals)
 
 
@@ -53,19 +55,21 @@ def flat(arrays):
 
 def choose(leaves, query):
     there = leaves.map(lambda x: x.to(DEVICE))
-    found = cuda.choose(there, query, None, torch.float64)
+    found = cuda.best(there, query, None, torch.float64)
     return [x.cpu() for x in (found[0], *found[2:])]
 
 
 def compare(leaves, query, rtol, atol):
     """Hold sums and the best against those of the compiled loops."""
     found = sums(leaves, query)
-    wanted = [True] * len((*leaves.own, *leaves.shared))
+    wanted = [True] * len((*leaves.per_row, *leaves.shared))
     wide = leaves.map(lambda x: x.double())
-    value, _, marginals = cpu.sums(wide, query, wanted, torch.float64)
+    value, _, marginals = cpu.log_partition_and_marginals(
+        wide, query, wanted, torch.float64
+    )
     assert_close(found[0], value, rtol=rtol, atol=atol)
     assert_close(found[1].double(), flat(marginals), rtol=rtol, atol=atol)
-    value, _, *rest = cpu.choose(leaves, query, None, torch.float64)
+    value, _, *rest = cpu.best(leaves, query, None, torch.float64)
     assert_close(choose(leaves, query), [value, *rest], rtol=0, atol=0)
 
 
@@ -106,9 +110,9 @@ def test_forbidden_parts_and_ties(build, dtype):
 @every_structure
 def test_rows_without_an_output_have_no_nan(build):
     leaves, query = small(build, torch.float64)
-    own = leaves.own[0].clone()
+    own = leaves.per_row[0].clone()
     own[0] = -INF
-    barred = Leaves((own, *leaves.own[1:]), leaves.shared)
+    barred = Leaves((own, *leaves.per_row[1:]), leaves.shared)
     value, marginals = sums(barred, query)
     assert value[0] == -INF
     assert value[1:].isfinite().all()
@@ -136,11 +140,11 @@ def test_what_no_output_uses_is_never_read(poison):
 @both_dtypes
 def test_scores_above_exponents_are_done_on_the_cpu(dtype):
     leaves, query = small(semi_markov, dtype)
-    large = Leaves((1e12 * leaves.own[0], *leaves.own[1:]), leaves.shared)
+    large = Leaves((1e12 * leaves.per_row[0], *leaves.per_row[1:]), leaves.shared)
     # only the first row: what the second one reads stays small
     some = torch.tensor([True, False, False])
-    mixed = torch.where(some[:, None, None, None], large.own[0], leaves.own[0])
-    mixed = Leaves((mixed, *leaves.own[1:]), leaves.shared)
+    mixed = torch.where(some[:, None, None, None], large.per_row[0], leaves.per_row[0])
+    mixed = Leaves((mixed, *leaves.per_row[1:]), leaves.shared)
     compare(mixed, query, rtol=1e-5, atol=1e-5)
     found, alone = sums(mixed, query), sums(leaves, query)
     assert_close([x[1:] for x in found], [x[1:] for x in alone], rtol=0, atol=0)
@@ -161,10 +165,10 @@ def test_the_bits_of_a_row_do_not_depend_on_its_neighbours():
     structure = ProjectiveDependencies(
         torch.randn(10, 4, 4, generator=generator), lengths=lengths
     )
-    leaves, query = structure._leaves(), structure._query
+    leaves, query = structure._leaves(), structure._circuit_batch
     together = (*sums(leaves, query), *choose(leaves, query))
     for row in (0, 9):
-        alone = cpu.pick(leaves, torch.tensor([row]))
+        alone = cpu.select_rows(leaves, torch.tensor([row]))
         asked_alone = query.select(torch.tensor([row]))
         found = (*sums(alone, asked_alone), *choose(alone, asked_alone))
         assert_close(found, tuple(x[row : row + 1] for x in together), rtol=0, atol=0)
@@ -175,8 +179,10 @@ def test_the_bits_of_a_row_do_not_depend_on_its_neighbours():
 def test_values_alone_are_those_with_marginals(build):
     leaves, query = small(build, torch.float32)
     there = leaves.map(lambda x: x.to(DEVICE))
-    none = [False] * len((*leaves.own, *leaves.shared))
-    value, _, marginals = cuda.sums(there, query, none, torch.float64)
+    none = [False] * len((*leaves.per_row, *leaves.shared))
+    value, _, marginals = cuda.log_partition_and_marginals(
+        there, query, none, torch.float64
+    )
     assert all(x.numel() == 0 for x in marginals)
     assert_close(value.cpu(), sums(leaves, query)[0], rtol=0, atol=0)
 
@@ -187,19 +193,19 @@ def test_batches_without_rows_or_words(B, n):
         ProjectiveDependencies(torch.ones(B, n + 1, n + 1)),
         SemiMarkov(torch.ones(B, n, 2, 3), torch.zeros(3, 3)),
     ):
-        compare(structure._leaves(), structure._query, **tolerance(True))
+        compare(structure._leaves(), structure._circuit_batch, **tolerance(True))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_uses_are_products_turned_around(kind):
-    topology = draw(kind, 0).structure()._query.topology
+    topology = draw(kind, 0).structure()._circuit_batch.topology
     edges = topology.edges
     definition, left, right = schedule.products(edges)
     head = edges.heads[definition].tolist()
     expected = [*zip(left.tolist(), head, right.tolist(), strict=True)]
     expected += zip(right.tolist(), head, left.tolist(), strict=True)
     device = torch.device("cpu")
-    circuit = schedule.placed(topology, device)
+    circuit = schedule.device_schedule(topology, device)
     found, ranks = gone_through(circuit.outside_schedule)
     assert sorted(found) == sorted(x for x in expected if x[0] > 0)
     leaves = range(1, 1 + topology.leaves)

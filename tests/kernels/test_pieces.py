@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from smoothsp._kernels.threads.ranges import CoreAffinity, run_all, run_rows
 from smoothsp.oracles import Chain
 from smoothsp.oracles._chain import chunks
-from smoothsp.oracles._chain.chunks import rows_of_answers, rows_of_piece
+from smoothsp.oracles._chain.chunks import rows_per_chunk, rows_per_chunk_rowwise
 
 # in lanes, over states; three pieces and a rest of one row each
 SHAPES = [(97, 5, 3), (25, 4, 40)]
@@ -21,7 +21,7 @@ SHAPES = [(97, 5, 3), (25, 4, 40)]
 @pytest.fixture(params=[1, 3], ids="threads={}".format)
 def pieces(request, monkeypatch):
     """The smallest pieces, and threads to take them."""
-    monkeypatch.setattr(chunks, "PIECE", 1)
+    monkeypatch.setattr(chunks, "MIN_CHUNK_WORK", 1)
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
     yield
@@ -44,14 +44,14 @@ def drawn(shape, dtype=torch.float64):
 
 def test_pieces_are_whole_groups_of_rows_and_depend_on_the_shape_alone(pieces):
     for B, T, S in SHAPES:
-        rows = rows_of_piece(B, T, S)
+        rows = rows_per_chunk(B, T, S)
         assert rows < B and rows % (32 if S == 3 else 8) == 0
-    assert rows_of_piece(0, 5, 3) == 0
+    assert rows_per_chunk(0, 5, 3) == 0
 
 
 def test_a_small_batch_is_one_piece():
-    assert rows_of_piece(32, 50, 50) == 32
-    assert 4096 / 40 < rows_of_piece(4096, 100, 9) < 4096 / 4
+    assert rows_per_chunk(32, 50, 50) == 32
+    assert 4096 / 40 < rows_per_chunk(4096, 100, 9) < 4096 / 4
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -88,7 +88,7 @@ def test_decoding(pieces, shape):
 
 
 def test_the_same_bits_on_any_number_of_threads(monkeypatch):
-    monkeypatch.setattr(chunks, "PIECE", 1)
+    monkeypatch.setattr(chunks, "MIN_CHUNK_WORK", 1)
     potentials, y, lengths, weights = drawn(SHAPES[0], torch.float32)
     answers = []
     for threads in (1, 2, 3):
@@ -105,19 +105,19 @@ def test_each_of_several_threads_has_rows_of_its_own(monkeypatch):
     threads = 1
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     cases = [(2, 100, 400), (8, 100, 200), (8, 100, 100), (16, 100, 200)]
-    assert [rows_of_answers(*case) for case in cases] == [8, 8, 8, 8]
+    assert [rows_per_chunk_rowwise(*case) for case in cases] == [8, 8, 8, 8]
     threads = 2
-    assert [rows_of_answers(*case) for case in cases] == [1, 4, 8, 4]
-    assert [rows_of_answers(*case, itemsize=8) for case in cases] == [1, 4, 4, 4]
+    assert [rows_per_chunk_rowwise(*case) for case in cases] == [1, 4, 8, 4]
+    assert [rows_per_chunk_rowwise(*case, itemsize=8) for case in cases] == [1, 4, 4, 4]
     # three pieces would leave one thread idle at the end
-    assert rows_of_answers(64, 80, 50) == 16
+    assert rows_per_chunk_rowwise(64, 80, 50) == 16
     # in lanes as many as a sum over rows has
-    assert rows_of_answers(4096, 100, 9) == rows_of_piece(4096, 100, 9)
+    assert rows_per_chunk_rowwise(4096, 100, 9) == rows_per_chunk(4096, 100, 9)
 
 
 @pytest.mark.parametrize("rows", [2, 7, 8])
 def test_the_same_bits_of_every_row_on_any_number_of_threads(rows, monkeypatch):
-    monkeypatch.setattr(chunks, "PIECE", 1)
+    monkeypatch.setattr(chunks, "MIN_CHUNK_WORK", 1)
     potentials, _, lengths, _ = drawn((rows, 9, 40), torch.float32)
     answers = []
     for threads in (1, 2, 3):
@@ -223,7 +223,7 @@ def test_threads_of_a_pool_are_kept_off_the_core_of_their_caller():
     native = []
 
     def live():
-        placement.enter()
+        placement.register_thread()
         native.append(threading.get_native_id())
         began.set()
         end.wait()
@@ -234,16 +234,16 @@ def test_threads_of_a_pool_are_kept_off_the_core_of_their_caller():
     try:
         for core in sorted(cores):
             os.sched_setaffinity(0, {core})
-            placement.avoid_this_core()
+            placement.avoid_current_core()
             # a caller that has one core only asks for nothing
             assert os.sched_getaffinity(native[0]) == cores
         os.sched_setaffinity(0, cores)
         placement = CoreAffinity()
         placement._threads.append(native[0])
-        placement.avoid_this_core()
+        placement.avoid_current_core()
         assert len(os.sched_getaffinity(native[0])) == max(len(cores) - 1, 1)
     finally:
         os.sched_setaffinity(0, cores)
         end.set()
         thread.join()
-    placement.avoid_this_core()  # a thread that has ended is no error
+    placement.avoid_current_core()  # a thread that has ended is no error

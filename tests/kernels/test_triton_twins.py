@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from smoothsp.oracles._chain.kernel_checks import answer_on_cpu
+from smoothsp.oracles._chain.kernel_checks import run_cpu_function
 from tests.instances.chains import large_case
 from tests.instances.strategies import chains, generators, values
 from tests.kernels.cpu_references import (
@@ -84,7 +84,9 @@ def test_ties_go_to_the_lower_state(S, per_edge):
     potentials = [values(generator, "ties", *x) for x in ((2, 3, S), shape, (S,), (S,))]
     twins = Twins.of(ChainCase(*potentials), WIDE, generator)
     twins.viterbi()
-    assert torch.equal(twins.topk(1)[0][:, 0], answer_on_cpu("decode", *twins.chain)[1])
+    assert torch.equal(
+        twins.topk(1)[0][:, 0], run_cpu_function("decode", *twins.chain)[1]
+    )
 
 
 @pytest.mark.parametrize("kernel", thinned(["forward_backward", "scan"], 2))

@@ -33,9 +33,11 @@ def train(B: int, T: int) -> None:
     cuda.decode(*asked)
     cuda.decode_topk(*asked, 3)
     segments = SemiMarkov(torch.zeros(B, T, 2, 3), torch.zeros(3, 3))
-    leaves, which = segments._leaves(), segments._query
-    circuits.sums(leaves, which, [True] * len(leaves.every), torch.float64)
-    circuits.choose(leaves, which, None, torch.float64)
+    leaves, which = segments._leaves(), segments._circuit_batch
+    circuits.log_partition_and_marginals(
+        leaves, which, [True] * len(leaves.arrays), torch.float64
+    )
+    circuits.best(leaves, which, None, torch.float64)
 
 
 def moved(x: Any) -> Any:

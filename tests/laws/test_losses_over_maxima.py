@@ -18,7 +18,7 @@ from smoothsp.losses import (
     regret,
 )
 from smoothsp.oracles import BoxSearch, Chain, Matching, Multiclass
-from smoothsp.oracles._inference.parts import parts_of
+from smoothsp.oracles._inference.parts import part_counts
 from smoothsp.projections import project_simplex
 from tests.sweeps import thinned
 from tests.truth.circuits.cases import KINDS, SUMMED, draw
@@ -72,7 +72,7 @@ def test_parts_are_those_that_outputs_use(kind):
             for b in range(len(y))
         ]
     )
-    assert_close(parts_of(case.structure(), y).flatten(1), expected)
+    assert_close(part_counts(case.structure(), y).flatten(1), expected)
 
 
 @pytest.mark.parametrize("strength", thinned([1.0, 0.1, 30.0], 3))

@@ -50,18 +50,18 @@ FAULTS = {
     ),
     "steps of another quadratic": (
         AGM + "estimate_functions",
-        "half = (self.inverse + self.lam + self.l1 + self.credit) / 2",
-        "half = (self.inverse + self.lam + self.l1 + self.credit)",
+        "half = (self.inverse_weight + self.lam + self.l1 + self.mixture_l2) / 2",
+        "half = (self.inverse_weight + self.lam + self.l1 + self.mixture_l2)",
     ),
     "model without its start": (
         AGM + "estimate_functions",
-        "p = inverse * self.centre.mirror - model.G",
+        "p = inverse * self.prox_centre.mirror - model.G",
         "p = -model.G",
     ),
     "average of the wrong share": (
         AGM + "estimate_functions",
-        "self.model = self.model.towards(a, tangent)",
-        "self.model = self.model.towards(a * a, tangent)",
+        "self.model = self.model.interpolate(a, tangent)",
+        "self.model = self.model.interpolate(a * a, tangent)",
     ),
     "tangent at x, infinite memory": (
         AGM + "estimate_functions",
@@ -70,7 +70,7 @@ FAULTS = {
     ),
     "tangent at x, one memory": (
         AGM + "estimate_functions",
-        "u = (x_share * self.x + z_share * self.z.x) / (t - t2 * a)",
+        "u = (x_weight * self.x + z_weight * self.z.x) / (t - t2 * a)",
         "u = self.x",
     ),
     "slopes of one class twice": (
@@ -85,7 +85,7 @@ FAULTS = {
     ),
     "no trial fails": (
         AGM + "estimate_functions",
-        "return bool(now <= bound + SLACK * (abs(now) + size))",
+        "return bool(value <= bound + ROUNDING_TOL * (abs(value) + magnitude))",
         "return True",
     ),
     "strong convexity twice": (
@@ -110,8 +110,8 @@ FAULTS = {
     ),
     "gap of the smoothed risk": (
         AGM + "agm",
-        "self._offer(x, self.f.exact(x) + self.penalty.at(x).psi)",
-        "self._offer(x, self.f.value(x) + self.penalty.at(x).psi)",
+        "self._update_best(x, self.f.exact_risk(x) + self.penalty.at(x).psi)",
+        "self._update_best(x, self.f.value(x) + self.penalty.at(x).psi)",
     ),
     "weights of the dual not averaged": (
         AGM + "agm",

@@ -100,8 +100,8 @@ FAULTS = {
     ),
     "losses without their weights": (
         "_kernels/svm/binary_hinge",
-        "total, lost = add_compensated(total, lost, bounds[i] * short)",
-        "total, lost = add_compensated(total, lost, short)",
+        "total, compensation, bounds[i] * violation",
+        "total, compensation, violation",
     ),
     "slope of the other class": (
         "_kernels/svm/binary_hinge",
@@ -140,8 +140,8 @@ FAULTS = {
     ),
     "half of a line search": (
         PLANES + "models",
-        "max(ascent / square, 0.0)",
-        "max(ascent / square / 2, 0.0)",
+        "max(ascent / squared_distance, 0.0)",
+        "max(ascent / squared_distance / 2, 0.0)",
     ),
     "dropped without its offset": (
         CUTS,
@@ -155,33 +155,33 @@ FAULTS = {
     ),
     "offset without the point": (
         PLANES + "bmrm",
-        "moved = float(at.w @ slope)",
-        "moved = 0.0",
+        "inner_product = float(bundle_state.w @ gradient)",
+        "inner_product = 0.0",
     ),
     "bound too high": (
         PLANES + "bmrm",
-        "bound = offset - square / (2 * lam)",
-        "bound = offset - square / (3 * lam)",
+        "bound = offset - squared_norm / (2 * lam)",
+        "bound = offset - squared_norm / (3 * lam)",
     ),
     "mu too small": (
         PRAGAM,
-        "return _Reached(zero, nothing, alpha, 2 * L, L, 0, n)",
-        "return _Reached(zero, nothing, alpha, L / 4, L, 0, n)",
+        "return _Iterate(zero_w, zero_scores, alpha, 2 * L, L, 0, n)",
+        "return _Iterate(zero_w, zero_scores, alpha, L / 4, L, 0, n)",
     ),
     "gradient step of the old point": (
         PRAGAM,
-        "            beta, w, at.scores, tau, L, following\n",
-        "            at.alpha, w, at.scores, tau, L, following\n",
+        "            beta, w, iterate.scores, tau, L, next_mu_tau\n",
+        "            iterate.alpha, w, iterate.scores, tau, L, next_mu_tau\n",
     ),
     "step from nothing": (
         "_kernels/svm/excessive_gap",
-        "moved = beta + (1 - sign * score) / L",
-        "moved = (1 - sign * score) / L",
+        "stepped = beta + (1 - sign * score) / L",
+        "stepped = (1 - sign * score) / L",
     ),
     "next mixture of the last scores": (
         "_kernels/svm/excessive_gap",
-        "_mixed(alpha[i], sign, mixed[i], next_mu",
-        "_mixed(alpha[i], sign, scores[i], next_mu",
+        "_mix_with_smoothed(\n                alpha[i], sign, mixed[i], next_mu",
+        "_mix_with_smoothed(alpha[i], sign, scores[i], next_mu",
     ),
     "dual without its scale": (
         ESTIMATORS + "l1_svc",

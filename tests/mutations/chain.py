@@ -22,38 +22,44 @@ _OF_KERNELS = {
     ),
     "backward one step off": (
         "chain/cpu/forward_backward_float64",
-        "conditionals = span(_conditionals(b, n, chain, kept))\n        at =",
-        "conditionals = span(_conditionals(b, N - 1, chain, kept))\n        at =",
+        (
+            "conditionals = span(_fill_conditionals(b, n, chain, scratch))\n        "
+            "offset ="
+        ),
+        (
+            "conditionals = span(_fill_conditionals(b, N - 1, chain, "
+            "scratch))\n        offset ="
+        ),
     ),
     "edges transposed": (
         "chain/cpu/forward_backward_float64",
-        "store_masked(to, at + e, S - j, p)",
-        "store_masked(to, at + j * S + i, S - j, p)",
+        "store_masked(edge_span, offset + e, S - j, p)",
+        "store_masked(edge_span, offset + j * S + i, S - j, p)",
     ),
     "laws without end": (
         "chain/cpu/forward_backward_float64",
-        "kept.logs[N - 1, j] + (chain.end[j] - top)",
-        "kept.logs[N - 1, j]",
+        "scratch.logs[N - 1, j] + (chain.end[j] - max_end)",
+        "scratch.logs[N - 1, j]",
     ),
     "log space without moves": (
         "chain/cpu/forward_backward_float64",
-        "c += _exp(x - peak)",
-        "c += _exp(kept.logs[n - 1, i] - peak)",
+        "c += _exp(x - max_term)",
+        "c += _exp(scratch.logs[n - 1, i] - max_term)",
     ),
     "lanes without the mask": (
         "vectors/lane_rows",
-        "row[n * S + s] = emissions[b, steps[b, n], s]",
-        "row[n * S + s] = emissions[b, n, s]",
+        "row_scratch[n * S + s] = emissions[b, steps[b, n], s]",
+        "row_scratch[n * S + s] = emissions[b, n, s]",
     ),
     "lanes without end": (
         "chain/cpu/forward_backward",
-        "b = select_lt(after, ends, load(now, j), b)",
-        "b = select_lt(after, ends, load(now, j), one)",
+        "beta = select_lt(next_step, lane_lengths, load(message, j), beta)",
+        "beta = select_lt(next_step, lane_lengths, load(message, j), one)",
     ),
     "lanes that begin too late": (
         "chain/cpu/forward_backward",
-        "store(inverses, i * V, select_lt(here, ends, inverse, zero))",
-        "store(inverses, i * V, select_lt(after, ends, inverse, zero))",
+        "select_lt(step, lane_lengths, inverse_scale, zero)",
+        "select_lt(next_step, lane_lengths, inverse_scale, zero)",
     ),
     "tile of another column": (
         "vectors/lane_products",
@@ -67,14 +73,14 @@ _OF_KERNELS = {
     ),
     "states without end": (
         "chain/cpu/forward_backward",
-        "b = load(tail, j)",
-        "b = load(tail, 0)",
+        "beta = load(exp_end, j)",
+        "beta = load(exp_end, 0)",
     ),
     "half of a product": ("vectors/state_products", "k = i + middle", "k = i"),
     "edges one step off": (
         "vectors/state_products",
-        "e = o + n * P - P + i",
-        "e = o + n * P + i",
+        "e = row_offset + n * P - P + i",
+        "e = row_offset + n * P + i",
     ),
     "decoding lanes without end": (
         "chain/cpu/viterbi_in_lanes",
@@ -83,18 +89,18 @@ _OF_KERNELS = {
     ),
     "minimum at the end": (
         "chain/cpu/viterbi_in_lanes",
-        "if reach > best",
-        "if reach < best",
+        "if score > best",
+        "if score < best",
     ),
     "back along another lane": (
         "chain/cpu/viterbi_in_lanes",
-        "state[x] = int(get(weights, (n * S + j) * L + x))",
-        "state[x] = int(get(weights, (n * S + j) * L))",
+        "state[lane] = int(get(weights, (n * S + j) * L + lane))",
+        "state[lane] = int(get(weights, (n * S + j) * L))",
     ),
     "moves transposed": (
         "chain/cpu/viterbi_over_states",
-        "moves[i * P + j] = transitions[0, 0, i, j]",
-        "moves[i * P + j] = transitions[0, 0, j, i]",
+        "padded_transitions[i * P + j] = transitions[0, 0, i, j]",
+        "padded_transitions[i * P + j] = transitions[0, 0, j, i]",
     ),
     "mask skipped": (
         "chain/cpu/viterbi_over_states",
@@ -108,18 +114,18 @@ _OF_KERNELS = {
     ),
     "edges from the first state": (
         "chain/cpu/viterbi_over_states",
-        "load_masked(edges, e + i * S + j, S - j, low)",
-        "load_masked(edges, e + j, S - j, low)",
+        "edges, edges_offset + i * S + j, S - j, neg_inf",
+        "edges, edges_offset + j, S - j, neg_inf",
     ),
     "successor forgotten": (
         "chain/cpu/k_best",
-        "offers[r + i] = reach",
-        "offers[r + i] = -np.inf",
+        "candidates[table_offset + i] = score",
+        "candidates[table_offset + i] = -np.inf",
     ),
     "successor from the best": (
         "chain/cpu/k_best",
-        "offers[r + P + i] = before",
-        "offers[r + P + i] = -1",
+        "candidates[table_offset + P + i] = previous",
+        "candidates[table_offset + P + i] = -1",
     ),
     "gradient that is not weighted": (
         "chain/cpu/vjp",
@@ -168,63 +174,66 @@ _OF_KERNELS = {
     ),
     "second order without past": (
         "chain/cpu/forward_backward_float64",
-        "p = p * (splat(past[n - 1, i] - expected) + far)",
-        "p = p * (splat(-expected) + far)",
+        "p = p * (splat(prefix_mean[n - 1, i] - expected) + edge_value)",
+        "p = p * (splat(-expected) + edge_value)",
     ),
     "second order without future": (
         "chain/cpu/forward_backward_float64",
-        "gain[s] = weights[0][b, t, s] - taken[n] + future[s]",
-        "gain[s] = weights[0][b, t, s] - taken[n]",
+        "weights[0][b, t, s] - subtracted[n] + suffix_mean[s]",
+        "weights[0][b, t, s] - subtracted[n]",
     ),
     "entropy of the unlikely only": (
         "chain/cpu/forward_backward_float64",
-        "return select_lt(rest, half, zero - q * minus_log, zero - p * log_p)",
-        "return zero",
+        "rest_prob, half, zero - q * minus_log, zero - max_prob * log_max_prob",
+        "zero, one, zero, zero",
     ),
     "entropy of the last label only": (
         "chain/cpu/forward_backward_float64",
-        "total = fma(p, splat_at(past, i), total)",
+        "total = fma(p, splat_at(previous, i), total)",
         "total = zero",
     ),
     "entropy without transitions": (
         "chain/cpu/entropy",
-        "z = _less(z, chain.transitions, edges, 0, b * S * S, S * S, zeros)",
-        "z = z",
+        "z, chain.transitions, edges, 0, b * S * S, S * S, zeros",
+        "z, chain.transitions, edges, 0, b * S * S, 0, zeros",
     ),
     "walk back to the first state": (
         "chain/cpu/samples",
-        "states[x * K + k] * height, 1",
-        "0, 1",
+        "states[x * K + k] * column_stride",
+        "0",
     ),
     "walk back along another row": (
         "chain/cpu/samples",
-        "o = n * P + x * stride",
+        "o = n * P + x * row_stride",
         "o = n * P",
     ),
     "covariance without start": (
         "chain/cpu/covariance",
-        "store(moved.nodes, j, load(moved.nodes, j) + load(moved.heads, j))",
-        "store(moved.nodes, j, load(moved.nodes, j))",
+        "load(directions.nodes, j) + load(directions.start_marginals, j)",
+        "load(directions.nodes, j)",
     ),
     "covariance without moves": (
         "chain/cpu/covariance",
-        "total = fma(load(moved.edges, e), load(second, e), total)",
-        "total = fma(zero, zero, total)",
+        (
+            "covariances = fma(load(directions.edges, e), load(second_sums, e), "
+            "covariances)"
+        ),
+        "covariances = fma(zero, zero, covariances)",
     ),
     "covariance without the past": (
         "chain/cpu/covariance",
-        "select_lt(zero, p, s * (past / p), zero)",
+        "select_lt(zero, p, s * (prefix_sum / p), zero)",
         "zero",
     ),
     "edges of another step": (
         "chain/cpu/steps",
-        "share, m = share * before, (n - 1) * _room(S * S, V)",
-        "share, m = share * before, 0",
+        "(n - 1) * _padded_size(S * S, V),",
+        "0,",
     ),
     "steps without end": (
         "chain/cpu/steps",
-        "z = fma(load(alphas, (N - 1) * P + j), tail, z)",
-        "z = fma(load(alphas, (N - 1) * P + j), splat(unit), z)",
+        "z = fma(load(alphas, (N - 1) * P + j), exp_end, z)",
+        "z = fma(load(alphas, (N - 1) * P + j), splat(one), z)",
     ),
     "steps without the mask": (
         "chain/cpu/steps",

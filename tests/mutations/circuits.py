@@ -208,8 +208,14 @@ FAULTS = {
     ),
     "entropy with the wrong sign": (
         RULES,
-        "return weighed(-grad, self._slope(ctx), self.engine.own, some), ()",
-        "return weighed(grad, self._slope(ctx), self.engine.own, some), ()",
+        (
+            "return weight_rows(\n            -grad, self._slope(ctx), "
+            "self.engine.num_row_potentials, some\n        ), ()"
+        ),
+        (
+            "return weight_rows(grad, self._slope(ctx), "
+            "self.engine.num_row_potentials, some), ()"
+        ),
     ),
 }
 KINDS = (

@@ -97,27 +97,29 @@ def check_laws() -> None:
     torch.use_deterministic_algorithms(True)  # so that fresh memory holds NaN
     wide = torch.float64
     leaves, asked = small(semi_markov, wide, spread=30.0)
-    large = leaves._replace(own=(1e12 * leaves.own[0], *leaves.own[1:]))
+    large = leaves._replace(per_row=(1e12 * leaves.per_row[0], *leaves.per_row[1:]))
     words, trees = small(projective, wide)
     tied = words.map(torch.zeros_like)
     # items of nine products, where a block takes eight: the ninth is the largest
     many, spans = small(lambda draw: SpanTree(draw(2, 10, 10)), wide)
-    many.own[0].view(2, 10, 10)[[0, 1], [0, 1], [8, 9]] += 100
+    many.per_row[0].view(2, 10, 10)[[0, 1], [0, 1], [8, 9]] += 100
     beyond = torch.arange(4) > torch.tensor([2, 0, 3, 1])[:, None]
     padding = beyond[:, :, None] | beyond[:, None, :]
     dirty = words.map(lambda x: x.masked_fill(padding, torch.nan))
     batches = (leaves, asked), (large, asked), (dirty, trees), (many, spans)
     for given, rows in batches:
-        wanted = [True] * len((*given.own, *given.shared))
-        value, _, marginals = cuda.sums(given, rows, wanted, wide)
+        wanted = [True] * len((*given.per_row, *given.shared))
+        value, _, marginals = cuda.log_partition_and_marginals(
+            given, rows, wanted, wide
+        )
         clean = words if given is dirty else given
-        expected, _, split = cpu.sums(clean, rows, wanted, wide)
+        expected, _, split = cpu.log_partition_and_marginals(clean, rows, wanted, wide)
         assert_close(value, expected, rtol=1e-12, atol=1e-12)
         assert_close(marginals, split, rtol=1e-9, atol=1e-9)
     ties = many.map(torch.zeros_like)
     for given, rows in ((tied, trees), (dirty, trees), (ties, spans)):
-        found = cuda.choose(given, rows, None, wide)
-        expected = cpu.choose(given, rows, None, wide)
+        found = cuda.best(given, rows, None, wide)
+        expected = cpu.best(given, rows, None, wide)
         assert_close(found[0], expected[0], rtol=0, atol=0)
         assert_close(found[2:], expected[2:], rtol=0, atol=0)
 

@@ -27,13 +27,13 @@ FAULTS = {
     ),
     "entropy that forgets scores to come": (
         CHAIN + "forward_backward_float64",
-        "expected += distribution[s] * (past[N - 1, s] + future[s])",
-        "expected += distribution[s] * past[N - 1, s]",
+        "expected += distribution[s] * (prefix_mean[N - 1, s] + suffix_mean[s])",
+        "expected += distribution[s] * prefix_mean[N - 1, s]",
     ),
     "worse chains without their emissions": (
         CHAIN + "k_best",
-        "reach += emissions[b, steps[b, n], j]",
-        "reach += 0.0",
+        "score += emissions[b, steps[b, n], j]",
+        "score += 0.0",
     ),
     "shares of a product go to one factor": (
         CIRCUITS + "inside_outside",

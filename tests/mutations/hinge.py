@@ -27,8 +27,8 @@ FAULTS = {
     ),
     "row of another sample": (
         KERNEL,
-        "product = _dense_product(i * width, width",
-        "product = _dense_product(k * width, width",
+        "product = _dot_dense(i * width, width",
+        "product = _dot_dense(k * width, width",
     ),
     "one of four sums forgotten": (
         "_kernels/svm/csr_rows",
@@ -36,23 +36,27 @@ FAULTS = {
         "return (a + b) + c",
     ),
     "step without the sign": (KERNEL, "change *= s", "change *= 1"),
-    "reach of what moved": (KERNEL, "            reach[i] = -1\n", ""),
-    "reach too long": (KERNEL, "np.sqrt(squares[i])", "(np.sqrt(squares[i]) / 9)"),
+    "reach of what moved": (KERNEL, "            skip_until[i] = -1\n", ""),
+    "reach too long": (
+        KERNEL,
+        "np.sqrt(squared_norms[i])",
+        "(np.sqrt(squared_norms[i]) / 9)",
+    ),
     "reach in spite of a gap": (
         KERNEL,
-        "reach[i] = -1.0 if (gap[i] > 0) | (m == 0) else ends",
-        "reach[i] = ends",
+        "skip_until[i] = -1.0 if (gap[i] > 0) | (m == 0) else next_update",
+        "skip_until[i] = next_update",
     ),
     "weights that stand still": (
         DUAL,
-        "self._path += _UP * float(np.sqrt(np.dot(moved, moved)))",
-        "self._path += 0.0 * float(np.sqrt(np.dot(moved, moved)))",
+        "np.sqrt(np.dot(displacement, displacement))",
+        "0.0 * np.sqrt(np.dot(displacement, displacement))",
     ),
     "no losses": (KERNEL, "loss[i] = c * above", "loss[i] = 0"),
-    "losses that were not computed": (DUAL, "if whole:", "if True:"),
+    "losses that were not computed": (DUAL, "if checks_all:", "if True:"),
     "gaps that stay after rounding was undone": (
         DUAL,
-        "        self._reach[:] = -1\n",
+        "        self._recheck_radius[:] = -1\n",
         "",
     ),
 }

@@ -66,8 +66,8 @@ FAULTS = {
     ),
     "strength forgotten": (
         "_kernels/vectors/smoothed_hinge",
-        "return h + mu / 2 * (1 - squares)",
-        "return h + (1 - squares) / 2",
+        "return h + mu / 2 * (1 - squared_norm)",
+        "return h + (1 - squared_norm) / 2",
     ),
     "pairs of the sums transposed": (
         KERNELS + "forward_backward",
@@ -192,8 +192,8 @@ FAULTS = {
     ),
     "chord of the other end": (
         PATH + "run",
-        "return low + share * (high - low)",
-        "return high + share * (high - low)",
+        "return low + weight * (high - low)",
+        "return high + weight * (high - low)",
     ),
     "a bound for the better weights only": (
         PATH + "run",
@@ -202,23 +202,23 @@ FAULTS = {
     ),
     "steps too far are kept": (
         PATH + "run",
-        "if bound > self.rules.eps:\n                last =",
-        "if False:\n                last =",
+        "if bound > self.path_settings.eps:\n                previous_lambda =",
+        "if False:\n                previous_lambda =",
     ),
     "complete too early": (
         PATH + "run",
-        "if total <= slack:",
-        "if total <= 9 * slack:",
+        "if slope <= slack:",
+        "if slope <= 9 * slack:",
     ),
     "gaps of another lambda": (
         PATH + "dual_point",
-        "gaps = engine.gap_estimates + (1 - rho) * delta",
-        "gaps = engine.gap_estimates + 0 * delta",
+        "gaps = engine.gap_estimates + (1 - rho) * gap_slopes",
+        "gaps = engine.gap_estimates + 0 * gap_slopes",
     ),
     "estimates for certain": (
         PATH + "dual_point",
-        "if hope <= goal and self.exact:",
-        "if hope <= goal:",
+        "if estimated_gap <= target_gap and self.has_exact_gaps:",
+        "if estimated_gap <= target_gap:",
     ),
 }
 
@@ -320,7 +320,7 @@ def check_paths() -> None:
 
 
 def check_path(problem) -> None:
-    run._STRIDE = run._LONGEST = 9.0
+    run._INITIAL_LOG_STEP = run._MAX_LOG_STEP = 9.0
     path = RegularisationPath(eps=0.1, smallest=0.02).solve(problem)
     end = max(path.ends_at * (1 + 1e-12), path.points[-1].lam / 4)
     for lam in np.geomspace(path.points[0].lam, end, 12):

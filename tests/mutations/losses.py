@@ -28,7 +28,7 @@ FAULTS = {
         "project_onto_simplex(mu, min(count, K), z, u)",
         "project_onto_simplex(mu, min(count, K - 1), z, u)",
     ),
-    "exact too often": (SMOOTHED, "exact = mu <= reach", "exact = True"),
+    "exact too often": (SMOOTHED, "is_exact = mu <= gap_sum", "is_exact = True"),
     "costs of the labels of y": (
         SCORES,
         "if is_wrong and row_labels[b, 0, i] != edges.values[1 + leaf]:",
@@ -62,12 +62,12 @@ FAULTS = {
     ),
     "chain without its cost": (
         FUSED,
-        "(chain.emissions[b, t, j] + cost) * share",
-        "chain.emissions[b, t, j] * share",
+        "(chain.emissions[b, t, j] + cost) * inverse_mu",
+        "chain.emissions[b, t, j] * inverse_mu",
     ),
     "chain whose ends keep their size": (
         FUSED,
-        "start[i], end[i] = chain.start[i] * share, chain.end[i] * share",
+        "start[i], end[i] = chain.start[i] * inverse_mu, chain.end[i] * inverse_mu",
         "start[i], end[i] = chain.start[i], chain.end[i]",
     ),
     "chain without the strength": (

@@ -89,7 +89,7 @@ def test_prox_linear_refuses_an_objective_that_has_grown_tenfold(accept):
         return
     with pytest.raises(RuntimeError, match="expected an objective below 10, got"):
         optimizer.step(closure, batches, worse)
-    assert optimizer.model.origin[0].item() == 1.0
+    assert optimizer.model.linearisation_point[0].item() == 1.0
 
 
 def test_prox_linear_names_its_steps_where_a_structure_refuses_scores():

@@ -41,7 +41,7 @@ def kinds_of(base):
 
 def test_few_structures_override_what_all_have():
     public = {name for base in BASES for name in vars(base) if name[0] != "_"}
-    public |= {"__repr__", "_wide", "_potentials"}
+    public |= {"__repr__", "_to_float64", "_potentials"}
     # no method of the base, but a declaration
     public -= {"row_attributes", "output_description", "log_partition"}
     kinds = set(kinds_of(Potentials)) - set(BASES)

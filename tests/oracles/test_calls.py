@@ -94,7 +94,7 @@ def test_decoding_without_gradients_attains_the_same_value(case):
 @given(st.integers(0, 9), st.integers(1, 9), generators())
 def test_positions_of_a_mask_are_the_true_ones_in_order(B, T, generator):
     mask = torch.rand(B, T, generator=generator) < 0.6
-    found = Positions.of_mask(mask)
+    found = Positions.from_mask(mask)
     assert torch.equal(found.lengths, mask.sum(1))
     assert torch.equal(found.mask, mask)
     for row, steps, n in zip(mask, found.steps, found.lengths, strict=True):

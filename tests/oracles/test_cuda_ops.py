@@ -31,7 +31,7 @@ from smoothsp._kernels.chain.cpu import validation  # isort: skip
 from smoothsp.oracles._chain import checks, scores  # isort: skip
 from smoothsp.oracles._chain import cuda
 
-from smoothsp.oracles._chain.kernel_checks import answer_on_cpu  # isort: skip
+from smoothsp.oracles._chain.kernel_checks import run_cpu_function  # isort: skip
 from smoothsp.oracles._chain.buffers import ChainBuffers  # isort: skip
 
 NAMES = (
@@ -115,8 +115,8 @@ def compare(name: str, twins: Twins) -> None:
 def expected_of(name: str, *inputs: object) -> object:
     """Return the CPU's answer."""
     if name != "score":
-        return answer_on_cpu(name, *inputs)
-    return scores.score_of(ChainBuffers.of_inputs(*inputs[:6]), inputs[6], False)[0]
+        return run_cpu_function(name, *inputs)
+    return scores.score_cpu(ChainBuffers.of_inputs(*inputs[:6]), inputs[6], False)[0]
 
 
 def narrowed(expected, found):
@@ -132,7 +132,7 @@ def compare_counts(twins: Twins) -> None:
     for k in (1, 3):
         weights, labels = twins.randn(B, k), twins.labels(k)
         found = ask("count", weights, labels, *twins.chain[4:], S, twins.shared)
-        expected = scores.count_of(chain, weights, labels)
+        expected = scores.count_parts_cpu(chain, weights, labels)
         torch.testing.assert_close(found, tuple(expected), **twins.tolerance)
 
 
@@ -283,8 +283,8 @@ def test_numbers_are_judged_as_on_the_cpu(number, per_edge, monkeypatch):
     twins = Twins.of(case, torch.float32, torch.Generator())
 
     def look(chain: tuple[Tensor, ...]) -> int:
-        found = cuda.look(*(x.to(DEVICE) for x in chain))
-        assert found == checks._look(ChainBuffers.of_inputs(*chain))[0]
+        found = cuda.value_flags(*(x.to(DEVICE) for x in chain))
+        assert found == checks._value_flags(ChainBuffers.of_inputs(*chain))[0]
         return found
 
     assert look(twins.chain) == 0
@@ -299,4 +299,4 @@ def test_numbers_are_judged_as_on_the_cpu(number, per_edge, monkeypatch):
         assert look(tuple(chain)) & fault
     # nothing waits while a graph is captured
     monkeypatch.setattr(cuda, "is_capturing", lambda near: True)
-    assert cuda.look(*chain) == 0
+    assert cuda.value_flags(*chain) == 0

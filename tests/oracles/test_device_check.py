@@ -41,7 +41,7 @@ TRIED = tuple(BROKEN)
 @pytest.fixture
 def watched(monkeypatch, tmp_path):
     """A process that has not tried anything, on a machine where nothing was."""
-    monkeypatch.setattr(kernel_checks, "is_tried", lambda near: True)
+    monkeypatch.setattr(kernel_checks, "checks_enabled", lambda near: True)
     monkeypatch.setattr(kernel_checks, "_failed", False)
     monkeypatch.setattr(kernel_checks, "_passed", {})
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
@@ -87,10 +87,10 @@ def test_nothing_is_copied_while_a_graph_is_captured(name, watched, monkeypatch)
 )
 def test_right_kernels_pass(name, dtype, watched):
     for shared in (True, False):
-        given = trials.example(name, dtype, 3, shared)
+        given = trials.example_inputs(name, dtype, 3, shared)
         getattr(cuda, name)(*given)
         if name == "log_partition":
-            cuda._log_partition_in_parallel(*given)
+            cuda._log_partition_by_scan(*given)
     assert not kernel_checks._failed
     (file,) = watched.iterdir()
     tried = json.loads(file.read_text())["passed"]
@@ -122,7 +122,7 @@ def test_a_wrong_kernel_is_replaced_by_the_cpu(name, watched, monkeypatch):
 @pytest.mark.long
 def test_right_kernels_are_tried_once_on_a_machine(watched, monkeypatch):
     tried = []
-    hold = kernel_checks.hold
+    hold = kernel_checks.assert_matches_cpu
 
     def counted(*answers):
         tried.append(1)
@@ -157,7 +157,9 @@ def test_a_terminal_reads_how_many_kernels_are_compiled(watched, monkeypatch):
     for name in ("decode", "log_partition", "entropy"):
         compare(name, twins(SIZES[0]))
     # the CPU's kernels may be compiled, too, and say so
-    said = [x for x in terminal.getvalue().split(kernel_checks.CLEAR) if "GPU" in x]
+    said = [
+        x for x in terminal.getvalue().split(kernel_checks.CLEAR_LINE) if "GPU" in x
+    ]
     what = "smoothsp: compiling and checking {}, once on a machine"
     assert said == [what.format(x) for x in ("2 GPU kernels", "1 GPU kernel")]
 
@@ -185,11 +187,11 @@ def test_a_wrong_kernel_of_circuits_is_replaced(file, ask, watched, monkeypatch)
 
 def test_trials_are_for_cuda_devices_and_can_be_turned_off(monkeypatch):
     there, here = SimpleNamespace(is_cuda=True), torch.zeros(1)
-    monkeypatch.delenv(kernel_checks.OFF, raising=False)
-    assert kernel_checks.is_tried(there)
-    assert not kernel_checks.is_tried(here)
-    monkeypatch.setenv(kernel_checks.OFF, "0")
-    assert not kernel_checks.is_tried(there)
+    monkeypatch.delenv(kernel_checks.ENV_VAR, raising=False)
+    assert kernel_checks.checks_enabled(there)
+    assert not kernel_checks.checks_enabled(here)
+    monkeypatch.setenv(kernel_checks.ENV_VAR, "0")
+    assert not kernel_checks.checks_enabled(there)
 
 
 def test_devices_of_one_model_share_what_was_tried(monkeypatch):

@@ -7,7 +7,7 @@ import torch
 
 from smoothsp.oracles import SpanningTree
 from smoothsp.oracles._inference import in_graphs, rules
-from smoothsp.oracles._inference.op import Question, ask
+from smoothsp.oracles._inference.op import Op, graph_op
 from tests.instances.chains import Y, random_case
 from tests.instances.strategies import structure
 from tests.sweeps import thinned
@@ -16,7 +16,7 @@ F64 = torch.float64
 QUESTIONS = ("Sums", "Covariance", "Entropy", "Best", "Score", "Samples", "two best")
 
 
-def question(engine, name: str, used: torch.Tensor) -> Question:
+def question(engine, name: str, used: torch.Tensor) -> Op:
     """A question to an engine, about random numbers where it is about any."""
     generator = torch.Generator().manual_seed(0)
     if name == "Covariance":
@@ -35,13 +35,13 @@ def question(engine, name: str, used: torch.Tensor) -> Question:
     }[name]()
 
 
-def check(asked: Question) -> None:
+def check(asked: Op) -> None:
     engine = asked.engine
     potentials = [x.detach() for x in engine.potentials]
     if not isinstance(asked, rules.Covariance):
         potentials = [x.requires_grad_() for x in potentials]
-    tensors = *potentials, *engine.row_attributes, *asked.about
-    torch.library.opcheck(ask._opoverload, asked.node(*tensors))
+    tensors = *potentials, *engine.row_attributes, *asked.extra_tensors
+    torch.library.opcheck(graph_op._opoverload, asked.graph_args(*tensors))
 
 
 # opcheck itself looks at the gradient of tensors that are no leaves
@@ -65,7 +65,7 @@ def test_questions_of_structures_keep_the_promises_of_the_registration(name):
     arcs = torch.randn(2, 4, 4, generator=torch.Generator().manual_seed(0))
     arcs = arcs.double().requires_grad_()
     lengths = torch.tensor([3, 1])
-    made_of = in_graphs.recipe(SpanningTree, (arcs,), {"lengths": lengths})
+    made_of = in_graphs.record_call(SpanningTree, (arcs,), {"lengths": lengths})
     k = [2] if name == "decode_topk" else []
     row, outputs = [2, *k], [2, *k, 3]
     shapes = {
@@ -76,11 +76,13 @@ def test_questions_of_structures_keep_the_promises_of_the_registration(name):
     kinds = [in_graphs.FLOAT, in_graphs.INT, in_graphs.BOOL]
     kinds = kinds[: {"log_partition": 1, "decode": 2, "decode_topk": 3}[name]]
     given = name, made_of.number, k, list(made_of.tensors), [], [arcs], []
-    torch.library.opcheck(in_graphs.ask_structure._opoverload, (*given, shapes, kinds))
+    torch.library.opcheck(in_graphs.structure_op._opoverload, (*given, shapes, kinds))
     if name == "log_partition":
         arcs.requires_grad_(False)
         grad = torch.ones(2, dtype=F64)
-        torch.library.opcheck(in_graphs.ask_slope._opoverload, (*given, grad, [0]))
+        torch.library.opcheck(
+            in_graphs.structure_grad_op._opoverload, (*given, grad, [0])
+        )
 
 
 def test_these_ops_are_registered():

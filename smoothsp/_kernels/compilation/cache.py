@@ -8,13 +8,13 @@ from numba.core import config
 from numba.core.caching import FunctionCache
 
 from smoothsp._kernels.compilation.checksummed_files import ChecksummedFiles
-from smoothsp._kernels.compilation.sources import digest
+from smoothsp._kernels.compilation.sources import source_digest
 
 
-class SourcesCache(FunctionCache):
-    """numba's cache of a function, valid for one state of all kernels' sources.
+class SourceHashCache(FunctionCache):
+    """numba's cache of a function, valid for one hash of the sources it depends on.
 
-    Its folder is sought when it is first used.
+    The folder is located on first use.
     """
 
     suffix = ""
@@ -23,14 +23,16 @@ class SourcesCache(FunctionCache):
         self._py_func = function
         self._enabled: bool | None = None  # numba's: whether there is a folder
         self._cache_path = None
-        self._sources = digest(function.__module__)  # as imported, maybe edited later
+        self._sources = source_digest(
+            function.__module__
+        )  # as imported, maybe edited later
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         if self._enabled is None:
-            self.find_folder()
+            self.enable_cache()
         return super().load_overload(sig, target_context)
 
-    def find_folder(self) -> None:
+    def enable_cache(self) -> None:
         try:
             super().__init__(self._py_func)
         except RuntimeError:
@@ -47,13 +49,13 @@ class SourcesCache(FunctionCache):
         try:
             super().save_overload(sig, data)
         except OSError as error:
-            warn_that_nothing_is_kept(error.strerror or str(error))
+            warn_no_cache(error.strerror or str(error))
 
 
-def warn_that_nothing_is_kept(why: str) -> None:
-    # of the same words, so Python shows it once
+def warn_no_cache(reason: str) -> None:
+    # the same text each time, so Python shows it once
     warnings.warn(
-        f"smoothsp: compiled kernels cannot be kept ({why}), so each process compiles "
-        "what it needs. Set NUMBA_CACHE_DIR to a folder that can be written to",
+        f"smoothsp: compiled kernels cannot be cached ({reason}), so each process "
+        "compiles them again. Set NUMBA_CACHE_DIR to a writable folder",
         stacklevel=2,
     )

@@ -1,4 +1,4 @@
-"""Files of compiled code that begin with the hash of what follows."""
+"""Cache files of compiled code that begin with the SHA-256 of their content."""
 
 import hashlib
 import io
@@ -10,32 +10,32 @@ from typing import Any
 
 from numba.core.caching import IndexDataCacheFile
 
-# What reading a sound file raises that names what there is no more.
+# Raised when an intact file refers to names that no longer exist.
 _OUTDATED = (AttributeError, EOFError, ImportError, TypeError, UnpicklingError)
 _DIGEST = hashlib.sha256
 
 
 class ChecksummedFiles(IndexDataCacheFile):
-    """Files that begin with the hash of what follows, and say what they hold.
+    """numba's index and data files, with a checksum and the key in each data file.
 
-    numba reads whatever a disk gives back: a flipped bit is an error in every process
-    from then on, or other machine code. Here a damaged file is moved aside, and what it
-    held is compiled again. numba also writes the index before the data, and two
-    processes may write at once: the index may name a file that holds another signature,
-    or code of older sources.
+    numba does not detect damaged files: a flipped bit raises in every later process, or
+    changes machine code. Here a damaged file is renamed and its kernel compiled again.
+    numba also writes the index before the data, and two processes may write at once, so
+    the index may name a file of another signature or of older sources: the stored key
+    is compared.
     """
 
     def save(self, key: Any, data: Any) -> None:
         super().save(key, (self._source_stamp, key, data))
 
     def load(self, key: Any) -> Any:
-        found = super().load(key)
-        if found is not None and found[:2] == (self._source_stamp, key):
-            return found[2]
+        stored = super().load(key)
+        if stored is not None and stored[:2] == (self._source_stamp, key):
+            return stored[2]
         return None
 
     def _save_index(self, overloads: Any) -> None:
-        # the version for itself: what another numba wrote may not be readable
+        # the version is a pickle of its own: another numba's overloads may not unpickle
         version = self._dump(self._version)
         self._write(
             self._index_path, version + self._dump((self._source_stamp, overloads))
@@ -66,34 +66,34 @@ class ChecksummedFiles(IndexDataCacheFile):
             file.write(_DIGEST(content).digest() + content)
 
     def _read(self, path: str) -> bytes:
-        """What was written; nothing if there is no such file, or a damaged one."""
+        """Return the content; empty if the file is missing or damaged."""
         try:
             with open(path, "rb") as file:
                 digest, content = file.read(_DIGEST().digest_size), file.read()
-                read = os.fstat(file.fileno())
+                file_stat = os.fstat(file.fileno())
         except OSError:
             return b""
         if digest == _DIGEST(content).digest():
             return content
-        rename_damaged_file(path, read)
+        rename_damaged_file(path, file_stat)
         return b""
 
 
 def rename_damaged_file(path: str, damaged: os.stat_result) -> None:
-    """Give a damaged file another name, and say so: no later process will.
+    """Rename a damaged file and warn.
 
-    Unless another process was first, and maybe has written a sound one in its place.
+    Does nothing if another process has replaced the file meanwhile.
     """
     try:
         if not os.path.samestat(os.stat(path), damaged):
             return
         os.replace(path, f"{path}.damaged")
-        where = f"moved to {path}.damaged"
+        location = f"moved to {path}.damaged"
     except FileNotFoundError:
         return
     except OSError as error:
-        where = f"{path}, not moved: {error.strerror}"
+        location = f"{path}, not moved: {error.strerror}"
     warnings.warn(
-        f"smoothsp: a compiled kernel on disk is damaged ({where}): compiled again",
+        f"smoothsp: a compiled kernel on disk is damaged ({location}): compiled again",
         stacklevel=2,
     )

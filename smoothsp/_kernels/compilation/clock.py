@@ -1,4 +1,4 @@
-"""The time that a program spends, without the compilation of its kernels."""
+"""Wall-clock time that excludes the compilation of kernels."""
 
 import threading
 import time
@@ -6,29 +6,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _lock = threading.Lock()
-# kernels that are being compiled, since when any is, and seconds before that
-_active, _since, _total = 0, 0.0, 0.0
+# compilations in progress, the start of the first of them, seconds of earlier ones
+_num_compiling, _compiling_since, _compilation_seconds = 0, 0.0, 0.0
 
 
 @contextmanager
 def exclude_compilation() -> Iterator[None]:
-    """Around the compilation of a kernel, or its loading from disk."""
-    global _active, _since, _total
+    """Stop the clock during the block: a compilation, or a load from the disk cache."""
+    global _num_compiling, _compiling_since, _compilation_seconds
     with _lock:
-        if not _active:
-            _since = time.perf_counter()
-        _active += 1
+        if not _num_compiling:
+            _compiling_since = time.perf_counter()
+        _num_compiling += 1
     try:
         yield
     finally:
         with _lock:
-            _active -= 1
-            if not _active:
-                _total += time.perf_counter() - _since
+            _num_compiling -= 1
+            if not _num_compiling:
+                _compilation_seconds += time.perf_counter() - _compiling_since
 
 
 def seconds_without_compilation() -> float:
-    """Seconds of wall time, of which differences count; kernels compile in none."""
+    """Return seconds of wall time without compilation, from an arbitrary origin."""
     with _lock:
-        now = _since if _active else time.perf_counter()
-        return now - _total
+        now = _compiling_since if _num_compiling else time.perf_counter()
+        return now - _compilation_seconds

@@ -1,4 +1,4 @@
-"""Steps that Ctrl-C does not take apart."""
+"""Deferred SIGINT for steps that must not be interrupted halfway."""
 
 import signal
 import threading
@@ -9,23 +9,23 @@ from typing import Any
 
 @contextmanager
 def defer_sigint(enabled: bool = True) -> Iterator[None]:
-    """Make Ctrl-C wait until the block is done, if ``wanted``.
+    """Defer SIGINT (Ctrl-C) until the block is done, if ``enabled``.
 
-    Python interrupts the main thread alone, and none of its compiled loops.
+    Python delivers signals to the main thread only, so other threads need nothing.
     """
     if not enabled:
         yield
         return
-    before = signal.getsignal(signal.SIGINT)
-    inside = threading.current_thread() is threading.main_thread()
-    if not (inside and callable(before)):
+    handler = signal.getsignal(signal.SIGINT)
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    if not (is_main_thread and callable(handler)):
         yield
         return
-    pressed: list[Any] = []
-    signal.signal(signal.SIGINT, lambda *call: pressed.append(call))
+    signals: list[Any] = []
+    signal.signal(signal.SIGINT, lambda *call: signals.append(call))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-        if pressed:
-            before(*pressed[0])
+        signal.signal(signal.SIGINT, handler)
+        if signals:
+            handler(*signals[0])

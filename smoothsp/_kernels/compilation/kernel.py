@@ -1,4 +1,4 @@
-"""How a kernel is compiled, and when one compiled earlier is loaded instead.
+"""Compilation of kernels with numba, and their cache on disk.
 
 A **kernel** is a function that Python calls: decorate it with ``@kernel``. It runs
 without the GIL, so that threads can share its rows. A **subroutine** is a function that
@@ -46,8 +46,8 @@ from numba.core.runtime import rtsys
 
 from smoothsp._kernels.compilation import clock, prebuilt
 from smoothsp._kernels.compilation.cache import (
-    SourcesCache,
-    warn_that_nothing_is_kept,
+    SourceHashCache,
+    warn_no_cache,
 )
 from smoothsp._kernels.compilation.interrupts import defer_sigint
 from smoothsp._kernels.compilation.subroutine import Subroutine, subroutine
@@ -70,69 +70,71 @@ def kernel(
     compiled = njit(nogil=True, error_model="numpy", **options)(function)
     if not config.DISABLE_JIT:
         compiled.__class__ = Kernel
-        compiled.called = subroutine(function, optimise=optimise, **options)
+        compiled.as_subroutine = subroutine(function, optimise=optimise, **options)
         compiled._cache = KernelCache(function)
     return compiled
 
 
 class Kernel(CPUDispatcher):  # type: ignore[misc]
-    """A kernel; others that call it hold code of ``called``, a subroutine."""
+    """A kernel; other kernels that call it link ``as_subroutine`` instead."""
 
-    called: Subroutine
+    as_subroutine: Subroutine
 
     @property
     def _numba_type_(self) -> Any:
-        return self.called._numba_type_
+        return self.as_subroutine._numba_type_
 
     def compile(self, sig: Any) -> Any:
         # LLVM calls Python back with the machine code: what is raised there is lost,
         # Ctrl-C too, and numba fails over the code that it then does not have
-        collects = gc.isenabled()
+        was_enabled = gc.isenabled()
         gc.disable()  # of all that is made meanwhile, it would find little garbage
         try:
             with defer_sigint(), clock.exclude_compilation():
                 return super().compile(sig)
         finally:
-            if collects:
+            if was_enabled:
                 gc.enable()
 
 
-class KeptKernels(CompileResultCacheImpl):
-    """What is written of a compiled kernel: no code that another could link."""
+class KernelCacheImpl(CompileResultCacheImpl):
+    """Serialisation of a kernel: machine code, with empty stubs as bitcode."""
 
     def reduce(self, cres: Any) -> Any:
-        (name, kind, (machine_code, _)), *rest = cres._reduce()
-        rest[5] = ""  # types as text
+        (name, kind, (machine_code, _)), *fields = cres._reduce()
+        fields[5] = ""  # types as text
         names = cres.library._get_module_for_linking().functions
-        defined = [one.name for one in names if not one.is_declaration]
-        stub = "".join(f'define void @"{one}"() {{ ret void }}\n' for one in defined)
+        defined = [function.name for function in names if not function.is_declaration]
+        stub = "".join(
+            f'define void @"{function}"() {{ ret void }}\n' for function in defined
+        )
         bitcode = llvm.parse_assembly(stub).as_bitcode()
-        return ((name, kind, (machine_code, bitcode)), *rest)
+        return ((name, kind, (machine_code, bitcode)), *fields)
 
 
-class KernelCache(SourcesCache):
-    """That of a kernel: the user's folder, then the kernels of the package."""
+class KernelCache(SourceHashCache):
+    """Cache of a kernel: the user's folder, then the package's prebuilt kernels."""
 
-    _impl_class = KeptKernels
+    _impl_class = KernelCacheImpl
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        # numba would load all that it compiles with, too: most of a first call's time
+        # only numba's runtime: loading all of its target takes most of a first call
         rtsys.initialize(target_context)
         if self._enabled is None:
-            self.find_folder()
+            self.enable_cache()
         with self._guard_against_spurious_io_errors():
-            found = self._load_overload(sig, target_context)
-        if found is not None:
-            return found
+            overload = self._load_overload(sig, target_context)
+        if overload is not None:
+            return overload
         key = self._index_key(sig, target_context.codegen())
         code = prebuilt.load(self._py_func, key)
         if code is not None:
             return CompileResult._rebuild(target_context, *code)
         if not self._enabled:
-            warn_that_nothing_is_kept("no folder can be written to")
+            warn_no_cache("no folder can be written to")
         return None
 
     def save_prebuilt(self, sig: Any, cres: Any) -> None:
-        """Add code for a level of processors to the package."""
+        """Write code compiled for an x86-64 level to the package."""
         key = self._index_key(sig, cres.codegen)
-        prebuilt.save(self._py_func, key, KeptKernels.reduce(self, cres))
+        prebuilt.save(self._py_func, key, KernelCacheImpl.reduce(self, cres))

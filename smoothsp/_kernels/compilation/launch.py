@@ -1,4 +1,4 @@
-"""How Triton kernels are launched."""
+"""Launch of Triton kernels."""
 
 from typing import Any
 
@@ -7,15 +7,15 @@ from torch import Tensor
 
 
 def launch(
-    kernel: Any, programs: int, near: Tensor, *args: Any, **options: Any
+    kernel: Any, num_programs: int, like: Tensor, *args: Any, **options: Any
 ) -> None:
-    """Run programs of a kernel on the device of the tensor ``near``.
+    """Launch ``num_programs`` programs of a kernel on the device of ``like``.
 
-    All launches pass ``enable_fp_fusion=False``. Lanes that hold copies of one sum add
-    its two halves in either order, which is the same sum only if both are rounded.
+    Callers pass ``enable_fp_fusion=False``. Threads that hold copies of one sum add its
+    two halves in either order; the sums agree only if both products are rounded.
     """
-    with torch.cuda.device_of(near):
-        kernel[(programs,)](*args, **options)
+    with torch.cuda.device_of(like):
+        kernel[(num_programs,)](*args, **options)
 
 
 def triton_version() -> str:

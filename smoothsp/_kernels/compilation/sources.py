@@ -1,4 +1,4 @@
-"""A hash of all sources that the code of a kernel depends on."""
+"""Hash of all source files that a kernel depends on."""
 
 import functools
 import hashlib
@@ -14,49 +14,49 @@ _IMPORT = re.compile(
 
 
 @functools.cache
-def digest(module: str) -> str:
-    """Hash of a module of ``smoothsp/_kernels`` and of all it imports from there."""
-    found = hashlib.sha256()
-    for name in sorted(_reached(module)):
-        found.update(name.encode() + b"\0" + _source(name))
-    return found.hexdigest()
+def source_digest(module: str) -> str:
+    """Return the SHA-256 of a kernel module and all its imports from the package."""
+    sha256 = hashlib.sha256()
+    for name in sorted(_transitive_imports(module)):
+        sha256.update(name.encode() + b"\0" + _read_source(name))
+    return sha256.hexdigest()
 
 
-def _reached(module: str) -> set[str]:
-    """A module, and those that it imports, directly or not."""
-    found: set[str] = set()
-    waiting = [module, f"{PACKAGE}.compilation.kernel"]
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += _imported(name)
-    return found
+def _transitive_imports(module: str) -> set[str]:
+    """Return a module and its direct and indirect imports from the package."""
+    modules: set[str] = set()
+    queue = [module, f"{PACKAGE}.compilation.kernel"]
+    while queue:
+        name = queue.pop()
+        if name not in modules:
+            modules.add(name)
+            queue += _direct_imports(name)
+    return modules
 
 
 @functools.cache
-def _imported(module: str) -> list[str]:
-    """Modules, and modules of packages, that a module imports from the package."""
-    found = []
-    for source, names in _IMPORT.findall(_source(module).decode()):
-        found.append(source)
-        spec = _spec(source)
+def _direct_imports(module: str) -> list[str]:
+    """Return the modules that a module imports from the package, by its source text."""
+    modules = []
+    for source, names in _IMPORT.findall(_read_source(module).decode()):
+        modules.append(source)
+        spec = _find_spec(source)
         if spec is not None and spec.submodule_search_locations is not None:
-            listed = re.findall(r"(\w+)(?:\s+as\s+\w+)?", names.split("#")[0])
-            found += [f"{source}.{name}" for name in listed]
-    return [name for name in found if _source(name)]
+            imported_names = re.findall(r"(\w+)(?:\s+as\s+\w+)?", names.split("#")[0])
+            modules += [f"{source}.{name}" for name in imported_names]
+    return [name for name in modules if _read_source(name)]
 
 
 @functools.cache
-def _source(module: str) -> bytes:
-    """What the file of a module holds; nothing if there is no such module."""
-    spec = _spec(module)
+def _read_source(module: str) -> bytes:
+    """Return the source of a module; empty if there is no such module."""
+    spec = _find_spec(module)
     if spec is None or spec.loader is None:
         return b""
     return bytes(spec.loader.get_data(spec.origin))
 
 
-def _spec(module: str) -> ModuleSpec | None:
+def _find_spec(module: str) -> ModuleSpec | None:
     try:
         return importlib.util.find_spec(module)
     except (ModuleNotFoundError, ValueError):

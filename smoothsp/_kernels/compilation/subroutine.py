@@ -1,7 +1,8 @@
-"""Functions that only kernels call, compiled only as far as a kernel needs them.
+"""Subroutines: functions called by kernels only, compiled to LLVM bitcode.
 
-numba makes machine code of each function, for Python to call, and of each kernel that
-holds a copy of it. A subroutine stays what LLVM reads: a quarter of the time is saved.
+numba compiles each function to machine code, for calls from Python, and again inside
+each kernel. A subroutine is compiled to LLVM code only, which saves a quarter of the
+time.
 
     njit         types -> LLVM -> optimised -> machine code, and wrappers for Python
     subroutine   types -> LLVM -> optimised (not with ``optimise=False``)
@@ -26,7 +27,7 @@ from numba.core.compiler_machinery import register_pass
 from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import NativeLowering
 
-from smoothsp._kernels.compilation.cache import SourcesCache
+from smoothsp._kernels.compilation.cache import SourceHashCache
 
 
 def subroutine(
@@ -36,11 +37,11 @@ def subroutine(
     optimise: bool = True,
     **options: Any,
 ) -> Any:
-    """Compile a function that kernels call, and Python does not.
+    """Compile a function that only kernels call.
 
-    ``machine_code``: make it all the same. LLVM rewrites a function on the way, and
-    some loops are faster for it in a kernel, too. ``optimise=False``: it has none worth
-    optimising before the kernel is. ``options`` are those of numba.njit.
+    ``machine_code``: also emit machine code; LLVM's passes on the way make some loops
+    faster. ``optimise=False``: skip LLVM's passes before linking, for functions without
+    hot loops. ``options`` are those of numba.njit.
     """
     if function is None:
         return functools.partial(
@@ -50,12 +51,12 @@ def subroutine(
     if machine_code:
         options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     else:
-        options["pipeline_class"] = _Compiler if optimise else _CompilerOfGlue
+        options["pipeline_class"] = _Compiler if optimise else _UnoptimisedCompiler
     return function if config.DISABLE_JIT else Subroutine(function, options)
 
 
 class Subroutine:
-    """A subroutine, of which numba makes its own object where a kernel is compiled."""
+    """A function whose numba dispatcher is created when a kernel first calls it."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         functools.update_wrapper(self, function)
@@ -79,16 +80,16 @@ class Subroutine:
 
 
 class _Dispatcher(CPUDispatcher):  # type: ignore[misc]
-    """A subroutine compiled for the types of numbers, not anew for the number 0."""
+    """Dispatcher that compiles for types of numbers, never for literal values."""
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        args = [types.unliteral(one) for one in args]
-        kws = {name: types.unliteral(one) for name, one in kws.items()}
+        args = [types.unliteral(argument) for argument in args]
+        kws = {name: types.unliteral(argument) for name, argument in kws.items()}
         return super().get_call_template(args, kws)
 
 
 class _Library(JITCodeLibrary):  # type: ignore[misc]
-    """Code of a subroutine and of what it calls, optimised but not loaded."""
+    """Bitcode of a subroutine and its callees, optimised but without machine code."""
 
     optimise = True
 
@@ -105,76 +106,77 @@ class _Library(JITCodeLibrary):  # type: ignore[misc]
         code: bytes = self._get_module_for_linking().as_bitcode()
         return code
 
-    def read(self, bitcode: bytes) -> None:
-        """Be the library of which this is the code."""
+    def load_bitcode(self, bitcode: bytes) -> None:
+        """Replace the content of the library by bitcode."""
         self._shared_module = self._final_module = llvm.parse_bitcode(bitcode)
         self._finalize_final_module()
 
-    def name_for_numba(self, fndesc: Any, environment: Any) -> Any:
-        """What the functions that call it find it by; refuses to be called."""
+    def make_entry_point(self, fndesc: Any, environment: Any) -> Any:
+        """Return the object by which numba finds the subroutine; calling it raises."""
         name = fndesc.qualname.split(".")[-1]
         module = fndesc.lookup_module()
-        said = f"{name}: a subroutine of kernels"
+        doc = f"{name}: a subroutine of kernels"
         return _dynfunc.make_function(
-            module, name, said, _REFUSAL, environment, (self,)
+            module, name, doc, _NOT_CALLABLE, environment, (self,)
         )
 
 
-# It says that what it was given first is not callable, which is what it was given.
-_REFUSAL = ctypes.cast(ctypes.pythonapi.PyObject_Call, ctypes.c_void_p).value
+# Entry point for calls from Python: PyObject_Call of an object that is not callable
+# raises TypeError.
+_NOT_CALLABLE = ctypes.cast(ctypes.pythonapi.PyObject_Call, ctypes.c_void_p).value
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _Lowering(NativeLowering):  # type: ignore[misc]
-    """From typed statements to LLVM's, and no further."""
+    """Lowering of typed statements to LLVM code, without machine code."""
 
     _name = "lowering_of_subroutines"
-    library = _Library
+    library_class = _Library
 
     def run_pass(self, state: Any) -> bool:
         flags = state.flags.copy()
         flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
         state.flags = flags
         context = state.targetctx
-        library = self.library(context.codegen(), state.func_id.func_qualname)
+        library = self.library_class(context.codegen(), state.func_id.func_qualname)
         state.library = library
         super().run_pass(state)
         library.finalize()
-        name = library.name_for_numba(state.cr.fndesc, state.cr.env)
+        name = library.make_entry_point(state.cr.fndesc, state.cr.env)
         context.insert_user_function(name, state.cr.fndesc, [library])
         state.cr = state.cr._replace(cfunc=name)
         return True
 
 
-class _LibraryOfGlue(_Library):
+class _UnoptimisedLibrary(_Library):
     optimise = False
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class _LoweringOfGlue(_Lowering):
+class _UnoptimisedLowering(_Lowering):
     _name = "lowering_of_glue"
-    library = _LibraryOfGlue
+    library_class = _UnoptimisedLibrary
 
 
 class _Compiler(CompilerBase):  # type: ignore[misc]
-    lowering = _Lowering
+    lowering_class = _Lowering
 
     def define_pipelines(self) -> list[Any]:
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
         passes.passes = [
-            (self.lowering if step is NativeLowering else step, why)
+            (self.lowering_class if step is NativeLowering else step, why)
             for step, why in passes.passes
         ]
         passes.finalize()
         return [passes]
 
 
-class _CompilerOfGlue(_Compiler):
-    lowering = _LoweringOfGlue
+class _UnoptimisedCompiler(_Compiler):
+    lowering_class = _UnoptimisedLowering
 
 
-class KeptSubroutines(CompileResultCacheImpl):  # type: ignore[misc]
-    """What is written of a compiled subroutine, and how it is read."""
+class BitcodeCacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
+    """Serialisation of a subroutine: bitcode, descriptor and signature."""
 
     def reduce(self, cres: Any) -> Any:
         cres.fndesc.typemap = cres.fndesc.calltypes = None
@@ -193,13 +195,13 @@ class KeptSubroutines(CompileResultCacheImpl):  # type: ignore[misc]
         for reload in reload_init:
             reload()
         library = _Library(target_context.codegen(), name)
-        library.read(bitcode)
+        library.load_bitcode(bitcode)
         return compile_result(
             target_context=target_context,
             typing_context=target_context.typing_context,
             library=library,
             environment=environment,
-            entry_point=library.name_for_numba(fndesc, environment),
+            entry_point=library.make_entry_point(fndesc, environment),
             fndesc=fndesc,
             signature=signature,
             objectmode=False,
@@ -208,6 +210,6 @@ class KeptSubroutines(CompileResultCacheImpl):  # type: ignore[misc]
         )
 
 
-class SubroutineCache(SourcesCache):
-    _impl_class = KeptSubroutines
+class SubroutineCache(SourceHashCache):
+    _impl_class = BitcodeCacheImpl
     suffix = ".subroutine"  # a kernel may be one, too

@@ -21,7 +21,7 @@ import numpy as np
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.svm import csr_rows
-from smoothsp._kernels.svm.shrinking import note_move
+from smoothsp._kernels.svm.shrinking import update_skips
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.kahan import add_compensated
 from smoothsp._kernels.vectors.prefetching import prefetch_dense_row, prefetch_row
@@ -30,25 +30,25 @@ from smoothsp._kernels.vectors.simd_masked import load_masked, reduce_sum
 
 
 @subroutine(forceinline=True)
-def _dense_product(row, width, V, values, w, nothing):
-    """``w'x``, in two sums that do not depend on each other."""
-    p = q = nothing
+def _dot_dense(row, width, V, values, w, zero_vector):
+    """Return ``w'x`` of a dense row by two independent sums of vectors."""
+    p = q = zero_vector
     e = 0
     while e + 2 * V <= width:
         p = fma(load(w, e), load(values, row + e), p)
         q = fma(load(w, e + V), load(values, row + e + V), q)
         e += 2 * V
     while e < width:
-        p = fma(load(w, e), load_masked(values, row + e, width - e, nothing), p)
+        p = fma(load(w, e), load_masked(values, row + e, width - e, zero_vector), p)
         e += V
     return reduce_sum(p + q)
 
 
 @subroutine(forceinline=True)
-def _add_dense(row, width, V, change, values, nothing, w):
-    """Add ``change``, a vector of one number, times x to w."""
+def _add_dense_row(row, width, V, change, values, zero_vector, w):
+    """Add ``change`` (one number in all lanes) times a dense row x to w."""
     for e in range(0, width, V):
-        x = load_masked(values, row + e, width - e, nothing)
+        x = load_masked(values, row + e, width - e, zero_vector)
         store(w, e, fma(change, x, load(w, e)))
 
 
@@ -61,41 +61,41 @@ def coordinate_descent(
     indptr,
     indices,
     data,
-    squares,
+    squared_norms,
     signs,
     bounds,
-    still,
-    patience,
+    move_tolerance,
+    max_skip_level,
     zeros,
     weights,
     coefficients,
-    waits,
-    calm,
-    reach,
-    met,
+    skips_left,
+    skip_level,
+    skip_until,
+    totals,
 ):
     """Solve for the coefficients ``order[first:last]``, one after the other.
 
-    A variable that would move by at most ``still`` times what it may be, its bound or
-    1 / q, is left alone; ``waits`` and ``calm`` as in ``shrinking``, ``reach`` of what
-    moves is -1. The gaps that the samples had are added to ``met[0]``, to
-    ``met[1]`` how many moved, and to ``met[2]`` how many were not skipped.
+    A variable is left unchanged if it would move by at most ``move_tolerance min(bound,
+    1 / q)``; ``skips_left`` and ``skip_level`` as in ``shrinking``. ``skip_until`` of
+    changed variables becomes -1. ``totals`` accumulates the gaps before the updates,
+    the number of changes and the number of variables that were not skipped.
     """
     w, columns, values = span(weights), span(indices), span(data)
-    zero, nothing, V = zeros[0], load(zeros, 0), len(zeros)
+    zero, zero_vector, V = zeros[0], load(zeros, 0), len(zeros)
     for k in range(first, last):
         if width:
-            prefetch_dense_row(k, last, order, waits, width, V, values)
+            prefetch_dense_row(k, last, order, skips_left, width, V, values)
         else:
-            prefetch_row(k, last, order, waits, indptr, columns, values)
+            prefetch_row(k, last, order, skips_left, indptr, columns, values)
         i = order[k]
-        if waits[i] > 0:
-            waits[i] -= 1
+        if skips_left[i] > 0:
+            skips_left[i] -= 1
             continue
         s = signs[i]
-        inverse = 1 / squares[i]
+        inverse = 1 / squared_norms[i]
         if width:
-            product = _dense_product(i * width, width, V, values, w, nothing)
+            product = _dot_dense(i * width, width, V, values, w, zero_vector)
         else:
             low, high = indptr[i], indptr[i + 1]
             product = csr_rows.dot_short(low, high, columns, values, w, zero)
@@ -103,21 +103,21 @@ def coordinate_descent(
         old = coefficients[i]
         new = min(max(old + violation * inverse, zero), bounds[i])
         change = new - old
-        unmoved = abs(change) <= still * min(bounds[i], inverse)
-        if not unmoved:
+        is_unmoved = abs(change) <= move_tolerance * min(bounds[i], inverse)
+        if not is_unmoved:
             coefficients[i] = new
-            reach[i] = -1
+            skip_until[i] = -1
             change *= s
             if width:
                 step = splat(zeros.dtype.type(change))
-                _add_dense(i * width, width, V, step, values, nothing, w)
+                _add_dense_row(i * width, width, V, step, values, zero_vector, w)
             else:
                 csr_rows.add_row(indptr[i], indptr[i + 1], change, columns, values, w)
-        note_move(i, unmoved, patience, waits, calm)
+        update_skips(i, is_unmoved, max_skip_level, skips_left, skip_level)
         above, below = max(violation, zero), max(-violation, zero)
-        met[0] += (bounds[i] - old) * above + old * below
-        met[1] += not unmoved
-        met[2] += 1
+        totals[0] += (bounds[i] - old) * above + old * below
+        totals[1] += not is_unmoved
+        totals[2] += 1
 
 
 @kernel
@@ -129,52 +129,55 @@ def compute_gaps(
     indptr,
     indices,
     data,
-    squares,
+    squared_norms,
     signs,
     bounds,
-    path,
+    path_length,
     rounding,
-    length,
+    weights_norm,
     zeros,
     weights,
     coefficients,
     loss,
-    at_stake,
+    active_loss_bound,
     gap,
-    reach,
+    skip_until,
 ):
-    """Fill what is at stake, duality gap and reach of ``rows[first:last]``.
+    """Fill active_loss_bound, gap and skip_until of ``rows[first:last]``.
 
-    And ``loss``, if it has any room.
-
-    ``path`` is how far the weights have come, and until it is longer than its reach a
-    sample that does not move has no gap: the margin changes by at most ``|x|`` times
-    what the weights do. Computed margins may be off by ``rounding`` times the length of
-    the weights, ``length``, for each feature.
+    Fills ``loss`` too, unless it is empty. Lipschitz bound: the margin changes by at
+    most ``|x|`` times the change of the weights, so the gap of an unchanged sample
+    stays 0 until ``path_length``, the length of the path of w, exceeds skip_until.
+    Computed margins have an error of at most ``rounding`` times the norm of w for each
+    feature.
     """
     w, columns, values = span(weights), span(indices), span(data)
-    zero, nothing, V = zeros[0], load(zeros, 0), len(zeros)
-    entries, whole = width, len(loss) > 0
+    zero, zero_vector, V = zeros[0], load(zeros, 0), len(zeros)
+    num_entries, with_loss = width, len(loss) > 0
     for k in range(first, last):
         i = rows[k]
         if width:
-            product = _dense_product(i * width, width, V, values, w, nothing)
+            product = _dot_dense(i * width, width, V, values, w, zero_vector)
         else:
             low, high = indptr[i], indptr[i + 1]
-            entries = high - low
+            num_entries = high - low
             product = csr_rows.dot_short(low, high, columns, values, w, zero)
         m = 1 - signs[i] * product
         a, c = coefficients[i], bounds[i]
         above = m if m > 0 else zero
-        if whole:
+        if with_loss:
             loss[i] = c * above
-        at_stake[i] = c if (a > 0) | (above > 0) else zero
+        active_loss_bound[i] = c if (a > 0) | (above > 0) else zero
         gap[i] = (c - a) * above + a * (above - m)
-        # nothing depends on a branch, which would be mispredicted
-        off = rounding * entries
-        distance = np.float64(abs(m)) / np.sqrt(squares[i])
-        ends = path + distance * (1 - off) - length * off
-        reach[i] = -1.0 if (gap[i] > 0) | (m == 0) else ends
+        # selects instead of branches, which would be mispredicted
+        relative_error = rounding * num_entries
+        distance = np.float64(abs(m)) / np.sqrt(squared_norms[i])
+        next_update = (
+            path_length
+            + distance * (1 - relative_error)
+            - weights_norm * relative_error
+        )
+        skip_until[i] = -1.0 if (gap[i] > 0) | (m == 0) else next_update
 
 
 @kernel
@@ -184,47 +187,49 @@ def weights_from_dual(
     """Fill the weights with the sum of ``s_i a_i x_i`` over rows first to last."""
     weights[:] = 0
     w, columns, values = span(weights), span(indices), span(data)
-    nothing, V = load(zeros, 0), len(zeros)
+    zero_vector, V = load(zeros, 0), len(zeros)
     for i in range(first, last):
         a = signs[i] * coefficients[i]
         if a == 0:
             continue
         if width:
-            _add_dense(i * width, width, V, splat(a), values, nothing, w)
+            _add_dense_row(i * width, width, V, splat(a), values, zero_vector, w)
         else:
             csr_rows.add_row(indptr[i], indptr[i + 1], a, columns, values, w)
 
 
-# Samples of which the losses are found before any is added up.
+# Samples whose losses are computed before their gradients are added.
 BLOCK = 256
 
 
 @kernel
 def empirical_risk(
-    first, last, indptr, indices, data, signs, bounds, zeros, weights, slope, value
+    first, last, indptr, indices, data, signs, bounds, zeros, weights, gradient, value
 ):
-    """Fill the slope by the weights, and ``value[0]``, for CSR rows first to last.
+    """Fill value[0] and the gradient of ``sum_i c_i max(0, 1 - s_i w'x_i)``.
 
-    Of ``sum_i c_i max(0, 1 - s_i w'x_i)``. A row is read once for both, and without
-    loss it has no slope. A loss that is not finite makes the value NaN.
+    Sums CSR rows first to last, each read once for both. The subgradient of a row
+    without loss is 0. A loss that is not finite makes the value NaN.
     """
-    w, columns, values, out = span(weights), span(indices), span(data), span(slope)
+    w, columns, values, out = span(weights), span(indices), span(data), span(gradient)
     zero = zeros[0]
-    slope[:] = 0
-    total = lost = zero
-    shorts = arrays.empty(BLOCK, np.float64)
-    for begin in range(first, last, BLOCK):
-        count = min(BLOCK, last - begin)
-        for k in range(count):
-            i = begin + k
+    gradient[:] = 0
+    total = compensation = zero
+    violations = arrays.empty(BLOCK, np.float64)
+    for block_start in range(first, last, BLOCK):
+        block_size = min(BLOCK, last - block_start)
+        for k in range(block_size):
+            i = block_start + k
             low, high = indptr[i], indptr[i + 1]
             product = csr_rows.dot(low, high, columns, values, w, zero)
-            shorts[k] = 1 - signs[i] * product
-        # a guess whether there is a loss, if wrong, does not wait for the product
-        for k in range(count):
-            i, short = begin + k, shorts[k]
-            if not short <= 0:
+            violations[k] = 1 - signs[i] * product
+        # the branch does not depend on a product just computed: cheap if mispredicted
+        for k in range(block_size):
+            i, violation = block_start + k, violations[k]
+            if not violation <= 0:
                 low, high = indptr[i], indptr[i + 1]
-                total, lost = add_compensated(total, lost, bounds[i] * short)
+                total, compensation = add_compensated(
+                    total, compensation, bounds[i] * violation
+                )
                 csr_rows.add_row(low, high, -signs[i] * bounds[i], columns, values, out)
-    value[0] = total - lost
+    value[0] = total - compensation

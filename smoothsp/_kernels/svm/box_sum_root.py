@@ -36,30 +36,30 @@ def clip(u, bound, zero):
 
 
 @subroutine
-def find_root(v, c, base, g, top, patience, P, zeros):
-    """The root g of ``sum_i clip(v_i - g, 0, c_i) = base + g``, from a guess of it.
+def find_root(v, c, base, g, max_root, max_newton_steps, P, zeros):
+    """Return the root g of ``sum_i clip(v_i - g, 0, c_i) = base + g``.
 
-    ``top`` is finite, and no smaller than the root.
+    The argument g is a guess; ``max_root`` is a finite upper bound of the root.
     """
     V = len(zeros)
     number = zeros.dtype.type
-    zero, one = splat(zeros[0]), splat(number(1))
-    if top <= -base:
+    zero, ones = splat(zeros[0]), splat(number(1))
+    if max_root <= -base:
         return -base
-    low, high = -np.inf, top
-    over, under = 0.0, -base - top
-    best, error = top, base + top
-    g = float(number(min(max(g, -base), top)))
+    low, high = -np.inf, max_root
+    over, under = 0.0, -base - max_root
+    best, error = max_root, base + max_root
+    g = float(number(min(max(g, -base), max_root)))
     above = free = -1.0
-    for _ in range(patience):
-        at = splat(number(g))
+    for _ in range(max_newton_steps):
+        g_vector = splat(number(g))
         total = positive = inside = zero
         for j in range(0, P, V):
-            u = load(v, j) - at
+            u = load(v, j) - g_vector
             bound = load(c, j)
             total = total + clip(u, bound, zero)
-            positive = positive + select_lt(zero, u, one, zero)
-            below = select_lt(u, bound, one, zero)
+            positive = positive + select_lt(zero, u, ones, zero)
+            below = select_lt(u, bound, ones, zero)
             inside = inside + select_lt(zero, u, below, zero)
         n, m = float(reduce_sum(positive)), float(reduce_sum(inside))
         excess = float(reduce_sum(total)) - base - g
@@ -91,33 +91,35 @@ def find_root(v, c, base, g, top, patience, P, zeros):
 
 @subroutine
 def root_by_sorting(v, c, base, P, zeros):
-    """The root of ``root``, over sorted breakpoints, in O(P log P)."""
+    """Return the same root by a sweep over sorted breakpoints, in O(P log P)."""
     total = 0.0
     for j in range(P):
         total += c[j]
     values = arrays.empty(P, np.float64)
     bounds = arrays.empty(P, np.float64)
     size = 0
-    even = True
+    has_equal_bounds = True
     for j in range(P):
         if c[j] > 0 and v[j] + base > 0:
             bounds[size] = c[j]
             # g is at most the sum of bounds: beyond this an entry is full
             values[size] = min(float(v[j]), total + c[j] - base)
-            even = even and c[j] == bounds[0]
+            has_equal_bounds = has_equal_bounds and c[j] == bounds[0]
             size += 1
     if size == 0:
         return -base
     enter = np.argsort(values[:size])[::-1]
-    fill = enter if even else np.argsort(values[:size] - bounds[:size])[::-1]
+    fill = (
+        enter if has_equal_bounds else np.argsort(values[:size] - bounds[:size])[::-1]
+    )
     i = j = free = 0
     inside = full = g = 0.0
     while True:
-        coming = values[enter[i]] if i < size else -np.inf
-        going = values[fill[j]] - bounds[fill[j]] if j < size else -np.inf
+        enters_at = values[enter[i]] if i < size else -np.inf
+        leaves_at = values[fill[j]] - bounds[fill[j]] if j < size else -np.inf
         # at equal breakpoints entries enter before others leave
-        if coming >= going:
-            inside += coming
+        if enters_at >= leaves_at:
+            inside += enters_at
             free += 1
             i += 1
         else:
@@ -125,14 +127,14 @@ def root_by_sorting(v, c, base, P, zeros):
             full += bounds[fill[j]]
             free -= 1
             j += 1
-        coming = values[enter[i]] if i < size else -np.inf
-        going = values[fill[j]] - bounds[fill[j]] if j < size else -np.inf
-        following = max(coming, going, -base)
+        enters_at = values[enter[i]] if i < size else -np.inf
+        leaves_at = values[fill[j]] - bounds[fill[j]] if j < size else -np.inf
+        next_breakpoint = max(enters_at, leaves_at, -base)
         mass = full + inside - base
-        if mass >= (free + 1) * following or following == -base:
+        if mass >= (free + 1) * next_breakpoint or next_breakpoint == -base:
             g = mass / (free + 1)
             break
-    # one step of Newton takes away what the running sums have lost
+    # one Newton step removes the rounding error of the running sums
     excess, free = -base - g, 0
     for j in range(size):
         u = values[j] - g

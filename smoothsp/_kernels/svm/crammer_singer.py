@@ -16,14 +16,14 @@ import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
-from smoothsp._kernels.svm.shrinking import note_move
+from smoothsp._kernels.svm.shrinking import update_skips
 from smoothsp._kernels.svm.simplex_threshold import MAX_NEWTON_STEPS, simplex_threshold
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.class_rows import (
-    add_multiples,
-    own_class,
-    put_own,
-    scores,
+    add_outer_product,
+    fill_class_scores,
+    make_one_hot,
+    set_class_entry,
 )
 from smoothsp._kernels.vectors.prefetching import prefetch, prefetch_row
 from smoothsp._kernels.vectors.simd import (
@@ -42,7 +42,7 @@ from smoothsp._kernels.vectors.simd_compare import any_not_equal
 from smoothsp._kernels.vectors.simd_masked import reduce_max, reduce_sum
 
 # A total below this share of the entries is distributed apart from their size.
-FEW = 0.125
+SMALL_TOTAL = 0.125
 
 
 @kernel
@@ -53,20 +53,20 @@ def coordinate_descent(
     indptr,
     indices,
     data,
-    squares,
+    squared_norms,
     labels,
     bounds,
     costs,
     K,
     P,
-    still,
-    patience,
+    move_tolerance,
+    max_skip_level,
     zeros,
     weights,
     coefficients,
-    waits,
-    calm,
-    met,
+    skips_left,
+    skip_level,
+    totals,
 ):
     """Solve the blocks ``order[first:last]``, one after the other.
 
@@ -80,42 +80,56 @@ def coordinate_descent(
     zero = splat(zeros[0])
     w, a = span(weights), span(coefficients)
     columns, values, cost = span(indices), span(data), span(costs)
-    shared = len(costs) == P
+    has_shared_costs = len(costs) == P
     z, v, step = (
         arrays.empty(P, zeros.dtype),
         arrays.empty(P, zeros.dtype),
         arrays.empty(P, zeros.dtype),
     )
-    places = arrays.empty(P // V, np.int64)
-    mark = own_class(P, zeros)
+    vector_offsets = arrays.empty(P // V, np.int64)
+    one_hot = make_one_hot(P, zeros)
     for k in range(first, last):
-        j = prefetch_row(k, last, order, waits, indptr, columns, values)
+        j = prefetch_row(k, last, order, skips_left, indptr, columns, values)
         if j >= 0:
             for e in range(0, P, V):
                 prefetch(a, j * P + e)
         i = order[k]
-        if waits[i] > 0:
-            waits[i] -= 1
+        if skips_left[i] > 0:
+            skips_left[i] -= 1
             continue
         y = labels[i]
         low, high = indptr[i], indptr[i + 1]
-        scores(low, high, columns, values, w, P, V, zero, span(z))
+        fill_class_scores(low, high, columns, values, w, P, V, zero, span(z))
         count, gap = _solve_block(
-            y, squares[i], z, cost, shared, bounds[i], P, still, zeros, mark, v, step,
-            places, a, i * P,
+            y, squared_norms[i], z, cost, has_shared_costs, bounds[i], P,
+            move_tolerance, zeros, one_hot, v, step, vector_offsets, a, i * P,
         )  # fmt: skip
-        add_multiples(low, high, columns, values, step, places, count, P, w)
-        note_move(i, count == 0, patience, waits, calm)
-        met[0] += gap
-        met[1] += count > 0
-        met[2] += 1
+        add_outer_product(low, high, columns, values, step, vector_offsets, count, P, w)
+        update_skips(i, count == 0, max_skip_level, skips_left, skip_level)
+        totals[0] += gap
+        totals[1] += count > 0
+        totals[2] += 1
 
 
 @subroutine
 def _solve_block(
-    y, square, z, cost, shared, limit, P, still, zeros, mark, v, step, places, a, o
+    y,
+    squared_norm,
+    z,
+    cost,
+    has_shared_costs,
+    limit,
+    P,
+    move_tolerance,
+    zeros,
+    one_hot,
+    v,
+    step,
+    vector_offsets,
+    a,
+    row_offset,
 ):
-    """Replace the row of ``a`` at o; in how many vectors, and what its gap was.
+    """Solve the block at ``row_offset`` of a; return its changed vectors and its gap.
 
     With b = -a for the classes other than y, in two passes around a root:
 
@@ -127,69 +141,76 @@ def _solve_block(
     """
     V = len(zeros)
     number = zeros.dtype.type
-    zero, one = splat(zeros[0]), splat(number(1))
+    zero, ones = splat(zeros[0]), splat(number(1))
     infinite = splat(number(np.inf))
-    inverse = splat(number(1) / square)
-    shift = splat(z[y])
+    inverse = splat(number(1) / squared_norm)
+    score_of_y = splat(z[y])
     # class y, whose violation is 0, apart from the others
-    own = get(a, o + y)
-    r = 0 if shared else y * P
-    most, least = zero - infinite, infinite
+    a_y = get(a, row_offset + y)
+    cost_offset = 0 if has_shared_costs else y * P
+    max_m, min_m = zero - infinite, infinite
     inside = count = product = zero
     for j in range(0, P, V):
-        is_own = load(mark, P - y + j)
-        m = load(cost, r + j) + (load(z, j) - shift)
-        m = select_lt(zero, is_own, zero - infinite, m)
+        is_class_y = load(one_hot, P - y + j)
+        m = load(cost, cost_offset + j) + (load(z, j) - score_of_y)
+        m = select_lt(zero, is_class_y, zero - infinite, m)
         # minus b
-        old = select_lt(zero, is_own, zero, load(a, o + j))
+        old = select_lt(zero, is_class_y, zero, load(a, row_offset + j))
         product = product + select_lt(old, zero, old * m, zero)
-        most = maximum(m, most)
-        least = minimum(select_lt(old, zero, m, infinite), least)
+        max_m = maximum(m, max_m)
+        min_m = minimum(select_lt(old, zero, m, infinite), min_m)
         u = fma(m, inverse, zero - old)
         store(v, j, u)
         inside = inside + select_lt(old, zero, u, zero)
-        count = count + select_lt(old, zero, one, zero)
-    slack = own < limit
-    highest, lowest = max(reduce_max(most), zeros[0]), -reduce_max(zero - least)
-    gap = limit * highest + reduce_sum(product)
-    if highest - (min(lowest, zeros[0]) if slack else lowest) <= still:
+        count = count + select_lt(old, zero, ones, zero)
+    slack = a_y < limit
+    max_violation, min_violation = (
+        max(reduce_max(max_m), zeros[0]),
+        -reduce_max(zero - min_m),
+    )
+    gap = limit * max_violation + reduce_sum(product)
+    if (
+        max_violation - (min(min_violation, zeros[0]) if slack else min_violation)
+        <= move_tolerance
+    ):
         return 0, gap
-    # the line of what has weight now lies below: its root is no guess too high
-    base, total = float(own), float(limit)
+    # the line through the entries with weight is a lower bound: its root is no guess
+    # too high
+    base, total = float(a_y), float(limit)
     guess = float(reduce_sum(inside)) - (base if slack else total)
     guess /= float(reduce_sum(count)) + (1 if slack else 0)
-    top = reduce_max(most) / square
-    if total < FEW * top:
-        # so few that b = v - t would be lost in the digits of v
-        base, guess = base + _shift(v, P, zeros), -total
+    top = reduce_max(max_m) / squared_norm
+    if total < SMALL_TOTAL * top:
+        # b = v - t would lose its digits: subtract the maximum of v first
+        base, guess = base + _subtract_max(v, P, zeros), -total
     t = simplex_threshold(v, base, total, guess, MAX_NEWTON_STEPS, P, zeros)
-    at = splat(number(t))
+    t_vector = splat(number(t))
     size = 0
-    taken = zero
+    sum_b = zero
     for j in range(0, P, V):
-        old = select_lt(zero, load(mark, P - y + j), zero, load(a, o + j))
-        new = maximum(load(v, j) - at, zero)
-        taken = taken + new
+        old = select_lt(zero, load(one_hot, P - y + j), zero, load(a, row_offset + j))
+        new = maximum(load(v, j) - t_vector, zero)
+        sum_b = sum_b + new
         new = zero - new
-        store(a, o + j, new)
+        store(a, row_offset + j, new)
         store(step, j, new - old)
         if any_not_equal(new, old) or j <= y < j + V:
-            places[size] = j
+            vector_offsets[size] = j
             size += 1
-    new = min(reduce_sum(taken), limit) if base + t < total else limit
-    put(a, o + y, new)
-    put_own(step, y, new - own, mark, P, zeros)
+    new = min(reduce_sum(sum_b), limit) if base + t < total else limit
+    put(a, row_offset + y, new)
+    set_class_entry(step, y, new - a_y, one_hot, P, zeros)
     return size, gap
 
 
 @subroutine
-def _shift(v, P, zeros):
-    """Move v so that its largest entry is 0; what that was."""
+def _subtract_max(v, P, zeros):
+    """Subtract the maximum of v from its entries; return the maximum."""
     V = len(zeros)
-    most = load(v, 0)
+    max_v = load(v, 0)
     for j in range(V, P, V):
-        most = maximum(load(v, j), most)
-    top = reduce_max(most)
+        max_v = maximum(load(v, j), max_v)
+    top = reduce_max(max_v)
     for j in range(0, P, V):
         store(v, j, load(v, j) - splat(top))
     return top
@@ -224,31 +245,33 @@ def compute_gaps(
     zero, lowest = splat(zeros[0]), splat(zeros.dtype.type(-np.inf))
     w, a = span(weights), span(coefficients)
     columns, values, cost = span(indices), span(data), span(costs)
-    shared = len(costs) == P
+    has_shared_costs = len(costs) == P
     z = arrays.empty(P, zeros.dtype)
     for i in range(first, last):
         low, high = indptr[i], indptr[i + 1]
-        scores(low, high, columns, values, w, P, V, zero, span(z))
-        y, o = labels[i], i * P
-        r = 0 if shared else y * P
-        shift = splat(z[y])
-        most = lowest
+        fill_class_scores(low, high, columns, values, w, P, V, zero, span(z))
+        y, row_offset = labels[i], i * P
+        cost_offset = 0 if has_shared_costs else y * P
+        score_of_y = splat(z[y])
+        max_m = lowest
         for j in range(0, P, V):
-            m = load(cost, r + j) + (load(z, j) - shift)
+            m = load(cost, cost_offset + j) + (load(z, j) - score_of_y)
             store(z, j, m)
             if j <= y < j + V:
                 z[y] = 0
                 m = load(z, j)
-            most = maximum(m, most)
-        top = reduce_max(most)
+            max_m = maximum(m, max_m)
+        top = reduce_max(max_m)
         # class y apart: it has what the others leave of c
-        own = bounds[i] - get(a, o + y)
+        a_y = bounds[i] - get(a, row_offset + y)
         z[y] = top
         highest = splat(top)
-        duty = excess = zero
+        linear_terms = excess = zero
         for j in range(0, P, V):
-            b = zero - load(a, o + j)
-            duty = duty + b * load(cost, r + j)
+            b = zero - load(a, row_offset + j)
+            linear_terms = linear_terms + b * load(cost, cost_offset + j)
             excess = excess + b * (highest - load(z, j))
-        loss[i], gap[i] = bounds[i] * top, reduce_sum(excess) + own * top
-        linear[i] = reduce_sum(duty) + get(a, o + y) * get(cost, r + y)
+        loss[i], gap[i] = bounds[i] * top, reduce_sum(excess) + a_y * top
+        linear[i] = reduce_sum(linear_terms) + get(a, row_offset + y) * get(
+            cost, cost_offset + y
+        )

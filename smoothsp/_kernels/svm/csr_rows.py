@@ -1,4 +1,4 @@
-"""Compressed rows: whether they are in order, norms, products and sums of them.
+"""CSR matrices: validation, squared norms, products and weighted sums of rows.
 
     product    w'x = sum_e w(column of e) value(e)
     add_row    w(column of e) += change value(e)
@@ -23,7 +23,7 @@ LONG = 32
 
 @subroutine(forceinline=True)
 def dot_short(low, high, columns, values, w, zero):
-    """``w'x``, in four sums that do not depend on each other."""
+    """Return ``w'x`` by four independent sums, whose additions overlap."""
     a = b = c = d = zero
     e = low
     while e + 4 <= high:
@@ -40,15 +40,15 @@ def dot_short(low, high, columns, values, w, zero):
 
 @subroutine
 def dot(low, high, columns, values, w, zero):
-    """``w'x``, where rows may be long."""
+    """Return ``w'x``, for rows of any length."""
     if high - low < LONG:
         return dot_short(low, high, columns, values, w, zero)
-    return _long_product(low, high, columns, values, w, zero)
+    return _dot_long(low, high, columns, values, w, zero)
 
 
 @subroutine(fastmath={"contract", "reassoc"})
-def _long_product(low, high, columns, values, w, zero):
-    """``w'x`` in an order that LLVM chooses, so that it may use vectors."""
+def _dot_long(low, high, columns, values, w, zero):
+    """Return ``w'x``; LLVM may reorder the sum, to gather w by vector instructions."""
     total = zero
     for e in range(low, high):
         total += get(w, get(columns, e)) * get(values, e)
@@ -64,24 +64,24 @@ def add_row(low, high, change, columns, values, w):
 
 
 @kernel
-def check_csr(first, last, indptr, indices, columns, found):
-    """Fill ``found``: the first entry that is out of range, and whether all rise.
+def check_csr(first, last, indptr, indices, columns, report):
+    """Fill report[2]: the first entry out of range, and whether columns are sorted.
 
-    The first is the entry, or -1, whose column is not below ``columns``; the second is
-    1 if columns rise within each row.
+    ``report[0]`` is the first entry whose column is not in [0, columns), or -1;
+    ``report[1]`` is 1 if columns increase strictly within each row, else 0.
     """
-    place = span(indices)
-    found[0], found[1] = -1, 1
+    column_span = span(indices)
+    report[0], report[1] = -1, 1
     for i in range(first, last):
-        before = -1
+        previous = -1
         for e in range(indptr[i], indptr[i + 1]):
-            j = get(place, e)
+            j = get(column_span, e)
             if j < 0 or j >= columns:
-                found[0] = e
+                report[0] = e
                 return
-            if j <= before:
-                found[1] = 0
-            before = j
+            if j <= previous:
+                report[1] = 0
+            previous = j
 
 
 @kernel

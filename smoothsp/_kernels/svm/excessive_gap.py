@@ -1,10 +1,11 @@
-"""Steps of Pragam on sparse samples of two classes without a bias.
+"""Steps of the excessive-gap method (Pragam) for the binary SVM without bias.
 
-A step mixes dual variables, and climbs from there. With mixed scores u and bounds c,
+A step averages dual variables (mix), then makes a projected gradient step (step). With
+averaged scores u and bounds c,
 
     mix      beta = (1 - tau) alpha + tau clip((1 - y u) / mu, 0, c)
              out = sum_i beta_i y_i x_i
-    climb    z = X w
+    step     z = X w
              alpha = clip(beta + (1 - y z) / L, 0, c)
              u <- (1 - tau) u + tau z
 
@@ -17,8 +18,8 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.svm.csr_rows import add_row, dot
 from smoothsp._kernels.vectors.simd import span
 
-# Samples that are computed before they are added up: whether one counts is then known
-# at once, where a wrong guess would have waited for its product and divisions.
+# Samples computed before they are added up. The branch on beta_i != 0 then does not
+# depend on a product just computed, so a misprediction costs little.
 BLOCK = 256
 
 
@@ -35,8 +36,10 @@ def mix_dual(
     for low in range(first, last, BLOCK):
         high = min(low + BLOCK, last)
         for i in range(low, high):
-            beta[i] = _mixed(alpha[i], signs[i], scores[i], mu, tau, bounds[i])
-        _add(low, high, rows, beta, signs, span(out))
+            beta[i] = _mix_with_smoothed(
+                alpha[i], signs[i], scores[i], mu, tau, bounds[i]
+            )
+        _add_weighted_rows(low, high, rows, beta, signs, span(out))
 
 
 @kernel
@@ -51,10 +54,10 @@ def dual_step(
     rows, w = (indptr, span(indices), span(data)), span(weights)
     for low in range(first, last, BLOCK):
         high = min(low + BLOCK, last)
-        _products(low, high, rows, w, mixed)
+        _fill_scores(low, high, rows, w, mixed)
         for i in range(low, high):
             score = mixed[i]
-            alpha[i] = _climbed(beta[i], signs[i], score, L, bounds[i])
+            alpha[i] = _projected_step(beta[i], signs[i], score, L, bounds[i])
             mixed[i] = (1 - tau) * scores[i] + tau * score
 
 
@@ -68,17 +71,19 @@ def dual_step_and_mix(
     out[:] = 0
     for low in range(first, last, BLOCK):
         high = min(low + BLOCK, last)
-        _products(low, high, rows, w, mixed)
+        _fill_scores(low, high, rows, w, mixed)
         for i in range(low, high):
             score, sign, bound = mixed[i], signs[i], bounds[i]
-            alpha[i] = _climbed(beta[i], sign, score, L, bound)
+            alpha[i] = _projected_step(beta[i], sign, score, L, bound)
             mixed[i] = (1 - tau) * scores[i] + tau * score
-            next_beta[i] = _mixed(alpha[i], sign, mixed[i], next_mu, next_tau, bound)
-        _add(low, high, rows, next_beta, signs, span(out))
+            next_beta[i] = _mix_with_smoothed(
+                alpha[i], sign, mixed[i], next_mu, next_tau, bound
+            )
+        _add_weighted_rows(low, high, rows, next_beta, signs, span(out))
 
 
 @subroutine
-def _products(first, last, rows, w, out):
+def _fill_scores(first, last, rows, w, out):
     """Fill ``out`` with the products of samples and w."""
     indptr, columns, values = rows
     for i in range(first, last):
@@ -86,7 +91,7 @@ def _products(first, last, rows, w, out):
 
 
 @subroutine
-def _add(first, last, rows, beta, signs, out):
+def _add_weighted_rows(first, last, rows, beta, signs, out):
     """Add ``beta_i y_i x_i`` of the samples to ``out``."""
     indptr, columns, values = rows
     for i in range(first, last):
@@ -96,12 +101,12 @@ def _add(first, last, rows, beta, signs, out):
 
 
 @subroutine(forceinline=True)
-def _climbed(beta, sign, score, L, bound):
-    moved = beta + (1 - sign * score) / L
-    return min(max(moved, 0.0), bound)
+def _projected_step(beta, sign, score, L, bound):
+    stepped = beta + (1 - sign * score) / L
+    return min(max(stepped, 0.0), bound)
 
 
 @subroutine(forceinline=True)
-def _mixed(alpha, sign, score, mu, tau, bound):
+def _mix_with_smoothed(alpha, sign, score, mu, tau, bound):
     smoothed = min(max((1 - sign * score) / mu, 0.0), bound)
     return (1 - tau) * alpha + tau * smoothed

@@ -1,6 +1,6 @@
-"""Points onto a simplex, and to where a Weston-Watkins block has its minimum.
+"""Projections of rows onto a simplex and onto the Weston-Watkins feasible set.
 
-Rows of v are ``[B, m]``; inside they are whole vectors.
+Rows of v are ``[B, m]``; each is copied to scratch of whole vectors.
 """
 
 import numpy as np

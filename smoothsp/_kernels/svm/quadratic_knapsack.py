@@ -1,15 +1,16 @@
-"""Points nearest to v in a box cut by one equation, found without sorting.
+"""Projection onto a box and one linear equality (continuous quadratic knapsack).
 
 The minimiser of ``1/2 sum d_i^2 (b_i - v_i)^2`` over ``l <= b <= u`` with
 ``sum a_i b_i = z`` is
 
     b_i = clip(v_i + t a_i / d_i^2, l_i, u_i),
 
-and ``f(t) = sum a_i b_i - z`` rises, in pieces that are linear between 2n kinks. Of the
-kinks that are left between two brackets the median is tried, which settles half of
-them: an entry none of whose kinks is left is on one line for good. So all rounds
-together look at a few n entries. The brackets are open, and all copies of a kink go
-with it. Large rows begin with brackets from a sample, which leave a few hundredths.
+and ``f(t) = sum a_i b_i - z`` increases, linear between 2n breakpoints. Median search:
+f is evaluated at the median breakpoint inside an open bracket of the root, which
+discards half of the breakpoints and all copies of the median. An entry without
+breakpoints inside the bracket is linear there and is folded into ``constant + start +
+slope t``, so all rounds together visit O(n) entries. Large rows begin with a bracket
+from a sample, which contains a few hundredths of the breakpoints.
 
 Source: Zhang, Saha and Vishwanathan, "Regularized Risk Minimization by Nesterov's
 Accelerated Gradient Methods", section 5.5.1 and algorithm 8; the sample is not there.
@@ -23,12 +24,12 @@ from smoothsp._kernels.vectors import arrays
 
 # Rows of fewer entries are not sampled.
 LARGE = 4096
-# Standard deviations of a sampled sum that its brackets leave room for.
-ROOM = 3.0
-# What a sum of one entry may lose, of its size; of n it is the root of n as much.
+# Half-width of the sampled bracket, in standard deviations of the sampled sum.
+BRACKET_DEVIATIONS = 3.0
+# Relative rounding error of a term; that of a sum of n is the root of n as large.
 ROUNDING = 4 * np.finfo(np.float64).eps
-# What is left of the equation, of the size of its terms, where rounding hides the root.
-HIDDEN = 1e-10
+# Relative residual of the equation above which rounding is taken to hide the root.
+HIDDEN_RESIDUAL = 1e-10
 
 
 @kernel
@@ -41,49 +42,52 @@ def project_box_equality(
     entry i of row r of the k-th is at ``r strides[k, 0] + i strides[k, 1]``.
     """
     n = v.shape[1]
-    room = arrays.empty((6, n))
+    scratch = arrays.empty((6, n))
     for r in range(first, last):
-        given = (v[r], lower, upper, weights, scale, strides, r)
-        t, _ = find_root(given, n, total[r], room)
-        # a step of Newton takes away what the running sums have lost
+        problem = (v[r], lower, upper, weights, scale, strides, r)
+        t, _ = find_root(problem, n, total[r], scratch)
+        # Newton steps remove the rounding error of the running sums
         for _ in range(3):
-            rest, slope, size = total[r], 0.0, 0.0
+            residual, slope, size = total[r], 0.0, 0.0
             for i in range(n):
-                x, low, high, a, step = _entry(given, i)
+                x, low, high, a, step = _load_entry(problem, i)
                 b = x + t * step if step != 0 else x
                 slope += a * step if (low < b) & (b < high) else 0.0
                 b = min(max(b, low), high)
                 out[r, i] = b
-                rest -= a * b
+                residual -= a * b
                 size += abs(a * b)
-            if abs(rest) <= ROUNDING * np.sqrt(n) * size or not slope > 0:
+            if abs(residual) <= ROUNDING * np.sqrt(n) * size or not slope > 0:
                 break
-            t += rest / slope
-        if abs(rest) > (HIDDEN if slope > 0 else ROUNDING * np.sqrt(n)) * size:
-            _shared_out(given, n, t, rest, out[r])
+            t += residual / slope
+        if (
+            abs(residual)
+            > (HIDDEN_RESIDUAL if slope > 0 else ROUNDING * np.sqrt(n)) * size
+        ):
+            _distribute_residual(problem, n, t, residual, out[r])
 
 
 @subroutine
-def _shared_out(given, n, t, rest, out):
-    """Move entries to which v + t is on the border, as far as one can tell, by rest.
+def _distribute_residual(problem, n, t, residual, out):
+    """Distribute the residual over entries that rounding leaves undetermined.
 
-    Where v is larger than the box by all digits, no t tells them apart.
+    If v exceeds the box by more than its digits, no float64 t separates such entries.
     """
     for i in range(n):
-        x, low, high, a, step = _entry(given, i)
+        x, low, high, a, step = _load_entry(problem, i)
         error = ROUNDING * (abs(x) + abs(t * step))
         b = x + t * step
         if step == 0 or b < low - error or b > high + error:
             continue
-        moved = min(max(out[i] + rest / a, low), high) - out[i]
-        out[i] += moved
-        rest -= a * moved
+        change = min(max(out[i] + residual / a, low), high) - out[i]
+        out[i] += change
+        residual -= a * change
 
 
 @subroutine(forceinline=True)
-def _entry(given, i):
-    """v, lower and upper bound, weight, and how fast the entry moves with t."""
-    v, lower, upper, weights, scale, strides, r = given
+def _load_entry(problem, i):
+    """Return v_i, l_i, u_i, a_i and the slope ``a_i / d_i^2``, 0 if b_i is fixed."""
+    v, lower, upper, weights, scale, strides, r = problem
     x = v[i]
     low = lower[r * strides[0, 0] + i * strides[0, 1]]
     high = upper[r * strides[1, 0] + i * strides[1, 1]]
@@ -96,9 +100,9 @@ def _entry(given, i):
 
 
 @subroutine(forceinline=True)
-def _line(given, i):
-    """``a_i b_i`` as ``clip(start + slope t, bottom, top)``."""
-    x, low, high, a, step = _entry(given, i)
+def _load_clipped_line(problem, i):
+    """Return start, slope, bottom, top of ``a_i b_i = clip(start + slope t, ...)``."""
+    x, low, high, a, step = _load_entry(problem, i)
     if step == 0:
         fixed = a * min(max(x, low), high) if a != 0 else 0.0
         return fixed, 0.0, fixed, fixed
@@ -106,37 +110,44 @@ def _line(given, i):
 
 
 @subroutine
-def find_root(given, n, total, room):
-    """The root t of f, and how many entries of all rounds were looked at."""
+def find_root(problem, n, total, scratch):
+    """Return the root t of f, and the number of entries visited in all rounds."""
     count = arrays.zeros(1, np.int64)
     low, high = -np.inf, np.inf
     if n >= LARGE:
-        left, right = _sampled_brackets(given, n, total, room, count)
-        settled = _settled(given, n, 1, left, right, room, count)
-        below, above, constant, slope, start, size = settled
+        left, right = _sampled_brackets(problem, n, total, scratch, count)
+        split = _split_at_brackets(problem, n, 1, left, right, scratch, count)
+        below, above, constant, slope, start, size = split
         if below <= total <= above:
             constant -= total
-            t = _median_search(room, size, left, right, constant, start, slope, count)
+            t = _median_search(
+                scratch, size, left, right, constant, start, slope, count
+            )
             return t, count[0]
         # the root is outside the brackets that the sample gave
         if below > total:
             high = left
         else:
             low = right
-    _, _, constant, slope, start, size = _settled(given, n, 1, low, high, room, count)
+    _, _, constant, slope, start, size = _split_at_brackets(
+        problem, n, 1, low, high, scratch, count
+    )
     constant -= total
-    t = _median_search(room, size, low, high, constant, start, slope, count)
+    t = _median_search(scratch, size, low, high, constant, start, slope, count)
     return t, count[0]
 
 
 @subroutine
-def _settled(given, n, stride, low, high, room, count):
-    """The sum at both brackets, and of what has no kink between; the rest in room."""
+def _split_at_brackets(problem, n, stride, low, high, scratch, count):
+    """Return the sum at both brackets, the entries linear between them, and a count.
+
+    The other entries, that many, are stored in ``scratch``: start, slope, bottom, top.
+    """
     constant = slope = start = 0.0
     below = above = 0.0
     size = 0
     for i in range(0, n, stride):
-        s, m, bottom, top = _line(given, i)
+        s, m, bottom, top = _load_clipped_line(problem, i)
         if m == 0:
             constant += bottom
             below += bottom
@@ -152,48 +163,55 @@ def _settled(given, n, stride, low, high, room, count):
         constant += a if flat else 0.0
         start += s if straight else 0.0
         slope += m if straight else 0.0
-        room[0, size], room[1, size] = s, m
-        room[2, size], room[3, size] = bottom, top
+        scratch[0, size], scratch[1, size] = s, m
+        scratch[2, size], scratch[3, size] = bottom, top
         size += not (straight | flat)
     count[0] += n // stride
     return below, above, constant, slope, start, size
 
 
 @subroutine
-def _sampled_brackets(given, n, total, room, count):
-    """Numbers between which the root lies, and few kinks, most often."""
+def _sampled_brackets(problem, n, total, scratch, count):
+    """Return a bracket that contains the root most of the time, from a sample.
+
+    The sample has about n^(2/3) entries, at equal distances.
+    """
     stride = n // int(n ** (2 / 3))
-    taken = -(-n // stride)
-    wanted = total * (taken / n)
+    sample_size = -(-n // stride)
+    sample_total = total * (sample_size / n)
     t = spread = 0.0
     left, right = np.inf, -np.inf
     for trial in range(3):
-        aim = wanted + (trial > 0) * (2 * trial - 3) * ROOM * spread
-        _, _, constant, slope, start, size = _settled(
-            given, n, stride, -np.inf, np.inf, room, count
+        target = (
+            sample_total + (trial > 0) * (2 * trial - 3) * BRACKET_DEVIATIONS * spread
         )
-        constant -= aim
-        t = _median_search(room, size, -np.inf, np.inf, constant, start, slope, count)
+        _, _, constant, slope, start, size = _split_at_brackets(
+            problem, n, stride, -np.inf, np.inf, scratch, count
+        )
+        constant -= target
+        t = _median_search(
+            scratch, size, -np.inf, np.inf, constant, start, slope, count
+        )
         left, right = min(left, t), max(right, t)
         if trial == 0:
             squares = mean = 0.0
             for i in range(0, n, stride):
-                s, m, bottom, top = _line(given, i)
+                s, m, bottom, top = _load_clipped_line(problem, i)
                 h = min(max(s + m * t, bottom), top)
-                mean += h / taken
-                squares += h * h / taken
-            spread = np.sqrt(taken * max(squares - mean * mean, 0.0))
-            count[0] += taken
+                mean += h / sample_size
+                squares += h * h / sample_size
+            spread = np.sqrt(sample_size * max(squares - mean * mean, 0.0))
+            count[0] += sample_size
     return left, right
 
 
 @subroutine
-def _median_search(room, size, low, high, constant, start, slope, count):
-    """The root of ``constant + start + slope t`` plus the entries in room."""
-    starts, slopes, bottoms, tops = room[0], room[1], room[2], room[3]
-    kinks = room[4:].reshape(-1)
+def _median_search(scratch, size, low, high, constant, start, slope, count):
+    """Return the root of ``constant + start + slope t`` plus the entries in scratch."""
+    starts, slopes, bottoms, tops = scratch[0], scratch[1], scratch[2], scratch[3]
+    breakpoints = scratch[4:].reshape(-1)
     while True:
-        kept = between = 0
+        num_left = num_breakpoints = 0
         for i in range(size):
             s, m, bottom, top = starts[i], slopes[i], bottoms[i], tops[i]
             left, right = (bottom - s) / m, (top - s) / m
@@ -208,19 +226,19 @@ def _median_search(room, size, low, high, constant, start, slope, count):
                 slope += m
                 continue
             if low < left:
-                kinks[between] = left
-                between += 1
+                breakpoints[num_breakpoints] = left
+                num_breakpoints += 1
             if right < high:
-                kinks[between] = right
-                between += 1
-            starts[kept], slopes[kept] = s, m
-            bottoms[kept], tops[kept] = bottom, top
-            kept += 1
+                breakpoints[num_breakpoints] = right
+                num_breakpoints += 1
+            starts[num_left], slopes[num_left] = s, m
+            bottoms[num_left], tops[num_left] = bottom, top
+            num_left += 1
         count[0] += size
-        size = kept
-        if between == 0:
+        size = num_left
+        if num_breakpoints == 0:
             break
-        t = _select(kinks, between, between // 2)
+        t = quickselect(breakpoints, num_breakpoints, num_breakpoints // 2)
         f = constant + start + slope * t
         for i in range(size):
             f += min(max(starts[i] + slopes[i] * t, bottoms[i]), tops[i])
@@ -234,17 +252,17 @@ def _median_search(room, size, low, high, constant, start, slope, count):
     if slope > 0:
         return min(max(-(constant + start) / slope, low), high)
     # flat between the brackets; where it is not 0 there it jumps at one of them
-    rest = constant + start
-    if low > -np.inf and high < np.inf and rest == 0:
+    residual = constant + start
+    if low > -np.inf and high < np.inf and residual == 0:
         return low + (high - low) / 2
-    if low > -np.inf and (rest >= 0 or not high < np.inf):
+    if low > -np.inf and (residual >= 0 or not high < np.inf):
         return low
     return high if high < np.inf else 0.0
 
 
 @subroutine
-def _select(x, size, rank):
-    """The entry of that rank, by quickselect; reorders x."""
+def quickselect(x, size, rank):
+    """Return the entry of a rank by quickselect (median of three); reorders x."""
     left, right = 0, size - 1
     while left < right:
         middle = (left + right) // 2

@@ -9,11 +9,11 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 
 
 @subroutine(forceinline=True)
-def note_move(i, unmoved, patience, waits, calm):
-    """Note whether block i moved; with ``patience`` 0 nothing is ever skipped."""
-    if unmoved:
-        if calm[i] < patience:
-            calm[i] += 1
-        waits[i] = (1 << calm[i]) - 1
+def update_skips(i, is_unmoved, max_skip_level, skips_left, skip_level):
+    """Update the skips of block i after a solve; max_skip_level 0 disables skipping."""
+    if is_unmoved:
+        if skip_level[i] < max_skip_level:
+            skip_level[i] += 1
+        skips_left[i] = (1 << skip_level[i]) - 1
     else:
-        calm[i] = 0
+        skip_level[i] = 0

@@ -27,40 +27,40 @@ MAX_NEWTON_STEPS = 16
 
 
 @subroutine
-def simplex_threshold(v, base, total, t, patience, P, zeros):
-    """The threshold t, from a guess that is not above it."""
+def simplex_threshold(v, base, total, t, max_newton_steps, P, zeros):
+    """Return the threshold t, starting from a guess that is not above it."""
     V = len(zeros)
     number = zeros.dtype.type
-    zero, one = splat(zeros[0]), splat(number(1))
+    zero, ones = splat(zeros[0]), splat(number(1))
     t = float(number(t))
-    seen = seen_slack = -1.0
-    close = 4 * (2.0**-23 if zeros.itemsize == 4 else 2.0**-52)  # roundings
-    for _ in range(patience):
-        at = splat(number(t))
+    previous_count = previous_slack = -1.0
+    tolerance = 4 * (2.0**-23 if zeros.itemsize == 4 else 2.0**-52)  # roundings
+    for _ in range(max_newton_steps):
+        t_vector = splat(number(t))
         inside = count = zero
         for j in range(0, P, V):
-            u = load(v, j) - at
+            u = load(v, j) - t_vector
             inside = inside + select_lt(zero, u, u, zero)
-            count = count + select_lt(zero, u, one, zero)
+            count = count + select_lt(zero, u, ones, zero)
         n, slack = float(reduce_sum(count)), 1.0 if base + t < total else 0.0
         if n + slack == 0:
             break
-        mass, room = float(reduce_sum(inside)), min(base + t, total)
-        excess = mass - room
+        mass, right_side = float(reduce_sum(inside)), min(base + t, total)
+        excess = mass - right_side
         t = float(number(t + excess / (n + slack)))
         # the guess was the root, as it is where the same entries stay in
-        if seen < 0 and abs(excess) <= close * (mass + abs(room)):
+        if previous_count < 0 and abs(excess) <= tolerance * (mass + abs(right_side)):
             return t
         # this step, on the piece where the last one ended, was exact but for rounding
-        if n == seen and slack == seen_slack:
+        if n == previous_count and slack == previous_slack:
             return t
-        seen, seen_slack = n, slack
+        previous_count, previous_slack = n, slack
     return root_by_sorting(v, base, total, P, zeros)
 
 
 @subroutine
 def root_by_sorting(v, base, total, P, zeros):
-    """The same threshold, over the sorted entries, in O(P log P)."""
+    """Return the same threshold from the sorted entries, in O(P log P)."""
     values = np.sort(v[:P])
     # a line of each piece of the right side; the root of their maximum is the larger
     t = -np.inf

@@ -15,14 +15,14 @@ algorithm 1 and section 5.
 import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
-from smoothsp._kernels.svm.shrinking import note_move
+from smoothsp._kernels.svm.shrinking import update_skips
 from smoothsp._kernels.svm.weston_watkins_blocks import solve_block
 from smoothsp._kernels.svm.weston_watkins_gaps import sample_gap
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.class_rows import (
-    add_multiples,
-    own_class,
-    scores,
+    add_outer_product,
+    fill_class_scores,
+    make_one_hot,
 )
 from smoothsp._kernels.vectors.prefetching import prefetch, prefetch_row
 from smoothsp._kernels.vectors.simd import span, splat
@@ -36,21 +36,21 @@ def coordinate_descent(
     indptr,
     indices,
     data,
-    squares,
+    squared_norms,
     labels,
     bounds,
     costs,
     K,
     P,
-    still,
-    greed,
-    patience,
+    move_tolerance,
+    greedy_tolerance,
+    max_skip_level,
     zeros,
     weights,
     coefficients,
-    waits,
-    calm,
-    met,
+    skips_left,
+    skip_level,
+    totals,
 ):
     """Solve the blocks ``order[first:last]``, one after the other.
 
@@ -64,33 +64,34 @@ def coordinate_descent(
     zero = splat(zeros[0])
     w, a = span(weights), span(coefficients)
     columns, values, cost = span(indices), span(data), span(costs)
-    shared = len(costs) == P
+    has_shared_costs = len(costs) == P
     z, v = arrays.empty(P, zeros.dtype), arrays.empty(P, zeros.dtype)
     step, cap = arrays.empty(P, zeros.dtype), arrays.empty(P, zeros.dtype)
-    mark, room = own_class(P, zeros), arrays.zeros(P, zeros.dtype)
-    room[:K] = 1
-    places = arrays.empty(P // V, np.int64)
+    one_hot, class_mask = make_one_hot(P, zeros), arrays.zeros(P, zeros.dtype)
+    class_mask[:K] = 1
+    vector_offsets = arrays.empty(P // V, np.int64)
     for k in range(first, last):
-        j = prefetch_row(k, last, order, waits, indptr, columns, values)
+        j = prefetch_row(k, last, order, skips_left, indptr, columns, values)
         if j >= 0:
             for e in range(0, P, V):
                 prefetch(a, j * P + e)
         i = order[k]
-        if waits[i] > 0:
-            waits[i] -= 1
+        if skips_left[i] > 0:
+            skips_left[i] -= 1
             continue
         y = labels[i]
         low, high = indptr[i], indptr[i + 1]
-        scores(low, high, columns, values, w, P, V, zero, span(z))
+        fill_class_scores(low, high, columns, values, w, P, V, zero, span(z))
         count, gap = solve_block(
-            y, squares[i], z, cost, 0 if shared else y * P, bounds[i], cap, K, P, still,
-            greed, zeros, mark, room, v, step, places, a, i * P,
+            y, squared_norms[i], z, cost, 0 if has_shared_costs else y * P, bounds[i],
+            cap, K, P, move_tolerance, greedy_tolerance, zeros, one_hot, class_mask,
+            v, step, vector_offsets, a, i * P,
         )  # fmt: skip
-        add_multiples(low, high, columns, values, step, places, count, P, w)
-        note_move(i, count == 0, patience, waits, calm)
-        met[0] += gap
-        met[1] += count > 0
-        met[2] += 1
+        add_outer_product(low, high, columns, values, step, vector_offsets, count, P, w)
+        update_skips(i, count == 0, max_skip_level, skips_left, skip_level)
+        totals[0] += gap
+        totals[1] += count > 0
+        totals[2] += 1
 
 
 @kernel
@@ -116,13 +117,13 @@ def compute_gaps(
     zero = splat(zeros[0])
     w, a = span(weights), span(coefficients)
     columns, values, cost = span(indices), span(data), span(costs)
-    shared = len(costs) == P
+    has_shared_costs = len(costs) == P
     z, cap = arrays.empty(P, zeros.dtype), arrays.zeros(P, zeros.dtype)
     for i in range(first, last):
         low, high = indptr[i], indptr[i + 1]
-        scores(low, high, columns, values, w, P, len(zeros), zero, span(z))
+        fill_class_scores(low, high, columns, values, w, P, len(zeros), zero, span(z))
         y = labels[i]
-        r = 0 if shared else y * P
+        cost_offset = 0 if has_shared_costs else y * P
         loss[i], linear[i], gap[i] = sample_gap(
-            y, z, cost, r, bounds[i], cap, K, P, zeros, a, i * P
+            y, z, cost, cost_offset, bounds[i], cap, K, P, zeros, a, i * P
         )

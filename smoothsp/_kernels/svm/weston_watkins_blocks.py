@@ -14,7 +14,7 @@ import numpy as np
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.svm.box_sum_root import MAX_NEWTON_STEPS, clip, find_root
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.class_rows import put_own
+from smoothsp._kernels.vectors.class_rows import set_class_entry
 from smoothsp._kernels.vectors.simd import (
     fma,
     get,
@@ -32,135 +32,139 @@ from smoothsp._kernels.vectors.simd_masked import reduce_max, reduce_sum
 @subroutine
 def solve_block(
     y,
-    square,
+    squared_norm,
     z,
     cost,
-    r,
+    cost_offset,
     limit,
     cap,
     K,
     P,
-    still,
-    greed,
+    move_tolerance,
+    greedy_tolerance,
     zeros,
-    mark,
-    room,
+    one_hot,
+    class_mask,
     v,
     step,
-    places,
+    vector_offsets,
     a,
-    o,
+    row_offset,
 ):
-    """Replace the row of ``a`` at o; in how many vectors, and what its gap was.
+    """Solve the block at ``row_offset`` of a; return its changed vectors and its gap.
 
-    One pass over the classes finds m, v, the gap and a first guess of g, by a step of
-    Newton. Then comes the root g of ``box_sum_root``, and a second pass stores
+    One pass over the classes computes m, v, the gap before the solve and a first guess
+    of g by a Newton step. After the root g of ``box_sum_root``, a second pass stores
     ``a = -clip(v - g, 0, c)``.
 
-    Where the changed vectors are is written to ``places``, and the change itself to
-    ``step``. The costs of class y are at r. A coefficient is at most ``limit``; ``cap``
-    is scratch, ``room`` has 1 for each class and 0 past K, ``mark`` is that of
-    ``own_class``. A block is left alone when no coefficient would leave where it is by
-    more than ``still`` times what it may be: ``limit``, or 1 / q where that is less.
-    ``greed`` is 0, or where the greedy solver stops.
+    The change is written to ``step``, the offsets of its nonzero vectors to
+    ``vector_offsets``. The costs of class y begin at ``cost_offset``. A coefficient is
+    at most ``limit``; ``cap`` is scratch, ``class_mask`` is 1 for the K classes and 0
+    for padding, ``one_hot`` comes from ``make_one_hot``. The block is skipped if no
+    coefficient would change by more than ``move_tolerance min(limit, 1 / q)``.
+    ``greedy_tolerance`` is 0, or the tolerance at which the greedy solver stops.
     """
     V = len(zeros)
     number = zeros.dtype.type
     zero = splat(zeros[0])
-    one, most_of_all = splat(number(1)), splat(limit)
-    inverse = splat(number(1) / square)
-    shift = splat(z[y])
-    own = get(a, o + y)
-    total = inside = most = gap = zero
+    ones, limits = splat(number(1)), splat(limit)
+    inverse = splat(number(1) / squared_norm)
+    score_of_y = splat(z[y])
+    a_y = get(a, row_offset + y)
+    total = inside = max_change = gap = zero
     top = splat(number(-np.inf))
     for j in range(0, P, V):
-        is_own = load(mark, P - y + j)
-        m = load(cost, r + j) + (load(z, j) - shift)
+        is_class_y = load(one_hot, P - y + j)
+        m = load(cost, cost_offset + j) + (load(z, j) - score_of_y)
         store(z, j, m)
-        old = select_lt(zero, is_own, zero, load(a, o + j))
+        old = select_lt(zero, is_class_y, zero, load(a, row_offset + j))
         u = fma(m, inverse, zero - old)
         store(v, j, u)
         top = maximum(u, top)
-        bound = select_lt(zero, is_own, zero, load(room, j) * most_of_all)
+        bound = select_lt(zero, is_class_y, zero, load(class_mask, j) * limits)
         store(cap, j, bound)
         above, under = maximum(m, zero), maximum(zero - m, zero)
         gap = gap + ((bound + old) * above - old * under)
-        below = select_lt(u, bound, one, zero)
+        below = select_lt(u, bound, ones, zero)
         inside = inside + select_lt(zero, u, below, zero)
         new = clip(u, bound, zero)
         total = total + new
-        most = maximum(maximum(new + old, zero - (new + old)), most)
-    if reduce_max(most) <= still * min(limit, number(1) / square):
+        max_change = maximum(maximum(new + old, zero - (new + old)), max_change)
+    if reduce_max(max_change) <= move_tolerance * min(limit, number(1) / squared_norm):
         return 0, reduce_sum(gap)
-    if greed > 0:
-        put(a, o + y, zeros[0])
-        _descend_greedily(z, cap, square, greed, K, P, zeros, a, o, v)
+    if greedy_tolerance > 0:
+        put(a, row_offset + y, zeros[0])
+        _descend_greedily(
+            z, cap, squared_norm, greedy_tolerance, K, P, zeros, a, row_offset, v
+        )
     else:
-        base = float(own)
+        base = float(a_y)
         guess = (float(reduce_sum(total)) - base) / (1 + float(reduce_sum(inside)))
         # g + base is at most the largest v, and at most the sum of bounds
         ceiling = min(float(reduce_max(top)), K * float(limit) - base)
         g = find_root(v, cap, base, guess, ceiling, MAX_NEWTON_STEPS, P, zeros)
-        at = splat(number(g))
+        g_vector = splat(number(g))
         for j in range(0, P, V):
-            store(v, j, clip(load(v, j) - at, load(cap, j), zero))
+            store(v, j, clip(load(v, j) - g_vector, load(cap, j), zero))
     count = 0
     total = zero
     for j in range(0, P, V):
         new = load(v, j)
         total = total + new
-        old = select_lt(zero, load(mark, P - y + j), zero, load(a, o + j))
+        old = select_lt(zero, load(one_hot, P - y + j), zero, load(a, row_offset + j))
         new = zero - new
-        store(a, o + j, new)
+        store(a, row_offset + j, new)
         store(step, j, new - old)
         if any_not_equal(new, old) or j <= y < j + V:
-            places[count] = j
+            vector_offsets[count] = j
             count += 1
-    put(a, o + y, reduce_sum(total))
-    put_own(step, y, reduce_sum(total) - own, mark, P, zeros)
+    put(a, row_offset + y, reduce_sum(total))
+    set_class_entry(step, y, reduce_sum(total) - a_y, one_hot, P, zeros)
     return count, reduce_sum(gap)
 
 
 @subroutine
-def _descend_greedily(r, cap, square, tolerance, K, P, zeros, a, o, b):
-    """Fill b: steps along the coordinate that violates its conditions most.
+def _descend_greedily(
+    violations, cap, squared_norm, tolerance, K, P, zeros, a, a_offset, b
+):
+    """Fill b by greedy coordinate descent: the largest violation of optimality first.
 
-    Stops below the tolerance or after ``10 K`` steps. r are the margin violations,
-    which each step changes. As in the solver of the Shark library, which the paper
-    compares with.
+    Stops below the tolerance or after ``10 K`` steps. ``violations`` are the margin
+    violations, updated by each step. As the solver of the Shark library, the baseline
+    of the paper.
     """
     V = len(zeros)
     number = zeros.dtype.type
     zero = splat(zeros[0])
     lanes = arrays.empty(2 * V, zeros.dtype)
     for j in range(0, P, V):
-        store(b, j, zero - load(a, o + j))
+        store(b, j, zero - load(a, a_offset + j))
     fall = zeros[0]
-    at = -1
+    index = -1
     for _ in range(10 * K + 1):
-        if at >= 0:
-            r[at] -= fall
+        if index >= 0:
+            violations[index] -= fall
         drop = splat(fall)
-        best = place = zero
+        best = position = zero
         for j in range(0, P, V):
-            u = load(r, j) - drop
-            store(r, j, u)
+            u = load(violations, j) - drop
+            store(violations, j, u)
             x = load(b, j)
             up = select_lt(x, load(cap, j), u, zero)
             down = select_lt(zero, x, zero - u, zero)
-            wrong = maximum(up, down)
-            place = select_lt(best, wrong, splat(number(j)), place)
-            best = maximum(wrong, best)
+            violation = maximum(up, down)
+            position = select_lt(best, violation, splat(number(j)), position)
+            best = maximum(violation, best)
         worst = reduce_max(best)
         if worst < tolerance:
             break
         store(lanes, 0, best)
-        store(lanes, V, place)
+        store(lanes, V, position)
         for lane in range(V):
             if lanes[lane] == worst:
-                at = int(lanes[V + lane]) + lane
+                index = int(lanes[V + lane]) + lane
                 break
-        new = b[at] + r[at] / (number(2) * square)
-        new = min(max(new, zeros[0]), cap[at])
-        fall = (new - b[at]) * square
-        b[at] = new
+        new = b[index] + violations[index] / (number(2) * squared_norm)
+        new = min(max(new, zeros[0]), cap[index])
+        fall = (new - b[index]) * squared_norm
+        b[index] = new

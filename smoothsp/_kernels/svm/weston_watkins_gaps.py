@@ -6,7 +6,7 @@ from smoothsp._kernels.vectors.simd_masked import reduce_sum
 
 
 @subroutine(forceinline=True)
-def sample_gap(y, z, cost, r, limit, cap, K, P, zeros, a, o):
+def sample_gap(y, z, cost, cost_offset, limit, cap, K, P, zeros, a, row_offset):
     """Loss, linear part of the dual and duality gap of a sample with scores z.
 
     Arguments as in ``weston_watkins_blocks``. With ``b = -a`` and sums over classes
@@ -21,11 +21,11 @@ def sample_gap(y, z, cost, r, limit, cap, K, P, zeros, a, o):
     shift = splat(z[y])
     loss = linear = gap = zero
     for j in range(0, P, V):
-        c = load(cost, r + j)
+        c = load(cost, cost_offset + j)
         m = c + (load(z, j) - shift)
         bound = load(cap, j)
-        # nothing at y and past K
-        b = select_lt(zero, bound, zero - load(a, o + j), zero)
+        # b is 0 at y and in the padding past K
+        b = select_lt(zero, bound, zero - load(a, row_offset + j), zero)
         above, below = maximum(m, zero), maximum(zero - m, zero)
         loss = loss + bound * above
         linear = linear + b * c

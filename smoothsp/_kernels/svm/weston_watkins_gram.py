@@ -13,12 +13,12 @@ i is read, which is contiguous. Scores are flat, ``[n, P]``.
 import numpy as np
 
 from smoothsp._kernels.compilation.kernel import kernel
-from smoothsp._kernels.svm.shrinking import note_move
+from smoothsp._kernels.svm.shrinking import update_skips
 from smoothsp._kernels.svm.weston_watkins_blocks import solve_block
 from smoothsp._kernels.svm.weston_watkins_gaps import sample_gap
 from smoothsp._kernels.vectors import arrays
 from smoothsp._kernels.vectors.arrays import copy
-from smoothsp._kernels.vectors.class_rows import own_class
+from smoothsp._kernels.vectors.class_rows import make_one_hot
 from smoothsp._kernels.vectors.simd import fma, get, load, span, splat_at, store
 
 
@@ -28,54 +28,55 @@ def coordinate_descent(
     last,
     order,
     gram,
-    squares,
+    squared_norms,
     labels,
     bounds,
     costs,
     K,
     P,
-    still,
-    greed,
-    patience,
+    move_tolerance,
+    greedy_tolerance,
+    max_skip_level,
     zeros,
-    kept,
+    sample_scores,
     coefficients,
-    waits,
-    calm,
-    met,
+    skips_left,
+    skip_level,
+    totals,
 ):
     """Solve the blocks ``order[first:last]``; ``kept`` are the scores, ``[n, P]``."""
     V = len(zeros)
     n = len(labels)
-    scores, a, cost = span(kept), span(coefficients), span(costs)
-    shared = len(costs) == P
+    scores, a, cost = span(sample_scores), span(coefficients), span(costs)
+    has_shared_costs = len(costs) == P
     z, v = arrays.empty(P, zeros.dtype), arrays.empty(P, zeros.dtype)
     step, cap = arrays.empty(P, zeros.dtype), arrays.empty(P, zeros.dtype)
-    mark, room = own_class(P, zeros), arrays.zeros(P, zeros.dtype)
-    room[:K] = 1
-    places = arrays.empty(P // V, np.int64)
+    one_hot, class_mask = make_one_hot(P, zeros), arrays.zeros(P, zeros.dtype)
+    class_mask[:K] = 1
+    vector_offsets = arrays.empty(P // V, np.int64)
     for k in range(first, last):
         i = order[k]
-        if waits[i] > 0:
-            waits[i] -= 1
+        if skips_left[i] > 0:
+            skips_left[i] -= 1
             continue
         y = labels[i]
-        copy(kept[i * P : (i + 1) * P], z)
+        copy(sample_scores[i * P : (i + 1) * P], z)
         count, gap = solve_block(
-            y, squares[i], z, cost, 0 if shared else y * P, bounds[i], cap, K, P, still,
-            greed, zeros, mark, room, v, step, places, a, i * P,
+            y, squared_norms[i], z, cost, 0 if has_shared_costs else y * P, bounds[i],
+            cap, K, P, move_tolerance, greedy_tolerance, zeros, one_hot, class_mask,
+            v, step, vector_offsets, a, i * P,
         )  # fmt: skip
-        note_move(i, count == 0, patience, waits, calm)
-        met[0] += gap
-        met[1] += count > 0
-        met[2] += 1
+        update_skips(i, count == 0, max_skip_level, skips_left, skip_level)
+        totals[0] += gap
+        totals[1] += count > 0
+        totals[2] += 1
         if count == 0:
             continue
         row = span(gram[i])
         for s in range(n):
             x = splat_at(row, s)
             for t in range(count):
-                j = get(places, t)
+                j = get(vector_offsets, t)
                 u = fma(x, load(step, j), load(scores, s * P + j))
                 store(scores, s * P + j, u)
 
@@ -90,7 +91,7 @@ def compute_gaps(
     K,
     P,
     zeros,
-    kept,
+    sample_scores,
     coefficients,
     loss,
     linear,
@@ -98,12 +99,12 @@ def compute_gaps(
 ):
     """Fill loss, linear part of the dual and duality gap of each sample."""
     a, cost = span(coefficients), span(costs)
-    shared = len(costs) == P
+    has_shared_costs = len(costs) == P
     cap = arrays.zeros(P, zeros.dtype)
     for i in range(first, last):
-        z = kept[i * P : (i + 1) * P]
+        z = sample_scores[i * P : (i + 1) * P]
         y = labels[i]
-        r = 0 if shared else y * P
+        cost_offset = 0 if has_shared_costs else y * P
         loss[i], linear[i], gap[i] = sample_gap(
-            y, z, cost, r, bounds[i], cap, K, P, zeros, a, i * P
+            y, z, cost, cost_offset, bounds[i], cap, K, P, zeros, a, i * P
         )

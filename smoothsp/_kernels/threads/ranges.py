@@ -1,4 +1,4 @@
-"""Ranges of rows on a small pool of threads."""
+"""Ranges of rows, computed by a pool of threads."""
 
 import ctypes
 import os
@@ -14,53 +14,54 @@ import torch
 
 
 class CoreAffinity:
-    """The threads of a pool, and the core that they were last kept off.
+    """CPU affinity that excludes the caller's core from the threads of a pool.
 
     Where no idle core shares a cache with the waking one, as on virtual machines, Linux
-    wakes a thread on the very core of its waker. There the two take turns, for
-    milliseconds and whatever other cores are idle, so the second would gain nothing.
+    wakes a thread on the core of its waker. Both then share that core for milliseconds
+    although other cores are idle, and nothing is gained.
     """
 
     def __init__(self) -> None:
-        self._threads: list[int] = []
-        self._avoided = -1
+        self._thread_ids: list[int] = []
+        self._avoided_core = -1
 
-    def enter(self) -> None:
-        """To be called by each thread of the pool, first of all."""
-        self._threads.append(threading.get_native_id())
-        self._avoided = -1
+    def register_thread(self) -> None:
+        """Register the current thread; each thread of the pool calls it first."""
+        self._thread_ids.append(threading.get_native_id())
+        self._avoided_core = -1
 
-    def avoid_this_core(self) -> None:
-        """Let the threads run wherever the caller may, but for the core it is on.
+    def avoid_current_core(self) -> None:
+        """Restrict the threads to the caller's cores without its current one.
 
-        Microseconds if the caller has moved since the last time, else nothing.
+        Takes microseconds if the caller runs on another core than last time, else
+        nothing.
         """
-        here = _this_core()
-        if here == self._avoided:
+        core = _current_core()
+        if core == self._avoided_core:
             return
-        self._avoided = here
-        elsewhere = os.sched_getaffinity(0) - {here}
-        if not elsewhere:
+        self._avoided_core = core
+        other_cores = os.sched_getaffinity(0) - {core}
+        if not other_cores:
             return
-        for thread in self._threads:
-            # it may have ended, and a core may have been taken away
+        for thread in self._thread_ids:
+            # the thread may have ended, or the process may have lost a core
             with suppress(OSError):
-                os.sched_setaffinity(thread, elsewhere)
+                os.sched_setaffinity(thread, other_cores)
 
 
-def _find_this_core() -> Callable[[], int]:
+def _make_core_getter() -> Callable[[], int]:
     if hasattr(os, "sched_setaffinity"):
         with suppress(OSError, AttributeError):
-            found: Callable[[], int] = ctypes.CDLL(None).sched_getcpu
-            return found
+            sched_getcpu: Callable[[], int] = ctypes.CDLL(None).sched_getcpu
+            return sched_getcpu
     return lambda: -1
 
 
-_this_core = _find_this_core()
+_current_core = _make_core_getter()
 
 
-# To start work on another thread costs about 90 us, and cache misses there: nearly all
-# that a second thread saves of less than half a millisecond.
+# Inner-loop steps of about half a millisecond. A second thread takes about 90 us to
+# start, plus cache misses, which is nearly all that it would save for less work.
 WORK_PER_THREAD = 800_000
 CHUNKS_PER_THREAD = 4
 
@@ -70,7 +71,11 @@ _pool_size = 0
 
 
 def run_rows(
-    kernel: Callable[..., None], rows: int, work: int, *arrays: Any, group_size: int = 1
+    kernel: Callable[..., None],
+    num_rows: int,
+    work: int,
+    *arrays: Any,
+    group_size: int = 1,
 ) -> None:
     """Call ``kernel(first, last, *arrays)`` on ranges that cover ``rows``.
 
@@ -88,79 +93,87 @@ def run_rows(
     arrays
         Passed on.
     together
-        Rows that the kernel computes at a time: ranges hold whole groups of them.
+        Rows that the kernel computes at a time: ranges are multiples of it.
     """
-    groups = -(-rows // group_size)
+    num_groups = -(-num_rows // group_size)
     # small calls do not read the number of threads, which takes most of a microsecond
-    most = min(groups, work // WORK_PER_THREAD)
-    threads = min(torch.get_num_threads(), most) if most > 1 else 1
-    if threads < 2:
-        kernel(0, rows, *arrays)
+    max_chunks = min(num_groups, work // WORK_PER_THREAD)
+    num_threads = min(torch.get_num_threads(), max_chunks) if max_chunks > 1 else 1
+    if num_threads < 2:
+        kernel(0, num_rows, *arrays)
         return
-    # more than there are threads: some rows, and some cores, take longer than others
-    pieces = min(most, CHUNKS_PER_THREAD * threads)
-    bounds = [min(groups * i // pieces * group_size, rows) for i in range(pieces + 1)]
+    # more chunks than threads balance rows and cores of different speed
+    num_chunks = min(max_chunks, CHUNKS_PER_THREAD * num_threads)
+    bounds = [
+        min(num_groups * i // num_chunks * group_size, num_rows)
+        for i in range(num_chunks + 1)
+    ]
     run_all([partial(kernel, *range_, *arrays) for range_ in pairwise(bounds)])
 
 
-def run_all(pieces: Sequence[Callable[[], Any]]) -> list[Any]:
-    """What the pieces return, in order.
+def run_all(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Run the tasks on the pool; return their results in order.
 
-    Each thread runs its share from front to back, then helps others from back to front,
-    so that a repeated question meets warm caches.
+    Each thread runs its range of tasks from front to back, then takes unstarted tasks
+    from back to front. Repeated calls thus find their rows in the same core's cache.
 
     Parameters
     ----------
     pieces
-        Release the GIL for several times what a hand-over costs.
+        Functions that release the GIL, for much longer than a thread switch takes.
     """
-    count = len(pieces)
-    threads = min(torch.get_num_threads(), count)
-    if threads < 2:
-        return [piece() for piece in pieces]
-    found: list[Any] = [None] * count
-    left = set(range(count))
+    num_tasks = len(tasks)
+    num_threads = min(torch.get_num_threads(), num_tasks)
+    if num_threads < 2:
+        return [task() for task in tasks]
+    results: list[Any] = [None] * num_tasks
+    unstarted = set(range(num_tasks))
 
-    def take(thread: int) -> None:
-        first, last = count * thread // threads, count * (thread + 1) // threads
-        for i in (*range(first, last), *range(count - 1, -1, -1)):
+    def run_tasks(thread: int) -> None:
+        first, last = (
+            num_tasks * thread // num_threads,
+            num_tasks * (thread + 1) // num_threads,
+        )
+        for i in (*range(first, last), *range(num_tasks - 1, -1, -1)):
             try:
-                left.remove(i)  # one step, which no other thread interrupts
+                unstarted.remove(i)  # one step, which no other thread interrupts
             except KeyError:
                 continue
-            found[i] = pieces[i]()
+            results[i] = tasks[i]()
 
-    pool, placement = _get_pool(threads - 1)
-    placement.avoid_this_core()
-    others = [pool.submit(take, thread) for thread in range(1, threads)]
+    pool, core_affinity = _get_pool(num_threads - 1)
+    core_affinity.avoid_current_core()
+    futures = [pool.submit(run_tasks, thread) for thread in range(1, num_threads)]
     try:
-        take(0)
+        run_tasks(0)
     finally:
-        # After an error no piece is begun, and those under way are waited for: they
-        # may write to memory that the caller is about to free.
-        left.clear()
-        running = [other for other in others if not other.cancel()]
-        wait(running)
-    for other in running:
-        other.result()
-    return found
+        # After an error no task is started, and running tasks are awaited, as they may
+        # write to memory that the caller is about to free.
+        unstarted.clear()
+        started = [future for future in futures if not future.cancel()]
+        wait(started)
+    for future in started:
+        future.result()
+    return results
 
 
-def _get_pool(size: int) -> tuple[ThreadPoolExecutor, CoreAffinity]:
+def _get_pool(num_threads: int) -> tuple[ThreadPoolExecutor, CoreAffinity]:
     global _pool, _pool_size
     with _lock:
-        if _pool is None or _pool_size < size:
+        if _pool is None or _pool_size < num_threads:
             # The pool that was too small finishes its pieces; then its threads end.
-            placement = CoreAffinity()
-            threads = ThreadPoolExecutor(size, "smoothsp", placement.enter)
-            _pool, _pool_size = (threads, placement), size
+            core_affinity = CoreAffinity()
+            executor = ThreadPoolExecutor(
+                num_threads, "smoothsp", core_affinity.register_thread
+            )
+            _pool, _pool_size = (executor, core_affinity), num_threads
         return _pool
 
 
-def _forget_pool() -> None:
-    """Threads do not survive a fork: the child starts with no pool and a free lock."""
+def _reset_pool_after_fork() -> None:
+    """Reset pool and lock in a forked child, which has none of its parent's threads."""
     global _lock, _pool, _pool_size
     _lock, _pool, _pool_size = threading.Lock(), None, 0
 
 
-os.register_at_fork(after_in_child=_forget_pool)
+os.register_at_fork(after_in_child=_reset_pool_after_fork)

@@ -1,1 +1,1 @@
-"""Vectors in registers, one sequence per lane, exponentials, long sums."""
+"""SIMD vectors, one sequence per lane, exponentials, compensated sums."""

@@ -1,9 +1,9 @@
-"""Arrays of compiled code: over the memory of tensors, by address, and new ones.
+"""Arrays in compiled code: views of memory at an address, and new arrays.
 
-A view of a tensor as a numpy array costs most of a microsecond, an address a twentieth.
-The caller keeps the memory alive, contiguous, of the dtype and of the size it says.
-New arrays are as numpy's. For those, numba would compile a function of its own for each
-number of axes and each dtype: which took 16 % of a first loss.
+Converting a tensor to a numpy array costs most of a microsecond, passing its address a
+twentieth of that. The caller keeps the memory alive and contiguous, with the stated
+dtype and size. New arrays behave as numpy's; numba's own constructors are avoided, as
+numba compiles one for each number of axes and each dtype.
 """
 
 import ctypes
@@ -16,8 +16,8 @@ from numba.extending import intrinsic
 from smoothsp._kernels.compilation.subroutine import subroutine
 
 
-def _kind(shape, dtype):
-    """Contiguous arrays of a number type, or of that of ``dtype``; None: float64."""
+def _array_type(shape, dtype):
+    """Return numba's type of a C-contiguous array; dtype None means float64."""
     axes = len(shape) if isinstance(shape, types.BaseTuple) else 1
     if dtype is None:
         number = types.float64
@@ -28,72 +28,78 @@ def _kind(shape, dtype):
     return types.Array(number, axes, "C")
 
 
-def _sizes(context, builder, kind, shape):
-    if isinstance(kind, types.BaseTuple):
+def _unpack_shape(context, builder, shape_type, shape):
+    """Return the axes of a shape, an integer or a tuple, as LLVM values."""
+    if isinstance(shape_type, types.BaseTuple):
         shape = cgutils.unpack_tuple(builder, shape)
     else:
-        kind, shape = [kind], [shape]
-    pairs = zip(kind, shape, strict=True)
-    return [context.cast(builder, size, one, types.intp) for one, size in pairs]
+        shape_type, shape = [shape_type], [shape]
+    pairs = zip(shape_type, shape, strict=True)
+    return [
+        context.cast(builder, size, size_type, types.intp) for size_type, size in pairs
+    ]
 
 
 @intrinsic
 def carray(typing, address, shape, dtype):
-    """A contiguous array over the memory at ``address``.
+    """Return a C-contiguous array over the memory at ``address``.
 
-    ``dtype`` is a number type, or an array of it.
+    ``dtype`` is a number type, or an array whose dtype is taken.
     """
-    kind = _kind(shape, dtype)
+    array_type = _array_type(shape, dtype)
 
-    def code(context, builder, signature, args):
-        number = context.get_data_type(kind.dtype)
-        item = context.get_abi_sizeof(number)
-        sizes = _sizes(context, builder, signature.args[1], args[1])
-        strides = [cgutils.intp_t(item)]
+    def codegen(context, builder, signature, args):
+        element_type = context.get_data_type(array_type.dtype)
+        itemsize = context.get_abi_sizeof(element_type)
+        sizes = _unpack_shape(context, builder, signature.args[1], args[1])
+        strides = [cgutils.intp_t(itemsize)]
         for size in reversed(sizes[1:]):
             strides.insert(0, builder.mul(strides[0], size))
         from numba.np.arrayobj import make_array, populate_array
 
-        found = make_array(kind)(context, builder)
-        data = builder.inttoptr(args[0], number.as_pointer())
-        populate_array(found, data, sizes, strides, item, None)
-        return found._getvalue()
+        array = make_array(array_type)(context, builder)
+        data = builder.inttoptr(args[0], element_type.as_pointer())
+        populate_array(array, data, sizes, strides, itemsize, None)
+        return array._getvalue()
 
-    return kind(types.intp, shape, dtype), code
+    return array_type(types.intp, shape, dtype), codegen
 
 
-def _new(shape, dtype, clear):
-    """Signature and code of a new array."""
-    kind = _kind(shape, dtype)
+def _new_array_intrinsic(shape, dtype, is_zeroed):
+    """Return signature and code generator of ``empty`` or ``zeros``."""
+    array_type = _array_type(shape, dtype)
 
-    def code(context, builder, signature, args):
-        sizes = _sizes(context, builder, signature.args[0], args[0])
+    def codegen(context, builder, signature, args):
+        sizes = _unpack_shape(context, builder, signature.args[0], args[0])
         from numba.np.arrayobj import _empty_nd_impl
 
-        found = _empty_nd_impl(context, builder, kind, sizes)
-        if clear:
-            size = builder.mul(found.itemsize, found.nitems)
-            cgutils.memset(builder, found.data, size, 0)
-        return found._getvalue()
+        array = _empty_nd_impl(context, builder, array_type, sizes)
+        if is_zeroed:
+            size = builder.mul(array.itemsize, array.nitems)
+            cgutils.memset(builder, array.data, size, 0)
+        return array._getvalue()
 
-    return kind(shape, types.Omitted(None) if dtype is None else dtype), code
+    return array_type(shape, types.Omitted(None) if dtype is None else dtype), codegen
 
 
 @intrinsic
 def empty(typing, shape, dtype=None):
-    """As numpy's."""
-    return _new(shape, dtype, clear=False)
+    """Return a new array with undefined entries, as ``numpy.empty``."""
+    return _new_array_intrinsic(shape, dtype, is_zeroed=False)
 
 
 @intrinsic
 def zeros(typing, shape, dtype=None):
-    """As numpy's."""
-    return _new(shape, dtype, clear=True)
+    """Return a new array of zeros, as ``numpy.zeros``."""
+    return _new_array_intrinsic(shape, dtype, is_zeroed=True)
 
 
 @subroutine
 def copy(values, out):
-    """Copy entry by entry: numba's ``out[:] = values`` also compiles its message."""
+    """Copy ``values`` to ``out``, entry by entry.
+
+    ``out[:] = values`` would also compile numba's check of the shapes.
+    """
     for e in range(len(out)):
         out[e] = values[e]
 
@@ -102,7 +108,7 @@ if config.DISABLE_JIT:
     empty, zeros = np.empty, np.zeros
 
     def carray(address, shape, dtype):
-        """A contiguous array over the memory at ``address``."""
+        """Return a C-contiguous array over the memory at ``address``."""
         dtype = np.dtype(dtype.dtype if isinstance(dtype, np.ndarray) else dtype)
         size = int(np.prod(shape)) * dtype.itemsize
         raw = (ctypes.c_char * size).from_address(int(address)) if size else b""

@@ -1,8 +1,8 @@
-"""Products of a sparse row with weights of many classes, and its multiples added.
+"""Scores of a sparse sample for all classes, and rank-one updates of the weights.
 
 Weights are ``[features, P]``, flat: the P numbers of a feature are those of the K
-classes and zeros up to whole vectors of V. Both loops run over contiguous numbers. A
-row is the entries ``low`` to ``high`` of ``indices`` and ``data``.
+classes, then zeros up to whole vectors of V lanes, so the inner loops read contiguous
+memory. A sample x is the entries ``low`` to ``high`` of ``indices`` and ``data``.
 """
 
 from smoothsp._kernels.compilation.subroutine import subroutine
@@ -19,9 +19,10 @@ from smoothsp._kernels.vectors.simd import (
 
 
 @subroutine(forceinline=True)
-def scores(low, high, indices, data, weights, P, V, zero, z):
-    """``z(j) = sum_f x(f) weights(f, j)``."""
+def fill_class_scores(low, high, indices, data, weights, P, V, zero, z):
+    """Fill the class scores ``z(j) = sum_f x(f) weights(f, j)``, j below P."""
     j = 0
+    # eight accumulators hide the latency of fma
     while j + 8 * V <= P:
         a = b = c = d = zero
         s = t = u = v = zero
@@ -36,10 +37,10 @@ def scores(low, high, indices, data, weights, P, V, zero, z):
             t = fma(x, load(weights, o + 5 * V), t)
             u = fma(x, load(weights, o + 6 * V), u)
             v = fma(x, load(weights, o + 7 * V), v)
-        _put(z, j, V, a, b, c, d)
-        _put(z, j + 4 * V, V, s, t, u, v)
+        _store_four(z, j, V, a, b, c, d)
+        _store_four(z, j + 4 * V, V, s, t, u, v)
         j += 8 * V
-    # two sums, each of every second feature: one alone runs in sequence
+    # two partial sums, over even and odd features: independent fma chains overlap
     while j + 2 * V <= P:
         a = b = c = d = zero
         e = low
@@ -79,7 +80,8 @@ def scores(low, high, indices, data, weights, P, V, zero, z):
 
 
 @subroutine(forceinline=True)
-def _put(z, j, V, a, b, c, d):
+def _store_four(z, j, V, a, b, c, d):
+    """Store four consecutive vectors at offset j."""
     store(z, j, a)
     store(z, j + V, b)
     store(z, j + 2 * V, c)
@@ -87,47 +89,52 @@ def _put(z, j, V, a, b, c, d):
 
 
 @subroutine(forceinline=True)
-def add_multiples(low, high, indices, data, step, places, count, P, weights):
-    """``weights(f, j) += x(f) step(j)`` for the vectors of j at ``places[:count]``."""
-    if count == 1:
-        j = get(places, 0)
+def add_outer_product(
+    low, high, indices, data, step, vector_offsets, num_vectors, P, weights
+):
+    """Add ``x(f) step(j)`` to ``weights(f, j)``, the outer product of x and step.
+
+    Only the vectors at ``vector_offsets[:num_vectors]`` of step are not zero.
+    """
+    if num_vectors == 1:
+        j = get(vector_offsets, 0)
         a = load(step, j)
         for e in range(low, high):
             o = get(indices, e) * P + j
             store(weights, o, fma(splat_at(data, e), a, load(weights, o)))
-    elif count == 2:
-        i, j = get(places, 0), get(places, 1)
+    elif num_vectors == 2:
+        i, j = get(vector_offsets, 0), get(vector_offsets, 1)
         a, b = load(step, i), load(step, j)
         for e in range(low, high):
             o = get(indices, e) * P
             x = splat_at(data, e)
             store(weights, o + i, fma(x, a, load(weights, o + i)))
             store(weights, o + j, fma(x, b, load(weights, o + j)))
-    elif count > 2:
+    elif num_vectors > 2:
         for e in range(low, high):
             o = get(indices, e) * P
             x = splat_at(data, e)
-            for t in range(count):
-                j = get(places, t)
+            for t in range(num_vectors):
+                j = get(vector_offsets, t)
                 store(weights, o + j, fma(x, load(step, j), load(weights, o + j)))
 
 
 @subroutine
-def own_class(P, zeros):
-    """``[2 P]`` numbers: those from P - y on are 1 at class y and 0 elsewhere.
+def make_one_hot(P, zeros):
+    """Return ``[2 P]`` numbers, 1 at P: the P from P - y on are one-hot for class y.
 
-    A class is replaced in a vector by these: a number that is written into memory and
-    read as part of a vector makes the reader wait.
+    Classes are selected in registers by these windows. Writing one number to memory and
+    reading a vector around it would stall on store forwarding.
     """
-    mark = arrays.zeros(2 * P, zeros.dtype)
-    mark[P] = 1
-    return mark
+    one_hot = arrays.zeros(2 * P, zeros.dtype)
+    one_hot[P] = 1
+    return one_hot
 
 
 @subroutine(forceinline=True)
-def put_own(row, y, x, mark, P, zeros):
-    """``row[y] = x``, for a row that is read by vectors next."""
+def set_class_entry(row, y, x, one_hot, P, zeros):
+    """Set ``row[y] = x`` by a vector store, as vectors of the row are read next."""
     V = len(zeros)
     j = y // V * V
-    is_own = load(mark, P - y + j)
-    store(row, j, select_lt(splat(zeros[0]), is_own, splat(x), load(row, j)))
+    is_class_y = load(one_hot, P - y + j)
+    store(row, j, select_lt(splat(zeros[0]), is_class_y, splat(x), load(row, j)))

@@ -1,7 +1,7 @@
-"""Sums as two float64 numbers, whose sum has twice the digits of one.
+"""Double-double arithmetic: a value is ``hi + lo``, two float64 numbers.
 
-The second is what rounding took from the first: so differences of large sums keep the
-digits of their parts. No sum is left of an infinity: the second number is 0 there.
+``lo`` is the accumulated rounding error of ``hi``, so differences of large sums keep
+the digits of their terms. If hi is infinite, lo is 0.
 
 Source: Dekker, "A Floating-Point Technique for Extending the Available Precision"
 (1971); Knuth, "The Art of Computer Programming", volume 2, section 4.2.2.
@@ -12,7 +12,8 @@ import math
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 
-# ln 2 is LN2 + LN2_REST, and LN2 is the sum of two numbers of at most 26 bits.
+# ln 2 = LN2 + LN2_ERROR. Veltkamp's splitting gives LN2 = LN2_HIGH + LN2_LOW, halves of
+# at most 26 bits, whose products with 26-bit numbers are exact.
 LN2 = math.log(2.0)
 LN2_ERROR = 2.3190468138462996e-17
 SPLITTER = 2.0**27 + 1
@@ -21,42 +22,42 @@ LN2_LOW = LN2 - LN2_HIGH
 
 
 @subroutine(optimise=False)
-def add(total, rest, x):
-    """``total + rest + x``, again as two numbers."""
-    found = total + x
-    part = found - total
-    return found, rest + ((total - (found - part)) + (x - part))
+def add(hi, lo, x):
+    """Return ``hi + lo + x`` as a double-double (Knuth's TwoSum; lo accumulates)."""
+    new_hi = hi + x
+    x_rounded = new_hi - hi
+    return new_hi, lo + ((hi - (new_hi - x_rounded)) + (x - x_rounded))
 
 
 @subroutine(optimise=False)
-def normalise(total, rest):
-    """The two numbers with the first as near to their sum as a number can be."""
-    found = total + rest
-    if not math.isfinite(found):
-        return total, 0.0
-    return found, rest - (found - total)
+def normalise(hi, lo):
+    """Return ``hi + lo`` with hi rounded to nearest; lo is 0 if hi is not finite."""
+    rounded = hi + lo
+    if not math.isfinite(rounded):
+        return hi, 0.0
+    return rounded, lo - (rounded - hi)
 
 
 @subroutine(optimise=False)
 def log_scaled(m, e):
-    """``log(m 2^e)`` of a whole e, as two numbers; -inf of m = 0."""
+    """Return ``log(m 2^e) = log m + e ln 2`` as a double-double; -inf for m = 0."""
     if not m > 0:
         return -math.inf, 0.0
-    # e LN2 by the products of halves
-    high = SPLITTER * e - (SPLITTER * e - e)
-    low = e - high
+    # Dekker's product: the rounding error of e LN2 from the products of the halves
+    e_hi = SPLITTER * e - (SPLITTER * e - e)
+    e_lo = e - e_hi
     product = e * LN2
-    lost = (
-        (high * LN2_HIGH - product) + high * LN2_LOW + low * LN2_HIGH
-    ) + low * LN2_LOW
-    return add(product, lost + e * LN2_ERROR, math.log(m))
+    error = (
+        (e_hi * LN2_HIGH - product) + e_hi * LN2_LOW + e_lo * LN2_HIGH
+    ) + e_lo * LN2_LOW
+    return add(product, error + e * LN2_ERROR, math.log(m))
 
 
 @kernel
-def sum_rows(values, exact):
-    """Fill exact[R, 2] with the sums of values[R, N]."""
+def sum_rows(values, sums):
+    """Fill sums[R, 2] with the sums of values[R, N], as double-doubles."""
     for r in range(len(values)):
-        total = rest = 0.0
+        hi = lo = 0.0
         for i in range(values.shape[1]):
-            total, rest = add(total, rest, values[r, i])
-        exact[r, 0], exact[r, 1] = normalise(total, rest)
+            hi, lo = add(hi, lo, values[r, i])
+        sums[r, 0], sums[r, 1] = normalise(hi, lo)

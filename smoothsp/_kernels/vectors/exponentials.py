@@ -1,4 +1,4 @@
-"""Exponentials of scores, the largest of which is taken out."""
+"""Exponentials of scores minus their maximum, and transposes."""
 
 import numpy as np
 
@@ -9,36 +9,36 @@ from smoothsp._kernels.vectors.simd_masked import load_masked, reduce_max
 
 
 @subroutine
-def exp_minus_max(scores, at, count, S, zeros, P, out):
-    """Fill ``out(i, j) = exp(score(i, j) - top)``, ``[count / S, P]``.
+def exp_minus_max(scores, offset, count, S, zeros, P, out):
+    """Fill ``out(i, j) = exp(score(i, j) - max_score)``, ``[count / S, P]``.
 
-    Of the ``count`` scores that begin at ``at``. One pass finds top, the largest of
-    them, and another fills the rows, so that no exponential exceeds 1. Columns past S
-    get 0; if all scores are -inf, every entry does. May write one vector past the end
-    of ``out``: leave room. Returns the largest score, in float64.
+    Reads the ``count`` scores from ``offset`` on. One pass finds the maximum, another
+    fills the rows, so no exponential exceeds 1. Columns past S are 0; if all scores are
+    -inf, all entries are. May write one vector past the end of ``out``. Returns the
+    maximum in float64.
     """
     V = len(zeros)
-    least = splat(zeros.dtype.type(-np.inf))
-    tops = least
+    neg_inf = splat(zeros.dtype.type(-np.inf))
+    maxima = neg_inf
     for e in range(0, count, V):
-        tops = maximum(load_masked(scores, at + e, count - e, least), tops)
-    top = reduce_max(tops)
-    # a row of less than whole vectors writes past its end: the next row overwrites that
+        maxima = maximum(load_masked(scores, offset + e, count - e, neg_inf), maxima)
+    max_score = reduce_max(maxima)
+    # a row that is no whole number of vectors writes into the next row, filled later
     for i in range(count // S):
         for j in range(0, P, V):
             x = splat(zeros[0])
-            if top > -np.inf:
-                x = load_masked(scores, at + i * S + j, S - j, least)
-                x = exp(x - splat(top))
+            if max_score > -np.inf:
+                x = load_masked(scores, offset + i * S + j, S - j, neg_inf)
+                x = exp(x - splat(max_score))
             store(out, i * P + j, x)
-    return np.float64(top)
+    return np.float64(max_score)
 
 
 @subroutine
-def transposed(matrix, S, P, out):
-    """Fill ``out[S, P]`` with the transpose of ``matrix[S, P]``, not past S."""
-    # few rows at a time, which stay in the cache
-    for first in range(0, S, 16):
+def fill_transposed(matrix, S, P, out):
+    """Fill the first S columns of out[S, P] with the transpose of matrix[S, P]."""
+    # blocks of 16 rows, whose cache lines stay in the first level
+    for first_row in range(0, S, 16):
         for j in range(S):
-            for i in range(first, min(first + 16, S)):
+            for i in range(first_row, min(first_row + 16, S)):
                 put(out, j * P + i, get(matrix, i * P + j))

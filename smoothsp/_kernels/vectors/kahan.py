@@ -1,28 +1,30 @@
-"""Sums of very many terms, in the dtype of the terms.
+"""Kahan summation of many terms, in their own dtype.
 
-A few terms are added up in registers; these partial sums are added to a running total
-that keeps what rounding takes away (Kahan's summation): the error does not grow with
-their number. Nothing here may be compiled with additions reordered.
+BLOCK terms are added in registers; these partial sums go to a running total with a
+compensation term, so the error does not grow with their number. Must not be compiled
+with fast-math options that reorder additions.
 """
 
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import load, store
 
-# Terms that are added up in registers.
+# Terms of a partial sum.
 BLOCK = 128
 
 
 @subroutine(forceinline=True)
-def add_compensated(total, lost, term):
-    """Total and loss after one more term; the sum so far is ``total - lost``."""
-    term = term - lost
-    new = total + term
-    return new, (new - total) - term
+def add_compensated(total, compensation, term):
+    """Return total and compensation after one term; the sum is total - compensation."""
+    term = term - compensation
+    new_total = total + term
+    return new_total, (new_total - total) - term
 
 
 @subroutine(forceinline=True)
-def add_compensated_at(e, total, lost, term):
-    """The same for the vectors at offset e."""
-    new, loss = add_compensated(load(total, e), load(lost, e), term)
-    store(total, e, new)
-    store(lost, e, loss)
+def add_compensated_at(offset, totals, compensations, term):
+    """Add a term to the vector of compensated sums at ``offset``, in place."""
+    new_total, new_compensation = add_compensated(
+        load(totals, offset), load(compensations, offset), term
+    )
+    store(totals, offset, new_total)
+    store(compensations, offset, new_compensation)

@@ -1,7 +1,7 @@
-"""Rows of arrays into lanes and back.
+"""Transpose rows of arrays into lanes of vectors, and back.
 
-A row is read and written in whole vectors, L of which are transposed at a time. Blocks
-of lanes are ``[count, L]`` and followed by room for one such square.
+Rows are read and written in whole vectors; L x L blocks are then transposed in place.
+An array of lanes is ``[count, L]``, followed by padding of one such block.
 """
 
 from smoothsp._kernels.compilation.subroutine import subroutine
@@ -14,87 +14,87 @@ from smoothsp._kernels.vectors.simd_masked import (
 
 
 @subroutine
-def gather(emissions, steps, lengths, rows, N, row, zeros, block):
-    """Fill ``block[N, S, L]`` with the real positions of rows, 0 where a lane is idle.
+def gather_lanes(emissions, steps, lengths, rows, N, row_scratch, zeros, block):
+    """Fill ``block[N, S, L]`` with the real positions of rows, 0 in idle lanes.
 
-    A row without holes is read where it stands; of others the real positions are copied
-    to ``row`` first, scratch of one row.
+    A row without masked gaps is read in place; otherwise its real positions are first
+    copied to ``row_scratch``.
     """
     T, S = emissions.shape[1], emissions.shape[2]
     L = len(zeros)
     zero = splat(zeros[0])
-    out = aligned_span(block)
-    for x in range(L):
-        own = lengths[rows[x]] if x < len(rows) else 0
+    blocks = aligned_span(block)
+    for lane in range(L):
+        length = lengths[rows[lane]] if lane < len(rows) else 0
         source = span(emissions)
-        at = 0
-        if own > 0:
-            b = rows[x]
-            at = (b * T + steps[b, 0]) * S
-            if steps[b, own - 1] - steps[b, 0] != own - 1:
-                for n in range(own):
+        offset = 0
+        if length > 0:
+            b = rows[lane]
+            offset = (b * T + steps[b, 0]) * S
+            if steps[b, length - 1] - steps[b, 0] != length - 1:
+                for n in range(length):
                     for s in range(S):
-                        row[n * S + s] = emissions[b, steps[b, n], s]
-                source = span(row)
-                at = 0
+                        row_scratch[n * S + s] = emissions[b, steps[b, n], s]
+                source = span(row_scratch)
+                offset = 0
         for k in range(0, N * S, L):
-            some = load_masked(source, at + k, own * S - k, zero)
-            store(out, (k + x) * L, some)
+            values = load_masked(source, offset + k, length * S - k, zero)
+            store(blocks, (k + lane) * L, values)
     transpose_blocks(N * S, zeros, block)
 
 
 @subroutine
 def transpose_blocks(count, zeros, block):
-    """Transpose each square of a block in place: rows become lanes, lanes rows."""
+    """Transpose the L x L blocks of the first ``count`` rows in place."""
     L = len(zeros)
-    squares = aligned_span(block)
+    blocks = aligned_span(block)
     for k in range(0, count, L):
-        transpose_block(squares, k * L)
+        transpose_block(blocks, k * L)
 
 
 @subroutine
-def scatter(steps, lengths, rows, skip, row, zeros, block, nodes):
-    """Fill rows of nodes from a transposed block, 0 where no position is real.
+def scatter_lanes(steps, lengths, rows, skip, row_scratch, zeros, block, nodes):
+    """Fill rows of nodes[B, T, S] from transposed blocks, 0 at masked positions.
 
-    Rows with ``skip[b]`` are left untouched.
+    Rows with ``skip[b]`` stay unchanged.
     """
     T, S = nodes.shape[1], nodes.shape[2]
     L = len(zeros)
-    squares = aligned_span(block)
-    for x in range(len(rows)):
-        b = rows[x]
-        own = lengths[b]
+    blocks = aligned_span(block)
+    for lane in range(len(rows)):
+        b = rows[lane]
+        length = lengths[b]
         if skip[b]:
             continue
-        if own < T:
+        if length < T:
             nodes[b] = 0
-        if own == 0:
+        if length == 0:
             continue
-        if steps[b, own - 1] - steps[b, 0] == own - 1:
-            at = (b * T + steps[b, 0]) * S
-            _unload(squares, x, own * S, L, span(nodes), at)
+        if steps[b, length - 1] - steps[b, 0] == length - 1:
+            offset = (b * T + steps[b, 0]) * S
+            _store_lane(blocks, lane, length * S, L, span(nodes), offset)
             continue
-        _unload(squares, x, own * S, L, span(row), 0)
-        for n in range(own):
+        _store_lane(blocks, lane, length * S, L, span(row_scratch), 0)
+        for n in range(length):
             for s in range(S):
-                nodes[b, steps[b, n], s] = row[n * S + s]
+                nodes[b, steps[b, n], s] = row_scratch[n * S + s]
 
 
 @subroutine
-def scatter_whole(count, rows, skip, zeros, block, array):
-    """Fill ``array[B, count]``, given flat, from a transposed block.
+def scatter_flat_lanes(count, rows, skip, zeros, block, array):
+    """Fill rows of the flat ``array[B, count]`` from transposed blocks.
 
-    Rows with ``skip[b]`` are left untouched.
+    Rows with ``skip[b]`` stay unchanged.
     """
-    squares = aligned_span(block)
+    blocks = aligned_span(block)
     out = span(array)
-    for x in range(len(rows)):
-        if not skip[rows[x]]:
-            _unload(squares, x, count, len(zeros), out, rows[x] * count)
+    for lane in range(len(rows)):
+        if not skip[rows[lane]]:
+            _store_lane(blocks, lane, count, len(zeros), out, rows[lane] * count)
 
 
 @subroutine(forceinline=True)
-def _unload(squares, x, count, L, out, at):
-    """Write the ``count`` numbers of row x, now in whole vectors, to ``out[at:]``."""
+def _store_lane(blocks, lane, count, L, out, offset):
+    """Copy the ``count`` numbers of a lane from transposed blocks to out[offset:]."""
     for k in range(0, count, L):
-        store_masked(out, at + k, count - k, load(squares, (k + x) * L))
+        store_masked(out, offset + k, count - k, load(blocks, (k + lane) * L))

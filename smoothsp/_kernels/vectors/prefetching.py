@@ -1,4 +1,4 @@
-"""Loading cache lines before they are needed."""
+"""Software prefetching of cache lines."""
 
 from llvmlite import ir
 from numba import types
@@ -11,46 +11,49 @@ from smoothsp._kernels.vectors.simd import Span
 
 @intrinsic
 def prefetch(typing, array, offset):
-    """Start to load the cache line that holds the number at ``offset``.
+    """Prefetch the cache line of the number at ``offset`` of a span.
 
-    ``array`` is a span. Beyond its ends nothing happens.
+    Out of bounds it has no effect.
     """
     if not isinstance(array, Span):
         return None
 
-    def code(context, builder, signature, args):
+    def codegen(context, builder, signature, args):
         span = cgutils.create_struct_proxy(signature.args[0])
         memory = span(context, builder, value=args[0])
         i32, byte = ir.IntType(32), ir.IntType(8).as_pointer()
-        at = builder.bitcast(builder.gep(memory.data, [args[1]]), byte)
-        kind = ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32])
+        pointer = builder.bitcast(builder.gep(memory.data, [args[1]]), byte)
+        function_type = ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32])
         function = cgutils.get_or_insert_function(
-            builder.module, kind, "llvm.prefetch.p0"
+            builder.module, function_type, "llvm.prefetch.p0"
         )
         # to read, into every level of the cache, data
-        builder.call(function, [at, i32(0), i32(3), i32(1)])
+        builder.call(function, [pointer, i32(0), i32(3), i32(1)])
         return context.get_dummy_value()
 
-    return types.void(array, types.intp), code
+    return types.void(array, types.intp), codegen
 
 
 if config.DISABLE_JIT:
 
     def prefetch(array, offset):
-        """Do nothing: without compiled code it would not pay."""
+        """Do nothing in interpreted code."""
 
 
-# How many blocks ahead memory is prefetched.
-AHEAD = 3
+# Distance of a prefetched block from the current one, in blocks.
+PREFETCH_DISTANCE = 3
 
 
 @subroutine(forceinline=True)
-def prefetch_row(k, last, order, waits, indptr, columns, values):
-    """Prefetch the sparse row of a block solved later; its number, or -1."""
-    if k + AHEAD >= last:
+def prefetch_row(k, last, order, skips_left, indptr, columns, values):
+    """Prefetch the sparse row of a later block; return its index, -1 if none.
+
+    Skipped blocks (``skips_left > 0``) are not read, so they are not prefetched.
+    """
+    if k + PREFETCH_DISTANCE >= last:
         return -1
-    i = order[k + AHEAD]
-    if waits[i] > 0:
+    i = order[k + PREFETCH_DISTANCE]
+    if skips_left[i] > 0:
         return -1
     for e in range(indptr[i], indptr[i + 1], 8):
         prefetch(columns, e)
@@ -59,11 +62,11 @@ def prefetch_row(k, last, order, waits, indptr, columns, values):
 
 
 @subroutine(forceinline=True)
-def prefetch_dense_row(k, last, order, waits, width, V, values):
-    """Prefetch the row of ``width`` numbers of a block solved later."""
-    if k + AHEAD >= last:
+def prefetch_dense_row(k, last, order, skips_left, width, V, values):
+    """Prefetch the dense row, ``width`` numbers, of a later block."""
+    if k + PREFETCH_DISTANCE >= last:
         return
-    i = order[k + AHEAD]
-    if waits[i] == 0:
+    i = order[k + PREFETCH_DISTANCE]
+    if skips_left[i] == 0:
         for e in range(i * width, (i + 1) * width, V):
             prefetch(values, e)

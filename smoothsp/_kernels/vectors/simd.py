@@ -1,4 +1,4 @@
-"""Short vectors of floats as values that compiled loops can hold in registers.
+"""SIMD vectors: a numba type for 512 bits of floats, held in registers.
 
 A vector has 16 lanes of float32 or 8 of float64, 512 bits; on narrower machines the
 compiler splits it. ``load`` and ``store`` take a one-dimensional contiguous array, or a
@@ -38,7 +38,7 @@ class _VectorModel(models.PrimitiveModel):
 
 
 class Span(types.Type):
-    """A numba type: where the numbers of an array are, and how many."""
+    """A numba type: pointer to the items of an array, and their number."""
 
     def __init__(self, dtype):
         self.dtype = dtype
@@ -52,63 +52,66 @@ class _SpanModel(models.StructModel):
         super().__init__(manager, span, members)
 
 
-def _memory(context, builder, kind, value):
-    if isinstance(kind, Span):
-        return cgutils.create_struct_proxy(kind)(context, builder, value=value)
-    return context.make_array(kind)(context, builder, value)
+def _array_struct(context, builder, array_type, array):
+    if isinstance(array_type, Span):
+        return cgutils.create_struct_proxy(array_type)(context, builder, value=array)
+    return context.make_array(array_type)(context, builder, array)
 
 
-def _span(align):
+def _make_span_intrinsic(alignment):
+    """Return the intrinsic ``span`` that skips items up to an alignment in bytes."""
+
     @intrinsic
     def operation(typing, array):
-        kind = Span(array.dtype)
+        span_type = Span(array.dtype)
 
-        def code(context, builder, signature, args):
-            memory = _memory(context, builder, signature.args[0], args[0])
-            found = cgutils.create_struct_proxy(kind)(context, builder)
-            start = builder.ptrtoint(memory.data, memory.nitems.type)
-            past = builder.and_(builder.neg(start), start.type(align - 1))
-            past = builder.udiv(past, start.type(array.dtype.bitwidth // 8))
-            found.data = builder.gep(memory.data, [past])
-            found.nitems = builder.sub(memory.nitems, past)
-            return found._getvalue()
+        def codegen(context, builder, signature, args):
+            array_struct = _array_struct(context, builder, signature.args[0], args[0])
+            span_struct = cgutils.create_struct_proxy(span_type)(context, builder)
+            start = builder.ptrtoint(array_struct.data, array_struct.nitems.type)
+            num_skipped = builder.and_(builder.neg(start), start.type(alignment - 1))
+            num_skipped = builder.udiv(
+                num_skipped, start.type(array.dtype.bitwidth // 8)
+            )
+            span_struct.data = builder.gep(array_struct.data, [num_skipped])
+            span_struct.nitems = builder.sub(array_struct.nitems, num_skipped)
+            return span_struct._getvalue()
 
-        return kind(array), code
+        return span_type(array), codegen
 
     return operation
 
 
-# A contiguous array without the count of its users, which costs time in hot loops; it
-# does not keep the array alive: for arrays that a function is given. The second starts
-# where a whole vector of the cache does, less than one vector later.
-span, aligned_span = _span(1), _span(64)
+# Pointer and size without numba's reference count, which costs time in hot loops. A
+# span does not own the memory. ``aligned_span`` begins at the next 64-byte boundary.
+span, aligned_span = _make_span_intrinsic(1), _make_span_intrinsic(64)
 
 
 @intrinsic
-def part(typing, array, first, count):
-    """A span of ``count`` numbers of an array or a span, from ``first`` on."""
-    kind = Span(array.dtype)
+def subspan(typing, array, first, count):
+    """Return the span of ``count`` numbers of an array or a span, from ``first`` on."""
+    span_type = Span(array.dtype)
 
-    def code(context, builder, signature, args):
-        found = cgutils.create_struct_proxy(kind)(context, builder)
-        found.data = address(context, builder, signature.args[0], *args)
-        found.nitems = args[2]
-        return found._getvalue()
+    def codegen(context, builder, signature, args):
+        span_struct = cgutils.create_struct_proxy(span_type)(context, builder)
+        span_struct.data = element_pointer(context, builder, signature.args[0], *args)
+        span_struct.nitems = args[2]
+        return span_struct._getvalue()
 
-    return kind(array, types.intp, types.intp), code
+    return span_type(array, types.intp, types.intp), codegen
 
 
-def address(context, builder, kind, value, offset, lanes):
-    """LLVM code for the place of ``lanes`` numbers from ``offset`` on."""
-    memory = _memory(context, builder, kind, value)
+def element_pointer(context, builder, array_type, array, offset, num_lanes):
+    """Return the LLVM pointer to item ``offset``; check bounds for ``num_lanes``."""
+    array_struct = _array_struct(context, builder, array_type, array)
     if config.BOUNDSCHECK:
-        end = builder.add(offset, lanes)
+        end = builder.add(offset, num_lanes)
         low = builder.icmp_signed("<", offset, offset.type(0))
-        high = builder.icmp_signed(">", end, memory.nitems)
+        high = builder.icmp_signed(">", end, array_struct.nitems)
         with builder.if_then(builder.or_(low, high), likely=False):
             message = "vector is out of bounds of its array"
             context.call_conv.return_user_exc(builder, IndexError, (message,))
-    return builder.gep(memory.data, [offset])
+    return builder.gep(array_struct.data, [offset])
 
 
 @intrinsic
@@ -116,61 +119,67 @@ def load(typing, array, offset):
     """The lanes at ``offset`` and after."""
     vector = Vector(array.dtype)
 
-    def code(context, builder, signature, args):
-        kind = context.get_value_type(vector)
-        lanes = args[1].type(vector.lanes)
-        at = address(context, builder, signature.args[0], *args, lanes)
-        value = builder.load(builder.bitcast(at, kind.as_pointer()))
+    def codegen(context, builder, signature, args):
+        vector_type = context.get_value_type(vector)
+        num_lanes = args[1].type(vector.lanes)
+        pointer = element_pointer(context, builder, signature.args[0], *args, num_lanes)
+        value = builder.load(builder.bitcast(pointer, vector_type.as_pointer()))
         value.align = array.dtype.bitwidth // 8
         return value
 
-    return vector(array, types.intp), code
+    return vector(array, types.intp), codegen
 
 
 @intrinsic
 def store(typing, array, offset, vector):
     """Write the lanes at ``offset`` and after."""
 
-    def code(context, builder, signature, args):
-        lanes = args[1].type(args[2].type.count)
-        at = address(context, builder, signature.args[0], *args[:2], lanes)
-        at = builder.bitcast(at, args[2].type.as_pointer())
-        builder.store(args[2], at).align = array.dtype.bitwidth // 8
+    def codegen(context, builder, signature, args):
+        num_lanes = args[1].type(args[2].type.count)
+        pointer = element_pointer(
+            context, builder, signature.args[0], *args[:2], num_lanes
+        )
+        pointer = builder.bitcast(pointer, args[2].type.as_pointer())
+        builder.store(args[2], pointer).align = array.dtype.bitwidth // 8
         return context.get_dummy_value()
 
-    return types.void(array, types.intp, vector), code
+    return types.void(array, types.intp, vector), codegen
 
 
 @intrinsic
 def get(typing, array, offset):
-    """The number at ``offset``; no index counts from the end."""
+    """Return the number at ``offset``; negative offsets do not wrap around."""
 
-    def code(context, builder, signature, args):
-        one = args[1].type(1)
-        return builder.load(address(context, builder, signature.args[0], *args, one))
+    def codegen(context, builder, signature, args):
+        num_lanes = args[1].type(1)
+        return builder.load(
+            element_pointer(context, builder, signature.args[0], *args, num_lanes)
+        )
 
-    return array.dtype(array, types.intp), code
+    return array.dtype(array, types.intp), codegen
 
 
 @intrinsic
 def put(typing, array, offset, x):
     """Write the number x at ``offset``."""
 
-    def code(context, builder, signature, args):
-        one = args[1].type(1)
-        at = address(context, builder, signature.args[0], *args[:2], one)
-        builder.store(args[2], at)
+    def codegen(context, builder, signature, args):
+        num_lanes = args[1].type(1)
+        pointer = element_pointer(
+            context, builder, signature.args[0], *args[:2], num_lanes
+        )
+        builder.store(args[2], pointer)
         return context.get_dummy_value()
 
-    return types.void(array, types.intp, array.dtype), code
+    return types.void(array, types.intp, array.dtype), codegen
 
 
-def _spread(builder, x, kind):
+def _broadcast(builder, x, vector_type):
     i32 = ir.IntType(32)
-    nothing = ir.Constant(kind, ir.Undefined)
-    first = builder.insert_element(nothing, x, i32(0))
-    zeros = ir.Constant(ir.VectorType(i32, kind.count), [0] * kind.count)
-    return builder.shuffle_vector(first, nothing, zeros)
+    undefined = ir.Constant(vector_type, ir.Undefined)
+    first = builder.insert_element(undefined, x, i32(0))
+    zeros = ir.Constant(ir.VectorType(i32, vector_type.count), [0] * vector_type.count)
+    return builder.shuffle_vector(first, undefined, zeros)
 
 
 @intrinsic
@@ -178,10 +187,10 @@ def splat(typing, x):
     """The scalar x in every lane."""
     vector = Vector(x)
 
-    def code(context, builder, signature, args):
-        return _spread(builder, args[0], context.get_value_type(vector))
+    def codegen(context, builder, signature, args):
+        return _broadcast(builder, args[0], context.get_value_type(vector))
 
-    return vector(x), code
+    return vector(x), codegen
 
 
 @intrinsic
@@ -189,12 +198,12 @@ def splat_at(typing, array, offset):
     """The number at ``offset`` in every lane; no index counts from the end."""
     vector = Vector(array.dtype)
 
-    def code(context, builder, signature, args):
+    def codegen(context, builder, signature, args):
         one = args[1].type(1)
-        at = address(context, builder, signature.args[0], *args, one)
-        return _spread(builder, builder.load(at), context.get_value_type(vector))
+        at = element_pointer(context, builder, signature.args[0], *args, one)
+        return _broadcast(builder, builder.load(at), context.get_value_type(vector))
 
-    return vector(array, types.intp), code
+    return vector(array, types.intp), codegen
 
 
 def call_intrinsic(builder, name, *args):
@@ -212,53 +221,53 @@ def call_intrinsic(builder, name, *args):
 def fma(typing, a, b, c):
     """``a * b + c``, rounded once."""
 
-    def code(context, builder, signature, args):
+    def codegen(context, builder, signature, args):
         return call_intrinsic(builder, "fma", *args)
 
-    return a(a, a, a), code
+    return a(a, a, a), codegen
 
 
-def _operator(symbol, instruction):
+def _register_operator(symbol, instruction):
     @type_callable(symbol)
     def kind(context):
         return lambda a, b: a if isinstance(a, Vector) and a == b else None
 
     @lower_builtin(symbol, Vector, Vector)
-    def code(context, builder, signature, args):
+    def codegen(context, builder, signature, args):
         return getattr(builder, instruction)(*args)
 
 
-_operator(operator.add, "fadd")
-_operator(operator.sub, "fsub")
-_operator(operator.mul, "fmul")
-_operator(operator.truediv, "fdiv")
+_register_operator(operator.add, "fadd")
+_register_operator(operator.sub, "fsub")
+_register_operator(operator.mul, "fmul")
+_register_operator(operator.truediv, "fdiv")
 
 
-def _pick(comparison):
+def _make_select_intrinsic(comparison):
     @intrinsic
     def operation(typing, a, b):
-        def code(context, builder, signature, args):
-            chosen = builder.fcmp_ordered(comparison, *args)
-            return builder.select(chosen, *args)
+        def codegen(context, builder, signature, args):
+            is_selected = builder.fcmp_ordered(comparison, *args)
+            return builder.select(is_selected, *args)
 
-        return a(a, a), code
+        return a(a, a), codegen
 
     return operation
 
 
 # a where it is strictly larger (smaller), else b: a NaN in a is dropped, in b kept
-maximum, minimum = _pick(">"), _pick("<")
+maximum, minimum = _make_select_intrinsic(">"), _make_select_intrinsic("<")
 
 
 @intrinsic
 def select_lt(typing, a, b, c, d):
     """``c`` where ``a < b``, else ``d``."""
 
-    def code(context, builder, signature, args):
-        below = builder.fcmp_ordered("<", args[0], args[1])
-        return builder.select(below, args[2], args[3])
+    def codegen(context, builder, signature, args):
+        is_less = builder.fcmp_ordered("<", args[0], args[1])
+        return builder.select(is_less, args[2], args[3])
 
-    return a(a, a, a, a), code
+    return a(a, a, a, a), codegen
 
 
 if config.DISABLE_JIT:
@@ -270,7 +279,7 @@ if config.DISABLE_JIT:
 
     aligned_span = span
 
-    def part(array, first, count):
+    def subspan(array, first, count):
         """``count`` numbers of an array, from ``first`` on."""
         return array[first : first + count]
 

@@ -1,4 +1,4 @@
-"""Two vectors compared, answered for all lanes at once."""
+"""Comparison of two vectors, reduced to one boolean."""
 
 import numpy as np
 from llvmlite import ir
@@ -11,12 +11,12 @@ from numba.extending import intrinsic
 def any_not_equal(typing, a, b):
     """Whether any lane of a is not equal to that of b."""
 
-    def code(context, builder, signature, args):
-        lanes = builder.fcmp_unordered("!=", *args)
-        bits = builder.bitcast(lanes, ir.IntType(lanes.type.count))
+    def codegen(context, builder, signature, args):
+        is_unequal = builder.fcmp_unordered("!=", *args)
+        bits = builder.bitcast(is_unequal, ir.IntType(is_unequal.type.count))
         return builder.icmp_unsigned("!=", bits, bits.type(0))
 
-    return types.boolean(a, a), code
+    return types.boolean(a, a), codegen
 
 
 if config.DISABLE_JIT:

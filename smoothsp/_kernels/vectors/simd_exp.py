@@ -1,4 +1,4 @@
-"""Exponentials and logarithms of vectors; numbers as exponent and mantissa."""
+"""Exponential, logarithm, exponent and mantissa of vectors, lane by lane."""
 
 import math
 
@@ -11,8 +11,8 @@ from numba.extending import intrinsic
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors.simd import call_intrinsic, fma, select_lt, splat
 
-# Of each dtype: bits of the mantissa, bias of the exponent, least argument, ln 2 in two
-# parts, degree of the polynomial.
+# For each dtype: bits of the mantissa, bias of the exponent, smallest argument of exp
+# with a normal result, ln 2 in two parts (Cody and Waite), degree of the polynomial.
 CONSTANTS = {
     types.float32: (23, 127, -87.0, 0.693359375, -2.1219444005469058e-4, 7),
     types.float64: (52, 1023, -708.0, 0.693145751953125, 1.4286068203094172e-6, 13),
@@ -21,76 +21,77 @@ CONSTANTS = {
 
 @intrinsic
 def exp(typing, x):
-    """``exp(x)`` for x of at most 0, 0 below the smallest normal number; NaN stays.
+    """Return ``exp(x)`` for x <= 0; subnormal results become 0, NaN propagates.
 
-    ``2^k exp(r)`` with k whole and ``|r| <= ln(2) / 2``: ln 2 in two parts, of which k
-    times the first is exact, and the Taylor polynomial of exp(r). Relative error below
-    1e-7 in float32 and 3e-16 in float64.
+    ``exp(x) = 2^k exp(r)``, k an integer and ``|r| <= ln(2) / 2``. Range reduction
+    with ln 2 in two parts, k times the first being exact; then the Taylor polynomial of
+    exp(r). Relative error below 1e-7 in float32 and 3e-16 in float64.
     """
-    size, bias, least, high, low, degree = CONSTANTS[x.dtype]
+    mantissa_bits, bias, min_argument, ln2_hi, ln2_lo, degree = CONSTANTS[x.dtype]
 
-    def code(context, builder, signature, args):
-        kind = args[0].type
-        ints = ir.VectorType(ir.IntType(x.dtype.bitwidth), kind.count)
+    def codegen(context, builder, signature, args):
+        vector_type = args[0].type
+        int_type = ir.VectorType(ir.IntType(x.dtype.bitwidth), vector_type.count)
 
-        def every(value, kind=kind):
-            return ir.Constant(kind, [value] * kind.count)
+        def constant(value, vector_type=vector_type):
+            return ir.Constant(vector_type, [value] * vector_type.count)
 
-        below = builder.fcmp_ordered("<", args[0], every(least))
-        above = builder.fcmp_ordered(">", args[0], every(least))
-        # NaN must reach r but not k, of which the bits are taken
-        k = builder.select(above, args[0], every(least))
-        # in so large a number the last bits of the mantissa count ones: those of k
-        large = every(1.5 * 2**size)
-        shifted = call_intrinsic(builder, "fma", k, every(1 / math.log(2)), large)
+        is_below = builder.fcmp_ordered("<", args[0], constant(min_argument))
+        is_above = builder.fcmp_ordered(">", args[0], constant(min_argument))
+        # NaN propagates through r; k gets a number, as its bits become the exponent
+        k = builder.select(is_above, args[0], constant(min_argument))
+        # 1.5 2^size has a unit in the last place of 1: adding it rounds to an integer,
+        # whose bits are then the lowest of the mantissa
+        large = constant(1.5 * 2**mantissa_bits)
+        shifted = call_intrinsic(builder, "fma", k, constant(1 / math.log(2)), large)
         k = builder.fsub(shifted, large)
-        r = builder.select(below, every(least), args[0])
-        r = call_intrinsic(builder, "fma", k, every(-high), r)
-        r = call_intrinsic(builder, "fma", k, every(-low), r)
-        p = every(1 / math.factorial(degree))
+        r = builder.select(is_below, constant(min_argument), args[0])
+        r = call_intrinsic(builder, "fma", k, constant(-ln2_hi), r)
+        r = call_intrinsic(builder, "fma", k, constant(-ln2_lo), r)
+        p = constant(1 / math.factorial(degree))
         for n in range(degree - 1, -1, -1):
-            p = call_intrinsic(builder, "fma", p, r, every(1 / math.factorial(n)))
-        bits = builder.bitcast(shifted, ints)
-        bits = builder.shl(bits, every(size, ints))
-        bits = builder.add(bits, every(bias << size, ints))
-        p = builder.fmul(p, builder.bitcast(bits, kind))
-        return builder.select(below, every(0.0), p)
+            p = call_intrinsic(builder, "fma", p, r, constant(1 / math.factorial(n)))
+        bits = builder.bitcast(shifted, int_type)
+        bits = builder.shl(bits, constant(mantissa_bits, int_type))
+        bits = builder.add(bits, constant(bias << mantissa_bits, int_type))
+        p = builder.fmul(p, builder.bitcast(bits, vector_type))
+        return builder.select(is_below, constant(0.0), p)
 
-    return x(x), code
+    return x(x), codegen
 
 
-def _bits(builder, x, kind):
-    ints = ir.VectorType(ir.IntType(kind.dtype.bitwidth), kind.lanes)
-    return builder.bitcast(x, ints)
+def _bitcast_to_int(builder, x, vector_type):
+    int_type = ir.VectorType(ir.IntType(vector_type.dtype.bitwidth), vector_type.lanes)
+    return builder.bitcast(x, int_type)
 
 
 @intrinsic
 def exponent(typing, x):
-    """The whole k for which ``x = m 2^k`` with m in [1, 2); x normal and positive."""
-    size, bias, *_ = CONSTANTS[x.dtype]
+    """Return the integer k of ``x = m 2^k``, m in [1, 2); x normal and positive."""
+    mantissa_bits, bias, *_ = CONSTANTS[x.dtype]
 
-    def code(context, builder, signature, args):
-        bits = _bits(builder, args[0], x)
-        k = builder.lshr(bits, ir.Constant(bits.type, [size] * x.lanes))
+    def codegen(context, builder, signature, args):
+        bits = _bitcast_to_int(builder, args[0], x)
+        k = builder.lshr(bits, ir.Constant(bits.type, [mantissa_bits] * x.lanes))
         k = builder.sub(k, ir.Constant(bits.type, [bias] * x.lanes))
         return builder.sitofp(k, args[0].type)
 
-    return x(x), code
+    return x(x), codegen
 
 
 @intrinsic
 def mantissa(typing, x):
-    """The m in [1, 2) for which ``x = m 2^k`` with k whole; x normal and positive."""
-    size, bias, *_ = CONSTANTS[x.dtype]
+    """Return the m in [1, 2) of ``x = m 2^k``, k an integer; x normal and positive."""
+    mantissa_bits, bias, *_ = CONSTANTS[x.dtype]
 
-    def code(context, builder, signature, args):
-        bits = _bits(builder, args[0], x)
-        low = ir.Constant(bits.type, [(1 << size) - 1] * x.lanes)
-        one = ir.Constant(bits.type, [bias << size] * x.lanes)
-        bits = builder.or_(builder.and_(bits, low), one)
+    def codegen(context, builder, signature, args):
+        bits = _bitcast_to_int(builder, args[0], x)
+        mantissa_mask = ir.Constant(bits.type, [(1 << mantissa_bits) - 1] * x.lanes)
+        exponent_of_one = ir.Constant(bits.type, [bias << mantissa_bits] * x.lanes)
+        bits = builder.or_(builder.and_(bits, mantissa_mask), exponent_of_one)
         return builder.bitcast(bits, args[0].type)
 
-    return x(x), code
+    return x(x), codegen
 
 
 if config.DISABLE_JIT:
@@ -107,17 +108,17 @@ if config.DISABLE_JIT:
 
 @subroutine(forceinline=True)
 def log(x):
-    """``log(x)`` of float64, for x normal and positive.
+    """Return ``log(x)`` in float64, for x normal and positive.
 
-    ``k ln 2 + 2 artanh(s)`` of ``x = m 2^k`` with m in [1 / sqrt 2, sqrt 2), where
-    ``s = (m - 1) / (m + 1)``, and artanh is its Taylor polynomial. Error below 3 ulp.
+    ``log(x) = k ln 2 + 2 artanh(s)`` with ``x = m 2^k``, m in [1 / sqrt 2, sqrt 2) and
+    ``s = (m - 1) / (m + 1)``; artanh by its Taylor polynomial. Error below 3 ulp.
     """
-    one, half = splat(1.0), splat(0.5)
+    ones, halves = splat(1.0), splat(0.5)
     m, k = mantissa(x), exponent(x)
-    root = splat(math.sqrt(2.0))
-    k = select_lt(m, root, k, k + one)
-    m = select_lt(m, root, m, m * half)
-    s = (m - one) / (m + one)
+    sqrt_2 = splat(math.sqrt(2.0))
+    k = select_lt(m, sqrt_2, k, k + ones)
+    m = select_lt(m, sqrt_2, m, m * halves)
+    s = (m - ones) / (m + ones)
     square = s * s
     p = splat(1 / 21)
     for n in range(19, 0, -2):

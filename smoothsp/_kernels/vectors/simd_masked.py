@@ -1,7 +1,7 @@
-"""Vectors with only some lanes in memory, sums over lanes, squares transposed.
+"""Masked loads and stores, reductions over lanes, transposes of L x L blocks.
 
-For rows that are no whole number of vectors long. The float type in memory may be
-another than the vector's.
+For rows whose length is no multiple of the lanes. The float type in memory may differ
+from the vector's.
 """
 
 import numpy as np
@@ -10,149 +10,161 @@ from numba import types
 from numba.core import cgutils, config
 from numba.extending import intrinsic
 
-from smoothsp._kernels.vectors.simd import Vector, address
+from smoothsp._kernels.vectors.simd import Vector, element_pointer
 
 
-def _before(builder, count, kind):
-    """Which lanes of ``kind`` come before ``count``."""
+def _lane_mask(builder, count, vector_type):
+    """Return the mask of the first ``count`` lanes."""
     i32 = ir.IntType(32)
-    ints = ir.VectorType(i32, kind.count)
-    nothing = ir.Constant(ints, ir.Undefined)
-    count = builder.insert_element(nothing, builder.trunc(count, i32), i32(0))
-    zeros = ir.Constant(ints, [0] * kind.count)
-    count = builder.shuffle_vector(count, nothing, zeros)
-    return builder.icmp_signed("<", ir.Constant(ints, list(range(kind.count))), count)
+    int_type = ir.VectorType(i32, vector_type.count)
+    undefined = ir.Constant(int_type, ir.Undefined)
+    count = builder.insert_element(undefined, builder.trunc(count, i32), i32(0))
+    zeros = ir.Constant(int_type, [0] * vector_type.count)
+    count = builder.shuffle_vector(count, undefined, zeros)
+    return builder.icmp_signed(
+        "<", ir.Constant(int_type, list(range(vector_type.count))), count
+    )
 
 
-def _place(context, builder, array_type, array, offset, count, lanes):
-    """Address, type in memory, wanted lanes and alignment of a part of a vector."""
-    stored = ir.VectorType(context.get_value_type(array_type.dtype), lanes)
-    whole = count.type(lanes)
-    inside = builder.select(builder.icmp_signed("<", count, whole), count, whole)
-    at = address(context, builder, array_type, array, offset, inside)
-    at = builder.bitcast(at, stored.as_pointer())
-    align = ir.IntType(32)(array_type.dtype.bitwidth // 8)
-    return at, stored, _before(builder, inside, stored), align
+def _masked_pointer(context, builder, array_type, array, offset, count, num_lanes):
+    """Return pointer, vector type in memory, mask and alignment of a masked access."""
+    stored = ir.VectorType(context.get_value_type(array_type.dtype), num_lanes)
+    full_count = count.type(num_lanes)
+    clipped_count = builder.select(
+        builder.icmp_signed("<", count, full_count), count, full_count
+    )
+    pointer = element_pointer(
+        context, builder, array_type, array, offset, clipped_count
+    )
+    pointer = builder.bitcast(pointer, stored.as_pointer())
+    alignment = ir.IntType(32)(array_type.dtype.bitwidth // 8)
+    return pointer, stored, _lane_mask(builder, clipped_count, stored), alignment
 
 
-def _masked(builder, name, result, stored, args):
+def _call_masked(builder, name, return_type, stored, args):
     bits = 32 if isinstance(stored.element, ir.FloatType) else 64
-    signature = ir.FunctionType(result, [x.type for x in args])
+    signature = ir.FunctionType(return_type, [x.type for x in args])
     function = cgutils.get_or_insert_function(
         builder.module, signature, f"llvm.masked.{name}.v{stored.count}f{bits}.p0"
     )
     return builder.call(function, args)
 
 
-def _as(builder, value, kind):
-    """The lanes as another float type."""
-    if value.type == kind:
-        return value
-    narrow = isinstance(kind.element, ir.FloatType)
-    return (builder.fptrunc if narrow else builder.fpext)(value, kind)
+def _convert_lanes(builder, vector, vector_type):
+    """Convert the lanes to another float type."""
+    if vector.type == vector_type:
+        return vector
+    is_float32 = isinstance(vector_type.element, ir.FloatType)
+    return (builder.fptrunc if is_float32 else builder.fpext)(vector, vector_type)
 
 
 @intrinsic
 def load_masked(typing, array, offset, count, fill):
-    """The numbers at ``offset`` in lanes before ``count``, lanes of ``fill`` after."""
+    """Load the first ``count`` lanes from ``offset`` on; take the others from fill."""
 
-    def code(context, builder, signature, args):
+    def codegen(context, builder, signature, args):
         array_type = signature.args[0]
-        at, stored, lanes, align = _place(
+        pointer, stored, mask, alignment = _masked_pointer(
             context, builder, array_type, *args[:3], fill.lanes
         )
-        given = (at, align, lanes, ir.Constant(stored, ir.Undefined))
-        value = _masked(builder, "load", stored, stored, given)
-        return builder.select(lanes, _as(builder, value, args[3].type), args[3])
+        arguments = (pointer, alignment, mask, ir.Constant(stored, ir.Undefined))
+        value = _call_masked(builder, "load", stored, stored, arguments)
+        return builder.select(
+            mask, _convert_lanes(builder, value, args[3].type), args[3]
+        )
 
-    return fill(array, types.intp, types.intp, fill), code
+    return fill(array, types.intp, types.intp, fill), codegen
 
 
 @intrinsic
 def store_masked(typing, array, offset, count, vector):
-    """Write the lanes before ``count``."""
+    """Store the first ``count`` lanes at ``offset`` and after."""
 
-    def code(context, builder, signature, args):
+    def codegen(context, builder, signature, args):
         array_type = signature.args[0]
-        at, stored, lanes, align = _place(
+        pointer, stored, mask, alignment = _masked_pointer(
             context, builder, array_type, *args[:3], vector.lanes
         )
-        given = (_as(builder, args[3], stored), at, align, lanes)
-        _masked(builder, "store", ir.VoidType(), stored, given)
+        arguments = (_convert_lanes(builder, args[3], stored), pointer, alignment, mask)
+        _call_masked(builder, "store", ir.VoidType(), stored, arguments)
         return context.get_dummy_value()
 
-    return types.void(array, types.intp, types.intp, vector), code
+    return types.void(array, types.intp, types.intp, vector), codegen
 
 
 @intrinsic
 def transpose_block(typing, array, offset):
-    """Swap rows and columns of the square of as many vectors as there are lanes."""
+    """Transpose the L x L block at ``offset``, in log2(L) rounds of shuffles."""
     vector = Vector(array.dtype)
     L = vector.lanes
 
-    def code(context, builder, signature, args):
-        kind = context.get_value_type(vector)
-        ints = ir.VectorType(ir.IntType(32), L)
+    def codegen(context, builder, signature, args):
+        vector_type = context.get_value_type(vector)
+        int_type = ir.VectorType(ir.IntType(32), L)
         size = args[1].type(L * L)
-        at = address(context, builder, signature.args[0], *args, size)
-        at = builder.bitcast(at, kind.as_pointer())
-        places = [builder.gep(at, [args[1].type(x)]) for x in range(L)]
-        rows = [builder.load(place) for place in places]
+        block_pointer = element_pointer(
+            context, builder, signature.args[0], *args, size
+        )
+        block_pointer = builder.bitcast(block_pointer, vector_type.as_pointer())
+        pointers = [builder.gep(block_pointer, [args[1].type(x)]) for x in range(L)]
+        rows = [builder.load(pointer) for pointer in pointers]
         for row in rows:
             row.align = array.dtype.bitwidth // 8
         step = 1
         while step < L:
-            # squares of 2 step: the upper right and the lower left change places
+            # in each square of size 2 step, swap upper right and lower left quarter
             upper = [c if c & step == 0 else L + c - step for c in range(L)]
             lower = [c + step if c & step == 0 else L + c for c in range(L)]
             for x in range(L):
                 if x & step == 0:
                     pair = rows[x], rows[x + step]
-                    rows[x] = builder.shuffle_vector(*pair, ir.Constant(ints, upper))
+                    rows[x] = builder.shuffle_vector(
+                        *pair, ir.Constant(int_type, upper)
+                    )
                     rows[x + step] = builder.shuffle_vector(
-                        *pair, ir.Constant(ints, lower)
+                        *pair, ir.Constant(int_type, lower)
                     )
             step *= 2
-        for row, place in zip(rows, places, strict=True):
-            builder.store(row, place).align = array.dtype.bitwidth // 8
+        for row, pointer in zip(rows, pointers, strict=True):
+            builder.store(row, pointer).align = array.dtype.bitwidth // 8
         return context.get_dummy_value()
 
-    return types.void(array, types.intp), code
+    return types.void(array, types.intp), codegen
 
 
-def _across(join):
-    """All lanes joined into one number: half with half, until one is left."""
+def _make_reduction(combine):
+    """Return an intrinsic that reduces the lanes pairwise: upper half with lower."""
 
     @intrinsic
     def operation(typing, a):
-        def code(context, builder, signature, args):
+        def codegen(context, builder, signature, args):
             value = args[0]
             i32 = ir.IntType(32)
             while value.type.count > 1:
                 half = value.type.count // 2
-                nothing = ir.Constant(value.type, ir.Undefined)
-                kind = ir.VectorType(i32, half)
-                low = ir.Constant(kind, list(range(half)))
-                high = ir.Constant(kind, list(range(half, 2 * half)))
-                value = join(
+                undefined = ir.Constant(value.type, ir.Undefined)
+                half_type = ir.VectorType(i32, half)
+                low = ir.Constant(half_type, list(range(half)))
+                high = ir.Constant(half_type, list(range(half, 2 * half)))
+                value = combine(
                     builder,
-                    builder.shuffle_vector(value, nothing, low),
-                    builder.shuffle_vector(value, nothing, high),
+                    builder.shuffle_vector(value, undefined, low),
+                    builder.shuffle_vector(value, undefined, high),
                 )
             return builder.extract_element(value, i32(0))
 
-        return a.dtype(a), code
+        return a.dtype(a), codegen
 
     return operation
 
 
-def _larger(builder, a, b):
+def _select_maximum(builder, a, b):
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
-# the sum, always in the same order, and the largest of the lanes
-reduce_sum = _across(lambda builder, a, b: builder.fadd(a, b))
-reduce_max = _across(_larger)
+# the order of the sum is fixed, so results are reproducible to the bit
+reduce_sum = _make_reduction(lambda builder, a, b: builder.fadd(a, b))
+reduce_max = _make_reduction(_select_maximum)
 
 
 if config.DISABLE_JIT:

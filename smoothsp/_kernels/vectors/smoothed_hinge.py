@@ -20,45 +20,50 @@ from smoothsp._kernels.compilation.subroutine import subroutine
 
 @subroutine
 def project_onto_simplex(mu, count, z, u):
-    """Fill u with the projection of ``z / mu``, z falling; return h."""
+    """Fill u with the projection of ``z / mu`` onto the simplex; return h.
+
+    ``z[:count]`` is sorted in decreasing order.
+    """
     total, k = z[0], 1
     while k < count and total - k * z[k] < mu:
         total += z[k]
         k += 1
     tau = (total - mu) / k
-    h, squares = 0.0, 0.0
+    h, squared_norm = 0.0, 0.0
     for i in range(count):
         u[i] = max(0.0, (z[i] - tau) / mu) if i < k else 0.0
         h += u[i] * z[i]
-        squares += u[i] * u[i]
-    return h + mu / 2 * (1 - squares)
+        squared_norm += u[i] * u[i]
+    return h + mu / 2 * (1 - squared_norm)
 
 
 @subroutine
-def smoothed_hinge(best, own, rest, mu, K, never_negative, z, u):
-    """The loss of one row, and whether it equals that over all outputs.
+def smoothed_hinge(best_scores, gold_hi, gold_lo, mu, K, clip_at_zero, z, u):
+    """Return the loss of one row, and whether it equals that over all outputs.
 
-    Of the M best outputs ``best[M, 2]``, scores of two numbers each, best first, -inf
-    where there are fewer; ``own + rest`` is that of y. u[M] becomes the derivative by
-    the best scores. The first K are smoothed over. Without smoothing mu is 0. ``z[M]``
-    is scratch.
+    ``best_scores[M, 2]`` are the M best scores as double-doubles, in decreasing order,
+    -inf if there are fewer; ``gold_hi + gold_lo`` is the score of y. Fills u[M] with
+    the derivative by the best scores. The first K are smoothed over; mu = 0 means no
+    smoothing. ``z[M]`` is scratch.
     """
-    M, top, lost = len(best), best[0, 0], best[0, 1]
+    M, best_hi, best_lo = len(best_scores), best_scores[0, 0], best_scores[0, 1]
     u[:] = 0.0
-    loss, exact = (top - own) + (lost - rest), True
+    loss, is_exact = (best_hi - gold_hi) + (best_lo - gold_lo), True
     if mu > 0:
         count = 0
-        while count < M and best[count, 0] > -np.inf:
-            z[count] = (best[count, 0] - top) + (best[count, 1] - lost)
+        while count < M and best_scores[count, 0] > -np.inf:
+            z[count] = (best_scores[count, 0] - best_hi) + (
+                best_scores[count, 1] - best_lo
+            )
             count += 1
         loss += project_onto_simplex(mu, min(count, K), z, u)
         if count > K:
-            reach = 0.0
+            gap_sum = 0.0
             for i in range(K):
-                reach += z[i] - z[K]
-            exact = mu <= reach
+                gap_sum += z[i] - z[K]
+            is_exact = mu <= gap_sum
     else:
         u[0] = 1.0
-    if never_negative and loss < 0:
+    if clip_at_zero and loss < 0:
         loss = 0.0
-    return loss, exact
+    return loss, is_exact

@@ -1,9 +1,9 @@
-"""Products of vectors with one matrix, vectors over states.
+"""Products of vectors with one matrix, with lanes over states.
 
-Rows of a matrix are P numbers long: S, and zeros up to whole vectors of V. Tiles of
-four keep what is summed in registers. The first half of a sum and the second are added
-up each in order, then to each other, whatever the tile: the bits of a row do not depend
-on the rows that are computed beside it.
+Rows of a matrix are P numbers long: S, then zeros up to whole vectors of V. Tiles of
+four vectors keep the sums in registers. The two halves of a sum are each added in
+order, then to each other, for all tile sizes: the bits of a row do not depend on the
+rows computed together with it.
 """
 
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from smoothsp._kernels.vectors.kahan import BLOCK, add_compensated_at
 from smoothsp._kernels.vectors.simd import fma, load, splat_at, store
 from smoothsp._kernels.vectors.simd_masked import store_masked
 
-# Rows that share a pass over the matrix.
+# Rows multiplied in one pass over the matrix.
 ROWS_PER_PASS = 4
 
 
@@ -28,44 +28,53 @@ class Matrix(NamedTuple):
 
 
 @subroutine(forceinline=True)
-def products(x, o, R, rows, matrix, y):
-    """``y(q, j) = sum_i x_q(i) matrix(i, j)`` for q below ``rows``, at most 4.
+def multiply_rows(x, x_offset, x_stride, num_rows, matrix, y):
+    """Fill ``y(q, j) = sum_i x_q(i) matrix(i, j)`` for q below num_rows, at most 4.
 
-    x_q is at offset ``o + q R``, y is ``[4, P]``.
+    x_q begins at ``x_offset + q x_stride``; y is ``[4, P]``.
     """
-    if rows > 2:
-        third = o + 2 * R
-        # of three rows the last is computed twice
-        _four(x, o, o + R, third, third + (rows - 3) * R, matrix, y)
+    if num_rows > 2:
+        third = x_offset + 2 * x_stride
+        # three rows: the last is computed twice, in the code for four
+        _multiply_four_rows(
+            x,
+            x_offset,
+            x_offset + x_stride,
+            third,
+            third + (num_rows - 3) * x_stride,
+            matrix,
+            y,
+        )
         return
-    for q in range(rows):
-        _one(x, o + q * R, matrix, y, q * matrix.P)
+    for q in range(num_rows):
+        _multiply_one_row(x, x_offset + q * x_stride, matrix, y, q * matrix.P)
 
 
 @subroutine(forceinline=True)
-def _times(v, m0, m1, m2, m3, t0, t1, t2, t3):
+def _fma_four(v, m0, m1, m2, m3, t0, t1, t2, t3):
+    """Return ``v m + t`` for four vectors m and sums t."""
     return fma(v, m0, t0), fma(v, m1, t1), fma(v, m2, t2), fma(v, m3, t3)
 
 
 @subroutine(forceinline=True)
-def _put(y, p, stride, t0, t1, t2, t3):
-    store(y, p, t0)
-    store(y, p + stride, t1)
-    store(y, p + 2 * stride, t2)
-    store(y, p + 3 * stride, t3)
+def _store_four(out, offset, stride, t0, t1, t2, t3):
+    store(out, offset, t0)
+    store(out, offset + stride, t1)
+    store(out, offset + 2 * stride, t2)
+    store(out, offset + 3 * stride, t3)
 
 
 @subroutine(forceinline=True)
-def _four(x, o0, o1, o2, o3, matrix, y):
-    """``products`` for four rows.
+def _multiply_four_rows(x, o0, o1, o2, o3, matrix, y):
+    """Multiply four rows, in tiles of four vectors: 16 sums in registers.
 
-    Four vectors of four rows are 16 sums: the halves of the sums run one after the
-    other, and the first waits in y. Of one vector both halves run together.
+    The halves of the sums over i run one after the other, the first being stored in y.
+    For the last vectors, one at a time, both halves run together.
     """
     rows, S, P, V, zero = matrix
     middle = (S + 1) // 2
-    wide = P // (4 * V) * (4 * V)
-    for j in range(0, wide, 4 * V):
+    tiled_width = P // (4 * V) * (4 * V)
+    for j in range(0, tiled_width, 4 * V):
         for half in range(2):
             a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero
             c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = zero
@@ -74,18 +83,18 @@ def _four(x, o0, o1, o2, o3, matrix, y):
                 m0, m1 = load(rows, e), load(rows, e + V)
                 m2, m3 = load(rows, e + 2 * V), load(rows, e + 3 * V)
                 v = splat_at(x, o0 + i)
-                a0, a1, a2, a3 = _times(v, m0, m1, m2, m3, a0, a1, a2, a3)
+                a0, a1, a2, a3 = _fma_four(v, m0, m1, m2, m3, a0, a1, a2, a3)
                 v = splat_at(x, o1 + i)
-                b0, b1, b2, b3 = _times(v, m0, m1, m2, m3, b0, b1, b2, b3)
+                b0, b1, b2, b3 = _fma_four(v, m0, m1, m2, m3, b0, b1, b2, b3)
                 v = splat_at(x, o2 + i)
-                c0, c1, c2, c3 = _times(v, m0, m1, m2, m3, c0, c1, c2, c3)
+                c0, c1, c2, c3 = _fma_four(v, m0, m1, m2, m3, c0, c1, c2, c3)
                 v = splat_at(x, o3 + i)
-                d0, d1, d2, d3 = _times(v, m0, m1, m2, m3, d0, d1, d2, d3)
-            _put_half(half, y, j, V, a0, a1, a2, a3)
-            _put_half(half, y, P + j, V, b0, b1, b2, b3)
-            _put_half(half, y, 2 * P + j, V, c0, c1, c2, c3)
-            _put_half(half, y, 3 * P + j, V, d0, d1, d2, d3)
-    for j in range(wide, P, V):
+                d0, d1, d2, d3 = _fma_four(v, m0, m1, m2, m3, d0, d1, d2, d3)
+            _store_half_sums(half, y, j, V, a0, a1, a2, a3)
+            _store_half_sums(half, y, P + j, V, b0, b1, b2, b3)
+            _store_half_sums(half, y, 2 * P + j, V, c0, c1, c2, c3)
+            _store_half_sums(half, y, 3 * P + j, V, d0, d1, d2, d3)
+    for j in range(tiled_width, P, V):
         a0 = b0 = c0 = d0 = a1 = b1 = c1 = d1 = zero
         for i in range(middle):
             m = load(rows, i * P + j)
@@ -94,139 +103,139 @@ def _four(x, o0, o1, o2, o3, matrix, y):
             k = i + middle
             if k < S:
                 m = load(rows, k * P + j)
-                a1, b1 = _pair(x, o0 + k, o1 + k, m, a1, b1)
-                c1, d1 = _pair(x, o2 + k, o3 + k, m, c1, d1)
-        _put(y, j, P, a0 + a1, b0 + b1, c0 + c1, d0 + d1)
+                a1, b1 = _fma_pair(x, o0 + k, o1 + k, m, a1, b1)
+                c1, d1 = _fma_pair(x, o2 + k, o3 + k, m, c1, d1)
+        _store_four(y, j, P, a0 + a1, b0 + b1, c0 + c1, d0 + d1)
 
 
 @subroutine(forceinline=True)
-def _pair(x, o, p, m, s, t):
-    return fma(splat_at(x, o), m, s), fma(splat_at(x, p), m, t)
+def _fma_pair(x, first_offset, second_offset, m, s, t):
+    return fma(splat_at(x, first_offset), m, s), fma(splat_at(x, second_offset), m, t)
 
 
 @subroutine(forceinline=True)
-def _put_half(half, y, p, V, t0, t1, t2, t3):
-    if half:
-        t0, t1 = load(y, p) + t0, load(y, p + V) + t1
-        t2, t3 = load(y, p + 2 * V) + t2, load(y, p + 3 * V) + t3
-    _put(y, p, V, t0, t1, t2, t3)
+def _store_half_sums(is_second_half, out, offset, V, t0, t1, t2, t3):
+    if is_second_half:
+        t0, t1 = load(out, offset) + t0, load(out, offset + V) + t1
+        t2, t3 = load(out, offset + 2 * V) + t2, load(out, offset + 3 * V) + t3
+    _store_four(out, offset, V, t0, t1, t2, t3)
 
 
 @subroutine(forceinline=True)
-def _row(rows, e, V):
-    """Four vectors beside each other."""
-    m0, m1 = load(rows, e), load(rows, e + V)
-    return m0, m1, load(rows, e + 2 * V), load(rows, e + 3 * V)
+def _load_four(array, offset, V):
+    """Load four consecutive vectors."""
+    m0, m1 = load(array, offset), load(array, offset + V)
+    return m0, m1, load(array, offset + 2 * V), load(array, offset + 3 * V)
 
 
 @subroutine(forceinline=True)
-def _one(x, o, matrix, y, p):
-    """``products`` for one row, both halves of each sum together."""
+def _multiply_one_row(x, x_offset, matrix, y, y_offset):
+    """Multiply one row; both halves of each sum run together."""
     rows, S, P, V, zero = matrix
     middle = (S + 1) // 2
-    wide = P // (4 * V) * (4 * V)
-    for j in range(0, wide, 4 * V):
+    tiled_width = P // (4 * V) * (4 * V)
+    for j in range(0, tiled_width, 4 * V):
         a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero
         for i in range(middle):
-            m0, m1, m2, m3 = _row(rows, i * P + j, V)
-            v = splat_at(x, o + i)
-            a0, a1, a2, a3 = _times(v, m0, m1, m2, m3, a0, a1, a2, a3)
+            m0, m1, m2, m3 = _load_four(rows, i * P + j, V)
+            v = splat_at(x, x_offset + i)
+            a0, a1, a2, a3 = _fma_four(v, m0, m1, m2, m3, a0, a1, a2, a3)
             k = i + middle
             if k < S:
-                m0, m1, m2, m3 = _row(rows, k * P + j, V)
-                v = splat_at(x, o + k)
-                b0, b1, b2, b3 = _times(v, m0, m1, m2, m3, b0, b1, b2, b3)
-        _put(y, p + j, V, a0 + b0, a1 + b1, a2 + b2, a3 + b3)
-    for j in range(wide, P, V):
+                m0, m1, m2, m3 = _load_four(rows, k * P + j, V)
+                v = splat_at(x, x_offset + k)
+                b0, b1, b2, b3 = _fma_four(v, m0, m1, m2, m3, b0, b1, b2, b3)
+        _store_four(y, y_offset + j, V, a0 + b0, a1 + b1, a2 + b2, a3 + b3)
+    for j in range(tiled_width, P, V):
         a = b = zero
         for i in range(middle):
-            a = fma(splat_at(x, o + i), load(rows, i * P + j), a)
+            a = fma(splat_at(x, x_offset + i), load(rows, i * P + j), a)
             k = i + middle
             if k < S:
-                b = fma(splat_at(x, o + k), load(rows, k * P + j), b)
-        store(y, p + j, a + b)
+                b = fma(splat_at(x, x_offset + k), load(rows, k * P + j), b)
+        store(y, y_offset + j, a + b)
 
 
 @subroutine
-def outer_sums(x, y, o, N, matrix, sums, out, p):
-    """``out(i, j) = matrix(i, j) sum over n in [1, N) of x_{n-1}(i) y_n(j)``.
+def sum_outer_products(x, y, row_offset, N, matrix, accumulators, out, out_offset):
+    """Fill ``out(i, j) = matrix(i, j) sum over n in [1, N) of x_{n-1}(i) y_n(j)``.
 
-    x_n and y_n are at offset ``o + n P``, out is ``[S, S]`` at p, N is at least 2.
-    Both ``sums`` are as large as the matrix, up to whole fours of rows: what is summed
-    over more than BLOCK steps is added up there with compensation. Blocks of steps are
-    outside: in one, the 16 sums of a tile stay in registers.
+    x_n and y_n begin at ``row_offset + n P``; out is ``[S, S]`` at out_offset; N >= 2.
+    ``accumulators`` are totals and compensations of Kahan summation, for N > BLOCK + 1:
+    each has the size of the matrix, its rows rounded up to a multiple of four. The
+    outer loop is over blocks of steps; the 16 sums of a tile stay in registers.
     """
     rows, S, P, V, zero = matrix
-    total, lost = sums
-    alone = N - 1 <= BLOCK
-    if not alone:
+    totals, compensations = accumulators
+    is_single_block = N - 1 <= BLOCK
+    if not is_single_block:
         for e in range(0, S * P, V):
-            store(total, e, zero)
-            store(lost, e, zero)
+            store(totals, e, zero)
+            store(compensations, e, zero)
     for first in range(1, N, BLOCK):
         last = min(first + BLOCK, N)
-        wide = P // (4 * V) * (4 * V)
-        for j in range(0, wide, 4 * V):
+        tiled_width = P // (4 * V) * (4 * V)
+        for j in range(0, tiled_width, 4 * V):
             for i in range(0, S, 4):
-                to = (alone, i, S, P, rows, sums, out, p)
-                _tile(to, first, last, x, y, o, j, V, zero)
-        for j in range(wide, P, V):
+                target = (is_single_block, i, S, P, rows, accumulators, out, out_offset)
+                _sum_tile(target, first, last, x, y, row_offset, j, V, zero)
+        for j in range(tiled_width, P, V):
             for i in range(0, S, 4):
                 a = b = c = d = zero
                 for n in range(first, last):
-                    m = load(y, o + n * P + j)
-                    e = o + n * P - P + i
-                    a, b = _pair(x, e, e + 1, m, a, b)
-                    c, d = _pair(x, e + 2, e + 3, m, c, d)
-                to = (alone, i, S, P, rows, sums, out, p)
-                _column(to, j, a, b, c, d)
-    if not alone:
+                    m = load(y, row_offset + n * P + j)
+                    e = row_offset + n * P - P + i
+                    a, b = _fma_pair(x, e, e + 1, m, a, b)
+                    c, d = _fma_pair(x, e + 2, e + 3, m, c, d)
+                target = (is_single_block, i, S, P, rows, accumulators, out, out_offset)
+                _store_tile_column(target, j, a, b, c, d)
+    if not is_single_block:
         for i in range(S):
             for j in range(0, P, V):
-                t = load(total, i * P + j) * load(rows, i * P + j)
-                store_masked(out, p + i * S + j, S - j, t)
+                t = load(totals, i * P + j) * load(rows, i * P + j)
+                store_masked(out, out_offset + i * S + j, S - j, t)
 
 
 @subroutine(forceinline=True)
-def _tile(to, first, last, x, y, o, j, V, zero):
-    """16 sums: four rows from i on, as ``to`` says, and four vectors from j on."""
-    _, i, _, P, _, _, _, _ = to
+def _sum_tile(target, first, last, x, y, row_offset, j, V, zero):
+    """Sum a tile over steps first to last: rows i to i + 3, four vectors from j on."""
+    _, i, _, P, _, _, _, _ = target
     a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = zero
     c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = zero
     for n in range(first, last):
-        m0, m1, m2, m3 = _row(y, o + n * P + j, V)
-        e = o + n * P - P + i
+        m0, m1, m2, m3 = _load_four(y, row_offset + n * P + j, V)
+        e = row_offset + n * P - P + i
         v = splat_at(x, e)
-        a0, a1, a2, a3 = _times(v, m0, m1, m2, m3, a0, a1, a2, a3)
+        a0, a1, a2, a3 = _fma_four(v, m0, m1, m2, m3, a0, a1, a2, a3)
         v = splat_at(x, e + 1)
-        b0, b1, b2, b3 = _times(v, m0, m1, m2, m3, b0, b1, b2, b3)
+        b0, b1, b2, b3 = _fma_four(v, m0, m1, m2, m3, b0, b1, b2, b3)
         v = splat_at(x, e + 2)
-        c0, c1, c2, c3 = _times(v, m0, m1, m2, m3, c0, c1, c2, c3)
+        c0, c1, c2, c3 = _fma_four(v, m0, m1, m2, m3, c0, c1, c2, c3)
         v = splat_at(x, e + 3)
-        d0, d1, d2, d3 = _times(v, m0, m1, m2, m3, d0, d1, d2, d3)
-    _column(to, j, a0, b0, c0, d0)
-    _column(to, j + V, a1, b1, c1, d1)
-    _column(to, j + 2 * V, a2, b2, c2, d2)
-    _column(to, j + 3 * V, a3, b3, c3, d3)
+        d0, d1, d2, d3 = _fma_four(v, m0, m1, m2, m3, d0, d1, d2, d3)
+    _store_tile_column(target, j, a0, b0, c0, d0)
+    _store_tile_column(target, j + V, a1, b1, c1, d1)
+    _store_tile_column(target, j + 2 * V, a2, b2, c2, d2)
+    _store_tile_column(target, j + 3 * V, a3, b3, c3, d3)
 
 
 @subroutine(forceinline=True)
-def _column(to, j, a, b, c, d):
-    """Four sums, below each other, to where they belong."""
-    alone, i, S, P, rows, sums, out, p = to
+def _store_tile_column(target, j, a, b, c, d):
+    """Store column j of a tile, times the matrix, or add it to the accumulators."""
+    is_single_block, i, S, P, rows, accumulators, out, out_offset = target
     e = i * P + j
-    if not alone:
-        total, lost = sums
-        add_compensated_at(e, total, lost, a)
-        add_compensated_at(e + P, total, lost, b)
-        add_compensated_at(e + 2 * P, total, lost, c)
-        add_compensated_at(e + 3 * P, total, lost, d)
+    if not is_single_block:
+        totals, compensations = accumulators
+        add_compensated_at(e, totals, compensations, a)
+        add_compensated_at(e + P, totals, compensations, b)
+        add_compensated_at(e + 2 * P, totals, compensations, c)
+        add_compensated_at(e + 3 * P, totals, compensations, d)
         return
-    p += i * S + j
-    store_masked(out, p, S - j, a * load(rows, e))
+    out_offset += i * S + j
+    store_masked(out, out_offset, S - j, a * load(rows, e))
     if i + 1 < S:
-        store_masked(out, p + S, S - j, b * load(rows, e + P))
+        store_masked(out, out_offset + S, S - j, b * load(rows, e + P))
     if i + 2 < S:
-        store_masked(out, p + 2 * S, S - j, c * load(rows, e + 2 * P))
+        store_masked(out, out_offset + 2 * S, S - j, c * load(rows, e + 2 * P))
     if i + 3 < S:
-        store_masked(out, p + 3 * S, S - j, d * load(rows, e + 3 * P))
+        store_masked(out, out_offset + 3 * S, S - j, d * load(rows, e + 3 * P))

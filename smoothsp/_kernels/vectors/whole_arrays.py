@@ -1,4 +1,4 @@
-"""One pass over an array at an address: scaled, added up, or kept within bounds."""
+"""One pass over an array at an address: scaling, weighted sums, checked copies."""
 
 import numpy as np
 
@@ -9,15 +9,14 @@ from smoothsp._kernels.vectors.arrays import carray
 
 @kernel
 def scale_rows(first, last, size, weights, stride, parts, like):
-    """Multiply row b of parts[B, size] by ``weights[stride * b]``, in place.
+    """Multiply rows first to last of parts[B, size] by weights[stride * b], in place.
 
-    Both of the dtype of ``like``; rows ``first`` to ``last``. A weight of 1 costs
-    nothing.
+    Both are addresses of arrays of the dtype of ``like``. A weight of 1 is skipped.
     """
-    given = carray(weights, (max(last - 1, 0) * stride + 1,), like)
+    weight_values = carray(weights, (max(last - 1, 0) * stride + 1,), like)
     flat = carray(parts, (last * size,), like)
     for b in range(first, last):
-        weight = given[b * stride]
+        weight = weight_values[b * stride]
         if weight != 1:
             for e in range(b * size, (b + 1) * size):
                 flat[e] *= weight
@@ -25,15 +24,15 @@ def scale_rows(first, last, size, weights, stride, parts, like):
 
 @kernel
 def add_rows(B, size, weights, stride, parts, sums, like):
-    """Fill sums[size] with the rows of parts[B, size] times ``weights[stride * b]``.
+    """Fill sums[size] with the sum over b of weights[stride * b] times parts[b, :].
 
-    All of the dtype of ``like``; added up in float64.
+    All are addresses of arrays of the dtype of ``like``; sums run in float64.
     """
-    given = carray(weights, (max(B - 1, 0) * stride + 1 if B else 0,), like)
+    weight_values = carray(weights, (max(B - 1, 0) * stride + 1 if B else 0,), like)
     flat, out = carray(parts, (B * size,), like), carray(sums, (size,), like)
     total = arrays.zeros(size, np.float64)
     for b in range(B):
-        weight = np.float64(given[b * stride])
+        weight = np.float64(weight_values[b * stride])
         for e in range(size):
             total[e] += weight * flat[b * size + e]
     for e in range(size):
@@ -41,16 +40,17 @@ def add_rows(B, size, weights, stride, parts, sums, like):
 
 
 @kernel
-def copy_checked_indices(size, given, stride, most, copied):
-    """Fill copied[size] with int64 ``given[stride * e]``.
+def copy_checked_indices(size, source_address, stride, max_index, target_address):
+    """Copy the int64 numbers ``source[stride * e]``, e below ``size``, to the target.
 
-    Returns the first e whose number is not from 0 to ``most``, or -1.
+    Returns the first e whose number is not in [0, max_index], or -1. Both arrays are
+    given by address.
     """
-    source = carray(given, (max(size - 1, 0) * stride + 1,), np.int64)
-    target = carray(copied, (size,), np.int64)
+    source = carray(source_address, (max(size - 1, 0) * stride + 1,), np.int64)
+    target = carray(target_address, (size,), np.int64)
     for e in range(size):
-        number = source[e * stride]
-        if number < 0 or number > most:
+        index = source[e * stride]
+        if index < 0 or index > max_index:
             return e
-        target[e] = number
+        target[e] = index
     return -1

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from smoothsp.linear.comparison.fingerprint import describe_settings
 from smoothsp.linear.comparison.objectives import (
     Objective,
-    number,
-    objective_of,
-    value_at,
+    as_number,
+    evaluate_objective,
+    make_common_objective,
 )
-from smoothsp.linear.comparison.storage import Row, Stored
+from smoothsp.linear.comparison.storage import Row, StoredRun
 from smoothsp.linear.engines.evaluations import RunEvaluation, observe_runs
 from smoothsp.linear.engines.run_monitor import check_seed, make_progress_bar
 from smoothsp.linear.engines.runner import Solver, solve
@@ -94,7 +94,7 @@ class Comparison:
         names = ("solver", "seed", "calls", "seconds", "primal", "gap", *self.metrics)
         lines = [
             names,
-            *([_text(row[name]) for name in names] for row in last.values()),
+            *([_format_cell(row[name]) for name in names] for row in last.values()),
         ]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join(
@@ -125,8 +125,8 @@ class Comparison:
             (label, lambda row: float(row["primal"] - bound)),
             *((name, itemgetter(name)) for name in self.metrics),
         ]
-        found: list[Panel] = []
-        for place, (y, value_of) in enumerate(values_of):
+        panels: list[Panel] = []
+        for panel_index, (y, value_of) in enumerate(values_of):
             runs: dict[str, dict[int, list[CurvePoint]]] = {}
             for row in self.rows:
                 run = runs.setdefault(row["solver"], {}).setdefault(row["seed"], [])
@@ -134,12 +134,20 @@ class Comparison:
                 diverged = math.isinf(row["primal"])
                 value = math.inf if diverged else value_of(row)
                 run.append(CurvePoint(row["look"], row[x], value))
-            lists = {solver: list(of.values()) for solver, of in runs.items()}
-            values = [at.y for of in lists.values() for run in of for at in run]
+            lists = {
+                solver: list(runs_by_seed.values())
+                for solver, runs_by_seed in runs.items()
+            }
+            values = [
+                at.y
+                for runs_by_seed in lists.values()
+                for run in runs_by_seed
+                for at in run
+            ]
             if any(map(math.isfinite, values)):
-                heading = title if not found else ""
-                found.append(Panel(AXES[x], y, lists, place < 2, heading))
-        return found
+                heading = title if not panels else ""
+                panels.append(Panel(AXES[x], y, lists, panel_index < 2, heading))
+        return panels
 
     def draw(
         self, path: str | os.PathLike[str], lower_bound: float | None = None
@@ -165,7 +173,7 @@ class Comparison:
         curves.draw(path, list(zip(*columns, strict=True)))
 
 
-def _text(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -255,16 +263,16 @@ def compare(
     >>> [(row["solver"], row["look"], row["oracle_calls"]) for row in race.rows][:3]
     [('BCFW', 1.0, 3), ('BCFW', 2.0, 6), ('BCFW', 4.0, 12)]
     """
-    metrics = _functions("metrics", metrics or {})
+    metrics = _require_functions("metrics", metrics or {})
     for name in metrics:
         if name in COLUMNS:
             raise ValueError(
                 f"metrics: expected names besides those of other columns, got {name!r};"
                 " choose another"
             )
-    solvers = _functions("solvers", solvers)
-    looks = _rising(looks)
-    seeds = [check_seed(seed, "seeds") for seed in _several("seeds", seeds)]
+    solvers = _require_functions("solvers", solvers)
+    looks = _require_increasing(looks)
+    seeds = [check_seed(seed, "seeds") for seed in _as_list("seeds", seeds)]
     if len({*seeds}) < len(seeds):
         raise ValueError(f"seeds: expected different seeds, got {seeds}")
     checks.require_choice("unit", unit, UNITS)
@@ -272,20 +280,20 @@ def compare(
         raise ValueError(
             f"{'seeds' if solvers else 'solvers'}: expected at least one, got none"
         )
-    made = {name: _make(solvers, name, seeds[0]) for name in solvers}
-    first = {name: _make(solvers, name, seeds[0]) for name in solvers}
-    for name, solver in made.items():
+    cold_solvers = {name: _make_solver(solvers, name, seeds[0]) for name in solvers}
+    first_solvers = {name: _make_solver(solvers, name, seeds[0]) for name in solvers}
+    for name, solver in cold_solvers.items():
         if not hasattr(solver, "solve") and not hasattr(solver, "advance"):
             raise TypeError(
                 f"solvers: expected make(seed) of {name!r} to return a solver, got"
                 f" {type(solver).__name__}"
             )
-        if first[name] is solver:
+        if first_solvers[name] is solver:
             raise ValueError(
                 f"solvers: expected make(seed) of {name!r} to return a new solver each"
                 f" time, got the same {type(solver).__name__} twice"
             )
-    race = _Race(problem, looks, unit, metrics, objective, made)
+    runs = _ComparisonRuns(problem, looks, unit, metrics, objective, cold_solvers)
     folder = None if out is None else Path(out)
     bar = make_progress_bar(
         progress, "compare", unit=" runs", total=len(solvers) * len(seeds)
@@ -296,14 +304,14 @@ def compare(
             for name in solvers:
                 if bar is not None:
                     bar.set_postfix_str(f"{name}, seed {seed}")
-                solver = first.pop(name, None)
+                solver = first_solvers.pop(name, None)
                 if solver is None:
-                    solver = _make(solvers, name, seed)
-                stored = Stored(folder, name, seed, race.settings(solver))
-                found = stored.finished()
-                if found is None:
-                    found = race.run(name, seed, solver, stored)
-                rows += found
+                    solver = _make_solver(solvers, name, seed)
+                stored_run = StoredRun(folder, name, seed, runs.describe_run(solver))
+                run_rows = stored_run.load_finished()
+                if run_rows is None:
+                    run_rows = runs.run_solver(name, seed, solver, stored_run)
+                rows += run_rows
                 if bar is not None:
                     bar.update()
     finally:
@@ -314,7 +322,7 @@ def compare(
     return Comparison(rows, tuple(metrics))
 
 
-def _functions(name: str, value: Any) -> dict[str, Callable[..., Any]]:
+def _require_functions(name: str, value: Any) -> dict[str, Callable[..., Any]]:
     """A dict of functions."""
     if not isinstance(value, Mapping):
         raise TypeError(
@@ -329,7 +337,7 @@ def _functions(name: str, value: Any) -> dict[str, Callable[..., Any]]:
     return dict(value)
 
 
-def _several(name: str, value: Any) -> list[Any]:
+def _as_list(name: str, value: Any) -> list[Any]:
     """A sequence as a list."""
     try:
         return list(value)
@@ -339,37 +347,39 @@ def _several(name: str, value: Any) -> list[Any]:
         ) from error
 
 
-def _make(solvers: Mapping[str, Callable[[int], Any]], name: str, seed: int) -> Any:
-    with _naming(f"make(seed) of {name!r}, seed {seed}"):
+def _make_solver(
+    solvers: Mapping[str, Callable[[int], Any]], name: str, seed: int
+) -> Any:
+    with _append_to_errors(f"make(seed) of {name!r}, seed {seed}"):
         return solvers[name](seed)
 
 
 @contextmanager
-def _naming(subject: str) -> Iterator[None]:
+def _append_to_errors(subject: str) -> Iterator[None]:
     """Errors end with the subject, without ``add_note`` of Python 3.11."""
     try:
         yield
     except Exception as error:
-        said, *more = error.args or ("",)
-        if isinstance(said, str):
-            error.args = (f"{said} ({subject})".lstrip(), *more)
+        message, *other_args = error.args or ("",)
+        if isinstance(message, str):
+            error.args = (f"{message} ({subject})".lstrip(), *other_args)
         else:
-            error.args = (said, *more, f"({subject})")
+            error.args = (message, *other_args, f"({subject})")
         if subject in str(error):
             raise
         # those of files make up their messages
-        kind = type(error).__name__
-        raise RuntimeError(f"{kind}: {error} ({subject})") from error
+        error_name = type(error).__name__
+        raise RuntimeError(f"{error_name}: {error} ({subject})") from error
 
 
-def _rising(looks: Sequence[float]) -> list[float]:
-    found = [checks.as_nonnegative("looks", x) for x in _several("looks", looks)]
-    if not found or any(b <= a for a, b in pairwise(found)):
-        raise ValueError(f"looks: expected numbers that rise, got {found}")
-    return found
+def _require_increasing(looks: Sequence[float]) -> list[float]:
+    numbers = [checks.as_nonnegative("looks", x) for x in _as_list("looks", looks)]
+    if not numbers or any(b <= a for a, b in pairwise(numbers)):
+        raise ValueError(f"looks: expected numbers that rise, got {numbers}")
+    return numbers
 
 
-class _Race:
+class _ComparisonRuns:
     """Problem, looks and objective of all runs."""
 
     def __init__(
@@ -379,15 +389,15 @@ class _Race:
         unit: str,
         metrics: dict[str, Metric],
         objective: Objective | None,
-        made: Mapping[str, Any],
+        cold_solvers: Mapping[str, Any],
     ) -> None:
         self.problem, self.looks, self.unit = problem, looks, unit
         # not warm yet: each makes a pass that is not counted
-        self.metrics, self.cold = metrics, dict(made)
-        self.objective = objective or objective_of(problem, made)
+        self.metrics, self.cold_solvers = metrics, dict(cold_solvers)
+        self.objective = objective or make_common_objective(problem, cold_solvers)
         # duals of solvers are below the minima of their own objectives
         self.has_duals = objective is None
-        self.of_all = {
+        self.shared_settings = {
             "problem": f"{type(problem).__name__} of {len(problem)} examples, "
             f"{getattr(problem, 'checksum', None)}",
             "looks": f"{looks} {unit}",
@@ -397,47 +407,49 @@ class _Race:
             else describe_settings(objective),
         }
 
-    def settings(self, solver: Any) -> dict[str, str]:
+    def describe_run(self, solver: Any) -> dict[str, str]:
         """All that decides a run, in words."""
-        return {**self.of_all, "solver": describe_settings(solver)}
+        return {**self.shared_settings, "solver": describe_settings(solver)}
 
-    def run(self, name: str, seed: int, solver: Any, stored: Stored) -> list[Row]:
+    def run_solver(
+        self, name: str, seed: int, solver: Any, stored_run: StoredRun
+    ) -> list[Row]:
         """Run a solver to the last look, and store its rows."""
-        rows, state = stored.interrupted()
-        watcher = _Watcher(self, name, seed, rows)
+        rows, state = stored_run.load_interrupted()
+        recorder = _RunRecorder(self, name, seed, rows)
         try:
             self._warm_up(name)
-            with observe_runs(watcher):
+            with observe_runs(recorder):
                 solution = self._solve(solver, state)
         except Exception as error:
-            if not watcher.lost(error):
-                measured = watcher.metric
-                of = "" if measured is None else f", metric {measured!r}"
-                with _naming(f"solver {name!r}, seed {seed}{of}"):
+            if not recorder.is_divergence(error):
+                metric = recorder.metric
+                metric_text = "" if metric is None else f", metric {metric!r}"
+                with _append_to_errors(f"solver {name!r}, seed {seed}{metric_text}"):
                     raise
-            watcher.diverge(str(error))
+            recorder.append_diverged_row(str(error))
         else:
             if solution.interrupted:
                 if hasattr(solver, "solve") or type(solver).load is not Solver.load:
-                    stored.keep_interrupted(rows, solution.state)
+                    stored_run.save_interrupted(rows, solution.state)
                 raise KeyboardInterrupt
-            watcher.finish(solution)
-        stored.keep(rows)
+            recorder.append_last_row(solution)
+        stored_run.save_finished(rows)
         return rows
 
     def _warm_up(self, name: str) -> None:
         """Make a pass that is not counted, before the first run of a solver."""
-        solver = self.cold.pop(name, None)
+        solver = self.cold_solvers.pop(name, None)
         if solver is None:
             return
         passes: list[int] = []
 
-        def watch(look: RunEvaluation) -> bool:
-            passes.append(look.passes)
-            return look.passes > 0
+        def stop_after_first_pass(evaluation: RunEvaluation) -> bool:
+            passes.append(evaluation.passes)
+            return evaluation.passes > 0
 
         try:
-            with observe_runs(watch):
+            with observe_runs(stop_after_first_pass):
                 solution = self._solve(solver, None)
         except Exception:
             # the run will fail in the same way
@@ -453,17 +465,19 @@ class _Race:
 
     def _solve(self, solver: Any, state: State | None) -> Solution:
         # without an argument that is not needed: not all solvers know all
-        more: dict[str, Any] = {} if state is None else {"resume": state}
+        options: dict[str, Any] = {} if state is None else {"resume": state}
         if hasattr(solver, "solve"):
-            found: Solution = solver.solve(self.problem, **more)
-            return found
-        return solve(solver, self.problem, tol=0.0, progress=False, **more)
+            solution: Solution = solver.solve(self.problem, **options)
+            return solution
+        return solve(solver, self.problem, tol=0.0, progress=False, **options)
 
 
-class _Watcher:
+class _RunRecorder:
     """Looks at one run when it has spent enough."""
 
-    def __init__(self, race: _Race, name: str, seed: int, rows: list[Row]) -> None:
+    def __init__(
+        self, race: _ComparisonRuns, name: str, seed: int, rows: list[Row]
+    ) -> None:
         self.race, self.name, self.seed, self.rows = race, name, seed, rows
         self.diverged = False
         self.weights: Callable[[], NDArray[np.float64]] | None = None
@@ -480,39 +494,49 @@ class _Watcher:
             "seconds": seconds,
         }
 
-    def __call__(self, look: RunEvaluation) -> bool:
-        self.weights = look.weights
-        self.costs = self._costs(look.passes, look.oracle_calls, look.seconds)
-        spent = self.costs[self.race.unit]
-        reached = [x for x in self.race.looks if x <= spent]
-        if reached and (not self.rows or reached[-1] > self.rows[-1]["look"]):
-            self._add(reached[-1], look.weights(), look.bound())
-        return self.diverged or bool(reached and reached[-1] == self.race.looks[-1])
+    def __call__(self, evaluation: RunEvaluation) -> bool:
+        self.weights = evaluation.weights
+        self.costs = self._costs(
+            evaluation.passes, evaluation.oracle_calls, evaluation.seconds
+        )
+        cost = self.costs[self.race.unit]
+        reached_looks = [x for x in self.race.looks if x <= cost]
+        if reached_looks and (
+            not self.rows or reached_looks[-1] > self.rows[-1]["look"]
+        ):
+            self._evaluate(reached_looks[-1], evaluation.weights(), evaluation.bound())
+        return self.diverged or bool(
+            reached_looks and reached_looks[-1] == self.race.looks[-1]
+        )
 
-    def _add(self, look: float, w: NDArray[np.float64], bound: float) -> None:
+    def _evaluate(self, threshold: float, w: NDArray[np.float64], bound: float) -> None:
         race = self.race
-        primal = value_at(race.objective, w)
+        primal = evaluate_objective(race.objective, w)
         if math.isinf(primal):
-            self.diverge("the objective leaves float64")
+            self.append_diverged_row("the objective leaves float64")
             return
-        known = [row["dual"] for row in self.rows]
+        bounds = [row["dual"] for row in self.rows]
         # -inf is a bound of nothing
-        known = [x for x in (*known, float(bound)) if x > -math.inf]
-        dual = max(known, default=math.nan) if race.has_duals else math.nan
+        bounds = [x for x in (*bounds, float(bound)) if x > -math.inf]
+        dual = max(bounds, default=math.nan) if race.has_duals else math.nan
         values: Row = {}
-        for self.metric, measure in race.metrics.items():
-            values[self.metric] = number(f"metrics of {self.metric!r}", measure(w))
+        for self.metric, compute_metric in race.metrics.items():
+            values[self.metric] = as_number(
+                f"metrics of {self.metric!r}", compute_metric(w)
+            )
         self.metric = None
-        self._append(look, primal, dual, max(primal - dual, 0.0), values)
+        self._append_row(threshold, primal, dual, max(primal - dual, 0.0), values)
 
-    def _append(
-        self, look: float, primal: float, dual: float, gap: float, values: Row
+    def _append_row(
+        self, threshold: float, primal: float, dual: float, gap: float, values: Row
     ) -> None:
-        of_run = {"solver": self.name, "seed": self.seed, "look": look}
-        found = {"primal": primal, "dual": dual, "gap": gap}
-        self.rows.append({**of_run, **self.costs, **found, **values, "status": ""})
+        run_columns = {"solver": self.name, "seed": self.seed, "look": threshold}
+        certificate_columns = {"primal": primal, "dual": dual, "gap": gap}
+        self.rows.append(
+            {**run_columns, **self.costs, **certificate_columns, **values, "status": ""}
+        )
 
-    def lost(self, error: Exception) -> bool:
+    def is_divergence(self, error: Exception) -> bool:
         """Whether the error is that of a run that diverged."""
         if self.metric is not None or isinstance(error, FloatingPointError):
             return self.metric is None
@@ -521,29 +545,35 @@ class _Watcher:
                 return not np.isfinite(self.weights()).all()
         return False
 
-    def diverge(self, status: str) -> None:
+    def append_diverged_row(self, status: str) -> None:
         """Add the last row of a run that diverged."""
         if self.diverged:
             return
         self.diverged = True
-        nothing = dict.fromkeys(self.race.metrics, math.nan)
-        self._append(self._next(), math.inf, math.nan, math.nan, nothing)
+        nan_metrics = dict.fromkeys(self.race.metrics, math.nan)
+        self._append_row(
+            self._next_threshold(), math.inf, math.nan, math.nan, nan_metrics
+        )
         self.rows[-1]["status"] = f"diverged: {status}"
 
-    def _next(self) -> float:
+    def _next_threshold(self) -> float:
         """The look that comes next, or the last one."""
-        before = self.rows[-1]["look"] if self.rows else -math.inf
-        return next((x for x in self.race.looks if x > before), self.race.looks[-1])
+        previous_threshold = self.rows[-1]["look"] if self.rows else -math.inf
+        return next(
+            (x for x in self.race.looks if x > previous_threshold), self.race.looks[-1]
+        )
 
-    def finish(self, solution: Solution) -> None:
+    def append_last_row(self, solution: Solution) -> None:
         """Look at the end of a run that stopped before the last look."""
         if self.diverged:
             return
         if not self.rows or solution.passes > self.rows[-1]["passes"]:
             counts = solution.passes, solution.oracle_calls, solution.seconds
             self.costs = self._costs(*counts)
-            plain = [r.dual for r in solution.history if math.isnan(r.smoothed_primal)]
-            dual = np.fmax.reduce([*plain, math.nan])
-            self._add(self._next(), solution.w, float(dual))
+            unsmoothed_bounds = [
+                r.dual for r in solution.history if math.isnan(r.smoothed_primal)
+            ]
+            dual = np.fmax.reduce([*unsmoothed_bounds, math.nan])
+            self._evaluate(self._next_threshold(), solution.w, float(dual))
         if not self.diverged:
             self.rows[-1]["status"] = solution.status

@@ -12,7 +12,7 @@ from smoothsp.linear.problems import LeastSquaresProblem
 from smoothsp.linear.problems.callback import as_batch_linear_problem
 
 Objective = Callable[[NDArray[np.float64]], float]
-_REMEDY = "give objective=, a function of w"
+_HINT = "give objective=, a function of w"
 
 
 class _Terms(NamedTuple):
@@ -24,25 +24,25 @@ class _Terms(NamedTuple):
     bounds: str
 
 
-def objective_of(problem: Any, solvers: Mapping[str, Any]) -> Objective:
+def make_common_objective(problem: Any, solvers: Mapping[str, Any]) -> Objective:
     """``lam / 2 |w|^2 + l1 |w|_1`` and the loss, which all solvers must agree on."""
     terms: dict[_Terms, str] = {}
     for name, solver in solvers.items():
         if getattr(solver, "domain", "space") != "space":
             raise ValueError(f"objective: expected a function for {name}, got None")
-        known = _terms_of(solver, isinstance(problem, LeastSquaresProblem))
-        if known is not None:
-            terms.setdefault(known, name)
+        solver_terms = _extract_terms(solver, isinstance(problem, LeastSquaresProblem))
+        if solver_terms is not None:
+            terms.setdefault(solver_terms, name)
     if not terms:
         raise ValueError(
-            f"objective: expected a solver with an attribute lam, got none; {_REMEDY}"
+            f"objective: expected a solver with an attribute lam, got none; {_HINT}"
         )
-    (first, name), *others = terms.items()
-    if others:
-        other, second = others[0]
+    (first, name), *other_terms = terms.items()
+    if other_terms:
+        other, second = other_terms[0]
         raise ValueError(
             f"solvers: expected one objective for all, got {tuple(first)} of {name!r}"
-            f" and {tuple(other)} of {second!r} as loss, lam, l1 and bounds; {_REMEDY}"
+            f" and {tuple(other)} of {second!r} as loss, lam, l1 and bounds; {_HINT}"
         )
     risk = (
         problem.likelihood
@@ -51,39 +51,39 @@ def objective_of(problem: Any, solvers: Mapping[str, Any]) -> Objective:
     )
 
     def objective(w: NDArray[np.float64]) -> float:
-        squares = first.lam / 2 * float(w @ w)
-        return squares + first.l1 * float(np.abs(w).sum()) + float(risk(w)[0])
+        l2_term = first.lam / 2 * float(w @ w)
+        return l2_term + first.l1 * float(np.abs(w).sum()) + float(risk(w)[0])
 
     return objective
 
 
-def _terms_of(solver: Any, squared: bool) -> _Terms | None:
+def _extract_terms(solver: Any, is_squared_loss: bool) -> _Terms | None:
     lam = getattr(solver, "lam", None)
     if lam is None:
         return None
     loss = getattr(solver, "loss", "hinge")
     loss = getattr(loss, "name", loss)
-    kind = "likelihood" if squared or loss == "likelihood" else "hinge"
-    plan = getattr(solver, "plan", None)
-    bounds = [getattr(plan, name, None) for name in ("lower", "upper")]
-    words = "" if bounds[0] is bounds[1] is None else repr(bounds)
-    return _Terms(kind, float(lam), float(getattr(solver, "l1", 0.0)), words)
+    loss_kind = "likelihood" if is_squared_loss or loss == "likelihood" else "hinge"
+    settings = getattr(solver, "engine_settings", None)
+    bounds = [getattr(settings, name, None) for name in ("lower", "upper")]
+    bounds_text = "" if bounds[0] is bounds[1] is None else repr(bounds)
+    return _Terms(loss_kind, float(lam), float(getattr(solver, "l1", 0.0)), bounds_text)
 
 
-def number(name: str, value: Any) -> float:
+def as_number(name: str, value: Any) -> float:
     """A number, which may be an array or a tensor without axes."""
     if getattr(value, "shape", None) == ():
         value = value.item()
     return checks.as_number(name, value)
 
 
-def value_at(objective: Objective, w: NDArray[np.float64]) -> float:
+def evaluate_objective(objective: Objective, w: NDArray[np.float64]) -> float:
     """The objective; infinite where weights or potentials leave float64."""
     if not np.isfinite(w).all():
         return math.inf
     try:
         with np.errstate(over="ignore", invalid="ignore"):
-            found = number("objective", objective(w))
+            value = as_number("objective", objective(w))
     except FloatingPointError:
         return math.inf
-    return math.inf if math.isnan(found) else found
+    return math.inf if math.isnan(value) else value

@@ -20,7 +20,7 @@ Row = dict[str, Any]
 _ROWS = "rows_of_comparison"
 
 
-class Stored:
+class StoredRun:
     """The files of one run: its rows, or an interrupted run with its state.
 
     Parameters
@@ -38,66 +38,68 @@ class Stored:
     ) -> None:
         self.settings, self.folder = settings, folder
         text = json.dumps([name, settings], sort_keys=True)
-        mark = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+        settings_hash = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
         slug = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:60]
-        stem = (folder or Path()) / f"{slug}-seed{seed}-{mark}"
-        self.rows, self.part = Path(f"{stem}.json"), Path(f"{stem}.npz")
+        stem = (folder or Path()) / f"{slug}-seed{seed}-{settings_hash}"
+        self.rows_path, self.state_path = Path(f"{stem}.json"), Path(f"{stem}.npz")
 
-    def finished(self) -> list[Row] | None:
+    def load_finished(self) -> list[Row] | None:
         """Rows of a finished run; None if there is none."""
-        if self.folder is None or not self.rows.exists():
+        if self.folder is None or not self.rows_path.exists():
             return None
         try:
-            found = json.loads(self.rows.read_bytes())
-            rows, settings = found["rows"], found["settings"]
-            if settings == self.settings and found["checksum"] == _sum(rows, settings):
+            saved = json.loads(self.rows_path.read_bytes())
+            rows, settings = saved["rows"], saved["settings"]
+            if settings == self.settings and saved["checksum"] == _compute_checksum(
+                rows, settings
+            ):
                 return [dict(row) for row in rows]
         except (ValueError, TypeError, KeyError, OSError, RecursionError) as error:
-            raise self._damaged(self.rows) from error
-        raise self._damaged(self.rows)
+            raise self._damaged_error(self.rows_path) from error
+        raise self._damaged_error(self.rows_path)
 
-    def interrupted(self) -> tuple[list[Row], State | None]:
+    def load_interrupted(self) -> tuple[list[Row], State | None]:
         """Rows and state of an interrupted run; nothing if there is none."""
-        if self.folder is None or not self.part.exists():
+        if self.folder is None or not self.state_path.exists():
             return [], None
         try:
-            with np.load(self.part, allow_pickle=False) as found:
-                arrays = {name: found[name] for name in found.files}
+            with np.load(self.state_path, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
             with states.open_state(arrays) as state:
                 rows = json.loads(str(state.pop(_ROWS)))
         except (
             *(ValueError, OSError, KeyError, EOFError, BadZipFile),
             *(TypeError, RecursionError),
         ) as error:
-            raise self._damaged(self.part) from error
+            raise self._damaged_error(self.state_path) from error
         return rows, states.add_checksums(state)
 
-    def keep(self, rows: list[Row]) -> None:
+    def save_finished(self, rows: list[Row]) -> None:
         """Write a finished run."""
         if self.folder is None:
             return
-        checksum = _sum(rows, self.settings)
-        found = {"settings": self.settings, "rows": rows, "checksum": checksum}
-        curves.replace(self.rows, json.dumps(found, indent=1).encode())
-        self.part.unlink(missing_ok=True)
+        checksum = _compute_checksum(rows, self.settings)
+        content = {"settings": self.settings, "rows": rows, "checksum": checksum}
+        curves.replace(self.rows_path, json.dumps(content, indent=1).encode())
+        self.state_path.unlink(missing_ok=True)
 
-    def keep_interrupted(self, rows: list[Row], state: State) -> None:
+    def save_interrupted(self, rows: list[Row], state: State) -> None:
         """Write an interrupted run."""
         if self.folder is None:
             return
-        held = io.BytesIO()
+        buffer = io.BytesIO()
         arrays: Any = states.add_checksums({**state, _ROWS: np.array(json.dumps(rows))})
-        np.savez(held, **arrays)
-        curves.replace(self.part, held.getvalue())
+        np.savez(buffer, **arrays)
+        curves.replace(self.state_path, buffer.getvalue())
 
-    def _damaged(self, path: Path) -> ValueError:
+    def _damaged_error(self, path: Path) -> ValueError:
         return ValueError(
             f"out: expected a run of compare(), got another, damaged or edited file at"
             f" {path}; delete it to repeat the run"
         )
 
 
-def _sum(rows: list[Row], settings: dict[str, str]) -> str:
+def _compute_checksum(rows: list[Row], settings: dict[str, str]) -> str:
     """CRC-32 of a run, also as it was read."""
     text = json.dumps([rows, settings], sort_keys=True)
     return f"{zlib.crc32(text.encode()):08x}"

@@ -1,1 +1,1 @@
-"""Coordinate descent on the duals of multiclass and binary SVMs."""
+"""Dual coordinate descent for binary and multiclass SVMs."""

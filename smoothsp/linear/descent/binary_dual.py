@@ -1,4 +1,8 @@
-"""The binary dual as the loop of ``coordinate_descent`` takes it."""
+r"""Dual of the binary hinge SVM.
+
+.. math:: \max_{0 \le a \le c} \sum_i a_i - \tfrac12 \|w\|^2, \qquad
+    w = \sum_i s_i a_i x_i
+"""
 
 from typing import Any
 
@@ -8,9 +12,9 @@ from numpy.typing import NDArray
 from smoothsp._kernels.svm import binary_hinge
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.linear.descent.coordinate_descent import (
-    PATIENCE,
-    STILL,
-    Parts,
+    MAX_SKIP_DOUBLINGS,
+    ZERO_VIOLATION_ULPS,
+    CertificateTerms,
     require_finite_sum,
     squared_norm,
 )
@@ -18,25 +22,25 @@ from smoothsp.linear.engines.solution import State
 from smoothsp.linear.inputs import arrays
 from smoothsp.linear.inputs.sparse_matrices import DenseRows, SparseRows
 
-# A margin is off by at most so many roundings times the features that its sample has.
-_ROUNDINGS = 4
-# What covers the roundings of a length.
-_UP = 1 + 1e-9
+# Rounding error of a margin, in ulps per feature of its sample.
+_MARGIN_ULPS = 4
+# Upper bounds of distances are multiplied by this: their own computation is rounded.
+_ROUND_UP_FACTOR = 1 + 1e-9
 
 
 class BinaryHingeDual:
-    """Weights of features, ``w = sum_i s_i a_i x_i`` with ``0 <= a_i <= c_i``.
+    """Dual variables ``0 <= a_i <= c_i`` and weights ``w = sum_i s_i a_i x_i``.
 
     Parameters
     ----------
     rows
-        The samples.
-    signs, bounds, squares
-        ``(n,)``: 1 or -1, what multiplies the loss, and the squared norm.
+        Samples x.
+    signs, bounds, squared_norms
+        ``(n,)``: labels s of 1 or -1, factors c of the losses, squared norms of x.
     shrinking
-        Whether coefficients that do not move are passed over for a while.
+        Whether sweeps skip coefficients that did not move at their last visits.
     start
-        ``(n, 1)``: coefficients to begin with, or None for 0.
+        ``(n, 1)``: initial coefficients, or None for 0.
     """
 
     def __init__(
@@ -44,117 +48,127 @@ class BinaryHingeDual:
         rows: SparseRows | DenseRows,
         signs: NDArray[Any],
         bounds: NDArray[Any],
-        squares: NDArray[np.float64],
+        squared_norms: NDArray[np.float64],
         shrinking: bool,
         start: NDArray[Any] | None,
     ) -> None:
         dtype = bounds.dtype
-        long = squares >= np.finfo(dtype).tiny
+        is_nonzero = squared_norms >= np.finfo(dtype).tiny
         self._rows, self._signs, self._bounds = rows, signs, bounds
-        self._squares = squares.astype(dtype)
-        self._width = rows.features if isinstance(rows, DenseRows) else 0
+        self._squared_norms = squared_norms.astype(dtype)
+        self._num_dense_features = rows.features if isinstance(rows, DenseRows) else 0
         self.dtype = dtype
-        self._still = dtype.type(STILL * np.finfo(dtype).eps)
-        self._rounding = _ROUNDINGS * float(np.finfo(dtype).eps)
-        self._patience = PATIENCE if shrinking else 0
-        self.blocks = np.flatnonzero(long & (bounds > 0))
+        self._zero_violation_tol = dtype.type(ZERO_VIOLATION_ULPS * np.finfo(dtype).eps)
+        self._margin_tolerance = _MARGIN_ULPS * float(np.finfo(dtype).eps)
+        self._max_skip_doublings = MAX_SKIP_DOUBLINGS if shrinking else 0
+        self.blocks = np.flatnonzero(is_nonzero & (bounds > 0))
         require_finite_sum(bounds.astype(np.float64))
         self.work = 4 * rows.data.size
-        self._zeros = np.zeros(arrays.num_simd_lanes(dtype), dtype=dtype)
-        # kernels of dense rows read and write whole vectors
-        self._padded = arrays.aligned_zeros(
+        self._zero_vector = np.zeros(arrays.num_simd_lanes(dtype), dtype=dtype)
+        # Kernels of dense rows read and write whole SIMD vectors.
+        self._padded_weights = arrays.aligned_zeros(
             arrays.round_up_to_lanes(rows.features, dtype), dtype
         )
-        self.weights = self._padded[: rows.features]
-        # no weights change the loss of a sample without length
-        first = 0 if start is None else np.clip(start[:, 0], 0, bounds)
-        self.coefficients = np.where(long, first, bounds).astype(dtype)
-        self.waits = np.zeros(len(signs), dtype=np.uint8)
-        self.calm = np.zeros(len(signs), dtype=np.uint8)
-        self.met, self.num_checked = np.zeros(3), len(signs)
-        # of each sample: how far the weights may go before it can have a gap again
-        self._reach = np.full(len(signs), -1.0)
-        self._path, self._rebuilt = 0.0, False
-        self._measured_at = self.weights.copy()
-        self._at_stake, self._gaps = np.zeros((2, len(signs)))
+        self.weights = self._padded_weights[: rows.features]
+        # The loss of a sample of norm 0 is the same for all weights: a_i = c_i.
+        start_coefficients = 0 if start is None else np.clip(start[:, 0], 0, bounds)
+        self.coefficients = np.where(is_nonzero, start_coefficients, bounds).astype(
+            dtype
+        )
+        self.skip_counts = np.zeros(len(signs), dtype=np.uint8)
+        self.idle_sweeps = np.zeros(len(signs), dtype=np.uint8)
+        self.sweep_stats, self.num_checked = np.zeros(3), len(signs)
+        # Distance |w - w_0| from the last certificate within which sample i has no gap;
+        # -1 for samples that the next certificate must evaluate.
+        self._recheck_radius = np.full(len(signs), -1.0)
+        self._path_length, self._check_all = 0.0, False
+        self._weights_at_certificate = self.weights.copy()
+        self._losses_at_zero, self._gaps = np.zeros((2, len(signs)))
 
     def sweep(self, order: NDArray[np.intp], first: int, last: int) -> None:
-        """Solve for the coefficients ``order[first:last]``."""
+        """Minimise over the coefficients ``order[first:last]``, one after the other."""
         binary_hinge.coordinate_descent(
             first,
             last,
             order,
-            self._width,
+            self._num_dense_features,
             *self._rows.arrays,
-            self._squares,
+            self._squared_norms,
             self._signs,
             self._bounds,
-            self._still,
-            self._patience,
-            self._zeros,
-            self._padded,
+            self._zero_violation_tol,
+            self._max_skip_doublings,
+            self._zero_vector,
+            self._padded_weights,
             self.coefficients,
-            self.waits,
-            self.calm,
-            self._reach,
-            self.met,
+            self.skip_counts,
+            self.idle_sweeps,
+            self._recheck_radius,
+            self.sweep_stats,
         )
 
-    def certify(self) -> Parts:
-        """Primal, dual, and the part of the gap that each sample has.
+    def certify(self) -> CertificateTerms:
+        """Compute primal, dual and the gap of each sample.
 
-        Samples that cannot have a gap are not looked at.
+        Samples whose recheck radius exceeds the distance that w moved have gap 0 and
+        are not evaluated.
         """
-        moved = np.subtract(self.weights, self._measured_at, dtype=np.float64)
-        self._path += _UP * float(np.sqrt(np.dot(moved, moved)))
-        self._measured_at[:] = self.weights
-        rows = np.flatnonzero(self._reach < self._path)
+        displacement = np.subtract(
+            self.weights, self._weights_at_certificate, dtype=np.float64
+        )
+        self._path_length += _ROUND_UP_FACTOR * float(
+            np.sqrt(np.dot(displacement, displacement))
+        )
+        self._weights_at_certificate[:] = self.weights
+        rows = np.flatnonzero(self._recheck_radius < self._path_length)
         self.num_checked = len(rows)
-        square = squared_norm(self.weights)
-        whole, self._rebuilt = self._rebuilt, False
-        loss = np.empty(len(rows) if whole else 0)
+        squared_norm_w = squared_norm(self.weights)
+        checks_all, self._check_all = self._check_all, False
+        loss = np.empty(len(rows) if checks_all else 0)
         run_rows(
             binary_hinge.compute_gaps,
             len(rows),
-            self.work * len(rows) // (2 * len(self._reach)),
+            self.work * len(rows) // (2 * len(self._recheck_radius)),
             rows,
-            self._width,
+            self._num_dense_features,
             *self._rows.arrays,
-            self._squares,
+            self._squared_norms,
             self._signs,
             self._bounds,
-            self._path,
-            self._rounding,
-            np.sqrt(square),
-            self._zeros,
-            self._padded,
+            self._path_length,
+            self._margin_tolerance,
+            np.sqrt(squared_norm_w),
+            self._zero_vector,
+            self._padded_weights,
             self.coefficients,
             loss,
-            self._at_stake,
+            self._losses_at_zero,
             self._gaps,
-            self._reach,
+            self._recheck_radius,
         )
-        dual = float(self.coefficients.sum(dtype=np.float64)) - square / 2
-        if whole:
-            primal = square / 2 + float(loss.sum())
+        dual = float(self.coefficients.sum(dtype=np.float64)) - squared_norm_w / 2
+        if checks_all:
+            primal = squared_norm_w / 2 + float(loss.sum())
         else:
-            # losses that were not looked at are linear in the weights
+            # The duality gap is the sum of the gaps of samples: no loss is needed.
             primal = dual + float(self._gaps.sum())
-        return Parts(primal, dual, self._gaps, float(self._at_stake.sum()))
+        return CertificateTerms(
+            primal, dual, self._gaps, float(self._losses_at_zero.sum())
+        )
 
     @property
     def w(self) -> NDArray[Any]:
-        """Weights of the features ``(features,)``; a view."""
+        """Weights of the features, a view ``(features,)``."""
         return self.weights
 
     @property
     def variables(self) -> State:
-        """Arrays that sweeps change, by name; no copies."""
+        """Arrays that sweeps change, by their names in saved states; no copies."""
         return {
             "w": self.w,
             "coefficients": self.coefficients,
-            "waits": self.waits,
-            "calm": self.calm,
+            "waits": self.skip_counts,
+            "calm": self.idle_sweeps,
         }
 
     @property
@@ -162,17 +176,17 @@ class BinaryHingeDual:
         """Checksum of the constant arrays."""
         return arrays.checksum(*self._rows.arrays, self._signs, self._bounds)
 
-    def rebuild(self) -> None:
-        """Weights anew from the coefficients; the next gap looks at all samples."""
-        self._rebuilt = True
-        self._reach[:] = -1
+    def rebuild_from_duals(self) -> None:
+        """Recompute w from the coefficients; the next certificate checks all rows."""
+        self._check_all = True
+        self._recheck_radius[:] = -1
         binary_hinge.weights_from_dual(
             0,
             len(self._signs),
-            self._width,
+            self._num_dense_features,
             *self._rows.arrays,
             self._signs,
-            self._zeros,
+            self._zero_vector,
             self.coefficients,
-            self._padded,
+            self._padded_weights,
         )

@@ -1,54 +1,55 @@
-"""The progress of a long fit, one line on stderr."""
+"""Progress line on stderr for long fits."""
 
 import sys
 import time
 
 from smoothsp.linear.engines.solution import Certificate
 
-# A fit shorter than this many seconds shows nothing, unless it is verbose.
-_PATIENCE = 3.0
-_INTERVAL = 0.2
+# Seconds before the first line, unless verbose=True.
+_DISPLAY_DELAY = 3.0
+# Seconds between updates.
+_UPDATE_INTERVAL = 0.2
 
 
-class Progress:
-    """A line that is written over itself.
+class ProgressLine:
+    """Line on stderr that each update overwrites.
 
     Parameters
     ----------
     name
-        Of what is fitted.
+        Name of the estimator.
     verbose
-        True: show it. False: do not. None: when stderr is a terminal, and only after
-        three seconds.
+        True: show the line. False: hide it. None: show it on a terminal, after three
+        seconds.
     """
 
     def __init__(self, name: str, verbose: bool | None) -> None:
         self._name = name
-        terminal = sys.stderr is not None and sys.stderr.isatty()
-        self._wanted = terminal if verbose is None else verbose
+        is_terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._is_enabled = is_terminal if verbose is None else verbose
         self._start = time.monotonic()
-        self._next = self._start + (0 if verbose else _PATIENCE)
+        self._next_update = self._start + (0 if verbose else _DISPLAY_DELAY)
         self._certificate = ""
         self._width = 0
 
-    def tell(self, epoch: int, share: float) -> None:
-        """``share`` of an epoch, counted from 1, is done."""
+    def update(self, epoch: int, fraction: float) -> None:
+        """Show that a fraction of an epoch, numbered from 1, is done."""
         now = time.monotonic()
-        if not self._wanted or now < self._next:
+        if not self._is_enabled or now < self._next_update:
             return
-        self._next = now + _INTERVAL
-        done = f"epoch {epoch}, {share:4.0%}"
+        self._next_update = now + _UPDATE_INTERVAL
+        done = f"epoch {epoch}, {fraction:4.0%}"
         self._write("; ".join(filter(None, (done, self._certificate))))
 
-    def certify(self, certificate: Certificate, goal: float) -> None:
-        """Remember what to say about the gap."""
+    def set_certificate(self, certificate: Certificate, gap_threshold: float) -> None:
+        """Store objective, gap and threshold for the next updates."""
         self._certificate = (
             f"objective {certificate.primal:.5g}, gap {certificate.gap:.2e}, "
-            f"goal {goal:.2e}"
+            f"threshold {gap_threshold:.2e}"
         )
 
     def close(self) -> None:
-        """Leave the last certificate, if there is a line, and go to the next."""
+        """Write the last certificate and end the line, if one was shown."""
         if self._width:
             self._write(self._certificate)
             sys.stderr.write("\n")

@@ -48,239 +48,274 @@ class CallbackEngine:
 
     compiled = False
 
-    def __init__(self, problem: BatchLinearProblem, plan: EngineSettings) -> None:
-        self.problem, self.plan = problem, plan
+    def __init__(self, problem: BatchLinearProblem, settings: EngineSettings) -> None:
+        self.problem, self.settings = problem, settings
         self.rows = make_vector_store(problem)
         self.sparse = isinstance(self.rows, SparseVectorStore)
         self.n = n = len(problem)
         d = problem.num_weights
-        self._low, self._high = expand_bounds((plan.lower, plan.upper), d)
-        self.v, self.lag, self.lag_ell = np.zeros(d), np.zeros(d), 0.0
+        self._low, self._high = expand_bounds((settings.lower, settings.upper), d)
+        self.unclipped_w, self.average_lag, self.average_lag_ell = (
+            np.zeros(d),
+            np.zeros(d),
+            0.0,
+        )
         self._clip()
         self.blocks, self.ell = self.rows.zeros(n), np.zeros(n)
         self.gap_estimates = np.full(n, math.inf)
         # not measured yet
-        self.last_gap = self._known_gap = math.inf
-        self.steps = self.hits = self.drops = self.calls = 0
+        self.last_gap = self._last_or_estimated_gap = math.inf
+        self.num_steps = self.num_cache_hits = self.num_drop_steps = (
+            self.step_oracle_calls
+        ) = 0
         self.certificate_oracle_calls = self.num_certificates = 0
-        self.store = [[gold_output(self.rows.zero())] for _ in range(n)]
+        self.output_cache = [[gold_output(self.rows.zero())] for _ in range(n)]
 
-    def _clip(self, moved: Any = None) -> None:
+    def _clip(self, change: Any = None) -> None:
         """Weights from what is unclipped, where it ``moved`` if that is known."""
-        if not (self.sparse and moved is not None):
-            self.w_now = np.clip(self.v, self._low, self._high)
+        if not (self.sparse and change is not None):
+            self.current_w = np.clip(self.unclipped_w, self._low, self._high)
             return
-        at = moved.columns
-        self.w_now[at] = np.clip(self.v[at], self._low[at], self._high[at])
+        columns = change.columns
+        self.current_w[columns] = np.clip(
+            self.unclipped_w[columns], self._low[columns], self._high[columns]
+        )
 
     @property
     def oracle_calls(self) -> int:
         """Calls so far, those of certificates included."""
-        return self.calls + self.certificate_oracle_calls
+        return self.step_oracle_calls + self.certificate_oracle_calls
 
     @property
     def dual(self) -> float:
         """The dual objective."""
-        return self._dual(self.v, self.w_now, float(self.ell.sum()))
+        return self._compute_dual(
+            self.unclipped_w, self.current_w, float(self.ell.sum())
+        )
 
-    def _dual(self, v: Floats, w: Floats, ell: float) -> float:
-        return ell - self.plan.lam * float(np.dot(v, w) - np.dot(w, w) / 2)
+    def _compute_dual(self, v: Floats, w: Floats, ell: float) -> float:
+        return ell - self.settings.lam * float(np.dot(v, w) - np.dot(w, w) / 2)
 
     @property
     def w(self) -> Floats:
         """Weights: of the average, if there is one."""
-        return self._mean()[1].copy()
+        return self._averaged()[1].copy()
 
-    def _mean(self) -> tuple[Floats, Floats, float]:
-        k, ell = self.steps, float(self.ell.sum())
-        if not self.plan.averaging or k == 0:
-            return self.v, self.w_now, ell
-        share = 2 / (k * (k + 1))
-        v = self.v - share * self.lag
-        return v, np.clip(v, self._low, self._high), ell - share * self.lag_ell
+    def _averaged(self) -> tuple[Floats, Floats, float]:
+        k, ell = self.num_steps, float(self.ell.sum())
+        if not self.settings.averages or k == 0:
+            return self.unclipped_w, self.current_w, ell
+        last_weight = 2 / (k * (k + 1))
+        v = self.unclipped_w - last_weight * self.average_lag
+        return (
+            v,
+            np.clip(v, self._low, self._high),
+            ell - last_weight * self.average_lag_ell,
+        )
 
     # steps
 
     def visit_in_order(self, order: NDArray[np.int64]) -> None:
         """A step on each of ``order``."""
-        size = self.plan.batch
-        self._look_at_gaps()
-        for at in range(0, len(order), size):
-            self.visit([int(i) for i in order[at : at + size]])
+        size = self.settings.batch_size
+        self._update_gap_estimate()
+        for start in range(0, len(order), size):
+            self.visit_batch([int(i) for i in order[start : start + size]])
 
-    def visit_by_gap(self, uniforms: Floats, floor: float) -> int:
+    def visit_by_gap(self, uniforms: Floats, gap_floor: float) -> int:
         """Steps drawn by estimated gaps until these sum to ``floor``; how many."""
-        self._look_at_gaps()
-        for done in range(0, len(uniforms), self.plan.batch):
+        self._update_gap_estimate()
+        for first in range(0, len(uniforms), self.settings.batch_size):
             sums = np.cumsum(self.gap_estimates)
-            if sums[-1] <= floor:
-                return done
-            drawn = uniforms[done : done + self.plan.batch] * sums[-1]
+            if sums[-1] <= gap_floor:
+                return first
+            drawn = uniforms[first : first + self.settings.batch_size] * sums[-1]
             last = int(np.flatnonzero(self.gap_estimates)[-1])
-            at = np.minimum(np.searchsorted(sums, drawn, side="right"), last)
-            self.visit([int(i) for i in at])
+            chosen = np.minimum(np.searchsorted(sums, drawn, side="right"), last)
+            self.visit_batch([int(i) for i in chosen])
         return len(uniforms)
 
-    def _look_at_gaps(self) -> None:
+    def _update_gap_estimate(self) -> None:
         """Find the last exact gap; before any, the estimates' sum."""
-        self._known_gap = self.last_gap
+        self._last_or_estimated_gap = self.last_gap
         if math.isinf(self.last_gap):
-            self._known_gap = float(self.gap_estimates.sum())
+            self._last_or_estimated_gap = float(self.gap_estimates.sum())
 
-    def visit(self, chosen: list[int]) -> None:
+    def visit_batch(self, chosen: list[int]) -> None:
         """A step on each example, towards answers of the oracle at the weights before.
 
         All oracles are called at once; sizes of steps are those that are best when they
         are taken, so that the dual never falls.
         """
-        asked = [i for i in dict.fromkeys(chosen) if not self._is_known(i)]
-        corners = dict(zip(asked, self._worst_of(asked), strict=True))
-        for place, i in enumerate(chosen):
-            if place:
-                self._look_again(i)
-            again = i in chosen[:place]
+        missing = [i for i in dict.fromkeys(chosen) if not self._is_cache_hit(i)]
+        corners = dict(zip(missing, self._call_oracle_batch(missing), strict=True))
+        for position, i in enumerate(chosen):
+            if position:
+                self._refresh_scores(i)
+            is_repeated = i in chosen[:position]
             with defer_sigint():
-                self._visit(i, corners.get(i), again)
+                self._visit_example(i, corners.get(i), is_repeated)
 
-    def _look_again(self, i: int) -> None:
-        for slot in self.store[i]:
-            slot.h = self._violation(slot.corner)
+    def _refresh_scores(self, i: int) -> None:
+        for output in self.output_cache[i]:
+            output.augmented_score = self._augmented_score(output.corner)
 
-    def _is_known(self, i: int) -> bool:
+    def _is_cache_hit(self, i: int) -> bool:
         """Whether the cache answers for example i."""
-        self._look_again(i)
-        plan = self.plan
-        if not plan.cached:
+        self._refresh_scores(i)
+        settings = self.settings
+        if not settings.uses_cache:
             return False
-        gap = self._towards(i, argmax_score(self.store[i]).corner).num
-        least = plan.overall / self.n * self._known_gap
-        return bool(gap > 0 and gap >= max(plan.local * self.gap_estimates[i], least))
+        gap = self._frank_wolfe_step(i, argmax_score(self.output_cache[i]).corner).gap
+        global_threshold = settings.cache_global / self.n * self._last_or_estimated_gap
+        return bool(
+            gap > 0
+            and gap
+            >= max(settings.cache_local * self.gap_estimates[i], global_threshold)
+        )
 
-    def _visit(self, i: int, corner: Corner | None, again: bool) -> None:
-        plan = self.plan
+    def _visit_example(self, i: int, corner: Corner | None, is_repeated: bool) -> None:
+        settings = self.settings
         if corner is None:
-            own = argmax_score(self.store[i])
+            output = argmax_score(self.output_cache[i])
         else:
-            self.calls += not again
-            self.gap_estimates[i] = max(self._towards(i, corner).num, 0.0)
-            keeps = plan.cached or plan.weighed
-            own = self._put(i, corner) if keeps else StoredOutput(corner)
-        self.hits += corner is None
-        self.steps += 1
-        self._take_step(i, own)
+            self.step_oracle_calls += not is_repeated
+            self.gap_estimates[i] = max(self._frank_wolfe_step(i, corner).gap, 0.0)
+            stores_outputs = settings.uses_cache or settings.has_output_weights
+            output = (
+                self._store_output(i, corner)
+                if stores_outputs
+                else StoredOutput(corner)
+            )
+        self.num_cache_hits += corner is None
+        self.num_steps += 1
+        self._take_step(i, output)
 
-    def _worst_of(self, asked: list[int]) -> list[Corner]:
-        many = getattr(self.problem, "worst_many", None)
-        if many is None or len(asked) < 2:
-            return [self._worst(i) for i in asked]
-        found = many(asked, self.w_now)
-        return [corner._replace(psi=as_vector(corner.psi)) for corner in found]
+    def _call_oracle_batch(self, examples: list[int]) -> list[Corner]:
+        batch_oracle = getattr(self.problem, "worst_many", None)
+        if batch_oracle is None or len(examples) < 2:
+            return [self._call_oracle(i) for i in examples]
+        corners = batch_oracle(examples, self.current_w)
+        return [corner._replace(psi=as_vector(corner.psi)) for corner in corners]
 
-    def _worst(self, i: int) -> Corner:
-        found = self.problem.worst(i, self.w_now)
-        return found._replace(psi=as_vector(found.psi))
+    def _call_oracle(self, i: int) -> Corner:
+        corner = self.problem.worst(i, self.current_w)
+        return corner._replace(psi=as_vector(corner.psi))
 
-    def _violation(self, corner: Corner) -> float:
-        return corner.loss - dot(corner.psi, self.w_now)
+    def _augmented_score(self, corner: Corner) -> float:
+        return corner.loss - dot(corner.psi, self.current_w)
 
-    def _image(self, corner: Corner) -> tuple[Vector, float]:
-        return corner.psi / (self.plan.lam * self.n), corner.loss / self.n
+    def _dual_vertex(self, corner: Corner) -> tuple[Vector, float]:
+        return corner.psi / (self.settings.lam * self.n), corner.loss / self.n
 
-    def _step(self, kind: str, w: Vector, ell: float, largest: float) -> Step:
-        num = ell - self.plan.lam * dot(w, self.w_now)
-        return Step(kind, w, ell, num, largest)
+    def _make_step(self, kind: str, w: Vector, ell: float, max_step: float) -> Step:
+        gap = ell - self.settings.lam * dot(w, self.current_w)
+        return Step(kind, w, ell, gap, max_step)
 
-    def _towards(self, i: int, corner: Corner) -> Step:
-        w, ell = self._image(corner)
-        return self._step("fw", w - self.blocks[i], ell - self.ell[i], 1.0)
+    def _frank_wolfe_step(self, i: int, corner: Corner) -> Step:
+        w, ell = self._dual_vertex(corner)
+        return self._make_step("fw", w - self.blocks[i], ell - self.ell[i], 1.0)
 
-    def _put(self, i: int, corner: Corner) -> StoredOutput:
-        store, plan = self.store[i], self.plan
-        new = StoredOutput(corner, 0.0, self._violation(corner))
-        for slot in store:
-            if plan.weighed and slot.h >= new.h - TIE:
-                return slot
-        for slot in store:
-            if slot.holds(corner):
-                return slot
-        free = [s for s in store if not plan.weighed or s.alpha == 0]
-        if len(store) >= plan.most and free:
-            store[store.index(min(free, key=lambda slot: slot.h))] = new
+    def _store_output(self, i: int, corner: Corner) -> StoredOutput:
+        outputs, settings = self.output_cache[i], self.settings
+        new_output = StoredOutput(corner, 0.0, self._augmented_score(corner))
+        for output in outputs:
+            if (
+                settings.has_output_weights
+                and output.augmented_score >= new_output.augmented_score - TIE
+            ):
+                return output
+        for output in outputs:
+            if output.is_same_output(corner):
+                return output
+        unweighted = [
+            s for s in outputs if not settings.has_output_weights or s.alpha == 0
+        ]
+        if len(outputs) >= settings.cache_size and unweighted:
+            outputs[
+                outputs.index(
+                    min(unweighted, key=lambda output: output.augmented_score)
+                )
+            ] = new_output
         else:
-            store.append(new)
-        return new
+            outputs.append(new_output)
+        return new_output
 
-    def _take_step(self, i: int, own: StoredOutput) -> None:
-        plan, store, lam = self.plan, self.store[i], self.plan.lam
-        straight = self._towards(i, own.corner)
-        if not plan.weighed:
-            self._move(i, straight, own.corner)
+    def _take_step(self, i: int, new_output: StoredOutput) -> None:
+        settings, outputs, lam = self.settings, self.output_cache[i], self.settings.lam
+        fw_step = self._frank_wolfe_step(i, new_output.corner)
+        if not settings.has_output_weights:
+            self._apply_step(i, fw_step, new_output.corner)
             return
-        other = argmin_score([slot for slot in store if slot.alpha > 0])
-        there, loss = self._image(other.corner)
-        here, cost = self._image(own.corner)
-        mass = other.alpha
-        pair = self._step("pairwise", here - there, cost - loss, mass)
-        furthest = mass / (1 - mass) if mass < 1 else 0.0
-        away = self._step("away", self.blocks[i] - there, self.ell[i] - loss, furthest)
-        allowed = {
-            "pairwise": [pair],
-            "away": [straight if straight.num > away.num else away],
-            "safeguarded": [straight, pair],
-            "best": [straight, pair, away],
-        }[STEP_RULES[plan.steps]]
-        chosen = max(allowed, key=lambda step: step.gain(lam))
-        gamma = self._move(i, chosen, own.corner)
-        dropped = gamma > 0 and gamma == chosen.largest
+        away_output = argmin_score([output for output in outputs if output.alpha > 0])
+        away_w, away_ell = self._dual_vertex(away_output.corner)
+        new_w, new_ell = self._dual_vertex(new_output.corner)
+        away_weight = away_output.alpha
+        pairwise_step = self._make_step(
+            "pairwise", new_w - away_w, new_ell - away_ell, away_weight
+        )
+        max_away_step = away_weight / (1 - away_weight) if away_weight < 1 else 0.0
+        away_step = self._make_step(
+            "away", self.blocks[i] - away_w, self.ell[i] - away_ell, max_away_step
+        )
+        candidates = {
+            "pairwise": [pairwise_step],
+            "away": [fw_step if fw_step.gap > away_step.gap else away_step],
+            "safeguarded": [fw_step, pairwise_step],
+            "best": [fw_step, pairwise_step, away_step],
+        }[STEP_RULES[settings.step_rule]]
+        chosen = max(candidates, key=lambda step: step.gain(lam))
+        gamma = self._apply_step(i, chosen, new_output.corner)
+        is_drop_step = gamma > 0 and gamma == chosen.max_step
         if chosen.kind == "fw":
-            for slot in store:
-                slot.alpha *= 1 - gamma
-            own.alpha += gamma
+            for output in outputs:
+                output.alpha *= 1 - gamma
+            new_output.alpha += gamma
         elif gamma > 0 and chosen.kind == "pairwise":
-            own.alpha += gamma
-            other.alpha = 0.0 if dropped else mass - gamma
+            new_output.alpha += gamma
+            away_output.alpha = 0.0 if is_drop_step else away_weight - gamma
         elif gamma > 0:
-            for slot in store:
-                slot.alpha *= 1 + gamma
-            other.alpha = 0.0 if dropped else other.alpha - gamma
-        if dropped and chosen.kind != "fw":
-            self.drops += 1
-            self._sum_slots(i)
-        if not plan.cached:
-            self._forget_weightless(i)
+            for output in outputs:
+                output.alpha *= 1 + gamma
+            away_output.alpha = 0.0 if is_drop_step else away_output.alpha - gamma
+        if is_drop_step and chosen.kind != "fw":
+            self.num_drop_steps += 1
+            self._recompute_block(i)
+        if not settings.uses_cache:
+            self._drop_zero_weight_outputs(i)
 
-    def _move(self, i: int, step: Step, corner: Corner) -> float:
-        gamma = step.size(self.plan.lam)
-        if gamma == 0 or (step.kind == "fw" and step.num <= 0):
+    def _apply_step(self, i: int, step: Step, corner: Corner) -> float:
+        gamma = step.size(self.settings.lam)
+        if gamma == 0 or (step.kind == "fw" and step.gap <= 0):
             return 0.0
-        move = gamma * step.w
-        add(self.v, move)
-        self.blocks[i] = self.blocks[i] + move
+        change = gamma * step.w
+        add(self.unclipped_w, change)
+        self.blocks[i] = self.blocks[i] + change
         self.ell[i] += gamma * step.ell
         if step.kind == "fw" and gamma == 1:
-            self.blocks[i], self.ell[i] = self._image(corner)
-        self._clip(move)
-        if self.plan.averaging:
-            older = self.steps * (self.steps - 1) / 2
-            add(self.lag, older * gamma * step.w)
-            self.lag_ell += older * gamma * step.ell
+            self.blocks[i], self.ell[i] = self._dual_vertex(corner)
+        self._clip(change)
+        if self.settings.averages:
+            previous_weight_sum = self.num_steps * (self.num_steps - 1) / 2
+            add(self.average_lag, previous_weight_sum * gamma * step.w)
+            self.average_lag_ell += previous_weight_sum * gamma * step.ell
         return gamma
 
-    def _sum_slots(self, i: int) -> None:
-        total = sum(slot.alpha for slot in self.store[i])
+    def _recompute_block(self, i: int) -> None:
+        total = sum(output.alpha for output in self.output_cache[i])
         self.blocks[i], self.ell[i] = self.rows.zero(), 0
-        for slot in self.store[i]:
-            slot.alpha /= total
-            w, ell = self._image(slot.corner)
-            self.blocks[i] = self.blocks[i] + slot.alpha * w
-            self.ell[i] += slot.alpha * ell
+        for output in self.output_cache[i]:
+            output.alpha /= total
+            w, ell = self._dual_vertex(output.corner)
+            self.blocks[i] = self.blocks[i] + output.alpha * w
+            self.ell[i] += output.alpha * ell
 
-    def _forget_weightless(self, i: int) -> None:
-        store = self.store[i]
-        for k in range(len(store) - 1, -1, -1):
-            if store[k].alpha == 0:
-                store[k] = store[-1]
-                store.pop()
+    def _drop_zero_weight_outputs(self, i: int) -> None:
+        outputs = self.output_cache[i]
+        for k in range(len(outputs) - 1, -1, -1):
+            if outputs[k].alpha == 0:
+                outputs[k] = outputs[-1]
+                outputs.pop()
 
     # certificates
 
@@ -289,37 +324,45 @@ class CallbackEngine:
         self.certificate_oracle_calls += self.n
         if self.sparse:
             # many examples at once
-            self.hinges = self.problem.hinges(self.w_now)
-            gaps = self.hinges / self.n - self.expected_hinges()
+            self.hinges = self.problem.hinges(self.current_w)
+            gaps = self.hinges / self.n - self.compute_expected_hinges()
         else:
-            found = [self._worst(i) for i in range(self.n)]
-            self.hinges = np.array([max(self._violation(c), 0.0) for c in found])
-            gaps = np.array([self._towards(i, c).num for i, c in enumerate(found)])
+            corners = [self._call_oracle(i) for i in range(self.n)]
+            self.hinges = np.array(
+                [max(self._augmented_score(c), 0.0) for c in corners]
+            )
+            gaps = np.array(
+                [self._frank_wolfe_step(i, c).gap for i, c in enumerate(corners)]
+            )
         self.gap_estimates = np.maximum(gaps, 0.0)
         self.last_gap = gap = float(self.gap_estimates.sum())
         self.num_certificates += 1
-        lam = self.plan.lam
-        if self.plan.averaging and self.steps:
-            v, w, ell = self._mean()
+        lam = self.settings.lam
+        if self.settings.averages and self.num_steps:
+            v, w, ell = self._averaged()
             primal = self.problem.primal(w, lam)
             self.certificate_oracle_calls += self.n
-            dual = self._dual(v, w, ell)
+            dual = self._compute_dual(v, w, ell)
             return primal, dual, primal - dual
-        primal = lam / 2 * float(np.dot(self.w_now, self.w_now))
+        primal = lam / 2 * float(np.dot(self.current_w, self.current_w))
         return primal + float(self.hinges.mean()), self.dual, gap
 
-    def expected_hinges(self) -> Floats:
+    def compute_expected_hinges(self) -> Floats:
         """``ell_i - lambda <w_i, w>`` of each example, without a call of the oracle."""
-        return self.ell - self.plan.lam * self.rows.products(self.blocks, self.w_now)
+        return self.ell - self.settings.lam * self.rows.products(
+            self.blocks, self.current_w
+        )
 
     def expected_costs_and_squared_norms(self) -> tuple[Floats, Floats]:
         """Expected cost of each example, and ``|psi_i|^2`` of what it expects."""
-        sizes = self.rows.scaled(self.blocks, self.plan.lam * self.n)
-        return self.n * self.ell, np.array([squared_norm(row) for row in sizes])
+        expected_features = self.rows.scaled(self.blocks, self.settings.lam * self.n)
+        return self.n * self.ell, np.array(
+            [squared_norm(row) for row in expected_features]
+        )
 
     def rebuild_weights(self) -> None:
         """Weights anew from the blocks: rounding does not add up."""
-        self.v = self.rows.total(self.blocks)
+        self.unclipped_w = self.rows.total(self.blocks)
         self._clip()
 
     # another lambda
@@ -330,71 +373,89 @@ class CallbackEngine:
         ``w_i`` is divided by lambda, so it stays as it is.
         """
         self.ell *= rho
-        for store in self.store:
-            for slot in store:
-                slot.alpha *= rho
+        for outputs in self.output_cache:
+            for output in outputs:
+                output.alpha *= rho
             gold = gold_output(self.rows.zero())
-            known = [slot for slot in store if slot.holds(gold.corner)]
-            if not known:
+            stored_gold = [
+                output for output in outputs if output.is_same_output(gold.corner)
+            ]
+            if not stored_gold:
                 gold.alpha = 0.0
-                store.append(gold)
-            (known or store[-1:])[0].alpha += 1 - rho
+                outputs.append(gold)
+            (stored_gold or outputs[-1:])[0].alpha += 1 - rho
 
     def scale_weights(self, factor: float) -> None:
         """``w <- factor w``, with the same dual variables."""
         self.blocks = self.rows.scaled(self.blocks, factor)
-        self.v = self.v * factor
+        self.unclipped_w = self.unclipped_w * factor
         self._clip()
 
     def load_duals(self, state: dict[str, NDArray[Any]]) -> None:
         """Start from the dual variables and weights of a state."""
-        found, want = self.rows.shape("blocks", state), (self.n, len(self.v))
-        if found != want:
+        saved, expected = (
+            self.rows.shape("blocks", state),
+            (self.n, len(self.unclipped_w)),
+        )
+        if saved != expected:
             raise ValueError(
-                f"state: expected blocks of {want} as this problem has, got {found}"
+                f"state: expected blocks of {expected} as this problem has, got {saved}"
             )
         self.blocks, self.ell = self.rows.load("blocks", state), state["ell"].copy()
-        self.v = state.get("v", state["w"]).copy()
+        self.unclipped_w = state.get("v", state["w"]).copy()
         self._clip()
-        if self.plan.weighed and not state["weighed"]:
+        if self.settings.has_output_weights and not state["weighed"]:
             raise ValueError(
                 "start: expected a solution of a solver with the same kind of steps: "
                 "weights of labellings are missing"
             )
-        if self.plan.cached or self.plan.weighed:
-            self.store = load_outputs(state, self.rows)
+        if self.settings.uses_cache or self.settings.has_output_weights:
+            self.output_cache = load_outputs(state, self.rows)
 
     # saving
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All that changes, as arrays."""
-        numbers = [self.steps, self.hits, self.drops, self.calls]
-        apart = {}
-        if self.plan.boxed or self.plan.averaging:
-            apart = {"v": self.v.copy()}
+        counters = [
+            self.num_steps,
+            self.num_cache_hits,
+            self.num_drop_steps,
+            self.step_oracle_calls,
+        ]
+        unclipped = {}
+        if self.settings.has_bounds or self.settings.averages:
+            unclipped = {"v": self.unclipped_w.copy()}
         return {
             **self.rows.save("blocks", self.blocks),
             "ell": self.ell.copy(),
             "estimates": self.gap_estimates.copy(),
             "w": self.w,
-            **apart,
-            "lag": self.lag.copy(),
-            "lag_ell": np.array(self.lag_ell),
-            "counts": np.array(numbers),
+            **unclipped,
+            "lag": self.average_lag.copy(),
+            "lag_ell": np.array(self.average_lag_ell),
+            "counts": np.array(counters),
             "measured": np.array(
                 [self.certificate_oracle_calls, self.num_certificates]
             ),
             "last_gap": np.array(self.last_gap),
-            "weighed": np.array(self.plan.weighed),
-            **save_outputs(self.store, self.rows),
+            "weighed": np.array(self.settings.has_output_weights),
+            **save_outputs(self.output_cache, self.rows),
         }
 
     def load(self, state: dict[str, NDArray[Any]]) -> None:
         """Go on from a saved state."""
         self.load_duals(state)
         self.gap_estimates = state["estimates"].copy()
-        self.lag, self.lag_ell = state["lag"].copy(), float(state["lag_ell"])
-        self.steps, self.hits, self.drops, self.calls = map(int, state["counts"])
+        self.average_lag, self.average_lag_ell = (
+            state["lag"].copy(),
+            float(state["lag_ell"]),
+        )
+        (
+            self.num_steps,
+            self.num_cache_hits,
+            self.num_drop_steps,
+            self.step_oracle_calls,
+        ) = map(int, state["counts"])
         self.certificate_oracle_calls, self.num_certificates = map(
             int, state["measured"]
         )

@@ -22,7 +22,7 @@ State = dict[str, NDArray[Any]]
 PassSchedule = Callable[[int], tuple[NDArray[np.int64], Flat, Flat]]
 
 
-class _Reached(NamedTuple):
+class _SGDState(NamedTuple):
     """After some passes: the iterate, the weighted sum of iterates, of weights."""
 
     passes: int
@@ -34,50 +34,54 @@ class _Reached(NamedTuple):
 class DenseSGD:
     """Stochastic subgradient steps; see ``linear.sgd``."""
 
-    def __init__(self, objective: CallbackObjective, plan: PassSchedule) -> None:
-        self.objective, self.plan = objective, plan
-        self.begin(objective.zero_buffer())
+    def __init__(self, objective: CallbackObjective, schedule: PassSchedule) -> None:
+        self.objective, self.schedule = objective, schedule
+        self.initialise(objective.zero_buffer())
 
     @property
     def passes(self) -> int:
         """Passes so far."""
-        return self.reached.passes
+        return self.sgd_state.passes
 
     @property
     def calls(self) -> int:
         """Oracle calls so far."""
         return self.passes * self.objective.n
 
-    def begin(self, w: Flat) -> None:
+    def initialise(self, w: Flat) -> None:
         """Start from the weights w."""
         # replaced as one, so that a signal cannot part them
-        self.reached = _Reached(0, w, self.objective.zero_buffer(), 0.0)
+        self.sgd_state = _SGDState(0, w, self.objective.zero_buffer(), 0.0)
 
-    def advance(self) -> None:
+    def run_pass(self) -> None:
         """One pass."""
         objective = self.objective
-        passes, w, m, total = self.reached
-        order, rates, shares = self.plan(passes)
-        for i, rate, share in zip(order, rates, shares, strict=True):
-            value, slope = objective.one(int(i), w, objective.loss.mu)
-            w = (1 - rate * objective.lam) * w - rate * slope
+        passes, w, m, total = self.sgd_state
+        order, rates, average_weights = self.schedule(passes)
+        for i, rate, average_weight in zip(order, rates, average_weights, strict=True):
+            value, gradient = objective.example_loss_and_gradient(
+                int(i), w, objective.loss.mu
+            )
+            w = (1 - rate * objective.lam) * w - rate * gradient
             if not (np.isfinite(value) and np.isfinite(w).all()):
                 raise FloatingPointError(
                     f"SGD: the weights overflowed in pass {passes + 1}; choose a"
                     " smaller rate"
                 )
-            if share > 0:
-                m = m + share * w
-        self.reached = _Reached(passes + 1, w, m, total + float(shares.sum()))
+            if average_weight > 0:
+                m = m + average_weight * w
+        self.sgd_state = _SGDState(
+            passes + 1, w, m, total + float(average_weights.sum())
+        )
 
     def weights(self) -> Flat:
         """Weighted average of the iterates, or the last of them."""
-        _, w, m, total = self.reached
+        _, w, m, total = self.sgd_state
         return m / total if total > 0 else w.copy()
 
     def state(self) -> State:
         """Arrays from which ``load`` goes on."""
-        passes, iterate, m, total = self.reached
+        passes, iterate, m, total = self.sgd_state
         numbers = {"passes": np.array(passes), "total": np.array(total)}
         return {
             "w": self.weights(),
@@ -88,15 +92,15 @@ class DenseSGD:
 
     def load(self, state: State) -> None:
         """Go on from what ``state`` returned."""
-        w, m = np.empty((2, len(self.reached.w)))
+        w, m = np.empty((2, len(self.sgd_state.w)))
         checks.fill_from_state(state, iterate=w, m=m)
-        self.reached = _Reached(int(state["passes"]), w, m, float(state["total"]))
+        self.sgd_state = _SGDState(int(state["passes"]), w, m, float(state["total"]))
 
 
 def dense_svrg_epoch(
     objective: CallbackObjective,
-    begin: Flat,
-    slopes: Flat,
+    snapshot_w: Flat,
+    snapshot_gradients: Flat,
     c: Flat,
     order: NDArray[np.int64],
     rate: float,
@@ -107,11 +111,11 @@ def dense_svrg_epoch(
 
     ``c`` is ``kappa z - gbar``.
     """
-    x, total = begin, objective.zero_buffer()
-    keep = 1 - rate * (objective.lam + kappa)
+    x, total = snapshot_w, objective.zero_buffer()
+    decay = 1 - rate * (objective.lam + kappa)
     for i in order:
-        value, slope = objective.one(int(i), x, mu)
-        x = keep * x + rate * c - rate * (slope - slopes[i])
+        value, gradient = objective.example_loss_and_gradient(int(i), x, mu)
+        x = decay * x + rate * c - rate * (gradient - snapshot_gradients[i])
         if not (np.isfinite(value) and np.isfinite(x).all()):
             raise FloatingPointError(
                 "the weights overflowed; choose a smaller rate or a larger smoothness"

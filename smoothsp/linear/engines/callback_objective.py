@@ -26,25 +26,25 @@ class CallbackObjective:
 
     compiled = False
     # whether ``one`` takes weights that are not added up yet
-    lazy = False
+    accepts_lazy_weights = False
 
     def __init__(self, problem: Any, loss: Loss, lam: float) -> None:
-        self._require(problem, loss)
+        self._require_supported_loss(problem, loss)
         self.problem, self.loss, self.lam = problem, loss, lam
         self.n = len(problem)
         self.sparse = isinstance(make_vector_store(problem), SparseVectorStore)
 
-    def _require(self, problem: Any, loss: Loss) -> None:
+    def _require_supported_loss(self, problem: Any, loss: Loss) -> None:
         if loss.name not in ("hinge", "hinge-l2"):
             raise ValueError(
                 f"loss: expected 'hinge' or 'hinge-l2' for {type(problem).__name__},"
                 f" got {loss.name!r}, which sums over all outputs; use StructureProblem"
             )
         if loss.name == "hinge-l2" and problem.topk_oracle is None:
-            few = problem.called[1]
+            oracle_name = problem.called[1]
             raise ValueError(
                 "loss: 'hinge-l2' asks for the k worst outputs, and this problem has no"
-                f" {few}; give it {few}(i, w, k), or choose 'hinge'"
+                f" {oracle_name}; give it {oracle_name}(i, w, k), or choose 'hinge'"
             )
 
     def zero_buffer(self) -> Flat:
@@ -55,48 +55,54 @@ class CallbackObjective:
         """A copy."""
         return flat.copy()
 
-    def used(self) -> NDArray[np.int64]:
+    def active_weights(self) -> NDArray[np.int64]:
         """All weights."""
         return np.arange(self.problem.num_weights)
 
-    def one(self, i: int, w: Any, mu: float) -> tuple[float, Vector]:
+    def example_loss_and_gradient(
+        self, i: int, w: Any, mu: float
+    ) -> tuple[float, Vector]:
         """Loss of example i, and its slope."""
         if self.loss.name == "hinge" or mu == 0:
             worst = self.problem.worst(i, w)
             psi = as_vector(worst.psi)
             return worst.loss - dot(psi, w), -psi
-        found = self.problem.worst_few(i, w, self.loss.k)
-        known = [as_vector(corner.psi) for corner in found]
-        scores = [dot(psi, w) for psi in known]
-        z = np.array([corner.loss for corner in found]) - np.array(scores)
+        corners = self.problem.worst_few(i, w, self.loss.k)
+        features = [as_vector(corner.psi) for corner in corners]
+        scores = [dot(psi, w) for psi in features]
+        z = np.array([corner.loss for corner in corners]) - np.array(scores)
         if not np.isfinite(z).all():
-            return math.nan, known[0]
+            return math.nan, features[0]
         order = np.argsort(-z, kind="stable")
         value, u = smoothed_max(z[order], mu)
-        slope = known[order[0]] * -u[0]
-        for share, j in zip(u[1:], order[1:], strict=True):
-            slope = slope - known[j] * share
-        return value, slope
+        gradient = features[order[0]] * -u[0]
+        for weight, j in zip(u[1:], order[1:], strict=True):
+            gradient = gradient - features[j] * weight
+        return value, gradient
 
     def losses(self, flat: Flat, mu: float) -> NDArray[np.float64]:
         """The loss of each example."""
-        return np.array([self.one(i, flat, mu)[0] for i in range(self.n)])
+        return np.array(
+            [self.example_loss_and_gradient(i, flat, mu)[0] for i in range(self.n)]
+        )
 
     def gradient(
         self, flat: Flat, mu: float, G: Flat, per_example: bool = False
     ) -> tuple[float, Any, Flat]:
         """Fill G with the mean slope; the mean loss, and the slopes if wanted."""
-        slopes = make_vector_store(self.problem).zeros(self.n if per_example else 0)
+        example_gradients = make_vector_store(self.problem).zeros(
+            self.n if per_example else 0
+        )
         total = 0.0
         G[:] = 0
         for i in range(self.n):
-            value, slope = self.one(i, flat, mu)
+            value, example_gradient = self.example_loss_and_gradient(i, flat, mu)
             total += value
-            add(G, slope)
+            add(G, example_gradient)
             if per_example:
-                slopes[i] = slope
+                example_gradients[i] = example_gradient
         G /= self.n
-        return total / self.n, slopes, np.empty(0)
+        return total / self.n, example_gradients, np.empty(0)
 
     def as_start_weights(self, start: object) -> Flat:
         """A copy of weights to start from."""

@@ -40,7 +40,7 @@ class Loss:
         checks.as_nonnegative("mu", self.mu)
         checks.as_positive_int("k", self.k)
 
-    def arguments(self, mu: float) -> tuple[int, float, int]:
+    def kernel_arguments(self, mu: float) -> tuple[int, float, int]:
         """Kind, mu and number of labellings, as compiled loops take them."""
         if self.name == "likelihood":
             return ENTROPY, 1.0, 1
@@ -66,7 +66,7 @@ class ChainObjective:
             s = s._replace(costs=np.minimum(s.costs, 0.0))
         self.sequences = s
 
-    def parts(self, flat: Flat) -> tuple[Flat, Flat]:
+    def split_weights(self, flat: Flat) -> tuple[Flat, Flat]:
         """W and the rest, as views."""
         return flat[: self.border], flat[self.border :]
 
@@ -78,23 +78,23 @@ class ChainObjective:
         """Weights without padding."""
         return np.asarray(self.problem.plain_weights(flat))
 
-    def used(self) -> NDArray[np.int64]:
+    def active_weights(self) -> NDArray[np.int64]:
         """Positions of the weights that any feature uses."""
         return self.problem.used()
 
     def losses(self, flat: Flat, mu: float) -> NDArray[np.float64]:
         """Loss of each example."""
-        out = np.empty(self.n)
+        losses_out = np.empty(self.n)
         run_rows(
             kernels.sequence_losses,
             self.n,
             self.problem.indices.size * self.problem.row_width // 8,
             self.sequences,
-            *self.parts(flat),
-            *self.loss.arguments(mu),
-            out,
+            *self.split_weights(flat),
+            *self.loss.kernel_arguments(mu),
+            losses_out,
         )
-        return out
+        return losses_out
 
     def gradient(
         self, flat: Flat, mu: float, G: Flat, per_example: bool = False
@@ -104,19 +104,19 @@ class ChainObjective:
         G[:] = 0
         nodes = np.empty(len(self.problem.labels) * s.P if per_example else 0)
         edges = np.empty((self.n if per_example else 0, s.S * s.P))
-        out = np.empty(self.n)
+        losses = np.empty(self.n)
         kernels.losses_and_gradient(
             s,
-            *self.parts(flat),
-            *self.loss.arguments(mu),
+            *self.split_weights(flat),
+            *self.loss.kernel_arguments(mu),
             per_example,
-            *self.parts(G),
+            *self.split_weights(G),
             nodes,
             edges,
-            out,
+            losses,
         )
         G /= self.n
-        return float(out.mean()), nodes, edges
+        return float(losses.mean()), nodes, edges
 
     def as_start_weights(self, start: object) -> Flat:
         """A padded copy of weights to start from."""

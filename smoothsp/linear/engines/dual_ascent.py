@@ -19,8 +19,8 @@ from smoothsp.linear.problems import ChainProblem
 
 Floats = NDArray[np.float64]
 # The most weight that blocks give at the start to labels that are not gold.
-_AWAY = 0.1
-_REMEDY = (
+_MAX_UNIFORM_WEIGHT = 0.1
+_MEMORY_HINT = (
     "Fewer or shorter sequences, or fewer labels, take less; LBFGS"
     " (solver='lbfgs' of ChainCRF) stores no marginals."
 )
@@ -48,56 +48,65 @@ class DualAscentEngine:
         problem: ChainProblem,
         lam: float,
         precision: float = 0.1,
-        away: float | None = None,
+        uniform_weight: float | None = None,
     ) -> None:
         self.problem = problem
-        s = self._s = problem.sequences
+        s = self._sequences = problem.sequences
         self.n = len(problem)
-        self._rules = kernels.StepRule(lam, precision)
-        rows, count = len(problem.labels), problem.flat_size
+        self._settings = kernels.StepRule(lam, precision)
+        num_positions, count = len(problem.labels), problem.flat_size
         lengths = np.diff(s.offsets)
-        steps = np.maximum(lengths - 1, 0) * s.S**2
-        sizes = -(-steps // round_up_to_lanes(1, np.float64)) * round_up_to_lanes(
-            1, np.float64
-        )
-        at = np.concatenate([[0], np.cumsum(sizes)])
-        restricted = problem.seen is not None
+        num_entries = np.maximum(lengths - 1, 0) * s.S**2
+        padded_sizes = -(
+            -num_entries // round_up_to_lanes(1, np.float64)
+        ) * round_up_to_lanes(1, np.float64)
+        edge_offsets = np.concatenate([[0], np.cumsum(padded_sizes)])
+        is_restricted = problem.seen is not None
         require_memory(
             {
                 f"weights of {problem.num_features:,} features": 8
-                * (1 + 2 * restricted)
+                * (1 + 2 * is_restricted)
                 * count,
-                f"marginals of {rows:,} words": 16 * s.P * rows,
-                f"marginals of {int(steps.sum()):,} pairs of labels, with the copy in"
-                " the state": 16 * int(at[-1]),
+                f"marginals of {num_positions:,} words": 16 * s.P * num_positions,
+                f"marginals of {int(num_entries.sum()):,} pairs of labels, with the"
+                " copy in the state": 16 * int(edge_offsets[-1]),
             },
-            _REMEDY,
+            _MEMORY_HINT,
         )
-        self._d = kernels.BlockMarginals(
-            aligned_zeros(rows * s.P, np.float64),
-            aligned_zeros(int(at[-1]), np.float64),
-            at,
+        self._duals = kernels.BlockMarginals(
+            aligned_zeros(num_positions * s.P, np.float64),
+            aligned_zeros(int(edge_offsets[-1]), np.float64),
+            edge_offsets,
             np.full(self.n, math.inf),
         )
-        mask = aligned_zeros(count if restricted else 0, np.float64)
+        mask = aligned_zeros(count if is_restricted else 0, np.float64)
         products = compute_gram_matrices(problem)
         if problem.seen is not None:
             mask[problem.seen] = 1
             products = products._replace(rows=aligned_zeros(count, np.float64))
-        self._p = kernels.Primal(aligned_zeros(count, np.float64), mask, products)
+        self._primal = kernels.Primal(aligned_zeros(count, np.float64), mask, products)
         self._counts = np.zeros(3, np.int64)
         self._tree = np.zeros(2 * 2 ** max(math.ceil(math.log2(self.n)), 0))
         # inner-loop steps of a pass
         self._work = (len(s.indices) + len(s.labels) * s.S) * s.P // 8
         self.num_certificates = self.certificate_oracle_calls = 0
-        eps = min(_AWAY, lam) if away is None else away
-        run_rows(kernels.smoothed_gold_marginals, self.n, self._work, s, eps, self._d)
+        start_weight = (
+            min(_MAX_UNIFORM_WEIGHT, lam) if uniform_weight is None else uniform_weight
+        )
+        run_rows(
+            kernels.smoothed_gold_marginals,
+            self.n,
+            self._work,
+            s,
+            start_weight,
+            self._duals,
+        )
         self.rebuild_weights()
 
     @property
     def gap_estimates(self) -> Floats:
         """Gaps of the examples at their last visits, over n."""
-        return self._d.gaps
+        return self._duals.gaps
 
     @property
     def oracle_calls(self) -> int:
@@ -112,12 +121,12 @@ class DualAscentEngine:
     @property
     def w(self) -> Floats:
         """Weights, a copy."""
-        return self.problem.plain_weights(self._p.w)
+        return self.problem.plain_weights(self._primal.w)
 
     @property
     def blocks(self) -> tuple[Floats, list[Floats]]:
         """Marginals ``(positions, S)``, and ``(steps, S, S)`` of each sequence."""
-        s, d = self._s, self._d
+        s, d = self._sequences, self._duals
         steps = np.maximum(np.diff(s.offsets) - 1, 0)
         edges = [
             d.edges[a : a + t * s.S**2].reshape(t, s.S, s.S)
@@ -127,36 +136,43 @@ class DualAscentEngine:
 
     def visit_in_order(self, order: NDArray[np.int64]) -> None:
         """A step on each of ``order``."""
-        kernels.visit_in_order(order, *self._arguments())
+        kernels.visit_in_order(order, *self._kernel_arguments())
 
-    def visit_by_gap(self, uniforms: Floats, floor: float) -> int:
+    def visit_by_gap(self, uniforms: Floats, gap_floor: float) -> int:
         """Steps drawn by estimated gaps until these sum to ``floor``; how many."""
-        before = int(self._counts[kernels.STEPS])
+        steps_before = int(self._counts[kernels.STEPS])
         fill_tree(self.gap_estimates, self._tree)
-        kernels.visit_by_gap(uniforms, floor, self._tree, *self._arguments())
-        return int(self._counts[kernels.STEPS]) - before
+        kernels.visit_by_gap(uniforms, gap_floor, self._tree, *self._kernel_arguments())
+        return int(self._counts[kernels.STEPS]) - steps_before
 
-    def _arguments(self) -> tuple[Any, ...]:
-        return self._s, self._rules, self._p, self._d, self._counts
+    def _kernel_arguments(self) -> tuple[Any, ...]:
+        return self._sequences, self._settings, self._primal, self._duals, self._counts
 
     def compute_certificate(self) -> tuple[float, float, float]:
         """Primal, dual and gap, with the exact gap of each example: n oracle calls."""
-        losses, w = np.empty(self.n), self._p.w
-        gaps = self._d.gaps
+        losses, w = np.empty(self.n), self._primal.w
+        gaps = self._duals.gaps
         run_rows(
-            kernels.exact_gaps, self.n, self._work, self._s, w, self._d, gaps, losses
+            kernels.exact_gaps,
+            self.n,
+            self._work,
+            self._sequences,
+            w,
+            self._duals,
+            gaps,
+            losses,
         )
         self.num_certificates += 1
         self.certificate_oracle_calls += self.n
-        primal = self._rules.lam / 2 * float(np.dot(w, w)) + float(losses.mean())
+        primal = self._settings.lam / 2 * float(np.dot(w, w)) + float(losses.mean())
         gap = float(gaps.sum())
         return primal, primal - gap, gap
 
     def rebuild_weights(self) -> None:
         """Weights anew from the dual variables: rounding does not add up."""
-        p = self._p
+        p = self._primal
         w = aligned_zeros(len(p.w), np.float64)
-        kernels.primal_from_dual(self._s, self._rules.lam, self._d, w)
+        kernels.primal_from_dual(self._sequences, self._settings.lam, self._duals, w)
         if len(p.mask):
             w *= p.mask
         p.w[:] = w
@@ -166,19 +182,25 @@ class DualAscentEngine:
     def set_duals_at(self, flat: Floats) -> None:
         """Blocks become the marginals at these padded weights, and w theirs."""
         run_rows(
-            kernels.marginals_at_weights, self.n, self._work, self._s, flat, self._d
+            kernels.marginals_at_weights,
+            self.n,
+            self._work,
+            self._sequences,
+            flat,
+            self._duals,
         )
         self.certificate_oracle_calls += self.n
         self.rebuild_weights()
 
     def load_duals(self, state: dict[str, NDArray[Any]]) -> None:
         """Start from the dual variables of a state, at any lambda."""
-        s, d = self._s, self._d
-        want = (len(s.labels), s.S), d.edges.shape
-        found = np.shape(state["nodes"]), np.shape(state["edges"])
-        if found != want:
+        s, d = self._sequences, self._duals
+        expected = (len(s.labels), s.S), d.edges.shape
+        saved = np.shape(state["nodes"]), np.shape(state["edges"])
+        if saved != expected:
             raise ValueError(
-                f"state: expected marginals of {want} as this problem has, got {found}"
+                f"state: expected marginals of {expected} as this problem has, got"
+                f" {saved}"
             )
         d.nodes.reshape(-1, s.P)[:, : s.S] = state["nodes"]
         d.edges[:] = state["edges"]
@@ -188,7 +210,7 @@ class DualAscentEngine:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All that changes, as arrays."""
-        s, d = self._s, self._d
+        s, d = self._sequences, self._duals
         return {
             "nodes": d.nodes.reshape(-1, s.P)[:, : s.S].copy(),
             "edges": d.edges.copy(),
@@ -203,8 +225,8 @@ class DualAscentEngine:
     def load(self, state: dict[str, NDArray[Any]]) -> None:
         """Go on from a saved state."""
         self.load_duals(state)
-        self._d.gaps[:] = state["gaps"]
-        self._p.w[:] = self.problem.padded_weights(state["w"])
+        self._duals.gaps[:] = state["gaps"]
+        self._primal.w[:] = self.problem.padded_weights(state["w"])
         self._counts[:] = state["counts"]
         self.certificate_oracle_calls, self.num_certificates = (
             int(x) for x in state["measured"]

@@ -13,7 +13,7 @@ from smoothsp.linear.engines.solution import State
 # Draws by gap end when the estimated gaps sum to this share of the goal.
 STOP_SAMPLING_FRACTION = 0.8
 # Certificates between two computations of w from the dual variables.
-REBUILD_EVERY = 10
+REBUILD_PERIOD = 10
 
 
 class DualPasses(Solver):
@@ -31,22 +31,22 @@ class DualPasses(Solver):
 
     passes = 0
 
-    def __init__(self, solver: Any, engine: Any, budget: RunMonitor) -> None:
-        self.solver, self.engine, self.budget = solver, engine, budget
+    def __init__(self, solver: Any, engine: Any, monitor: RunMonitor) -> None:
+        self.solver, self.engine, self.monitor = solver, engine, monitor
         self.compiled = self.certify_on_interrupt = engine.compiled
         self.rng = np.random.Generator(np.random.PCG64(solver.seed))
-        self.since_refresh = 0
-        self.relative = isinstance(solver.tol, Tolerance)
+        self.passes_since_certificate = 0
+        self.has_relative_tolerance = isinstance(solver.tol, Tolerance)
 
     @property
-    def stop_draws_at(self) -> float:
+    def stop_sampling_gap(self) -> float:
         """The sum of estimated gaps at which draws by gap end."""
-        return STOP_SAMPLING_FRACTION * self.budget.goal
+        return STOP_SAMPLING_FRACTION * self.monitor.gap_threshold
 
     @property
-    def certify_at(self) -> float:
+    def certify_gap(self) -> float:
         """The sum of estimated gaps at which a certificate is due."""
-        return self.stop_draws_at
+        return self.stop_sampling_gap
 
     @property
     def calls(self) -> int:
@@ -55,9 +55,11 @@ class DualPasses(Solver):
 
     def advance(self) -> None:
         """Make one pass."""
-        run_block_pass(self.engine, self.rng, self.solver.sampling, self.stop_draws_at)
+        run_block_pass(
+            self.engine, self.rng, self.solver.sampling, self.stop_sampling_gap
+        )
         self.passes += 1
-        self.since_refresh += 1
+        self.passes_since_certificate += 1
 
     def estimate(self) -> float:
         """Sum of the gaps at the last visits."""
@@ -65,17 +67,17 @@ class DualPasses(Solver):
 
     def due(self) -> bool:
         """Whether it is time for a certificate."""
-        late = self.since_refresh >= self.solver.refresh_every
+        is_overdue = self.passes_since_certificate >= self.solver.refresh_every
         # a relative goal is known from the first certificate on
-        unknown = self.relative and not self.budget.history
-        return late or unknown or self.estimate() <= self.certify_at
+        is_threshold_unknown = self.has_relative_tolerance and not self.monitor.history
+        return is_overdue or is_threshold_unknown or self.estimate() <= self.certify_gap
 
     def certify(self) -> tuple[float, float, float]:
         """Primal, dual and gap at the weights."""
-        if self.engine.num_certificates % REBUILD_EVERY == REBUILD_EVERY - 1:
+        if self.engine.num_certificates % REBUILD_PERIOD == REBUILD_PERIOD - 1:
             self.engine.rebuild_weights()
         primal, dual, gap = self.engine.compute_certificate()
-        self.since_refresh = 0
+        self.passes_since_certificate = 0
         return primal, dual, gap
 
     def weights(self) -> NDArray[np.float64]:
@@ -88,7 +90,7 @@ class DualPasses(Solver):
         return {
             **self.engine.state(),
             "stream": run_monitor.save_rng(self.rng),
-            "since_refresh": np.array(self.since_refresh),
+            "since_refresh": np.array(self.passes_since_certificate),
             "lam": np.array(self.solver.lam),
         }
 
@@ -96,5 +98,5 @@ class DualPasses(Solver):
         """Go on from a state."""
         self.engine.load(state)
         self.rng = run_monitor.load_rng(state["stream"])
-        self.since_refresh = int(state["since_refresh"])
+        self.passes_since_certificate = int(state["since_refresh"])
         self.passes = int(state["passes"])

@@ -21,18 +21,18 @@ class RunEvaluation(NamedTuple):
 
 # True stops the run.
 Observer = Callable[[RunEvaluation], bool]
-_watch: ContextVar[Observer | None] = ContextVar("_watch", default=None)
-current_observer: Callable[[], Observer | None] = _watch.get
+_observer: ContextVar[Observer | None] = ContextVar("_watch", default=None)
+current_observer: Callable[[], Observer | None] = _observer.get
 
 
 @contextmanager
-def observe_runs(watch: Observer | None) -> Iterator[None]:
+def observe_runs(observer: Observer | None) -> Iterator[None]:
     """Around calls of ``solve``: ``watch`` is called between all passes.
 
     The run has no limits but those of ``watch``, and its clock stops meanwhile.
     """
-    token: Any = _watch.set(watch)
+    token: Any = _observer.set(observer)
     try:
         yield
     finally:
-        _watch.reset(token)
+        _observer.reset(token)

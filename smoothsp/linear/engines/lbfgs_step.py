@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Evaluate = Callable[[Floats, Floats], float]
 
 # Armijo's and the curvature condition: f falls by a little, its slope by a tenth.
-_FALL, _SLOPE = 1e-3, 0.9
+_ARMIJO_C1, _CURVATURE_C2 = 1e-3, 0.9
 
 
 class Iterate(NamedTuple):
@@ -30,13 +30,13 @@ class Iterate(NamedTuple):
 
     x: Floats
     value: float
-    slope: Floats
-    steps: tuple[Floats, ...]
-    turns: tuple[Floats, ...]
+    gradient: Floats
+    iterate_diffs: tuple[Floats, ...]
+    gradient_diffs: tuple[Floats, ...]
 
     def vectors(self) -> Iterator[Floats]:
         """All that it holds."""
-        yield from (self.x, self.slope, *self.steps, *self.turns)
+        yield from (self.x, self.gradient, *self.iterate_diffs, *self.gradient_diffs)
 
 
 class VectorPool:
@@ -46,104 +46,111 @@ class VectorPool:
         self._make = make
         self._free: list[Floats] = []
 
-    def take(self) -> Floats:
+    def acquire(self) -> Floats:
         """One with anything in it."""
         return self._free.pop() if self._free else self._make()
 
-    def give(self, *vectors: Floats) -> None:
+    def release(self, *vectors: Floats) -> None:
         """Take these back; nobody reads them any more."""
         self._free += vectors
 
-    def give_all_but(self, kept: Iterate, of: Iterate) -> None:
+    def release_unshared(self, retained: Iterate, iterate: Iterate) -> None:
         """Take back what one iterate holds and another does not."""
-        held = {id(vector) for vector in kept.vectors()}
-        self.give(*(x for x in of.vectors() if id(x) not in held))
+        retained_ids = {id(vector) for vector in retained.vectors()}
+        self.release(*(x for x in iterate.vectors() if id(x) not in retained_ids))
 
 
 def next_iterate(
-    at: Iterate, evaluate: Evaluate, memory: int, vectors: VectorPool
+    iterate: Iterate, evaluate: Evaluate, memory: int, vectors: VectorPool
 ) -> Iterate | None:
     """The next iterate; None if no step lowers the objective any more.
 
     Nothing that ``at`` holds is changed.
     """
-    found = _search(at, evaluate, vectors)
-    if found is None and at.steps:
+    accepted = _wolfe_search(iterate, evaluate, vectors)
+    if accepted is None and iterate.iterate_diffs:
         # curvature that rounding has spoilt
-        at = at._replace(steps=(), turns=())
-        found = _search(at, evaluate, vectors)
-    if found is None:
+        iterate = iterate._replace(iterate_diffs=(), gradient_diffs=())
+        accepted = _wolfe_search(iterate, evaluate, vectors)
+    if accepted is None:
         return None
-    x, value, slope = found
-    step = np.subtract(x, at.x, out=vectors.take())
-    turn = np.subtract(slope, at.slope, out=vectors.take())
-    steps, turns = at.steps, at.turns
-    if np.dot(step, turn) > np.finfo(float).eps * np.dot(turn, turn):
-        steps, turns = (*steps, step)[-memory:], (*turns, turn)[-memory:]
+    x, value, gradient = accepted
+    iterate_diff = np.subtract(x, iterate.x, out=vectors.acquire())
+    gradient_diff = np.subtract(gradient, iterate.gradient, out=vectors.acquire())
+    iterate_diffs, gradient_diffs = iterate.iterate_diffs, iterate.gradient_diffs
+    if np.dot(iterate_diff, gradient_diff) > np.finfo(float).eps * np.dot(
+        gradient_diff, gradient_diff
+    ):
+        iterate_diffs, gradient_diffs = (
+            (*iterate_diffs, iterate_diff)[-memory:],
+            (*gradient_diffs, gradient_diff)[-memory:],
+        )
     else:
-        vectors.give(step, turn)
-    return Iterate(x, value, slope, steps, turns)
+        vectors.release(iterate_diff, gradient_diff)
+    return Iterate(x, value, gradient, iterate_diffs, gradient_diffs)
 
 
-def _search(
-    at: Iterate, evaluate: Evaluate, vectors: VectorPool
+def _wolfe_search(
+    iterate: Iterate, evaluate: Evaluate, vectors: VectorPool
 ) -> tuple[Floats, float, Floats] | None:
-    p = _direction(at, vectors.take())
-    x, slope = vectors.take(), vectors.take()
-    fall = float(np.dot(at.slope, p))
-    if not fall < 0:
-        vectors.give(p, x, slope)
+    p = _fill_direction(iterate, vectors.acquire())
+    x, gradient = vectors.acquire(), vectors.acquire()
+    directional_derivative = float(np.dot(iterate.gradient, p))
+    if not directional_derivative < 0:
+        vectors.release(p, x, gradient)
         return None
     # of the point that was evaluated last
-    length, value = 0.0, math.nan
+    evaluated_step, value = 0.0, math.nan
 
     def evaluate_at(a: float) -> float:
-        nonlocal length, value
-        if a != length:
-            np.copyto(x, at.x)
+        nonlocal evaluated_step, value
+        if a != evaluated_step:
+            np.copyto(x, iterate.x)
             daxpy(p, x, a=a)
-            length, value = a, evaluate(x, slope)
+            evaluated_step, value = a, evaluate(x, gradient)
         return value
 
-    def slope_at(a: Floats) -> Floats:
+    def derivative_at(a: Floats) -> Floats:
         evaluate_at(float(a[0]))
-        return np.array([np.dot(slope, p)])
+        return np.array([np.dot(gradient, p)])
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        chosen = line_search(
+        step = line_search(
             lambda a: evaluate_at(float(a[0])),
-            slope_at,
+            derivative_at,
             np.zeros(1),
             np.ones(1),
-            np.array([fall]),
-            at.value,
-            c1=_FALL,
-            c2=_SLOPE,
+            np.array([directional_derivative]),
+            iterate.value,
+            c1=_ARMIJO_C1,
+            c2=_CURVATURE_C2,
         )[0]
-    lower = chosen is not None and evaluate_at(float(chosen)) < at.value
-    vectors.give(p)
-    if not lower:
-        vectors.give(x, slope)
+    decreases = step is not None and evaluate_at(float(step)) < iterate.value
+    vectors.release(p)
+    if not decreases:
+        vectors.release(x, gradient)
         return None
-    return x, value, slope
+    return x, value, gradient
 
 
-def _direction(at: Iterate, q: Floats) -> Floats:
+def _fill_direction(iterate: Iterate, q: Floats) -> Floats:
     """Fill q with ``-H g``: Nocedal's two loops, begun at ``s'y / y'y`` times 1."""
-    np.negative(at.slope, out=q)
-    if not at.steps:
-        q /= max(math.sqrt(float(np.dot(at.slope, at.slope))), 1e-300)
+    np.negative(iterate.gradient, out=q)
+    if not iterate.iterate_diffs:
+        q /= max(math.sqrt(float(np.dot(iterate.gradient, iterate.gradient))), 1e-300)
         return q
-    pairs = list(zip(at.steps, at.turns, strict=True))
+    pairs = list(zip(iterate.iterate_diffs, iterate.gradient_diffs, strict=True))
     curvatures = [float(np.dot(s, y)) for s, y in pairs]
-    shares = []
+    alphas = []
     for (s, y), curvature in zip(reversed(pairs), reversed(curvatures), strict=True):
-        shares.append(float(np.dot(s, q)) / curvature)
-        daxpy(y, q, a=-shares[-1])
-    q *= curvatures[-1] / float(np.dot(at.turns[-1], at.turns[-1]))
-    for (s, y), curvature, share in zip(
-        pairs, curvatures, reversed(shares), strict=True
+        alphas.append(float(np.dot(s, q)) / curvature)
+        daxpy(y, q, a=-alphas[-1])
+    q *= curvatures[-1] / float(
+        np.dot(iterate.gradient_diffs[-1], iterate.gradient_diffs[-1])
+    )
+    for (s, y), curvature, alpha in zip(
+        pairs, curvatures, reversed(alphas), strict=True
     ):
-        daxpy(s, q, a=share - float(np.dot(y, q)) / curvature)
+        daxpy(s, q, a=alpha - float(np.dot(y, q)) / curvature)
     return q

@@ -23,10 +23,10 @@ class PrimalStepper(Protocol):
     def calls(self) -> int:
         """Oracle calls in them."""
 
-    def begin(self, w: NDArray[np.float64]) -> None:
+    def initialise(self, w: NDArray[np.float64]) -> None:
         """Start from padded weights."""
 
-    def advance(self) -> None:
+    def run_pass(self) -> None:
         """Make one pass."""
 
     def weights(self) -> NDArray[np.float64]:
@@ -43,11 +43,11 @@ def run_primal_solver(
     stepper: PrimalStepper,
     objective: AnyObjective,
     limits: RunLimits,
-    every: int,
+    evaluate_every: int,
     settings: str,
     start: Solution | NDArray[np.float64] | None,
     resume: State | None,
-    falling: Callable[[], float] | None = None,
+    current_mu: Callable[[], float] | None = None,
 ) -> Solution:
     """Passes of ``stepper``, and the objective after ``every`` of them.
 
@@ -55,13 +55,13 @@ def run_primal_solver(
     """
     if objective.compiled:
         objective.problem.require_all_pairs(limits.name)
-    budget = RunMonitor(limits, objective.problem)
-    looking = _Looking(stepper, objective, every, falling)
-    return run_solver(looking, budget, settings, start, resume)
+    monitor = RunMonitor(limits, objective.problem)
+    solver = _PrimalSolver(stepper, objective, evaluate_every, current_mu)
+    return run_solver(solver, monitor, settings, start, resume)
 
 
-def certificate(
-    objective: AnyObjective, flat: NDArray[np.float64], mu: float, falls: bool
+def compute_certificate(
+    objective: AnyObjective, flat: NDArray[np.float64], mu: float, mu_decreases: bool
 ) -> tuple[Bounds, int]:
     r"""Objective, a bound below its minimum, and the gap; and the oracle calls.
 
@@ -72,41 +72,45 @@ def certificate(
     objective less so much, which is one of the hinge.
     """
     lam, loss, n = objective.lam, objective.loss, objective.n
-    squares = lam / 2 * float(np.dot(flat, flat))
+    regulariser = lam / 2 * float(np.dot(flat, flat))
     if loss.name != "likelihood" and (loss.name == "hinge" or not mu):
-        return Bounds(squares + float(objective.losses(flat, 0.0).mean())), n
+        return Bounds(regulariser + float(objective.losses(flat, 0.0).mean())), n
     G = objective.zero_buffer()
-    smoothed = squares + objective.gradient(flat, mu, G)[0]
+    smoothed = regulariser + objective.gradient(flat, mu, G)[0]
     G += lam * flat
     gap = float(np.dot(G, G)) / (2 * lam)
     if loss.name == "likelihood":
         return Bounds(smoothed, smoothed - gap, gap), n
-    primal = squares + float(objective.losses(flat, 0.0).mean())
-    if not falls:
+    primal = regulariser + float(objective.losses(flat, 0.0).mean())
+    if not mu_decreases:
         return Bounds(primal, smoothed - gap, gap, smoothed), 2 * n
     # an oracle in Python is smoothed by l2 alone
     D = 0.5
     if hasattr(objective.problem, "diameter"):
-        kind = "l2" if loss.name == "hinge-l2" else "entropy"
-        D = objective.problem.diameter(kind)
-    bound = smoothed - gap - mu * D
-    return Bounds(primal, bound, max(primal - bound, 0.0)), 2 * n
+        smoothing = "l2" if loss.name == "hinge-l2" else "entropy"
+        D = objective.problem.diameter(smoothing)
+    lower_bound = smoothed - gap - mu * D
+    return Bounds(primal, lower_bound, max(primal - lower_bound, 0.0)), 2 * n
 
 
-class _Looking(Solver):
+class _PrimalSolver(Solver):
     certify_on_interrupt = True
 
     def __init__(
         self,
         stepper: PrimalStepper,
         objective: AnyObjective,
-        every: int,
-        falling: Callable[[], float] | None,
+        evaluate_every: int,
+        current_mu: Callable[[], float] | None,
     ) -> None:
-        self.stepper, self.objective, self.every = stepper, objective, every
-        self.falling = falling
+        self.stepper, self.objective, self.evaluate_every = (
+            stepper,
+            objective,
+            evaluate_every,
+        )
+        self.current_mu = current_mu
         # oracle calls for certificates
-        self.looked = 0
+        self.certificate_oracle_calls = 0
 
     @property
     def passes(self) -> int:
@@ -114,30 +118,35 @@ class _Looking(Solver):
 
     @property
     def calls(self) -> int:
-        return self.stepper.calls + self.looked
+        return self.stepper.calls + self.certificate_oracle_calls
 
     def begin(self, start: Any) -> None:
-        self.stepper.begin(self.objective.as_start_weights(start))
+        self.stepper.initialise(self.objective.as_start_weights(start))
 
     def advance(self) -> None:
-        self.stepper.advance()
+        self.stepper.run_pass()
 
     def due(self) -> bool:
-        return self.passes % self.every == 0
+        return self.passes % self.evaluate_every == 0
 
     def certify(self) -> Bounds:
-        objective, falls = self.objective, self.falling is not None
-        mu = objective.loss.mu if self.falling is None else self.falling()
-        found, calls = certificate(objective, self.stepper.weights(), mu, falls)
-        self.looked += calls
-        return found
+        objective, mu_decreases = self.objective, self.current_mu is not None
+        mu = objective.loss.mu if self.current_mu is None else self.current_mu()
+        bounds, calls = compute_certificate(
+            objective, self.stepper.weights(), mu, mu_decreases
+        )
+        self.certificate_oracle_calls += calls
+        return bounds
 
     def weights(self) -> NDArray[np.float64]:
         return self.objective.unpad(self.stepper.weights())
 
     def state(self) -> State:
-        return {**self.stepper.state(), "looked": np.array(self.looked)}
+        return {
+            **self.stepper.state(),
+            "looked": np.array(self.certificate_oracle_calls),
+        }
 
     def load(self, state: State) -> None:
         self.stepper.load(state)
-        self.looked = int(state["looked"])
+        self.certificate_oracle_calls = int(state["looked"])

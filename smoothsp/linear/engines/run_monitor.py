@@ -112,56 +112,58 @@ class RunMonitor:
     """Progress of a run so far."""
 
     def __init__(self, limits: RunLimits, problem: Any) -> None:
-        self.watch = evaluations.current_observer()
-        if self.watch is not None:
+        self.observer = evaluations.current_observer()
+        if self.observer is not None:
             limits = replace(limits, max_passes=sys.maxsize, max_seconds=math.inf)
         self.limits, self.problem = limits, problem
         self.passes = 0
         self.history: list[Certificate] = []
-        self.over = self.interrupted = self.close = False
+        self.has_stopped = self.interrupted = self.is_within_tolerance = False
         self.status = ""
-        self._before, self._start = 0.0, clock.seconds_without_compilation()
+        self._previous_seconds, self._start = 0.0, clock.seconds_without_compilation()
         # whether the last certificate is that of the weights as they are
-        self.certified = False
+        self.is_certified = False
         self._bar: Any = None
 
     @property
     def seconds(self) -> float:
         """Seconds since the start, including earlier runs, without compilation."""
-        return self._before + clock.seconds_without_compilation() - self._start
+        return (
+            self._previous_seconds + clock.seconds_without_compilation() - self._start
+        )
 
     @property
-    def goal(self) -> float:
+    def gap_threshold(self) -> float:
         """The gap at which to stop, as far as it is known yet."""
         tol = self.limits.tol
         return tol.goal(self.history) if isinstance(tol, Tolerance) else tol
 
-    def spent(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether a budget is used up."""
         limits = self.limits
         return self.passes >= limits.max_passes or self.seconds >= limits.max_seconds
 
-    def moves(self) -> None:
+    def invalidate_certificate(self) -> None:
         """The weights are about to change: no certificate holds."""
-        self.certified = False
+        self.is_certified = False
 
     @contextmanager
-    def running(self) -> Iterator[None]:
+    def guard_run(self) -> Iterator[None]:
         """Around the loop: a bar if wanted, and no exception on Ctrl-C."""
-        begun = False
+        has_started = False
         try:
             self._bar = make_progress_bar(self.limits.progress, self.limits.name)
             # a resumed run may have nothing left to do
-            if self.certified:
-                self._decide(self.history[-1])
+            if self.is_certified:
+                self._check_stopping(self.history[-1])
             # a certificate that overflows is refused in words
             with np.errstate(over="ignore", invalid="ignore"):
-                begun = True
+                has_started = True
                 yield
         except KeyboardInterrupt:
-            if not begun:
+            if not has_started:
                 raise
-            self.over = self.interrupted = True
+            self.has_stopped = self.interrupted = True
             self.status = (
                 f"interrupted after {self.passes} passes: the weights are those reached"
             )
@@ -169,24 +171,24 @@ class RunMonitor:
             if self._bar is not None:
                 self._bar.close()
 
-    def show(self, estimate: float = math.nan) -> None:
+    def update_progress(self, estimate: float = math.nan) -> None:
         """Move the bar, with the objective, and with the gap where there is one."""
         if self._bar is None:
             return
-        last = self.history[-1] if self.history else None
+        certificate = self.history[-1] if self.history else None
         parts = []
-        if last is not None and math.isfinite(last.primal):
-            parts.append(f"objective {last.primal:.5g}")
-        if last is not None and math.isfinite(last.gap):
-            parts.append(f"gap {last.gap:.2e}")
+        if certificate is not None and math.isfinite(certificate.primal):
+            parts.append(f"objective {certificate.primal:.5g}")
+        if certificate is not None and math.isfinite(certificate.gap):
+            parts.append(f"gap {certificate.gap:.2e}")
         if not math.isnan(estimate):
             parts.append(f"estimated {estimate:.2e}")
         if parts and not parts[-1].startswith("objective"):
-            parts.append(f"goal {self.goal:.2e}")
+            parts.append(f"goal {self.gap_threshold:.2e}")
         self._bar.set_postfix_str(", ".join(parts), refresh=False)
         self._bar.update(self.passes - self._bar.n)
 
-    def look(
+    def report_to_observer(
         self,
         calls: int,
         weights: Callable[[], NDArray[np.float64]],
@@ -196,33 +198,35 @@ class RunMonitor:
 
         ``bound`` computes a lower bound of the minimum without calls of the oracle.
         """
-        if self.watch is None:
+        if self.observer is None:
             return
-        begun = clock.seconds_without_compilation()
+        pause_start = clock.seconds_without_compilation()
 
-        def best() -> float:
+        def best_bound() -> float:
             # the bound of a smoothed objective is none of the plain one
-            plain = [r.dual for r in self.history if math.isnan(r.smoothed_primal)]
-            bounds = np.array([*plain, bound()])
+            unsmoothed_bounds = [
+                r.dual for r in self.history if math.isnan(r.smoothed_primal)
+            ]
+            bounds = np.array([*unsmoothed_bounds, bound()])
             return float(np.fmax.reduce(bounds))
 
         seconds = self.seconds
         try:
             with evaluations.observe_runs(None):
-                at = evaluations.RunEvaluation(
-                    self.passes, calls, seconds, weights, best
+                evaluation = evaluations.RunEvaluation(
+                    self.passes, calls, seconds, weights, best_bound
                 )
-                stop = self.watch(at)
+                stop = self.observer(evaluation)
         finally:
-            self._start += clock.seconds_without_compilation() - begun
-        if stop and not self.over:
-            self.over, self.status = True, "stopped at the last look"
+            self._start += clock.seconds_without_compilation() - pause_start
+        if stop and not self.has_stopped:
+            self.has_stopped, self.status = True, "stopped at the last look"
 
-    def end(self, reason: str, certified: bool) -> None:
+    def stop(self, reason: str, is_certified: bool) -> None:
         """Stop for this reason; ``certified`` as it was before the last pass."""
-        self.over, self.status, self.certified = True, reason, certified
+        self.has_stopped, self.status, self.is_certified = True, reason, is_certified
 
-    def certify(
+    def record_certificate(
         self,
         calls: int,
         certificate: tuple[float, ...],
@@ -234,37 +238,37 @@ class RunMonitor:
         ``certificate`` has the fields of :class:`Bounds`. ``state`` and ``weights``
         are for the callback.
         """
-        found = Bounds(*certificate)
-        record = Certificate(self.passes, calls, self.seconds, *found)
+        values = Bounds(*certificate)
+        record = Certificate(self.passes, calls, self.seconds, *values)
         require_finite_certificate(
-            self.problem, record.minimised, found.dual, found.gap
+            self.problem, record.minimised, values.dual, values.gap
         )
         self.history.append(record)
-        self.certified = True
+        self.is_certified = True
         if self.interrupted:
             return
-        wanted = False
+        is_stop_requested = False
         if self.limits.callback is not None:
             with record.with_state(state, weights):
-                wanted = self.limits.callback(record)
-        self._decide(record)
-        if wanted and not self.over:
-            self.over = True
+                is_stop_requested = self.limits.callback(record)
+        self._check_stopping(record)
+        if is_stop_requested and not self.has_stopped:
+            self.has_stopped = True
             self.status = f"stopped by the callback after {self.passes} passes"
 
-    def _decide(self, record: Certificate) -> None:
+    def _check_stopping(self, record: Certificate) -> None:
         limits = self.limits
-        if record.gap <= self.goal:
-            self.over = self.close = True
+        if record.gap <= self.gap_threshold:
+            self.has_stopped = self.is_within_tolerance = True
             self.status = f"the gap is at most tol = {self._tol:.3g}"
-        elif self._levelled():
-            self.over = self.close = True
+        elif self._has_objective_stalled():
+            self.has_stopped = self.is_within_tolerance = True
             self.status = f"the objective falls by less than tol = {self._tol:.3g}"
         elif self.passes >= limits.max_passes:
-            self.over = True
+            self.has_stopped = True
             self.status = f"max_passes = {limits.max_passes} passes are used up"
         elif self.seconds >= limits.max_seconds:
-            self.over = True
+            self.has_stopped = True
             self.status = f"max_seconds = {limits.max_seconds:.3g} seconds are used up"
 
     @property
@@ -272,44 +276,44 @@ class RunMonitor:
         tol = self.limits.tol
         return tol.tol if isinstance(tol, Tolerance) else tol
 
-    def _levelled(self) -> bool:
+    def _has_objective_stalled(self) -> bool:
         """Whether an objective without a gap has not fallen in two certificates."""
         if len(self.history) < 3 or not math.isnan(self.history[-1].gap):
             return False
         values = [record.minimised for record in self.history]
-        before, tol = min(values[:-2]), self._tol
+        best_before, tol = min(values[:-2]), self._tol
         if isinstance(self.limits.tol, Tolerance):
-            tol *= abs(before)
-        return tol > 0 and before - min(values[-2:]) <= tol
+            tol *= abs(best_before)
+        return tol > 0 and best_before - min(values[-2:]) <= tol
 
     def solution(
         self, w: NDArray[np.float64], calls: int, state: dict[str, NDArray[Any]]
     ) -> Solution:
         """The outcome."""
-        last = self.history[-1].bounds if self.certified else Bounds(math.nan)
+        bounds = self.history[-1].bounds if self.is_certified else Bounds(math.nan)
         return Solution(
             w=w,
-            **last._asdict(),
+            **bounds._asdict(),
             passes=self.passes,
             oracle_calls=calls,
             seconds=self.seconds,
             status=self.status,
-            converged=self.certified and self.close,
+            converged=self.is_certified and self.is_within_tolerance,
             history=self.history,
             state=states.add_checksums(state),
             interrupted=self.interrupted,
         )
 
-    def state(self, settings: str, without_last: bool = False) -> State:
+    def state(self, settings: str, exclude_last: bool = False) -> State:
         """All that changes, as arrays; perhaps as before the last certificate."""
-        again = int(without_last and self.certified)
+        num_excluded = int(exclude_last and self.is_certified)
         rows = [
             (r.passes, r.oracle_calls, r.seconds, *r.bounds)
-            for r in self.history[: len(self.history) - again]
+            for r in self.history[: len(self.history) - num_excluded]
         ]
         return {
             "history": np.array(rows, dtype=np.float64).reshape(-1, 7),
-            "passes": np.array(self.passes - again),
+            "passes": np.array(self.passes - num_excluded),
             "seconds": np.array(self.seconds),
             "settings": np.array(settings),
             **examples_fingerprint(self.problem),
@@ -317,10 +321,10 @@ class RunMonitor:
 
     def load(self, state: State, settings: str) -> None:
         """Go on from a saved state, of the same settings."""
-        found = str(state.get("settings", "no state of this solver"))
-        if found != settings:
+        saved_settings = str(state.get("settings", "no state of this solver"))
+        if saved_settings != settings:
             raise ValueError(
-                f"resume: expected a state of {settings}, got one of {found}"
+                f"resume: expected a state of {settings}, got one of {saved_settings}"
             )
         require_same_examples("resume", self.problem, state)
         self.history = [
@@ -328,35 +332,37 @@ class RunMonitor:
             for row in state["history"]
         ]
         self.passes = int(state["passes"])
-        self._before = float(state["seconds"])
-        self.certified = bool(self.history) and self.passes == self.history[-1].passes
+        self._previous_seconds = float(state["seconds"])
+        self.is_certified = (
+            bool(self.history) and self.passes == self.history[-1].passes
+        )
 
 
-def make_progress_bar(wanted: bool | None, name: str, **more: Any) -> Any:
+def make_progress_bar(is_shown: bool | None, name: str, **tqdm_options: Any) -> Any:
     """A bar of passes on stderr; None if there is to be none.
 
     With ``wanted=None`` it is shown on a terminal, to runs of over three seconds.
     """
-    if not (sys.stderr.isatty() if wanted is None else wanted):
+    if not (sys.stderr.isatty() if is_shown is None else is_shown):
         return None
     from tqdm import tqdm
 
-    given = {"desc": name, "unit": " passes", **more}
-    return tqdm(**given, delay=3.0 if wanted is None else 0.0)
+    options = {"desc": name, "unit": " passes", **tqdm_options}
+    return tqdm(**options, delay=3.0 if is_shown is None else 0.0)
 
 
 def examples_fingerprint(problem: Any) -> State:
     """Fingerprint of the examples of a state; their number if inaccessible."""
     if problem is None:
         return {}
-    found = getattr(problem, "checksum", None)
-    return {"examples": np.array(len(problem) if found is None else found)}
+    checksum = getattr(problem, "checksum", None)
+    return {"examples": np.array(len(problem) if checksum is None else checksum)}
 
 
 def require_same_examples(name: str, problem: Any, state: State) -> None:
     """Refuse a state of other examples."""
-    mark = examples_fingerprint(problem).get("examples")
-    if state.get("examples") != mark:
+    fingerprint = examples_fingerprint(problem).get("examples")
+    if state.get("examples") != fingerprint:
         raise ValueError(
             f"{name}: expected a state of the same features, labels and costs. Was it"
             " another problem?"
@@ -369,8 +375,8 @@ def require_finite_certificate(
     """Refuse a certificate that leaves float64; NaN is a dual that is not known."""
     if math.isfinite(primal) and not math.isinf(gap) and not math.isinf(dual):
         return
-    called = getattr(problem, "called", None)
-    name = called if isinstance(called, str) else "psi"
+    argument_name = getattr(problem, "called", None)
+    name = argument_name if isinstance(argument_name, str) else "psi"
     raise checks.Diverged(
         f"{name}: expected features for which objective and gap fit float64, got"
         f" {primal:.3g} and {gap:.3g}; scale the features, raise lambda (lower C), or"
@@ -387,26 +393,26 @@ class EngineSettings:
     """
 
     lam: float
-    steps: int
-    cached: bool
-    local: float
-    overall: float
-    most: int
-    averaging: bool
+    step_rule: int
+    uses_cache: bool
+    cache_local: float
+    cache_global: float
+    cache_size: int
+    averages: bool
     lower: Any
     upper: Any
     # examples that are asked for at once
-    batch: int = 1
+    batch_size: int = 1
 
     @property
-    def boxed(self) -> bool:
+    def has_bounds(self) -> bool:
         """Whether weights have bounds."""
         return self.lower is not None or self.upper is not None
 
     @property
-    def weighed(self) -> bool:
+    def has_output_weights(self) -> bool:
         """Whether labellings have weights, not only a place in the cache."""
-        return self.steps != 0
+        return self.step_rule != 0
 
 
 def expand_bounds(
@@ -414,10 +420,10 @@ def expand_bounds(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Lower and upper bound of each weight."""
     ends = []
-    for name, given, none in zip(
+    for name, bound, default in zip(
         ("lower", "upper"), bounds, (-math.inf, math.inf), strict=True
     ):
-        value = np.asarray(none if given is None else given, dtype=np.float64)
+        value = np.asarray(default if bound is None else bound, dtype=np.float64)
         if value.shape not in ((), (num_weights,)):
             raise ValueError(
                 f"bounds: expected a number or ({num_weights},) numbers as {name} "
@@ -454,23 +460,23 @@ def check_max_seconds(value: object) -> float:
     return math.inf if value is None else checks.as_positive("max_seconds", value)
 
 
-def save_rng(stream: np.random.Generator) -> NDArray[np.uint64]:
+def save_rng(rng: np.random.Generator) -> NDArray[np.uint64]:
     """The state of a generator as six words."""
-    known: Any = stream.bit_generator.state
+    state: Any = rng.bit_generator.state
     words = []
-    for number in (known["state"]["state"], known["state"]["inc"]):
+    for number in (state["state"]["state"], state["state"]["inc"]):
         words += [number >> 64, number & (2**64 - 1)]
-    return np.array([*words, known["has_uint32"], known["uinteger"]], dtype=np.uint64)
+    return np.array([*words, state["has_uint32"], state["uinteger"]], dtype=np.uint64)
 
 
 def load_rng(words: NDArray[np.uint64]) -> np.random.Generator:
     """The generator whose state was saved."""
-    stream = np.random.Generator(np.random.PCG64())
-    high, low, inc_high, inc_low, has, last = (int(x) for x in words)
-    stream.bit_generator.state = {
+    rng = np.random.Generator(np.random.PCG64())
+    high, low, inc_high, inc_low, has_uint32, uinteger = (int(x) for x in words)
+    rng.bit_generator.state = {
         "bit_generator": "PCG64",
         "state": {"state": (high << 64) | low, "inc": (inc_high << 64) | inc_low},
-        "has_uint32": has,
-        "uinteger": last,
+        "has_uint32": has_uint32,
+        "uinteger": uinteger,
     }
-    return stream
+    return rng

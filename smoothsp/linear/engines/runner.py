@@ -25,7 +25,7 @@ from smoothsp.linear.inputs import states
 from smoothsp.linear.problems.callback import as_batch_linear_problem
 
 # Of a state: weights before a certificate that an uninterrupted run does not compute.
-_BEFORE = "w_before"
+_PREVIOUS_W = "w_before"
 
 
 class Solver(Protocol):
@@ -182,14 +182,14 @@ def solve(
     See :class:`Solver`.
     """
     name = type(solver).__name__
-    bounds = check_limits(name, tol, max_passes, max_seconds, callback, progress)
+    limits = check_limits(name, tol, max_passes, max_seconds, callback, progress)
     settings = f"{name} {solver.parameters}".strip()
-    return run_solver(solver, RunMonitor(bounds, problem), settings, start, resume)
+    return run_solver(solver, RunMonitor(limits, problem), settings, start, resume)
 
 
 def run_solver(
     solver: Solver,
-    budget: RunMonitor,
+    monitor: RunMonitor,
     settings: str,
     start: Any = None,
     resume: State | None = None,
@@ -212,60 +212,60 @@ def run_solver(
     if resume is not None:
         if start is not None:
             raise ValueError("start: expected None when there is a state to resume")
-        with states.open_state(resume) as given:
-            budget.load(given, settings)
-            before = given.get(_BEFORE, given["w"])
-            solver.load({**given, "w": before})
+        with states.open_state(resume) as opened:
+            monitor.load(opened, settings)
+            start_w = opened.get(_PREVIOUS_W, opened["w"])
+            solver.load({**opened, "w": start_w})
     elif start is not None:
         solver.begin(start)
-    saved: State = {}
+    saved_state: State = {}
 
     def state() -> State:
-        if saved:
-            return saved
-        budget.passes = solver.passes
-        found = solver.state()
-        if "w" not in found:
-            found["w"] = solver.weights()
-        return {**budget.state(settings, solver.recertify_on_resume), **found}
+        if saved_state:
+            return saved_state
+        monitor.passes = solver.passes
+        certificate = solver.state()
+        if "w" not in certificate:
+            certificate["w"] = solver.weights()
+        return {**monitor.state(settings, solver.recertify_on_resume), **certificate}
 
     def certify() -> None:
-        found = solver.certify()
-        if saved and not np.array_equal(saved["w"], w := solver.weights()):
+        certificate = solver.certify()
+        if saved_state and not np.array_equal(saved_state["w"], w := solver.weights()):
             # the state has the weights of the certificate, too
-            saved.update({"w": w, _BEFORE: saved["w"]})
-        budget.certify(solver.calls, found, state, solver.weights)
+            saved_state.update({"w": w, _PREVIOUS_W: saved_state["w"]})
+        monitor.record_certificate(solver.calls, certificate, state, solver.weights)
 
-    with budget.running():
+    with monitor.guard_run():
         while True:
-            budget.look(solver.calls, solver.weights, solver.bound)
-            if budget.over:
+            monitor.report_to_observer(solver.calls, solver.weights, solver.bound)
+            if monitor.has_stopped:
                 break
-            if not budget.spent():
-                known = budget.certified
-                budget.moves()
+            if not monitor.is_exhausted():
+                was_certified = monitor.is_certified
+                monitor.invalidate_certificate()
                 with defer_sigint(solver.compiled):
                     reason = solver.advance()
-                    budget.passes = solver.passes
+                    monitor.passes = solver.passes
                 if reason is not None:
-                    budget.end(reason, known)
-                    if known:
+                    monitor.stop(reason, was_certified)
+                    if was_certified:
                         break
-                budget.show(solver.estimate())
-            due = solver.due()
-            if not (due or budget.spent() or budget.over):
+                monitor.update_progress(solver.estimate())
+            is_due = solver.due()
+            if not (is_due or monitor.is_exhausted() or monitor.has_stopped):
                 continue
-            if not due:
+            if not is_due:
                 # an uninterrupted run would not certify here: saved before, so that
                 # resuming gives the same bits
-                saved = state()
+                saved_state = state()
             certify()
-            budget.show(solver.estimate())
-    if budget.interrupted and not budget.certified:
-        saved = state()
+            monitor.update_progress(solver.estimate())
+    if monitor.interrupted and not monitor.is_certified:
+        saved_state = state()
         if solver.certify_on_interrupt:
             certify()
-    return budget.solution(solver.weights(), solver.calls, state())
+    return monitor.solution(solver.weights(), solver.calls, state())
 
 
 class Steps(Protocol):
@@ -331,21 +331,23 @@ class Engine(Steps, Protocol):
         """Go on from a saved state."""
 
 
-def make_engine(problem: Any, plan: EngineSettings) -> Engine:
+def make_engine(problem: Any, settings: EngineSettings) -> Engine:
     """Compiled loops for chains, plain numpy for callbacks."""
     if hasattr(problem, "sequences"):
-        if plan.batch > 1:
+        if settings.batch_size > 1:
             raise ValueError(
                 "batch_size: expected 1 for a problem of chains in compiled loops, got"
-                f" {plan.batch}; StructureProblem and CallbackProblem take it"
+                f" {settings.batch_size}; StructureProblem and CallbackProblem take it"
             )
         problem.require_all_pairs("BCFW")
-        problem.require_range(plan.lam)
-        return ChainEngine(problem, plan)
-    return CallbackEngine(as_batch_linear_problem(problem), plan)
+        problem.require_range(settings.lam)
+        return ChainEngine(problem, settings)
+    return CallbackEngine(as_batch_linear_problem(problem), settings)
 
 
-def warm_start_engine(engine: Engine, start: Solution, lam: float, keep: str) -> None:
+def warm_start_engine(
+    engine: Engine, start: Solution, lam: float, keep_fixed: str
+) -> None:
     """Take over a solution at another lambda.
 
     Notes
@@ -360,7 +362,7 @@ def warm_start_engine(engine: Engine, start: Solution, lam: float, keep: str) ->
     require_same_examples("start", engine.problem, start.state)
     engine.load_duals(start.state)
     rho = lam / float(start.state["lam"])
-    if rho < 1 and keep == "primal":
+    if rho < 1 and keep_fixed == "primal":
         engine.shrink_duals(rho)
     elif rho != 1:
         # a larger lambda would ask for more than all the weight there is
@@ -368,7 +370,7 @@ def warm_start_engine(engine: Engine, start: Solution, lam: float, keep: str) ->
 
 
 def run_block_pass(
-    engine: Steps, stream: np.random.Generator, sampling: str, enough: float
+    engine: Steps, rng: np.random.Generator, sampling: str, gap_floor: float
 ) -> None:
     """One step for each example, or fewer where the gaps that are known vanish.
 
@@ -376,9 +378,9 @@ def run_block_pass(
     """
     n = engine.n
     if sampling == "uniform":
-        engine.visit_in_order(stream.integers(n, size=n))
+        engine.visit_in_order(rng.integers(n, size=n))
     elif sampling == "permutation" or np.isinf(engine.gap_estimates).any():
         # a gap that is not known comes before any that is
-        engine.visit_in_order(stream.permutation(n))
+        engine.visit_in_order(rng.permutation(n))
     else:
-        engine.visit_by_gap(stream.random(n), enough)
+        engine.visit_by_gap(rng.random(n), gap_floor)

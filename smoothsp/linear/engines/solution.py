@@ -36,29 +36,29 @@ class Resumable:
         Or ``fit(X, y, resume=state)``. Bit for bit as if it had never stopped. Only
         while the callback runs.
         """
-        take = self.__dict__.get("_take")
-        if take is None:
+        get_state = self.__dict__.get("_take")
+        if get_state is None:
             raise ValueError(
                 "state: expected access within the callback of a solver that can "
                 "resume; store record.state there"
             )
-        return states.add_checksums(take())
+        return states.add_checksums(get_state())
 
     @contextmanager
     def with_state(
         self,
-        take: Callable[[], State],
+        get_state: Callable[[], State],
         weights: Callable[[], NDArray[Any]] | None = None,
     ) -> Iterator[None]:
         """Around the call of the callback."""
         # no fields: the numbers are kept and compared
-        live = {"_take": take, "_weights": weights}
-        for name, function in live.items():
+        accessors = {"_take": get_state, "_weights": weights}
+        for name, function in accessors.items():
             object.__setattr__(self, name, function)
         try:
             yield
         finally:
-            for name in live:
+            for name in accessors:
                 object.__delattr__(self, name)
 
 
@@ -128,13 +128,13 @@ class Certificate(Resumable):
         ``HingeSVC``, ``WestonWatkinsSVC`` and ``CrammerSingerSVC`` give
         ``(features, classes)`` in the dtype of X, with the constant feature last.
         """
-        take = self.__dict__.get("_weights")
-        if take is None:
+        get_weights = self.__dict__.get("_weights")
+        if get_weights is None:
             raise ValueError(
                 "w: expected access within the callback of a solver that has weights;"
                 " store record.w there"
             )
-        return np.array(take())
+        return np.array(get_weights())
 
     @property
     def epoch(self) -> int:

@@ -23,7 +23,7 @@ Flat = NDArray[np.float64]
 State = dict[str, NDArray[Any]]
 
 # Below this r is taken into V: it must not vanish.
-_SMALL = 1e-100
+_MIN_SCALE = 1e-100
 
 
 class LazyIterate:
@@ -34,25 +34,27 @@ class LazyIterate:
         self.Q = np.zeros_like(x)
         self.r, self.b, self.C, self.B = 1.0, 0.0, 0.0, 0.0
 
-    def step(self, keep: float, rate: float, slope: Vector, share: float) -> None:
+    def step(
+        self, decay: float, rate: float, gradient: Vector, average_weight: float
+    ) -> None:
         """``x <- keep x + rate c - rate slope``, then ``share x`` more of the sum."""
-        self.r, self.b = keep * self.r, keep * self.b
+        self.r, self.b = decay * self.r, decay * self.b
         if self.c is not None:
             self.b += rate
-        if abs(self.r) < _SMALL:
-            self._gather()
-        change = slope * (-rate / self.r)
+        if abs(self.r) < _MIN_SCALE:
+            self._rescale()
+        change = gradient * (-rate / self.r)
         add(self.V, change)
         if self.C:
             add(self.Q, change * self.C)
-        self.C += share * self.r
-        self.B += share * self.b
+        self.C += average_weight * self.r
+        self.B += average_weight * self.b
 
-    def _gather(self) -> None:
+    def _rescale(self) -> None:
         self.Q = self.Q - self.C * self.V
         self.V, self.r, self.C = self.r * self.V, 1.0, 0.0
 
-    def read(self) -> LazyCombination:
+    def as_combination(self) -> LazyCombination:
         """x, where it is read."""
         terms = ((self.r, self.V),)
         return LazyCombination(terms if self.c is None else (*terms, (self.b, self.c)))
@@ -64,57 +66,70 @@ class LazyIterate:
 
     def sum(self) -> Flat:
         """The weighted sum of iterates."""
-        found = self.C * self.V - self.Q
-        return found if self.c is None else found + self.B * self.c
+        weighted_sum = self.C * self.V - self.Q
+        return weighted_sum if self.c is None else weighted_sum + self.B * self.c
 
-    def finite(self) -> bool:
+    def is_finite(self) -> bool:
         """Whether all is finite, looked at once a pass."""
         return bool(np.isfinite(self.V).all() and np.isfinite(self.Q).all())
 
 
-def _read(objective: CallbackObjective, sums: LazyIterate) -> Flat | LazyCombination:
+def _oracle_weights(
+    objective: CallbackObjective, lazy_iterate: LazyIterate
+) -> Flat | LazyCombination:
     """The iterate as an oracle takes it: a function in Python reads all of it."""
-    return sums.read() if objective.lazy else sums.iterate()
+    return (
+        lazy_iterate.as_combination()
+        if objective.accepts_lazy_weights
+        else lazy_iterate.iterate()
+    )
 
 
 class SparseSGD:
     """Stochastic subgradient steps; see ``linear.sgd``."""
 
-    def __init__(self, objective: CallbackObjective, plan: PassSchedule) -> None:
-        self.objective, self.plan = objective, plan
-        self.begin(objective.zero_buffer())
+    def __init__(self, objective: CallbackObjective, schedule: PassSchedule) -> None:
+        self.objective, self.schedule = objective, schedule
+        self.initialise(objective.zero_buffer())
 
     @property
     def passes(self) -> int:
         """Passes so far."""
-        return self.reached[0]
+        return self.sgd_state[0]
 
     @property
     def calls(self) -> int:
         """Oracle calls so far."""
         return self.passes * self.objective.n
 
-    def begin(self, w: Flat) -> None:
+    def initialise(self, w: Flat) -> None:
         """Start from the weights w."""
         # passes, iterate, sum of iterates, of weights: replaced as one
-        self.reached = 0, w, np.zeros_like(w), 0.0
+        self.sgd_state = 0, w, np.zeros_like(w), 0.0
 
-    def advance(self) -> None:
+    def run_pass(self) -> None:
         """One pass."""
         objective = self.objective
-        passes, w, m, total = self.reached
-        sums, order = LazyIterate(w), self.plan(passes)
-        for i, rate, share in zip(*order, strict=True):
-            value, slope = objective.one(
-                int(i), _read(objective, sums), objective.loss.mu
+        passes, w, m, total = self.sgd_state
+        lazy_iterate, pass_schedule = LazyIterate(w), self.schedule(passes)
+        for i, rate, average_weight in zip(*pass_schedule, strict=True):
+            value, gradient = objective.example_loss_and_gradient(
+                int(i), _oracle_weights(objective, lazy_iterate), objective.loss.mu
             )
-            sums.step(1 - rate * objective.lam, float(rate), slope, float(share))
+            lazy_iterate.step(
+                1 - rate * objective.lam, float(rate), gradient, float(average_weight)
+            )
             if not np.isfinite(value):
                 break
         else:
-            if sums.finite():
-                more = float(order[2].sum())
-                self.reached = passes + 1, sums.iterate(), m + sums.sum(), total + more
+            if lazy_iterate.is_finite():
+                weight_sum = float(pass_schedule[2].sum())
+                self.sgd_state = (
+                    passes + 1,
+                    lazy_iterate.iterate(),
+                    m + lazy_iterate.sum(),
+                    total + weight_sum,
+                )
                 return
         raise FloatingPointError(
             f"SGD: the weights overflowed in pass {passes + 1}; choose a smaller rate"
@@ -122,12 +137,12 @@ class SparseSGD:
 
     def weights(self) -> Flat:
         """Weighted average of the iterates, or the last of them."""
-        _, w, m, total = self.reached
+        _, w, m, total = self.sgd_state
         return m / total if total > 0 else w.copy()
 
     def state(self) -> State:
         """Arrays from which ``load`` goes on."""
-        passes, iterate, m, total = self.reached
+        passes, iterate, m, total = self.sgd_state
         return {
             "passes": np.array(passes),
             "w": self.weights(),
@@ -138,15 +153,15 @@ class SparseSGD:
 
     def load(self, state: State) -> None:
         """Go on from what ``state`` returned."""
-        w, m = np.empty((2, len(self.reached[1])))
+        w, m = np.empty((2, len(self.sgd_state[1])))
         checks.fill_from_state(state, iterate=w, m=m)
-        self.reached = int(state["passes"]), w, m, float(state["total"])
+        self.sgd_state = int(state["passes"]), w, m, float(state["total"])
 
 
 def sparse_svrg_epoch(
     objective: CallbackObjective,
-    begin: Flat,
-    slopes: Any,
+    snapshot_w: Flat,
+    snapshot_gradients: Any,
     c: Flat,
     order: NDArray[np.int64],
     rate: float,
@@ -154,14 +169,16 @@ def sparse_svrg_epoch(
     kappa: float,
 ) -> Flat:
     """Run an epoch as ``dense_svrg_epoch`` does, on sparse rows."""
-    sums, keep = LazyIterate(begin, c), 1 - rate * (objective.lam + kappa)
-    finite = True
+    lazy_iterate, decay = LazyIterate(snapshot_w, c), 1 - rate * (objective.lam + kappa)
+    is_finite = True
     for i in order:
-        value, slope = objective.one(int(i), _read(objective, sums), mu)
-        sums.step(keep, rate, slope - slopes[i], 1.0)
-        finite = finite and bool(np.isfinite(value))
-    if not (finite and sums.finite()):
+        value, gradient = objective.example_loss_and_gradient(
+            int(i), _oracle_weights(objective, lazy_iterate), mu
+        )
+        lazy_iterate.step(decay, rate, gradient - snapshot_gradients[i], 1.0)
+        is_finite = is_finite and bool(np.isfinite(value))
+    if not (is_finite and lazy_iterate.is_finite()):
         raise FloatingPointError(
             "the weights overflowed; choose a smaller rate or a larger smoothness"
         )
-    return np.asarray(sums.sum() / len(order))
+    return np.asarray(lazy_iterate.sum() / len(order))

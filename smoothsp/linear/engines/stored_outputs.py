@@ -22,14 +22,14 @@ class StoredOutput:
 
     corner: Corner
     alpha: float = 0.0
-    h: float = 0.0
+    augmented_score: float = 0.0
 
-    def holds(self, corner: Corner) -> bool:
+    def is_same_output(self, corner: Corner) -> bool:
         """Whether it is the same output; without a key, whether nothing tells."""
-        mine = self.corner
-        if mine.key is not None and corner.key is not None:
-            return bool(mine.key == corner.key)
-        return mine.loss == corner.loss and is_equal(mine.psi, corner.psi)
+        stored = self.corner
+        if stored.key is not None and corner.key is not None:
+            return bool(stored.key == corner.key)
+        return stored.loss == corner.loss and is_equal(stored.psi, corner.psi)
 
 
 @dataclass
@@ -39,38 +39,38 @@ class Step:
     kind: str
     w: Vector
     ell: float
-    num: float
-    largest: float
+    gap: float
+    max_step: float
 
     def size(self, lam: float) -> float:
         """``num / (lambda ||w_d||^2)`` within 0 and ``largest``."""
-        den = lam * squared_norm(self.w)
-        if den <= 0:
-            return self.largest if self.num > 0 else 0.0
-        return min(max(self.num / den, 0.0), self.largest)
+        curvature = lam * squared_norm(self.w)
+        if curvature <= 0:
+            return self.max_step if self.gap > 0 else 0.0
+        return min(max(self.gap / curvature, 0.0), self.max_step)
 
     def gain(self, lam: float) -> float:
         """``gamma num - gamma^2 den / 2``."""
         gamma = self.size(lam)
-        return gamma * self.num - gamma**2 * lam * squared_norm(self.w) / 2
+        return gamma * self.gap - gamma**2 * lam * squared_norm(self.w) / 2
 
 
-def argmin_score(slots: list[StoredOutput]) -> StoredOutput:
+def argmin_score(outputs: list[StoredOutput]) -> StoredOutput:
     """The first with the smallest h but for rounding."""
-    found = slots[0]
-    for slot in slots[1:]:
-        if slot.h < found.h - TIE:
-            found = slot
-    return found
+    best = outputs[0]
+    for output in outputs[1:]:
+        if output.augmented_score < best.augmented_score - TIE:
+            best = output
+    return best
 
 
-def argmax_score(slots: list[StoredOutput]) -> StoredOutput:
+def argmax_score(outputs: list[StoredOutput]) -> StoredOutput:
     """The first with the largest h but for rounding."""
-    found = slots[0]
-    for slot in slots[1:]:
-        if slot.h > found.h + TIE:
-            found = slot
-    return found
+    best = outputs[0]
+    for output in outputs[1:]:
+        if output.augmented_score > best.augmented_score + TIE:
+            best = output
+    return best
 
 
 def gold_output(zero: Vector) -> StoredOutput:
@@ -79,15 +79,15 @@ def gold_output(zero: Vector) -> StoredOutput:
 
 
 def save_outputs(
-    store: list[list[StoredOutput]], rows: DenseVectorStore
+    output_cache: list[list[StoredOutput]], rows: DenseVectorStore
 ) -> dict[str, NDArray[Any]]:
     """Arrays of all slots; keys are no arrays, psi and loss stand for them."""
-    slots = [slot for slots in store for slot in slots]
+    outputs = [output for outputs in output_cache for output in outputs]
     return {
-        "store_sizes": np.array([len(slots) for slots in store]),
-        **rows.save("store_psi", [slot.corner.psi for slot in slots]),
-        "store_loss": np.array([slot.corner.loss for slot in slots]),
-        "store_alpha": np.array([slot.alpha for slot in slots]),
+        "store_sizes": np.array([len(outputs) for outputs in output_cache]),
+        **rows.save("store_psi", [output.corner.psi for output in outputs]),
+        "store_loss": np.array([output.corner.loss for output in outputs]),
+        "store_alpha": np.array([output.alpha for output in outputs]),
     }
 
 
@@ -95,18 +95,18 @@ def load_outputs(
     state: dict[str, NDArray[Any]], rows: DenseVectorStore
 ) -> list[list[StoredOutput]]:
     """The slots that were saved."""
-    known = zip(
+    fields = zip(
         rows.load("store_psi", state),
         state["store_loss"],
         state["store_alpha"],
         strict=True,
     )
-    slots = [
+    outputs = [
         StoredOutput(Corner(psi, float(loss), None), float(alpha))
-        for psi, loss, alpha in known
+        for psi, loss, alpha in fields
     ]
     ends = np.cumsum(state["store_sizes"])
     return [
-        slots[end - size : end]
+        outputs[end - size : end]
         for end, size in zip(ends, state["store_sizes"], strict=True)
     ]

@@ -17,42 +17,48 @@ Flat = NDArray[np.float64]
 class StructureObjective(CallbackObjective):
     """Objective of structures: dense weights, sparse gradients."""
 
-    lazy = True
+    accepts_lazy_weights = True
 
-    def _require(self, problem: Any, loss: Loss) -> None:
+    def _require_supported_loss(self, problem: Any, loss: Loss) -> None:
         """A structure says itself what it does not answer."""
 
-    def one(self, i: int, w: Any, mu: float) -> tuple[float, Vector]:
+    def example_loss_and_gradient(
+        self, i: int, w: Any, mu: float
+    ) -> tuple[float, Vector]:
         """Loss of example i, and its slope; NaN where potentials overflow."""
         try:
-            found = self.problem.slopes(w, *self._loss(mu), np.array([i]))
+            values_and_gradients = self.problem.slopes(
+                w, *self._loss_arguments(mu), np.array([i])
+            )
         except checks.Diverged:
             return math.nan, ZERO
-        return float(found[0][0]), found[1][0]
+        return float(values_and_gradients[0][0]), values_and_gradients[1][0]
 
-    def _loss(self, mu: float) -> tuple[str, float, int]:
+    def _loss_arguments(self, mu: float) -> tuple[str, float, int]:
         """Name, mu and number of outputs; mu = 0 is the hinge."""
         name = self.loss.name if mu > 0 or self.loss.name == "likelihood" else "hinge"
         return name, mu, self.loss.k
 
     def losses(self, flat: Flat, mu: float) -> Flat:
         """The loss of each example."""
-        name, *more = self._loss(mu)
+        name, *options = self._loss_arguments(mu)
         if name == "hinge":
             return np.asarray(self.problem.hinges(flat))
-        return np.asarray(self.problem.losses(flat, name, *more))
+        return np.asarray(self.problem.losses(flat, name, *options))
 
     def gradient(
         self, flat: Flat, mu: float, G: Flat, per_example: bool = False
     ) -> tuple[float, Any, Flat]:
         """Fill G with the mean slope; the mean loss, and the slopes if wanted."""
         if not per_example:
-            value, G[:] = self.problem.mean_slope(flat, *self._loss(mu))
+            value, G[:] = self.problem.mean_slope(flat, *self._loss_arguments(mu))
             return value, [], np.empty(0)
-        every = np.arange(self.n)
-        values, slopes = self.problem.slopes(flat, *self._loss(mu), every)
+        all_examples = np.arange(self.n)
+        values, example_gradients = self.problem.slopes(
+            flat, *self._loss_arguments(mu), all_examples
+        )
         G[:] = 0
-        for slope in slopes:
-            add(G, slope)
+        for example_gradient in example_gradients:
+            add(G, example_gradient)
         G /= self.n
-        return float(values.mean()), slopes, np.empty(0)
+        return float(values.mean()), example_gradients, np.empty(0)

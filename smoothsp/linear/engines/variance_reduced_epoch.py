@@ -24,22 +24,24 @@ class Snapshot(NamedTuple):
 
     x: Flat
     value: float
-    mean: Flat
-    nodes: Any
-    edges: Flat
+    mean_gradient: Flat
+    node_marginals: Any
+    edge_marginals: Flat
 
 
 def compute_snapshot(objective: AnyObjective, x: Flat, mu: float) -> Snapshot:
     """Value and slopes at x, for one oracle call an example."""
-    mean = objective.zero_buffer()
-    value, nodes, edges = objective.gradient(x, mu, mean, per_example=True)
+    mean_gradient = objective.zero_buffer()
+    value, node_marginals, edge_marginals = objective.gradient(
+        x, mu, mean_gradient, per_example=True
+    )
     value += objective.lam / 2 * float(np.dot(x, x))
-    return Snapshot(x, value, mean, nodes, edges)
+    return Snapshot(x, value, mean_gradient, node_marginals, edge_marginals)
 
 
 def run_svrg_epoch(
     objective: AnyObjective,
-    begin: Snapshot,
+    start: Snapshot,
     order: NDArray[np.int64],
     rate: float,
     mu: float,
@@ -51,52 +53,54 @@ def run_svrg_epoch(
     ``begin`` is also the first iterate. Costs one oracle call a step.
     """
     # c = kappa z - gbar
-    c = begin.mean
+    c = start.mean_gradient
     np.negative(c, out=c)
     if z is not None:
         c += kappa * z
     if isinstance(objective, CallbackObjective):
-        one = sparse_svrg_epoch if objective.sparse else dense_svrg_epoch
-        return one(objective, begin.x, begin.nodes, c, order, rate, mu, kappa)
-    loss = objective.loss.arguments(mu)
-    nodes, edges = begin.nodes, begin.edges
+        svrg_epoch = sparse_svrg_epoch if objective.sparse else dense_svrg_epoch
+        return svrg_epoch(
+            objective, start.x, start.node_marginals, c, order, rate, mu, kappa
+        )
+    loss = objective.loss.kernel_arguments(mu)
+    node_marginals, edge_marginals = start.node_marginals, start.edge_marginals
     x = objective.zero_buffer()
-    x[:] = begin.x
+    x[:] = start.x
     sums = objective.zero_buffer()
     scales = np.array([1.0, 0.0, 0.0, 0.0])
-    finite = np.isfinite(c).all() and kernel.svrg_epoch(
+    is_finite = np.isfinite(c).all() and kernel.svrg_epoch(
         order,
         rate,
         objective.lam + kappa,
         objective.sequences,
         *loss,
-        nodes,
-        edges,
-        *objective.parts(c),
-        *_woven(objective, x, sums),
+        node_marginals,
+        edge_marginals,
+        *objective.split_weights(c),
+        *_kernel_arrays(objective, x, sums),
         scales,
     )
-    if not finite:
+    if not is_finite:
         raise FloatingPointError(
             "the weights overflowed; choose a smaller rate or a larger smoothness"
         )
     _, _, C, B = scales
-    W, Q = objective.parts(x)[0], objective.parts(sums)[0]
+    W, Q = objective.split_weights(x)[0], objective.split_weights(sums)[0]
     # C V - Q + B c
     np.multiply(W, C, out=W)
     np.subtract(W, Q, out=Q)
-    Q += B * objective.parts(c)[0]
+    Q += B * objective.split_weights(c)[0]
     sums /= len(order)
     return sums
 
 
-def _woven(
+def _kernel_arrays(
     objective: ChainObjective, x: Flat, sums: Flat
 ) -> tuple[Flat, Flat, Flat, Flat]:
-    (W, tail), (Q, tail_sum) = objective.parts(x), objective.parts(sums)
+    (W, tail), (Q, tail_sum) = objective.split_weights(x), objective.split_weights(sums)
     return W, Q, tail, tail_sum
 
 
-def sample_order(seed: int, number: int, n: int) -> NDArray[np.int64]:
+def sample_order(seed: int, epoch_index: int, n: int) -> NDArray[np.int64]:
     """Examples of epoch ``number``, sampled uniformly."""
-    return np.random.Generator(np.random.PCG64([seed, number])).integers(n, size=n)
+    return np.random.Generator(np.random.PCG64([seed, epoch_index])).integers(n, size=n)

@@ -252,7 +252,7 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
             classifier.compute_squared_norms(rows, constant),
             classes,
             costs,
-            padding=padding,
+            padding_cost=padding,
             shrinking=plan.shrinking,
         )
         earlier = classifier.load_warm_start(self, samples)
@@ -264,16 +264,16 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
             rows,
             crammer_singer.coordinate_descent,
             crammer_singer.compute_gaps,
-            (blocks.still,),
+            (blocks.zero_violation_tol,),
             blocks.losses_at_zero(max_over_classes=True),
         )
         history: list[Certificate] = []
         status = descend(problem, plan, history, resume)
         classifier.set_coef(self, problem.w, constant)
         if self.store_dual:
-            classifier.set_dual_coef(self, blocks.table)
+            classifier.set_dual_coef(self, blocks.coefficient_matrix)
         classifier.set_fit_results(self, samples, status, history)
-        classifier.store_warm_start(self, samples, blocks.table)
+        classifier.store_warm_start(self, samples, blocks.coefficient_matrix)
         self._keep_last(problem.w.astype(np.float64).ravel())
 
     def _structured(

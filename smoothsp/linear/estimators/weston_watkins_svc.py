@@ -234,7 +234,7 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
     def _stops(self, blocks: DualBlocks) -> tuple[Any, ...]:
         dtype, greedy = blocks.bounds.dtype, self.solver == "greedy"
         greed = _GREED[dtype.name] * blocks.class_costs.max() if greedy else 0.0
-        return blocks.still, dtype.type(greed)
+        return blocks.zero_violation_tol, dtype.type(greed)
 
     def _fit_linear(
         self,
@@ -262,8 +262,8 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         status = descend(problem, plan, history, resume)
         classifier.set_coef(self, problem.w, constant)
         if checks.as_bool("store_dual", self.store_dual):
-            classifier.set_dual_coef(self, blocks.table)
-        classifier.store_warm_start(self, samples, blocks.table)
+            classifier.set_dual_coef(self, blocks.coefficient_matrix)
+        classifier.store_warm_start(self, samples, blocks.coefficient_matrix)
         return status
 
     def _fit_kernel(
@@ -299,8 +299,8 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         stakes = blocks.losses_at_zero(max_over_classes=False)
         problem = GramDual(blocks, gram, self._stops(blocks), stakes)
         status = descend(problem, plan, history, resume)
-        classifier.set_dual_coef(self, blocks.table)
-        classifier.store_warm_start(self, samples, blocks.table)
+        classifier.set_dual_coef(self, blocks.coefficient_matrix)
+        classifier.store_warm_start(self, samples, blocks.coefficient_matrix)
         self.intercept_ = lift * self.dual_coef_.sum(axis=1)
         if self.kernel == "rbf":
             self.support_vectors_ = samples.X[self.support_]
@@ -319,7 +319,7 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
             squares,
             len(samples.classes),
             costs,
-            padding=0.0,
+            padding_cost=0.0,
             shrinking=plan.shrinking,
         )
         earlier = classifier.load_warm_start(self, samples)

@@ -43,7 +43,7 @@ def checksum(*arrays: NDArray[Any]) -> int:
 def available_bytes() -> int | None:
     """Memory that a new allocation may take, or None where the system does not say."""
     try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
+        for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("MemAvailable:"):
                 return 1024 * int(line.split()[1])
     except OSError:

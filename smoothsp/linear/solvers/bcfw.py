@@ -123,22 +123,22 @@ class BCFW:
         checks.require_choice("sampling", sampling, run_monitor.SAMPLINGS)
         checks.require_choice("steps", steps, run_monitor.STEP_RULES)
         checks.require_choice("warm_start", warm_start, ("primal", "dual"))
-        cached = checks.as_bool("cache", cache)
+        uses_cache = checks.as_bool("cache", cache)
         lower, upper = run_monitor.check_bounds(bounds)
-        size = checks.as_positive_int("cache_size", cache_size)
-        self.plan = run_monitor.EngineSettings(
+        cache_size = checks.as_positive_int("cache_size", cache_size)
+        self.engine_settings = run_monitor.EngineSettings(
             lam=checks.as_positive("lam", lam),
-            steps=run_monitor.STEP_RULES.index(steps),
-            cached=cached,
-            local=checks.as_positive("cache_local", cache_local),
-            overall=checks.as_positive("cache_global", cache_global),
-            most=size if cached else run_monitor.NO_CACHE_LIMIT,
-            averaging=checks.as_bool("averaging", averaging),
+            step_rule=run_monitor.STEP_RULES.index(steps),
+            uses_cache=uses_cache,
+            cache_local=checks.as_positive("cache_local", cache_local),
+            cache_global=checks.as_positive("cache_global", cache_global),
+            cache_size=cache_size if uses_cache else run_monitor.NO_CACHE_LIMIT,
+            averages=checks.as_bool("averaging", averaging),
             lower=lower,
             upper=upper,
-            batch=checks.as_positive_int("batch_size", batch_size),
+            batch_size=checks.as_positive_int("batch_size", batch_size),
         )
-        self.lam, self.sampling, self.tol = self.plan.lam, sampling, tol
+        self.lam, self.sampling, self.tol = self.engine_settings.lam, sampling, tol
         self.seed = run_monitor.check_seed(seed)
         self.refresh_every = checks.as_positive_int("refresh_every", refresh_every)
         self.warm_start = warm_start
@@ -171,33 +171,36 @@ class BCFW:
             Weights with their certificate. Ctrl-C does not raise; it returns the
             current weights, for chains with their certificate. A second Ctrl-C raises.
         """
-        budget = RunMonitor(self._limits, problem)
-        passes = _Passes(self, make_engine(problem, self.plan), budget)
-        return run_solver(passes, budget, self._settings(), start, resume)
+        monitor = RunMonitor(self._limits, problem)
+        bcfw_run = _BCFWRun(self, make_engine(problem, self.engine_settings), monitor)
+        return run_solver(bcfw_run, monitor, self._settings(), start, resume)
 
     def _settings(self) -> str:
-        plan = self.plan
+        settings = self.engine_settings
         return (
-            f"lam={plan.lam!r} sampling={self.sampling} "
-            f"steps={run_monitor.STEP_RULES[plan.steps]} cache={plan.cached} "
-            f"averaging={plan.averaging} seed={self.seed}"
-            # states of before there were batches go on
-            + (f" batch={plan.batch}" if plan.batch > 1 else "")
+            f"lam={settings.lam!r} sampling={self.sampling} "
+            f"steps={run_monitor.STEP_RULES[settings.step_rule]} "
+            f"cache={settings.uses_cache} averaging={settings.averages}"
+            f" seed={self.seed}"
+            # States saved before batch_size existed have no such entry.
+            + (f" batch={settings.batch_size}" if settings.batch_size > 1 else "")
         )
 
 
-class _Passes(DualPasses):
+class _BCFWRun(DualPasses):
     """Passes over hinges, and the estimated gap before each certificate."""
 
-    def __init__(self, solver: BCFW, engine: Engine, budget: RunMonitor) -> None:
-        super().__init__(solver, engine, budget)
+    def __init__(self, solver: BCFW, engine: Engine, monitor: RunMonitor) -> None:
+        super().__init__(solver, engine, monitor)
         # see gap_diagnostics
         self.estimated_gap = np.inf
 
     @property
-    def stop_draws_at(self) -> float:
+    def stop_sampling_gap(self) -> float:
         # the gaps of the iterates say nothing about that of their average
-        return 0.0 if self.solver.plan.averaging else super().stop_draws_at
+        return (
+            0.0 if self.solver.engine_settings.averages else super().stop_sampling_gap
+        )
 
     def begin(self, start: Any) -> None:
         warm_start_engine(self.engine, start, self.solver.lam, self.solver.warm_start)

@@ -132,11 +132,11 @@ class CasimirSVRG:
 
     def plan(self, n: int, smoothness: float) -> schedules.CasimirSchedule:
         """Return the sequences for n examples whose losses have this smoothness."""
-        kappa, const = self.kappa, self.schedule == "const"
+        kappa, is_const = self.kappa, self.schedule == "const"
         if kappa is None:
-            found = schedules.svrg_kappa(smoothness, n, self.lam)
-            kappa = found if const else self.lam
-        return schedules.CasimirSchedule(self.lam, kappa, self.loss.mu, not const)
+            kappa_of_rule = schedules.svrg_kappa(smoothness, n, self.lam)
+            kappa = kappa_of_rule if is_const else self.lam
+        return schedules.CasimirSchedule(self.lam, kappa, self.loss.mu, not is_const)
 
     def solve(
         self,
@@ -160,16 +160,16 @@ class CasimirSVRG:
             f" warm_start={self.warm_start} inner_passes={self.inner_passes}"
             f" seed={self.seed}"
         )
-        outer = _Outer(self, objective)
+        casimir_run = _CasimirRun(self, objective)
         return run_primal_solver(
-            outer,
+            casimir_run,
             objective,
             self._limits,
             self.evaluate_every,
             settings,
             start,
             resume,
-            outer.last_mu if self.schedule == "adapt" else None,
+            casimir_run.last_mu if self.schedule == "adapt" else None,
         )
 
 
@@ -177,8 +177,8 @@ def estimate_example_smoothness(
     objective: AnyObjective, seed: int
 ) -> tuple[float, int]:
     """Smoothness of single examples near weights 0, and the oracle calls."""
-    mu, slope = objective.loss.mu, objective.zero_buffer()
-    w = torch.nn.Parameter(torch.zeros(len(slope), dtype=torch.float64))
+    mu, gradient = objective.loss.mu, objective.zero_buffer()
+    w = torch.nn.Parameter(torch.zeros(len(gradient), dtype=torch.float64))
     calls = 0
 
     def closure(example: NDArray[np.int64]) -> torch.Tensor:
@@ -186,15 +186,17 @@ def estimate_example_smoothness(
         calls += 1
         flat = w.detach().numpy()
         if isinstance(objective, CallbackObjective):
-            slope[:] = 0
-            value, found = objective.one(int(example[0]), flat, mu)
-            add(slope, found)
+            gradient[:] = 0
+            value, estimate = objective.example_loss_and_gradient(
+                int(example[0]), flat, mu
+            )
+            add(gradient, estimate)
         else:
-            alone = ChainObjective(
+            example_objective = ChainObjective(
                 objective.problem.subset(example), objective.loss, objective.lam
             )
-            value = alone.gradient(flat, mu, slope)[0]
-        loss = value + (w - w.detach()) @ torch.from_numpy(slope)
+            value = example_objective.gradient(flat, mu, gradient)[0]
+        loss = value + (w - w.detach()) @ torch.from_numpy(gradient)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
@@ -202,120 +204,138 @@ def estimate_example_smoothness(
     if not len(examples):
         return objective.lam, 0
     try:
-        found = estimate_smoothness([w], closure, list(examples))
+        estimate = estimate_smoothness([w], closure, list(examples))
     except RuntimeError:  # a loss that is no number
         return math.inf, calls
     # 0 where no example has a slope: any step does
-    return found or objective.lam, calls
+    return estimate or objective.lam, calls
 
 
-class _Reached(NamedTuple):
+class _OuterState(NamedTuple):
     """After k iterations: w_k, z_k, z_{k-1}, alpha_k; where the k-th one started."""
 
     k: int
     w: NDArray[np.float64]
     z: NDArray[np.float64]
-    z_before: NDArray[np.float64]
+    previous_z: NDArray[np.float64]
     alpha: float
-    started: float = math.inf
+    start_objective: float = math.inf
     restarts: int = 0
 
 
-class _Outer:
+class _CasimirRun:
     def __init__(self, solver: CasimirSVRG, objective: AnyObjective) -> None:
         self.solver, self.objective = solver, objective
-        const = solver.schedule == "const"
-        L, self.asked = solver.smoothness or 1.0, 0
-        if const and solver.smoothness is None:
-            L, self.asked = estimate_example_smoothness(objective, solver.seed)
+        is_const = solver.schedule == "const"
+        L, self.estimation_oracle_calls = solver.smoothness or 1.0, 0
+        if is_const and solver.smoothness is None:
+            L, self.estimation_oracle_calls = estimate_example_smoothness(
+                objective, solver.seed
+            )
         # where lambda is nothing beside L, no step pulls the weights to 0 any more
         if math.isfinite(L):
-            self.plan = solver.plan(objective.n, L)
-        if not (math.isfinite(L) and self.plan.alpha_0**2 > 0):
+            self.schedule = solver.plan(objective.n, L)
+        if not (math.isfinite(L) and self.schedule.alpha_0**2 > 0):
             raise FloatingPointError(
                 "the gradients overflowed; scale the features, or choose a smaller "
                 "rate or a larger smoothness"
             )
-        kappa = self.plan.kappa_at(1)
-        pull = solver.lam + kappa
-        self.rate = 1 / (L + pull) if const else solver.rate
-        if self.rate * pull >= 1:
+        kappa = self.schedule.kappa_at(1)
+        curvature = solver.lam + kappa
+        self.rate = 1 / (L + curvature) if is_const else solver.rate
+        if self.rate * curvature >= 1:
             raise ValueError(
-                f"rate: expected less than 1 / (lam + kappa) = {1 / pull:.3g}, got"
+                f"rate: expected less than 1 / (lam + kappa) = {1 / curvature:.3g}, got"
                 f" {self.rate}"
             )
-        self.begin(objective.zero_buffer())
+        self.initialise(objective.zero_buffer())
 
     @property
     def passes(self) -> int:
-        return self.reached.k
+        return self.outer_state.k
 
     @property
     def calls(self) -> int:
-        epochs = self.solver.inner_passes * self.reached.k
-        return (2 * epochs + self.reached.restarts) * self.objective.n + self.asked
+        epochs = self.solver.inner_passes * self.outer_state.k
+        return (
+            2 * epochs + self.outer_state.restarts
+        ) * self.objective.n + self.estimation_oracle_calls
 
-    def begin(self, w: NDArray[np.float64]) -> None:
-        self.reached = _Reached(0, w, w, w, self.plan.alpha_0)
+    def initialise(self, w: NDArray[np.float64]) -> None:
+        self.outer_state = _OuterState(0, w, w, w, self.schedule.alpha_0)
 
-    def advance(self) -> None:
-        before, w, z, _, alpha, _, restarts = self.reached
-        k = before + 1
-        lam, kappa = self.solver.lam, self.plan.kappa_at(k)
-        kappa_next, mu = self.plan.kappa_at(k + 1), self.plan.mu_at(k)
-        start = compute_snapshot(self.objective, self._start(kappa), mu)
-        if self.solver.warm_start == "restart" and self._has_risen(start):
+    def run_pass(self) -> None:
+        previous_k, w, z, _, alpha, _, restarts = self.outer_state
+        k = previous_k + 1
+        lam, kappa = self.solver.lam, self.schedule.kappa_at(k)
+        kappa_next, mu = (
+            self.schedule.kappa_at(k + 1),
+            self.schedule.mu_at(k),
+        )
+        start = compute_snapshot(self.objective, self._start_weights(kappa), mu)
+        if self.solver.warm_start == "restart" and self._has_objective_increased(start):
             # as large as the weights and the slopes
             del start
             start = compute_snapshot(self.objective, w, mu)
-            z, alpha, restarts = w, self.plan.alpha_0, restarts + 1
-        started, x = start.value, start.x
+            z, alpha, restarts = w, self.schedule.alpha_0, restarts + 1
+        start_objective, x = start.value, start.x
         for inner in range(self.solver.inner_passes):
             if inner:
                 start = compute_snapshot(self.objective, x, mu)
-            number = before * self.solver.inner_passes + inner
-            order = sample_order(self.solver.seed, number, self.objective.n)
+            epoch_index = previous_k * self.solver.inner_passes + inner
+            order = sample_order(self.solver.seed, epoch_index, self.objective.n)
             x = run_svrg_epoch(self.objective, start, order, self.rate, mu, kappa, z)
         alpha_next = schedules.next_alpha(alpha, kappa, kappa_next, lam)
         beta = schedules.extrapolation(alpha, alpha_next, kappa, kappa_next, lam)
         z_next = x + beta * (x - w)
         # only these starts need the one before
-        kept = z if self.solver.warm_start in EXTRAPOLATED else z_next
-        self.reached = _Reached(k, x, z_next, kept, alpha_next, started, restarts)
+        previous_z = z if self.solver.warm_start in EXTRAPOLATED else z_next
+        self.outer_state = _OuterState(
+            k, x, z_next, previous_z, alpha_next, start_objective, restarts
+        )
 
-    def _start(self, kappa: float) -> NDArray[np.float64]:
-        _, w, z, z_before, *_ = self.reached
+    def _start_weights(self, kappa: float) -> NDArray[np.float64]:
+        _, w, z, previous_z, *_ = self.outer_state
         if self.solver.warm_start == "prev-iterate":
             return w
         if self.solver.warm_start == "prox-center":
             return z
-        return w + kappa / (kappa + self.solver.lam) * (z - z_before)
+        return w + kappa / (kappa + self.solver.lam) * (z - previous_z)
 
-    def _has_risen(self, start: Snapshot) -> bool:
+    def _has_objective_increased(self, start: Snapshot) -> bool:
         """Whether the objective is higher than where the iteration before started."""
-        before = self.reached.started
-        rounding = np.finfo(np.float64).eps * abs(before)
-        return before < math.inf and not start.value - before <= rounding
+        previous_objective = self.outer_state.start_objective
+        rounding = np.finfo(np.float64).eps * abs(previous_objective)
+        return (
+            previous_objective < math.inf
+            and not start.value - previous_objective <= rounding
+        )
 
     def last_mu(self) -> float:
         """Strength of the smoothing of the last pass."""
-        return self.plan.mu_at(max(self.reached.k, 1))
+        return self.schedule.mu_at(max(self.outer_state.k, 1))
 
     def weights(self) -> NDArray[np.float64]:
-        return self.reached.w
+        return self.outer_state.w
 
     def state(self) -> State:
-        found = {
-            name: np.array(value) for name, value in self.reached._asdict().items()
+        k, w, z, previous_z, alpha, start_objective, restarts = self.outer_state
+        return {
+            "k": np.array(k),
+            "w": self.objective.unpad(w),
+            "z": np.array(z),
+            "z_before": np.array(previous_z),
+            "alpha": np.array(alpha),
+            "started": np.array(start_objective),
+            "restarts": np.array(restarts),
         }
-        return {**found, "w": self.objective.unpad(self.reached.w)}
 
     def load(self, state: State) -> None:
-        z, z_before = (self.objective.zero_buffer() for _ in range(2))
-        checks.fill_from_state(state, z=z, z_before=z_before)
+        z, previous_z = (self.objective.zero_buffer() for _ in range(2))
+        checks.fill_from_state(state, z=z, z_before=previous_z)
         w = self.objective.as_start_weights(state["w"])
-        started, restarts = float(state["started"]), int(state["restarts"])
+        start_objective, restarts = float(state["started"]), int(state["restarts"])
         alpha = float(state["alpha"])
-        self.reached = _Reached(
-            int(state["k"]), w, z, z_before, alpha, started, restarts
+        self.outer_state = _OuterState(
+            int(state["k"]), w, z, previous_z, alpha, start_objective, restarts
         )

@@ -23,11 +23,11 @@ Floats = NDArray[np.float64]
 
 # sweeps over weights that are not 0 in a pass, at most: each costs what their features
 # do, or, from products, the number of all features for each weight that moves
-_MOST, _MOST_OF_PRODUCTS = 10, 100
+_MAX_SWEEPS, _MAX_GRAM_SWEEPS = 10, 100
 # products are stored if that costs at most as much as so many sweeps
-_SWEEPS = 100
+_GRAM_COST_SWEEPS = 100
 # what a sum may lose of the size of its terms
-_ROUNDING = 16 * float(np.finfo(np.float64).eps)
+_RELATIVE_ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 
 class CoordinateDescent:
@@ -129,25 +129,30 @@ class CoordinateDescent:
                 f" {type(problem).__name__}; use AGM for other problems"
             )
         # what is prepared counts, too
-        budget = RunMonitor(self._limits, problem)
-        stored = self.products
-        if stored is None:
-            stored = _products_pay(problem.X)
-        steps = _Steps(problem, self.lam, self.l1, stored, self.certify_every)
-        said = f"CoordinateDescent lam={self.lam!r} l1={self.l1!r} products={stored}"
-        return run_solver(steps, budget, said, start, resume)
+        monitor = RunMonitor(self._limits, problem)
+        stores_products = self.products
+        if stores_products is None:
+            stores_products = _should_store_products(problem.X)
+        descent_run = _CoordinateDescentRun(
+            problem, self.lam, self.l1, stores_products, self.certify_every
+        )
+        settings = (
+            f"CoordinateDescent lam={self.lam!r} l1={self.l1!r}"
+            f" products={stores_products}"
+        )
+        return run_solver(descent_run, monitor, settings, start, resume)
 
 
-def _products_pay(X: Any) -> bool:
+def _should_store_products(X: Any) -> bool:
     n, d = X.shape
     if not sparse.issparse(X):
         # dense products take no memory accesses to speak of
-        return bool(d <= min(n, 10 * _SWEEPS))
+        return bool(d <= min(n, 10 * _GRAM_COST_SWEEPS))
     lengths = np.diff(X.indptr).astype(np.float64)
-    return bool(d * d <= X.nnz and lengths @ lengths <= 2 * _SWEEPS * X.nnz)
+    return bool(d * d <= X.nnz and lengths @ lengths <= 2 * _GRAM_COST_SWEEPS * X.nnz)
 
 
-class _Steps(Solver):
+class _CoordinateDescentRun(Solver):
     compiled = certify_on_interrupt = True
     passes = calls = 0
 
@@ -156,59 +161,69 @@ class _Steps(Solver):
         problem: LeastSquaresProblem,
         lam: float,
         l1: float,
-        stored: bool,
-        every: int,
+        stores_products: bool,
+        certify_every: int,
     ) -> None:
-        self.problem, self.lam, self.l1, self.every = problem, lam, l1, every
+        self.problem, self.lam, self.l1, self.certify_every = (
+            problem,
+            lam,
+            l1,
+            certify_every,
+        )
         X, n = problem.X, len(problem)
-        self.scale, self.stored = 2 / n, stored
+        self.scale, self.stores_products = 2 / n, stores_products
         self.dual = -math.inf
         self.columns: Any = (np.zeros(0, np.int32),) * 2 + (np.zeros(0),)
         self.products = np.zeros((0, 0))
-        if stored:
+        if stores_products:
             with np.errstate(over="ignore", invalid="ignore"):
-                self.products = _products(X, self.scale)
-            self.squares = self.products.diagonal().copy()
+                self.products = _compute_products(X, self.scale)
+            self.scaled_squared_norms = self.products.diagonal().copy()
             self.columns = np.zeros(X.shape[1] + 1, np.int32), *self.columns[1:]
         else:
             columns = sparse.csc_array(X)
             self.columns = columns.indptr, columns.indices, columns.data
             with np.errstate(over="ignore"):
-                squares = columns.multiply(columns).sum(axis=0)
-            self.squares = self.scale * np.asarray(squares)
-        if not np.isfinite(self.squares).all():
-            at = int((~np.isfinite(self.squares)).argmax())
+                squared_norms = columns.multiply(columns).sum(axis=0)
+            self.scaled_squared_norms = self.scale * np.asarray(squared_norms)
+        if not np.isfinite(self.scaled_squared_norms).all():
+            column = int((~np.isfinite(self.scaled_squared_norms)).argmax())
             raise ValueError(
-                "X: expected columns whose squared norm fits float64, got "
-                f"{self.squares[at]} in column {at}; scale the features"
+                "X: expected columns whose squared norm fits float64, got"
+                f" {self.scaled_squared_norms[column]} in column {column}; scale the"
+                " features"
             )
-        self._stand(np.zeros(problem.num_weights))
+        self._set_weights(np.zeros(problem.num_weights))
 
-    def _stand(self, w: Floats) -> None:
+    def _set_weights(self, w: Floats) -> None:
         """At these weights."""
-        self.w, rest = w, self._rest(w)
-        self.rest = self.scale * self.problem._across @ rest if self.stored else rest
+        self.w, residual = w, self._compute_residual(w)
+        self.residual = (
+            self.scale * self.problem._across @ residual
+            if self.stores_products
+            else residual
+        )
 
-    def _rest(self, w: Floats) -> Floats:
+    def _compute_residual(self, w: Floats) -> Floats:
         return np.asarray(self.problem.y - self.problem.X @ w)
 
     def begin(self, start: Any) -> None:
         """Start from weights."""
-        self._stand(check_start_weights(start, len(self.w)))
+        self._set_weights(check_start_weights(start, len(self.w)))
 
     def advance(self) -> str | None:
         sweeps = np.zeros(1, dtype=np.int64)
         elastic_net.coordinate_descent(
             self.products,
             *self.columns,
-            self.squares,
+            self.scaled_squared_norms,
             self.scale,
             np.full(len(self.w), self.l1),
             self.lam,
-            _MOST_OF_PRODUCTS if self.stored else _MOST,
+            _MAX_GRAM_SWEEPS if self.stores_products else _MAX_SWEEPS,
             np.zeros(1),
             self.w,
-            self.rest,
+            self.residual,
             sweeps,
         )
         if not sweeps[0]:
@@ -218,26 +233,42 @@ class _Steps(Solver):
         return None
 
     def due(self) -> bool:
-        return self.passes % self.every == 0
+        return self.passes % self.certify_every == 0
 
     def certify(self) -> tuple[float, float, float]:
         w, y, lam, l1 = self.w, self.problem.y, self.lam, self.l1
-        rest = self._rest(w)
+        residual = self._compute_residual(w)
         self.calls += len(y)
-        mean = float(rest @ rest) / len(rest)
-        squares = mean + lam / 2 * float(w @ w)
-        primal = squares + l1 * float(np.abs(w).sum())
+        mean_squared_residual = float(residual @ residual) / len(residual)
+        quadratic_terms = mean_squared_residual + lam / 2 * float(w @ w)
+        primal = quadratic_terms + l1 * float(np.abs(w).sum())
         # of the dual variables 2/n rest, and of a multiple of them that is feasible
-        gain, c = self.scale * float(rest @ y), self.scale * self.problem._across @ rest
-        steepest = float(np.abs(c - lam * w).max())
-        most = l1 * (1 - _ROUNDING) / steepest if steepest else math.inf
-        share = min(gain / (2 * squares), most) if gain > 0 and squares else 0.0
-        bound = share * gain - share**2 * squares
+        dual_linear_term, correlations = (
+            self.scale * float(residual @ y),
+            self.scale * self.problem._across @ residual,
+        )
+        max_correlation = float(np.abs(correlations - lam * w).max())
+        max_scale = (
+            l1 * (1 - _RELATIVE_ROUNDING) / max_correlation
+            if max_correlation
+            else math.inf
+        )
+        scale = (
+            min(dual_linear_term / (2 * quadratic_terms), max_scale)
+            if dual_linear_term > 0 and quadratic_terms
+            else 0.0
+        )
+        lower_bound = scale * dual_linear_term - scale**2 * quadratic_terms
         if lam:
-            above = np.maximum(np.abs(c) - l1, 0.0)
-            bound = max(bound, gain - mean - float(above @ above) / (2 * lam))
-        bound -= _ROUNDING * (abs(gain) + squares)
-        self.dual = max(self.dual, bound)
+            excess = np.maximum(np.abs(correlations) - l1, 0.0)
+            lower_bound = max(
+                lower_bound,
+                dual_linear_term
+                - mean_squared_residual
+                - float(excess @ excess) / (2 * lam),
+            )
+        lower_bound -= _RELATIVE_ROUNDING * (abs(dual_linear_term) + quadratic_terms)
+        self.dual = max(self.dual, lower_bound)
         return primal, self.dual, max(primal - self.dual, 0.0)
 
     def weights(self) -> Floats:
@@ -246,19 +277,19 @@ class _Steps(Solver):
     def state(self) -> State:
         return {
             "w": self.w.copy(),
-            "rest": self.rest.copy(),
+            "rest": self.residual.copy(),
             "dual": np.array(self.dual),
             "calls": np.array(self.calls),
         }
 
     def load(self, state: State) -> None:
-        w, rest = np.empty_like(self.w), np.empty_like(self.rest)
-        self.w, self.rest = checks.fill_from_state(state, w=w, rest=rest)
+        w, residual = np.empty_like(self.w), np.empty_like(self.residual)
+        self.w, self.residual = checks.fill_from_state(state, w=w, rest=residual)
         self.dual, self.calls = float(state["dual"]), int(state["calls"])
         self.passes = int(state["passes"])
 
 
-def _products(X: Any, scale: float) -> Floats:
+def _compute_products(X: Any, scale: float) -> Floats:
     """``scale X'X``."""
     if not sparse.issparse(X):
         return np.ascontiguousarray(scale * (X.T @ X))

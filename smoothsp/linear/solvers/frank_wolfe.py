@@ -94,31 +94,34 @@ class BatchFrankWolfe:
         resume
             The ``state`` of a solution of this solver; the run continues bit for bit.
         """
-        asked = as_batch_linear_problem(problem)
-        if hasattr(asked, "require_range"):
-            asked.require_range(self.lam)
-        box = run_monitor.expand_bounds(self._bounds, problem.num_weights)
-        passes = _Passes(asked, box, self.lam)
-        budget = RunMonitor(self._limits, problem)
+        batch_problem = as_batch_linear_problem(problem)
+        if hasattr(batch_problem, "require_range"):
+            batch_problem.require_range(self.lam)
+        bounds = run_monitor.expand_bounds(self._bounds, problem.num_weights)
+        frank_wolfe_run = _FrankWolfeRun(batch_problem, bounds, self.lam)
+        monitor = RunMonitor(self._limits, problem)
         return run_solver(
-            passes, budget, f"batch Frank-Wolfe lam={self.lam!r}", resume=resume
+            frank_wolfe_run,
+            monitor,
+            f"batch Frank-Wolfe lam={self.lam!r}",
+            resume=resume,
         )
 
 
-class _Passes(Solver):
+class _FrankWolfeRun(Solver):
     """One oracle call an example gives the certificate, and then the next step."""
 
     passes, recertify_on_resume = 0, True
 
     def __init__(
-        self, problem: BatchLinearProblem, box: tuple[Floats, Floats], lam: float
+        self, problem: BatchLinearProblem, bounds: tuple[Floats, Floats], lam: float
     ) -> None:
-        self.problem, self.box, self.lam = problem, box, lam
+        self.problem, self.bounds, self.lam = problem, bounds, lam
         self.n = len(problem)
         # unclipped weights and expected cost, replaced as one
-        self.reached: tuple[Floats, float] = (np.zeros(len(box[0])), 0.0)
+        self.dual_state: tuple[Floats, float] = (np.zeros(len(bounds[0])), 0.0)
         # the corner that was found there, its expected cost, and the gap
-        self.found: tuple[Floats, float, float] | None = None
+        self.vertex: tuple[Floats, float, float] | None = None
         self.certificate = math.nan, math.nan, math.nan
 
     @property
@@ -126,50 +129,50 @@ class _Passes(Solver):
         return self.passes * self.n
 
     def advance(self) -> None:
-        if self.found is not None:
-            self._step(*self.found)
-        v, ell = self.reached
+        if self.vertex is not None:
+            self._step_to_vertex(*self.vertex)
+        v, ell = self.dual_state
         w, lam = self.weights(), self.lam
-        bound = self.bound()
-        corner, loss, hinge = self.problem.corners(w, 1 / (lam * self.n))
+        dual = self.bound()
+        vertex_w, vertex_ell, hinge = self.problem.corners(w, 1 / (lam * self.n))
         norm, cross = float(np.dot(w, w)), float(np.dot(v, w))
-        gap = lam * (cross - float(np.dot(corner, w))) - ell + loss
-        self.certificate = lam / 2 * norm + hinge, bound, gap
-        self.found = corner, loss, gap
+        gap = lam * (cross - float(np.dot(vertex_w, w))) - ell + vertex_ell
+        self.certificate = lam / 2 * norm + hinge, dual, gap
+        self.vertex = vertex_w, vertex_ell, gap
         self.passes += 1
 
-    def _step(self, corner: Floats, loss: float, gap: float) -> None:
-        v, ell = self.reached
-        step = corner - v
-        den = self.lam * float(np.dot(step, step))
-        gamma = min(max(gap / den, 0.0), 1.0) if den > 0 else 0.0
-        self.reached = v + gamma * step, ell + gamma * (loss - ell)
-        self.found = None
+    def _step_to_vertex(self, vertex_w: Floats, vertex_ell: float, gap: float) -> None:
+        v, ell = self.dual_state
+        step = vertex_w - v
+        curvature = self.lam * float(np.dot(step, step))
+        gamma = min(max(gap / curvature, 0.0), 1.0) if curvature > 0 else 0.0
+        self.dual_state = v + gamma * step, ell + gamma * (vertex_ell - ell)
+        self.vertex = None
 
     def estimate(self) -> float:
         return self.certificate[2]
 
     def bound(self) -> float:
-        (v, ell), w = self.reached, self.weights()
+        (v, ell), w = self.dual_state, self.weights()
         return ell - self.lam * float(np.dot(v, w) - np.dot(w, w) / 2)
 
     def certify(self) -> tuple[float, float, float]:
-        if self.found is None:
+        if self.vertex is None:
             # there was no time for a pass
             self.advance()
         return self.certificate
 
     def weights(self) -> Floats:
-        return np.clip(self.reached[0], *self.box)
+        return np.clip(self.dual_state[0], *self.bounds)
 
     def state(self) -> State:
-        v, ell = self.reached
-        apart = {} if np.isinf(self.box).all() else {"v": v.copy()}
-        ends = {"total_ell": np.array(ell), "lam": np.array(self.lam)}
-        return {"w": self.weights(), **apart, **ends}
+        v, ell = self.dual_state
+        unclipped = {} if np.isinf(self.bounds).all() else {"v": v.copy()}
+        scalars = {"total_ell": np.array(ell), "lam": np.array(self.lam)}
+        return {"w": self.weights(), **unclipped, **scalars}
 
     def load(self, state: State) -> None:
-        found = {"v": state.get("v", state["w"])}
-        (v,) = checks.fill_from_state(found, v=np.empty_like(self.reached[0]))
-        self.reached = v, float(state["total_ell"])
+        unclipped = {"v": state.get("v", state["w"])}
+        (v,) = checks.fill_from_state(unclipped, v=np.empty_like(self.dual_state[0]))
+        self.dual_state = v, float(state["total_ell"])
         self.passes = int(state["passes"])

@@ -56,8 +56,8 @@ def staleness(record: Certificate) -> float:
             "record: expected a record of BCFW, got a record of another solver"
         )
     estimated = float(state["estimated_gap"])
-    known = 0 < estimated < math.inf
-    return record.gap / estimated if known else math.nan
+    is_defined = 0 < estimated < math.inf
+    return record.gap / estimated if is_defined else math.nan
 
 
 def nonuniformity(numbers: ArrayLike) -> float:
@@ -95,14 +95,14 @@ def nonuniformity(numbers: ArrayLike) -> float:
     x = np.asarray(numbers, dtype=np.float64)
     if x.ndim != 1 or not len(x):
         raise ValueError(f"numbers: expected one or more in a row, got shape {x.shape}")
-    wrong = ~((x >= 0) & (x < np.inf))
-    if wrong.any():
-        i = int(wrong.argmax())
+    is_invalid = ~((x >= 0) & (x < np.inf))
+    if is_invalid.any():
+        i = int(is_invalid.argmax())
         raise ValueError(
             f"numbers: expected finite ones of at least 0, got {x[i]} at {i}"
         )
-    most = float(x.max())
-    if not most:
+    largest = float(x.max())
+    if not largest:
         raise ValueError("numbers: expected one above 0, got zeros only")
-    x = x / most
+    x = x / largest
     return float(math.sqrt(len(x)) * np.sqrt(np.dot(x, x)) / x.sum())

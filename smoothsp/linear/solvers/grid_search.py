@@ -14,7 +14,7 @@ from smoothsp.linear.solvers.path.solution import GridSolution, PathPoint
 
 # 2^15 down to 2^-15
 GRID = tuple(2.0**k for k in range(15, -16, -1))
-_STARTS = ("primal", "dual", "none")
+_WARM_STARTS = ("primal", "dual", "none")
 
 
 def grid_search(
@@ -84,7 +84,7 @@ def grid_search(
     >>> [point.lam for point in grid.points], grid.points[1].gap <= 0.1
     ([1.0, 0.1], True)
     """
-    checks.require_choice("warm_start", warm_start, _STARTS)
+    checks.require_choice("warm_start", warm_start, _WARM_STARTS)
     checks.as_positive("tol", tol)
     if not isinstance(lams, Iterable) or isinstance(lams, str):
         raise TypeError(
@@ -98,9 +98,9 @@ def grid_search(
     step_settings = StepSettings(sampling, steps, cache, seed, refresh_every, bounds)
     run = _GridRun(problem, values, tol, warm_start, step_settings, limits)
     if resume is not None:
-        with states.open_state(resume) as given:
-            run.load(given)
-    run.follow(tol, len(values))
+        with states.open_state(resume) as opened:
+            run.load(opened)
+    run.run_loop(tol, len(values))
     return GridSolution(
         points=run.points,
         complete=len(run.points) == len(values),
@@ -123,9 +123,9 @@ class _GridRun(PointRun):
         step_settings: StepSettings,
         limits: PointLimits,
     ) -> None:
-        marked = arrays.checksum(np.array(values))
+        checksum = arrays.checksum(np.array(values))
         settings = (
-            f"grid of {len(values)} values ({marked}) tol={tol!r}"
+            f"grid of {len(values)} values ({checksum}) tol={tol!r}"
             f" warm_start={warm_start} {step_settings}"
         )
         super().__init__(problem, limits, settings)
@@ -133,26 +133,26 @@ class _GridRun(PointRun):
         self.step_settings = step_settings
         self.dual_point = DualPoint(problem, values[0], step_settings)
         # of the value at which the dual point stands
-        self.place = 0
+        self.index = 0
 
-    def _prepare(self) -> bool:
+    def _move_to_next(self) -> bool:
         """Move the dual point to the next value of lambda."""
-        if self.place == len(self.points):
+        if self.index == len(self.points):
             return True
         with defer_sigint():
-            self.place = len(self.points)
-            lam = self.values[self.place]
+            self.index = len(self.points)
+            lam = self.values[self.index]
             if self.warm_start == "none":
-                self.earlier += self.dual_point.oracle_calls
+                self.previous_oracle_calls += self.dual_point.oracle_calls
                 self.dual_point = DualPoint(self.problem, lam, self.step_settings)
             elif lam < self.dual_point.lam:
                 _decrease_lambda(self.dual_point, lam, self.warm_start)
         return True
 
-    def _add(self) -> PathPoint:
+    def _make_point(self) -> PathPoint:
         dual_point = self.dual_point
         point = PathPoint(
-            lam=self.values[self.place],
+            lam=self.values[self.index],
             w=dual_point.engine.w,
             primal=dual_point.primal,
             gap=dual_point.gap,
@@ -160,29 +160,29 @@ class _GridRun(PointRun):
             seconds=self.seconds,
         )
         self.points.append(point)
-        self._finish()
+        self._update_status()
         return point
 
-    def _finish(self) -> None:
+    def _update_status(self) -> None:
         if len(self.points) == len(self.values):
             self.status = "all values are solved"
 
     def state(self) -> State:
-        return {**super().state(), "place": np.array(self.place)}
+        return {**super().state(), "place": np.array(self.index)}
 
     def load(self, state: State) -> None:
         super().load(state)
-        self.place = int(state["place"])
-        self._finish()
+        self.index = int(state["place"])
+        self._update_status()
 
 
 def _decrease_lambda(dual_point: DualPoint, lam: float, warm_start: str) -> None:
     rho = lam / dual_point.lam
     if warm_start == "primal":
-        delta = (
+        gap_slopes = (
             dual_point.engine.hinges / dual_point.n - dual_point.engine.gap_estimates
         )
-        dual_point.shrink_duals(rho, np.asarray(delta))
+        dual_point.shrink_duals(rho, np.asarray(gap_slopes))
     else:
         dual_point.scale_weights(rho)
         dual_point.compute_certificate()

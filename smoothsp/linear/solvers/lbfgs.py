@@ -18,7 +18,7 @@ from smoothsp.linear.problems import LinearProblem
 State = dict[str, NDArray[Any]]
 Floats = NDArray[np.float64]
 # Share of the weights from which on the vectors hold those that are not used, too.
-_MOST = 0.75
+_DENSE_FRACTION = 0.75
 
 
 class LBFGS:
@@ -108,97 +108,107 @@ class LBFGS:
             returns the current weights.
         """
         objective = make_objective(problem, self.loss, self.lam)
-        budget = RunMonitor(self._limits, problem)
+        monitor = RunMonitor(self._limits, problem)
         settings = f"LBFGS lam={self.lam!r} loss={self.loss} memory={self.memory}"
-        run = _Run(objective, budget, self.memory, settings)
+        run = _LBFGSRun(objective, monitor, self.memory, settings)
         if resume is not None:
             if start is not None:
                 raise ValueError("start: expected None when there is a state to resume")
-            with states.open_state(resume) as given:
-                budget.load(given, settings)
-                run.load(given)
+            with states.open_state(resume) as opened:
+                monitor.load(opened, settings)
+                run.load(opened)
         elif start is not None:
             run.start(objective.as_start_weights(start))
-        with budget.running():
-            run.follow()
+        with monitor.guard_run():
+            run.run_loop()
         return run.solution()
 
 
-class _Done(Exception):
+class _StopRun(Exception):
     """A budget is used up, or the gap is small enough."""
 
 
-class _Run:
+class _LBFGSRun:
     """Objective and gradient on the weights that matter, and the iterates."""
 
     def __init__(
-        self, objective: AnyObjective, budget: RunMonitor, memory: int, settings: str
+        self, objective: AnyObjective, monitor: RunMonitor, memory: int, settings: str
     ) -> None:
-        self.objective, self.budget, self.memory = objective, budget, memory
+        self.objective, self.monitor, self.memory = objective, monitor, memory
         self.settings = settings
-        used = objective.used()
-        self.flat = objective.zero_buffer()
+        used_weights = objective.active_weights()
+        self.padded_w = objective.zero_buffer()
         # most are used: vectors hold all, as compiled loops take them
-        self.whole = len(used) >= _MOST * len(self.flat)
-        self.used: Any = slice(None) if self.whole else used
-        self.G = np.zeros(0) if self.whole else objective.zero_buffer()
-        size = len(used)
-        self.vectors = VectorPool(
+        self.uses_all_weights = len(used_weights) >= _DENSE_FRACTION * len(
+            self.padded_w
+        )
+        self.used_weights: Any = slice(None) if self.uses_all_weights else used_weights
+        self.gradient_buffer = (
+            np.zeros(0) if self.uses_all_weights else objective.zero_buffer()
+        )
+        size = len(used_weights)
+        self.vector_pool = VectorPool(
             objective.zero_buffer
-            if self.whole
+            if self.uses_all_weights
             else lambda: np.empty(size, dtype=np.float64)
         )
-        self.begin(self.flat[self.used].copy())
-        self.closest: Iterate | None = None
+        self.begin(self.padded_w[self.used_weights].copy())
+        self.converged_iterate: Iterate | None = None
 
-    def start(self, flat: Floats) -> None:
+    def start(self, padded_w: Floats) -> None:
         """Start from padded weights, of which those that are not used become 0."""
-        used = self.objective.used()
-        self.flat[used] = flat[used]
-        self.begin(self.flat[self.used].copy())
+        used_weights = self.objective.active_weights()
+        self.padded_w[used_weights] = padded_w[used_weights]
+        self.begin(self.padded_w[self.used_weights].copy())
 
     def begin(self, x: Floats) -> None:
         """Start from x, not yet evaluated."""
-        self.at = Iterate(x, math.nan, np.zeros(len(x)), (), ())
+        self.iterate = Iterate(x, math.nan, np.zeros(len(x)), (), ())
         # passes, certificates and oracle calls for these at ``at``
-        self.known = (0, 0, 0)
-        self.looked = 0
+        self.counts_at_iterate = (0, 0, 0)
+        self.certificate_oracle_calls = 0
 
-    def follow(self) -> None:
+    def run_loop(self) -> None:
         """Iterates until the budget is used up."""
-        budget = self.budget
-        self._look()
-        if budget.over:
+        monitor = self.monitor
+        self._report_to_observer()
+        if monitor.has_stopped:
             return
         try:
-            if math.isnan(self.at.value):
-                slope = self.vectors.take()
-                value = self.evaluate(self.at.x, slope)
-                self._keep(self.at._replace(value=value, slope=slope))
-            while not budget.over:
-                before = self.at
+            if math.isnan(self.iterate.value):
+                gradient = self.vector_pool.acquire()
+                value = self.evaluate(self.iterate.x, gradient)
+                self._accept(self.iterate._replace(value=value, gradient=gradient))
+            while not monitor.has_stopped:
+                previous = self.iterate
                 following = next_iterate(
-                    before, self.evaluate, self.memory, self.vectors
+                    previous, self.evaluate, self.memory, self.vector_pool
                 )
                 if following is None:
-                    budget.over = True
-                    budget.status = (
+                    monitor.has_stopped = True
+                    monitor.status = (
                         "no step lowers the objective any more: it is rounding"
                     )
                 else:
-                    self._keep(following)
-                    self.vectors.give_all_but(following, before)
-        except _Done:
+                    self._accept(following)
+                    self.vector_pool.release_unshared(following, previous)
+        except _StopRun:
             # within a line search: as before it, or a point that is good enough
-            self._certify(self.closest or self.at)
+            self._certify(self.converged_iterate or self.iterate)
 
-    def _keep(self, reached: Iterate) -> None:
+    def _accept(self, iterate: Iterate) -> None:
         # the certificate that follows included
-        looked = self.looked + self._calls_for_certificate
-        known = (self.budget.passes, len(self.budget.history) + 1, looked)
-        self.at, self.known = reached, known
-        self._certify(reached)
-        self._look()
+        certificate_oracle_calls = (
+            self.certificate_oracle_calls + self._calls_for_certificate
+        )
+        counts = (
+            self.monitor.passes,
+            len(self.monitor.history) + 1,
+            certificate_oracle_calls,
+        )
+        self.iterate, self.counts_at_iterate = iterate, counts
+        self._certify(iterate)
+        self._report_to_observer()
 
     @property
     def _calls_for_certificate(self) -> int:
@@ -208,105 +218,117 @@ class _Run:
     @property
     def calls(self) -> int:
         """Oracle calls so far."""
-        return self.budget.passes * self.objective.n + self.looked
+        return self.monitor.passes * self.objective.n + self.certificate_oracle_calls
 
-    def _look(self) -> None:
-        self.budget.look(self.calls, lambda: self._plain(self.at.x))
+    def _report_to_observer(self) -> None:
+        self.monitor.report_to_observer(self.calls, lambda: self._unpad(self.iterate.x))
 
-    def _certify(self, reached: Iterate) -> None:
-        budget, objective = self.budget, self.objective
-        gap = float(np.dot(reached.slope, reached.slope)) / (2 * objective.lam)
-        value = reached.value
-        found = Bounds(value, value - gap, gap)
+    def _certify(self, iterate: Iterate) -> None:
+        monitor, objective = self.monitor, self.objective
+        gap = float(np.dot(iterate.gradient, iterate.gradient)) / (2 * objective.lam)
+        value = iterate.value
+        bounds = Bounds(value, value - gap, gap)
         if self._calls_for_certificate:
-            self.looked += self._calls_for_certificate
-            self._place(reached.x)
-            primal = float(objective.losses(self.flat, 0.0).mean())
-            primal += objective.lam / 2 * float(np.dot(reached.x, reached.x))
-            found = found._replace(primal=primal, smoothed_primal=value)
-        budget.certify(self.calls, found, self._copied, lambda: self._plain(reached.x))
-        budget.show(gap)
+            self.certificate_oracle_calls += self._calls_for_certificate
+            self._scatter(iterate.x)
+            primal = float(objective.losses(self.padded_w, 0.0).mean())
+            primal += objective.lam / 2 * float(np.dot(iterate.x, iterate.x))
+            bounds = bounds._replace(primal=primal, smoothed_primal=value)
+        monitor.record_certificate(
+            self.calls, bounds, self._copy_state, lambda: self._unpad(iterate.x)
+        )
+        monitor.update_progress(gap)
 
-    def _place(self, x: Floats) -> None:
-        self.flat[self.used] = x
+    def _scatter(self, x: Floats) -> None:
+        self.padded_w[self.used_weights] = x
 
-    def _plain(self, x: Floats) -> Floats:
+    def _unpad(self, x: Floats) -> Floats:
         """Weights without padding, a copy."""
-        self._place(x)
-        return self.objective.unpad(self.flat)
+        self._scatter(x)
+        return self.objective.unpad(self.padded_w)
 
-    def evaluate(self, x: Floats, slope: Floats) -> float:
+    def evaluate(self, x: Floats, gradient: Floats) -> float:
         """Value at x, and the gradient into ``slope``."""
-        objective, budget = self.objective, self.budget
-        started = not math.isnan(self.at.value)
-        if started and budget.spent():
-            raise _Done
+        objective, monitor = self.objective, self.monitor
+        has_started = not math.isnan(self.iterate.value)
+        if has_started and monitor.is_exhausted():
+            raise _StopRun
         mu = objective.loss.mu
-        if self.whole:
-            mean, _, _ = objective.gradient(x, mu, slope)
+        if self.uses_all_weights:
+            mean, _, _ = objective.gradient(x, mu, gradient)
         else:
-            self._place(x)
-            mean, _, _ = objective.gradient(self.flat, mu, self.G)
-            np.take(self.G, self.used, out=slope, mode="clip")
+            self._scatter(x)
+            mean, _, _ = objective.gradient(self.padded_w, mu, self.gradient_buffer)
+            np.take(self.gradient_buffer, self.used_weights, out=gradient, mode="clip")
         if len(x):  # BLAS takes no empty vectors
-            daxpy(x, slope, a=objective.lam)
+            daxpy(x, gradient, a=objective.lam)
         value = mean + objective.lam / 2 * float(np.dot(x, x))
-        budget.passes += 1
-        gap = float(np.dot(slope, slope)) / (2 * objective.lam)
-        if started and gap <= budget.goal:
-            self.closest = Iterate(x, value, slope, (), ())
-            raise _Done
+        monitor.passes += 1
+        gap = float(np.dot(gradient, gradient)) / (2 * objective.lam)
+        if has_started and gap <= monitor.gap_threshold:
+            self.converged_iterate = Iterate(x, value, gradient, (), ())
+            raise _StopRun
         return value
 
     def solution(self) -> Solution:
         """The last iterate."""
-        budget = self.budget
+        monitor = self.monitor
         # no gradient comes after this
-        self.G = np.zeros(0)
-        state = self._state(list(self.at.steps), list(self.at.turns))
-        w = self._plain((self.closest or self.at).x)
-        return budget.solution(w, self.calls, state)
+        self.gradient_buffer = np.zeros(0)
+        state = self._pop_state(
+            list(self.iterate.iterate_diffs), list(self.iterate.gradient_diffs)
+        )
+        w = self._unpad((self.converged_iterate or self.iterate).x)
+        return monitor.solution(w, self.calls, state)
 
-    def _copied(self) -> State:
-        at = self.at
-        state = self._state(list(at.steps), list(at.turns))
-        self.at = at
-        return {**state, "slope": at.slope.copy()}
+    def _copy_state(self) -> State:
+        at = self.iterate
+        state = self._pop_state(list(at.iterate_diffs), list(at.gradient_diffs))
+        self.iterate = at
+        return {**state, "slope": at.gradient.copy()}
 
-    def _state(self, steps: list[Floats], turns: list[Floats]) -> State:
+    def _pop_state(
+        self, iterate_diffs: list[Floats], gradient_diffs: list[Floats]
+    ) -> State:
         """All that changes; nothing of the pairs is left here nor in the lists."""
-        self.at = at = self.at._replace(steps=(), turns=())
-        passes, certificates, looked = self.known
-        known = self.budget.state(self.settings)
+        self.iterate = iterate = self.iterate._replace(
+            iterate_diffs=(), gradient_diffs=()
+        )
+        passes, certificates, certificate_oracle_calls = self.counts_at_iterate
+        monitor_state = self.monitor.state(self.settings)
         return {
-            **known,
+            **monitor_state,
             # evaluations of a line search that did not end are discarded
             "passes": np.array(passes),
-            "history": known["history"][:certificates],
-            "looked": np.array(looked),
-            "w": self._plain(at.x),
-            "value": np.array(at.value),
-            "slope": at.slope,
-            "pair_steps": _moved(steps, len(at.x)),
-            "pair_turns": _moved(turns, len(at.x)),
+            "history": monitor_state["history"][:certificates],
+            "looked": np.array(certificate_oracle_calls),
+            "w": self._unpad(iterate.x),
+            "value": np.array(iterate.value),
+            "slope": iterate.gradient,
+            "pair_steps": _stack_and_free(iterate_diffs, len(iterate.x)),
+            "pair_turns": _stack_and_free(gradient_diffs, len(iterate.x)),
         }
 
     def load(self, state: State) -> None:
         """Go on from a state."""
-        (slope,) = checks.fill_from_state(state, slope=np.empty(len(self.at.x)))
-        x = self.objective.as_start_weights(state["w"])[self.used].copy()
-        self.looked = int(state["looked"])
-        self.at = Iterate(
+        (gradient,) = checks.fill_from_state(state, slope=np.empty(len(self.iterate.x)))
+        x = self.objective.as_start_weights(state["w"])[self.used_weights].copy()
+        self.certificate_oracle_calls = int(state["looked"])
+        self.iterate = Iterate(
             x,
             float(state["value"]),
-            slope,
+            gradient,
             tuple(row.copy() for row in state["pair_steps"]),
             tuple(row.copy() for row in state["pair_turns"]),
         )
-        self.known = (self.budget.passes, len(self.budget.history), self.looked)
+        self.counts_at_iterate = (
+            self.monitor.passes,
+            len(self.monitor.history),
+            self.certificate_oracle_calls,
+        )
 
 
-def _moved(rows: list[NDArray[np.float64]], size: int) -> NDArray[np.float64]:
+def _stack_and_free(rows: list[NDArray[np.float64]], size: int) -> NDArray[np.float64]:
     """Rows as a matrix; each is freed once it is copied, so that one fits in memory."""
     matrix = np.empty((len(rows), size))
     for k in range(len(rows)):

@@ -20,7 +20,7 @@ from smoothsp.linear.inputs import checks
 from smoothsp.linear.problems import ChainProblem
 
 # Gaps at the last visits are about this many times those at the weights.
-_STALE = 2.0
+_STALENESS = 2.0
 
 
 class SDCA:
@@ -147,14 +147,14 @@ class SDCA:
                 f" MulticlassProblem, got {type(problem).__name__}; LBFGS takes it"
             )
         problem.require_range(self.lam)
-        budget = RunMonitor(self._limits, problem)
+        monitor = RunMonitor(self._limits, problem)
         engine = DualAscentEngine(problem, self.lam)
         settings = (
             f"SDCA lam={self.lam!r} sampling={self.sampling} seed={self.seed}"
             f" refresh_every={self.refresh_every}"
         )
         return run_solver(
-            _Passes(self, engine, budget), budget, settings, start, resume
+            _SDCARun(self, engine, monitor), monitor, settings, start, resume
         )
 
 
@@ -164,12 +164,12 @@ def has_duals_for(problem: ChainProblem, start: object) -> bool:
     return "nodes" in state and state.get("examples") == problem.checksum
 
 
-class _Passes(DualPasses):
+class _SDCARun(DualPasses):
     """Passes that begin at weights, too."""
 
     @property
-    def certify_at(self) -> float:
-        return _STALE * self.budget.goal
+    def certify_gap(self) -> float:
+        return _STALENESS * self.monitor.gap_threshold
 
     def begin(self, start: Any) -> None:
         problem = self.engine.problem

@@ -144,33 +144,37 @@ class SGD:
         objective = make_objective(problem, self.loss, self.lam)
         steps: PrimalStepper
         if not isinstance(objective, CallbackObjective):
-            steps = _Steps(self, objective)
+            steps = _CompiledSGD(self, objective)
         else:
-            plain = SparseSGD if objective.sparse else DenseSGD
-            steps = plain(objective, lambda number: self.plan(number, objective.n))
+            sgd_class = SparseSGD if objective.sparse else DenseSGD
+            steps = sgd_class(
+                objective, lambda pass_index: self.plan(pass_index, objective.n)
+            )
         settings = (
             f"SGD lam={self.lam!r} loss={self.loss} rate={self.rate!r}"
             f" decay={self.decay} period={self.period!r} averaging={self.averaging}"
             f" after={self.average_after} sampling={self.sampling} seed={self.seed}"
         )
-        every = self.evaluate_every
+        evaluate_every = self.evaluate_every
         return run_primal_solver(
-            steps, objective, self._limits, every, settings, start, resume
+            steps, objective, self._limits, evaluate_every, settings, start, resume
         )
 
     def plan(
-        self, number: int, n: int
+        self, pass_index: int, n: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
         """Order, sizes of steps and weights in the average of pass ``number``."""
-        stream = np.random.Generator(np.random.PCG64([self.seed, number]))
+        rng = np.random.Generator(np.random.PCG64([self.seed, pass_index]))
         uniform = self.sampling == "uniform"
-        order = stream.integers(n, size=n) if uniform else stream.permutation(n)
-        t = number * n + np.arange(1, n + 1)
-        shares: NDArray[Any] = np.zeros(n)
-        if self.averaging != "none" and number >= self.average_after:
+        order = rng.integers(n, size=n) if uniform else rng.permutation(n)
+        t = pass_index * n + np.arange(1, n + 1)
+        average_weights: NDArray[Any] = np.zeros(n)
+        if self.averaging != "none" and pass_index >= self.average_after:
             weighted = self.averaging == "weighted"
-            shares = t - float(self.average_after * n) if weighted else np.ones(n)
-        return order, self.rates(t, n), shares
+            average_weights = (
+                t - float(self.average_after * n) if weighted else np.ones(n)
+            )
+        return order, self.rates(t, n), average_weights
 
     def rates(self, steps: NDArray[np.int64], n: int) -> NDArray[np.float64]:
         """Sizes of the steps with these numbers, counted from 1."""
@@ -183,13 +187,13 @@ class SGD:
         return self.rate / (1 + np.floor(steps / (self.period * n)))
 
 
-class _Steps:
+class _CompiledSGD:
     """The iterate and the average, in the form of ``linear.sgd``."""
 
     def __init__(self, solver: SGD, objective: ChainObjective) -> None:
         self.solver, self.objective = solver, objective
-        self.W, self.tail = objective.parts(objective.zero_buffer())
-        self.Q, self.tail_sum = objective.parts(objective.zero_buffer())
+        self.W, self.tail = objective.split_weights(objective.zero_buffer())
+        self.Q, self.tail_sum = objective.split_weights(objective.zero_buffer())
         # r, C, the sum of the weights of the average, steps made
         self.scales = np.array([1.0, 0.0, 0.0, 0.0])
 
@@ -201,17 +205,17 @@ class _Steps:
     def calls(self) -> int:
         return int(self.scales[3])
 
-    def begin(self, w: NDArray[np.float64]) -> None:
-        self.W[:], self.tail[:] = self.objective.parts(w)
+    def initialise(self, w: NDArray[np.float64]) -> None:
+        self.W[:], self.tail[:] = self.objective.split_weights(w)
 
-    def advance(self) -> None:
-        solver, number = self.solver, self.passes
+    def run_pass(self) -> None:
+        solver, pass_index = self.solver, self.passes
         losses = np.empty(self.objective.n)
         kernel.subgradient_steps(
-            *solver.plan(number, self.objective.n),
+            *solver.plan(pass_index, self.objective.n),
             solver.lam,
             self.objective.sequences,
-            *solver.loss.arguments(solver.loss.mu),
+            *solver.loss.kernel_arguments(solver.loss.mu),
             self.W,
             self.Q,
             self.tail,
@@ -221,14 +225,14 @@ class _Steps:
         )
         if not np.isfinite(losses[-1]):
             raise FloatingPointError(
-                f"SGD: the weights overflowed in pass {number + 1}; choose a smaller"
-                " rate"
+                f"SGD: the weights overflowed in pass {pass_index + 1}; choose a"
+                " smaller rate"
             )
 
     def weights(self) -> NDArray[np.float64]:
         r, C, total, _ = self.scales
         flat = self.objective.zero_buffer()
-        W, tail = self.objective.parts(flat)
+        W, tail = self.objective.split_weights(flat)
         if total > 0:
             np.multiply(self.W, C / total, out=W)
             W -= self.Q / total
@@ -239,11 +243,11 @@ class _Steps:
         return flat
 
     def state(self) -> State:
-        return {name: array.copy() for name, array in self._arrays().items()}
+        return {name: array.copy() for name, array in self._get_arrays().items()}
 
     def load(self, state: State) -> None:
-        checks.fill_from_state(state, **self._arrays())
+        checks.fill_from_state(state, **self._get_arrays())
 
-    def _arrays(self) -> State:
+    def _get_arrays(self) -> State:
         names = ("W", "Q", "tail", "tail_sum", "scales")
         return {name: getattr(self, name) for name in names}

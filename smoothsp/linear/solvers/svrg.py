@@ -111,47 +111,47 @@ class SVRG:
             f"SVRG lam={self.lam!r} loss={self.loss} rate={self.rate!r}"
             f" seed={self.seed}"
         )
-        epochs = _Epochs(self, objective)
-        every = self.evaluate_every
+        svrg_run = _SVRGRun(self, objective)
+        evaluate_every = self.evaluate_every
         return run_primal_solver(
-            epochs, objective, self._limits, every, settings, start, resume
+            svrg_run, objective, self._limits, evaluate_every, settings, start, resume
         )
 
 
-class _Epochs:
+class _SVRGRun:
     def __init__(self, solver: SVRG, objective: AnyObjective) -> None:
         self.solver, self.objective = solver, objective
         # replaced as one, so that a signal cannot part the two
-        self.reached: tuple[int, NDArray[np.float64]] = (0, objective.zero_buffer())
+        self.svrg_state: tuple[int, NDArray[np.float64]] = (0, objective.zero_buffer())
 
     @property
     def passes(self) -> int:
-        return self.reached[0]
+        return self.svrg_state[0]
 
     @property
     def calls(self) -> int:
-        return 2 * self.objective.n * self.reached[0]
+        return 2 * self.objective.n * self.svrg_state[0]
 
-    def begin(self, w: NDArray[np.float64]) -> None:
-        self.reached = (0, w)
+    def initialise(self, w: NDArray[np.float64]) -> None:
+        self.svrg_state = (0, w)
 
-    def advance(self) -> None:
-        number, w = self.reached
-        order = sample_order(self.solver.seed, number, self.objective.n)
+    def run_pass(self) -> None:
+        epoch_index, w = self.svrg_state
+        order = sample_order(self.solver.seed, epoch_index, self.objective.n)
         mu = self.solver.loss.mu
         start = compute_snapshot(self.objective, w, mu)
         w = run_svrg_epoch(self.objective, start, order, self.solver.rate, mu)
-        self.reached = (number + 1, w)
+        self.svrg_state = (epoch_index + 1, w)
 
     def weights(self) -> NDArray[np.float64]:
-        return self.reached[1]
+        return self.svrg_state[1]
 
     def state(self) -> State:
-        w = self.objective.unpad(self.reached[1])
-        return {"epochs": np.array(self.reached[0]), "w": w}
+        w = self.objective.unpad(self.svrg_state[1])
+        return {"epochs": np.array(self.svrg_state[0]), "w": w}
 
     def load(self, state: State) -> None:
-        self.reached = (
+        self.svrg_state = (
             int(state["epochs"]),
             self.objective.as_start_weights(state["w"]),
         )

@@ -16,7 +16,7 @@ from torch import Tensor
 from smoothsp._kernels.chain.cpu import validation
 from smoothsp.oracles._chain.chunks import VECTORS
 from smoothsp.oracles._inference.positions import Positions
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._inference.tracing import is_dense_cpu, is_eager
 
 Potentials = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -25,26 +25,26 @@ EMPTY = {
     dtype: torch.empty(0, dtype=dtype, device="cpu")
     for dtype in (torch.float32, torch.float64, torch.int64, torch.bool)
 }
-NAMES = ("emissions", "transitions", "start", "end")
+POTENTIAL_NAMES = ("emissions", "transitions", "start", "end")
 
 
 @lru_cache(maxsize=64)
-def absent(S: int, dtype: torch.dtype) -> Tensor:
+def shared_zeros(S: int, dtype: torch.dtype) -> Tensor:
     """Zeros ``[S]`` on the CPU, which all chains share and nobody may write to.
 
-    Their attribute ``of_all_chains`` is where they lie: address and storage.
+    Their attribute ``shared_location`` is where they lie: address and storage.
     """
     with torch.inference_mode(False):
         zeros = torch.zeros(S, dtype=dtype, device="cpu")
     zeros.numpy()  # never to be resized, so that arrays of them cost less
     place = zeros.data_ptr(), zeros.untyped_storage()
-    zeros.of_all_chains = place  # type: ignore[attr-defined]
+    zeros.shared_location = place  # type: ignore[attr-defined]
     return zeros
 
 
-def own(end: Tensor) -> Tensor:
+def copy_if_shared(end: Tensor) -> Tensor:
     """Scores of ends as a user may have them: the shared zeros are copied."""
-    return end.clone() if hasattr(end, "of_all_chains") else end
+    return end.clone() if hasattr(end, "shared_location") else end
 
 
 class ChainBuffers:
@@ -56,12 +56,12 @@ class ChainBuffers:
         Of fitting types and shapes, on one device, without a negative bit.
     positions
         Within the time axis.
-    plain
+    kernel_ready
         Whether they are known to be ordinary tensors on the CPU.
 
     Attributes
     ----------
-    plain
+    kernel_ready
         Whether questions may read memory, as long as nothing traces.
     dtype
         Of the potentials.
@@ -73,7 +73,15 @@ class ChainBuffers:
     """
 
     __slots__ = (
-        *("potentials", "positions", "plain", "shared", "sizes", "dtype", "addresses"),
+        *(
+            "potentials",
+            "positions",
+            "kernel_ready",
+            "shared_transitions",
+            "sizes",
+            "dtype",
+            "addresses",
+        ),
         *("_arrays", "_views", "_storages"),
     )
     sizes: torch.Size
@@ -81,19 +89,19 @@ class ChainBuffers:
     addresses: tuple[Any, ...]
 
     def __init__(
-        self, potentials: Potentials, positions: Positions, plain: bool = False
+        self, potentials: Potentials, positions: Positions, kernel_ready: bool = False
     ) -> None:
         self.potentials, self.positions = potentials, positions
         self._arrays: tuple[Any, ...] | None = None
         self._views: tuple[Tensor, ...] | None = None
         emissions, transitions, start, end = potentials
-        self.shared, self.dtype = transitions.dim() == 2, emissions.dtype
-        if not plain:
-            plain = is_eager() and all(is_dense_cpu(x) for x in potentials)
-        self.plain = plain
-        if not plain:
+        self.shared_transitions, self.dtype = transitions.dim() == 2, emissions.dtype
+        if not kernel_ready:
+            kernel_ready = is_eager() and all(is_dense_cpu(x) for x in potentials)
+        self.kernel_ready = kernel_ready
+        if not kernel_ready:
             return
-        known = getattr(start, "of_all_chains", None) if start is end else None
+        known = getattr(start, "shared_location", None) if start is end else None
         if not (
             emissions.is_contiguous()
             and transitions.is_contiguous()
@@ -119,7 +127,7 @@ class ChainBuffers:
         self.addresses = (*sizes, *places, *positions.addresses(), VECTORS[self.dtype])
 
     @classmethod
-    def of_inputs(
+    def from_op_args(
         cls,
         emissions: Tensor,
         transitions: Tensor,
@@ -136,28 +144,28 @@ class ChainBuffers:
             lengths = lengths.contiguous()
         positions = Positions(B, T, emissions.device, steps, lengths)
         if lengths is not None:
-            prove_within(positions.steps, lengths, T)
-        return cls((emissions, transitions, start, end), positions, plain=True)
+            require_positions(positions.steps, lengths, T)
+        return cls((emissions, transitions, start, end), positions, kernel_ready=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
         emissions, transitions, *ends = self.potentials
-        known = (None if hasattr(x, "of_all_chains") else x for x in ends)
+        known = (None if hasattr(x, "shared_location") else x for x in ends)
         kept = emissions, transitions, *known, self.positions
         return _rebuilt, (type(self), *kept)
 
     @property
-    def inputs(self) -> tuple[Any, ...]:
+    def op_args(self) -> tuple[Any, ...]:
         """Inputs of ops; without positions if all are real."""
         positions = self.positions
-        if self.plain:
-            return (*self.potentials, *positions.explicit())
+        if self.kernel_ready:
+            return (*self.potentials, *positions.steps_and_lengths())
         return (*self.potentials, positions.steps, positions.lengths)
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shapes of the potentials of plain buffers."""
         B, T, S = self.sizes
-        moves = (S, S) if self.shared else (B, max(T - 1, 0), S, S)
+        moves = (S, S) if self.shared_transitions else (B, max(T - 1, 0), S, S)
         return (B, T, S), moves, (S,), (S,)
 
     @property
@@ -181,32 +189,39 @@ class ChainBuffers:
     def arrays(self) -> tuple[Any, ...]:
         """Arrays for kernels, ``shared`` last."""
         if self._arrays is None:
-            emissions, moves, start, end = (array(x) for x in self.views)
+            emissions, moves, start, end = (to_numpy(x) for x in self.views)
             positions = self.positions.steps.numpy(), self.positions.lengths.numpy()
-            moves = moves[None, None] if self.shared else moves
-            self._arrays = (emissions, moves, start, end, *positions, self.shared)
+            moves = moves[None, None] if self.shared_transitions else moves
+            self._arrays = (
+                emissions,
+                moves,
+                start,
+                end,
+                *positions,
+                self.shared_transitions,
+            )
         return self._arrays
 
     @property
-    def in_float64(self) -> "ChainBuffers":
+    def as_float64(self) -> "ChainBuffers":
         """ChainBuffers in float64, for kernels that exist in float64 only."""
         if self.dtype == torch.float64:
             return self
         emissions, transitions, start, end = (x.double() for x in self.views)
         return ChainBuffers(
-            (emissions, transitions, start, end), self.positions, plain=True
+            (emissions, transitions, start, end), self.positions, kernel_ready=True
         )
 
-    def rows_in_float64(self, rows: Tensor) -> "ChainBuffers":
+    def select_rows_as_float64(self, rows: Tensor) -> "ChainBuffers":
         """Some rows of plain buffers, in float64."""
         emissions, transitions, start, end = self.views
-        moves = transitions if self.shared else transitions[rows]
+        moves = transitions if self.shared_transitions else transitions[rows]
         some = (x.double() for x in (emissions[rows], moves, start, end))
         first, second, third, fourth = some
         potentials = first, second, third, fourth
-        return ChainBuffers(potentials, self.positions.select(rows), plain=True)
+        return ChainBuffers(potentials, self.positions.select(rows), kernel_ready=True)
 
-    def wants_gradient(self) -> bool:
+    def requires_grad(self) -> bool:
         """Whether an answer has to be differentiated."""
         if not torch.is_grad_enabled():
             return False
@@ -218,7 +233,7 @@ class ChainBuffers:
             or end.requires_grad
         )
 
-    def new(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+    def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """Memory for an answer."""
         new = EMPTY[dtype or self.dtype].new_empty
         # numbers one by one are read faster than a tuple of them
@@ -234,7 +249,7 @@ def _rebuilt(
     positions: Positions,
 ) -> ChainBuffers:
     """Buffers that were copied or saved: their memory lies elsewhere."""
-    zeros = absent(emissions.shape[2], emissions.dtype)
+    zeros = shared_zeros(emissions.shape[2], emissions.dtype)
     ends = zeros if start is None else start, zeros if end is None else end
     return kind((emissions, transitions, *ends), positions)
 
@@ -263,16 +278,16 @@ def _view(
 
 
 def _refuse_lost(potentials: Potentials, places: tuple[int, ...]) -> None:
-    for name, x, place in zip(NAMES, potentials, places, strict=True):
+    for name, x, place in zip(POTENTIAL_NAMES, potentials, places, strict=True):
         if place == 0 and x.numel():
             raise ValueError(
                 f"{name}: expected a tensor with memory, got one whose memory was freed"
             )
 
 
-def prove_within(steps: Tensor, lengths: Tensor, T: int) -> None:
+def require_positions(steps: Tensor, lengths: Tensor, T: int) -> None:
     """Refuse positions outside of T steps."""
-    row = validation.find_bad_positions(array(steps), array(lengths), T)
+    row = validation.find_invalid_positions(to_numpy(steps), to_numpy(lengths), T)
     if row >= 0:
         raise ValueError(
             f"lengths: expected values from 0 to {T}, the time axis of emissions, got "

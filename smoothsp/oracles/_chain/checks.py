@@ -7,7 +7,7 @@ from torch import Tensor
 
 from smoothsp._kernels.chain.cpu import validation
 from smoothsp.oracles._chain import cuda
-from smoothsp.oracles._chain.buffers import ChainBuffers, Potentials, absent
+from smoothsp.oracles._chain.buffers import ChainBuffers, Potentials, shared_zeros
 from smoothsp.oracles._chain.engine import ChainEngine
 from smoothsp.oracles._inference import checks, score_values
 from smoothsp.oracles._inference.positions import Positions
@@ -21,7 +21,7 @@ from smoothsp.oracles._inference.tracing import (
 LOW = sum(validation.LOW_BITS)
 
 
-def chain_buffers(
+def build_chain(
     emissions: object,
     transitions: object,
     start: object | None,
@@ -34,7 +34,7 @@ def chain_buffers(
     Absent ends are zero; all positions are real without lengths and mask.
     """
     found = None
-    if is_eager() and not checks.is_torchscript():
+    if is_eager() and not checks.is_jit_tracing():
         found = _fitting(emissions, transitions, start, end)
     potentials = found or _looked_at(emissions, transitions, start, end)
     if lengths is None and mask is None:
@@ -60,14 +60,14 @@ def _fitting(
     if transitions.shape not in ((S, S), (B, max(T - 1, 0), S, S)):
         return None
     if start is None and end is None:
-        zeros = absent(S, dtype)
+        zeros = shared_zeros(S, dtype)
         return emissions, transitions, zeros, zeros
     if start is None:
-        start = absent(S, dtype)
+        start = shared_zeros(S, dtype)
     elif not (is_dense_cpu(start) and start.dtype == dtype and start.shape == (S,)):
         return None
     if end is None:
-        end = absent(S, dtype)
+        end = shared_zeros(S, dtype)
     elif not (is_dense_cpu(end) and end.dtype == dtype and end.shape == (S,)):
         return None
     return emissions, transitions, start, end
@@ -77,29 +77,29 @@ def _looked_at(
     emissions: object, transitions: object, start: object | None, end: object | None
 ) -> Potentials:
     """The potentials, each checked, with a message for what is wrong."""
-    emissions = checks.potentials("emissions", emissions)
+    emissions = checks.as_potentials("emissions", emissions)
     if emissions.dim() != 3 or emissions.shape[2] < 1:
         raise ValueError(
             "emissions: expected (batch, time, state) with at least one state, got "
             f"{tuple(emissions.shape)}"
         )
     B, T, S = emissions.shape
-    transitions = checks.potentials("transitions", transitions)
-    checks.like("transitions", transitions, "emissions", emissions)
+    transitions = checks.as_potentials("transitions", transitions)
+    checks.require_same_dtype("transitions", transitions, "emissions", emissions)
     if transitions.dim() == 4:
         edges = (B, max(T - 1, 0), S, S)
         words = "(batch, time - 1, state, state)"
-        checks.shape("transitions", transitions, edges, words)
+        checks.require_shape("transitions", transitions, edges, words)
     else:
-        checks.shape("transitions", transitions, (S, S), "(state, state)")
+        checks.require_shape("transitions", transitions, (S, S), "(state, state)")
     ends = []
     for name, value in (("start", start), ("end", end)):
         if value is None:
             ends.append(emissions.new_zeros(S))
             continue
-        found = checks.potentials(name, value)
-        checks.like(name, found, "emissions", emissions)
-        checks.shape(name, found, (S,), "(state,)")
+        found = checks.as_potentials(name, value)
+        checks.require_same_dtype(name, found, "emissions", emissions)
+        checks.require_shape(name, found, (S,), "(state,)")
         ends.append(found)
     return emissions, transitions, ends[0], ends[1]
 
@@ -117,27 +117,29 @@ def _positions_of(
         )
     if mask is not None:
         words = "(batch, time)"
-        return Positions.of_mask(checks.bool_mask("mask", mask, (B, T), words, device))
-    lengths = checks.row_lengths(lengths, B, T, device)
+        return Positions.from_mask(
+            checks.as_bool_mask("mask", mask, (B, T), words, device)
+        )
+    lengths = checks.as_lengths(lengths, B, T, device)
     return Positions(B, T, device, lengths=lengths)
 
 
-def looked_at(chain: ChainEngine, name: str = "") -> ChainEngine:
+def validate_values(chain: ChainEngine, name: str = "") -> ChainEngine:
     """The chain, sound, with -inf for what forbids.
 
     Costs one read of the potentials. ``name`` is what to blame for a fault if not the
     potential it is in. Nothing is looked at where something traces, nor while a CUDA
     graph is captured.
     """
-    if chain.plain:
-        if validation.all_below_limit(chain.addresses, chain.shared):
+    if chain.kernel_ready:
+        if validation.all_below_limit(chain.addresses, chain.shared_transitions):
             return chain
-        found, stuck = _look(chain)
+        found, stuck = _value_flags(chain)
     elif is_eager_tensor(chain.potentials[0], "cuda"):
-        found = cuda.look(*chain.inputs)
+        found = cuda.value_flags(*chain.op_args)
         if found & validation.INFEASIBLE:
-            there = (x.detach().cpu() for x in chain.inputs)
-            found, stuck = _look(ChainBuffers.of_inputs(*there))
+            there = (x.detach().cpu() for x in chain.op_args)
+            found, stuck = _value_flags(ChainBuffers.from_op_args(*there))
     else:
         return chain
     if found & validation.HAS_INVALID:
@@ -155,34 +157,41 @@ def looked_at(chain: ChainEngine, name: str = "") -> ChainEngine:
     in_emissions, in_transitions, in_start, in_end = validation.LOW_BITS
     # one by one: a loop over them takes as long as the copy of a small batch
     if found & in_emissions:
-        emissions = score_values.masked(emissions)
+        emissions = score_values.mask_low_scores(emissions)
     if found & in_transitions:
-        transitions = score_values.masked(transitions)
+        transitions = score_values.mask_low_scores(transitions)
     if found & in_start:
-        start = score_values.masked(start)
+        start = score_values.mask_low_scores(start)
     if found & in_end:
-        end = score_values.masked(end)
+        end = score_values.mask_low_scores(end)
     masked = emissions, transitions, start, end
-    return ChainEngine(masked, chain.positions, chain.plain)
+    return ChainEngine(masked, chain.positions, chain.kernel_ready)
 
 
-def _look(chain: ChainBuffers) -> tuple[int, Any]:
+def _value_flags(chain: ChainBuffers) -> tuple[int, Any]:
     """Bits of ``validation.look``, and the row and the step without an output."""
     stuck = np.empty(2, np.int64)
-    return validation.check_potentials(chain.addresses, chain.shared, stuck), stuck
+    return validation.check_potentials(
+        chain.addresses, chain.shared_transitions, stuck
+    ), stuck
 
 
 def _refuse_number(chain: ChainBuffers, name: str) -> None:
     """Name the first number that is refused, of those that are read."""
     emissions, transitions, start, end = chain.potentials
     real = chain.positions.mask
-    places = {"emissions": score_values.wrong(emissions) & real[..., None]}
+    places = {"emissions": score_values.is_invalid(emissions) & real[..., None]}
     if transitions.dim() == 2:
-        places["transitions"] = score_values.wrong(transitions)
+        places["transitions"] = score_values.is_invalid(transitions)
     else:
         into = real[:, 1:] & (real.cumsum(1)[:, :-1] > 0)
-        places["transitions"] = score_values.wrong(transitions) & into[..., None, None]
-    places |= {"start": score_values.wrong(start), "end": score_values.wrong(end)}
+        places["transitions"] = (
+            score_values.is_invalid(transitions) & into[..., None, None]
+        )
+    places |= {
+        "start": score_values.is_invalid(start),
+        "end": score_values.is_invalid(end),
+    }
     words = {
         "emissions": "row {}, step {}, state {}",
         "transitions": "from state {} to state {}",
@@ -196,5 +205,7 @@ def _refuse_number(chain: ChainBuffers, name: str) -> None:
             place = tuple(wrong.nonzero()[0].tolist())
             where = words[argument].format(*place)
             raise ValueError(
-                score_values.refusal(name or argument, x[place].item(), where)
+                score_values.invalid_value_message(
+                    name or argument, x[place].item(), where
+                )
             )

@@ -18,13 +18,13 @@ from torch import Tensor
 
 from smoothsp._kernels.chain.cpu import validation
 from smoothsp.oracles._chain import vectorised
-from smoothsp.oracles._chain.kernel_checks import tried
+from smoothsp.oracles._chain.kernel_checks import with_fallback
 from smoothsp.oracles._inference import score_values
-from smoothsp.oracles._inference.checks import label_out_of_range
+from smoothsp.oracles._inference.checks import label_range_message
 from smoothsp.oracles._inference.kernel_checks import is_capturing
 
 
-def as_edges(transitions: Tensor) -> Tensor:
+def transitions_4d(transitions: Tensor) -> Tensor:
     """Transitions with an axis for rows and one for steps."""
     return transitions[None, None] if transitions.dim() == 2 else transitions
 
@@ -32,12 +32,12 @@ def as_edges(transitions: Tensor) -> Tensor:
 def _run(kernel: Callable[..., None], chain: tuple[Tensor, ...], *rest: Any) -> None:
     """Call a kernel on a chain, on further inputs and on outputs."""
     emissions, transitions, *others = chain
-    inputs = (emissions, as_edges(transitions), *others)
+    inputs = (emissions, transitions_4d(transitions), *others)
     shared = transitions.dim() == 2
     kernel((*(x.detach().contiguous() for x in inputs), shared), *rest)
 
 
-def look(
+def value_flags(
     emissions: Tensor,
     transitions: Tensor,
     start: Tensor,
@@ -60,13 +60,15 @@ def look(
     if transitions.dim() == 4:
         into = real[:, 1:] & (real.cumsum(1)[:, :-1] > 0)
         moves = transitions.masked_fill(~into[..., None, None], 0)
-    codes = score_values.look_at_all((read, moves, start, end))
+    codes = score_values.value_flags_of((read, moves, start, end))
     pairs = zip(validation.LOW_BITS, codes, strict=True)
     found = sum(int(bit) for bit, code in pairs if code & score_values.LOW)
     if any(code & score_values.INVALID for code in codes):
         return found | validation.HAS_INVALID
     if any(code & score_values.NEG_INF_OR_LOW for code in codes):
-        nodes, moves, heads, tails = map(score_values.masked, (read, moves, start, end))
+        nodes, moves, heads, tails = map(
+            score_values.mask_low_scores, (read, moves, start, end)
+        )
         value, _ = decode(nodes, moves, heads, tails, steps, lengths)
         if bool((value == -torch.inf).any()):
             found |= validation.INFEASIBLE
@@ -81,7 +83,7 @@ def log_partition(*inputs: Any) -> tuple[Tensor, ...]:
     ``chain.cuda.scan.pays``.
     """
     pays = _scan_pays(inputs[0])
-    return (_log_partition_in_parallel if pays else _log_partition)(*inputs)
+    return (_log_partition_by_scan if pays else _log_partition)(*inputs)
 
 
 def _scan_pays(emissions: Tensor) -> bool:
@@ -94,21 +96,23 @@ def _scan_pays(emissions: Tensor) -> bool:
     )
 
 
-@tried("log_partition")
+@with_fallback("log_partition")
 def _log_partition(*inputs: Any) -> tuple[Tensor, ...]:
     from smoothsp._kernels.chain.cuda import forward_backward
 
-    return _sums(forward_backward.forward_backward, *inputs)
+    return _log_partition_and_marginals(forward_backward.forward_backward, *inputs)
 
 
-@tried("log_partition", kernels=4)
-def _log_partition_in_parallel(*inputs: Any) -> tuple[Tensor, ...]:
+@with_fallback("log_partition", kernels=4)
+def _log_partition_by_scan(*inputs: Any) -> tuple[Tensor, ...]:
     from smoothsp._kernels.chain.cuda import scan
 
-    return _sums(scan.forward_backward, *inputs)
+    return _log_partition_and_marginals(scan.forward_backward, *inputs)
 
 
-def _sums(kernel: Callable[..., None], *inputs: Any) -> tuple[Tensor, ...]:
+def _log_partition_and_marginals(
+    kernel: Callable[..., None], *inputs: Any
+) -> tuple[Tensor, ...]:
     """Log-partition and marginals, by one of two kernels."""
     *chain, wide = inputs
     emissions, transitions, *_ = chain
@@ -124,7 +128,7 @@ def _sums(kernel: Callable[..., None], *inputs: Any) -> tuple[Tensor, ...]:
     return value if wide else value.to(emissions.dtype), nodes, edges, heads, tails
 
 
-@tried("covariance")
+@with_fallback("covariance")
 def covariance(*inputs: Tensor) -> tuple[Tensor, ...]:
     """Covariance of every part with the sum of weights over an output's parts.
 
@@ -144,7 +148,7 @@ def covariance(*inputs: Tensor) -> tuple[Tensor, ...]:
     return found
 
 
-@tried("entropy")
+@with_fallback("entropy")
 def entropy(*chain: Tensor) -> Tensor:
     """Entropy ``[B]`` of each row's law, in nats."""
     from smoothsp._kernels.chain.cuda import samples
@@ -168,11 +172,11 @@ def score(*inputs: Tensor) -> Tensor:
         found = labels[row, :, step].tolist()
         label = found[0] if len(found) == 1 else found
         S = chain[0].shape[2]
-        raise ValueError(label_out_of_range(S, label, row, step))
+        raise ValueError(label_range_message(S, label, row, step))
     return value
 
 
-@tried("decode")
+@with_fallback("decode")
 def decode(*chain: Tensor) -> tuple[Tensor, Tensor]:
     """Scores ``[B]`` of maximisers ``[B, T]``, -1 where there is no real position."""
     from smoothsp._kernels.chain.cuda import viterbi
@@ -183,7 +187,7 @@ def decode(*chain: Tensor) -> tuple[Tensor, Tensor]:
     return value.squeeze(1).to(chain[0].dtype), labels
 
 
-@tried("decode_topk")
+@with_fallback("decode_topk")
 def decode_topk(*inputs: Any) -> tuple[Tensor, Tensor]:
     """The k best outputs ``[B, k, T]``, and which of them exist ``[B, k]``.
 
@@ -199,7 +203,7 @@ def decode_topk(*inputs: Any) -> tuple[Tensor, Tensor]:
     return labels, valid
 
 
-@tried("sample")
+@with_fallback("sample")
 def sample(*inputs: Tensor) -> Tensor:
     """Draws ``[B, n, T]`` made from uniforms of that shape, the last input."""
     from smoothsp._kernels.chain.cuda import samples
@@ -210,4 +214,4 @@ def sample(*inputs: Tensor) -> Tensor:
     return labels
 
 
-count, vjp = vectorised.count, vectorised.vjp
+count_parts, vjp = vectorised.count_parts, vectorised.vjp

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from smoothsp.oracles._chain import cuda, forward_backward, scores, viterbi
 from smoothsp.oracles._chain.buffers import ChainBuffers
-from smoothsp.oracles._chain.vjp import marginals_in, vjp, vjp_in_place
-from smoothsp.oracles._inference.double_double import as_two, in_dtype
-from smoothsp.oracles._inference.engine import Chosen, Engine, weighed
-from smoothsp.oracles._inference.op import ENGINES
+from smoothsp.oracles._chain.vjp import unpack_marginals, vjp, vjp_overwriting
+from smoothsp.oracles._inference.double_double import as_hi_lo, to_dtype
+from smoothsp.oracles._inference.engine import BestOutputs, Engine, weight_rows
+from smoothsp.oracles._inference.op import ENGINE_BUILDERS
 from smoothsp.oracles._inference.positions import Positions
 from smoothsp.oracles._inference.tracing import (
     is_dense_cpu,
@@ -32,48 +32,52 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
     name = "chain"
 
     @property
-    def own(self) -> int:  # type: ignore[override]
-        return 1 if self.shared else 2
+    def num_row_potentials(self) -> int:  # type: ignore[override]
+        return 1 if self.shared_transitions else 2
 
     @property
-    def direct(self) -> bool:  # type: ignore[override]
-        return self.plain or is_eager_tensor(self.potentials[0], "cuda")
+    def runs_kernels(self) -> bool:  # type: ignore[override]
+        return self.kernel_ready or is_eager_tensor(self.potentials[0], "cuda")
 
     @property
     def row_attributes(self) -> tuple[Tensor, ...]:  # type: ignore[override]
         return self.positions.steps, self.positions.lengths
 
-    def of(self, tensors: Sequence[Tensor]) -> "ChainEngine":
+    def with_tensors(self, tensors: Sequence[Tensor]) -> "ChainEngine":
         emissions, transitions, start, end, *places = tensors
         potentials = emissions, transitions, start, end
         if places:
-            return chain_of(tensors)
+            return build_chain_engine(tensors)
         B, T, _ = emissions.shape
         positions = self.positions
         if (positions.batch, positions.time) != (B, T):
-            positions = Positions(B, T, emissions.device, *positions.explicit())
+            positions = Positions(
+                B, T, emissions.device, *positions.steps_and_lengths()
+            )
         return ChainEngine(potentials, positions)
 
-    def _here(self) -> ChainBuffers | None:
+    def _cpu_buffers(self) -> ChainBuffers | None:
         """The chain, whose memory kernels of the CPU may read; None on a device."""
-        if self.plain:
+        if self.kernel_ready:
             return self
         if self.potentials[0].is_cuda:
             return None
-        found: ChainBuffers = ChainBuffers.of_inputs(*self.inputs)
+        found: ChainBuffers = ChainBuffers.from_op_args(*self.op_args)
         return found
 
-    def sums(
+    def log_partition_and_marginals(
         self, wanted: Sequence[bool], dtype: torch.dtype | None, two: bool = False
     ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
-        chain = self._here()
+        chain = self._cpu_buffers()
         if chain is None:
-            value, *found = cuda.log_partition(*self.inputs, True)
-            rounded = in_dtype(value, dtype or self.dtype)
-            return rounded, as_two(value) if two else None, found
+            value, *found = cuda.log_partition(*self.op_args, True)
+            rounded = to_dtype(value, dtype or self.dtype)
+            return rounded, as_hi_lo(value) if two else None, found
         parts = self._two_numbers() if two else None
         wide = dtype == FLOAT64
-        value, *marginals = forward_backward.sums_of(chain, wide, parts)
+        value, *marginals = forward_backward.log_partition_and_marginals(
+            chain, wide, parts
+        )
         if parts is not None and self.potentials[0].shape[2] == 1:
             # of the only output the score, to the last digit
             only = self.potentials[0].new_zeros(len(parts), 1, 1, dtype=torch.int64)
@@ -88,60 +92,62 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
     def log_partition(
         self, wanted: Sequence[bool], dtype: torch.dtype, two: bool = False
     ) -> tuple[Tensor, Tensor | None, Any]:
-        if not (self.plain and self.shared and dtype == self.dtype):
-            return self.sums(wanted, dtype, two)
+        if not (self.kernel_ready and self.shared_transitions and dtype == self.dtype):
+            return self.log_partition_and_marginals(wanted, dtype, two)
         parts = self._two_numbers() if two else None
-        value, kept = forward_backward.sums_at_once(self, parts)
+        value, kept = forward_backward.log_partition_and_saved_marginals(self, parts)
         return value, parts, kept
 
-    def marginals_of(self, kept: Any, wanted: Sequence[bool]) -> list[Tensor] | None:
+    def saved_marginals(self, kept: Any, wanted: Sequence[bool]) -> list[Tensor] | None:
         if not isinstance(kept, tuple):
-            return super().marginals_of(kept, wanted)
+            return super().saved_marginals(kept, wanted)
         # tensors of their own, as outputs of one question
-        nodes, *others = marginals_in(kept)
+        nodes, *others = unpack_marginals(kept)
         return [nodes, *(x.clone() for x in others)]
 
-    def weigh(
+    def vjp(
         self, weights: Tensor, marginals: Any, wanted: Sequence[bool]
     ) -> list[Tensor | None]:
         if isinstance(marginals, tuple):
-            return vjp_in_place(weights, marginals, wanted)
+            return vjp_overwriting(weights, marginals, wanted)
         if weights.is_cuda:
-            return list(cuda.vjp(weights, tuple(marginals), self.shared))
-        if self.shared:
-            return weighed(weights, marginals, self.own, wanted)
+            return list(cuda.vjp(weights, tuple(marginals), self.shared_transitions))
+        if self.shared_transitions:
+            return weight_rows(weights, marginals, self.num_row_potentials, wanted)
         return vjp(weights, marginals)
 
     def covariance(self, along: Sequence[Tensor]) -> list[Tensor]:
-        chain = self._here()
+        chain = self._cpu_buffers()
         if chain is not None:
-            return list(forward_backward.covariance_of(chain, *along))
-        return list(cuda.covariance(*self.inputs, *along))
+            return list(forward_backward.covariance_cpu(chain, *along))
+        return list(cuda.covariance(*self.op_args, *along))
 
     def entropy(self) -> Tensor:
-        chain = self._here()
+        chain = self._cpu_buffers()
         if chain is None:
-            return cuda.entropy(*self.inputs)
-        return forward_backward.entropy_of(chain)
+            return cuda.entropy(*self.op_args)
+        return forward_backward.entropy_cpu(chain)
 
-    def best(self, k: int | None, dtype: torch.dtype, precise: bool = False) -> Chosen:
-        chain = self._here()
+    def best(
+        self, k: int | None, dtype: torch.dtype, precise: bool = False
+    ) -> BestOutputs:
+        chain = self._cpu_buffers()
         if k is None:
             if chain is None:
-                value, labels = cuda.decode(*self.inputs)
+                value, labels = cuda.decode(*self.op_args)
             else:
-                value, labels = viterbi.best_of(chain)
-            return Chosen(in_dtype(value, dtype), labels)
+                value, labels = viterbi.decode_cpu(chain)
+            return BestOutputs(to_dtype(value, dtype), labels)
         if chain is not None:
-            labels, exist, values = viterbi.k_best_of(chain, k)
+            labels, exist, values = viterbi.decode_topk_cpu(chain, k)
         else:
-            labels, exist = cuda.decode_topk(*self.inputs, k)
+            labels, exist = cuda.decode_topk(*self.op_args, k)
             existing = torch.where(exist[..., None], labels, labels[:, :1])
-            values = cuda.score(*self.inputs, existing)
+            values = cuda.score(*self.op_args, existing)
             values = values.masked_fill(~exist, -torch.inf)
-        return Chosen(in_dtype(values, dtype), labels, exist=exist)
+        return BestOutputs(to_dtype(values, dtype), labels, valid=exist)
 
-    def outputs_like(self, k: int | None) -> tuple[Tensor, ...]:
+    def empty_outputs(self, k: int | None) -> tuple[Tensor, ...]:
         B, T, _ = self.potentials[0].shape
         rows = (B,) if k is None else (B, k)
         return (self.potentials[0].new_empty((*rows, T), dtype=torch.int64),)
@@ -149,25 +155,27 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
     def score(
         self, used: Tensor, dtype: torch.dtype, two: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        chain = self._here()
+        chain = self._cpu_buffers()
         if chain is None:
-            value = cuda.score(*self.inputs, used)
-            return value.to(dtype), as_two(value) if two else None
-        value, parts = scores.score_of(chain, used, two)
-        return in_dtype(value, dtype), parts
+            value = cuda.score(*self.op_args, used)
+            return value.to(dtype), as_hi_lo(value) if two else None
+        value, parts = scores.score_cpu(chain, used, two)
+        return to_dtype(value, dtype), parts
 
-    def count(
+    def count_parts(
         self, weights: Tensor, used: Tensor, wanted: Sequence[bool]
     ) -> list[Tensor | None]:
         if used.shape[1] > 1:
             none = (used < 0).all(2)
             used = torch.where(none[..., None], used[:, :1], used)
             weights = weights.masked_fill(none, 0)
-        chain = self._here()
+        chain = self._cpu_buffers()
         if chain is not None:
-            return list(scores.count_of(chain, weights, used))
+            return list(scores.count_parts_cpu(chain, weights, used))
         S, (steps, lengths) = self.potentials[0].shape[2], self.row_attributes
-        return list(cuda.count(weights, used, steps, lengths, S, self.shared))
+        return list(
+            cuda.count_parts(weights, used, steps, lengths, S, self.shared_transitions)
+        )
 
     def entries(self, used: Tensor) -> Tensor:
         steps, lengths = self.row_attributes
@@ -180,57 +188,60 @@ class ChainEngine(ChainBuffers, Engine):  # type: ignore[misc]
         labels = labels.clamp(0, S - 1)
         nodes = (steps[:, None] * S + labels).masked_fill(~real, -1)
         moves = T * S + labels[..., :-1] * S + labels[..., 1:]
-        if not self.shared:
+        if not self.shared_transitions:
             moves = moves + (steps[:, None, 1:] - 1) * S * S
         moves = moves.masked_fill(~real[..., 1:], -1)
-        ends = T * S + (S * S if self.shared else max(T - 1, 0) * S * S)
+        ends = T * S + (S * S if self.shared_transitions else max(T - 1, 0) * S * S)
         last = (lengths - 1).clamp(min=0)[:, None, None].expand(*used.shape[:2], 1)
         heads, tails = labels[..., :1] + ends, labels.gather(2, last) + ends + S
         both = torch.cat([heads, tails], 2).masked_fill(~real[..., :1], -1)
         return torch.cat([nodes, moves, both], 2)
 
     def sample(self, numbers: Tensor) -> Tensor:
-        chain = self._here()
+        chain = self._cpu_buffers()
         if chain is None:
-            return cuda.sample(*self.inputs, numbers)
-        return viterbi.samples_of(chain, numbers)
+            return cuda.sample(*self.op_args, numbers)
+        return viterbi.sample_cpu(chain, numbers)
 
 
-class StepsOfChain(Engine):
+class PerStepChainEngine(Engine):
     """A chain with shared transitions, as one with transitions of each step.
 
     Its sums are those of the chain, with the marginals of each step.
     """
 
     name = "chain"
-    own = 2
+    num_row_potentials = 2
 
     def __init__(self, chain: ChainEngine) -> None:
         emissions, transitions, *ends = chain.potentials
         B, T, _ = emissions.shape
         moves = transitions.expand(B, max(T - 1, 0), *transitions.shape)
         self.chain, self.potentials = chain, (emissions, moves, *ends)
-        self.row_attributes, self.direct = chain.row_attributes, chain.plain
+        self.row_attributes, self.runs_kernels = (
+            chain.row_attributes,
+            chain.kernel_ready,
+        )
 
-    def of(self, tensors: Sequence[Tensor]) -> Engine:  # type: ignore[override]
-        return self.chain.of(tensors)
+    def with_tensors(self, tensors: Sequence[Tensor]) -> Engine:  # type: ignore[override]
+        return self.chain.with_tensors(tensors)
 
-    def sums(
+    def log_partition_and_marginals(
         self, wanted: Sequence[bool], dtype: torch.dtype | None, two: bool = False
     ) -> tuple[Tensor, None, list[Tensor]]:
-        value, nodes, edges, *ends = forward_backward.sums_of_steps(self.chain)
-        return in_dtype(value, dtype or value.dtype), None, [nodes, edges, *ends]
+        value, nodes, edges, *ends = forward_backward.per_step_marginals(self.chain)
+        return to_dtype(value, dtype or value.dtype), None, [nodes, edges, *ends]
 
 
-def chain_of(tensors: Sequence[Tensor]) -> ChainEngine:
+def build_chain_engine(tensors: Sequence[Tensor]) -> ChainEngine:
     """The chain of potentials, ``steps`` and ``lengths``; plain ones are checked."""
     emissions, transitions, start, end, steps, lengths = tensors
     if is_eager() and all(is_dense_cpu(x) for x in tensors):
-        found: ChainEngine = ChainEngine.of_inputs(*tensors)
+        found: ChainEngine = ChainEngine.from_op_args(*tensors)
         return found
     B, T, _ = emissions.shape
     positions = Positions(B, T, emissions.device, steps, lengths)
     return ChainEngine((emissions, transitions, start, end), positions)
 
 
-ENGINES["chain"] = chain_of
+ENGINE_BUILDERS["chain"] = build_chain_engine

@@ -17,12 +17,12 @@ from smoothsp._kernels.chain.cpu import (
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._chain.buffers import EMPTY, ChainBuffers
 from smoothsp.oracles._chain.chunks import (
-    Way,
-    in_pieces,
-    way_of_one_call,
+    SimdLayout,
+    run_in_chunks,
+    single_call_layout,
 )
-from smoothsp.oracles._chain.vjp import Kept, marginals_in
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._chain.vjp import SavedMarginals, unpack_marginals
+from smoothsp.oracles._inference.to_numpy import to_numpy
 
 Sums = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -34,7 +34,9 @@ def _marginal_shapes(sizes: torch.Size, shared: bool) -> list[tuple[int, ...]]:
     return [(B, T, S), edges, (B, S), (B, S)]
 
 
-def sums_of(chain: ChainBuffers, wide: bool, parts: Tensor | None = None) -> Sums:
+def log_partition_and_marginals(
+    chain: ChainBuffers, wide: bool, parts: Tensor | None = None
+) -> Sums:
     """Log-partition ``[B]`` and marginals: nodes, edges, heads, tails.
 
     Edges are ``[B, S, S]``, summed over time, when the transitions are shared, else
@@ -43,18 +45,20 @@ def sums_of(chain: ChainBuffers, wide: bool, parts: Tensor | None = None) -> Sum
     value as a sum of two float64 numbers fills ``parts`` ``[B, 2]``.
     """
     B = chain.sizes[0]
-    value = chain.new(B, dtype=torch.float64 if wide else None)
-    shapes = _marginal_shapes(chain.sizes, chain.shared)
-    nodes, edges, heads, tails = (chain.new(*shape) for shape in shapes)
+    value = chain.empty(B, dtype=torch.float64 if wide else None)
+    shapes = _marginal_shapes(chain.sizes, chain.shared_transitions)
+    nodes, edges, heads, tails = (chain.empty(*shape) for shape in shapes)
     out = (value, nodes, edges, heads, tails)
-    if not chain.shared:
+    if not chain.shared_transitions:
         _fill_steps(chain, out, parts)
     elif _fill(chain, wide, value.data_ptr(), _at(parts), _places(out[1:])):
         _fill_pending(chain, value.isnan(), out, parts)
     return out
 
 
-def sums_at_once(chain: ChainBuffers, parts: Tensor | None) -> tuple[Tensor, Kept]:
+def log_partition_and_saved_marginals(
+    chain: ChainBuffers, parts: Tensor | None
+) -> tuple[Tensor, SavedMarginals]:
     """Log-partitions for shared transitions, and the marginals; ``parts`` as above."""
     B, T, S = chain.sizes
     vector = chain.addresses[-1]
@@ -66,7 +70,7 @@ def sums_at_once(chain: ChainBuffers, parts: Tensor | None) -> tuple[Tensor, Kep
     places = nodes.data_ptr(), edges_at, heads_at, tails_at
     kept = nodes, others, (B, T, S, vector), places
     if _fill(chain, False, value.data_ptr(), _at(parts), places):
-        out = (value, *marginals_in(kept))
+        out = (value, *unpack_marginals(kept))
         _fill_pending(chain, value.isnan(), out, parts)
     return value, kept
 
@@ -85,19 +89,19 @@ def _fill(
     """Fill the outputs at these addresses; how many rows are not safe in the dtype."""
     where, (B, T, S) = chain.addresses, chain.sizes
     item = where[-1].itemsize
-    if way := way_of_one_call(B, T, S, item):
+    if way := single_call_layout(B, T, S, item):
         pending: int = fused.forward_backward(where, *way, wide, value, pairs, places)
         return pending
     one, two = 8 if wide else item, 16 if pairs else 0
     sizes = [item * x for x in (T * S, S * S, S, S)]
 
-    def ask(where: tuple[Any, ...], way: Way, b: int) -> int:
+    def ask(where: tuple[Any, ...], way: SimdLayout, b: int) -> int:
         out = tuple(x + b * size for x, size in zip(places, sizes, strict=True))
         at = value + b * one, pairs + b * two
         far: int = fused.forward_backward(where, *way, wide, *at, out)
         return far
 
-    return in_pieces(where, ask)
+    return run_in_chunks(where, ask)
 
 
 def _fill_steps(chain: ChainBuffers, out: Sums, parts: Tensor | None) -> None:
@@ -119,9 +123,13 @@ def _fill_pending(
     if chain.dtype == torch.float32:
         rows = pending.nonzero().squeeze(1)
         exact = torch.empty(len(rows), 2, dtype=torch.float64, device="cpu")
-        some = chain.rows_in_float64(rows)
-        every = out[2].dim() == 4 and chain.shared
-        wide = sums_of_steps(some) if every else sums_of(some, True, exact)
+        some = chain.select_rows_as_float64(rows)
+        every = out[2].dim() == 4 and chain.shared_transitions
+        wide = (
+            per_step_marginals(some)
+            if every
+            else log_partition_and_marginals(some, True, exact)
+        )
         for x, found in zip(out, wide, strict=True):
             x[rows] = found.to(x.dtype)
         if parts is not None:
@@ -136,7 +144,7 @@ def _fill_by_laws(
     """Fill rows of any range."""
     value, marginals = out[0].numpy(), _by_steps(out[1:], out[2].dim() == 3)
     exact = np.empty((len(value), 2))
-    arrays = (rows, chain.in_float64.arrays, exact, marginals)
+    arrays = (rows, chain.as_float64.arrays, exact, marginals)
     run_rows(
         forward_backward_float64.forward_backward,
         len(rows),
@@ -150,32 +158,35 @@ def _fill_by_laws(
 
 def _by_steps(parts: Sequence[Tensor], shared: bool) -> tuple[Any, ...]:
     """Arrays in the shapes of marginals; shared edges are those of one step."""
-    nodes, edges, *ends = (array(x) for x in parts)
+    nodes, edges, *ends = (to_numpy(x) for x in parts)
     return nodes, edges[:, None] if shared else edges, *ends
 
 
-def covariance_of(chain: ChainBuffers, *v: Tensor) -> tuple[Tensor, ...]:
+def covariance_cpu(chain: ChainBuffers, *v: Tensor) -> tuple[Tensor, ...]:
     """Covariance of every part with the sum of weights v over an output's parts.
 
     The Hessian of the log-partition times v. Shapes as the marginals of ``sums_of``.
     """
-    wide, (B, T, S) = chain.in_float64, chain.sizes
+    wide, (B, T, S) = chain.as_float64, chain.sizes
     along = [x.double().contiguous() for x in v]
     found = [torch.empty_like(x) for x in along]
     places = [(x.data_ptr(), x.stride(0) * 8) for x in (*along, *found)]
     pending = np.ones(B, np.bool_)
     at = pending.ctypes.data
 
-    def ask(where: tuple[Any, ...], way: Way, b: int) -> int:
+    def ask(where: tuple[Any, ...], way: SimdLayout, b: int) -> int:
         here = tuple(place + b * size for place, size in places)
         far: int = covariance.covariance(where, here[:4], here[4:], at + b)
         return far
 
     # measured: where lanes are full, or what they need fits the cache
-    pays = chain.shared and (len(wide.addresses[-1]) <= B or T * S <= 2000)
-    if not pays or in_pieces(wide.addresses, ask, 3):
+    pays = chain.shared_transitions and (len(wide.addresses[-1]) <= B or T * S <= 2000)
+    if not pays or run_in_chunks(wide.addresses, ask, 3):
         rows = pending.nonzero()[0]
-        weights, out = _by_steps(along, chain.shared), _by_steps(found, chain.shared)
+        weights, out = (
+            _by_steps(along, chain.shared_transitions),
+            _by_steps(found, chain.shared_transitions),
+        )
         arrays = (rows, wide.arrays, weights, out)
         run_rows(
             forward_backward_float64.covariance,
@@ -186,19 +197,19 @@ def covariance_of(chain: ChainBuffers, *v: Tensor) -> tuple[Tensor, ...]:
     return tuple(x.to(chain.dtype) for x in found)
 
 
-def entropy_of(chain: ChainBuffers) -> Tensor:
+def entropy_cpu(chain: ChainBuffers) -> Tensor:
     """Entropy ``[B]`` of each row's distribution, in nats."""
-    wide = chain.in_float64
+    wide = chain.as_float64
     value = np.full(chain.sizes[0], np.nan)
     # of the digits that cancel, a result keeps all that its dtype has
     least = 2.0**-24 if chain.dtype == torch.float32 else 2.0**-3
     at = value.ctypes.data
 
-    def ask(where: tuple[Any, ...], way: Way, b: int) -> int:
+    def ask(where: tuple[Any, ...], way: SimdLayout, b: int) -> int:
         far: int = entropy.entropy(where, *way, least, at + 8 * b)
         return far
 
-    if not chain.shared or in_pieces(wide.addresses, ask):
+    if not chain.shared_transitions or run_in_chunks(wide.addresses, ask):
         rows = np.isnan(value).nonzero()[0]
         work = 4 * chain.inner_steps
         run_rows(
@@ -207,11 +218,11 @@ def entropy_of(chain: ChainBuffers) -> Tensor:
     return torch.from_numpy(value).to(chain.dtype)
 
 
-def sums_of_steps(chain: ChainBuffers) -> Sums:
+def per_step_marginals(chain: ChainBuffers) -> Sums:
     """``sums_of`` with edges ``[B, T - 1, S, S]``, though transitions are shared."""
     B = chain.sizes[0]
     shapes = _marginal_shapes(chain.sizes, False)
-    nodes, edges, heads, tails = (chain.new(*shape) for shape in shapes)
-    out = (chain.new(B, dtype=torch.float64), nodes, edges, heads, tails)
+    nodes, edges, heads, tails = (chain.empty(*shape) for shape in shapes)
+    out = (chain.empty(B, dtype=torch.float64), nodes, edges, heads, tails)
     _fill_steps(chain, out, None)
     return out

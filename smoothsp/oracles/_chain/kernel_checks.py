@@ -10,7 +10,12 @@ from torch.utils._pytree import tree_map_only
 
 from smoothsp.oracles._chain import forward_backward, viterbi
 from smoothsp.oracles._chain.buffers import ChainBuffers
-from smoothsp.oracles._inference.kernel_checks import Trial, hold, on_cpu, sound
+from smoothsp.oracles._inference.kernel_checks import (
+    KernelCheck,
+    assert_matches_cpu,
+    kernels_pass,
+    run_on_cpu,
+)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 # Rows of a trial, their positions, one row shorter and one empty, and outputs of each.
@@ -20,22 +25,22 @@ TRAINING = ("log_partition", "decode")
 
 
 # Answers of the CPU to ``ChainBuffers`` and further inputs.
-ANSWERS: dict[str, Callable[..., Any]] = {
-    "log_partition": forward_backward.sums_of,
-    "covariance": forward_backward.covariance_of,
-    "entropy": forward_backward.entropy_of,
-    "decode": viterbi.best_of,
-    "decode_topk": lambda chain, k: viterbi.k_best_of(chain, k)[:2],
-    "sample": viterbi.samples_of,
+CPU_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "log_partition": forward_backward.log_partition_and_marginals,
+    "covariance": forward_backward.covariance_cpu,
+    "entropy": forward_backward.entropy_cpu,
+    "decode": viterbi.decode_cpu,
+    "decode_topk": lambda chain, k: viterbi.decode_topk_cpu(chain, k)[:2],
+    "sample": viterbi.sample_cpu,
 }
 
 
-def answer_on_cpu(question: str, *inputs: Any) -> Any:
+def run_cpu_function(question: str, *inputs: Any) -> Any:
     """Return the CPU's answer; the first six inputs are those of a chain."""
-    return ANSWERS[question](ChainBuffers.of_inputs(*inputs[:6]), *inputs[6:])
+    return CPU_FUNCTIONS[question](ChainBuffers.from_op_args(*inputs[:6]), *inputs[6:])
 
 
-class _Question(NamedTuple):
+class _CheckedKernel(NamedTuple):
     """A function that calls so many kernels, and the question that it answers."""
 
     function: Callable[..., Any]
@@ -44,25 +49,27 @@ class _Question(NamedTuple):
 
     def reference(self, *inputs: Any) -> Any:
         """Return the CPU's answer, where the inputs are."""
-        return on_cpu(inputs[0], answer_on_cpu, self.question, *inputs)
+        return run_on_cpu(inputs[0], run_cpu_function, self.question, *inputs)
 
     def run(
         self, dtype: torch.dtype, S: int, shared: bool, device: torch.device
     ) -> None:
         """Raise if kernels of a device give other answers than the CPU."""
-        given = example(self.question, dtype, S, shared)
+        given = example_inputs(self.question, dtype, S, shared)
         there = tree_map_only(Tensor, lambda x: x.to(device), given)
-        hold(_tuple(self.function(*there)), _tuple(self.reference(*given)), dtype)
+        assert_matches_cpu(
+            _tuple(self.function(*there)), _tuple(self.reference(*given)), dtype
+        )
 
 
 def _tuple(answer: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return (answer,) if isinstance(answer, Tensor) else answer
 
 
-questions: dict[str, _Question] = {}
+CHECKED_KERNELS: dict[str, _CheckedKernel] = {}
 
 
-def tried(asked: str, kernels: int = 1) -> Callable[[Function], Function]:
+def with_fallback(asked: str, kernels: int = 1) -> Callable[[Function], Function]:
     """Wrap a function that calls kernels, to answer a question as the CPU does.
 
     Each variant that Triton compiles, for a dtype, a power of two of states, and
@@ -72,7 +79,7 @@ def tried(asked: str, kernels: int = 1) -> Callable[[Function], Function]:
 
     def wrap(function: Function) -> Function:
         name = function.__name__.strip("_")
-        question = questions[name] = _Question(function, asked, kernels)
+        question = CHECKED_KERNELS[name] = _CheckedKernel(function, asked, kernels)
 
         @functools.wraps(function)
         def answer(*inputs: Any) -> Any:
@@ -86,13 +93,13 @@ def tried(asked: str, kernels: int = 1) -> Callable[[Function], Function]:
             edges = "shared" if shared else "own"
             variant = f"{dtype}, {block} states, {edges} transitions"
 
-            def trials() -> Iterator[Trial]:
+            def trials() -> Iterator[KernelCheck]:
                 for other in TRAINING if name in TRAINING else (name,):
-                    tried = questions[other]
-                    run = functools.partial(tried.run, dtype, S, shared)
-                    yield Trial(f"{other}, {variant}", tried.kernels, run)
+                    with_fallback = CHECKED_KERNELS[other]
+                    run = functools.partial(with_fallback.run, dtype, S, shared)
+                    yield KernelCheck(f"{other}, {variant}", with_fallback.kernels, run)
 
-            right = sound(emissions, f"{name}, {variant}", trials)
+            right = kernels_pass(emissions, f"{name}, {variant}", trials)
             return (function if right else question.reference)(*inputs)
 
         return answer  # type: ignore[return-value]
@@ -100,7 +107,9 @@ def tried(asked: str, kernels: int = 1) -> Callable[[Function], Function]:
     return wrap
 
 
-def example(question: str, dtype: torch.dtype, S: int, shared: bool) -> tuple[Any, ...]:
+def example_inputs(
+    question: str, dtype: torch.dtype, S: int, shared: bool
+) -> tuple[Any, ...]:
     """Return inputs of a question, on the CPU; rows are ragged, moves forbidden."""
     generator = torch.Generator("cpu").manual_seed(0)
 

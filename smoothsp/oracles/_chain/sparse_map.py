@@ -18,7 +18,7 @@ _SLOTS = 64
 _LOW, _HIGH = 1e-100, 1e100
 
 
-def mixtures_of(
+def solve_sparse_map(
     chain: ChainBuffers, strength: float, most: int, rounding: float
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """Outputs ``[B, k, T]``, weights ``[B, k]`` and gaps ``[B]``, heaviest first.
@@ -26,10 +26,10 @@ def mixtures_of(
     None where the chain is not on the CPU, or the strength is beyond what the search
     takes. Where a row has fewer than k outputs, its first again, without weight.
     """
-    if not chain.plain or not _LOW < strength < _HIGH:
+    if not chain.kernel_ready or not _LOW < strength < _HIGH:
         return None
     B, T, _ = chain.sizes
-    arrays = chain.in_float64.arrays
+    arrays = chain.as_float64.arrays
     rows, C = np.argsort(-arrays[5], kind="stable"), _SLOTS
     outputs, weights = np.empty((B, C, T), np.int64), np.empty((B, C))
     gap, strengths = np.empty(B), np.full(B, strength)
@@ -57,7 +57,7 @@ def _heaviest_first(outputs: Any, weights: Any) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(outputs[rows, order]), torch.from_numpy(weights)
 
 
-def products_of(outputs: Tensor) -> Tensor:
+def agreement_counts(outputs: Tensor) -> Tensor:
     """At how many positions two of the outputs ``[B, k, T]`` agree: ``[B, k, k]``."""
     B, k, T = outputs.shape
     counts = np.empty((B, k, k))
@@ -66,7 +66,7 @@ def products_of(outputs: Tensor) -> Tensor:
     return torch.from_numpy(counts)
 
 
-def shares_of(chain: ChainEngine, weights: Tensor, outputs: Tensor) -> Tensor:
+def mixture_marginals(chain: ChainEngine, weights: Tensor, outputs: Tensor) -> Tensor:
     """Share ``[B, T, S]`` of mixtures that has each label. Differentiable."""
-    found = rules.count(chain, outputs, weights, (True, False, False, False))
+    found = rules.count_parts(chain, outputs, weights, (True, False, False, False))
     return cast(Tensor, found[0])

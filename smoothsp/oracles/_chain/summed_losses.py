@@ -14,7 +14,7 @@ from torch import Tensor
 from smoothsp._kernels.chain.cpu import fused
 from smoothsp._kernels.threads.ranges import run_all
 from smoothsp.oracles._chain.buffers import EMPTY, ChainBuffers
-from smoothsp.oracles._chain.chunks import piece, rows_of_piece, way_of_sums
+from smoothsp.oracles._chain.chunks import rows_per_chunk, simd_layout, slice_rows
 from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.op import FusedNode, Recomputation
 from smoothsp.oracles._inference.tracing import is_dense_cpu, is_eager
@@ -23,7 +23,7 @@ from smoothsp.oracles._inference.tracing import is_dense_cpu, is_eager
 Filled = tuple[Tensor, list[Tensor]]
 
 
-def total(
+def summed_loss(
     kernel: Callable[..., int],
     options: tuple[Any, ...],
     chain: ChainBuffers,
@@ -48,15 +48,15 @@ def total(
     """
     potentials = chain.potentials
     emissions = potentials[0]
-    plain = chain.plain and chain.shared and is_eager()
+    plain = chain.kernel_ready and chain.shared_transitions and is_eager()
     B, T, _ = chain.sizes if plain else emissions.shape
     fits = plain and is_dense_cpu(y) and y.dtype == torch.int64
     if not (fits and y.shape == (B, T)):
-        y = checks.labels(y, emissions)
-        checks.shape("y", y, (B, T), "(batch, time)")
+        y = checks.as_labels(y, emissions)
+        checks.require_shape("y", y, (B, T), "(batch, time)")
     if isinstance(weight, Tensor):
         if weight.dim():
-            weight = checks.row_weights("weight", weight, B, emissions.device)
+            weight = checks.as_row_weights("weight", weight, B, emissions.device)
         weight = weight.to(emissions.dtype)
         plain = plain and weight.dim() == 1 and not weight.requires_grad
     found = _fill(kernel, options, chain, y, weight) if plain else None
@@ -74,7 +74,7 @@ def total(
             found = cast(Filled, filled)[1]
         return _weighed(found, grad, wanted)
 
-    return FusedNode(value, gradients, again).of(potentials)
+    return FusedNode(value, gradients, again).attach(potentials)
 
 
 def _weighed(
@@ -101,17 +101,17 @@ def _fill(
         weights, number = weight.contiguous(), 0.0
     else:
         weights, number = None, float(weight)
-    ask = _by_pieces if rows_of_piece(B, T, S) < B else _whole
+    ask = _by_pieces if rows_per_chunk(B, T, S) < B else _whole
     code, value, gradients = ask(kernel, chain, y, number, weights, options)
     if code == fused.UNSAFE:
         if chain.dtype == torch.float64:
             return None
         wide = weight.double() if isinstance(weight, Tensor) else weight
-        found = _fill(kernel, options, chain.in_float64, y, wide)
+        found = _fill(kernel, options, chain.as_float64, y, wide)
         return found and (found[0].float(), [x.float() for x in found[1]])
     if code != fused.DONE:
         row, step = divmod(code, T)
-        message = checks.label_out_of_range(S, int(y[row, step]), row, step)
+        message = checks.label_range_message(S, int(y[row, step]), row, step)
         raise ValueError(message)
     return value, gradients
 
@@ -131,7 +131,7 @@ def _whole(
 ) -> tuple[int, Tensor, list[Tensor]]:
     """The code that ``call`` returns, the sum, and its gradients."""
     (B, T, S), new = chain.sizes, EMPTY[chain.dtype].new_empty
-    total, slopes, moves = new(()), new(B, T, S), new(S, S)
+    summed_loss, slopes, moves = new(()), new(B, T, S), new(S, S)
     start, end = new(S), new(S)
     code = call(
         chain.addresses,
@@ -140,9 +140,9 @@ def _whole(
         0 if weights is None else weights.data_ptr(),
         *_from(options, 0),
         (slopes.data_ptr(), moves.data_ptr(), start.data_ptr(), end.data_ptr()),
-        total.data_ptr(),
+        summed_loss.data_ptr(),
     )
-    return code, total, [slopes, moves, start, end]
+    return code, summed_loss, [slopes, moves, start, end]
 
 
 def _by_pieces(
@@ -155,16 +155,16 @@ def _by_pieces(
 ) -> tuple[int, Tensor, list[Tensor]]:
     """Compute ``_whole`` by pieces, summed in float64 in order."""
     B, T, S = chain.sizes
-    rows = rows_of_piece(B, T, S)
+    rows = rows_per_chunk(B, T, S)
     firsts = range(0, B, rows)
-    slopes = chain.new(B, T, S)
-    shared = [chain.new(len(firsts), *shape) for shape in chain.shapes[1:]]
-    totals = chain.new(len(firsts))
+    slopes = chain.empty(B, T, S)
+    shared = [chain.empty(len(firsts), *shape) for shape in chain.shapes[1:]]
+    totals = chain.empty(len(firsts))
     codes = run_all(
         [
             partial(
                 call,
-                piece(chain.addresses, b, rows),
+                slice_rows(chain.addresses, b, rows),
                 y[b:].data_ptr(),
                 number,
                 0 if weights is None else weights[b:].data_ptr(),
@@ -177,15 +177,15 @@ def _by_pieces(
     )
     dtype = chain.dtype
     gradients = [x.sum(0, dtype=torch.float64).to(dtype) for x in shared]
-    total = totals.sum(dtype=torch.float64).to(dtype)
+    summed_loss = totals.sum(dtype=torch.float64).to(dtype)
     for b, code in zip(firsts, codes, strict=True):
         if code != fused.DONE:
-            return code if code < 0 else code + b * T, total, [slopes, *gradients]
-    return fused.DONE, total, [slopes, *gradients]
+            return code if code < 0 else code + b * T, summed_loss, [slopes, *gradients]
+    return fused.DONE, summed_loss, [slopes, *gradients]
 
 
 def _log_likelihood(where: tuple[Any, ...], *given: Any) -> int:
-    code: int = fused.log_likelihood(where, *given, *way_of_sums(where))
+    code: int = fused.log_likelihood(where, *given, *simd_layout(where))
     return code
 
 
@@ -198,7 +198,7 @@ def log_likelihood(
     mu: float = 1.0,
 ) -> Tensor | None:
     """Sum of weighted log-probabilities, as ``fused.log_likelihood`` has them."""
-    return total(_log_likelihood, (cost, mu), chain, y, weight, again)
+    return summed_loss(_log_likelihood, (cost, mu), chain, y, weight, again)
 
 
 def violation(
@@ -209,7 +209,7 @@ def violation(
     cost: float,
 ) -> Tensor | None:
     """Sum of weighted violations of the margin, as ``fused.violation`` has them."""
-    return total(fused.violation, (cost,), chain, y, weight, again)
+    return summed_loss(fused.violation, (cost,), chain, y, weight, again)
 
 
 def smoothed_violation(
@@ -224,5 +224,5 @@ def smoothed_violation(
     """Sum of violations smoothed over the k best, and which rows are exact."""
     exact = EMPTY[torch.bool].new_empty(len(chain.potentials[0]))
     options = exact, cost, mu, k
-    found = total(fused.smoothed_violation, options, chain, y, weight, again)
+    found = summed_loss(fused.smoothed_violation, options, chain, y, weight, again)
     return None if found is None else (found, exact)

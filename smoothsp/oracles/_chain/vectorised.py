@@ -45,7 +45,7 @@ def _sum_in_order(terms: Tensor) -> Tensor:
     return torch.nn.functional.pad(terms, (0, 1)).cumsum(0)[-1, :-1]
 
 
-def count(
+def count_parts(
     weights: Tensor,
     labels: Tensor,
     steps: Tensor,

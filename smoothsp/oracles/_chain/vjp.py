@@ -16,10 +16,10 @@ PIECES = 16
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
 # Marginals where rows share the transitions: nodes, all others in one tensor, their
 # sizes with a vector of the dtype, and where nodes, edges, heads and tails lie.
-Kept = tuple[Tensor, Tensor, tuple[Any, ...], tuple[int, int, int, int]]
+SavedMarginals = tuple[Tensor, Tensor, tuple[Any, ...], tuple[int, int, int, int]]
 
 
-def marginals_in(kept: Kept) -> Gradients:
+def unpack_marginals(kept: SavedMarginals) -> Gradients:
     """Nodes, edges, heads and tails, the last three views of one tensor."""
     nodes, others, (B, _, S, _), _ = kept
     edges, heads, tails = torch.split(others, [B * S * S, B * S, B * S])
@@ -45,8 +45,8 @@ def vjp(weights: Tensor, parts: Sequence[Tensor]) -> list[Tensor | None]:
     return [nodes, edges, ends[0], ends[1]]
 
 
-def vjp_in_place(
-    weights: Tensor, kept: Kept, wanted: Sequence[bool]
+def vjp_overwriting(
+    weights: Tensor, kept: SavedMarginals, wanted: Sequence[bool]
 ) -> list[Tensor | None]:
     """``vjp`` for shared transitions; the nodes become a gradient themselves.
 

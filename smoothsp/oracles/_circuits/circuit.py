@@ -9,7 +9,7 @@ from smoothsp._kernels.circuits.cpu import topology
 from smoothsp._kernels.circuits.layout.circuit_arrays import CircuitArrays
 
 Items = NDArray[np.int32]
-# heads, starts, runs, tiles: see ``CircuitArrays``
+# heads, starts, runs, tiles: see ``Edges``
 Definitions = tuple[Items, Items, Items, Items]
 
 
@@ -42,7 +42,7 @@ class Circuit:
 
     def __init__(self) -> None:
         self._count = 1
-        self._own = self._shared = 0
+        self._row_potentials = self._shared = 0
         self._known = np.ones(1, np.bool_)
         self._heads: list[Items] = []
         self._calls: list[Items] = []
@@ -53,7 +53,7 @@ class Circuit:
     def leaves(self, *shape: int) -> Items:
         """Add leaves for the potentials of a row. Call it before ``shared``."""
         self._check_order("leaves", self._shared == 0)
-        self._own += _size(shape)
+        self._row_potentials += _size(shape)
         return self._reserve(shape, known=True)
 
     def shared(self, *shape: int) -> Items:
@@ -155,7 +155,10 @@ class Circuit:
         Positions and values broadcast to the leaves, as numpy does.
         """
         leaf = np.asarray(leaves, np.int32)
-        if leaf.size and not 0 < leaf.min() <= leaf.max() <= self._own + self._shared:
+        if (
+            leaf.size
+            and not 0 < leaf.min() <= leaf.max() <= self._row_potentials + self._shared
+        ):
             raise ValueError("label: expected leaves, got other items")
         at, value = (
             np.broadcast_to(np.asarray(x, np.int32), leaf.shape)
@@ -170,11 +173,13 @@ class Circuit:
         counts = np.concatenate([np.zeros(0, np.int32), *self._counts])
         runs = np.concatenate([np.zeros((0, 5), np.int32), *self._runs])
         definitions = _ordered(heads, calls, counts, runs, roots, self._count)
-        leaves = self._own + self._shared
+        leaves = self._row_potentials + self._shared
         labels = np.full((2, 1 + leaves), -1, np.int32)
         for leaf, at, value in self._labels:
             labels[0, leaf], labels[1, leaf] = at, value
-        return _edges(self._own, self._shared, self._count, labels, definitions)
+        return _build_arrays(
+            self._row_potentials, self._shared, self._count, labels, definitions
+        )
 
     def _reserve(self, shape: tuple[int, ...], known: bool) -> Items:
         size = _size(shape)
@@ -245,11 +250,11 @@ class Circuit:
         self._runs.append(runs[:found].copy())
 
     def _check_order(self, name: str, early: bool) -> None:
-        if not early or self._count > 1 + self._own + self._shared:
+        if not early or self._count > 1 + self._row_potentials + self._shared:
             raise ValueError(f"{name}: expected leaves, then shared ones, then charts")
 
 
-def needed(edges: CircuitArrays, root: int) -> CircuitArrays:
+def subgraph(edges: CircuitArrays, root: int) -> CircuitArrays:
     """Edges with only the definitions that an item needs, in order."""
     tiles, order = edges.tiles, np.empty_like(edges.heads)
     given = edges.starts, edges.runs, tiles, edges.definition
@@ -260,7 +265,7 @@ def needed(edges: CircuitArrays, root: int) -> CircuitArrays:
         return edges
     labels = np.stack([edges.positions, edges.values])
     definitions = _picked(order, edges.heads, edges.starts, edges.runs, tiles)
-    return _edges(
+    return _build_arrays(
         edges.num_row_leaves,
         edges.num_shared_leaves,
         edges.num_items,
@@ -269,25 +274,30 @@ def needed(edges: CircuitArrays, root: int) -> CircuitArrays:
     )
 
 
-def _edges(
-    own: int, shared: int, items: int, labels: Items, definitions: Definitions
+def _build_arrays(
+    num_row_leaves: int,
+    num_shared_leaves: int,
+    num_items: int,
+    labels: Items,
+    definitions: Definitions,
 ) -> CircuitArrays:
     heads, starts, runs, tiles = definitions
-    needs = np.empty((4, items), np.int32)
-    topology.item_properties(own + shared, heads, starts, runs, tiles, *needs)
-    place, since, uses, levels = needs
+    properties = np.empty((4, num_items), np.int32)
+    num_leaves = num_row_leaves + num_shared_leaves
+    topology.item_properties(num_leaves, heads, starts, runs, tiles, *properties)
+    definition, first_definition, max_leaves, depths = properties
     return CircuitArrays(
-        num_items=items,
-        num_row_leaves=own,
-        num_shared_leaves=shared,
+        num_items=num_items,
+        num_row_leaves=num_row_leaves,
+        num_shared_leaves=num_shared_leaves,
         heads=heads,
         starts=starts,
         runs=runs,
         tiles=tiles,
-        definition=place,
-        first_definition=since,
-        max_leaves=uses,
-        max_depth=int(levels.max()),
+        definition=definition,
+        first_definition=first_definition,
+        max_leaves=max_leaves,
+        max_depth=int(depths.max()),
         positions=labels[0],
         values=labels[1],
     )

@@ -15,33 +15,33 @@ from smoothsp.oracles._circuits.topology import Topology
 from smoothsp.oracles._inference.tracing import is_transformed
 
 # Batches without ragged rows, by topology, root and number of rows.
-_alike: "OrderedDict[tuple[int, int, int], Query]" = OrderedDict()
-MOST_ALIKE = 64
+_alike: "OrderedDict[tuple[int, int, int], CircuitBatch]" = OrderedDict()
+CACHE_SIZE = 64
 
 
 class Leaves(NamedTuple):
     """Scores of leaves, array by array: of the rows ``[B, ...]``, and of all rows."""
 
-    own: tuple[Tensor, ...]
+    per_row: tuple[Tensor, ...]
     shared: tuple[Tensor, ...]
 
     @property
-    def every(self) -> tuple[Tensor, ...]:
+    def arrays(self) -> tuple[Tensor, ...]:
         """All arrays."""
-        return *self.own, *self.shared
+        return *self.per_row, *self.shared
 
-    def joined(self) -> Tensor:
+    def concatenate(self) -> Tensor:
         """All of them for each row, ``[B, P + Q]``."""
-        rows = [x.flatten(1) for x in self.own]
-        common = [x.flatten().expand(len(self.own[0]), -1) for x in self.shared]
+        rows = [x.flatten(1) for x in self.per_row]
+        common = [x.flatten().expand(len(self.per_row[0]), -1) for x in self.shared]
         return torch.cat([*rows, *common], 1)
 
     def map(self, change: Any) -> "Leaves":
         """``change`` of each array."""
-        return Leaves(tuple(map(change, self.own)), tuple(map(change, self.shared)))
+        return Leaves(tuple(map(change, self.per_row)), tuple(map(change, self.shared)))
 
 
-class Query:
+class CircuitBatch:
     """A topology, and the items ``[B]`` that answer for the rows, int64 on the CPU."""
 
     def __init__(self, topology: Topology, roots: Tensor) -> None:
@@ -49,30 +49,30 @@ class Query:
         self.roots, found = (
             _constant(roots) if is_transformed() else (roots, roots.numpy())
         )
-        self.alike = not len(found) or bool((found == found[0]).all())
+        self.has_one_root = not len(found) or bool((found == found[0]).all())
         order = np.arange(len(found))
-        if not self.alike:
+        if not self.has_one_root:
             order = np.argsort(-topology.edges.definition[found], kind="stable")
         self.rows = RowRoots(order, np.ascontiguousarray(found, np.int64))
-        self.rows_at = address_table(self.rows)
-        self.edges, self.edges_at = topology.edges, topology.edges_at
+        self.rows_address = address_table(self.rows)
+        self.edges, self.edges_address = topology.edges, topology.edges_address
         self.size = len(found)
         self._lanes: dict[torch.device, DeviceRowRoots] = {}
         # what rows of different roots read, once it is known
-        self.reads: tuple[Tensor, Tensor] | None = None
-        self.possible = bool((topology.edges.max_leaves[found] >= 0).all())
+        self.usable_parts: tuple[Tensor, Tensor] | None = None
+        self.is_feasible = bool((topology.edges.max_leaves[found] >= 0).all())
 
     @classmethod
-    def same(cls, topology: Topology, root: int, rows: int) -> "Query":
+    def with_one_root(cls, topology: Topology, root: int, rows: int) -> "CircuitBatch":
         """Query of one item for all rows, cached."""
         key = (id(topology), root, rows)
         found = _alike.get(key)
         if found is None or found.topology is not topology:
             roots = torch.full((rows,), root, dtype=torch.int64, device="cpu")
             found = _alike[key] = cls(topology, roots)
-            found.edges = topology.needed(root)
-            found.edges_at = address_table(found.edges)
-            while len(_alike) > MOST_ALIKE:
+            found.edges = topology.subgraph(root)
+            found.edges_address = address_table(found.edges)
+            while len(_alike) > CACHE_SIZE:
                 _alike.popitem(last=False)
         return found
 
@@ -83,19 +83,19 @@ class Query:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._lanes, self.rows_at = {}, address_table(self.rows)
-        self.edges_at = address_table(self.edges)
+        self._lanes, self.rows_address = {}, address_table(self.rows)
+        self.edges_address = address_table(self.edges)
 
-    def select(self, rows: Any) -> "Query":
+    def select(self, rows: Any) -> "CircuitBatch":
         """Queries of the given rows."""
-        return Query(self.topology, self.roots[rows])
+        return CircuitBatch(self.topology, self.roots[rows])
 
-    def repeat(self, times: int) -> "Query":
+    def repeat(self, times: int) -> "CircuitBatch":
         """Query for batches that repeat all rows several times."""
-        if self.alike and len(self.roots):
+        if self.has_one_root and len(self.roots):
             many = times * len(self.roots)
-            return Query.same(self.topology, int(self.roots[0]), many)
-        return Query(self.topology, self.roots.repeat(times))
+            return CircuitBatch.with_one_root(self.topology, int(self.roots[0]), many)
+        return CircuitBatch(self.topology, self.roots.repeat(times))
 
     def lanes(self, device: torch.device) -> DeviceRowRoots:
         """The rows as a device takes them, kept there."""

@@ -27,10 +27,10 @@ from smoothsp._kernels.circuits.layout.circuit_arrays import CircuitArrays
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp._kernels.vectors.double_double import LN2
 from smoothsp._kernels.vectors.whole_arrays import add_rows, scale_rows
-from smoothsp.oracles._circuits.circuit_batch import Leaves, Query
+from smoothsp.oracles._circuits.circuit_batch import CircuitBatch, Leaves
 from smoothsp.oracles._inference import score_values as numbers
 from smoothsp.oracles._inference import to_numpy as arrays
-from smoothsp.oracles._inference.to_numpy import Table
+from smoothsp.oracles._inference.to_numpy import PointerTable
 
 # Steps of the innermost loop that a product of a vector of rows costs, in sums and in
 # maxima; and what a leaf of an output costs to find.
@@ -52,17 +52,17 @@ FLOAT64 = np.dtype(np.float64)
 COARSE = 2.0**12
 
 
-def sums(
-    leaves: Leaves, query: Query, wanted: Sequence[bool], dtype: torch.dtype
+def log_partition_and_marginals(
+    leaves: Leaves, query: CircuitBatch, wanted: Sequence[bool], dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Log-partition ``[B]``, and the marginals ``[B, ...]`` that are wanted.
 
     The log-partition as one number of a dtype, and as two of float64, ``[B, 2]``. In
     float32 as far as its exponents reach, else in float64.
     """
-    own, B = leaves.own[0].dtype, query.size
+    own, B = leaves.per_row[0].dtype, query.size
     marginals = _outputs(leaves, B, wanted)
-    given, number = Table(*leaves, marginals), VECTORS[own].dtype
+    given, number = PointerTable(*leaves, marginals), VECTORS[own].dtype
     new = EMPTY[torch.float64].new_empty
     exact, far = new(B, 2), new(B)
     value = EMPTY[own].new_empty(B if own == dtype else 0)
@@ -71,8 +71,8 @@ def sums(
     many: list[int] = []
 
     def piece(first: int, last: int) -> None:
-        scratch = room(query.edges, 3, number)
-        rows = first, last, query.edges_at, query.rows_at
+        scratch = scratch_memory(query.edges, 3, number)
+        rows = first, last, query.edges_address, query.rows_address
         many.append(
             inside_outside_cpu.inside_outside(
                 *rows, given.at, scratch, outwards, places
@@ -82,20 +82,22 @@ def sums(
     lanes = LANES[own]
     run_rows(piece, B, query.work(lanes, SUM_STEPS), group_size=lanes)
     if own == torch.float32 and any(many):
-        rows = truly_far(leaves, query, far.numpy(), max_exponent(lanes))
+        rows = rows_out_of_range(leaves, query, far.numpy(), max_exponent(lanes))
         if len(rows):
-            wide = pick(leaves, rows).map(lambda x: x.double())
-            again = sums(wide, query.select(rows), wanted, torch.float64)
+            wide = select_rows(leaves, rows).map(lambda x: x.double())
+            again = log_partition_and_marginals(
+                wide, query.select(rows), wanted, torch.float64
+            )
             exact[rows] = again[1]
             if own == dtype:
                 value[rows] = again[0].to(dtype)
             for x, y in zip(marginals, again[2], strict=True):
                 if x.numel():
                     x[rows] = y.to(x.dtype)
-    return value if own == dtype else rounded(exact, dtype), exact, marginals
+    return value if own == dtype else round_hi_lo(exact, dtype), exact, marginals
 
 
-def rounded(exact: Tensor, dtype: torch.dtype) -> Tensor:
+def round_hi_lo(exact: Tensor, dtype: torch.dtype) -> Tensor:
     """Two numbers each, ``[..., 2]``, as one of a dtype, in memory of its own."""
     return exact[..., 0].to(dtype, copy=True)
 
@@ -116,49 +118,58 @@ def add_weighted(weights: Tensor, parts: Tensor) -> Tensor:
     if weights.dtype != parts.dtype:
         weights = weights.to(parts.dtype)
     B, *shape = parts.shape
-    sums = EMPTY[parts.dtype].new_empty(shape)
-    given = weights.data_ptr(), weights.stride(0), parts.data_ptr(), sums.data_ptr()
-    add_rows(B, sums.numel(), *given, VECTORS[parts.dtype])
-    return sums
+    log_partition_and_marginals = EMPTY[parts.dtype].new_empty(shape)
+    given = (
+        weights.data_ptr(),
+        weights.stride(0),
+        parts.data_ptr(),
+        log_partition_and_marginals.data_ptr(),
+    )
+    add_rows(B, log_partition_and_marginals.numel(), *given, VECTORS[parts.dtype])
+    return log_partition_and_marginals
 
 
 def _outputs(leaves: Leaves, B: int, wanted: Sequence[bool]) -> list[Tensor]:
     """Arrays ``[B, ...]`` for what is wanted of the leaves, and empty ones."""
-    new, n = EMPTY[leaves.own[0].dtype].new_empty, len(leaves.own)
-    every = enumerate((*leaves.own, *leaves.shared))
+    new, n = EMPTY[leaves.per_row[0].dtype].new_empty, len(leaves.per_row)
+    every = enumerate((*leaves.per_row, *leaves.shared))
     return [
         (new(x.shape) if i < n else new(B, *x.shape)) if wanted[i] else new(0)
         for i, x in every
     ]
 
 
-def pick(leaves: Leaves, rows: Tensor) -> Leaves:
+def select_rows(leaves: Leaves, rows: Tensor) -> Leaves:
     """The leaves of some rows."""
-    return Leaves(tuple(x[rows] for x in leaves.own), leaves.shared)
+    return Leaves(tuple(x[rows] for x in leaves.per_row), leaves.shared)
 
 
-def truly_far(leaves: Leaves, query: Query, far: Any, most: float) -> Tensor:
+def rows_out_of_range(
+    leaves: Leaves, query: CircuitBatch, far: Any, most: float
+) -> Tensor:
     """Rows of ``far[B]`` that read entries above the exponents ``most``."""
     rows = torch.from_numpy(np.flatnonzero(far))
     read = rows.new_empty((len(rows), query.topology.leaves), dtype=torch.bool)
-    validation.reachable_leaves(query.edges_at, query.roots[rows].numpy(), read.numpy())
-    scores = pick(leaves, rows).joined().detach().cpu()
+    validation.reachable_leaves(
+        query.edges_address, query.roots[rows].numpy(), read.numpy()
+    )
+    scores = select_rows(leaves, rows).concatenate().detach().cpu()
     size = torch.where(scores.abs() < torch.inf, scores, 0).masked_fill(~read, 0)
-    reach = size.abs().amax(1).double() * query.topology.most / LN2
+    reach = size.abs().amax(1).double() * query.topology.max_leaves / LN2
     return rows[reach > most]
 
 
-def split(numbers: Tensor, leaves: Leaves) -> list[Tensor]:
+def split_leaves(numbers: Tensor, leaves: Leaves) -> list[Tensor]:
     """``[B, P + Q]`` numbers of leaves as arrays ``[B, ...]``."""
-    shapes = [x.shape[1:] for x in leaves.own] + [x.shape for x in leaves.shared]
+    shapes = [x.shape[1:] for x in leaves.per_row] + [x.shape for x in leaves.shared]
     parts = torch.split(numbers, [shape.numel() for shape in shapes], 1)
     B = len(numbers)
     return [x.reshape(B, *shape) for x, shape in zip(parts, shapes, strict=True)]
 
 
-def choose(
+def best(
     leaves: Leaves,
-    query: Query,
+    query: CircuitBatch,
     k: int | None,
     dtype: torch.dtype,
     precise: bool = False,
@@ -171,8 +182,8 @@ def choose(
     ``precise``: in float64, too, where float32 might take another output for the best,
     by more than a difference of scores may be wrong.
     """
-    B, K, own = query.size, k or 1, leaves.own[0].dtype
-    N, U = query.topology.labels, query.topology.most
+    B, K, own = query.size, k or 1, leaves.per_row[0].dtype
+    N, U = query.topology.labels, query.topology.max_leaves
     shape = (B,) if k is None else (B, K)
     exact = EMPTY[torch.float64].new_empty(*shape, 2)
     labels = EMPTY[torch.int64].new_empty(*shape, N)
@@ -188,94 +199,96 @@ def choose(
     else:
         leaves, own = leaves.map(lambda x: x.double()), torch.float64
         kernel, arrays, sizes = k_best_cpu.k_best, 2, (K, N, U)
-    given, lanes, number = Table(*leaves), LANES[own], VECTORS[own].dtype
+    given, lanes, number = PointerTable(*leaves), LANES[own], VECTORS[own].dtype
 
     def piece(first: int, last: int) -> None:
-        scratch = room(query.edges, arrays, number)
-        rows = first, last, query.edges_at, query.rows_at
+        scratch = scratch_memory(query.edges, arrays, number)
+        rows = first, last, query.edges_address, query.rows_address
         kernel(*rows, given.at, scratch, sizes, places)
 
     work = query.work(lanes, MAX_STEPS) + TRACE_STEPS * B * K * U
     run_rows(piece, B, work, group_size=lanes)
     if precise and own == torch.float32 and _is_coarse(exact):
-        return choose(leaves.map(lambda x: x.double()), query, k, dtype)
-    return value if written else rounded(exact, dtype), exact, labels, parts
+        return best(leaves.map(lambda x: x.double()), query, k, dtype)
+    return value if written else round_hi_lo(exact, dtype), exact, labels, parts
 
 
 def _is_coarse(exact: Tensor) -> bool:
     """Whether roundings in float32 of some score may matter."""
     # nearly all are smaller than what ``look`` calls coarse
-    if not numbers.look(exact) & numbers.COARSE:
+    if not numbers.value_flags(exact) & numbers.COARSE:
         return False
     return bool(exact[..., 0].abs().amax() > COARSE)
 
 
-def samples(leaves: Leaves, query: Query, seeds: Tensor) -> Tensor:
+def samples(leaves: Leaves, query: CircuitBatch, seeds: Tensor) -> Tensor:
     """Labels ``[B, n, N]`` of independent draws, from seeds ``[B, n]``."""
     B, n = seeds.shape
-    given = Table(*leaves.map(lambda x: x.double()))
+    given = PointerTable(*leaves.map(lambda x: x.double()))
     labels = torch.empty((B, n, query.topology.labels), dtype=torch.int64, device="cpu")
     drawn = labels.numpy(), seeds.contiguous().numpy()
 
     exact, far = np.empty((B, 2)), np.empty(B)
 
     def piece(first: int, last: int) -> None:
-        scratch = room(query.edges, 3, FLOAT64)
-        for rows in groups(first, last, 8):
-            what = *rows, query.edges_at, query.rows_at
+        scratch = scratch_memory(query.edges, 3, FLOAT64)
+        for rows in vector_groups(first, last, 8):
+            what = *rows, query.edges_address, query.rows_address
             inside_outside_cpu.inside_only(*what, given.at, scratch, exact, far)
             samples_cpu.sample_outputs(*what, drawn[1], scratch, drawn[0])
 
-    work = query.work(8, SUM_STEPS) + TRACE_STEPS * n * B * query.topology.most
+    work = query.work(8, SUM_STEPS) + TRACE_STEPS * n * B * query.topology.max_leaves
     run_rows(piece, B, work, group_size=8)
     return labels
 
 
 def distinct_samples(
-    leaves: Leaves, query: Query, n: int, seeds: Tensor
+    leaves: Leaves, query: CircuitBatch, n: int, seeds: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Labels ``[B, n, N]`` of draws without replacement, from seeds ``[B]``.
 
     And which of them there are: -1 and False where a row has fewer outputs.
     """
     B = len(seeds)
-    given = Table(*leaves.map(lambda x: x.double()))
+    given = PointerTable(*leaves.map(lambda x: x.double()))
     labels = torch.empty((B, n, query.topology.labels), dtype=torch.int64, device="cpu")
     exist = torch.empty((B, n), dtype=torch.bool, device="cpu")
     drawn = seeds.contiguous().numpy(), labels.numpy(), exist.numpy()
     exact, far = np.empty((B, 2)), np.empty(B)
 
     def piece(first: int, last: int) -> None:
-        scratch = room(query.edges, 3, FLOAT64)
-        for rows in groups(first, last, 8):
-            what = *rows, query.edges_at, query.rows_at
+        scratch = scratch_memory(query.edges, 3, FLOAT64)
+        for rows in vector_groups(first, last, 8):
+            what = *rows, query.edges_address, query.rows_address
             inside_outside_cpu.inside_only(*what, given.at, scratch, exact, far)
             distinct_cpu.sample_without_replacement(
                 *what, drawn[0], scratch, *drawn[1:]
             )
 
-    work = query.work(8, SUM_STEPS) + 3 * TRACE_STEPS * n * B * query.topology.most
+    work = (
+        query.work(8, SUM_STEPS) + 3 * TRACE_STEPS * n * B * query.topology.max_leaves
+    )
     run_rows(piece, B, work, group_size=8)
     return labels, exist
 
 
-def max_marginals(leaves: Leaves, query: Query) -> list[Tensor]:
+def max_marginals(leaves: Leaves, query: CircuitBatch) -> list[Tensor]:
     """Highest scores of outputs that use the leaves, ``[B, ...]`` in float64."""
     wide, B = leaves.map(lambda x: x.detach().double()), query.size
-    found = _outputs(wide, B, [True] * len((*leaves.own, *leaves.shared)))
-    given = Table(*wide, found)
+    found = _outputs(wide, B, [True] * len((*leaves.per_row, *leaves.shared)))
+    given = PointerTable(*wide, found)
 
     def piece(first: int, last: int) -> None:
-        scratch = room(query.edges, 2, FLOAT64)
-        rows = first, last, query.edges_at, query.rows_at
+        scratch = scratch_memory(query.edges, 2, FLOAT64)
+        rows = first, last, query.edges_address, query.rows_address
         max_marginals_cpu.max_marginals(*rows, given.at, scratch)
 
     run_rows(piece, B, query.work(8, 3 * MAX_STEPS), group_size=8)
     return found
 
 
-def tangent(
-    leaves: Leaves, query: Query, along: Leaves, wanted: Sequence[bool]
+def jvp(
+    leaves: Leaves, query: CircuitBatch, along: Leaves, wanted: Sequence[bool]
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Log-partition, mean of ``along`` ``[B]``, and how marginals ``[B, ...]`` move.
 
@@ -285,14 +298,17 @@ def tangent(
     B = len(query.roots)
     wide = leaves.map(lambda x: x.double())
     moved = _outputs(wide, B, wanted)
-    given, ways = Table(*wide, moved), Table(*along.map(lambda x: x.double()))
+    given, ways = (
+        PointerTable(*wide, moved),
+        PointerTable(*along.map(lambda x: x.double())),
+    )
     exact, means, far = np.empty((B, 2)), np.empty(B), np.empty(B)
     outwards = any(wanted)
 
     def piece(first: int, last: int) -> None:
-        scratch = room(query.edges, 5, FLOAT64)
-        for rows in groups(first, last, 8):
-            what = *rows, query.edges_at, query.rows_at, given.at
+        scratch = scratch_memory(query.edges, 5, FLOAT64)
+        for rows in vector_groups(first, last, 8):
+            what = *rows, query.edges_address, query.rows_address, given.at
             inside_outside_cpu.inside_only(*what, scratch, exact, far)
             tangent_cpu.inside_outside_jvp(*what, ways.at, scratch, outwards, means)
 
@@ -300,42 +316,42 @@ def tangent(
     return torch.from_numpy(exact[:, 0]), torch.from_numpy(means), moved
 
 
-def groups(first: int, last: int, lanes: int) -> Iterator[tuple[int, int]]:
+def vector_groups(first: int, last: int, lanes: int) -> Iterator[tuple[int, int]]:
     """Ranges of rows that fit into the lanes of one vector."""
     for begin in range(first, last, lanes):
         yield begin, min(begin + lanes, last)
 
 
-def total(leaves: Leaves, used: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def score(leaves: Leaves, used: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Sums ``[B, K]`` of the leaves ``used`` ``[B, K, U]``, -1 none.
 
     As numbers of a dtype, and as two of float64, ``[B, K, 2]``.
     """
-    given = Table(*leaves)
+    given = PointerTable(*leaves)
     exact = torch.empty((*used.shape[:2], 2), dtype=torch.float64, device="cpu")
-    vector = VECTORS[leaves.own[0].dtype]
+    vector = VECTORS[leaves.per_row[0].dtype]
     scores_cpu.score_outputs(given.at, used.contiguous().numpy(), vector, exact.numpy())
-    return rounded(exact, dtype), exact
+    return round_hi_lo(exact, dtype), exact
 
 
-def count(
+def count_parts(
     weights: Tensor, used: Tensor, leaves: Leaves, wanted: Sequence[bool]
 ) -> list[Tensor | None]:
     """Weights ``[B, K]`` added up over the leaves ``used``, where that is wanted."""
-    every, n = (*leaves.own, *leaves.shared), len(leaves.own)
+    every, n = (*leaves.per_row, *leaves.shared), len(leaves.per_row)
     kinds = [weights.dtype] * n + [torch.float64] * (len(every) - n)
     # not like the leaves, which may have any strides
     out = [
         torch.zeros(x.shape, dtype=kind, device="cpu") if some else None
         for x, kind, some in zip(every, kinds, wanted, strict=True)
     ]
-    given = arrays.array(weights), used.contiguous().numpy()
-    table = Table(*leaves, out)
+    given = arrays.to_numpy(weights), used.contiguous().numpy()
+    table = PointerTable(*leaves, out)
     scores_cpu.add_weights_to_leaves(*given, table.at)
     return [None if x is None else x.to(weights.dtype) for x in out]
 
 
-class Proof(NamedTuple):
+class ResolvedOutputs(NamedTuple):
     """Outputs as labels ``[B, K, N]``, -1 where a row has none, and as leaves.
 
     Then ``b K + k`` of the first that does not exist, -1 if all do, and the first
@@ -348,14 +364,14 @@ class Proof(NamedTuple):
     augmented: Tensor | None = None
 
 
-def prove(
+def resolve_outputs(
     labels: Tensor,
     reads: tuple[Tensor, Tensor],
-    query: Query,
+    query: CircuitBatch,
     whole: bool,
     main: Tensor | None = None,
     scale: float = 1.0,
-) -> Proof:
+) -> ResolvedOutputs:
     """Look for the leaves that set such labels ``[B, K, N]``.
 
     Parameters
@@ -370,7 +386,7 @@ def prove(
         labels ``[B, 1, N]`` is added, times the scale.
     """
     labels, (read, real) = labels.contiguous(), reads
-    leaf_of = query.topology.leaf_of
+    leaf_of = query.topology.leaf_of_label
     new, shape = EMPTY[torch.int64].new_empty, labels.shape
     kept, used = new(shape), new(shape)
     like, augmented, W = EMPTY[torch.float64], None, 0
@@ -381,27 +397,29 @@ def prove(
     arrays = labels, real, leaf_of, kept, used, read, main, augmented
     places = tuple([0 if x is None else x.data_ptr() for x in arrays])
     sizes = shape[1], shape[2], leaf_of.shape[1], W, real.shape[0]
-    rows = query.edges_at, query.rows_at
+    rows = query.edges_address, query.rows_address
     whole = whole and kept.numel() > 0
     vector = VECTORS[like.dtype]
     first = scores_cpu.leaves_from_labels(
         *rows, sizes, places, whole, vector, float(scale)
     )
-    return Proof(kept, used, first, augmented)
+    return ResolvedOutputs(kept, used, first, augmented)
 
 
-def first_missing(query: Query, used: Tensor) -> int:
+def first_invalid_output(query: CircuitBatch, used: Tensor) -> int:
     """``b K + k`` of the first leaves ``[B, K, U]`` that make no output, or -1."""
-    given = query.edges_at, query.rows_at, used.contiguous().numpy()
+    given = query.edges_address, query.rows_address, used.contiguous().numpy()
     found: int = scores_cpu.first_infeasible_output(*given)
     return found
 
 
-def impossible(leaves: Leaves, query: Query) -> int:
+def first_infeasible_row(leaves: Leaves, query: CircuitBatch) -> int:
     """The first row whose outputs are all forbidden; -1 if there is none."""
-    given, vector = Table(*leaves), VECTORS[leaves.own[0].dtype]
+    given, vector = PointerTable(*leaves), VECTORS[leaves.per_row[0].dtype]
     roots, table = query.rows.roots, given.at
-    found: int = validation.first_infeasible_row(query.edges_at, roots, table, vector)
+    found: int = validation.first_infeasible_row(
+        query.edges_address, roots, table, vector
+    )
     return found
 
 
@@ -411,7 +429,9 @@ MOST_BYTES = 2**28
 _kept = threading.local()
 
 
-def room(edges: CircuitArrays, arrays: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+def scratch_memory(
+    edges: CircuitArrays, arrays: int, dtype: np.dtype[Any]
+) -> NDArray[Any]:
     """``[arrays, size]``, aligned to 64 bytes: a vector an item, and some more."""
     query = edges.num_items, arrays, dtype
     kept: dict[str, Any] = _kept.__dict__
@@ -429,5 +449,5 @@ def room(edges: CircuitArrays, arrays: int, dtype: np.dtype[Any]) -> NDArray[Any
     skip = -raw.ctypes.data % 64
     found = raw[skip : skip + needed - 64].view(dtype).reshape(arrays, size)
     if needed <= MOST_BYTES:
-        kept.update(query=query, found=found, raw=raw)
+        kept.update(batch=query, found=found, raw=raw)
     return found

@@ -22,7 +22,7 @@ class MaskedSequences(CircuitStructure):
     # ``(batch, time)``: of each row the real positions in order, then the others
     _steps: Tensor | None = None
 
-    def _real_positions(
+    def _count_real_positions(
         self, potentials: Tensor, lengths: Tensor | None, mask: Tensor | None
     ) -> Tensor | int:
         """Number of real positions of potentials ``(batch, time, ...)``."""
@@ -31,12 +31,12 @@ class MaskedSequences(CircuitStructure):
             raise ValueError("lengths, mask: expected at most one of them, got both")
         if mask is not None:
             words = "(batch, time)"
-            mask = checks.bool_mask("mask", mask, (B, T), words, potentials.device)
-            positions = Positions.of_mask(mask)
+            mask = checks.as_bool_mask("mask", mask, (B, T), words, potentials.device)
+            positions = Positions.from_mask(mask)
             self._steps = positions.steps
             return positions.lengths
         if lengths is not None:
-            return checks.row_lengths(lengths, B, T, potentials.device)
+            return checks.as_lengths(lengths, B, T, potentials.device)
         return T
 
     @property
@@ -46,39 +46,39 @@ class MaskedSequences(CircuitStructure):
             return super().output_shapes
         B, T = self._steps.shape
         found = Positions(B, T, self._steps.device, self._steps, self.lengths)
-        return found.ends[:, None]
+        return found.end_positions[:, None]
 
-    def _in_order(self, potentials: Tensor) -> Tensor:
+    def _pack(self, potentials: Tensor) -> Tensor:
         """Reorder ``(batch, time, ...)`` with the real positions first."""
         if self._steps is None:
             return potentials
         steps = self._steps.reshape(*self._steps.shape, *[1] * (potentials.dim() - 2))
         return potentials.gather(1, steps.expand_as(potentials))
 
-    def _in_place(self, parts: Tensor) -> Tensor:
+    def _unpack(self, parts: Tensor) -> Tensor:
         """The way back from ``_in_order``, 0 at masked positions."""
         if self._steps is None:
             return parts
         steps = self._steps.reshape(*self._steps.shape, *[1] * (parts.dim() - 2))
         return torch.zeros_like(parts).scatter(1, steps.expand_as(parts), parts)
 
-    def _gathered(self, y: Tensor) -> Tensor:
+    def _pack_labels(self, y: Tensor) -> Tensor:
         """Reorder ``(batch, k, time)`` with the real positions first."""
         if self._steps is None:
             return y
         return y.gather(2, self._steps[:, None].expand_as(y))
 
-    def _scattered(self, y: Tensor) -> Tensor:
+    def _unpack_labels(self, y: Tensor) -> Tensor:
         """The way back from ``_gathered``."""
         if self._steps is None:
             return y
         return torch.full_like(y, -1).scatter(2, self._steps[:, None].expand_as(y), y)
 
     def outputs_of(self, labels: Tensor) -> Tensor:
-        return self._scattered(labels)
+        return self._unpack_labels(labels)
 
     def labels_of(self, y: Tensor) -> Tensor:
-        return self._gathered(y)
+        return self._pack_labels(y)
 
     def hamming(self, y: Tensor) -> Tensor:
         """Cost 1 for every part whose label differs from y's.
@@ -86,4 +86,4 @@ class MaskedSequences(CircuitStructure):
         It has the shape of the first potentials. The cost of an output is its number of
         wrong labels. y holds one output per row.
         """
-        return self._in_place(super().hamming(y))
+        return self._unpack(super().hamming(y))

@@ -17,7 +17,7 @@ _placed: "WeakKeyDictionary[Topology, dict[torch.device, DeviceCircuit]]" = (
 )
 
 
-def placed(topology: Topology, device: torch.device) -> DeviceCircuit:
+def device_schedule(topology: Topology, device: torch.device) -> DeviceCircuit:
     """The topology on a device: made once for each, and kept."""
     places = _placed.setdefault(topology, {})
     if device not in places:

@@ -9,18 +9,18 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from smoothsp.oracles._circuits import cpu
-from smoothsp.oracles._circuits.circuit_batch import Leaves, Query
+from smoothsp.oracles._circuits.circuit_batch import CircuitBatch, Leaves
 from smoothsp.oracles._circuits.engine import CircuitEngine
-from smoothsp.oracles._circuits.topology import Sizes, Topology
+from smoothsp.oracles._circuits.topology import DeferredTopology, Topology
 from smoothsp.oracles._circuits.validation import (
-    first_missing,
-    labels_read,
-    parts_read,
-    reads,
+    first_invalid_output,
+    usable_labels,
+    usable_leaves,
+    usable_leaves_and_labels,
 )
 from smoothsp.oracles._inference import checks, rules
 from smoothsp.oracles._inference.distribution import Distribution
-from smoothsp.oracles._inference.double_double import Exact
+from smoothsp.oracles._inference.double_double import DoubleDouble
 from smoothsp.oracles._inference.tracing import (
     is_compiling,
     is_dense_cpu,
@@ -112,13 +112,13 @@ class CircuitStructure(Distribution):
 
     shape: tuple[int, ...]
     _lengths: Tensor | int
-    _query: Query
+    _circuit_batch: CircuitBatch
     # in place of the query in a graph of torch.compile
-    _topology: Sizes
+    _topology: DeferredTopology
     # Outputs that were last shown to exist, as ``_proved`` keeps them.
-    _proven: tuple[Tensor, Tensor, Tensor] | None = None
+    _checked_outputs_cache: tuple[Tensor, Tensor, Tensor] | None = None
     # Whether the potentials are known to be as many leaves as the circuit has.
-    _fits = False
+    _has_known_sizes = False
 
     def __init__(
         self,
@@ -144,37 +144,39 @@ class CircuitStructure(Distribution):
                         f"{kind.__name__}; choose another name"
                     )
             potentials, shared = _checked(potentials, shared)
-        self._hold(dict(potentials), dict(shared))
-        self._record_versions(self._by_name())
+        self._set_potentials(dict(potentials), dict(shared))
+        self._record_versions(self._named_potentials())
         if is_compiling():
             self.__dict__.update(_topology=topology, shape=shape)
             return
-        B, device = self._main.shape[0], self._main.device
+        B, device = self._first_potentials.shape[0], self._first_potentials.device
         if not trusted and isinstance(lengths, Tensor):
-            lengths = checks.integers("lengths", lengths, device)
-            checks.shape("lengths", lengths, (B,), "(batch,)")
+            lengths = checks.as_int64("lengths", lengths, device)
+            checks.require_shape("lengths", lengths, (B,), "(batch,)")
         if isinstance(roots, int):
-            query = Query.same(topology, roots, B)
+            query = CircuitBatch.with_one_root(topology, roots, B)
         else:
-            checks.shape("roots", roots, (B,), "(batch,)")
-            query = Query(topology, roots)
-        self.__dict__.update(_query=query, _lengths=lengths, shape=shape)
+            checks.require_shape("roots", roots, (B,), "(batch,)")
+            query = CircuitBatch(topology, roots)
+        self.__dict__.update(_circuit_batch=query, _lengths=lengths, shape=shape)
         given = kind.leaves is CircuitStructure.leaves
         if given and not trusted:
             self._leaves()
         if given or (trusted and kind.leaves.__module__.startswith("smoothsp.")):
-            self.__dict__["_fits"] = True
-        self._require_valid(next(iter(self._own)))
+            self.__dict__["_has_known_sizes"] = True
+        self._require_valid(next(iter(self._row_potentials)))
 
     def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"_proven": None}
+        return super().__getstate__() | {"_checked_outputs_cache": None}
 
-    def _picked(self: Self, rows: Tensor) -> Self:
-        other = super()._picked(rows)
+    def _select_rows(self: Self, rows: Tensor) -> Self:
+        other = super()._select_rows(rows)
         if is_compiling():
             return other
-        query, lengths = self._query.select(rows.cpu()), self.lengths[rows]
-        other.__dict__.update(_query=query, _lengths=lengths, _proven=None)
+        query, lengths = self._circuit_batch.select(rows.cpu()), self.lengths[rows]
+        other.__dict__.update(
+            _circuit_batch=query, _lengths=lengths, _checked_outputs_cache=None
+        )
         return other
 
     def leaves(self) -> tuple[Parts, Parts]:
@@ -192,7 +194,9 @@ class CircuitStructure(Distribution):
             Those of all rows, in the order of ``Circuit.shared``: a tensor without a
             batch axis, or a tuple of them.
         """
-        return tuple(self._own.values()), tuple(self._common.values())
+        return tuple(self._row_potentials.values()), tuple(
+            self._shared_potentials.values()
+        )
 
     def _leaves(self) -> Leaves:
         own, shared = self.leaves()
@@ -200,19 +204,19 @@ class CircuitStructure(Distribution):
             (own,) if isinstance(own, Tensor) else tuple(own),
             (shared,) if isinstance(shared, Tensor) else tuple(shared),
         )
-        if self._fits:
+        if self._has_known_sizes:
             return found
         # kernels read as many numbers as the circuit has leaves
-        edges = self._query.topology.edges
+        edges = self._circuit_batch.topology.edges
         sizes = (
-            sum(x.shape[1:].numel() for x in found.own),
+            sum(x.shape[1:].numel() for x in found.per_row),
             sum(x.shape.numel() for x in found.shared),
         )
         if sizes != (edges.num_row_leaves, edges.num_shared_leaves):
             raise ValueError(
                 f"potentials: expected {edges.num_row_leaves} leaves for each row and "
-                f"{edges.num_shared_leaves} shared ones, as {type(self).__name__}'s "
-                f"circuit has, got {sizes[0]} and {sizes[1]}; compare their shapes "
+                f"{edges.num_shared_leaves} shared ones, as {type(self).__name__}'s"
+                f" circuit has, got {sizes[0]} and {sizes[1]}; compare their shapes "
                 "with Circuit.leaves and Circuit.shared"
             )
         return found
@@ -220,14 +224,14 @@ class CircuitStructure(Distribution):
     @property
     def _engine(self) -> CircuitEngine:
         """Engine that answers questions about the leaves."""
-        return CircuitEngine(self._leaves(), self._query)
+        return CircuitEngine(self._leaves(), self._circuit_batch)
 
     @property
     def _decoding_engine(self) -> CircuitEngine:
         return self._engine
 
     @property
-    def _for_likelihoods(self: Self) -> Self:
+    def _likelihood_structure(self: Self) -> Self:
         return self
 
     @property
@@ -235,13 +239,13 @@ class CircuitStructure(Distribution):
         return type(self).leaves is not CircuitStructure.leaves
 
     @property
-    def _uses_entries(self) -> bool:
+    def _indexes_potentials(self) -> bool:
         kind = type(self)
         plain = kind.leaves is CircuitStructure.leaves
         return plain and kind.augment is CircuitStructure.augment
 
-    def _used_by_gold(self, y: Tensor) -> Tensor:
-        self._require_one(y, used := self._proved(y)[1])
+    def _gold_parts(self, y: Tensor) -> Tensor:
+        self._require_one_per_row(y, used := self._checked_outputs(y)[1])
         return used
 
     def may_be_infeasible(self, name: str) -> bool:
@@ -300,25 +304,25 @@ class CircuitStructure(Distribution):
             row, and -1 for none. A leaf used twice is listed twice. By default the
             leaves that ``Circuit.label`` connects with these labels.
         """
-        table = self._query.topology.leaf_of.to(labels.device)
+        table = self._circuit_batch.topology.leaf_of_label.to(labels.device)
         N, V = table.shape
         at = torch.arange(N, device=labels.device)
         leaf = table[at, labels.clamp(0, V - 1)]
         return torch.where((labels >= 0) & (labels < V), leaf, -1)
 
     @property
-    def _numbers(self) -> int:
+    def _values_per_output(self) -> int:
         """Number of values of an output of each row, with its labels and leaves."""
-        topology = self._query.topology
-        each = 1 + topology.labels + topology.most + math.prod(self.shape)
-        return len(self._main) * each
+        topology = self._circuit_batch.topology
+        each = 1 + topology.labels + topology.max_leaves + math.prod(self.shape)
+        return len(self._first_potentials) * each
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
         """``(batch,)``: the number of labels of an output."""
         if isinstance(self._lengths, int):
-            size = (len(self._main),)
-            device = self._main.device
+            size = (len(self._first_potentials),)
+            device = self._first_potentials.device
             self.__dict__["_lengths"] = torch.full(size, self._lengths, device=device)
         lengths: Tensor = self.__dict__["_lengths"]
         return lengths.clone()
@@ -326,7 +330,9 @@ class CircuitStructure(Distribution):
     @property
     def output_shapes(self) -> Int[Tensor, "batch axis"]:
         """``(batch, axis)``: the shape of each output without its padding."""
-        found = self.lengths.new_tensor(self.shape).repeat(len(self._main), 1)
+        found = self.lengths.new_tensor(self.shape).repeat(
+            len(self._first_potentials), 1
+        )
         found[:, : self.ragged_axes] = self.lengths[:, None]
         return found
 
@@ -339,43 +345,43 @@ class CircuitStructure(Distribution):
             If y is not an output of the structure. Entries without a label may hold any
             value.
         """
-        return self._rounded(self._exact_score(y).value)
+        return self._to_dtype(self._score_hi_lo(y).value)
 
-    def _exact_score(self, y: Tensor) -> Exact:
-        used = self._proved(y)[1]
-        found = rules.score(self._engine, used, self._main.dtype)
+    def _score_hi_lo(self, y: Tensor) -> DoubleDouble:
+        used = self._checked_outputs(y)[1]
+        found = rules.score(self._engine, used, self._first_potentials.dtype)
         return found if y.dim() > 1 + len(self.shape) else found.squeeze(1)
 
-    def _proved(self, y: Tensor) -> tuple[Tensor, Tensor]:
+    def _checked_outputs(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Labels ``(batch, k, N)`` of outputs, and their leaves: each output exists.
 
         The last ones are kept with a copy of y, since hinges ask for them twice.
         """
         plain = is_eager_tensor(y)
-        known = self._proven if plain else None
+        known = self._checked_outputs_cache if plain else None
         if known is not None and y.dtype == known[0].dtype and y.equal(known[0]):
             return known[1], known[2]
-        proof = self._several(y)
-        self._require_exist(y, proof)
+        proof = self._resolve_outputs(y)
+        self._require_valid_outputs(y, proof)
         labels, used = proof.labels, proof.used
         # no graph may keep tensors of inference mode
         if plain and not used.is_inference():
-            self.__dict__["_proven"] = y.clone(), labels, used
+            self.__dict__["_checked_outputs_cache"] = y.clone(), labels, used
         return labels, used
 
-    def _require_exist(self, y: Tensor, proof: cpu.Proof) -> None:
+    def _require_valid_outputs(self, y: Tensor, proof: cpu.ResolvedOutputs) -> None:
         if proof.missing >= 0:
             b, k = divmod(proof.missing, proof.labels.shape[1])
             row = (y[b, k] if y.dim() > 1 + len(self.shape) else y[b]).tolist()
             words = self.output_description
             raise ValueError(f"y: expected {words}, got {row} at row {b}")
 
-    def _several(
+    def _resolve_outputs(
         self, y: Tensor, main: Tensor | None = None, scale: float = 1.0
-    ) -> cpu.Proof:
+    ) -> cpu.ResolvedOutputs:
         """Labels and leaves of outputs; ``main`` and ``scale`` as of ``prove``."""
-        y = checks.integers("y", y, self._main.device)
-        B = len(self._main)
+        y = checks.as_int64("y", y, self._first_potentials.device)
+        B = len(self._first_potentials)
         outputs = y[:, None] if y.dim() == 1 + len(self.shape) else y
         expected = (B, *outputs.shape[1:2], *self.shape)
         if outputs.dim() != len(expected) or outputs.shape != expected:
@@ -383,7 +389,7 @@ class CircuitStructure(Distribution):
             raise ValueError(
                 f"y: expected ({B}, {words}) or ({B}, k, {words}), got {tuple(y.shape)}"
             )
-        labels, query = self.labels_of(outputs), self._query
+        labels, query = self.labels_of(outputs), self._circuit_batch
         whole = type(self).leaves_used is CircuitStructure.leaves_used
         expected = *outputs.shape[:2], query.topology.labels
         if labels.shape != expected:
@@ -392,24 +398,31 @@ class CircuitStructure(Distribution):
                 f" circuit of {type(self).__name__} has, got {tuple(labels.shape)}"
             )
         if is_eager_tensor(labels):
-            given = labels.long(), reads(query), query, whole, main, scale
-            proof = cpu.prove(*given)
+            given = (
+                labels.long(),
+                usable_leaves_and_labels(query),
+                query,
+                whole,
+                main,
+                scale,
+            )
+            proof = cpu.resolve_outputs(*given)
             if whole:
                 return proof
             used = self.leaves_used(proof.labels)
         else:
-            real = labels_read(query).to(labels.device)
+            real = usable_labels(query).to(labels.device)
             labels = torch.where(real[:, None], labels, -1)
             used = self.leaves_used(labels)
-            proof = cpu.Proof(labels, used, -1)
-        return proof._replace(used=used, missing=first_missing(query, used))
+            proof = cpu.ResolvedOutputs(labels, used, -1)
+        return proof._replace(used=used, missing=first_invalid_output(query, used))
 
-    def _labels_of_one(self, y: Tensor) -> Tensor:
+    def _labels_per_row(self, y: Tensor) -> Tensor:
         """Labels ``(batch, N)`` of one output a row, -1 where a row has none."""
-        self._require_one(y, labels := self._proved(y)[0])
+        self._require_one_per_row(y, labels := self._checked_outputs(y)[0])
         return labels[:, 0]
 
-    def _require_one(self, y: Tensor, proved: Tensor) -> None:
+    def _require_one_per_row(self, y: Tensor, proved: Tensor) -> None:
         if y.dim() != 1 + len(self.shape):
             expected = len(proved), *self.shape
             raise ValueError(
@@ -422,18 +435,18 @@ class CircuitStructure(Distribution):
         It has the shape of the first potentials. The cost of an output is its number of
         wrong labels. y holds one output per row.
         """
-        main = self._main
+        main = self._first_potentials
         if is_eager_tensor(y) and is_dense_cpu(main):
             zeros = main.new_zeros(main.shape)
             return self._add_hamming(y, zeros, 1.0)[0]
-        labels = self._labels_of_one(y)
+        labels = self._labels_per_row(y)
         if not labels.shape[1]:
             return torch.zeros_like(main)
         size = main.shape[1:].numel()
-        at, value = self._query.topology.labels_of
+        at, value = self._circuit_batch.topology.labels_of
         at, value = at[1 : 1 + size].to(y.device), value[1 : 1 + size].to(y.device)
         cost = (labels[:, at.clamp(min=0)] != value) & (at >= 0)
-        cost = cost & parts_read(self._query)[:, :size].to(y.device)
+        cost = cost & usable_leaves(self._circuit_batch)[:, :size].to(y.device)
         return cost.to(main.dtype).reshape(main.shape)
 
     def _add_hamming(
@@ -441,47 +454,51 @@ class CircuitStructure(Distribution):
     ) -> tuple[Tensor, Tensor]:
         """``main`` with ``scale`` times the Hamming cost of y, and what y uses."""
         if isinstance(y, Tensor):
-            self._require_one(y, main)
-        proof = self._several(y, main.detach(), scale)
-        self._require_exist(y, proof)
+            self._require_one_per_row(y, main)
+        proof = self._resolve_outputs(y, main.detach(), scale)
+        self._require_valid_outputs(y, proof)
         return cast(Tensor, proof.augmented), proof.used
 
-    def _augmented_by_hamming(
+    def _augment_by_hamming(
         self: Self, y: Tensor, scale: float
     ) -> tuple[Self, Tensor] | None:
-        if not (self._has_costs_of(CircuitStructure) and is_eager_tensor(y)):
+        if not (self._inherits_costs(CircuitStructure) and is_eager_tensor(y)):
             return None
-        main, used = self._add_hamming(y, self._main, scale)
-        return self._with_costs(main), used
+        main, used = self._add_hamming(y, self._first_potentials, scale)
+        return self._with_augmented_potentials(main), used
 
     @property
     def _num_labels(self) -> int:
         if is_compiling():
             return self._topology.values
-        return self._query.topology.leaf_of.shape[1]
+        return self._circuit_batch.topology.leaf_of_label.shape[1]
 
     @property
-    def _possible(self) -> bool:
-        return self._query.possible
+    def _is_feasible(self) -> bool:
+        return self._circuit_batch.is_feasible
 
-    def _may_lack_outputs(self, name: str) -> bool:
+    def _can_be_infeasible(self, name: str) -> bool:
         return self.may_be_infeasible(name)
 
-    def _infeasible_row(self) -> int:
+    def _first_infeasible_row(self) -> int:
         leaves = self._leaves()
-        if not is_dense_cpu(leaves.own[0]):
+        if not is_dense_cpu(leaves.per_row[0]):
             leaves = leaves.map(lambda x: x.detach().cpu())
-        return cpu.impossible(leaves, self._query)
+        return cpu.first_infeasible_row(leaves, self._circuit_batch)
 
-    def _reads(self, name: str) -> Tensor:
+    def _usable_parts(self, name: str) -> Tensor:
         x = self._potentials()[name]
-        read = parts_read(self._query).to(x.device)
-        if name in self._own:
-            reads = cpu.split(read.expand(len(x), -1).double(), self._leaves())
-            return self._of_leaves(reads, name) > 0
-        before = list(self._common).index(name)
-        first = self._query.edges.num_row_leaves
-        first += sum(other.numel() for other in [*self._common.values()][:before])
+        read = usable_leaves(self._circuit_batch).to(x.device)
+        if name in self._row_potentials:
+            usable_leaves_and_labels = cpu.split_leaves(
+                read.expand(len(x), -1).double(), self._leaves()
+            )
+            return self._leaves_to_potentials(usable_leaves_and_labels, name) > 0
+        before = list(self._shared_potentials).index(name)
+        first = self._circuit_batch.edges.num_row_leaves
+        first += sum(
+            other.numel() for other in [*self._shared_potentials.values()][:before]
+        )
         return read[:, first : first + x.numel()].any(0).reshape(x.shape)
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch ..."]]:
@@ -495,14 +512,16 @@ class CircuitStructure(Distribution):
             ``(batch, *shape)`` int64, -1 where nothing is labelled.
         """
         values, y = self._best(precise=False)
-        return self._rounded(values.value), y
+        return self._to_dtype(values.value), y
 
-    def _exact_decode(self) -> tuple[Exact, Tensor]:
+    def _decode_hi_lo(self) -> tuple[DoubleDouble, Tensor]:
         return self._best(precise=True)
 
-    def _best(self, precise: bool) -> tuple[Exact, Tensor]:
+    def _best(self, precise: bool) -> tuple[DoubleDouble, Tensor]:
         """Values and outputs of the best; ``precise`` as of ``Engine.best``."""
-        values, labels = rules.best(self._engine, None, self._main.dtype, precise)
+        values, labels = rules.best(
+            self._engine, None, self._first_potentials.dtype, precise
+        )
         return values, self.outputs_of(labels.unsqueeze(1)).squeeze(1)
 
     def decode_topk(
@@ -525,12 +544,14 @@ class CircuitStructure(Distribution):
         -----
         In float64. Source: as Huang and Chiang, "Better k-best Parsing" (2005).
         """
-        k = checks.count("k", k, self._numbers)
-        values, ys, valid = self._exact_decode_topk(k)
-        return self._rounded(values.value), ys, valid
+        k = checks.as_output_count("k", k, self._values_per_output)
+        values, ys, valid = self._decode_topk_hi_lo(k)
+        return self._to_dtype(values.value), ys, valid
 
-    def _exact_decode_topk(self, k: int) -> tuple[Exact, Tensor, Tensor]:
-        values, labels, valid = rules.k_best(self._engine, k, self._main.dtype)
+    def _decode_topk_hi_lo(self, k: int) -> tuple[DoubleDouble, Tensor, Tensor]:
+        values, labels, valid = rules.k_best(
+            self._engine, k, self._first_potentials.dtype
+        )
         ys = self.outputs_of(labels)
         if is_eager_tensor(valid) and bool(valid.all()):
             return values, ys, valid
@@ -550,19 +571,21 @@ class CircuitStructure(Distribution):
         outputs that were not drawn before it, by their probabilities. If a row has
         fewer than n outputs, the remaining samples are -1 throughout.
         """
-        n = checks.count("n", n, self._numbers, sampled=True)
-        generator = checks.generator(generator)
-        if not checks.flag("replace", replace):
-            return self._distinct(checks.count("n", n, self._numbers), generator)
-        size, device = (len(self._main), n), self._main.device
+        n = checks.as_output_count("n", n, self._values_per_output, sampled=True)
+        generator = checks.as_generator(generator)
+        if not checks.as_flag("replace", replace):
+            return self._sample_distinct(
+                checks.as_output_count("n", n, self._values_per_output), generator
+            )
+        size, device = (len(self._first_potentials), n), self._first_potentials.device
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
         return self.outputs_of(rules.sample(self._engine, seeds))
 
-    def _distinct(
+    def _sample_distinct(
         self, n: int, generator: torch.Generator | None
     ) -> Int[Tensor, "batch n ..."]:
-        device = self._main.device
-        size = (len(self._main),)
+        device = self._first_potentials.device
+        size = (len(self._first_potentials),)
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
         _require_plain("sample(replace=False)")
         labels, exist = self._engine.distinct_samples(n, seeds)
@@ -583,20 +606,22 @@ class CircuitStructure(Distribution):
             Of the shape of the potentials, or ``(batch, ...)`` where all rows share
             them; -inf where no output uses a part. Not differentiable.
         """
-        name = self._named(name)
+        name = self._resolve_name(name)
         _require_plain("max_marginals")
         found = self._engine.max_marginals()
-        return self._of_leaves(found, name, most=True).to(self._main.dtype)
+        return self._leaves_to_potentials(found, name, most=True).to(
+            self._first_potentials.dtype
+        )
 
     def log_partition(self) -> Float[Tensor, " batch"]:
         """Logarithm of the sum of exp(score) over all outputs: the exp oracle.
 
         Its gradient is the marginals. Differentiable twice.
         """
-        return self._rounded(self._exact_log_partition().value)
+        return self._to_dtype(self._log_partition_hi_lo().value)
 
-    def _exact_log_partition(self) -> Exact:
-        return rules.log_partition(self._engine, self._main.dtype)
+    def _log_partition_hi_lo(self) -> DoubleDouble:
+        return rules.log_partition(self._engine, self._first_potentials.dtype)
 
     def marginals(self, name: str | None = None) -> Tensor:
         """Probability of each part, or its expected number of uses. Differentiable.
@@ -612,16 +637,16 @@ class CircuitStructure(Distribution):
             Of the shape of the potentials, or ``(batch, ...)`` where all rows share
             them.
         """
-        name = self._named(name)
+        name = self._resolve_name(name)
         found = list(rules.marginals(self._engine))
-        return self._of_leaves(found, name).to(self._main.dtype)
+        return self._leaves_to_potentials(found, name).to(self._first_potentials.dtype)
 
-    def _outputs_like(self: Self, other: Self) -> bool:
-        ours, theirs = self._query, other._query
+    def _has_same_outputs(self: Self, other: Self) -> bool:
+        ours, theirs = self._circuit_batch, other._circuit_batch
         same = ours.topology is theirs.topology and ours.roots.equal(theirs.roots)
-        return same and super()._outputs_like(other)
+        return same and super()._has_same_outputs(other)
 
-    def _of_leaves(
+    def _leaves_to_potentials(
         self, numbers: list[Tensor], name: str, most: bool = False
     ) -> Tensor:
         """Values of potentials among values of leaves ``(batch, ...)``.
@@ -629,33 +654,50 @@ class CircuitStructure(Distribution):
         Sums over the leaves that a potential is, or the largest with ``most``.
         """
         if type(self).leaves is CircuitStructure.leaves:
-            return numbers[[*self._own, *self._common].index(name)]
+            return numbers[
+                [*self._row_potentials, *self._shared_potentials].index(name)
+            ]
         chances = torch.cat([x.flatten(1) for x in numbers], 1)
         # A leaf is one entry of a potential, or forbidden: numbered entries tell which.
-        own = {n: torch.zeros_like(x).double() for n, x in self._own.items()}
-        common = {n: torch.zeros_like(x).double() for n, x in self._common.items()}
-        size = self._own[name].shape[1:] if name in own else self._common[name].shape
+        own = {n: torch.zeros_like(x).double() for n, x in self._row_potentials.items()}
+        common = {
+            n: torch.zeros_like(x).double() for n, x in self._shared_potentials.items()
+        }
+        size = (
+            self._row_potentials[name].shape[1:]
+            if name in own
+            else self._shared_potentials[name].shape
+        )
         many = size.numel()
         ids = torch.arange(1, many + 1, device=chances.device).double().reshape(size)
         if name in own:
             own[name] = ids.expand_as(own[name])
         else:
             common[name] = ids
-        entry = self._like(own, common)._leaves().joined().clamp(min=0).long()
+        entry = (
+            self._with_potentials(own, common)
+            ._leaves()
+            .concatenate()
+            .clamp(min=0)
+            .long()
+        )
         sums = chances.new_full((len(chances), many + 1), -torch.inf if most else 0)
         sums = sums.scatter_reduce(1, entry, chances, "amax" if most else "sum")
         return sums[:, 1:].reshape(len(chances), *size)
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
-        return rules.entropy(self._engine).to(self._main.dtype)
+        return rules.entropy(self._engine).to(self._first_potentials.dtype)
 
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""
         allowed = self._leaves().map(
             lambda x: torch.where(x.detach() > -torch.inf, 0.0, -torch.inf).to(x.dtype)
         )
-        dtype, engine = self._main.dtype, CircuitEngine(allowed, self._query)
+        dtype, engine = (
+            self._first_potentials.dtype,
+            CircuitEngine(allowed, self._circuit_batch),
+        )
         return rules.log_partition(engine, dtype).value.to(dtype)
 
 
@@ -668,12 +710,12 @@ def _checked(
     potentials: Mapping[str, Tensor], shared: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Potentials that kernels may read: dense, of one dtype, device and batch."""
-    own = {name: checks.potentials(name, x) for name, x in potentials.items()}
-    common = {name: checks.potentials(name, x) for name, x in shared.items()}
+    own = {name: checks.as_potentials(name, x) for name, x in potentials.items()}
+    common = {name: checks.as_potentials(name, x) for name, x in shared.items()}
     first, main = next(iter(own.items()))
     for name, x in (*own.items(), *common.items()):
         if x is not main:
-            checks.like(name, x, first, main)
+            checks.require_same_dtype(name, x, first, main)
     for name, x in own.items():
         if not x.dim() or (x is not main and x.shape[:1] != main.shape[:1]):
             raise ValueError(

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from smoothsp._kernels.circuits.layout.addresses import address_table
 from smoothsp._kernels.circuits.layout.circuit_arrays import CircuitArrays
-from smoothsp.oracles._circuits.circuit import Circuit, Items, needed
+from smoothsp.oracles._circuits.circuit import Circuit, Items, subgraph
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles._inference.in_graphs import at_compilation
+from smoothsp.oracles._inference.in_graphs import compile_time_constant
 from smoothsp.oracles._inference.tracing import is_dense_cpu
 
 Builder = Callable[..., tuple[Circuit, Items]]
-MOST_BYTES = 2**28
+CACHE_BYTES = 2**28
 
 _lock = threading.Lock()
 _built: OrderedDict[tuple[Hashable, ...], "Topology"] = OrderedDict()
@@ -49,10 +49,12 @@ class Topology:
     # What one root needs, by root.
     parts: dict[int, CircuitArrays] = field(default_factory=dict, repr=False)
     # What rows of one root read: leaves and labels, by root.
-    reads: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
+    usable_parts: dict[int, tuple[Tensor, Tensor]] = field(
+        default_factory=dict, repr=False
+    )
 
     @classmethod
-    def of(cls, circuit: Circuit, answers: Items) -> "Topology":
+    def from_circuit(cls, circuit: Circuit, answers: Items) -> "Topology":
         """The topology that a builder made."""
         roots = np.array(answers, np.int64)
         if (roots == circuit.NONE).any():
@@ -75,14 +77,14 @@ class Topology:
         """Leaves of a row, and those that all share."""
         return self.edges.num_row_leaves + self.edges.num_shared_leaves
 
-    def needed(self, root: int) -> CircuitArrays:
+    def subgraph(self, root: int) -> CircuitArrays:
         """Definitions that a root needs."""
         if root not in self.parts:
-            self.parts[root] = needed(self.edges, root)
+            self.parts[root] = subgraph(self.edges, root)
         return self.parts[root]
 
     @cached_property
-    def edges_at(self) -> NDArray[np.int64]:
+    def edges_address(self) -> NDArray[np.int64]:
         """The addresses of ``edges``."""
         return address_table(self.edges)
 
@@ -91,7 +93,7 @@ class Topology:
         return {name: x for name, x in vars(self).items() if name != "edges_at"}
 
     @cached_property
-    def bytes(self) -> int:
+    def nbytes(self) -> int:
         """Memory that it takes."""
         arrays = (x for x in self.edges if isinstance(x, np.ndarray))
         return sum(x.nbytes for x in arrays)
@@ -110,7 +112,7 @@ class Topology:
                     return int(self._roots[size])
             except IndexError:
                 pass
-        if checks.values_are_there() and all(
+        if checks.has_concrete_values() and all(
             isinstance(x, int) or is_dense_cpu(x) for x in size
         ):
             places = [x.numpy() if isinstance(x, Tensor) else x for x in size]
@@ -134,7 +136,7 @@ class Topology:
         return int(self.edges.runs[:, 0].sum())
 
     @cached_property
-    def most(self) -> int:
+    def max_leaves(self) -> int:
         """The most leaves that an output uses."""
         return max(0, int(self.edges.max_leaves[self._roots].max(initial=0)))
 
@@ -147,7 +149,7 @@ class Topology:
         return at, value
 
     @cached_property
-    def leaf_of(self) -> Tensor:
+    def leaf_of_label(self) -> Tensor:
         """``[labels, values]``: the leaf, from 0, that sets a label so; -1 for none."""
         positions, values = self.edges.positions[1:], self.edges.values[1:]
         leaf = np.flatnonzero(positions >= 0)
@@ -162,9 +164,9 @@ def _check_size(size: object, end: int) -> None:
     """See that sizes, a number or ``(batch,)``, are from 0 to ``end - 1``."""
     if isinstance(size, int):
         size = torch.tensor(size, device="cpu")
-    value = checks.dense("size", size)
-    value = checks.integers("size", value, value.device)
-    if not checks.values_are_there() or value.is_cuda or not value.numel():
+    value = checks.as_dense("size", size)
+    value = checks.as_int64("size", value, value.device)
+    if not checks.has_concrete_values() or value.is_cuda or not value.numel():
         return
     least, most = (x.item() for x in torch.aminmax(value))
     if least < 0 or most >= end:
@@ -174,7 +176,7 @@ def _check_size(size: object, end: int) -> None:
         )
 
 
-class Sizes:
+class DeferredTopology:
     """A topology in a graph of ``torch.compile``, built when the graph runs."""
 
     def __init__(self, build: Builder, sizes: tuple[Any, ...]) -> None:
@@ -191,9 +193,9 @@ class Sizes:
         return found
 
 
-@at_compilation
+@compile_time_constant
 def _values(build: Builder, *sizes: Hashable) -> int:
-    return _cached(build, *sizes).leaf_of.shape[1]
+    return _cached(build, *sizes).leaf_of_label.shape[1]
 
 
 def topology(build: Builder, *sizes: Hashable) -> Topology:
@@ -207,7 +209,7 @@ def topology(build: Builder, *sizes: Hashable) -> Topology:
         What the topology depends on.
     """
     if torch.compiler.is_compiling():
-        return Sizes(build, sizes)  # type: ignore[return-value]
+        return DeferredTopology(build, sizes)  # type: ignore[return-value]
     return _cached(build, *sizes)
 
 
@@ -218,8 +220,8 @@ def _cached(build: Builder, *sizes: Hashable) -> Topology:
         if found is not None:
             _built.move_to_end(key)
             return found
-        found = _built[key] = Topology.of(*build(*sizes))
-        total = sum(x.bytes for x in _built.values())
-        while total > MOST_BYTES and len(_built) > 1:
-            total -= _built.popitem(last=False)[1].bytes
+        found = _built[key] = Topology.from_circuit(*build(*sizes))
+        total = sum(x.nbytes for x in _built.values())
+        while total > CACHE_BYTES and len(_built) > 1:
+            total -= _built.popitem(last=False)[1].nbytes
         return found

@@ -7,28 +7,28 @@ from torch import Tensor
 
 from smoothsp._kernels.circuits.cpu import validation
 from smoothsp.oracles._circuits import cpu
-from smoothsp.oracles._circuits.circuit_batch import Query
+from smoothsp.oracles._circuits.circuit_batch import CircuitBatch
 from smoothsp.oracles._circuits.topology import Topology
 from smoothsp.oracles._inference.tracing import is_eager
 
 
-def parts_read(query: Query) -> Tensor:
+def usable_leaves(query: CircuitBatch) -> Tensor:
     """Whether a row may use a leaf at all: ``[B, P + Q]``, ``[1, P + Q]`` if alike."""
-    return reads(query)[0]
+    return usable_leaves_and_labels(query)[0]
 
 
-def labels_read(query: Query) -> Tensor:
+def usable_labels(query: CircuitBatch) -> Tensor:
     """Whether such a leaf sets a label, ``[B, N]``, or ``[1, N]`` if rows are alike."""
-    return reads(query)[1]
+    return usable_leaves_and_labels(query)[1]
 
 
-def reads(query: Query) -> tuple[Tensor, Tensor]:
+def usable_leaves_and_labels(query: CircuitBatch) -> tuple[Tensor, Tensor]:
     """``parts_read`` and ``labels_read``."""
-    if not query.alike:
-        if query.reads is None:
-            query.reads = _find_reads(query.topology, query.rows.roots)
-        return query.reads
-    kept = query.topology.reads
+    if not query.has_one_root:
+        if query.usable_parts is None:
+            query.usable_parts = _find_reads(query.topology, query.rows.roots)
+        return query.usable_parts
+    kept = query.topology.usable_parts
     root = int(query.rows.roots[0]) if len(query.roots) else 0
     if root not in kept:
         kept[root] = _find_reads(query.topology, np.array([root]))
@@ -39,15 +39,19 @@ def _find_reads(topology: Topology, roots: NDArray[np.int64]) -> tuple[Tensor, T
     # of constants, also where a transform is under way
     with torch._C._DisableFuncTorch():
         read = np.empty((len(roots), topology.leaves), np.bool_)
-        validation.reachable_leaves(topology.edges_at, roots, read)
+        validation.reachable_leaves(topology.edges_address, roots, read)
         positions = torch.from_numpy(topology.edges.positions[1:]).long()
-        reads = torch.from_numpy(read)
-        counts = reads.new_zeros((len(roots), topology.labels + 1), dtype=torch.int32)
-        return reads, counts.index_add(1, positions + 1, reads.int())[:, 1:] > 0
+        usable_leaves_and_labels = torch.from_numpy(read)
+        counts = usable_leaves_and_labels.new_zeros(
+            (len(roots), topology.labels + 1), dtype=torch.int32
+        )
+        return usable_leaves_and_labels, counts.index_add(
+            1, positions + 1, usable_leaves_and_labels.int()
+        )[:, 1:] > 0
 
 
-def first_missing(query: Query, used: Tensor) -> int:
+def first_invalid_output(query: CircuitBatch, used: Tensor) -> int:
     """``b K + k`` of the first leaves ``[B, K, U]`` that make no output, or -1."""
     if not is_eager() or not used.numel():
         return -1
-    return cpu.first_missing(query, used.cpu())
+    return cpu.first_invalid_output(query, used.cpu())

@@ -17,10 +17,13 @@ from smoothsp.oracles._inference.tracing import (
 DEVICES = ("cpu", "cuda")
 FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.bfloat16, torch.float16)
-# Outputs of a row that may be asked for: more would not fit into memory.
-MOST_LISTED = 10**6
-# Bytes of memory of this machine.
-MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+# Outputs of a row that may be listed: more would not fit into memory.
+MAX_OUTPUTS = 10**6
+# Bytes of memory of this machine; Windows has no sysconf, so no limit is known there.
+try:
+    MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+except (AttributeError, ValueError, OSError):
+    MEMORY = 2**63 - 1
 
 _CONVERTIBLE = (list, tuple, np.ndarray)
 
@@ -29,23 +32,23 @@ NO_TORCHSCRIPT = (
     "LinearChain.exportable() where smoothsp cannot be imported"
 )
 # What torch.jit.is_tracing asks, without its hops.
-is_torchscript = torch._C._is_tracing
+is_jit_tracing = torch._C._is_tracing
 
 
-def values_are_there() -> bool:
+def has_concrete_values() -> bool:
     """Whether values can be looked at: not while torch.compile or torch.func trace."""
     return not (
         torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
     )
 
 
-def refuse_torchscript() -> None:
+def require_no_torchscript() -> None:
     """Raise an error while ``torch.jit.trace`` runs, which would keep constants."""
-    if is_torchscript():
+    if is_jit_tracing():
         raise TypeError(NO_TORCHSCRIPT)
 
 
-def dense(name: str, value: object) -> Tensor:
+def as_dense(name: str, value: object) -> Tensor:
     """``value`` as a tensor whose memory holds its entries, in some order.
 
     A negative bit is resolved, since memory holds the opposites where it is set. Zeros
@@ -70,13 +73,13 @@ def dense(name: str, value: object) -> Tensor:
     return value
 
 
-def potentials(name: str, value: object) -> Tensor:
+def as_potentials(name: str, value: object) -> Tensor:
     """``value`` as a dense tensor of float32 or float64; halves become float32."""
     if not torch.compiler.is_compiling():
-        refuse_torchscript()
+        require_no_torchscript()
         if is_dense_cpu(value) and value.dtype in FLOATS:  # type: ignore[attr-defined]
             return value  # type: ignore[return-value]
-    value = dense(name, value)
+    value = as_dense(name, value)
     if value.dtype in HALVES:
         value = value.float()
     if value.dtype not in FLOATS:
@@ -94,9 +97,11 @@ def potentials(name: str, value: object) -> Tensor:
     return value
 
 
-def like(name: str, value: Tensor, reference_name: str, reference: Tensor) -> None:
+def require_same_dtype(
+    name: str, value: Tensor, reference_name: str, reference: Tensor
+) -> None:
     """Potentials must agree, so that none is silently rounded or moved."""
-    same_device(name, value, reference.device)
+    require_device(name, value, reference.device)
     if value.dtype != reference.dtype:
         raise TypeError(
             f"{name}: expected {reference.dtype} to match {reference_name}, "
@@ -104,7 +109,7 @@ def like(name: str, value: Tensor, reference_name: str, reference: Tensor) -> No
         )
 
 
-def same_device(name: str, value: Tensor, device: torch.device) -> None:
+def require_device(name: str, value: Tensor, device: torch.device) -> None:
     """``value`` must be where the potentials are."""
     if value.device != device:
         raise TypeError(
@@ -113,7 +118,9 @@ def same_device(name: str, value: Tensor, device: torch.device) -> None:
         )
 
 
-def shape(name: str, value: Tensor, expected: tuple[int, ...], words: str) -> None:
+def require_shape(
+    name: str, value: Tensor, expected: tuple[int, ...], words: str
+) -> None:
     """``value`` must have the expected shape, called ``words``."""
     if tuple(value.shape) != expected:
         raise ValueError(
@@ -121,7 +128,7 @@ def shape(name: str, value: Tensor, expected: tuple[int, ...], words: str) -> No
         )
 
 
-def positive_int(name: str, value: object) -> int:
+def as_positive_int(name: str, value: object) -> int:
     """``value`` as an int of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name}: expected an int, got {type(value).__name__}")
@@ -130,15 +137,17 @@ def positive_int(name: str, value: object) -> int:
     return value
 
 
-def count(name: str, value: object, numbers: int = 1, sampled: bool = False) -> int:
+def as_output_count(
+    name: str, value: object, numbers: int = 1, sampled: bool = False
+) -> int:
     """``value`` as how many outputs to list or to sample: an int of at least 1.
 
     ``numbers``, of 8 bytes, that one output of each row takes: memory has to have room.
     """
-    found = positive_int(name, value)
+    found = as_positive_int(name, value)
     # sizes that a compiler leaves open are not looked at
-    room = MEMORY // (8 * max(numbers, 1)) if values_are_there() else found
-    most = room if sampled else min(room, MOST_LISTED)
+    room = MEMORY // (8 * max(numbers, 1)) if has_concrete_values() else found
+    most = room if sampled else min(room, MAX_OUTPUTS)
     if found > most:
         gigabytes = f"{MEMORY / 2**30:.3g} GiB"
         why = f", which fill the {gigabytes} of memory of this machine"
@@ -149,15 +158,15 @@ def count(name: str, value: object, numbers: int = 1, sampled: bool = False) -> 
     return found
 
 
-def number(name: str, value: object) -> None:
+def require_number(name: str, value: object) -> None:
     """``value`` must be a number, or a tensor that holds one."""
     if isinstance(value, str) or not hasattr(value, "__float__"):
         raise TypeError(f"{name}: expected a number, got {type(value).__name__}")
 
 
-def positive(name: str, value: float) -> float:
+def as_positive(name: str, value: float) -> float:
     """``value`` as a positive number."""
-    number(name, value)
+    require_number(name, value)
     if isinstance(value, bool):
         raise TypeError(f"{name}: expected a number, got bool")
     if not 0 < value < float("inf"):
@@ -165,22 +174,22 @@ def positive(name: str, value: float) -> float:
     return value
 
 
-def at_least_zero(name: str, value: float) -> float:
+def as_nonnegative(name: str, value: float) -> float:
     """``value`` as a number of at least 0."""
-    number(name, value)
+    require_number(name, value)
     if not 0 <= value < float("inf"):
         raise ValueError(f"{name}: expected a number >= 0, got {value}")
     return float(value)
 
 
-def flag(name: str, value: object) -> bool:
+def as_flag(name: str, value: object) -> bool:
     """``value`` as a bool."""
     if not isinstance(value, bool):
         raise TypeError(f"{name}: expected True or False, got {value!r}")
     return value
 
 
-def generator(value: object) -> torch.Generator | None:
+def as_generator(value: object) -> torch.Generator | None:
     """``value`` as what random numbers are drawn from."""
     if value is None or isinstance(value, torch.Generator):
         return value
@@ -189,7 +198,7 @@ def generator(value: object) -> torch.Generator | None:
     )
 
 
-def bool_mask(
+def as_bool_mask(
     name: str,
     value: object,
     expected: tuple[int, ...],
@@ -197,31 +206,31 @@ def bool_mask(
     device: torch.device,
 ) -> Tensor:
     """``value`` as a boolean mask of the expected shape."""
-    value = dense(name, value)
+    value = as_dense(name, value)
     if value.dtype != torch.bool:
         raise TypeError(
             f"{name}: expected torch.bool with True at real positions, "
             f"got {value.dtype}; convert with .bool() where 1 is real, "
             "with == 0 where 0 is"
         )
-    same_device(name, value, device)
-    shape(name, value, expected, words)
+    require_device(name, value, device)
+    require_shape(name, value, expected, words)
     return value
 
 
-def integers(name: str, value: object, device: torch.device) -> Tensor:
+def as_int64(name: str, value: object, device: torch.device) -> Tensor:
     """``value`` as int64, where the potentials are."""
-    value = dense(name, value)
+    value = as_dense(name, value)
     if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
         raise TypeError(
             f"{name}: expected an integer dtype, got {value.dtype}; "
             "convert with .long()"
         )
-    same_device(name, value, device)
+    require_device(name, value, device)
     return value.to(torch.int64)
 
 
-def row_lengths(
+def as_lengths(
     value: object,
     batch: int,
     time: int,
@@ -233,13 +242,13 @@ def row_lengths(
         copied = _copied_lengths(value, batch, time)  # type: ignore[arg-type]
         if copied is not None:
             return copied
-    value = integers(name, value, device)
-    shape(name, value, (batch,), "(batch,)")
+    value = as_int64(name, value, device)
+    require_shape(name, value, (batch,), "(batch,)")
     value = value.clone(memory_format=torch.contiguous_format)
-    if not values_are_there() and value.is_cuda:
+    if not has_concrete_values() and value.is_cuda:
         # nothing can be raised there without waiting for the device
         return value.clamp(0, time)
-    if values_are_there() and batch:
+    if has_concrete_values() and batch:
         wrong = (value < 0) | (value > time)
         if bool(wrong.any()):
             row = int(wrong.int().argmax())
@@ -250,7 +259,7 @@ def row_lengths(
     return value
 
 
-def row_integers(
+def as_row_ints(
     name: str, value: object, batch: int, device: torch.device
 ) -> list[int]:
     """``value`` as an integer of at least 0 for each row, of one or of ``(batch,)``.
@@ -264,17 +273,21 @@ def row_integers(
             f"{name}: expected an int or a tensor (batch,), got {type(value).__name__}"
         )
     if isinstance(value, Tensor):
-        value = integers(name, value, device)
-        shape(name, value, (batch,), "(batch,)")
+        value = as_int64(name, value, device)
+        require_shape(name, value, (batch,), "(batch,)")
     if torch.compiler.is_compiling():
         return []
     if isinstance(value, Tensor):
-        found: list[int] = listed(value)
+        found: list[int] = to_list(value)
     else:
         found = [value] * batch
-    for row, number in enumerate(found or ([value] if isinstance(value, int) else [])):
-        if number < 0:
-            raise ValueError(f"{name}: expected at least 0, got {number} at row {row}")
+    for row, require_number in enumerate(
+        found or ([value] if isinstance(value, int) else [])
+    ):
+        if require_number < 0:
+            raise ValueError(
+                f"{name}: expected at least 0, got {require_number} at row {row}"
+            )
     return found
 
 
@@ -289,20 +302,20 @@ def _copied_lengths(value: Tensor, batch: int, time: int) -> Tensor | None:
     return copied if wrong < 0 else None
 
 
-def rows(value: object, batch: int, device: torch.device) -> Tensor:
+def as_row_index(value: object, batch: int, device: torch.device) -> Tensor:
     """``value`` as what picks rows: bool ``(batch,)``, or int64 indices of any number.
 
     Negative indices count from the end.
     """
     if isinstance(value, Tensor) and value.dtype == torch.bool:
-        return bool_mask("rows", value, (batch,), "(batch,)", device)
-    value = integers("rows", value, device)
+        return as_bool_mask("rows", value, (batch,), "(batch,)", device)
+    value = as_int64("rows", value, device)
     if value.dim() != 1:
         raise ValueError(
             "rows: expected indices (number,) or a bool mask (batch,), got "
             f"{tuple(value.shape)}"
         )
-    if values_are_there() and len(value):
+    if has_concrete_values() and len(value):
         wrong = (value < -batch) | (value >= batch)
         if bool(wrong.any()):
             found = int(value[wrong][0])
@@ -310,23 +323,25 @@ def rows(value: object, batch: int, device: torch.device) -> Tensor:
     return value
 
 
-def row_weights(name: str, value: Tensor, batch: int, device: torch.device) -> Tensor:
+def as_row_weights(
+    name: str, value: Tensor, batch: int, device: torch.device
+) -> Tensor:
     """``value`` as real weights, one per row."""
-    value = dense(name, value)
+    value = as_dense(name, value)
     if value.is_complex():
         raise TypeError(f"{name}: expected real numbers, got {value.dtype}")
-    same_device(name, value, device)
-    shape(name, value, (batch,), "(batch,)")
+    require_device(name, value, device)
+    require_shape(name, value, (batch,), "(batch,)")
     return value
 
 
-def labels(value: object, like: Tensor) -> Tensor:
+def as_labels(value: object, require_same_dtype: Tensor) -> Tensor:
     """``value`` as int64 labels ``(batch, time)`` or ``(batch, k, time)``.
 
     ``like`` is a tensor ``(batch, time, ...)``.
     """
-    batch, time = like.shape[:2]
-    value = integers("y", value, like.device)
+    batch, time = require_same_dtype.shape[:2]
+    value = as_int64("y", value, require_same_dtype.device)
     ends = (value.shape[0], value.shape[-1]) if value.dim() in (2, 3) else None
     if ends != (batch, time):
         raise ValueError(
@@ -336,22 +351,22 @@ def labels(value: object, like: Tensor) -> Tensor:
     return value
 
 
-def real_labels(value: object, mask: Tensor, states: int) -> Tensor:
+def as_masked_labels(value: object, mask: Tensor, states: int) -> Tensor:
     """``value`` as labels ``(batch, time)`` in range, 0 at masked positions."""
-    found = labels(value, mask)
-    shape("y", found, tuple(mask.shape), "(batch, time)")
+    found = as_labels(value, mask)
+    require_shape("y", found, tuple(mask.shape), "(batch, time)")
     found = found.masked_fill(~mask, 0)
-    if values_are_there():
+    if has_concrete_values():
         wrong = (found < 0) | (found >= states)
         if bool(wrong.any()):
             row, step = wrong.nonzero()[0].tolist()
             raise ValueError(
-                label_out_of_range(states, int(found[row, step]), row, step)
+                label_range_message(states, int(found[row, step]), row, step)
             )
     return found.clamp(0, states - 1)
 
 
-def label_out_of_range(states: int, found: object, row: int, step: int) -> str:
+def label_range_message(states: int, found: object, row: int, step: int) -> str:
     """Message about a label that is not a state."""
     return (
         f"y: expected labels in [0, {states}) at every real position, got {found} at "
@@ -359,15 +374,15 @@ def label_out_of_range(states: int, found: object, row: int, step: int) -> str:
     )
 
 
-def candidates(value: object, mask: Tensor) -> Tensor:
+def as_candidates(value: object, mask: Tensor) -> Tensor:
     """``value`` as int64 ``(batch,)`` or ``(batch, k)`` of real candidates."""
     B, M = mask.shape
-    value = integers("y", value, mask.device)
+    value = as_int64("y", value, mask.device)
     if value.dim() not in (1, 2) or value.shape[0] != B:
         raise ValueError(
             f"y: expected (batch,) = ({B},) or (batch, k), got {tuple(value.shape)}"
         )
-    if not values_are_there() or value.numel() == 0:
+    if not has_concrete_values() or value.numel() == 0:
         return value
     columns = value if value.dim() == 2 else value[:, None]
     inside = (columns >= 0) & (columns < M)
@@ -382,7 +397,7 @@ def candidates(value: object, mask: Tensor) -> Tensor:
     return value
 
 
-def listed(x: Tensor) -> Any:
+def to_list(x: Tensor) -> Any:
     """Constant integers as Python's, also where a transform has wrapped them."""
     if not is_transformed():
         return x.tolist()

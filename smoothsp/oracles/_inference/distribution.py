@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from smoothsp.oracles._inference.double_double import Exact, at_zero
+from smoothsp.oracles._inference.double_double import DoubleDouble, clip_at_zero
 from smoothsp.oracles._inference.engine import Engine
-from smoothsp.oracles._inference.structure import Named, Structure
+from smoothsp.oracles._inference.structure import NamedTensors, Structure
 
 Self = TypeVar("Self", bound="Distribution")
 
@@ -25,7 +25,7 @@ class Distribution(Structure):
         raise NotImplementedError
 
     @property
-    def _for_likelihoods(self) -> Any:
+    def _likelihood_structure(self) -> Any:
         """A structure, of the same probabilities, whose ``_engine`` sums for losses.
 
         Its potentials are the own ones, less numbers without a gradient. None: losses
@@ -33,28 +33,28 @@ class Distribution(Structure):
         """
         return None
 
-    def _exact_score(self, y: Tensor) -> Exact:
+    def _score_hi_lo(self, y: Tensor) -> DoubleDouble:
         raise NotImplementedError
 
     def log_partition(self) -> Float[Tensor, " batch"]:
         raise NotImplementedError
 
-    def _exact_log_partition(self) -> Exact:
+    def _log_partition_hi_lo(self) -> DoubleDouble:
         raise NotImplementedError
 
-    def _named(self, name: str | None) -> str:
+    def _resolve_name(self, name: str | None) -> str:
         """The name of potentials, of the first if there is none."""
-        names = [*self._by_name()]
+        names = [*self._named_potentials()]
         if name is not None and name not in names:
             raise ValueError(f"name: expected one of {names}, got {name!r}")
         return names[0] if name is None else name
 
-    def _marginals(self) -> Named:
+    def _marginals(self) -> NamedTensors:
         """Marginals ``(batch, ...)`` of all potentials, by name."""
         structure: Any = self
         return {name: structure.marginals(name) for name in self._potentials()}
 
-    def _outputs_like(self: Self, other: Self) -> bool:
+    def _has_same_outputs(self: Self, other: Self) -> bool:
         """Whether both have the same outputs, if they have the same shapes."""
         pairs = (
             (getattr(x, name) for x in (self, other)) for name in self.row_attributes
@@ -69,18 +69,18 @@ class Distribution(Structure):
 
         The difference is computed before rounding.
         """
-        scores, total = self._exact_score(y), self._exact_log_partition()
+        scores, total = self._score_hi_lo(y), self._log_partition_hi_lo()
         if scores.value.dim() > 1:
             total = total.unsqueeze(1)
-        return self._rounded(scores.less(total, sign=-1))
+        return self._to_dtype(scores.minus(total, sign=-1))
 
     def log_prob_within(self, allowed: Tensor) -> Float[Tensor, " batch"]:
         """Log-probability that an output uses only ``allowed`` parts: at most 0.
 
         Equal to ``restrict(allowed).log_partition() - log_partition()``.
         """
-        some = self.restrict(allowed)._exact_log_partition()
-        return self._rounded(some.less(self._exact_log_partition(), sign=-1))
+        some = self.restrict(allowed)._log_partition_hi_lo()
+        return self._to_dtype(some.minus(self._log_partition_hi_lo(), sign=-1))
 
     def cross_entropy(self: Self, other: Self) -> Float[Tensor, " batch"]:
         r"""Cross-entropy of ``other`` under this distribution, in nats.
@@ -108,9 +108,9 @@ class Distribution(Structure):
             If its potentials have other shapes, or it has other outputs.
         """
         _check_comparable(self, other)
-        p, q = self._wide(), other._wide()
+        p, q = self._to_float64(), other._to_float64()
         scores = q._potentials()
-        return self._rounded(q.log_partition() - _expected(p, scores))
+        return self._to_dtype(q.log_partition() - _expected(p, scores))
 
     def kl(self: Self, other: Self) -> Float[Tensor, " batch"]:
         r"""Relative entropy of this distribution to that of ``other``, in nats.
@@ -128,7 +128,7 @@ class Distribution(Structure):
             Differentiable once, in the potentials of both.
         """
         _check_comparable(self, other)
-        p, q = self._wide(), other._wide()
+        p, q = self._to_float64(), other._to_float64()
         scores = q._potentials()
         change = {
             name: torch.where(scores[name].isneginf() & x.isneginf(), 0, scores[name])
@@ -136,7 +136,7 @@ class Distribution(Structure):
             for name, x in p._potentials().items()
         }
         total = q.log_partition() - p.log_partition() - _expected(p, change)
-        return self._rounded(at_zero(total, 1))
+        return self._to_dtype(clip_at_zero(total, 1))
 
 
 def _expected(p: Distribution, scores: dict[str, Tensor]) -> Tensor:
@@ -168,5 +168,5 @@ def _check_comparable(p: Distribution, q: object) -> None:
     )
     if ours != theirs:
         raise ValueError(f"other: expected potentials {ours}, got {theirs}")
-    if not p._outputs_like(q):
+    if not p._has_same_outputs(q):
         raise ValueError("other: expected the same outputs: lengths, masks and others")

@@ -15,55 +15,55 @@ from smoothsp._kernels.vectors.double_double import sum_rows
 from smoothsp.oracles._inference.tracing import is_eager
 
 
-class Exact(NamedTuple):
+class DoubleDouble(NamedTuple):
     """An answer ``[...]``, and its value as two numbers ``[..., 2]`` where known."""
 
     value: Tensor
-    parts: Tensor | None = None
+    hi_lo: Tensor | None = None
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> "Exact":
+    def map(self, change: Callable[[Tensor], Tensor]) -> "DoubleDouble":
         """Apply a function that changes the first axes."""
-        parts = None if self.parts is None else change(self.parts)
-        return Exact(change(self.value), parts)
+        parts = None if self.hi_lo is None else change(self.hi_lo)
+        return DoubleDouble(change(self.value), parts)
 
-    def rounded(self, dtype: torch.dtype) -> Tensor:
+    def to_dtype(self, dtype: torch.dtype) -> Tensor:
         """The value in a dtype."""
-        return in_dtype(self.value, dtype)
+        return to_dtype(self.value, dtype)
 
-    def unsqueeze(self, axis: int) -> "Exact":
+    def unsqueeze(self, axis: int) -> "DoubleDouble":
         """Insert an axis of length 1, counted from the front."""
-        parts = self.parts
+        parts = self.hi_lo
         known = None if parts is None else parts.unsqueeze(axis)
-        return Exact(self.value.unsqueeze(axis), known)
+        return DoubleDouble(self.value.unsqueeze(axis), known)
 
-    def squeeze(self, axis: int) -> "Exact":
+    def squeeze(self, axis: int) -> "DoubleDouble":
         """Without an axis of length 1, counted from the front."""
-        parts = self.parts
+        parts = self.hi_lo
         known = None if parts is None else parts.squeeze(axis)
-        return Exact(self.value.squeeze(axis), known)
+        return DoubleDouble(self.value.squeeze(axis), known)
 
-    def detach(self) -> "Exact":
+    def detach(self) -> "DoubleDouble":
         """Without a gradient."""
-        return Exact(self.value.detach(), self.parts)
+        return DoubleDouble(self.value.detach(), self.hi_lo)
 
-    def filled(self, mask: Tensor, number: float = 0.0) -> "Exact":
+    def masked_fill(self, mask: Tensor, number: float = 0.0) -> "DoubleDouble":
         """A number where the mask is True."""
-        parts = self.parts
+        parts = self.hi_lo
         if parts is not None:
             alone = parts.new_tensor([number, 0.0])
             parts = torch.where(mask.unsqueeze(-1), alone, parts)
-        return Exact(self.value.masked_fill(mask, number), parts)
+        return DoubleDouble(self.value.masked_fill(mask, number), parts)
 
-    def less(self, other: "Exact", *, sign: int = 0) -> Tensor:
+    def minus(self, other: "DoubleDouble", *, sign: int = 0) -> Tensor:
         """The difference, rounded once to the dtype of the first.
 
         ``sign`` is 1 if by its formula it is at least 0, -1 if at most: what rounding
         took beyond 0 becomes 0, and the gradient stays.
         """
         one, two = self.value, other.value
-        if self.parts is None or other.parts is None:
-            return at_zero(one - two, sign)
-        known = (self.parts - other.parts).sum(-1).to(one.dtype)
+        if self.hi_lo is None or other.hi_lo is None:
+            return clip_at_zero(one - two, sign)
+        known = (self.hi_lo - other.hi_lo).sum(-1).to(one.dtype)
         if sign > 0:
             known.clamp_(min=0)
         elif sign < 0:
@@ -74,12 +74,12 @@ class Exact(NamedTuple):
         return found
 
 
-def in_dtype(value: Tensor, dtype: torch.dtype) -> Tensor:
+def to_dtype(value: Tensor, dtype: torch.dtype) -> Tensor:
     """``value.to(dtype)``, which takes 6 us even where nothing is to be converted."""
     return value if value.dtype == dtype else value.to(dtype)
 
 
-def at_zero(found: Tensor, sign: int) -> Tensor:
+def clip_at_zero(found: Tensor, sign: int) -> Tensor:
     """Clip at 0 without changing the gradient."""
     if not sign:
         return found
@@ -102,7 +102,7 @@ class _Difference(torch.autograd.Function):
         return None, grad.to(one), -grad.to(two)
 
 
-def sums(x: Tensor) -> Tensor:
+def sum_hi_lo(x: Tensor) -> Tensor:
     """Sums of float64 ``[..., N]`` as two numbers, ``[..., 2]``."""
     rows = x.detach().cpu().reshape(x.shape[:-1].numel(), x.shape[-1]).contiguous()
     found = rows.new_empty(len(rows), 2)
@@ -110,52 +110,52 @@ def sums(x: Tensor) -> Tensor:
     return found.reshape(*x.shape[:-1], 2).to(x.device)
 
 
-def as_two(value: Tensor) -> Tensor:
+def as_hi_lo(value: Tensor) -> Tensor:
     """A value ``[...]`` as two numbers of float64, ``[..., 2]``."""
     wide = value.detach().double()
     return torch.stack([wide, torch.zeros_like(wide)], -1)
 
 
-def score(structure: Any, y: Tensor) -> Exact:
+def score(structure: Any, y: Tensor) -> DoubleDouble:
     """Scores of the outputs ``y``."""
-    ask = _query(structure, "score")
-    return Exact(structure.score(y)) if ask is None else ask(y)
+    ask = _hi_lo_method(structure, "score")
+    return DoubleDouble(structure.score(y)) if ask is None else ask(y)
 
 
-def best(structure: Any) -> tuple[Exact, Tensor]:
+def decode(structure: Any) -> tuple[DoubleDouble, Tensor]:
     """Result of ``decode``."""
-    ask = _query(structure, "decode")
+    ask = _hi_lo_method(structure, "decode")
     if ask is not None:
-        found: tuple[Exact, Tensor] = ask()
+        found: tuple[DoubleDouble, Tensor] = ask()
         return found
     value, y = structure.decode()
-    return Exact(value), y
+    return DoubleDouble(value), y
 
 
-def k_best(structure: Any, k: int) -> tuple[Exact, Tensor, Tensor]:
+def decode_topk(structure: Any, k: int) -> tuple[DoubleDouble, Tensor, Tensor]:
     """Result of ``decode_topk``."""
-    ask = _query(structure, "decode_topk")
+    ask = _hi_lo_method(structure, "decode_topk")
     if ask is not None:
-        found: tuple[Exact, Tensor, Tensor] = ask(k)
+        found: tuple[DoubleDouble, Tensor, Tensor] = ask(k)
         return found
     values, ys, valid = structure.decode_topk(k)
-    return Exact(values), ys, valid
+    return DoubleDouble(values), ys, valid
 
 
-def log_partition(structure: Any) -> Exact:
+def log_partition(structure: Any) -> DoubleDouble:
     """Result of ``log_partition``."""
-    ask = _query(structure, "log_partition")
-    return Exact(structure.log_partition()) if ask is None else ask()
+    ask = _hi_lo_method(structure, "log_partition")
+    return DoubleDouble(structure.log_partition()) if ask is None else ask()
 
 
-def _query(structure: Any, name: str) -> Any:
-    """The method ``_exact_...`` that belongs to a question; None if there is none.
+def _hi_lo_method(structure: Any, name: str) -> Any:
+    """The method ``_..._hi_lo`` that belongs to a question; None if there is none.
 
     A class with a method of its own for the question has it called.
     """
     if not is_eager():
         return None
-    exactly = f"_exact_{name}"
+    exactly = f"_{name}_hi_lo"
     for kind in type(structure).__mro__:
         if exactly in vars(kind):
             return getattr(structure, exactly)

@@ -9,7 +9,7 @@ from torch import Tensor
 Self = TypeVar("Self", bound="Engine")
 
 
-class Chosen(NamedTuple):
+class BestOutputs(NamedTuple):
     """Best outputs: one of each row, or k.
 
     Attributes
@@ -28,8 +28,8 @@ class Chosen(NamedTuple):
     values: Tensor
     labels: Tensor
     used: Tensor | None = None
-    two_numbers: Tensor | None = None
-    exist: Tensor | None = None
+    hi_lo: Tensor | None = None
+    valid: Tensor | None = None
 
 
 class Engine:
@@ -54,20 +54,20 @@ class Engine:
     """
 
     potentials: tuple[Tensor, ...]
-    own: int
+    num_row_potentials: int
     row_attributes: tuple[Tensor, ...] = ()
-    direct: bool = True
+    runs_kernels: bool = True
     name: str | None = None
 
-    def of(self: Self, tensors: Sequence[Tensor]) -> Self:
+    def with_tensors(self: Self, tensors: Sequence[Tensor]) -> Self:
         """The engine of other potentials, and perhaps other ``row_attributes``."""
         raise NotImplementedError
 
-    def repeated(self: Self, times: int) -> Self:
+    def with_repeated_rows(self: Self, times: int) -> Self:
         """The engine whose ``of`` takes batches of so many times as many rows."""
         return self
 
-    def sums(
+    def log_partition_and_marginals(
         self, wanted: Sequence[bool], dtype: torch.dtype | None, two: bool = False
     ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
         """Log-partition ``[B]``, and marginals ``[B, ...]`` of wanted potentials.
@@ -81,17 +81,17 @@ class Engine:
         self, wanted: Sequence[bool], dtype: torch.dtype, two: bool = False
     ) -> tuple[Tensor, Tensor | None, Any]:
         """``sums``, of which ``weigh`` takes the last answer and may overwrite it."""
-        return self.sums(wanted, dtype, two)
+        return self.log_partition_and_marginals(wanted, dtype, two)
 
-    def marginals_of(self, kept: Any, wanted: Sequence[bool]) -> list[Tensor] | None:
+    def saved_marginals(self, kept: Any, wanted: Sequence[bool]) -> list[Tensor] | None:
         """All marginals in the last answer of ``log_partition``, None if not there."""
         return kept if all(wanted) else None
 
-    def weigh(
+    def vjp(
         self, weights: Tensor, marginals: Any, wanted: Sequence[bool]
     ) -> list[Tensor | None]:
         """Marginals times the weights ``[B]`` of their rows, in potentials' shapes."""
-        return weighed(weights, marginals, self.own, wanted)
+        return weight_rows(weights, marginals, self.num_row_potentials, wanted)
 
     def covariance(self, along: Sequence[Tensor]) -> list[Tensor]:
         """Covariance ``[B, ...]`` of each part with the total of ``along``.
@@ -104,11 +104,13 @@ class Engine:
         """Entropy ``[B]`` of the outputs."""
         raise NotImplementedError
 
-    def best(self, k: int | None, dtype: torch.dtype, precise: bool = False) -> Chosen:
+    def best(
+        self, k: int | None, dtype: torch.dtype, precise: bool = False
+    ) -> BestOutputs:
         """The best outputs, or the k best; in float64, if ``precise`` may matter."""
         raise NotImplementedError
 
-    def outputs_like(self, k: int | None) -> tuple[Tensor, ...]:
+    def empty_outputs(self, k: int | None) -> tuple[Tensor, ...]:
         """Empty tensors of the shapes of the labels of ``best``, and of what is used.
 
         The latter not where it is the labels.
@@ -121,18 +123,18 @@ class Engine:
         """Scores ``[B, k]`` of outputs; with ``two``, second, as two numbers."""
         raise NotImplementedError
 
-    def count(
+    def count_parts(
         self, weights: Tensor, used: Tensor, wanted: Sequence[bool]
     ) -> list[Tensor | None]:
         """Weights ``[B, k]`` added up over the parts that outputs use.
 
         The adjoint of ``score``, in the shapes of the potentials.
         """
-        return counted(self, weights, used, wanted)
+        return scatter_counts(self, weights, used, wanted)
 
-    def scores_of_best(self, used: Tensor, best: Chosen) -> Tensor:
+    def score_best(self, used: Tensor, best: BestOutputs) -> Tensor:
         """Scores ``[B, k, 2]`` of the best outputs, two numbers each, -inf for none."""
-        exist = best.exist
+        exist = best.valid
         if exist is None or bool(exist.all()):
             return cast(Tensor, self.score(used, torch.float64, True)[1])
         none = ~exist.reshape(*exist.shape, *[1] * (used.dim() - 2))
@@ -152,30 +154,30 @@ class Engine:
         raise NotImplementedError
 
 
-def by_row(weights: Tensor, x: Tensor) -> Tensor:
+def as_row_factor(weights: Tensor, x: Tensor) -> Tensor:
     """A factor ``[B]`` for each row of x ``[B, ...]``."""
     return weights.to(x.dtype).reshape(-1, *[1] * (x.dim() - 1))
 
 
-def weighed(
+def weight_rows(
     weights: Tensor, parts: Sequence[Tensor], own: int, wanted: Sequence[bool]
 ) -> list[Tensor | None]:
     """Parts ``[B, ...]`` times the weights ``[B]`` of their rows, differentiable."""
     some = zip(parts, wanted, strict=True)
-    scaled = [x * by_row(weights, x) if want else None for x, want in some]
-    return over_rows(scaled, own)
+    scaled = [x * as_row_factor(weights, x) if want else None for x, want in some]
+    return sum_shared(scaled, own)
 
 
-def over_rows(parts: Sequence[Tensor | None], own: int) -> list[Tensor | None]:
+def sum_shared(parts: Sequence[Tensor | None], own: int) -> list[Tensor | None]:
     """Parts ``[B, ...]`` in the shapes of potentials: shared ones added up."""
     return [x if i < own or x is None else x.sum(0) for i, x in enumerate(parts)]
 
 
-def counted(
+def scatter_counts(
     engine: Engine, weights: Tensor, used: Tensor, wanted: Sequence[bool]
 ) -> list[Tensor | None]:
     """``Engine.count`` by steps of PyTorch, differentiable in the weights."""
-    potentials, own = engine.potentials, engine.own
+    potentials, own = engine.potentials, engine.num_row_potentials
     shapes = [x.shape[1:] if i < own else x.shape for i, x in enumerate(potentials)]
     sizes = [shape.numel() for shape in shapes]
     entries = engine.entries(used)
@@ -190,4 +192,4 @@ def counted(
         x.reshape(B, *shape).to(like.dtype) if want else None
         for x, shape, like, want in zip(split, shapes, potentials, wanted, strict=True)
     ]
-    return over_rows(parts, own)
+    return sum_shared(parts, own)

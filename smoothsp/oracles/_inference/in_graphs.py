@@ -26,11 +26,11 @@ _OUTSIDE = (
 Sizes = list[int]
 # Of an answer: the dtype of the potentials, int64 or bool, and its shape.
 FLOAT, INT, BOOL = range(3)
-Answer = tuple[int, Sizes]
+ResultSpec = tuple[int, Sizes]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def at_compilation(function: Function) -> Function:
+def compile_time_constant(function: Function) -> Function:
     """Have the compiler call a function, and keep the result as a constant."""
     # torch.compiler.assume_constant_result would import the whole compiler
     vars(function)["_dynamo_marked_constant"] = True
@@ -40,7 +40,7 @@ def at_compilation(function: Function) -> Function:
 # What a graph keeps of a structure --------------------------------------------------
 
 
-class Recipe(NamedTuple):
+class RecordedCall(NamedTuple):
     """Class and arguments of a structure, in a graph.
 
     Attributes
@@ -57,16 +57,16 @@ class Recipe(NamedTuple):
     tensors: tuple[Tensor, ...]
     rows: tuple[Tensor, ...] = ()
 
-    def select(self, rows: Tensor) -> "Recipe":
+    def select(self, rows: Tensor) -> "RecordedCall":
         """The recipe of some of the rows."""
         picked = self.rows[0][rows] if self.rows else rows
-        return Recipe(self.number, self.tensors, (picked,))
+        return RecordedCall(self.number, self.tensors, (picked,))
 
 
-class Argument:
+class ConstantArgument:
     """An immutable argument of constructors that a graph keeps as an object."""
 
-    @at_compilation
+    @compile_time_constant
     def _number(self) -> int:
         if not any(x is self for x in _objects):
             _objects.append(self)
@@ -75,14 +75,14 @@ class Argument:
 
 # A function, how many of its arguments have no name, and all arguments by name. An
 # argument is the name of a kind, and a value of this kind.
-Kept = tuple[str, Any]
-Call = tuple[Callable[..., Any], int, tuple[tuple[str, Kept], ...]]
+EncodedArgument = tuple[str, Any]
+Call = tuple[Callable[..., Any], int, tuple[tuple[str, EncodedArgument], ...]]
 # What numbers in graphs stand for.
 _calls: list[Call] = []
-_objects: list[Argument] = []
+_objects: list[ConstantArgument] = []
 
 
-@at_compilation
+@compile_time_constant
 def _number_of(
     function: Callable[..., Any], unnamed: int, arguments: tuple[Any, ...]
 ) -> int:
@@ -92,26 +92,28 @@ def _number_of(
     return _calls.index(entry)
 
 
-def recipe(
+def record_call(
     function: Callable[..., Any],
     args: Sequence[Any],
     options: Mapping[str, Any] = MappingProxyType({}),
-) -> Recipe:
+) -> RecordedCall:
     """The recipe of what ``function(*args, **options)`` returns."""
     tensors: list[Tensor] = []
     arguments = []
     for name, x in (*((str(i), x) for i, x in enumerate(args)), *options.items()):
         arguments.append((name, _kept(x, tensors)))
-    return Recipe(_number_of(function, len(args), tuple(arguments)), tuple(tensors))
+    return RecordedCall(
+        _number_of(function, len(args), tuple(arguments)), tuple(tensors)
+    )
 
 
-def _kept(x: Any, tensors: list[Tensor]) -> Kept:
+def _kept(x: Any, tensors: list[Tensor]) -> EncodedArgument:
     if isinstance(x, Tensor):
         tensors.append(x.detach())
         return "tensor", None
     if isinstance(x, tuple | list):
         return "tuple", tuple(_kept(y, tensors) for y in x)
-    if isinstance(x, Argument):
+    if isinstance(x, ConstantArgument):
         # Dynamo then takes the graph for this object only
         id(x)
         return "object", x._number()
@@ -121,7 +123,7 @@ def _kept(x: Any, tensors: list[Tensor]) -> Kept:
     return "constant", operator.index(x)
 
 
-def _value(kept: Kept, given: Iterator[Tensor]) -> Any:
+def _value(kept: EncodedArgument, given: Iterator[Tensor]) -> Any:
     kind, x = kept
     if kind == "tensor":
         return next(given)
@@ -142,38 +144,38 @@ def _called(number: int, tensors: Sequence[Tensor], *first: Any) -> Any:
 # Constructors and questions ---------------------------------------------------------
 
 
-def recorded(make: Callable[..., None]) -> Callable[..., None]:
+def record_constructor(make: Callable[..., None]) -> Callable[..., None]:
     """Wrap a constructor: in a graph the structure keeps its recipe."""
 
     @functools.wraps(make)
     def __init__(self: Any, *args: Any, **options: Any) -> None:
-        if is_compiling() and "_recipe" not in self.__dict__:
-            self.__dict__["_recipe"] = recipe(type(self), args, options)
+        if is_compiling() and "_constructor_call" not in self.__dict__:
+            self.__dict__["_constructor_call"] = record_call(type(self), args, options)
         make(self, *args, **options)
 
     return __init__
 
 
-def asked(question: Any) -> Any:
+def as_graph_op(question: Any) -> Any:
     """Wrap a method or property: in a graph it is an op."""
     if isinstance(question, property):
-        return property(asked(question.fget))
+        return property(as_graph_op(question.fget))
     name = question.__name__
 
     @functools.wraps(question)
     def ask(self: Any, *args: Any, **options: Any) -> Any:
-        if is_compiling() and not self._is_traced:
+        if is_compiling() and not self._traces_methods:
             return _QUESTIONS[name](self, *args, **options)
         return question(self, *args, **options)
 
     return ask
 
 
-def called(
+def call_as_graph_op(
     structure: Any,
     function: Callable[..., Any],
     args: Sequence[Any],
-    *answers: Callable[[Any], Answer],
+    *answers: Callable[[Any], ResultSpec],
     constant: bool = False,
 ) -> Any:
     """Result of ``function(structure, *args)``, which needs values: in a graph an op.
@@ -188,26 +190,26 @@ def called(
     constant
         Whether no tensor has a gradient.
     """
-    if not is_compiling() or not hasattr(structure, "_in_graph"):
+    if not is_compiling() or not hasattr(structure, "_graph_tensors"):
         return function(structure, *args)
-    call = recipe(function, args)
+    call = record_call(function, args)
     name = _CONSTANT if constant else _FUNCTION
     expected = [answer(structure) for answer in answers]
     found = _ask(structure, name, [call.number], call.tensors, expected)
     return found[0] if len(found) == 1 else tuple(found)
 
 
-def parts_like(structure: Any) -> Answer:
+def cost_result(structure: Any) -> ResultSpec:
     """An answer of the shape of a cost."""
-    return FLOAT, list(structure._main.shape)
+    return FLOAT, list(structure._first_potentials.shape)
 
 
-def one_a_row(structure: Any) -> Answer:
+def float_per_row(structure: Any) -> ResultSpec:
     """An answer of a number for each row."""
     return FLOAT, _rows(structure)
 
 
-def flag_a_row(structure: Any) -> Answer:
+def bool_per_row(structure: Any) -> ResultSpec:
     """An answer of a bool for each row."""
     return BOOL, _rows(structure)
 
@@ -234,7 +236,7 @@ def _of_rows(name: str) -> Callable[..., Tensor]:
 
 def _decode(structure: Any) -> tuple[Tensor, Tensor]:
     rows = _rows(structure)
-    answer = [(FLOAT, rows), (structure._kind_of_output, [*rows, *structure.shape])]
+    answer = [(FLOAT, rows), (structure._output_dtype, [*rows, *structure.shape])]
     value, y = _ask(structure, "decode", [], [], answer)
     return value, y
 
@@ -248,14 +250,14 @@ def _decode_topk(structure: Any, k: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def _of_parts(method: str) -> Callable[..., Tensor]:
     def ask(structure: Any, name: str | None = None) -> Tensor:
-        potentials = structure._by_name()
+        potentials = structure._named_potentials()
         names = list(potentials)
         if name is not None and name not in names:
             raise ValueError(f"name: expected one of {names}, got {name!r}")
         options = [] if name is None else [names.index(name)]
         name = name or names[0]
         shape = list(potentials[name].shape)
-        if name not in structure._own:
+        if name not in structure._row_potentials:
             shape = [*_rows(structure), *shape]
         return _ask(structure, method, options, [], [(FLOAT, shape)])[0]
 
@@ -263,7 +265,7 @@ def _of_parts(method: str) -> Callable[..., Tensor]:
 
 
 def _hamming(structure: Any, y: Tensor) -> Tensor:
-    answer = [(FLOAT, list(structure._main.shape))]
+    answer = [(FLOAT, list(structure._first_potentials.shape))]
     return _ask(structure, "hamming", [], [y], answer)[0]
 
 
@@ -310,7 +312,7 @@ _QUESTIONS: dict[str, Callable[..., Any]] = {
     "bound": _of_rows("bound"),
     **{name: _of_parts(name) for name in ("marginals", "max_marginals")},
 }
-NAMES = tuple(_QUESTIONS)
+METHOD_NAMES = tuple(_QUESTIONS)
 _NO_GRADIENT = (
     *("hamming", "label_counts", "lengths", "output_shapes", "sample"),
     *("max_marginals", "log_count", "bound", _CONSTANT),
@@ -318,7 +320,7 @@ _NO_GRADIENT = (
 
 
 def _rows(structure: Any) -> Sizes:
-    return [structure._main.shape[0]]
+    return [structure._first_potentials.shape[0]]
 
 
 def _ask(
@@ -326,21 +328,21 @@ def _ask(
     name: str,
     options: Sizes,
     about: Sequence[Tensor],
-    answer: Sequence[Answer],
+    answer: Sequence[ResultSpec],
 ) -> list[Tensor]:
-    made_of = structure.__dict__.get("_recipe")
+    made_of = structure.__dict__.get("_constructor_call")
     if made_of is None:
         raise TypeError(
             f"{type(structure).__name__}: expected a structure that is made inside the "
             "compiled function, got one from outside; pass it potentials instead"
         )
-    potentials = structure._in_graph()
+    potentials = structure._graph_tensors()
     if name in _NO_GRADIENT:
         potentials = [x.detach() for x in potentials]
     shapes: Sizes = []
     for _, shape in answer:
         shapes = [*shapes, len(shape), *shape]
-    found: list[Tensor] = ask_structure(
+    found: list[Tensor] = structure_op(
         name,
         made_of.number,
         options,
@@ -367,13 +369,13 @@ def _structure(
     made = _called(number, tensors)
     if rows:
         made = made.select(rows[0])
-    held = made._in_graph()
+    held = made._graph_tensors()
     if any(x.requires_grad for x in potentials) or any(
         one.data_ptr() != two.data_ptr()
         for one, two in zip(held, potentials, strict=True)
     ):
-        made = made._with(potentials)
-        made._require_valid(next(iter(made._by_name())))
+        made = made._with_graph_tensors(potentials)
+        made._require_valid(next(iter(made._named_potentials())))
     return made
 
 
@@ -384,7 +386,7 @@ def _call(structure: Any, name: str, options: Sizes, about: Sequence[Tensor]) ->
     if isinstance(method, Tensor):
         return method
     if name in ("marginals", "max_marginals"):
-        names = list(structure._by_name())
+        names = list(structure._named_potentials())
         return method(*(names[i] for i in options))
     if name == "sample":
         # not all structures have an argument for it
@@ -473,7 +475,7 @@ def _gradient(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
             about = [torch.where(some_outputs, ys, ys[:, :1])]
             grad = grad.masked_fill(~valid, 0)
         given = name, number, options, tensors, rows, potentials, about
-        for i, slope in zip(some, ask_slope(*given, grad, some), strict=True):
+        for i, slope in zip(some, structure_grad_op(*given, grad, some), strict=True):
             slopes[i] = slope
     nothing = ([None] * many for many in (*ctx.counts[:2], ctx.counts[3]))
     made_of, picked, others = nothing
@@ -520,20 +522,20 @@ _STRUCTURE = (
 )
 # copies to the CPU and back do not belong into CUDA graphs
 _tags = (torch.Tag.cudagraph_unsafe,) if hasattr(torch.Tag, "cudagraph_unsafe") else ()
-ask_structure = torch.library.custom_op(
+structure_op = torch.library.custom_op(
     "smoothsp::ask_structure",
     _answer,
     mutates_args=(),
     schema=f"({_STRUCTURE}, SymInt[] shapes, int[] kinds) -> Tensor[]",
     tags=_tags,
 )
-ask_structure.register_fake(_shapes)
-ask_structure.register_autograd(_gradient, setup_context=_save)
-ask_slope = torch.library.custom_op(
+structure_op.register_fake(_shapes)
+structure_op.register_autograd(_gradient, setup_context=_save)
+structure_grad_op = torch.library.custom_op(
     "smoothsp::ask_slope",
     _slope,
     mutates_args=(),
     schema=f"({_STRUCTURE}, Tensor grad, int[] some) -> Tensor[]",
     tags=_tags,
 )
-ask_slope.register_fake(_slope_shapes)
+structure_grad_op.register_fake(_slope_shapes)

@@ -28,13 +28,13 @@ import smoothsp._kernels
 from smoothsp._kernels.compilation.launch import triton_version
 
 KERNELS = Path(smoothsp._kernels.__path__[0])
-CLEAR = "\r\x1b[K"
-OFF = "SMOOTHSP_CHECK_DEVICE"
+CLEAR_LINE = "\r\x1b[K"
+ENV_VAR = "SMOOTHSP_CHECK_DEVICE"
 # Relative and absolute, as in the tests; integers are equal.
 TOLERANCE = {torch.float32: (2e-5, 1e-5), torch.float64: (1e-9, 1e-9)}
 
 
-class Trial(NamedTuple):
+class KernelCheck(NamedTuple):
     """A question, how many kernels answer it, and what raises if they are wrong."""
 
     question: str
@@ -47,9 +47,9 @@ _failed = False
 _passed: dict[str, set[str]] = {}
 
 
-def is_tried(near: Tensor) -> bool:
+def checks_enabled(near: Tensor) -> bool:
     """Return whether kernels for this tensor are tried: on CUDA devices, unless off."""
-    return near.is_cuda and os.environ.get(OFF) != "0"
+    return near.is_cuda and os.environ.get(ENV_VAR) != "0"
 
 
 def is_capturing(near: Tensor) -> bool:
@@ -57,7 +57,7 @@ def is_capturing(near: Tensor) -> bool:
     return near.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
-def on_cpu(near: Tensor, answer: Callable[..., Any], *inputs: Any) -> Any:
+def run_on_cpu(near: Tensor, answer: Callable[..., Any], *inputs: Any) -> Any:
     """Return the answer to copies of tensors on the CPU, copied to the device of one.
 
     Tensors of inputs and answer may be nested in tuples and lists.
@@ -77,7 +77,9 @@ def on_cpu(near: Tensor, answer: Callable[..., Any], *inputs: Any) -> Any:
     return tree_map_only(Tensor, lambda x: x.to(near.device), answer(*given))
 
 
-def sound(near: Tensor, question: str, trials: Callable[[], Iterable[Trial]]) -> bool:
+def kernels_pass(
+    near: Tensor, question: str, trials: Callable[[], Iterable[KernelCheck]]
+) -> bool:
     """Return whether kernels may answer a question on the device of ``near``.
 
     At the first call of an op the checks that have not passed are run: those of the
@@ -85,18 +87,22 @@ def sound(near: Tensor, question: str, trials: Callable[[], Iterable[Trial]]) ->
     nothing is tried.
     """
     global _failed
-    if not is_tried(near):
+    if not checks_enabled(near):
         return True
     if _failed:
         return False
     key = device_key(near.device)
-    if question in _known(key):
+    if question in _load_passed(key):
         return True
     if is_capturing(near):
         return True
     with _lock:
-        new = [] if _failed else [x for x in trials() if x.question not in _known(key)]
-        with _announced(sum(trial.kernels for trial in new)):
+        new = (
+            []
+            if _failed
+            else [x for x in trials() if x.question not in _load_passed(key)]
+        )
+        with _progress_message(sum(trial.kernels for trial in new)):
             for trial in new:
                 try:
                     trial.run(near.device)
@@ -106,27 +112,27 @@ def sound(near: Tensor, question: str, trials: Callable[[], Iterable[Trial]]) ->
                     _failed = True
                     _warn(trial.question, near.device, error)
                     break
-                _remember(key, trial.question)
+                _store_passed(key, trial.question)
     return not _failed
 
 
 @contextlib.contextmanager
-def _announced(kernels: int) -> Iterator[None]:
+def _progress_message(kernels: int) -> Iterator[None]:
     """Write on a terminal how many kernels are compiled meanwhile."""
     talks = kernels > 0 and sys.stderr.isatty()
     if talks:
         what = f"{kernels} GPU kernel{'s' * (kernels > 1)}, once on a machine"
-        sys.stderr.write(f"{CLEAR}smoothsp: compiling and checking {what}")
+        sys.stderr.write(f"{CLEAR_LINE}smoothsp: compiling and checking {what}")
         sys.stderr.flush()
     try:
         yield
     finally:
         if talks:
-            sys.stderr.write(CLEAR)
+            sys.stderr.write(CLEAR_LINE)
             sys.stderr.flush()
 
 
-def hold(found: Any, expected: Any, dtype: torch.dtype) -> None:
+def assert_matches_cpu(found: Any, expected: Any, dtype: torch.dtype) -> None:
     """Raise if tensors of a device are not those of the CPU.
 
     ``dtype`` is that of the potentials: sums of float32 may be stored in float64.
@@ -141,8 +147,8 @@ def _warn(question: str, device: torch.device, error: Exception) -> None:
     warnings.warn(
         f"smoothsp: the GPU kernels of {question} failed their check on {device} "
         f"({what[:600]}). This process computes on the CPU from now on, on copies: "
-        f"results are correct, but slower. Set {OFF}=0 to use the kernels without the "
-        "check",
+        f"results are correct, but slower. Set {ENV_VAR}=0 to use the kernels without "
+        "the check",
         stacklevel=2,
     )
 
@@ -154,7 +160,7 @@ def device_key(device: torch.device) -> str:
     if device.type == "cuda":
         driver = Path("/proc/driver/nvidia/version")
         with contextlib.suppress(OSError):
-            parts.append(driver.read_text())
+            parts.append(driver.read_text(encoding="utf-8"))
         about = torch.cuda.get_device_properties(device)
         # not all of it: two devices of one model are alike
         parts += [about.name, f"{about.major}.{about.minor}"]
@@ -175,7 +181,7 @@ def _file(key: str) -> Path:
     return Path(folder) / f"device_check.{key[:16]}.json"
 
 
-def _known(key: str) -> set[str]:
+def _load_passed(key: str) -> set[str]:
     if key not in _passed:
         _passed[key] = set()
         # a file that is damaged or missing: everything is tried again
@@ -186,7 +192,7 @@ def _known(key: str) -> set[str]:
     return _passed[key]
 
 
-def _remember(key: str, question: str) -> None:
+def _store_passed(key: str, question: str) -> None:
     """Add a trial that passed to those of the process and those on disk."""
     _passed[key].add(question)
     path = _file(key)
@@ -194,6 +200,8 @@ def _remember(key: str, question: str) -> None:
     # where nothing can be written each process tries again
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, delete=False, encoding="utf-8"
+        ) as file:
             file.write(content)
         os.replace(file.name, path)

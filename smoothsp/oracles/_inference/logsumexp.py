@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-def log_sum(scores: Tensor) -> Tensor:
+def logsumexp(scores: Tensor) -> Tensor:
     """``log sum exp`` over the last axis, whose gradient is 0 where all is -inf."""
     top, at = scores.detach().max(-1, keepdim=True)
     none = top == -torch.inf
@@ -18,13 +18,13 @@ def log_sum(scores: Tensor) -> Tensor:
     return found.masked_fill(none, -torch.inf).squeeze(-1)
 
 
-def shares(scores: Tensor) -> Tensor:
+def softmax(scores: Tensor) -> Tensor:
     """The softmax over the last axis; 0 where all is -inf."""
     none = (scores.detach() == -torch.inf).all(-1, keepdim=True)
     return scores.masked_fill(none, 0).softmax(-1).masked_fill(none, 0)
 
 
-def entropies(scores: Tensor) -> Tensor:
+def softmax_entropy(scores: Tensor) -> Tensor:
     """The entropies of softmaxes over the last axis; 0 where all is -inf."""
     none = (scores.detach() == -torch.inf).all(-1, keepdim=True)
     given = scores.masked_fill(none, 0)

@@ -19,9 +19,9 @@ from smoothsp.oracles._inference.tracing import (
     is_eager,
     is_eager_tensor,
     is_transformed,
-    modes,
+    num_dispatch_modes,
 )
-from smoothsp.oracles._inference.transforms import Transformed
+from smoothsp.oracles._inference.transforms import TransformedOp
 
 NO_TRANSFORMS = (
     "torch.func: expected no transform inside torch.compile(fullgraph=True); call "
@@ -29,12 +29,12 @@ NO_TRANSFORMS = (
     "without torch.compile"
 )
 
-Self = TypeVar("Self", bound="Question")
+Self = TypeVar("Self", bound="Op")
 # Gradients of all potentials from that of the value, where they are wanted.
 Gradients = Callable[[Tensor, Sequence[bool]], Sequence[Tensor | None]]
 
 
-class Question:
+class Op:
     """A question to an engine, about tensors that have an entry for each row.
 
     A subclass defines ``answer`` and ``shapes``, and ``gradient`` and ``tangent`` if
@@ -53,24 +53,24 @@ class Question:
     dtype: Any
     # Arguments besides tensors, which a compiled graph keeps.
     options: tuple[int, ...] = ()
-    has_gradient: ClassVar[bool] = True
+    is_differentiable: ClassVar[bool] = True
     # Whether the answer is one tensor.
-    single: ClassVar[bool] = True
+    returns_tensor: ClassVar[bool] = True
     # Questions by name, for compiled graphs.
-    every: ClassVar[dict[str, type["Question"]]] = {}
+    registry: ClassVar[dict[str, type["Op"]]] = {}
 
     def __init__(self, engine: Engine, *about: Tensor) -> None:
-        self.engine, self.about = engine, about
+        self.engine, self.extra_tensors = engine, about
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        Question.every[cls.__name__] = cls
+        Op.registry[cls.__name__] = cls
 
-    def answer(self) -> Any:
+    def compute(self) -> Any:
         """The answer of the engine: a tensor ``[B, ...]``, or a tuple of them."""
         raise NotImplementedError
 
-    def shapes(self) -> Any:
+    def fake_result(self) -> Any:
         """Empty tensors of the shapes of the answer."""
         raise NotImplementedError
 
@@ -81,78 +81,85 @@ class Question:
         """
         ctx.save_for_backward(*self._of_engine(tensors))
 
-    def gradient(self, ctx: Any, *grads: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+    def backward(self, ctx: Any, *grads: Any) -> tuple[Sequence[Any], Sequence[Any]]:
         """Gradients of the potentials, and of ``about``, from those of the answer."""
         raise NotImplementedError
 
-    def tangent(self, ctx: Any, *tangents: Any) -> Any:
+    def jvp(self, ctx: Any, *tangents: Any) -> Any:
         """Tangents of the answer from those of the potentials and of ``about``."""
         raise NotImplementedError
 
     # What follows ---------------------------------------------------------------
 
-    def ask(self) -> Any:
+    def call(self) -> Any:
         """The answer; gradients reach the potentials."""
-        engine, about = self.engine, self.about
-        if engine.direct and is_eager() and (not about or are_plain(about)):
-            return self.ask_directly()
+        engine, about = self.engine, self.extra_tensors
+        if (
+            engine.runs_kernels
+            and is_eager()
+            and (not about or are_kernel_ready(about))
+        ):
+            return self.call_eager()
         self.dtype = torch.float64
         tensors = (*engine.potentials, *engine.row_attributes, *about)
         if not is_transformed():
-            return self.in_graph(*tensors)
+            return self.call_in_graph(*tensors)
         if torch.compiler.is_compiling():
             # without fullgraph=True, Dynamo calls this function again, not compiling
             raise TypeError(NO_TRANSFORMS)
-        return Transformed.apply(self, *tensors)
+        return TransformedOp.apply(self, *tensors)
 
-    def ask_directly(self) -> Any:
+    def call_eager(self) -> Any:
         """The answer where nothing traces."""
         tensors = self.engine.potentials
-        if self.about:
-            tensors = (*tensors, *self.about)
-        if self.has_gradient and wants_gradient(tensors):
-            return EagerGradient.apply(self, *tensors)
-        return self.answer()
+        if self.extra_tensors:
+            tensors = (*tensors, *self.extra_tensors)
+        if self.is_differentiable and any_requires_grad(tensors):
+            return EagerFunction.apply(self, *tensors)
+        return self.compute()
 
-    def begin(self, ctx: Any, tensors: tuple[Tensor, ...]) -> Any:
+    def forward(self, ctx: Any, tensors: tuple[Tensor, ...]) -> Any:
         """The answer, and in ``ctx`` what its gradient takes."""
-        output = self.answer()
+        output = self.compute()
         self.save(ctx, tensors, output)
         return output
 
     def _of_engine(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return tensors[: len(tensors) - len(self.about)]
+        return tensors[: len(tensors) - len(self.extra_tensors)]
 
-    def of(self: Self, tensors: Sequence[Tensor]) -> Self:
+    def with_tensors(self: Self, tensors: Sequence[Tensor]) -> Self:
         """Return the same question about other tensors."""
         other = copy.copy(self)
-        n = len(tensors) - len(self.about)
-        other.engine, other.about = self.engine.of(tensors[:n]), tuple(tensors[n:])
+        n = len(tensors) - len(self.extra_tensors)
+        other.engine, other.extra_tensors = (
+            self.engine.with_tensors(tensors[:n]),
+            tuple(tensors[n:]),
+        )
         return other
 
     def op(self, *tensors: Tensor) -> Any:
         """The answer for tensors that no transform has wrapped."""
-        if torch.compiler.is_compiling() or modes():
-            return self.in_graph(*tensors)
-        return self.of(tensors).answer()
+        if torch.compiler.is_compiling() or num_dispatch_modes():
+            return self.call_in_graph(*tensors)
+        return self.with_tensors(tensors).compute()
 
-    def repeated(self: Self, size: int) -> Self:
+    def with_repeated_rows(self: Self, size: int) -> Self:
         """The question of batches so many times as large, one after the other."""
         other = copy.copy(self)
-        other.engine = self.engine.repeated(size)
+        other.engine = self.engine.with_repeated_rows(size)
         return other
 
-    def by_row(self, count: int) -> list[bool]:
+    def is_batched(self, count: int) -> list[bool]:
         """Whether each of the tensors has an entry for each row."""
-        first, last = self.engine.own, len(self.engine.potentials)
+        first, last = self.engine.num_row_potentials, len(self.engine.potentials)
         return [not first <= i < last for i in range(count)]
 
-    def in_graph(self, *tensors: Tensor) -> Any:
+    def call_in_graph(self, *tensors: Tensor) -> Any:
         """The answer as a node of a graph."""
-        found = ask(*self.node(*tensors))
-        return found[0] if self.single else tuple(found)
+        found = graph_op(*self.graph_args(*tensors))
+        return found[0] if self.returns_tensor else tuple(found)
 
-    def node(self, *tensors: Tensor) -> tuple[str, str, list[int], list[Tensor]]:
+    def graph_args(self, *tensors: Tensor) -> tuple[str, str, list[int], list[Tensor]]:
         """Arguments of the op that stands for the question in a graph."""
         name = self.engine.name
         if name is None:
@@ -163,34 +170,34 @@ class Question:
         return (
             type(self).__name__,
             name,
-            [len(self.about), *self.options],
+            [len(self.extra_tensors), *self.options],
             list(tensors),
         )
 
     @classmethod
-    def with_options(
+    def from_graph(
         cls, engine: Engine, about: Sequence[Tensor], options: Sequence[int]
-    ) -> "Question":
+    ) -> "Op":
         """The question that a graph kept."""
         return cls(engine, *about)
 
 
-class EagerGradient(torch.autograd.Function):
+class EagerFunction(torch.autograd.Function):
     """Autograd function of a question about plain tensors."""
 
     # Not setup_context, for which PyTorch inspects the signature at every call.
     @staticmethod
     def forward(ctx: Any, question: Any, *tensors: Any) -> Any:
         ctx.question = question
-        return question.begin(ctx, tensors)
+        return question.forward(ctx, tensors)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        potentials, about = ctx.question.gradient(ctx, *grads)
+        potentials, about = ctx.question.backward(ctx, *grads)
         return None, *potentials, *about
 
 
-def are_plain(tensors: Sequence[Tensor]) -> bool:
+def are_kernel_ready(tensors: Sequence[Tensor]) -> bool:
     """Whether kernels of their devices may read the tensors; nothing traces."""
     for x in tensors:  # noqa: SIM110 - a generator takes a microsecond
         if not (is_dense_cpu(x) or is_eager_tensor(x, "cuda")):
@@ -198,7 +205,7 @@ def are_plain(tensors: Sequence[Tensor]) -> bool:
     return True
 
 
-def wants_gradient(tensors: Sequence[Tensor]) -> bool:
+def any_requires_grad(tensors: Sequence[Tensor]) -> bool:
     """Whether a gradient is wanted of any of them."""
     if not torch.is_grad_enabled():
         return False
@@ -208,7 +215,7 @@ def wants_gradient(tensors: Sequence[Tensor]) -> bool:
     return False
 
 
-def needs_gradient(ctx: Any, count: int) -> Sequence[bool]:
+def potentials_need_grad(ctx: Any, count: int) -> Sequence[bool]:
     """Whether each of the potentials, which come first, needs a gradient."""
     needs = ctx.needs_input_grad
     # the op has them in one list
@@ -244,14 +251,14 @@ class FusedNode:
     ) -> None:
         self.value, self.gradients, self.again = value, gradients, again
 
-    def of(self, potentials: Sequence[Tensor]) -> Tensor:
+    def attach(self, potentials: Sequence[Tensor]) -> Tensor:
         """The value; gradients reach the potentials."""
-        if not wants_gradient(potentials):
+        if not any_requires_grad(potentials):
             return self.value
-        found: Tensor = EagerGradient.apply(self, *potentials)
+        found: Tensor = EagerFunction.apply(self, *potentials)
         return found
 
-    def begin(self, ctx: Any, potentials: tuple[Tensor, ...]) -> Tensor:
+    def forward(self, ctx: Any, potentials: tuple[Tensor, ...]) -> Tensor:
         reads = [x for x in self.again.reads if isinstance(x, Tensor)]
         # those of inference mode cannot be saved, nor changed outside of it
         ctx.save_for_backward(*potentials, *[x for x in reads if not x.is_inference()])
@@ -260,7 +267,7 @@ class FusedNode:
         value: Tensor = vars(self).pop("value")
         return value
 
-    def gradient(
+    def backward(
         self, ctx: Any, grad: Tensor
     ) -> tuple[Sequence[Tensor | None], tuple[()]]:
         higher = torch.is_grad_enabled()
@@ -284,23 +291,23 @@ class FusedNode:
 
 
 # What makes the engine of a graph of its tensors, by name.
-ENGINES: dict[str, Callable[[Sequence[Tensor]], Engine]] = {}
+ENGINE_BUILDERS: dict[str, Callable[[Sequence[Tensor]], Engine]] = {}
 
 
 def _question(
     name: str, engine: str, sizes: Sequence[int], tensors: Sequence[Tensor]
-) -> Question:
+) -> Op:
     """The question that a node of a graph stands for."""
     about, *options = sizes
     count = len(tensors) - about
-    found = ENGINES[engine](tensors[:count])
-    return Question.every[name].with_options(found, tensors[count:], options)
+    found = ENGINE_BUILDERS[engine](tensors[:count])
+    return Op.registry[name].from_graph(found, tensors[count:], options)
 
 
 def _answer(
     name: str, engine: str, sizes: Sequence[int], tensors: Sequence[Tensor]
 ) -> list[Tensor]:
-    found = _question(name, engine, sizes, tensors).answer()
+    found = _question(name, engine, sizes, tensors).compute()
     listed = list(found) if isinstance(found, tuple) else [found]
     given = {x.data_ptr() for x in tensors if x.numel()}
     # an answer may not share the memory of an input
@@ -310,31 +317,33 @@ def _answer(
 def _shapes(
     name: str, engine: str, sizes: Sequence[int], tensors: Sequence[Tensor]
 ) -> list[Tensor]:
-    found = _question(name, engine, sizes, tensors).shapes()
+    found = _question(name, engine, sizes, tensors).fake_result()
     return list(found) if isinstance(found, tuple) else [found]
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     *_, tensors = inputs
     question = ctx.question = _question(*inputs)
-    ctx.count = len(tensors)
-    question.save(ctx, tuple(tensors), output[0] if question.single else tuple(output))
+    ctx.count_parts = len(tensors)
+    question.save(
+        ctx, tuple(tensors), output[0] if question.returns_tensor else tuple(output)
+    )
 
 
 def _gradient(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     question = ctx.question
-    if not question.has_gradient:
-        return None, None, None, [None] * ctx.count
-    potentials, about = question.gradient(ctx, *grads)
-    rest = ctx.count - len(potentials) - len(about)
+    if not question.is_differentiable:
+        return None, None, None, [None] * ctx.count_parts
+    potentials, about = question.backward(ctx, *grads)
+    rest = ctx.count_parts - len(potentials) - len(about)
     return None, None, None, [*potentials, *[None] * rest, *about]
 
 
-ask = torch.library.custom_op(
+graph_op = torch.library.custom_op(
     "smoothsp::ask",
     _answer,
     mutates_args=(),
     schema="(str question, str engine, SymInt[] sizes, Tensor[] tensors) -> Tensor[]",
 )
-ask.register_fake(_shapes)
-ask.register_autograd(_gradient, setup_context=_save)
+graph_op.register_fake(_shapes)
+graph_op.register_autograd(_gradient, setup_context=_save)

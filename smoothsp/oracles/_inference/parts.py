@@ -6,28 +6,28 @@ import torch
 from torch import Tensor
 
 from smoothsp.oracles._inference import double_double, in_graphs
-from smoothsp.oracles._inference.double_double import Exact
-from smoothsp.oracles._inference.score_values import COARSE, look
+from smoothsp.oracles._inference.double_double import DoubleDouble
+from smoothsp.oracles._inference.score_values import COARSE, value_flags
 from smoothsp.oracles._inference.tracing import is_eager
 
 
-def parts_of(structure: Any, y: Tensor) -> Tensor:
+def part_counts(structure: Any, y: Tensor) -> Tensor:
     """Number of times outputs ``(batch, ...)`` use each part, as a cost is shaped.
 
     A score is linear in the potentials, so this is its derivative: what the score gains
     when a cost is added to a part.
     """
-    require_parts(structure)
-    found: Tensor = in_graphs.called(
-        structure, _parts_of, (y,), in_graphs.parts_like, constant=True
+    require_additive_cost(structure)
+    found: Tensor = in_graphs.call_as_graph_op(
+        structure, _parts_of, (y,), in_graphs.cost_result, constant=True
     )
     return found
 
 
 def _parts_of(structure: Any, y: Tensor) -> Tensor:
-    if getattr(structure, "_uses_entries", False) and is_eager():
-        main = structure._main
-        used, size = structure._used_by_gold(y)[:, 0], main.shape[1:].numel()
+    if getattr(structure, "_indexes_potentials", False) and is_eager():
+        main = structure._first_potentials
+        used, size = structure._gold_parts(y)[:, 0], main.shape[1:].numel()
         used = torch.where((used >= 0) & (used < size), used, size)
         counts = main.new_zeros(len(main), size + 1)
         counts.scatter_add_(1, used, counts.new_ones(used.shape))
@@ -51,7 +51,7 @@ def _parts_of(structure: Any, y: Tensor) -> Tensor:
     return parts
 
 
-def require_parts(structure: Any) -> None:
+def require_additive_cost(structure: Any) -> None:
     """Refuse a structure whose costs are not added to parts, one by one."""
     if not hasattr(structure, "decode") or not getattr(structure, "_cost_adds", True):
         raise TypeError(
@@ -60,17 +60,17 @@ def require_parts(structure: Any) -> None:
         )
 
 
-def widened(structure: Any) -> tuple[Any, bool]:
+def float64_if_large(structure: Any) -> tuple[Any, bool]:
     """The structure in float64 where float32 is coarse, and whether it is."""
-    if not hasattr(structure, "_wide") or not is_eager():
+    if not hasattr(structure, "_to_float64") or not is_eager():
         return structure, False
     values = structure._potentials().values()
-    if next(iter(values)).dtype == torch.float32 and is_coarse(structure):
-        return structure._wide(), True
+    if next(iter(values)).dtype == torch.float32 and has_large_scores(structure):
+        return structure._to_float64(), True
     return structure, False
 
 
-def instead(structure: Any, otherwise: str = "") -> str:
+def training_hint(structure: Any, otherwise: str = "") -> str:
     """The end of a message for a structure without a method: what trains it."""
     if hasattr(structure, "relaxed_maximum"):
         return (
@@ -80,35 +80,35 @@ def instead(structure: Any, otherwise: str = "") -> str:
     return otherwise
 
 
-def is_coarse(structure: Any) -> bool:
+def has_large_scores(structure: Any) -> bool:
     """Whether a score has a magnitude above 64."""
     for x in structure._potentials().values():  # noqa: SIM110 - a generator takes long
-        if look(x) & COARSE:
+        if value_flags(x) & COARSE:
             return True
     return False
 
 
-def first_potentials(structure: Any) -> Tensor:
+def require_first_potentials(structure: Any) -> Tensor:
     """The potentials that a cost is added to, of the structures of this library."""
-    found = getattr(structure, "_main", None)
+    found = getattr(structure, "_first_potentials", None)
     if isinstance(found, Tensor):
         return found
     raise TypeError(
         "structure: expected one of smoothsp.oracles, or one that inherits from "
-        f"CircuitStructure, got {type(structure).__name__}{instead(structure)}"
+        f"CircuitStructure, got {type(structure).__name__}{training_hint(structure)}"
     )
 
 
-def scores_of(structure: Any, ys: Tensor) -> Exact:
+def score_outputs(structure: Any, ys: Tensor) -> DoubleDouble:
     """Scores of the outputs ``ys``, ``(batch, k, ...)``: ``(batch, k)``."""
     if hasattr(structure, "decode_topk"):
         return double_double.score(structure, ys)
-    return Exact(torch.stack([structure.score(y) for y in ys.unbind(1)], 1))
+    return DoubleDouble(torch.stack([structure.score(y) for y in ys.unbind(1)], 1))
 
 
-def repeated(structure: Any, n: int) -> Any:
+def repeat_rows(structure: Any, n: int) -> Any:
     """The structure with each row n times, one below the other."""
-    require_parts(structure)
+    require_additive_cost(structure)
     lengths = structure.lengths
     rows = torch.arange(len(lengths), device=lengths.device)
     return structure.select(rows.repeat_interleave(n))

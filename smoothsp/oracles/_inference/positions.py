@@ -35,7 +35,7 @@ class Positions:
         self._steps, self._lengths = steps, lengths
 
     @classmethod
-    def of_mask(cls, mask: Tensor) -> "Positions":
+    def from_mask(cls, mask: Tensor) -> "Positions":
         """Positions that are True in ``mask``, ``(batch, time)`` bool."""
         B, T = mask.shape
         if not is_eager_tensor(mask):
@@ -65,7 +65,7 @@ class Positions:
         return self._lengths
 
     @property
-    def ends(self) -> Tensor:
+    def end_positions(self) -> Tensor:
         """``(batch,)``: one after the last real position of each row, 0 without one."""
         if self._steps is None or not self.time:
             return self.lengths
@@ -82,7 +82,7 @@ class Positions:
         real = torch.arange(T, device=self.device) < self.lengths[:, None]
         return mask.scatter(1, self.steps, real)
 
-    def explicit(self) -> tuple[Tensor | None, Tensor | None]:
+    def steps_and_lengths(self) -> tuple[Tensor | None, Tensor | None]:
         """Steps and lengths; None for both if all positions are real."""
         if self._steps is None and self._lengths is None:
             return None, None

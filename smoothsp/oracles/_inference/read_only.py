@@ -6,18 +6,18 @@ from typing import Any, NoReturn
 
 from torch import Tensor
 
-from smoothsp.oracles._inference.checks import NO_TORCHSCRIPT, values_are_there
+from smoothsp.oracles._inference.checks import NO_TORCHSCRIPT, has_concrete_values
 
 # Sets an attribute without a look at its name, where microseconds count.
-put = object.__setattr__
+set_attribute = object.__setattr__
 
 # Methods that read the values of potentials; those left out call one of these.
 _QUESTIONS = (
     *("score", "decode", "decode_topk", "log_partition", "marginals", "edge_marginals"),
     *("log_prob", "entropy", "sample", "max_marginals", "bound", "log_count"),
-    *("augment", "scale", "select", "restrict", "_wide", "_potentials"),
-    *("violation", "log_likelihood", "_exact_log_partition"),
-    *("_exact_score", "_exact_decode", "_exact_decode_topk"),
+    *("augment", "scale", "select", "restrict", "_to_float64", "_potentials"),
+    *("violation", "log_likelihood", "_log_partition_hi_lo"),
+    *("_score_hi_lo", "_decode_hi_lo", "_decode_topk_hi_lo"),
 )
 
 
@@ -41,14 +41,14 @@ class ReadOnly:
 
     def _record_versions(self, potentials: Mapping[str, Tensor]) -> None:
         """Record which values the structure is made of; none while something traces."""
-        if values_are_there():
+        if has_concrete_values():
             found = []
             try:
                 for name, x in potentials.items():
                     found.append((name, x, x._version))
             except RuntimeError:  # tensors of inference mode have no version
                 return
-            put(self, "_versions", found)
+            set_attribute(self, "_versions", found)
 
     def __getstate__(self) -> dict[str, Any]:
         # tensors that are copied or loaded count from 0

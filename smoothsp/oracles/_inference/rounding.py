@@ -4,17 +4,17 @@ import torch
 from torch import Tensor
 
 
-def at_most_zero(chances: Tensor) -> Tensor:
+def clip_log_probs(chances: Tensor) -> Tensor:
     """Log-probabilities, 0 where rounding lifted them above; gradients as they were."""
     return torch.where(chances > 0, chances - chances.detach(), chances)
 
 
-def scaled(x: Tensor, factor: float) -> Tensor:
+def multiply(x: Tensor, factor: float) -> Tensor:
     """``x * factor``, in float64 where float32 would make NaN of 0 or of -inf."""
     within = 1e-30 < factor < 1e30
     return x * factor if within else (x.double() * factor).to(x.dtype)
 
 
-def weighed(values: Tensor, weight: Tensor | float) -> Tensor:
+def multiply_by_weight(values: Tensor, weight: Tensor | float) -> Tensor:
     """``values * weight``, where an infinite value of weight 0 is 0."""
     return values.masked_fill(values.isinf() & (weight == 0), 0) * weight

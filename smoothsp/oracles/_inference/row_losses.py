@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from smoothsp._kernels.circuits.cpu import scores
-from smoothsp.oracles._inference.double_double import as_two
+from smoothsp.oracles._inference.double_double import as_hi_lo
 from smoothsp.oracles._inference.engine import Engine
-from smoothsp.oracles._inference.to_numpy import Table
+from smoothsp.oracles._inference.to_numpy import PointerTable
 
 # Zeros of a type, as kernels take it, and what new tensors are made by.
 _LIKE = {
@@ -81,7 +81,10 @@ class RowLosses:
         self.value, self.total, self.u = new(B), new(()), wide(B, M)
         self.exact, self.highest = _NEW[torch.bool](B), (wide(B), wide(B))
         number, weights = _weights(weight)
-        table = Table(engine.potentials[: engine.own], engine.potentials[engine.own :])
+        table = PointerTable(
+            engine.potentials[: engine.num_row_potentials],
+            engine.potentials[engine.num_row_potentials :],
+        )
         addresses = maxima.contiguous(), self.y, weights
         out = self.value, self.total, self.u, self.exact, *self.highest
         scores.row_losses(
@@ -99,7 +102,7 @@ class RowLosses:
     ) -> list[Tensor | None]:
         """Derivative of the weighted losses by the potentials of the engine."""
         engine, y, best = self.engine, self.y, self.best
-        own, dtype = engine.own, engine.potentials[0].dtype
+        own, dtype = engine.num_row_potentials, engine.potentials[0].dtype
         number, weights = _weights(weight)
         means: Sequence[Tensor | None] = [None] * len(wanted)
         if self.summing is not None:
@@ -110,7 +113,7 @@ class RowLosses:
             marginals = vars(self).pop("marginals", None)
             if marginals is None:
                 marginals = self.summing.log_partition(wanted, dtype, True)[2]
-            means = self.summing.weigh(rows, marginals, wanted)
+            means = self.summing.vjp(rows, marginals, wanted)
         targets: list[Tensor | None] = []
         for i, (x, want) in enumerate(zip(engine.potentials, wanted, strict=True)):
             mean = means[i]
@@ -121,7 +124,7 @@ class RowLosses:
             else:
                 kind = dtype if i < own else torch.float64
                 targets.append(_NEW[kind](x.shape).zero_())
-        table = Table(engine.potentials[:own], engine.potentials[own:], targets)
+        table = PointerTable(engine.potentials[:own], engine.potentials[own:], targets)
         if best is None:
             best = y[:, :0]
         like = _LIKE[dtype], _LIKE[best.dtype]
@@ -153,9 +156,9 @@ def hinges(
     else:
         labels = best.labels if k else best.labels.unsqueeze(1)
         chosen = augmented.entries(labels)
-    maxima = best.two_numbers
+    maxima = best.hi_lo
     if maxima is None:
-        maxima = augmented.scores_of_best(labels, best)
+        maxima = augmented.score_best(labels, best)
     losses = RowLosses(engine, used, maxima, never_negative, weight, mu, k)
     losses.best = chosen.contiguous()
     return losses
@@ -175,7 +178,7 @@ def negative_log_likelihoods(
     """
     dtype = summing.potentials[0].dtype
     total, maxima, marginals = summing.log_partition(wanted, dtype, True)
-    maxima = as_two(total) if maxima is None else maxima
+    maxima = as_hi_lo(total) if maxima is None else maxima
     losses = RowLosses(engine, used, maxima, never_negative, weight)
     losses.summing = summing
     vars(losses)["marginals"] = marginals

@@ -17,33 +17,35 @@ import torch
 from torch import Tensor
 
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles._inference.double_double import Exact, in_dtype
+from smoothsp.oracles._inference.double_double import DoubleDouble, to_dtype
 from smoothsp.oracles._inference.engine import (
     Engine,
-    counted,
-    over_rows,
-    weighed,
+    scatter_counts,
+    sum_shared,
+    weight_rows,
 )
-from smoothsp.oracles._inference.op import Question, are_plain, needs_gradient
+from smoothsp.oracles._inference.op import Op, are_kernel_ready, potentials_need_grad
 from smoothsp.oracles._inference.tracing import (
     is_eager,
     is_eager_tensor,
 )
-from smoothsp.oracles._inference.transforms import one_after_another
+from smoothsp.oracles._inference.transforms import loop_over_batched_grads
 
 FLOAT64 = torch.float64
 
 
-def log_partition(engine: Engine, dtype: torch.dtype, two: bool = False) -> Exact:
+def log_partition(
+    engine: Engine, dtype: torch.dtype, two: bool = False
+) -> DoubleDouble:
     """Logarithm of the sum over all outputs ``[B]``; differentiable twice.
 
     Of the dtype, or of float64 while something traces. With ``two`` as two numbers,
     too, where nothing traces.
     """
-    if engine.direct and is_eager():
+    if engine.runs_kernels and is_eager():
         question = LogPartition(engine, dtype, two)
-        return Exact(question.ask_directly(), question.two_numbers)
-    return Exact(Sums(engine).ask()[0])
+        return DoubleDouble(question.call_eager(), question.hi_lo)
+    return DoubleDouble(Sums(engine).call()[0])
 
 
 def marginals(engine: Engine) -> tuple[Tensor, ...]:
@@ -51,105 +53,107 @@ def marginals(engine: Engine) -> tuple[Tensor, ...]:
 
     Differentiable once.
     """
-    found: tuple[Tensor, ...] = Sums(engine).ask()[1:]
+    found: tuple[Tensor, ...] = Sums(engine).call()[1:]
     return found
 
 
 def best(
     engine: Engine, k: int | None, dtype: torch.dtype, precise: bool = False
-) -> tuple[Exact, Tensor]:
+) -> tuple[DoubleDouble, Tensor]:
     """Values and labels of the best outputs, as ``Engine.best`` has them.
 
     Of the dtype, or of float64 while something traces.
     """
     question = Best(engine, k, dtype, precise)
-    found = question.ask()
-    return Exact(found[0], question.two_numbers), found[1]
+    found = question.call()
+    return DoubleDouble(found[0], question.hi_lo), found[1]
 
 
-def k_best(engine: Engine, k: int, dtype: torch.dtype) -> tuple[Exact, Tensor, Tensor]:
+def k_best(
+    engine: Engine, k: int, dtype: torch.dtype
+) -> tuple[DoubleDouble, Tensor, Tensor]:
     """Return ``best``, and which of the k outputs there are ``[B, k]``."""
     question = Best(engine, k, dtype)
-    found = question.ask()
-    values, exist = found[0], question.exist
+    found = question.call()
+    values, exist = found[0], question.valid
     if exist is None:
         exist = values > -torch.inf
-    return Exact(values, question.two_numbers), found[1], exist
+    return DoubleDouble(values, question.hi_lo), found[1], exist
 
 
-def score(engine: Engine, used: Tensor, dtype: torch.dtype, two: bool = False) -> Exact:
+def score(
+    engine: Engine, used: Tensor, dtype: torch.dtype, two: bool = False
+) -> DoubleDouble:
     """Scores ``[B, k]`` of outputs, as ``Engine.score`` has them.
 
     Of the dtype, or of float64 while something traces.
     """
     question = Score(engine, used, dtype, two)
-    return Exact(question.ask(), question.two_numbers)
+    return DoubleDouble(question.call(), question.hi_lo)
 
 
 def entropy(engine: Engine) -> Tensor:
     """Entropy ``[B]`` of the outputs; differentiable once."""
-    found: Tensor = Entropy(engine).ask()
+    found: Tensor = Entropy(engine).call()
     return found
 
 
 def sample(engine: Engine, numbers: Tensor) -> Tensor:
     """Labels ``[B, n, ...]``, as ``Engine.sample`` draws them."""
-    found: Tensor = Samples(engine, numbers).ask()
+    found: Tensor = Samples(engine, numbers).call()
     return found
 
 
-class LogPartition(Question):
+class LogPartition(Op):
     """The log-partition ``[B]`` of plain tensors.
 
     Its marginals are no tensors of the graph: the first gradient may overwrite them.
     """
 
-    two_numbers: Tensor | None = None
+    hi_lo: Tensor | None = None
 
     def __init__(self, engine: Engine, dtype: torch.dtype, two: bool) -> None:
-        self.engine, self.about = engine, ()
+        self.engine, self.extra_tensors = engine, ()
         self.dtype, self.two = dtype, two
 
-    def answer(self) -> Tensor:
+    def compute(self) -> Tensor:
         none = (False,) * len(self.engine.potentials)
-        value, self.two_numbers, _ = self.engine.log_partition(
-            none, self.dtype, self.two
-        )
+        value, self.hi_lo, _ = self.engine.log_partition(none, self.dtype, self.two)
         return value
 
-    def begin(self, ctx: Any, tensors: tuple[Tensor, ...]) -> Tensor:
-        some = needs_gradient(ctx, len(tensors))
-        value, self.two_numbers, ctx.marginals = self.engine.log_partition(
+    def forward(self, ctx: Any, tensors: tuple[Tensor, ...]) -> Tensor:
+        some = potentials_need_grad(ctx, len(tensors))
+        value, self.hi_lo, ctx.marginals = self.engine.log_partition(
             some, self.dtype, self.two
         )
         ctx.save_for_backward(*tensors)
         return value
 
-    def gradient(self, ctx: Any, grad: Tensor) -> tuple[Sequence[Any], tuple[()]]:
+    def backward(self, ctx: Any, grad: Tensor) -> tuple[Sequence[Any], tuple[()]]:
         # one step, so that no other thread gets them too
         known = vars(ctx).pop("marginals", None)
         tensors = ctx.saved_tensors
-        some = needs_gradient(ctx, len(tensors))
+        some = potentials_need_grad(ctx, len(tensors))
         again = torch.is_grad_enabled()
         if known is not None and not again and is_eager_tensor(grad, grad.device.type):
-            return self.engine.weigh(grad, known, some), ()
-        engine = self.engine.of(tensors)
+            return self.engine.vjp(grad, known, some), ()
+        engine = self.engine.with_tensors(tensors)
         if again:
             sums = Sums(engine)
-            sums.known = engine.marginals_of(known, some)
-            found = sums.ask()[1:]
+            sums.known = engine.saved_marginals(known, some)
+            found = sums.call()[1:]
         else:
-            found = tuple(engine.sums(some, self.dtype)[2])
-        return weighed(grad, found, engine.own, some), ()
+            found = tuple(engine.log_partition_and_marginals(some, self.dtype)[2])
+        return weight_rows(grad, found, engine.num_row_potentials, some), ()
 
 
-class Sums(Question):
+class Sums(Op):
     """The log-partition ``[B]``, and the marginals of all potentials.
 
     ``known`` are the marginals, where they are.
     """
 
-    single = False
+    returns_tensor = False
     known: Sequence[Tensor] | None = None
 
     def __init__(self, engine: Engine) -> None:
@@ -158,21 +162,21 @@ class Sums(Question):
         self.dtype = None
 
     @classmethod
-    def with_options(
+    def from_graph(
         cls, engine: Engine, about: Sequence[Tensor], options: Sequence[int]
     ) -> "Sums":
         question = cls(engine)
         question.dtype = FLOAT64
         return question
 
-    def answer(self) -> tuple[Tensor, ...]:
+    def compute(self) -> tuple[Tensor, ...]:
         if self.known is not None:
             return self.known[0].new_empty(len(self.known[0])), *self.known
         every = (True,) * len(self.engine.potentials)
-        value, _, found = self.engine.sums(every, self.dtype)
+        value, _, found = self.engine.log_partition_and_marginals(every, self.dtype)
         return value, *found
 
-    def shapes(self) -> tuple[Tensor, ...]:
+    def fake_result(self) -> tuple[Tensor, ...]:
         B = self.engine.potentials[0].shape[0]
         first = self.engine.potentials[0].new_empty((B,), dtype=FLOAT64)
         return first, *_rows_like(self.engine)
@@ -183,57 +187,59 @@ class Sums(Question):
 
     def _saved(self, ctx: Any) -> tuple[Engine, tuple[Tensor, ...]]:
         saved, m = ctx.saved_tensors, len(self.engine.potentials)
-        return self.engine.of(saved[:-m]), saved[-m:]
+        return self.engine.with_tensors(saved[:-m]), saved[-m:]
 
-    def gradient(
+    def backward(
         self, ctx: Any, grad: Tensor | None, *moves: Tensor | None
     ) -> tuple[Sequence[Any], tuple[()]]:
         engine, chances = self._saved(ctx)
-        some = needs_gradient(ctx, len(chances))
+        some = potentials_need_grad(ctx, len(chances))
         first = second = None
         if grad is not None:
-            first = weighed(grad, chances, engine.own, some)
+            first = weight_rows(grad, chances, engine.num_row_potentials, some)
         if any(x is not None for x in moves):
             along = [
                 torch.zeros_like(x) if v is None else v
                 for v, x in zip(moves, chances, strict=True)
             ]
             pairs = zip(covariance(engine, along), some, strict=True)
-            second = over_rows([x if want else None for x, want in pairs], engine.own)
+            second = sum_shared(
+                [x if want else None for x, want in pairs], engine.num_row_potentials
+            )
         if first is None or second is None:
             return first or second or [None] * len(chances), ()
         both = zip(first, second, strict=True)
         return [None if a is None or b is None else a + b for a, b in both], ()
 
-    def tangent(self, ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, ...]:
+    def jvp(self, ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, ...]:
         engine, chances = self._saved(ctx)
-        along = _of_rows(tangents, chances, engine.own)
+        along = _of_rows(tangents, chances, engine.num_row_potentials)
         return _inner(chances, along).to(self.dtype), *covariance(engine, along)
 
 
-class Covariance(Question):
+class Covariance(Op):
     """``Cov(mu) along``, ``[B, ...]`` by potentials: linear and symmetric in along."""
 
-    single = False
+    returns_tensor = False
 
-    def answer(self) -> tuple[Tensor, ...]:
-        return tuple(self.engine.covariance(self.about))
+    def compute(self) -> tuple[Tensor, ...]:
+        return tuple(self.engine.covariance(self.extra_tensors))
 
-    def shapes(self) -> tuple[Tensor, ...]:
+    def fake_result(self) -> tuple[Tensor, ...]:
         return tuple(_rows_like(self.engine))
 
-    def gradient(self, ctx: Any, *grads: Tensor) -> tuple[Sequence[Any], Sequence[Any]]:
+    def backward(self, ctx: Any, *grads: Tensor) -> tuple[Sequence[Any], Sequence[Any]]:
         m = len(grads)
-        if any(needs_gradient(ctx, m)):
+        if any(potentials_need_grad(ctx, m)):
             _refuse_third_derivatives()
-        moved = covariance(self.engine.of(ctx.saved_tensors), grads)
+        moved = covariance(self.engine.with_tensors(ctx.saved_tensors), grads)
         return [None] * m, moved
 
-    def tangent(self, ctx: Any, *tangents: Tensor | None) -> Any:
+    def jvp(self, ctx: Any, *tangents: Tensor | None) -> Any:
         m = len(self.engine.potentials)
         if any(x is not None for x in tangents[:m]):
             _refuse_third_derivatives()
-        engine = self.engine.of(ctx.saved_tensors)
+        engine = self.engine.with_tensors(ctx.saved_tensors)
         along = _of_rows(tangents[-m:], _rows_like(engine), m)
         return covariance(engine, along)
 
@@ -242,9 +248,9 @@ def covariance(engine: Engine, along: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """``Cov(mu) along`` by potentials, ``[B, ...]``, as ``along`` is."""
     if is_eager():
         if any(torch._C._functorch.is_legacy_batchedtensor(x) for x in along):
-            return one_after_another(lambda *v: covariance(engine, v), along)
-        along = [checks.dense("gradient", x) for x in along]
-    found: tuple[Tensor, ...] = Covariance(engine, *along).ask()
+            return loop_over_batched_grads(lambda *v: covariance(engine, v), along)
+        along = [checks.as_dense("gradient", x) for x in along]
+    found: tuple[Tensor, ...] = Covariance(engine, *along).call()
     return found
 
 
@@ -255,47 +261,49 @@ def _refuse_third_derivatives() -> None:
     )
 
 
-class Entropy(Question):
+class Entropy(Op):
     """The entropy ``[B]``: ``A - <mu, theta>``."""
 
-    def answer(self) -> Tensor:
+    def compute(self) -> Tensor:
         return self.engine.entropy()
 
-    def shapes(self) -> Tensor:
+    def fake_result(self) -> Tensor:
         first = self.engine.potentials[0]
         return first.new_empty((first.shape[0],))
 
-    def gradient(self, ctx: Any, grad: Tensor) -> tuple[Sequence[Any], tuple[()]]:
-        some = needs_gradient(ctx, len(self.engine.potentials))
-        return weighed(-grad, self._slope(ctx), self.engine.own, some), ()
+    def backward(self, ctx: Any, grad: Tensor) -> tuple[Sequence[Any], tuple[()]]:
+        some = potentials_need_grad(ctx, len(self.engine.potentials))
+        return weight_rows(
+            -grad, self._slope(ctx), self.engine.num_row_potentials, some
+        ), ()
 
-    def tangent(self, ctx: Any, *tangents: Tensor | None) -> Tensor:
+    def jvp(self, ctx: Any, *tangents: Tensor | None) -> Tensor:
         slope = self._slope(ctx)
-        along = _of_rows(tangents, slope, self.engine.own)
+        along = _of_rows(tangents, slope, self.engine.num_row_potentials)
         return -_inner(slope, along).to(slope[0].dtype)
 
     def _slope(self, ctx: Any) -> tuple[Tensor, ...]:
         """``Cov(mu) theta``; a forbidden part has no chance, but must be finite."""
-        engine = self.engine.of(ctx.saved_tensors)
+        engine = self.engine.with_tensors(ctx.saved_tensors)
         B = len(engine.potentials[0])
         theta = [
-            x if i < engine.own else x.expand(B, *x.shape)
+            x if i < engine.num_row_potentials else x.expand(B, *x.shape)
             for i, x in enumerate(engine.potentials)
         ]
-        return covariance(engine, [finite(x) for x in theta])
+        return covariance(engine, [zero_if_infinite(x) for x in theta])
 
 
-class Best(Question):
+class Best(Op):
     """The best output, or the k best: values, labels, and what ``score`` takes."""
 
-    single = False
-    two_numbers: Tensor | None = None
-    exist: Tensor | None = None
+    returns_tensor = False
+    hi_lo: Tensor | None = None
+    valid: Tensor | None = None
 
     def __init__(
         self, engine: Engine, k: int | None, dtype: torch.dtype, precise: bool = False
     ) -> None:
-        self.engine, self.about = engine, ()
+        self.engine, self.extra_tensors = engine, ()
         self.k, self.dtype, self.precise = k, dtype, precise
 
     @property
@@ -303,26 +311,26 @@ class Best(Question):
         return (self.k or 0,)
 
     @classmethod
-    def with_options(
+    def from_graph(
         cls, engine: Engine, about: Sequence[Tensor], options: Sequence[int]
     ) -> "Best":
         return cls(engine, options[0] or None, FLOAT64)
 
-    def answer(self) -> tuple[Tensor, ...]:
-        values, labels, used, self.two_numbers, self.exist = self.engine.best(
+    def compute(self) -> tuple[Tensor, ...]:
+        values, labels, used, self.hi_lo, self.valid = self.engine.best(
             self.k, self.dtype, self.precise
         )
         return (values, labels) if used is None else (values, labels, used)
 
-    def shapes(self) -> tuple[Tensor, ...]:
-        labels, *used = self.engine.outputs_like(self.k)
+    def fake_result(self) -> tuple[Tensor, ...]:
+        labels, *used = self.engine.empty_outputs(self.k)
         axes = 1 if self.k is None else 2
         first = self.engine.potentials[0]
         return first.new_empty(labels.shape[:axes], dtype=FLOAT64), labels, *used
 
-    def begin(self, ctx: Any, tensors: tuple[Tensor, ...]) -> Any:
+    def forward(self, ctx: Any, tensors: tuple[Tensor, ...]) -> Any:
         # shapes of potentials are enough: these may change in place
-        output = self.answer()
+        output = self.compute()
         self._keep(ctx, output)
         return output
 
@@ -338,19 +346,19 @@ class Best(Question):
     def _saved(self, ctx: Any) -> tuple[Engine, Tensor]:
         """The engine, and what the outputs ``[B, k, ...]`` use."""
         used, *tensors = ctx.saved_tensors
-        engine = self.engine.of(tensors) if tensors else self.engine
+        engine = self.engine.with_tensors(tensors) if tensors else self.engine
         return engine, used.unsqueeze(1) if self.k is None else used
 
-    def gradient(
+    def backward(
         self, ctx: Any, grad: Tensor | None, *_: None
     ) -> tuple[Sequence[Any], tuple[()]]:
         m = len(self.engine.potentials)
         if grad is None:
             return [None] * m, ()
         weights = grad.unsqueeze(1) if self.k is None else grad
-        return count(*self._saved(ctx), weights, needs_gradient(ctx, m)), ()
+        return count_parts(*self._saved(ctx), weights, potentials_need_grad(ctx, m)), ()
 
-    def tangent(self, ctx: Any, *tangents: Tensor | None) -> Any:
+    def jvp(self, ctx: Any, *tangents: Tensor | None) -> Any:
         engine, used = self._saved(ctx)
         if self.k is None:
             moved = _score_along(engine, used, tangents, self.dtype)
@@ -364,33 +372,35 @@ class Best(Question):
         return moved.squeeze(1) if self.k is None else moved, *ctx.no_tangents
 
 
-class Score(Question):
+class Score(Op):
     """Scores ``[B, k]`` of outputs: linear in the potentials."""
 
-    two_numbers: Tensor | None = None
+    hi_lo: Tensor | None = None
 
     def __init__(
         self, engine: Engine, used: Tensor, dtype: torch.dtype, two: bool = False
     ) -> None:
-        self.engine, self.about = engine, (used,)
+        self.engine, self.extra_tensors = engine, (used,)
         self.dtype, self.two = dtype, two
 
     @classmethod
-    def with_options(
+    def from_graph(
         cls, engine: Engine, about: Sequence[Tensor], options: Sequence[int]
     ) -> "Score":
         return cls(engine, about[0], FLOAT64)
 
-    def answer(self) -> Tensor:
-        value, self.two_numbers = self.engine.score(self.about[0], self.dtype, self.two)
+    def compute(self) -> Tensor:
+        value, self.hi_lo = self.engine.score(
+            self.extra_tensors[0], self.dtype, self.two
+        )
         return value
 
-    def shapes(self) -> Tensor:
-        used = self.about[0]
+    def fake_result(self) -> Tensor:
+        used = self.extra_tensors[0]
         return self.engine.potentials[0].new_empty(used.shape[:2], dtype=FLOAT64)
 
-    def begin(self, ctx: Any, tensors: tuple[Tensor, ...]) -> Any:
-        output = self.answer()
+    def forward(self, ctx: Any, tensors: tuple[Tensor, ...]) -> Any:
+        output = self.compute()
         ctx.save_for_backward(tensors[-1])
         return output
 
@@ -400,50 +410,50 @@ class Score(Question):
 
     def _saved(self, ctx: Any) -> tuple[Engine, Tensor]:
         used, *tensors = ctx.saved_tensors
-        return self.engine.of(tensors) if tensors else self.engine, used
+        return self.engine.with_tensors(tensors) if tensors else self.engine, used
 
-    def gradient(self, ctx: Any, grad: Tensor) -> tuple[Sequence[Any], tuple[None]]:
-        some = needs_gradient(ctx, len(self.engine.potentials))
-        return count(*self._saved(ctx), grad, some), (None,)
+    def backward(self, ctx: Any, grad: Tensor) -> tuple[Sequence[Any], tuple[None]]:
+        some = potentials_need_grad(ctx, len(self.engine.potentials))
+        return count_parts(*self._saved(ctx), grad, some), (None,)
 
-    def tangent(self, ctx: Any, *tangents: Tensor | None) -> Tensor:
+    def jvp(self, ctx: Any, *tangents: Tensor | None) -> Tensor:
         return _score_along(*self._saved(ctx), tangents, self.dtype)
 
 
-class Samples(Question):
+class Samples(Op):
     """Labels of outputs drawn by random numbers, of which no gradient is known."""
 
-    has_gradient = False
+    is_differentiable = False
 
-    def answer(self) -> Tensor:
-        return self.engine.sample(self.about[0])
+    def compute(self) -> Tensor:
+        return self.engine.sample(self.extra_tensors[0])
 
-    def shapes(self) -> Tensor:
-        numbers = self.about[0]
-        labels, *_ = self.engine.outputs_like(None)
+    def fake_result(self) -> Tensor:
+        numbers = self.extra_tensors[0]
+        labels, *_ = self.engine.empty_outputs(None)
         return labels.new_empty((*numbers.shape[:2], *labels.shape[1:]))
 
 
-def count(
+def count_parts(
     engine: Engine, used: Tensor, weights: Tensor, wanted: Sequence[bool]
 ) -> list[Tensor | None]:
     """Weights ``[B, k]`` added up over the parts that outputs use, as ``Engine.count``.
 
     Differentiable in the weights.
     """
-    weights = in_dtype(weights, engine.potentials[0].dtype)
+    weights = to_dtype(weights, engine.potentials[0].dtype)
     kind = weights.device.type
     once = not torch.is_grad_enabled() or (
-        not weights.requires_grad and are_plain(engine.potentials)
+        not weights.requires_grad and are_kernel_ready(engine.potentials)
     )
     if (
         once
-        and engine.direct
+        and engine.runs_kernels
         and is_eager_tensor(weights, kind)
         and is_eager_tensor(used, kind)
     ):
-        return engine.count(weights, used, wanted)
-    return counted(engine, weights, used, wanted)
+        return engine.count_parts(weights, used, wanted)
+    return scatter_counts(engine, weights, used, wanted)
 
 
 def _score_along(
@@ -452,7 +462,7 @@ def _score_along(
     """Tangents of scores are scores of tangents."""
     pairs = zip(tangents, engine.potentials, strict=False)
     along = [torch.zeros_like(x) if t is None else t for t, x in pairs]
-    found: Tensor = Score(engine.of(along), used, dtype).ask()
+    found: Tensor = Score(engine.with_tensors(along), used, dtype).call()
     return found
 
 
@@ -460,7 +470,7 @@ def _rows_like(engine: Engine) -> list[Tensor]:
     """Empty tensors ``[B, ...]`` for each of the potentials."""
     B = engine.potentials[0].shape[0]
     return [
-        x.new_empty(x.shape if i < engine.own else (B, *x.shape))
+        x.new_empty(x.shape if i < engine.num_row_potentials else (B, *x.shape))
         for i, x in enumerate(engine.potentials)
     ]
 
@@ -482,6 +492,6 @@ def _inner(chances: Sequence[Tensor], along: Sequence[Tensor]) -> Tensor:
     return torch.stack(parts).sum(0)
 
 
-def finite(scores: Tensor) -> Tensor:
+def zero_if_infinite(scores: Tensor) -> Tensor:
     """Scores, 0 where they are infinite, or NaN in the padding."""
     return torch.where(scores.abs() < torch.inf, scores, 0)

@@ -30,12 +30,12 @@ __all__ = [
     "LOW",
     "NEG_INF_OR_LOW",
     "VECTORS",
-    "barred_row",
-    "look",
-    "look_at_all",
-    "masked",
-    "refusal",
-    "wrong",
+    "first_forbidden_row",
+    "invalid_value_message",
+    "is_invalid",
+    "mask_low_scores",
+    "value_flags",
+    "value_flags_of",
 ]
 
 # Numbers from which on PyTorch may use threads.
@@ -47,21 +47,21 @@ VECTORS = {
 }
 
 
-def look(x: Tensor) -> int:
+def value_flags(x: Tensor) -> int:
     """Kinds of numbers of a float32 or float64 tensor, as a sum of codes.
 
-    ``FORBIDDEN``: -inf, or a finite number that means it; ``LOW``: such a finite
-    number, so that ``masked`` is needed; ``WRONG``: what is refused; ``COARSE``: a
-    score of magnitude above 64.
+    ``NEG_INF_OR_LOW``: -inf or at most -2^40; ``LOW``: finite and at most -2^40, so
+    that ``mask_low_scores`` is needed; ``INVALID``: NaN, +inf or at least 2^40;
+    ``COARSE``: a score of magnitude above 64.
     """
     if is_dense_cpu(x):
         x = x if x.is_contiguous() else x.contiguous()
         found: int = range_codes(x.data_ptr(), x.numel(), VECTORS[x.dtype])
         return found
-    return look_at_all((x,))[0]
+    return value_flags_of((x,))[0]
 
 
-def look_at_all(tensors: Sequence[Tensor]) -> list[int]:
+def value_flags_of(tensors: Sequence[Tensor]) -> list[int]:
     """``look`` at each of several tensors on one device, which is waited for once."""
     flags = []
     for x in tensors:
@@ -77,14 +77,14 @@ def look_at_all(tensors: Sequence[Tensor]) -> list[int]:
     ]
 
 
-def barred_row(x: Tensor) -> int:
+def first_forbidden_row(x: Tensor) -> int:
     """The first of rows ``[rows, size]`` without a number above -inf; -1 if none is."""
     x = x.detach().cpu().contiguous()
     rows, size = x.shape
     return int(find_neg_inf_row(x.data_ptr(), rows, size, VECTORS[x.dtype]))
 
 
-def masked(x: Tensor) -> Tensor:
+def mask_low_scores(x: Tensor) -> Tensor:
     """``x`` with -inf for what forbids; gradients flow as through a copy.
 
     No output uses what forbids, so that its gradient is exactly 0.
@@ -101,12 +101,12 @@ def masked(x: Tensor) -> Tensor:
     return found
 
 
-def wrong(x: Tensor) -> Tensor:
+def is_invalid(x: Tensor) -> Tensor:
     """Return True for invalid numbers: NaN, +inf and values of at least 2^40."""
     return ~(x.detach() < LIMIT)
 
 
-def refusal(name: str, value: float, where: str) -> str:
+def invalid_value_message(name: str, value: float, where: str) -> str:
     """The message for a number that is refused."""
     return (
         f"{name}: expected numbers below 2^40 (1.1e12), got {value} at {where}; scale "

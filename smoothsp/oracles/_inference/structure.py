@@ -10,11 +10,11 @@ from torch import Tensor
 from smoothsp.oracles._inference import checks, in_graphs, score_values
 from smoothsp.oracles._inference.engine import Engine
 from smoothsp.oracles._inference.read_only import ReadOnly
-from smoothsp.oracles._inference.rounding import scaled
+from smoothsp.oracles._inference.rounding import multiply
 from smoothsp.oracles._inference.tracing import is_compiling, is_eager
 
-Named = dict[str, Tensor]
-NONE: Named = {}
+NamedTensors = dict[str, Tensor]
+NO_TENSORS: NamedTensors = {}
 _NOTHING = torch.empty(0, device="cpu")
 AnyPotentials = TypeVar("AnyPotentials", bound="Potentials")
 Self = TypeVar("Self", bound="Structure")
@@ -33,48 +33,49 @@ class Potentials(ReadOnly):
     """
 
     # Whether torch.compile traces questions, instead of taking each as one op.
-    _is_traced: ClassVar[bool] = False
+    _traces_methods: ClassVar[bool] = False
     # In graphs: attributes that methods set, and numbers of outputs.
-    _computed: ClassVar[tuple[str, ...]] = ()
-    _kind_of_output: int = in_graphs.INT
+    _computed_attributes: ClassVar[tuple[str, ...]] = ()
+    _output_dtype: int = in_graphs.INT
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "__init__" in vars(cls):
-            setattr(cls, "__init__", in_graphs.recorded(vars(cls)["__init__"]))  # noqa: B010
-        for name in in_graphs.NAMES:
+            make = in_graphs.record_constructor(vars(cls)["__init__"])
+            setattr(cls, "__init__", make)  # noqa: B010
+        for name in in_graphs.METHOD_NAMES:
             if name in vars(cls):
-                setattr(cls, name, in_graphs.asked(vars(cls)[name]))
+                setattr(cls, name, in_graphs.as_graph_op(vars(cls)[name]))
 
     row_attributes: ClassVar[tuple[str, ...]] = ()
     output_description: ClassVar[str] = "an output of the structure"
 
     # Potentials ``(batch, ...)``, those that all rows share, and the first ones.
-    _own: Named
-    _common: Named
-    _main: Tensor
-    _main_name: str
+    _row_potentials: NamedTensors
+    _shared_potentials: NamedTensors
+    _first_potentials: Tensor
+    _first_name: str
 
     # What a structure says ------------------------------------------------------
 
-    def _reads(self, name: str) -> Tensor | None:
+    def _usable_parts(self, name: str) -> Tensor | None:
         """Bool: True for entries that some output may use; None for all."""
         return None
 
-    def _may_lack_outputs(self, name: str) -> bool:
+    def _can_be_infeasible(self, name: str) -> bool:
         """Whether -inf among such potentials may leave a row without an output."""
         return True
 
     @property
-    def _possible(self) -> bool:
+    def _is_feasible(self) -> bool:
         """Whether all rows have outputs, as long as no potential forbids any."""
         return True
 
-    def _infeasible_row(self) -> int:
+    def _first_infeasible_row(self) -> int:
         """The first row without an output, -1 if there is none."""
         raise NotImplementedError
 
-    def _labels_of_one(self, y: Tensor) -> Tensor:
+    def _labels_per_row(self, y: Tensor) -> Tensor:
         """Labels ``(batch, N)`` of one output for each row, -1 for none."""
         raise NotImplementedError
 
@@ -84,77 +85,94 @@ class Potentials(ReadOnly):
 
     # What follows ---------------------------------------------------------------
 
-    def _hold(self, own: Named, common: Named = NONE) -> None:
+    def _set_potentials(
+        self, own: NamedTensors, common: NamedTensors = NO_TENSORS
+    ) -> None:
         """Set the potentials."""
         held = self.__dict__
         held.update(own)
         held.update(common)
-        held["_own"], held["_common"] = own, common
+        held["_row_potentials"], held["_shared_potentials"] = own, common
         # a cost is added to the first
-        held["_main_name"], held["_main"] = next(iter(own.items()))
+        held["_first_name"], held["_first_potentials"] = next(iter(own.items()))
 
-    def _like(self: AnyPotentials, own: Named, common: Named = NONE) -> AnyPotentials:
+    def _with_potentials(
+        self: AnyPotentials, own: NamedTensors, common: NamedTensors = NO_TENSORS
+    ) -> AnyPotentials:
         """Other potentials of the same rows, trusted to be sound."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
-        other._hold(own, common)
+        other._set_potentials(own, common)
         return other
 
-    def _in_graph(self) -> list[Tensor]:
+    def _graph_tensors(self) -> list[Tensor]:
         """Tensors that a graph of ``torch.compile`` holds of this structure."""
-        computed = [getattr(self, name) for name in self._computed]
-        return [*self._by_name().values(), *computed]
+        computed = [getattr(self, name) for name in self._computed_attributes]
+        return [*self._named_potentials().values(), *computed]
 
-    def _with(self: AnyPotentials, held: Sequence[Tensor]) -> AnyPotentials:
+    def _with_graph_tensors(
+        self: AnyPotentials, held: Sequence[Tensor]
+    ) -> AnyPotentials:
         """The structure of which a graph holds such tensors."""
-        own, common = self._own, self._common
-        named = dict(zip((*own, *common, *self._computed), held, strict=True))
-        other = self._like({n: named[n] for n in own}, {n: named[n] for n in common})
-        other.__dict__.update({n: named[n] for n in self._computed})
+        own, common = self._row_potentials, self._shared_potentials
+        named = dict(
+            zip((*own, *common, *self._computed_attributes), held, strict=True)
+        )
+        other = self._with_potentials(
+            {n: named[n] for n in own}, {n: named[n] for n in common}
+        )
+        other.__dict__.update({n: named[n] for n in self._computed_attributes})
         return other
 
-    def _picked(self: AnyPotentials, rows: Tensor) -> AnyPotentials:
+    def _select_rows(self: AnyPotentials, rows: Tensor) -> AnyPotentials:
         """Potentials and attributes of these rows."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         if is_compiling():
-            other.__dict__["_recipe"] = self.__dict__["_recipe"].select(rows)
+            other.__dict__["_constructor_call"] = self.__dict__[
+                "_constructor_call"
+            ].select(rows)
         for name in self.row_attributes:
             # graphs have only attributes that need no values
             if (value := getattr(self, name, None)) is not None:
                 other.__dict__[name] = value[rows]
-        other._hold({name: x[rows] for name, x in self._own.items()}, self._common)
+        other._set_potentials(
+            {name: x[rows] for name, x in self._row_potentials.items()},
+            self._shared_potentials,
+        )
         return other
 
-    def _by_name(self) -> Named:
+    def _named_potentials(self) -> NamedTensors:
         """All potentials by name, those of rows ``(batch, ...)`` first."""
-        return {**self._own, **self._common}
+        return {**self._row_potentials, **self._shared_potentials}
 
-    def _potentials(self) -> Named:
+    def _potentials(self) -> NamedTensors:
         """All potentials by name, unless one was changed in place."""
-        return self._by_name()
+        return self._named_potentials()
 
-    def _rounded(self, value: Tensor) -> Tensor:
+    def _to_dtype(self, value: Tensor) -> Tensor:
         """A value in the dtype of the potentials."""
         # ``to`` takes 6 us of a decode even where there is nothing to convert
-        dtype = self._main.dtype
+        dtype = self._first_potentials.dtype
         return value if value.dtype == dtype else value.to(dtype)
 
     def __repr__(self) -> str:
-        words = (f"{name}={tuple(x.shape)}" for name, x in self._by_name().items())
+        words = (
+            f"{name}={tuple(x.shape)}" for name, x in self._named_potentials().items()
+        )
         kind = type(self).__name__
-        return f"{kind}({', '.join(words)}, dtype={self._main.dtype})"
+        return f"{kind}({', '.join(words)}, dtype={self._first_potentials.dtype})"
 
     def select(self: AnyPotentials, rows: Tensor) -> AnyPotentials:
         """The structure of the given rows: bool ``(batch,)``, or int64 indices."""
-        main = self._main
-        return self._picked(checks.rows(rows, len(main), main.device))
+        main = self._first_potentials
+        return self._select_rows(checks.as_row_index(rows, len(main), main.device))
 
-    @in_graphs.asked
+    @in_graphs.as_graph_op
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch label"]:
         """Number of times y uses each label, ``(batch, label)``."""
-        labels, most = self._labels_of_one(y), self._num_labels
-        counts = self._main.new_zeros(len(labels), most + 1)
+        labels, most = self._labels_per_row(y), self._num_labels
+        counts = self._first_potentials.new_zeros(len(labels), most + 1)
         ones = counts.new_ones(labels.shape)
         return counts.scatter_add(1, labels.clamp(-1, most - 1) + 1, ones)[:, 1:]
 
@@ -174,56 +192,63 @@ class Potentials(ReadOnly):
         changed
             Numbers of which some forbid if -inf among the potentials is new.
         """
-        if self._look(blame, only, changed):
-            self._require_outputs(blame)
+        if self._validate_values(blame, only, changed):
+            self._require_feasible(blame)
 
-    def _look(
+    def _validate_values(
         self, blame: str, only: str | None = None, changed: Tensor | None = None
     ) -> bool:
         """Require scores, as above; return whether a row may lack an output."""
         if not is_eager():
             return False
-        barred, new = not self._possible, {}
-        for name, x in (*self._own.items(), *self._common.items()):
+        barred, new = not self._is_feasible, {}
+        for name, x in (
+            *self._row_potentials.items(),
+            *self._shared_potentials.items(),
+        ):
             if only is not None and name != only:
                 continue
-            found = score_values.look(x)
+            found = score_values.value_flags(x)
             if not found:
                 continue
             if found & score_values.INVALID:
-                self._refuse_wrong(name, x, name if blame in self._own else blame)
+                self._raise_invalid_value(
+                    name, x, name if blame in self._row_potentials else blame
+                )
                 # no output reads the others
                 new[name] = torch.where(
-                    score_values.wrong(x), -torch.inf, score_values.masked(x)
+                    score_values.is_invalid(x),
+                    -torch.inf,
+                    score_values.mask_low_scores(x),
                 )
             elif found & score_values.LOW:
-                new[name] = score_values.masked(x)
+                new[name] = score_values.mask_low_scores(x)
             if found & score_values.NEG_INF_OR_LOW and not barred:
-                newly = found if changed is None else score_values.look(changed)
+                newly = found if changed is None else score_values.value_flags(changed)
                 if newly & score_values.NEG_INF_OR_LOW or found & score_values.LOW:
-                    barred = self._may_lack_outputs(name)
+                    barred = self._can_be_infeasible(name)
         if new:
-            own, common = self._own, self._common
-            self._hold(
+            own, common = self._row_potentials, self._shared_potentials
+            self._set_potentials(
                 {name: new.get(name, x) for name, x in own.items()},
                 {name: new.get(name, x) for name, x in common.items()},
             )
         return barred
 
-    def _refuse_wrong(self, name: str, x: Tensor, blame: str) -> None:
-        wrong, read = score_values.wrong(x), self._reads(name)
+    def _raise_invalid_value(self, name: str, x: Tensor, blame: str) -> None:
+        wrong, read = score_values.is_invalid(x), self._usable_parts(name)
         if read is not None:
             wrong = wrong & read
         if bool(wrong.any()):
             place = wrong.nonzero()[0].tolist()
             value = x[tuple(place)].item()
             where = f"entry {place}"
-            if name in self._own:
+            if name in self._row_potentials:
                 where = f"row {place[0]}, entry {place[1:]}"
-            raise ValueError(score_values.refusal(blame, value, where))
+            raise ValueError(score_values.invalid_value_message(blame, value, where))
 
-    def _require_outputs(self, blame: str) -> None:
-        row = self._infeasible_row()
+    def _require_feasible(self, blame: str) -> None:
+        row = self._first_infeasible_row()
         if row >= 0:
             raise ValueError(
                 f"{blame}: row {row} has no feasible output: all use a forbidden part "
@@ -239,16 +264,16 @@ class Structure(Potentials):
         """Engine that finds and scores outputs for losses, if there is one."""
         return None
 
-    def _used_by_gold(self, y: Tensor) -> Tensor:
+    def _gold_parts(self, y: Tensor) -> Tensor:
         """Entries ``[B, 1, U]`` of the potentials that one output of each row uses."""
         raise NotImplementedError
 
     @property
-    def _uses_entries(self) -> bool:
+    def _indexes_potentials(self) -> bool:
         """Whether ``_used_by_gold`` has the entries of potentials as they lie."""
         return False
 
-    def _augmented_by_hamming(
+    def _augment_by_hamming(
         self: Self, y: Tensor, scale: float
     ) -> tuple[Self, Tensor] | None:
         """The structure with ``scale`` times the Hamming cost of y, and what y uses.
@@ -258,17 +283,21 @@ class Structure(Potentials):
         """
         return None
 
-    def _with_main(self: Self, main: Tensor) -> Self:
+    def _with_first_potentials(self: Self, main: Tensor) -> Self:
         """Other first potentials."""
-        return self._like({**self._own, self._main_name: main}, self._common)
+        return self._with_potentials(
+            {**self._row_potentials, self._first_name: main}, self._shared_potentials
+        )
 
-    def _mapped(self: Self, change: Callable[[Tensor], Tensor]) -> Self:
+    def _map_potentials(self: Self, change: Callable[[Tensor], Tensor]) -> Self:
         """A function of each of the potentials."""
-        own = {name: change(x) for name, x in self._own.items()}
-        common = self._common and {n: change(x) for n, x in self._common.items()}
-        return self._like(own, common)
+        own = {name: change(x) for name, x in self._row_potentials.items()}
+        common = self._shared_potentials and {
+            n: change(x) for n, x in self._shared_potentials.items()
+        }
+        return self._with_potentials(own, common)
 
-    def _has_costs_of(self, base: Any) -> bool:
+    def _inherits_costs(self, base: Any) -> bool:
         """Whether costs are those of a base class, and no class below has its own."""
         kind: Any = type(self)
         return kind.hamming is base.hamming and kind.augment is base.augment
@@ -278,24 +307,24 @@ class Structure(Potentials):
 
         Its ``decode`` is loss-augmented decoding.
         """
-        main, name = self._main, self._main_name
-        cost = checks.potentials("cost", cost).to(main.dtype)
-        checks.same_device("cost", cost, main.device)
-        checks.shape("cost", cost, tuple(main.shape), f"the shape of {name}")
-        other = self._with_main(main + cost)
+        main, name = self._first_potentials, self._first_name
+        cost = checks.as_potentials("cost", cost).to(main.dtype)
+        checks.require_device("cost", cost, main.device)
+        checks.require_shape("cost", cost, tuple(main.shape), f"the shape of {name}")
+        other = self._with_first_potentials(main + cost)
         other._require_valid("cost", name, cost)
         return other
 
-    def _with_costs(self: Self, main: Tensor) -> Self:
+    def _with_augmented_potentials(self: Self, main: Tensor) -> Self:
         """The structure with these first potentials, to which a cost was added."""
-        other = self._with_main(main)
-        other._require_valid("cost", self._main_name, _NOTHING)
+        other = self._with_first_potentials(main)
+        other._require_valid("cost", self._first_name, _NOTHING)
         return other
 
     def scale(self: Self, factor: float) -> Self:
         """The structure with every potential multiplied by ``factor > 0``."""
-        factor = checks.positive("factor", factor)
-        other = self._mapped(lambda x: scaled(x, factor))
+        factor = checks.as_positive("factor", factor)
+        other = self._map_potentials(lambda x: multiply(x, factor))
         if factor > 1:
             other._require_valid("factor", changed=_NOTHING)
         return other
@@ -306,13 +335,13 @@ class Structure(Potentials):
         ``allowed`` is bool, of the shape of the first potentials. Train on partially
         labelled outputs with the ``log_partition`` of this structure.
         """
-        main, name = self._main, self._main_name
+        main, name = self._first_potentials, self._first_name
         words, size = f"the shape of {name}", tuple(main.shape)
-        allowed = checks.bool_mask("allowed", allowed, size, words, main.device)
-        other = self._with_main(main.masked_fill(~allowed, -torch.inf))
+        allowed = checks.as_bool_mask("allowed", allowed, size, words, main.device)
+        other = self._with_first_potentials(main.masked_fill(~allowed, -torch.inf))
         other._require_valid("allowed", name)
         return other
 
-    def _wide(self: Self) -> Self:
+    def _to_float64(self: Self) -> Self:
         """Structure in float64."""
-        return self._mapped(Tensor.double)
+        return self._map_potentials(Tensor.double)

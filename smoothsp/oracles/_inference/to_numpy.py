@@ -1,6 +1,6 @@
 """Memory of tensors as arrays, without a change to the tensors."""
 
-from array import array as numbers_of
+from array import array as integer_array
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defined]
 
 
-def array(tensor: Tensor) -> NDArray[Any]:
+def to_numpy(tensor: Tensor) -> NDArray[Any]:
     """Return a CPU tensor as a contiguous array, of its own memory if contiguous.
 
     ``Tensor.numpy()`` makes the storage of its tensor one that cannot be resized, for
@@ -28,7 +28,7 @@ def array(tensor: Tensor) -> NDArray[Any]:
     return found
 
 
-def constant(name: str, integers: Tensor) -> NDArray[Any]:
+def unwrapped_to_numpy(name: str, integers: Tensor) -> NDArray[Any]:
     """Return integers as an array, also where a transform has wrapped them."""
     wrapped = torch._C._functorch
     while wrapped.is_functorch_wrapped_tensor(integers):
@@ -39,10 +39,10 @@ def constant(name: str, integers: Tensor) -> NDArray[Any]:
             )
         integers = wrapped.get_unwrapped(integers)
     with torch._C._DisableFuncTorch():
-        return array(integers.cpu())
+        return to_numpy(integers.cpu())
 
 
-class Table:
+class PointerTable:
     """Arrays as kernels take them, which it keeps alive, and where answers go.
 
     ``at`` is where the table lies, and how many arrays it has.
@@ -56,7 +56,7 @@ class Table:
     ) -> None:
         n = len(own)
         B = max(own[0].shape[0], 1)
-        self.kept, numbers = [], numbers_of("q")
+        self.kept, numbers = [], integer_array("q")
         for i, x in enumerate((*own, *shared)):
             if not x.is_contiguous():
                 x = x.contiguous()
@@ -65,5 +65,5 @@ class Table:
             place = 0 if target is None else target.data_ptr()
             size = x.numel()
             numbers.extend((x.data_ptr(), size // B if i < n else size, i >= n, place))
-        self._numbers = numbers
+        self._values_per_output = numbers
         self.at = numbers.buffer_info()[0], len(self.kept)

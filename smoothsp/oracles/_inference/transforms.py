@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 from torch.utils._pytree import tree_map
 
 
-class Transformed(torch.autograd.Function):
+class TransformedOp(torch.autograd.Function):
     """A question, called with its arguments, at one level of transforms.
 
     Each transform calls its own rule, which calls the level below, until the op gets
@@ -25,7 +25,7 @@ class Transformed(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         question, *given = inputs
         ctx.question, ctx.given = question, len(given)
-        if not question.has_gradient:
+        if not question.is_differentiable:
             ctx.outputs = len(output) if isinstance(output, tuple) else 1
             return
         question.save(ctx, tuple(given), output)
@@ -33,17 +33,17 @@ class Transformed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        if not ctx.question.has_gradient:
+        if not ctx.question.is_differentiable:
             return (None,) * (1 + ctx.given)
-        potentials, about = ctx.question.gradient(ctx, *grads)
+        potentials, about = ctx.question.backward(ctx, *grads)
         between = (None,) * (ctx.given - len(potentials) - len(about))
         return None, *potentials, *between, *about
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        if not ctx.question.has_gradient:
+        if not ctx.question.is_differentiable:
             return (None,) * ctx.outputs
-        return ctx.question.tangent(ctx, *tangents[1:])
+        return ctx.question.jvp(ctx, *tangents[1:])
 
     @staticmethod
     def vmap(
@@ -52,33 +52,37 @@ class Transformed(torch.autograd.Function):
         """One call for a larger batch, or one each where inputs are of all rows."""
         size, dims = info.batch_size, in_dims[1:]
         if not size:
-            return of_none(partial(Transformed.apply, question), dims, inputs)
-        by_row = question.by_row(len(inputs))
+            return vmap_without_calls(
+                partial(TransformedOp.apply, question), dims, inputs
+            )
+        by_row = question.is_batched(len(inputs))
         pairs = zip(dims, by_row, strict=True)
         if any(dim is not None and not row for dim, row in pairs):
-            return one_by_one(partial(Transformed.apply, question), size, dims, inputs)
+            return vmap_by_loop(
+                partial(TransformedOp.apply, question), size, dims, inputs
+            )
         tensors = [
-            fold(x, dim, size) if row else x
+            fold_vmap_axis(x, dim, size) if row else x
             for x, dim, row in zip(inputs, dims, by_row, strict=True)
         ]
-        found = Transformed.apply(question.repeated(size), *tensors)
+        found = TransformedOp.apply(question.with_repeated_rows(size), *tensors)
         if isinstance(found, tuple):
-            return tuple(unfold(x, size) for x in found), (0,) * len(found)
-        return unfold(found, size), 0
+            return tuple(unfold_vmap_axis(x, size) for x in found), (0,) * len(found)
+        return unfold_vmap_axis(found, size), 0
 
 
-def fold(x: Tensor, dim: int | None, size: int) -> Tensor:
+def fold_vmap_axis(x: Tensor, dim: int | None, size: int) -> Tensor:
     """``[B, ...]`` of each of ``size`` calls as ``[size B, ...]``."""
     stacked = x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
     return stacked.reshape(size * stacked.shape[1], *stacked.shape[2:])
 
 
-def unfold(x: Tensor, size: int) -> Tensor:
+def unfold_vmap_axis(x: Tensor, size: int) -> Tensor:
     """The way back: of each call, ``[size, B, ...]``."""
     return x.reshape(size, len(x) // size, *x.shape[1:])
 
 
-def of_none(
+def vmap_without_calls(
     ask: Callable[..., Any], dims: tuple[Any, ...], inputs: tuple[Any, ...]
 ) -> tuple[Any, Any]:
     """Result of ``vmap`` over no calls: shapes and dtypes are those of one of zeros."""
@@ -86,11 +90,11 @@ def of_none(
         x if dim is None else pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, 1))
         for x, dim in zip(inputs, dims, strict=True)
     )
-    found, places = one_by_one(ask, 1, dims, one)
+    found, places = vmap_by_loop(ask, 1, dims, one)
     return tree_map(lambda x: x[:0], found), places
 
 
-def one_by_one(
+def vmap_by_loop(
     ask: Callable[..., Any], size: int, dims: tuple[Any, ...], inputs: tuple[Any, ...]
 ) -> tuple[Any, Any]:
     """Result of ``vmap`` from ``size`` calls of ``ask``."""
@@ -107,7 +111,7 @@ def one_by_one(
     return torch.stack(found), 0
 
 
-def one_after_another(
+def loop_over_batched_grads(
     ask: Callable[..., tuple[Tensor, ...]], inputs: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
     """Answers to batches of ``torch.autograd.grad(is_grads_batched=True)``, one by one.

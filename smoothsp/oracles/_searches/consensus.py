@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothsp.oracles._inference.parts import parts_of
+from smoothsp.oracles._inference.parts import part_counts
 from smoothsp.oracles._inference.score_values import LIMIT
 from smoothsp.oracles._searches.active_outputs import block, face_of, solution
 from smoothsp.oracles._searches.shared_cells import Variables
@@ -83,7 +83,7 @@ class Factor:
 
     def parts(self, y: Tensor) -> Tensor:
         """Number of times y uses each cell, ``(batch, cells)`` float64."""
-        return parts_of(self.structure, y).flatten(1).double()
+        return part_counts(self.structure, y).flatten(1).double()
 
     def score(self, y: Tensor) -> Tensor:
         """Score of y in float64."""
@@ -92,7 +92,7 @@ class Factor:
 
     def potentials(self) -> Tensor | None:
         """First potentials ``(batch, cells)`` in float64; None if there are no such."""
-        main = getattr(self.structure, "_main", None)
+        main = getattr(self.structure, "_first_potentials", None)
         return None if main is None else main.flatten(1).double()
 
     def largest_score(self, y: Tensor) -> Tensor:
@@ -102,12 +102,12 @@ class Factor:
         if main is None:
             size = self.score(y).abs()
             return torch.maximum((_GUESS * (1 + size)).clamp(max=LIMIT / 16), 8 * size)
-        own = getattr(structure, "_own", {structure._main_name: main})
+        own = getattr(structure, "_row_potentials", {structure._first_name: main})
         total, uses = (
             torch.zeros_like(main[:, :0].sum(1)),
             2.0 * (1 + structure.lengths),
         )
-        for name, x in structure._by_name().items():
+        for name, x in structure._named_potentials().items():
             size = x.double().abs().masked_fill(x == -torch.inf, 0)
             if name in own:
                 total = total + size.flatten(1).sum(1)

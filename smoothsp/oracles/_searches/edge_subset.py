@@ -31,7 +31,7 @@ class ChosenEdges(SearchStructure):
     def output_shapes(self) -> Int[Tensor, "batch 1"]:
         """``(batch, 1)``: one more than the last edge of each row."""
         E = self.shape[0]
-        at = torch.arange(1, E + 1, device=self._main.device)
+        at = torch.arange(1, E + 1, device=self._first_potentials.device)
         ends = torch.where(self._real, at, 0)
         return ends.amax(1, keepdim=True) if E else ends.sum(1, keepdim=True)
 
@@ -39,7 +39,7 @@ class ChosenEdges(SearchStructure):
     def _real(self) -> Tensor:
         return self.index[..., 0] >= 0
 
-    def _reads(self, name: str) -> Tensor | None:
+    def _usable_parts(self, name: str) -> Tensor | None:
         return None if self._whole else self._real
 
     def _labels(self, y: Tensor) -> Tensor:
@@ -53,16 +53,16 @@ class ChosenEdges(SearchStructure):
 
     def _entries(self, used: Tensor) -> Tensor:
         # of edge e either e or none is used
-        return torch.where(used >= 0, self._main[:, None], 0).double()
+        return torch.where(used >= 0, self._first_potentials[:, None], 0).double()
 
 
 def edges_and_index(name: str, edges: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
     """Scores ``(batch, E)``, and nodes ``(E, 2)`` or ``(batch, E, 2)``, checked."""
-    edges = checks.potentials(name, edges)
+    edges = checks.as_potentials(name, edges)
     if edges.dim() != 2:
         raise ValueError(f"{name}: expected (batch, E), got {tuple(edges.shape)}")
     B, E = edges.shape
-    index = checks.integers("index", index, edges.device)
+    index = checks.as_int64("index", index, edges.device)
     if tuple(index.shape) not in ((E, 2), (B, E, 2)):
         raise ValueError(
             f"index: expected (E, 2) = ({E}, 2) or (batch, E, 2) = ({B}, {E}, 2), "

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smoothsp.oracles._inference.double_double import as_two, in_dtype, sums
-from smoothsp.oracles._inference.engine import Chosen, Engine
-from smoothsp.oracles._inference.op import Question
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.double_double import as_hi_lo, sum_hi_lo, to_dtype
+from smoothsp.oracles._inference.engine import BestOutputs, Engine
+from smoothsp.oracles._inference.op import Op
+from smoothsp.oracles._inference.to_numpy import to_numpy
 
 
 class SearchEngine(Engine):
@@ -17,36 +17,41 @@ class SearchEngine(Engine):
 
     def __init__(self, structure: Any) -> None:
         self.structure = structure
-        self.potentials = tuple(structure._own.values())
-        self.own = len(self.potentials)
+        self.potentials = tuple(structure._row_potentials.values())
+        self.num_row_potentials = len(self.potentials)
 
     @property
     def row_attributes(self) -> tuple[Tensor, ...]:  # type: ignore[override]
         structure = self.structure
         return tuple(getattr(structure, name) for name in structure.row_attributes)
 
-    def of(self, tensors: Sequence[Tensor]) -> "SearchEngine":
-        own, others = tensors[: self.own], tensors[self.own :] or self.row_attributes
+    def with_tensors(self, tensors: Sequence[Tensor]) -> "SearchEngine":
+        own, others = (
+            tensors[: self.num_row_potentials],
+            tensors[self.num_row_potentials :] or self.row_attributes,
+        )
         return SearchEngine(self.structure._of_rows((*own, *others)))
 
-    def best(self, k: int | None, dtype: torch.dtype, precise: bool = False) -> Chosen:
+    def best(
+        self, k: int | None, dtype: torch.dtype, precise: bool = False
+    ) -> BestOutputs:
         """The best outputs, without values: losses ask for these in two numbers."""
         y, exist = self.structure._answer(k)
         value = y.new_empty(0, dtype=dtype)
-        return Chosen(value, y, exist=None if k is None else exist)
+        return BestOutputs(value, y, valid=None if k is None else exist)
 
     def score(
         self, used: Tensor, dtype: torch.dtype, two: bool = False
     ) -> tuple[Tensor, Any]:
         """Scores of outputs ``used`` ``[B, k, ...]``, by a kernel if there is one."""
         structure = self.structure
-        total = structure._totals(array(used))
+        total = structure._totals(to_numpy(used))
         narrow = self.potentials[0].dtype == torch.float32
         if total is not None and (narrow or not two):
             value = torch.from_numpy(total)
             # of float32 sums in float64 are as good
-            return in_dtype(value, dtype), as_two(value) if two else None
-        parts = sums(structure._entries(structure._used(used)))
+            return to_dtype(value, dtype), as_hi_lo(value) if two else None
+        parts = sum_hi_lo(structure._entries(structure._used(used)))
         return parts.sum(2).to(dtype), parts
 
     def entries(self, used: Tensor) -> Tensor:
@@ -54,19 +59,19 @@ class SearchEngine(Engine):
         return found
 
 
-class Outputs(Question):
+class Outputs(Op):
     """The best outputs ``[B, ...]``, or the k best ``[B, k, ...]``, and which exist.
 
     No gradient reaches them.
     """
 
-    single = False
-    has_gradient = False
+    returns_tensor = False
+    is_differentiable = False
 
     def __init__(self, engine: SearchEngine, k: int | None) -> None:
         super().__init__(engine)
         self.k = k
 
-    def answer(self) -> tuple[Tensor, Tensor]:
+    def compute(self) -> tuple[Tensor, Tensor]:
         found: tuple[Tensor, Tensor] = self.engine.structure._answer(self.k)  # type: ignore[attr-defined]
         return found

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from smoothsp._kernels.combinatorial import sparsemap_qp
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._inference.parts import parts_of
+from smoothsp.oracles._inference.parts import part_counts
 
 # Slots for outputs at first; there are twice as many when all are full.
 _SLOTS = 8
@@ -39,7 +39,7 @@ class Mixtures:
 
     def __init__(self, structure: Any, strength: Tensor, y: Tensor) -> None:
         self.live, self.strength = structure, strength
-        parts = parts_of(structure, y)
+        parts = part_counts(structure, y)
         B, device = len(y), y.device
         self.rows = torch.arange(B, device=device)
         self.decodes = torch.zeros(B, dtype=torch.int64, device=device)
@@ -88,7 +88,7 @@ class Mixtures:
             cost = cost.reshape(len(cost), *self.shape)
             found, y = self.live.augment(cost).decode()
             self.decodes[self.rows] += 1
-            plain, score, parts = self._score(y, parts_of(self.live, y), found, cost)
+            plain, score, parts = self._score(y, part_counts(self.live, y), found, cost)
             value = score - (mixture * parts).sum(1)
             now = (weights * scores).sum(1) - mixture.square().sum(1)
             gap = (value - now).clamp(min=0)

@@ -122,7 +122,7 @@ def _flat(
     blame: str, index: object, shape: Sequence[int], batch: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Numbers ``(batch or 1, k)`` of cells, and which are given."""
-    found = checks.integers(blame, index, device)
+    found = checks.as_int64(blame, index, device)
     axes, given = len(shape), tuple(found.shape)
     if axes == 1 and found.dim() in (1, 2):
         found = found.unsqueeze(-1)
@@ -135,7 +135,9 @@ def _flat(
         )
     found = found if found.dim() == 3 else found.unsqueeze(0)
     if len(found) != 1 or len(given) == 3 or (axes == 1 and len(given) == 2):
-        checks.shape(blame, found, (batch, *found.shape[1:]), "an entry for each row")
+        checks.require_shape(
+            blame, found, (batch, *found.shape[1:]), "an entry for each row"
+        )
     exists = (found != -1).any(2)
     most = torch.tensor(list(shape), device=device)
     wrong = ((found < 0) | (found >= most)).any(2) & exists
@@ -200,10 +202,10 @@ def _same_pairs(
 def cells_read(structure: Any, shape: Sequence[int]) -> Tensor | None:
     """Bool ``(batch, cells)``: False for padding; None where nothing tells."""
     mask = getattr(structure, "mask", None)
-    main = getattr(structure, "_main", None)
+    main = getattr(structure, "_first_potentials", None)
     if main is None:
         return None
-    read = structure._reads(structure._main_name)
+    read = structure._usable_parts(structure._first_name)
     if read is None and isinstance(mask, Tensor) and main.dim() == 3:
         read = mask.unsqueeze(-1)
     return None if read is None else read.expand_as(main).flatten(1)

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothsp.oracles._inference import checks, double_double, rules
-from smoothsp.oracles._inference.double_double import Exact
-from smoothsp.oracles._inference.op import wants_gradient
-from smoothsp.oracles._inference.read_only import put
+from smoothsp.oracles._inference.double_double import DoubleDouble
+from smoothsp.oracles._inference.op import any_requires_grad
+from smoothsp.oracles._inference.read_only import set_attribute
 from smoothsp.oracles._inference.row_losses import add_hamming
 from smoothsp.oracles._inference.structure import Structure
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._inference.tracing import (
     is_eager,
     is_eager_tensor,
@@ -49,8 +49,8 @@ class SearchStructure(Structure):
     shape: tuple[int, ...]
 
     def __init__(self, potentials: dict[str, Tensor], shape: tuple[int, ...]) -> None:
-        put(self, "shape", shape)
-        self._hold(potentials)
+        set_attribute(self, "shape", shape)
+        self._set_potentials(potentials)
         self._record_versions(potentials)
         self._require_valid(next(iter(potentials)))
 
@@ -108,36 +108,42 @@ class SearchStructure(Structure):
         return SearchEngine(self)
 
     @property
-    def _uses_entries(self) -> bool:
-        return self._decoding_engine is not None and self._has_costs_of(SearchStructure)
+    def _indexes_potentials(self) -> bool:
+        return self._decoding_engine is not None and self._inherits_costs(
+            SearchStructure
+        )
 
-    def _used_by_gold(self, y: Tensor) -> Tensor:
+    def _gold_parts(self, y: Tensor) -> Tensor:
         many, several = self._several(y)
         used, first = self._entries_of(many)
         if several or first >= 0:
             self._alone(y)
         return self._used(many) if used is None else used
 
-    def _augmented_by_hamming(
+    def _augment_by_hamming(
         self: Self, y: Tensor, scale: float
     ) -> tuple[Self, Tensor] | None:
-        if not self._has_costs_of(SearchStructure):
+        if not self._inherits_costs(SearchStructure):
             return None
-        return self._with_hamming(self._used_by_gold(y), scale)
+        return self._with_hamming(self._gold_parts(y), scale)
 
     def _with_hamming(self: Self, used: Tensor, scale: float) -> tuple[Self, Tensor]:
         """The structure with costs of parts that entries ``used`` lack, and these."""
-        main, read = self._main, self._reads(self._main_name)
-        return self._with_costs(add_hamming(main, read, used, scale)), used
+        main, read = self._first_potentials, self._usable_parts(self._first_name)
+        return self._with_augmented_potentials(
+            add_hamming(main, read, used, scale)
+        ), used
 
     def _ask(self, k: int | None) -> tuple[Tensor, Tensor]:
         """Best outputs ``(batch, *shape)``, or the k best, and which of them exist."""
-        found: tuple[Tensor, Tensor] = Outputs(SearchEngine(self), k).ask()
+        found: tuple[Tensor, Tensor] = Outputs(SearchEngine(self), k).call()
         return found
 
     def _answer(self, k: int | None) -> tuple[Tensor, Tensor]:
         found = self._best() if k is None else self._k_best(k)
-        y, exist = (torch.from_numpy(x).to(self._main.device) for x in found)
+        y, exist = (
+            torch.from_numpy(x).to(self._first_potentials.device) for x in found
+        )
         return y, exist
 
     def _of_rows(self: Self, tensors: tuple[Tensor, ...]) -> Self:
@@ -145,8 +151,8 @@ class SearchStructure(Structure):
 
         Of as many rows, or of a multiple: one batch below the other.
         """
-        own = dict(zip(self._own, tensors, strict=False))
-        other = self._like(own)
+        own = dict(zip(self._row_potentials, tensors, strict=False))
+        other = self._with_potentials(own)
         for name, x in zip(self.row_attributes, tensors[len(own) :], strict=True):
             vars(other)[name] = x
         return other
@@ -154,36 +160,39 @@ class SearchStructure(Structure):
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
         """``(batch,)``: the number of labels of an output."""
-        size = (len(self._main),)
+        size = (len(self._first_potentials),)
         count = int(np.prod(self.shape))
-        return torch.full(size, count, device=self._main.device)
+        return torch.full(size, count, device=self._first_potentials.device)
 
     @property
     def output_shapes(self) -> Int[Tensor, "batch axis"]:
         """``(batch, axis)``: the shape of each output without its padding."""
-        shape = torch.tensor(self.shape, device=self._main.device)
-        return shape.repeat(len(self._main), 1)
+        shape = torch.tensor(self.shape, device=self._first_potentials.device)
+        return shape.repeat(len(self._first_potentials), 1)
 
     def _on_host(self) -> Tensor:
         """The first potentials, contiguous on the CPU."""
-        return self._main.cpu().resolve_neg().contiguous()
+        return self._first_potentials.cpu().resolve_neg().contiguous()
 
     def _array(self, name: str) -> NDArray[np.float64]:
         """Such potentials in float64 on the CPU, -inf where nothing reads."""
-        x, read = self._own[name].detach().cpu().double(), self._reads(name)
+        x, read = (
+            self._row_potentials[name].detach().cpu().double(),
+            self._usable_parts(name),
+        )
         if read is not None:
             x = x.masked_fill(~read.cpu(), -torch.inf)
-        found: NDArray[np.float64] = array(x)
+        found: NDArray[np.float64] = to_numpy(x)
         return found
 
-    def _infeasible_row(self) -> int:
+    def _first_infeasible_row(self) -> int:
         found = self._have_outputs()
         return -1 if found.all() else int(found.argmin())
 
     def _several(self, y: Tensor) -> tuple[Tensor, bool]:
         """Outputs as int64 ``(batch, k, *shape)``, and whether k was there."""
-        y = checks.integers("y", y, self._main.device)
-        B = len(self._main)
+        y = checks.as_int64("y", y, self._first_potentials.device)
+        B = len(self._first_potentials)
         one = y.dim() == 1 + len(self.shape)
         many = y[:, None] if one else y
         expected = (B, *many.shape[1:2], *self.shape)
@@ -212,7 +221,7 @@ class SearchStructure(Structure):
         -1 if all are outputs.
         """
         real = self._exist(y)
-        if not checks.values_are_there() or bool(real.all()):
+        if not checks.has_concrete_values() or bool(real.all()):
             return None, -1
         b, k = (~real).nonzero()[0].tolist()
         return None, b * y.shape[1] + k
@@ -240,29 +249,31 @@ class SearchStructure(Structure):
 
     def _entries(self, used: Tensor) -> Tensor:
         """Entries ``(batch, k, U)`` in float64, 0 for those that are none."""
-        joined = _joined(tuple(self._own.values()))
+        joined = _joined(tuple(self._row_potentials.values()))
         if not joined.shape[1]:
             used = used[..., :0]
         flat = joined.gather(1, used.clamp(min=0).flatten(1)).double()
         return flat.reshape(used.shape).masked_fill(used < 0, 0)
 
-    def _exactly(self, value: Tensor, y: Tensor) -> Exact:
+    def _exactly(self, value: Tensor, y: Tensor) -> DoubleDouble:
         """Float64 values ``(batch, k)`` of outputs y, in the dtype and as two numbers.
 
         By default the sums of the entries that are used.
         """
-        found = value.to(self._main.dtype)
+        found = value.to(self._first_potentials.dtype)
         if not is_eager():
-            return Exact(found)
-        return Exact(found, double_double.sums(self._entries(self._used(y)).detach()))
+            return DoubleDouble(found)
+        return DoubleDouble(
+            found, double_double.sum_hi_lo(self._entries(self._used(y)).detach())
+        )
 
-    def _around(self, value: Tensor, tops: Tensor, relative: Tensor) -> Exact:
+    def _around(self, value: Tensor, tops: Tensor, relative: Tensor) -> DoubleDouble:
         """A log-partition, which is the sum of ``tops`` and what is relative to it."""
         if not is_eager():
-            return Exact(value)
-        parts = double_double.sums(tops.masked_fill(tops == -torch.inf, 0))
+            return DoubleDouble(value)
+        parts = double_double.sum_hi_lo(tops.masked_fill(tops == -torch.inf, 0))
         parts[:, 1] += relative
-        return Exact(value, parts)
+        return DoubleDouble(value, parts)
 
     def score(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Score of the outputs y, ``(batch, *shape)`` or ``(batch, k, *shape)``.
@@ -273,10 +284,10 @@ class SearchStructure(Structure):
             If y is not an output of the structure.
         """
         many, several = self._proved(y)
-        value = self._given(many).to(self._main.dtype)
+        value = self._given(many).to(self._first_potentials.dtype)
         return value if several else value.squeeze(1)
 
-    def _exact_score(self, y: Tensor) -> Exact:
+    def _score_hi_lo(self, y: Tensor) -> DoubleDouble:
         many, several = self._proved(y)
         found = self._exactly(self._given(many), many)
         return found if several else found.squeeze(1)
@@ -292,16 +303,16 @@ class SearchStructure(Structure):
         wrong labels.
         """
         used = self._used(self._alone(y))
-        name = next(iter(self._own))
-        read = self._reads(name)
-        cost = torch.ones_like(self._main) if read is None else read
-        cost = cost.detach().to(self._main.dtype).flatten(1)
+        name = next(iter(self._row_potentials))
+        read = self._usable_parts(name)
+        cost = torch.ones_like(self._first_potentials) if read is None else read
+        cost = cost.detach().to(self._first_potentials.dtype).flatten(1)
         size = cost.shape[1]
         inside = torch.where((used >= 0) & (used < size), used, size)
         padded = torch.nn.functional.pad(cost, (0, 1)).scatter(1, inside[:, 0], 0.0)
-        return padded[:, :size].reshape(self._main.shape)
+        return padded[:, :size].reshape(self._first_potentials.shape)
 
-    def _labels_of_one(self, y: Tensor) -> Tensor:
+    def _labels_per_row(self, y: Tensor) -> Tensor:
         return self._labels(self._alone(y))[:, 0]
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch ..."]]:
@@ -315,9 +326,9 @@ class SearchStructure(Structure):
             ``(batch, *shape)`` int64, -1 where nothing is labelled.
         """
         value, y = self._decode()
-        return self._rounded(value), y
+        return self._to_dtype(value), y
 
-    def _exact_decode(self) -> tuple[Exact, Tensor]:
+    def _decode_hi_lo(self) -> tuple[DoubleDouble, Tensor]:
         value, y = self._decode()
         return self._exactly(value[:, None], y[:, None]).squeeze(1), y
 
@@ -332,14 +343,14 @@ class SearchStructure(Structure):
 
     def _is_eager_tensor(self) -> bool:
         """Whether the values of all potentials are where kernels may read them."""
-        for x in self._own.values():  # noqa: SIM110 - a generator takes a microsecond
+        for x in self._row_potentials.values():  # noqa: SIM110 - a generator takes a microsecond
             if not is_eager_tensor(x):
                 return False
         return True
 
     def _wants_gradient(self) -> bool:
         """Whether scores have to be differentiated."""
-        return wants_gradient(tuple(self._own.values()))
+        return any_requires_grad(tuple(self._row_potentials.values()))
 
     def decode_topk(
         self, k: int
@@ -357,11 +368,13 @@ class SearchStructure(Structure):
         valid
             ``(batch, k)`` bool: True where the output exists, with a score above -inf.
         """
-        k = checks.count("k", k, len(self._main) * (1 + math.prod(self.shape)))
-        values, ys, valid = self._exact_decode_topk(k)
+        k = checks.as_output_count(
+            "k", k, len(self._first_potentials) * (1 + math.prod(self.shape))
+        )
+        values, ys, valid = self._decode_topk_hi_lo(k)
         return values.value, ys, valid
 
-    def _exact_decode_topk(self, k: int) -> tuple[Exact, Tensor, Tensor]:
+    def _decode_topk_hi_lo(self, k: int) -> tuple[DoubleDouble, Tensor, Tensor]:
         ys, valid = self._ask(k)
         some = valid.reshape(*valid.shape, *[1] * len(self.shape))
         ys = torch.where(some, ys, ys[:, :1])
@@ -369,7 +382,7 @@ class SearchStructure(Structure):
         # the search may add up in another order: sorted to the last bit all the same
         least = values.detach().cummin(1).values
         values = values - (values.detach() - least)
-        found = self._exactly(values, ys).filled(~valid, -torch.inf)
+        found = self._exactly(values, ys).masked_fill(~valid, -torch.inf)
         return found, torch.where(some, ys, -1), valid
 
 

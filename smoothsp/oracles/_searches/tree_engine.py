@@ -13,9 +13,9 @@ from torch import Tensor
 
 from smoothsp._kernels.combinatorial import matrix_tree, matrix_tree_log_space, wilson
 from smoothsp._kernels.threads.ranges import run_rows
-from smoothsp.oracles._inference.double_double import in_dtype
+from smoothsp.oracles._inference.double_double import to_dtype
 from smoothsp.oracles._inference.engine import Engine
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.to_numpy import to_numpy
 
 
 class TreeEngine(Engine):
@@ -31,30 +31,30 @@ class TreeEngine(Engine):
         Whether exactly one word has the root for its head.
     """
 
-    own = 1
+    num_row_potentials = 1
 
     def __init__(self, arcs: Tensor, lengths: Tensor, single: bool) -> None:
         self.potentials, self.row_attributes = (arcs,), (lengths,)
         self.arcs, self.lengths, self.single = arcs, lengths, single
 
-    def of(self, tensors: Sequence[Tensor]) -> "TreeEngine":
+    def with_tensors(self, tensors: Sequence[Tensor]) -> "TreeEngine":
         lengths = tensors[1] if len(tensors) > 1 else self.lengths
         return TreeEngine(tensors[0], lengths, self.single)
 
-    def sums(
+    def log_partition_and_marginals(
         self, wanted: Sequence[bool], dtype: torch.dtype | None, two: bool = False
     ) -> tuple[Tensor, None, list[Tensor]]:
         value, chances = _sums(self.arcs, self.lengths, self.single, any(wanted))
-        return in_dtype(value, dtype or value.dtype), None, [chances]
+        return to_dtype(value, dtype or value.dtype), None, [chances]
 
     def covariance(self, along: Sequence[Tensor]) -> list[Tensor]:
-        given, way = array(self.arcs.cpu()), array(along[0].cpu())
+        given, way = to_numpy(self.arcs.cpu()), to_numpy(along[0].cpu())
         moved = _moves(given, self.lengths.cpu().numpy(), self.single, way)[2]
         return [torch.from_numpy(moved).to(self.arcs)]
 
     def sample(self, numbers: Tensor) -> Tensor:
         """Heads ``[B, draws, n]`` of drawn trees, from seeds ``[B, draws]``."""
-        given = array(self.arcs.cpu())
+        given = to_numpy(self.arcs.cpu())
         B, size = given.shape[:2]
         heads = np.empty((*numbers.shape, size - 1), np.int64)
         work = B * size**2 * (size + 10 * numbers.shape[1])
@@ -63,7 +63,7 @@ class TreeEngine(Engine):
         run_rows(wilson.sample_trees, B, work, given, *trees, *drawn)
         return torch.from_numpy(heads).to(self.arcs.device)
 
-    def outputs_like(self, k: int | None) -> tuple[Tensor, ...]:
+    def empty_outputs(self, k: int | None) -> tuple[Tensor, ...]:
         B, size = self.arcs.shape[:2]
         rows = (B,) if k is None else (B, k)
         return (self.arcs.new_empty((*rows, size - 1), dtype=torch.int64),)
@@ -73,7 +73,7 @@ def _sums(
     arcs: Tensor, lengths: Tensor, single: bool, inwards: bool
 ) -> tuple[Tensor, Tensor]:
     """Log-partitions ``[B]`` in float64 and, if ``inwards``, chances of the arcs."""
-    given, words = array(arcs.cpu()), lengths.cpu().numpy()
+    given, words = to_numpy(arcs.cpu()), lengths.cpu().numpy()
     B, size = given.shape[:2]
     value, far = np.empty(B), np.empty(B, np.bool_)
     chances = np.empty((B, size, size) if inwards else (1, 1, 1), given.dtype)

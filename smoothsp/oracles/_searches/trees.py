@@ -8,7 +8,7 @@ from torch import Tensor, inf
 
 from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.distribution import Distribution
-from smoothsp.oracles._inference.rounding import at_most_zero
+from smoothsp.oracles._inference.rounding import clip_log_probs
 from smoothsp.oracles._inference.tracing import is_eager
 from smoothsp.oracles._searches.structure import SearchStructure
 
@@ -32,15 +32,15 @@ class Trees(SearchStructure, Distribution):
     def log_prob(self, y: Tensor) -> Tensor:
         parts = self._relative()
         many, several = self._proved(y)
-        scores = self._with_main(parts)._sum(self._used(many))
-        chances = at_most_zero(scores - self._log_partition(parts)[:, None])
-        return self._rounded(chances if several else chances.squeeze(1))
+        scores = self._with_first_potentials(parts)._sum(self._used(many))
+        chances = clip_log_probs(scores - self._log_partition(parts)[:, None])
+        return self._to_dtype(chances if several else chances.squeeze(1))
 
     def log_prob_within(self, allowed: Tensor) -> Tensor:
         self.restrict(allowed)
         parts = self._relative()
         some = self._log_partition(parts.masked_fill(~allowed, -inf))
-        return self._rounded(at_most_zero(some - self._log_partition(parts)))
+        return self._to_dtype(clip_log_probs(some - self._log_partition(parts)))
 
 
 class DependencyTrees(Trees):
@@ -52,7 +52,7 @@ class DependencyTrees(Trees):
         """Keep the lengths that a user gives, or in graphs those of whole rows."""
         if lengths is not None:
             B, m = arcs.shape[:2]
-            self._lengths = checks.row_lengths(lengths, B, m - 1, arcs.device)
+            self._lengths = checks.as_lengths(lengths, B, m - 1, arcs.device)
         elif not is_eager():
             self._lengths = _whole(arcs)
 

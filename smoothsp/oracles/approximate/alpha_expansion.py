@@ -74,7 +74,7 @@ def approximate_by_alpha_expansion(
     >>> y.tolist(), exact.tolist()
     ([[2, 2, 2]], [False])
     """
-    max_rounds = checks.positive_int("max_rounds", max_rounds)
+    max_rounds = checks.as_positive_int("max_rounds", max_rounds)
     nodes, full, index = pairwise.checked(nodes, edges, index)
     B, V, S = nodes.shape
     with torch.no_grad():

@@ -9,7 +9,7 @@ from torch import Tensor
 from smoothsp._kernels.combinatorial import dual_decomposition
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles.approximate import pairwise
 
 Forests = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
@@ -106,7 +106,7 @@ def approximate_by_dual_decomposition(
     >>> value.tolist(), y.tolist(), exact.tolist()
     ([1.5], [[1, 0, 2]], [True])
     """
-    max_rounds = checks.positive_int("max_rounds", max_rounds)
+    max_rounds = checks.as_positive_int("max_rounds", max_rounds)
     nodes, full, index = pairwise.checked(nodes, edges, index)
     forests = cover(index, nodes.shape[1])
     y, exact, bound = descend(nodes, full, forests, max_rounds)
@@ -115,7 +115,7 @@ def approximate_by_dual_decomposition(
 
 def cover(index: Tensor, V: int) -> Forests:
     """Edges ``[E, 2]`` and the forests that cover them: orders and edges to parents."""
-    pairs = array(index.cpu())
+    pairs = to_numpy(index.cpu())
     most = max(int(np.bincount(pairs.reshape(-1), minlength=1).max()), 1)
     order, ups = np.empty((2, most, V), np.int64)
     count = np.empty(1, np.int64)
@@ -127,7 +127,7 @@ def descend(
     nodes: Tensor, edges: Tensor, forests: Forests, max_rounds: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Labellings ``[B, V]``, whether each is proven best, and bounds."""
-    tables = [array(x.cpu().double()) for x in (nodes, edges)]
+    tables = [to_numpy(x.cpu().double()) for x in (nodes, edges)]
     B, V, S = nodes.shape
     labels, bound = np.zeros((B, V), np.int64), np.empty(B)
     exact = np.empty(B, np.bool_)

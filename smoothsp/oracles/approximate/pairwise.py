@@ -13,16 +13,16 @@ def checked(
 
     Edges may be given as ``(batch, E)``, what it scores to agree.
     """
-    nodes = checks.potentials("nodes", nodes)
+    nodes = checks.as_potentials("nodes", nodes)
     if nodes.dim() != 3 or not nodes.shape[2]:
         raise ValueError(
             "nodes: expected (batch, V, S) with at least one label, got "
             f"{tuple(nodes.shape)}"
         )
     B, V, S = nodes.shape
-    edges = checks.potentials("edges", edges)
-    checks.like("edges", edges, "nodes", nodes)
-    index = checks.integers("index", index, nodes.device)
+    edges = checks.as_potentials("edges", edges)
+    checks.require_same_dtype("edges", edges, "nodes", nodes)
+    index = checks.as_int64("index", index, nodes.device)
     if index.dim() != 2 or index.shape[1] != 2:
         raise ValueError(f"index: expected (E, 2), got {tuple(index.shape)}")
     for e, (i, j) in enumerate(index.tolist()):
@@ -36,10 +36,10 @@ def checked(
     if bool((edges == -torch.inf).any()):
         raise ValueError("edges: expected finite numbers; forbid labels by nodes")
     if edges.dim() == 2:
-        checks.shape("edges", edges, (B, E), "(batch, E)")
+        checks.require_shape("edges", edges, (B, E), "(batch, E)")
         same = torch.eye(S, dtype=torch.bool, device=edges.device)
         edges = torch.where(same, edges[..., None, None], 0.0)
-    checks.shape("edges", edges, (B, E, S, S), "(batch, E, S, S)")
+    checks.require_shape("edges", edges, (B, E, S, S), "(batch, E, S, S)")
     best = nodes.detach().amax(2)
     if bool((best == -torch.inf).any()):
         b, v = (best == -torch.inf).nonzero()[0].tolist()
@@ -62,9 +62,11 @@ def score(nodes: Tensor, edges: Tensor, index: Tensor, y: Tensor) -> Tensor:
 
 def _scores(name: str, x: Tensor) -> Tensor:
     """Numbers that are scores, -inf for what forbids."""
-    wrong = score_values.wrong(x)
+    wrong = score_values.is_invalid(x)
     if bool(wrong.any()):
         place = wrong.nonzero()[0].tolist()
         where = f"row {place[0]}, entry {place[1:]}"
-        raise ValueError(score_values.refusal(name, x[tuple(place)].item(), where))
-    return score_values.masked(x)
+        raise ValueError(
+            score_values.invalid_value_message(name, x[tuple(place)].item(), where)
+        )
+    return score_values.mask_low_scores(x)

@@ -12,7 +12,7 @@ from torch import Tensor
 from smoothsp._kernels.combinatorial import graph_cut, ibfs_max_flow
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference import checks, in_graphs, score_values
-from smoothsp.oracles._inference.to_numpy import array
+from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._inference.tracing import is_compiling, is_eager
 from smoothsp.oracles._k_best import bmmf
 from smoothsp.oracles._searches.structure import SearchStructure
@@ -94,17 +94,17 @@ class BinaryGraph(SearchStructure):
     output_description = "labels 0 or 1"
 
     def __init__(self, nodes: Tensor, edges: Tensor, index: Tensor) -> None:
-        nodes = checks.potentials("nodes", nodes)
+        nodes = checks.as_potentials("nodes", nodes)
         if nodes.dim() != 3 or nodes.shape[2] != 2:
             raise ValueError(f"nodes: expected (batch, V, 2), got {tuple(nodes.shape)}")
-        edges = checks.potentials("edges", edges)
-        checks.like("edges", edges, "nodes", nodes)
+        edges = checks.as_potentials("edges", edges)
+        checks.require_same_dtype("edges", edges, "nodes", nodes)
         if is_compiling():
             self._build(nodes, edges, ())
             return
         # of constants, also where a transform is under way
         with torch._C._DisableFuncTorch():
-            pairs = array(checks.integers("index", index, nodes.device).cpu())
+            pairs = to_numpy(checks.as_int64("index", index, nodes.device).cpu())
         B, V = len(nodes), nodes.shape[1]
         several = pairs.ndim == 3
         E = pairs.shape[-2] if pairs.ndim in (2, 3) else -1
@@ -114,22 +114,22 @@ class BinaryGraph(SearchStructure):
                 f"{pairs.shape}"
             )
         if edges.dim() == 2:
-            checks.shape("edges", edges, (B, E), "(batch, E)")
+            checks.require_shape("edges", edges, (B, E), "(batch, E)")
         else:
-            checks.shape("edges", edges, (B, E, 2, 2), "(batch, E, 2, 2)")
+            checks.require_shape("edges", edges, (B, E, 2, 2), "(batch, E, 2, 2)")
         pairs = pairs.reshape(B if several else 1, E, 2)
         self._build(nodes, edges, _lay_out(pairs, V))
 
     def _build(self, nodes: Tensor, edges: Tensor, graph: Graph) -> None:
         self._graph = graph
         self.shape = tuple(nodes.shape[1:-1])
-        self._hold({"nodes": nodes, "edges": edges})
-        self._record_versions(self._own)
-        barred = self._look("nodes")
-        if is_eager() and graph_cut.any_not_submodular(self._tables()[1]):
+        self._set_potentials({"nodes": nodes, "edges": edges})
+        self._record_versions(self._row_potentials)
+        barred = self._validate_values("nodes")
+        if is_eager() and graph_cut.first_not_submodular(self._tables()[1]):
             _require_submodular(self._full())
         if barred:
-            self._require_outputs("nodes")
+            self._require_feasible("nodes")
 
     @classmethod
     def grid(cls, nodes: Tensor, down: Tensor, right: Tensor) -> "BinaryGraph":
@@ -146,7 +146,7 @@ class BinaryGraph(SearchStructure):
             ``(batch, H, W - 1, 2, 2)`` or ``(batch, H, W - 1)``: scores of each pixel
             with the pixel to its right.
         """
-        nodes = checks.potentials("nodes", nodes)
+        nodes = checks.as_potentials("nodes", nodes)
         if nodes.dim() != 4 or nodes.shape[3] != 2:
             raise ValueError(
                 f"nodes: expected (batch, H, W, 2), got {tuple(nodes.shape)}"
@@ -155,13 +155,13 @@ class BinaryGraph(SearchStructure):
         sizes = {"down": (max(H - 1, 0), W), "right": (H, max(W - 1, 0))}
         flat, potentials = [], {"nodes": nodes}
         for (name, size), x in zip(sizes.items(), (down, right), strict=True):
-            given = checks.potentials(name, x)
+            given = checks.as_potentials(name, x)
             rest = tuple(given.shape[3:])
             full = (B, *size, *rest)
             if tuple(given.shape) != full or rest not in ((), (2, 2)):
                 words = f"{(B, *size)} or {(B, *size, 2, 2)}"
                 raise ValueError(f"{name}: expected {words}, got {tuple(given.shape)}")
-            checks.like(name, given, "nodes", nodes)
+            checks.require_same_dtype(name, given, "nodes", nodes)
             potentials[name] = given
             flat.append(given.reshape(B, size[0] * size[1], *rest))
         if flat[0].dim() != flat[1].dim():
@@ -169,7 +169,9 @@ class BinaryGraph(SearchStructure):
         found = object.__new__(cls)
         edges = torch.cat(flat, 1)
         if is_compiling():
-            vars(found)["_recipe"] = in_graphs.recipe(_grid, (cls, nodes, down, right))
+            vars(found)["_recipe"] = in_graphs.record_call(
+                _grid, (cls, nodes, down, right)
+            )
             found._build(nodes, edges, ())
             return found
         try:
@@ -196,11 +198,11 @@ class BinaryGraph(SearchStructure):
     def _size(self) -> int:
         return self.nodes.shape[1:-1].numel()
 
-    def _picked(self, rows: Tensor) -> "BinaryGraph":
-        other = super()._picked(rows)
+    def _select_rows(self, rows: Tensor) -> "BinaryGraph":
+        other = super()._select_rows(rows)
         # kernels read graphs as arrays
         if not is_compiling() and self._own_edges:
-            other._graph = tuple(x[array(rows.cpu())] for x in self._graph)
+            other._graph = tuple(x[to_numpy(rows.cpu())] for x in self._graph)
         return other
 
     def _of_rows(self, tensors: tuple[Tensor, ...]) -> "BinaryGraph":
@@ -238,13 +240,13 @@ class BinaryGraph(SearchStructure):
 
         Views of contiguous tensors are made once.
         """
-        given = self._own.values()
+        given = self._row_potentials.values()
         whole = all(x.is_contiguous() and x.is_cpu for x in given)
         # views keep their memory, so that no other is at the same place
         place = tuple((x.data_ptr(), x.shape) for x in given) if whole else None
         if whole and self._kept is not None and self._kept[0] == place:
             return self._kept[1]
-        nodes, edges = (array(x.cpu()) for x in given)
+        nodes, edges = (to_numpy(x.cpu()) for x in given)
         B, E = edges.shape[:2]
         nodes = nodes.reshape(B, self._size, 2)
         edges = edges.reshape(B, E, 1 if edges.ndim == 2 else 4)
@@ -278,10 +280,10 @@ class BinaryGraph(SearchStructure):
         labels, _, _, found = self._cut((nodes, edges), self._graph_of(rows))
         return labels, found
 
-    def _infeasible_row(self) -> int:
-        if score_values.look(self.edges) & score_values.NEG_INF_OR_LOW:
-            return super()._infeasible_row()
-        node = score_values.barred_row(self.nodes.reshape(-1, 2))
+    def _first_infeasible_row(self) -> int:
+        if score_values.value_flags(self.edges) & score_values.NEG_INF_OR_LOW:
+            return super()._first_infeasible_row()
+        node = score_values.first_forbidden_row(self.nodes.reshape(-1, 2))
         return node if node < 0 else node // self._size
 
     def _best(self) -> tuple[Ints, Bools]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles._inference.to_numpy import constant
+from smoothsp.oracles._inference.to_numpy import unwrapped_to_numpy
 from smoothsp.oracles._inference.tracing import is_compiling
 
 
@@ -73,11 +73,11 @@ class Lattice(CircuitStructure):
     output_description = "0 or 1 for each arc, 1 along one path from source to sink"
 
     def __init__(self, arcs: Tensor, index: Tensor) -> None:
-        arcs = checks.potentials("arcs", arcs)
+        arcs = checks.as_potentials("arcs", arcs)
         if arcs.dim() != 2:
             raise ValueError(f"arcs: expected (batch, E), got {tuple(arcs.shape)}")
         B, E = arcs.shape
-        index = checks.integers("index", index, arcs.device)
+        index = checks.as_int64("index", index, arcs.device)
         if tuple(index.shape) not in ((E, 2), (B, E, 2)):
             raise ValueError(
                 f"index: expected (E, 2) = ({E}, 2) or (batch, E, 2) = ({B}, {E}, 2), "
@@ -87,7 +87,7 @@ class Lattice(CircuitStructure):
             built = topology(_paths, E, ())
             super().__init__(built, {"arcs": arcs}, roots=0, lengths=E, shape=(E,))
             return
-        given: NDArray[np.int64] = constant("index", index)
+        given: NDArray[np.int64] = unwrapped_to_numpy("index", index)
         # half the bytes to compare
         narrow = given.clip(-2, 2**31 - 1).astype(np.int32)
         rows = len(given) if given.ndim == 3 else 1

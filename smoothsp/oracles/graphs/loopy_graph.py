@@ -76,21 +76,21 @@ class LoopyGraph(CircuitStructure):
     output_description = "a state of each node"
 
     def __init__(self, nodes: Tensor, edges: Tensor, index: Tensor) -> None:
-        nodes = checks.potentials("nodes", nodes)
+        nodes = checks.as_potentials("nodes", nodes)
         if nodes.dim() != 3 or not nodes.shape[2]:
             raise ValueError(
                 "nodes: expected (batch, V, S) with at least one state, got "
                 f"{tuple(nodes.shape)}"
             )
         B, V, S = nodes.shape
-        index = checks.integers("index", index, nodes.device)
+        index = checks.as_int64("index", index, nodes.device)
         if index.dim() != 2 or index.shape[1] != 2:
             raise ValueError(f"index: expected (E, 2), got {tuple(index.shape)}")
-        edges = checks.potentials("edges", edges)
-        checks.like("edges", edges, "nodes", nodes)
+        edges = checks.as_potentials("edges", edges)
+        checks.require_same_dtype("edges", edges, "nodes", nodes)
         words = "(batch, E, S, S)"
-        checks.shape("edges", edges, (B, len(index), S, S), words)
-        listed = [] if is_compiling() else checks.listed(index)
+        checks.require_shape("edges", edges, (B, len(index), S, S), words)
+        listed = [] if is_compiling() else checks.to_list(index)
         pairs = tuple((int(i), int(j)) for i, j in listed)
         for e, (i, j) in enumerate(pairs):
             if not (0 <= i < V and 0 <= j < V and i != j):

@@ -11,7 +11,7 @@ from torch import Tensor
 from smoothsp._kernels.combinatorial import shortest_paths
 from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles._inference.to_numpy import array, constant
+from smoothsp.oracles._inference.to_numpy import to_numpy, unwrapped_to_numpy
 from smoothsp.oracles._inference.tracing import is_compiling
 from smoothsp.oracles._searches.edge_subset import ChosenEdges, edges_and_index
 
@@ -92,13 +92,13 @@ class ShortestPath(ChosenEdges):
         arcs, index = edges_and_index("arcs", arcs, index)
         B, E = arcs.shape
         ends = [
-            checks.row_integers(name, x, B, arcs.device)
+            checks.as_row_ints(name, x, B, arcs.device)
             for name, x in (("source", source), ("target", target))
         ]
         if is_compiling():
             super().__init__({"arcs": arcs}, (E,))
             return
-        given: Ints = constant("index", index)
+        given: Ints = unwrapped_to_numpy("index", index)
         several = given.ndim == 3 or any(
             isinstance(x, Tensor) for x in (source, target)
         )
@@ -116,28 +116,32 @@ class ShortestPath(ChosenEdges):
         super().__init__({"arcs": arcs}, (E,))
 
     def _exist(self, y: Tensor) -> Tensor:
-        if not checks.values_are_there():
+        if not checks.has_concrete_values():
             return torch.ones_like(y[..., 0] if y.shape[2] else y.sum(2)).bool()
         found = np.empty(tuple(y.shape[:2]), np.bool_)
-        shortest_paths.are_paths(array(y.cpu()), *self._graphs(), found)
+        shortest_paths.are_paths(to_numpy(y.cpu()), *self._graphs(), found)
         return torch.from_numpy(found).to(y.device)
 
     def _graphs(self) -> tuple[tuple[Ints, ...], Ints, Ints]:
         """Graphs, and of each row which it has, and its ends."""
-        return self._laid_out.graphs, array(self._which.cpu()), array(self._ends.cpu())
+        return (
+            self._laid_out.graphs,
+            to_numpy(self._which.cpu()),
+            to_numpy(self._ends.cpu()),
+        )
 
-    def _look(
+    def _validate_values(
         self, blame: str, only: str | None = None, changed: Tensor | None = None
     ) -> bool:
         """Validate scores, and test whether a cycle may have a positive score."""
-        barred = super()._look(blame, only, changed)
-        if barred or not checks.values_are_there() or self._laid_out.ordered:
+        barred = super()._validate_values(blame, only, changed)
+        if barred or not checks.has_concrete_values() or self._laid_out.ordered:
             return barred
-        return bool((self._main.detach() > 0).any())
+        return bool((self._first_potentials.detach() > 0).any())
 
-    def _require_outputs(self, blame: str) -> None:
+    def _require_feasible(self, blame: str) -> None:
         self._search(blame)
-        super()._require_outputs(blame)
+        super()._require_feasible(blame)
 
     def _search(self, blame: str = "arcs") -> tuple[Ints, Floats, Bools]:
         """Best outputs, their scores, and which rows have any."""

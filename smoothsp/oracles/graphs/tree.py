@@ -87,35 +87,35 @@ class Tree(CircuitStructure):
         *,
         lengths: Tensor | None = None,
     ) -> None:
-        nodes = checks.potentials("nodes", nodes)
+        nodes = checks.as_potentials("nodes", nodes)
         if nodes.dim() != 3 or not nodes.shape[2]:
             raise ValueError(
                 "nodes: expected (batch, node, state) with at least one state, got "
                 f"{tuple(nodes.shape)}"
             )
         B, V, S = nodes.shape
-        edges = checks.potentials("edges", edges)
-        checks.like("edges", edges, "nodes", nodes)
+        edges = checks.as_potentials("edges", edges)
+        checks.require_same_dtype("edges", edges, "nodes", nodes)
         common = edges.dim() == 3
         if common:
-            checks.shape("edges", edges, (V, S, S), "(node, state, state)")
+            checks.require_shape("edges", edges, (V, S, S), "(node, state, state)")
         else:
             words = "(batch, node, state, state)"
-            checks.shape("edges", edges, (B, V, S, S), words)
-        parents = checks.integers("parents", parents, nodes.device)
+            checks.require_shape("edges", edges, (B, V, S, S), words)
+        parents = checks.as_int64("parents", parents, nodes.device)
         one = parents.dim() == 1
         if one:
-            checks.shape("parents", parents, (V,), "(node,)")
+            checks.require_shape("parents", parents, (V,), "(node,)")
         else:
-            checks.shape("parents", parents, (B, V), "(batch, node)")
+            checks.require_shape("parents", parents, (B, V), "(batch, node)")
         if lengths is not None:
-            lengths = checks.row_lengths(lengths, B, V, nodes.device)
+            lengths = checks.as_lengths(lengths, B, V, nodes.device)
         trees: tuple[tuple[int, ...], ...]
         which: Tensor | int
         if is_compiling():
             trees, which = (), 0
         elif lengths is None and one:
-            trees, which = (tuple(checks.listed(parents)),), 0
+            trees, which = (tuple(checks.to_list(parents)),), 0
             _check_tree(trees[0], 0)
         else:
             if lengths is None:
@@ -156,7 +156,7 @@ def _distinct_trees(
     numbers: dict[tuple[int, ...], int] = {}
     which = []
     for b, (row, n) in enumerate(
-        zip(checks.listed(parents), checks.listed(lengths), strict=True)
+        zip(checks.to_list(parents), checks.to_list(lengths), strict=True)
     ):
         tree = tuple(row[:n])
         if tree not in numbers:

@@ -34,7 +34,7 @@ class LeastSquares:
             2 * self.n
         ) + self.bend / 2 * float(x @ x)
 
-    def slope(self, x):
+    def value_and_gradient(self, x):
         value = self.value(x)
         slope = self.A.T @ (self.A @ x - self.b) / self.n + self.bend * x
         return value, slope, value - float(slope @ x)
@@ -49,9 +49,9 @@ class Linear:
         self.L = float(np.abs(self.U).max() ** 2) / mu
 
     def value(self, x):
-        return self.slope(x)[0]
+        return self.value_and_gradient(x)[0]
 
-    def slope(self, x):
+    def value_and_gradient(self, x):
         z = self.U @ x / self.mu
         top = z.max()
         mass = np.exp(z - top)
@@ -64,7 +64,7 @@ def minimum(f, simple, start, steps=800):
     method = OneMemory(f, simple, simple.at(start), f.L, True, getattr(f, "bend", 0.0))
     for _ in range(steps):
         method.step()
-        if method.stuck:
+        if method.has_stalled:
             break
     return method.x, f.value(method.x) + simple.at(method.x).psi
 
@@ -103,14 +103,14 @@ def test_infinite_memory_keeps_what_is_proved_of_it(l1, l2, adaptive):
     method = InfiniteMemory(f, simple, start, first_bound(f, adaptive), adaptive, l1)
     lam, far, tried = l1 + l2, divergence(best, start), []
     for k in range(1, 150):
-        if lam / f.L * k > 80 or method.stuck:
+        if lam / f.L * k > 80 or method.has_stalled:
             break
         method.step()
         tried.append(method.L)
         now = f.value(method.x) + simple.at(method.x).psi
         # (15): the objective is at most the minimum of the model
         assert now <= method.estimate + 1e-9 * (1 + abs(now))
-        A = 1 / method.inverse
+        A = 1 / method.inverse_weight
         if adaptive:
             # Lemma 8, with the 4 that the print omits
             product = math.prod((1 + math.sqrt(lam / (4 * L))) ** 2 for L in tried[1:])
@@ -135,7 +135,7 @@ def test_one_memory_keeps_what_is_proved_of_it(l1, l2, adaptive):
     method = OneMemory(f, simple, start, first_bound(f, adaptive), adaptive, l1)
     lam, far, tried, product, sums = l1 + l2, divergence(best, start), [], 1.0, 0.0
     for _ in range(150):
-        if product < 1e-13 or method.stuck:
+        if product < 1e-13 or method.has_stalled:
             break
         method.step()
         now = f.value(method.x) + simple.at(method.x).psi
@@ -148,7 +148,7 @@ def test_one_memory_keeps_what_is_proved_of_it(l1, l2, adaptive):
             sums += tried[-1] ** -0.5
         # Lemma 13, or 16 if adaptive: the same where L does not change
         share = min(product, 4 / first / (2 / math.sqrt(first) + sums) ** 2)
-        assert method.first_share <= share * (1 + 1e-9)
+        assert method.first_weight <= share * (1 + 1e-9)
         # Theorem 14
         assert now - value <= (first - lam) * far * share + 1e-9 * (1 + abs(value))
         assert method.lower_bound() <= value + 1e-9 * (1 + abs(value))
@@ -170,7 +170,7 @@ def test_entropy_certifies_what_is_proved_of_it(cap, lam, adaptive):
         previous = math.inf
         for k in range(1, 100):
             run.step()
-            if run.stuck:
+            if run.has_stalled:
                 break
             now = f.value(run.x) + simple.at(run.x).psi
             gap = now - run.lower_bound()
@@ -178,14 +178,14 @@ def test_entropy_certifies_what_is_proved_of_it(cap, lam, adaptive):
             assert gap >= -1e-10
             if method is InfiniteMemory:
                 # Theorems 6 and 10
-                assert now - value <= far * run.inverse + 1e-10
-                assert gap <= most * run.inverse + 1e-10
+                assert now - value <= far * run.inverse_weight + 1e-10
+                assert gap <= most * run.inverse_weight + 1e-10
                 rate = 4 * f.L / (k + 1) ** 2
             else:
                 # Theorems 14 and 18
                 first = f.L if not adaptive else previous if k > 1 else run.L
                 previous = first
-                assert gap <= first * run.first_share * most + 1e-10
+                assert gap <= first * run.first_weight * most + 1e-10
                 rate = 4 * (f.L + lam) / (1 + k) ** 2
             if not adaptive:
                 assert now - value <= rate * far + 1e-10
@@ -203,18 +203,20 @@ def test_steps_solve_the_equations_of_the_paper():
         )
         A = 0.0
         for k in range(12):
-            c, share = one.c, one.first_share
+            c, share = one.divergence_weight, one.first_weight
             one.step()
             all_.step()
             if k:
-                a = 1 - one.first_share / share
+                a = 1 - one.first_weight / share
                 left = (1 - a) * (c + l2 * a) + l1 * a
                 assert left == pytest.approx(f.L * a * a, rel=1e-9)
-                assert one.c == pytest.approx((f.L + l2) * a * a, rel=1e-9)
-            a = 1 / all_.inverse - A
+                assert one.divergence_weight == pytest.approx(
+                    (f.L + l2) * a * a, rel=1e-9
+                )
+            a = 1 / all_.inverse_weight - A
             left = (a + A) * (l1 * a + lam * A + 1) + a * l2 * A
             assert left == pytest.approx(f.L * a * a, rel=1e-9)
-            A = 1 / all_.inverse
+            A = 1 / all_.inverse_weight
 
 
 def printed_infinite(f, l1, l2, x, steps):
@@ -228,7 +230,7 @@ def printed_infinite(f, l1, l2, x, steps):
         t1, t2, t3 = 1 + lam * A, l1 * a, l2 * a * A / (A + a)
         t = t1 + t2 + t3
         u = (a * t1 * z + (t * A + t3 * a) * x) / (t * (A + a) - t2 * a)
-        G, B = G + a * f.slope(u)[1], B + a * u
+        G, B = G + a * f.value_and_gradient(u)[1], B + a * u
         z = (start + l1 * B - G) / (1 + lam * (A + a))
         x, A = (A * x + a * z) / (A + a), A + a
         yield x
@@ -237,7 +239,7 @@ def printed_infinite(f, l1, l2, x, steps):
 def printed_one(f, l1, l2, x, steps):
     """Algorithm 3 as it is printed, with Psi = l2 / 2 |x|^2."""
     lam, c, Lp = l1 + l2, f.L + l2, f.L + l2
-    x = z = (f.L * x - f.slope(x)[1]) / Lp
+    x = z = (f.L * x - f.value_and_gradient(x)[1]) / Lp
     yield x
     for _ in range(steps - 1):
         a = (-(c - lam) + math.sqrt((c - lam) ** 2 + 4 * Lp * c)) / (2 * Lp)
@@ -245,7 +247,7 @@ def printed_one(f, l1, l2, x, steps):
         t = t1 + t2 + t3
         u = ((t - (t1 + t2) * a) * x + t1 * a * z) / (t - t2 * a)
         W = t1 + a * l1
-        z = (t1 * z + a * l1 * u - a * f.slope(u)[1]) / (W + a * l2)
+        z = (t1 * z + a * l1 * u - a * f.value_and_gradient(u)[1]) / (W + a * l2)
         x, c = (1 - a) * x + a * z, (1 - a) * c + lam * a
         yield x
 
@@ -272,7 +274,7 @@ def test_a_thousand_digits_of_the_model_do_not_overflow():
     for _ in range(3000):
         run.step()
     exact = np.linalg.solve(f.hessian + 5 * np.eye(4), f.A.T @ f.b / f.n)
-    assert run.inverse == 0 and np.abs(run.x - exact).max() < 1e-12
+    assert run.inverse_weight == 0 and np.abs(run.x - exact).max() < 1e-12
     gap = f.value(run.x) + simple.at(run.x).psi - run.lower_bound()
     assert abs(gap) < 1e-12
 

@@ -23,7 +23,7 @@ def drawn(form, dtype=np.float64, d=5, n=80, seed=0):
     bounds = np.random.default_rng(seed).uniform(0.1, 1, n).astype(dtype)
     rows = FORMS[form](X)
     problem = BinaryHingeDual(rows, signs, bounds, rows.squares, False, None)
-    problem.rebuild()
+    problem.rebuild_from_duals()
     return problem, X.astype(np.float64), signs, bounds.astype(np.float64)
 
 
@@ -62,7 +62,7 @@ def test_a_certificate_is_to_the_bit_one_that_looks_at_all(form):
     problem, *_ = drawn(form)
     for _ in halves(problem, np.random.default_rng(2), 100):
         whole = copy.deepcopy(problem)
-        whole._reach[:] = -1
+        whole._recheck_radius[:] = -1
         mine, theirs = problem.certify(), whole.certify()
         assert whole.num_checked == len(mine.gaps)
         np.testing.assert_array_equal(mine.gaps, theirs.gaps)
@@ -74,7 +74,7 @@ def test_weights_computed_anew_are_looked_at_by_all(form):
     problem, X, signs, bounds = drawn(form)
     for _ in halves(problem, np.random.default_rng(4), 5):
         problem.certify()
-    problem.rebuild()
+    problem.rebuild_from_duals()
     parts, w = problem.certify(), problem.weights
     assert problem.num_checked == len(signs)
     losses = bounds * np.maximum(0, 1 - signs * (X @ w))
@@ -95,7 +95,7 @@ def test_dense_and_sparse_rows_take_the_same_steps(d):
     for problem, X, signs, _ in pair:
         expected = X.T @ (signs * problem.coefficients)
         np.testing.assert_allclose(problem.weights, expected, atol=1e-12)
-        problem.rebuild()
+        problem.rebuild_from_duals()
         np.testing.assert_allclose(problem.weights, expected, atol=1e-12)
 
 

@@ -107,7 +107,9 @@ def test_a_second_press_raises_and_changes_nothing(model, monkeypatch):
         raise KeyboardInterrupt
 
     fitted.callback = press
-    monkeypatch.setattr(coordinate_descent._Run, "certify_again", press)
+    monkeypatch.setattr(
+        coordinate_descent._DescentLoop, "recompute_last_certificate", press
+    )
     with pytest.raises(KeyboardInterrupt):
         fitted.fit(X, y)
     assert vars(fitted) == before | {"callback": press}

@@ -5,7 +5,6 @@ import json
 import os
 import pickle
 import re
-import resource
 import zipfile
 
 import numpy as np
@@ -170,6 +169,7 @@ def test_templates_that_were_edited_say_so(edit, message, tmp_path):
 # --- writing ---
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 def test_several_processes_may_write_a_file_that_others_read(tmp_path):
     path = tmp_path / "file"
     contents = [bytes([number]) * 200_000 for number in (1, 2)]
@@ -193,6 +193,7 @@ def test_several_processes_may_write_a_file_that_others_read(tmp_path):
 
 
 def test_a_file_too_large_for_the_disk_is_named_and_the_old_one_stays(tmp_path):
+    resource = pytest.importorskip("resource")
     path = tmp_path / "file"
     whole_files.write(path, b"old")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

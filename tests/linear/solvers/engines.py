@@ -16,8 +16,8 @@ def engine_of(kind, problem, **options):
     options.setdefault("lam", LAM)
     solver = BCFW(**options)
     if kind == "compiled":
-        return ChainEngine(problem, solver.plan)
-    return CallbackEngine(as_callbacks(problem), solver.plan)
+        return ChainEngine(problem, solver.engine_settings)
+    return CallbackEngine(as_callbacks(problem), solver.engine_settings)
 
 
 def weights_of(engine, problem, i):
@@ -25,11 +25,11 @@ def weights_of(engine, problem, i):
     psi, loss, outputs = corners(problem, i)
     alpha = np.zeros(len(loss))
     if isinstance(engine, CallbackEngine):
-        for slot in engine.store[i]:
+        for slot in engine.output_cache[i]:
             key = slot.corner.key or tuple(gold(problem, i).tolist())
             alpha[outputs.index(key)] += slot.alpha
         return psi, loss, alpha
-    q, T = engine.store.pools, len(outputs[0])
+    q, T = engine.label_cache.buffers, len(outputs[0])
     for k in range(q.size[i]):
         o = q.word[i] + k * T
         alpha[outputs.index(tuple(q.labels[o : o + T]))] += q.alpha[q.slot[i] + k]
@@ -43,7 +43,7 @@ def exact_gaps(engine, problem):
         inner = engine.blocks @ w
     else:
         inner = [engine_block(engine, problem, i) @ w for i in range(n)]
-    ell = engine.ell if isinstance(engine, CallbackEngine) else engine._d.ell
+    ell = engine.ell if isinstance(engine, CallbackEngine) else engine._duals.ell
     for i in range(n):
         psi, loss, _ = corners(problem, i)
         found.append((loss - psi @ w).max() / n - ell[i] + LAM * inner[i])
@@ -52,7 +52,7 @@ def exact_gaps(engine, problem):
 
 def engine_block(engine, problem, i):
     """w_i of a chain, from its marginals."""
-    s, d = engine._s, engine._d
+    s, d = engine._sequences, engine._duals
     w = np.zeros(problem.num_weights)
     W, A, start, end = problem.split(w)
     lo, hi = problem.offsets[i : i + 2]

@@ -49,7 +49,11 @@ def test_weights_are_the_image_of_the_dual_and_the_dual_never_falls(
 
 
 def drops_of(engine):
-    return engine.drops if isinstance(engine, CallbackEngine) else engine._c.counts[3]
+    return (
+        engine.num_drop_steps
+        if isinstance(engine, CallbackEngine)
+        else engine._counters.counts[3]
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -59,11 +63,11 @@ def test_a_cache_without_a_certificate_goes_by_the_estimates(problem, kind):
     assert np.isinf(engine.last_gap)
     # one example is not known yet, so that nothing is compared with the gap
     engine.visit_in_order(np.tile(np.arange(n - 1), 4))
-    assert engine.hits == 0 and engine.oracle_calls == 4 * (n - 1)
+    assert engine.num_cache_hits == 0 and engine.oracle_calls == 4 * (n - 1)
     engine.visit_in_order(np.tile(np.arange(n), 4))
-    assert engine.hits == 0
+    assert engine.num_cache_hits == 0
     engine.visit_in_order(np.tile(np.arange(n), 4))
-    assert engine.hits > 0 and engine.measured_calls == 0
+    assert engine.num_cache_hits > 0 and engine.certificate_oracle_calls == 0
     primal, dual, gap = engine.compute_certificate()
     assert engine.last_gap == gap == pytest.approx(primal - dual)
 
@@ -75,12 +79,15 @@ def test_a_cache_saves_a_call_only_where_its_corner_is_good_enough(problem, kind
     n = len(problem)
     eager.visit_in_order(np.arange(n))
     # the gold labels alone: their gap is 0 at the first visit
-    assert eager.hits == 0
+    assert eager.num_cache_hits == 0
     eager.visit_in_order(np.repeat(np.arange(n), 3))
-    assert eager.hits > 0
+    assert eager.num_cache_hits > 0
     strict = engine_of(kind, problem, cache=True, cache_global=1e9)
     strict.visit_in_order(np.tile(np.arange(n), 5))
-    assert strict.hits == 0 and strict.oracle_calls - strict.measured_calls == 5 * n
+    assert (
+        strict.num_cache_hits == 0
+        and strict.oracle_calls - strict.certificate_oracle_calls == 5 * n
+    )
 
 
 @pytest.mark.parametrize("kind", thinned(KINDS, 2))
@@ -88,23 +95,26 @@ def test_a_hit_costs_no_call_and_leaves_the_estimate(problem, kind):
     engine = engine_of(kind, problem, cache=True)
     n, seen = len(problem), set()
     engine.compute_certificate()
-    base = engine.measured_calls
+    base = engine.certificate_oracle_calls
     for k in range(60):
         i = k % n
-        hits, calls = engine.hits, engine.oracle_calls - engine.measured_calls
+        hits, calls = (
+            engine.num_cache_hits,
+            engine.oracle_calls - engine.certificate_oracle_calls,
+        )
         before = engine.gap_estimates[i]
         exact = exact_gaps(engine, problem)[i]
         engine.visit_in_order(np.array([i]))
-        hit = engine.hits - hits
+        hit = engine.num_cache_hits - hits
         seen.add(hit)
-        assert engine.oracle_calls - engine.measured_calls == calls + 1 - hit
+        assert engine.oracle_calls - engine.certificate_oracle_calls == calls + 1 - hit
         if hit:
             assert engine.gap_estimates[i] == before
         else:
             np.testing.assert_allclose(engine.gap_estimates[i], exact, atol=1e-13)
     assert seen == {0, 1}
     engine.compute_certificate()
-    assert engine.measured_calls == base + n
+    assert engine.certificate_oracle_calls == base + n
     exact = exact_gaps(engine, problem)
     np.testing.assert_allclose(engine.gap_estimates, exact, atol=1e-13)
 
@@ -112,7 +122,7 @@ def test_a_hit_costs_no_call_and_leaves_the_estimate(problem, kind):
 def test_marginals_are_kept_exact_where_nothing_is_left_to_move(problem):
     engine = engine_of("compiled", problem)
     engine.visit_in_order(np.tile(np.arange(len(problem)), 30))
-    s, d = engine._s, engine._d
+    s, d = engine._sequences, engine._duals
     mu = d.mu.reshape(-1, s.P)
     np.testing.assert_allclose(mu[:, : s.S].sum(1), 1)
     assert not mu[:, s.S :].any() and mu.min() >= -1e-15

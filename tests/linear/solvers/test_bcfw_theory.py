@@ -60,7 +60,7 @@ def toy(n, K):
 @pytest.mark.parametrize("seed", range(2))
 def test_gap_sampling_solves_the_toy_in_n_plus_k_calls(n, K, seed):
     problem = toy(n, K)
-    engine = CallbackEngine(problem, BCFW(lam=1 / n).plan)
+    engine = CallbackEngine(problem, BCFW(lam=1 / n).engine_settings)
     rng = np.random.default_rng(seed)
     value = (1 - 1 / (4 * K)) / n + 1 / (2 * n)
     engine.visit_in_order(rng.permutation(n))
@@ -82,7 +82,7 @@ def test_a_smaller_lambda_keeps_the_weights_and_shifts_each_gap(problem, kind):
     delta = engine.hinges / len(problem) - gaps
     np.testing.assert_allclose(delta.sum(), engine.dual + LAM / 2 * w @ w - LAM * w @ w)
     engine.shrink_duals(rho)
-    engine.plan = BCFW(lam=rho * LAM, steps="pairwise").plan
+    engine.settings = BCFW(lam=rho * LAM, steps="pairwise").engine_settings
     np.testing.assert_array_equal(engine.w, w)
     engine.compute_certificate()
     np.testing.assert_allclose(

@@ -19,7 +19,10 @@ def test_staleness_is_the_exact_gap_over_the_sum_of_estimates(sampling):
         callback=lambda record: found.append(staleness(record)),
     )  # fmt: skip
     solver.solve(problem)
-    engine, stream = make_engine(problem, solver.plan), np.random.default_rng(5)
+    engine, stream = (
+        make_engine(problem, solver.engine_settings),
+        np.random.default_rng(5),
+    )
     expected = []
     for _ in range(3):
         for _ in range(3):

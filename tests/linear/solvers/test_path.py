@@ -125,8 +125,8 @@ def test_a_step_too_far_is_taken_back(problem, monkeypatch):
 
     before = DualPoint.scale_weights
     monkeypatch.setattr(DualPoint, "scale_weights", seen)
-    monkeypatch.setattr(run, "_STRIDE", 9.0)
-    monkeypatch.setattr(run, "_LONGEST", 9.0)
+    monkeypatch.setattr(run, "_INITIAL_LOG_STEP", 9.0)
+    monkeypatch.setattr(run, "_MAX_LOG_STEP", 9.0)
     found = RegularisationPath(eps=EPS, kappa=KAPPA, smallest=0.05).solve(problem)
     assert any(1 < rho < 1e6 for rho in lams)
     for lam in np.geomspace(2 * found.points[0].lam, 0.05, 15):

@@ -156,7 +156,7 @@ def test_the_gap_at_the_models_own_marginals_is_that_of_the_gradient():
 
 def test_passes_in_order_are_the_published_ones():
     problem = published()
-    engine = DualAscentEngine(problem, LAM, precision=1e-10, away=0.1)
+    engine = DualAscentEngine(problem, LAM, precision=1e-10, uniform_weight=0.1)
     expected = {
         1: (6.6594212126, 3.1327814924, 3.5266e00),
         10: (5.2472603439, 5.1625364151, 8.4724e-02),

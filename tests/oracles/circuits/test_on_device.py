@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from smoothsp.oracles import SemiMarkov
 from smoothsp.oracles._circuits import cpu, cuda
-from smoothsp.oracles._circuits.engine import LOOPS
+from smoothsp.oracles._circuits.engine import BACKENDS
 from smoothsp.oracles._inference import kernel_checks
 from tests.on_device import DEVICE, needs_gpu
 from tests.sweeps import thinned
@@ -65,8 +65,8 @@ def compare(found, expected, case, **tolerance):
 @pytest.fixture
 def failed(monkeypatch):
     """A device whose kernels failed their check."""
-    monkeypatch.setitem(LOOPS, "cpu", cuda)
-    monkeypatch.setattr(kernel_checks, "is_tried", lambda near: True)
+    monkeypatch.setitem(BACKENDS, "cpu", cuda)
+    monkeypatch.setattr(kernel_checks, "checks_enabled", lambda near: True)
     monkeypatch.setattr(kernel_checks, "_failed", True)
 
 
@@ -75,7 +75,7 @@ def failed(monkeypatch):
 def test_the_cpu_replaces_loops_that_failed(kind, seed, failed, monkeypatch):
     case = draw(kind, seed)
     found = answers(case)
-    monkeypatch.setitem(LOOPS, "cpu", cpu)
+    monkeypatch.setitem(BACKENDS, "cpu", cpu)
     compare(found, answers(case), case, **CLOSE)
 
 
@@ -90,7 +90,7 @@ def test_transforms_take_the_answers_of_the_cpu(failed, monkeypatch):
     moves = torch.eye(3).double()
     transforms = torch.func.hessian(value), torch.func.vmap(torch.func.grad(value))
     found = transforms[0](segments[0]), transforms[1](segments)
-    monkeypatch.setitem(LOOPS, "cpu", cpu)
+    monkeypatch.setitem(BACKENDS, "cpu", cpu)
     expected = transforms[0](segments[0]), transforms[1](segments)
     assert_close(found, expected, **CLOSE)
 
@@ -98,8 +98,8 @@ def test_transforms_take_the_answers_of_the_cpu(failed, monkeypatch):
 @pytest.mark.parametrize("tried", [True, False])
 def test_nothing_is_copied_while_a_graph_is_captured(tried, monkeypatch):
     built = draw("knapsack", 0).structure()
-    monkeypatch.setitem(LOOPS, "cpu", cuda)
-    monkeypatch.setattr(kernel_checks, "is_tried", lambda near: tried)
+    monkeypatch.setitem(BACKENDS, "cpu", cuda)
+    monkeypatch.setattr(kernel_checks, "checks_enabled", lambda near: tried)
     monkeypatch.setattr(kernel_checks, "_failed", tried)
     monkeypatch.setattr(kernel_checks, "is_capturing", lambda near: True)
     why = r"the CPU, since a GPU kernel failed its check;" if tried else "the CPU;"
@@ -118,7 +118,7 @@ def test_the_loops_of_a_device_answer_as_those_of_the_cpu(kind, monkeypatch):
         pytest.skip("Triton's interpreter is not on: the tests of devices see this")
     case = draw(kind, 1)
     expected = answers(case)
-    monkeypatch.setitem(LOOPS, "cpu", cuda)
+    monkeypatch.setitem(BACKENDS, "cpu", cuda)
     found = answers(case)
     assert torch.equal(found[0], expected[0])
     compare(found, expected, case, **CLOSE)
@@ -189,6 +189,6 @@ def test_marginals_that_are_views_are_weighed_once():
     weights = torch.tensor([2.0, 3.0])
     marginals = [torch.ones(2, 3), torch.ones(3, 2).t()]
     engine = SemiMarkov(torch.zeros(2, 1, 1, 2))._engine
-    engine.own = 2
+    engine.num_row_potentials = 2
     for found in engine.weigh(weights, marginals, (True, True)):
         assert_close(found, weights[:, None].expand(2, 3))

@@ -34,7 +34,7 @@ from smoothsp.oracles import (
     Subset,
     SumStructure,
 )
-from smoothsp.oracles._inference.parts import parts_of
+from smoothsp.oracles._inference.parts import part_counts
 from smoothsp.oracles._searches.mixtures import Mixtures
 from tests.sweeps import thinned
 
@@ -232,7 +232,7 @@ def lists(structures, b):
         assert not valid.all()
         ys = ys[0][valid[0]]
         alike = row.select(torch.zeros(len(ys), dtype=torch.int64))
-        parts = parts_of(alike, ys).numpy()
+        parts = part_counts(alike, ys).numpy()
         found[name] = values[0][valid[0]].detach().numpy(), parts
     return found
 
@@ -415,11 +415,11 @@ def test_regularised_solutions_are_proven(kind, strength):
 def test_derivatives_are_differences(kind):
     structures, shared = draw(kind, 2, B=2)
     names = [*structures]
-    given = [x._main.clone().requires_grad_() for x in structures.values()]
+    given = [x._first_potentials.clone().requires_grad_() for x in structures.values()]
 
     def graph(*mains):
         changed = {
-            n: x._with_main(m)
+            n: x._with_first_potentials(m)
             for (n, x), m in zip(structures.items(), mains, strict=True)
         }
         return FactorGraph(changed, shared, relaxed=True)

@@ -1,36 +1,36 @@
-r"""The scaled recursion of a chain with shared transitions.
+r"""Scaled forward-backward algorithm of a chain with shared transitions.
 
-With ``w_t(j)`` the exponential of potential j at step t, the largest taken out, and
-``E = exp(transitions - top)``,
+With ``w_t(j) = exp(e_t(j) - max_t)`` and ``E = exp(transitions - max_transition)``,
 
     forward    a_t(j) = sum_i a_{t-1}(i) E(i, j) / c_{t-1} w_t(j),   a_0 = w_0
     backward   b_{t-1}(i) = sum_j E(i, j) u_t(j) / c_{t-1},          u_t = w_t b_t
     nodes      a_t(s) b_t(s) / z_t
     edges      E(i, j) sum_t a_{t-1}(i) u_t(j) / (c_{t-1} z_{t-1})
-    value      sum_{t<N} max_t + (N - 1) top + max_end + sum_{t<N-1} log c_t + log z
+    log_z      sum_{t<N} max_t + (N - 1) max_transition + max_end
+               + sum_{t<N-1} log c_t + log z
 
 with c_t the sum of a_t and z_t the sum of ``a_t b_t``, which is 1 but for rounding
 since the end scores are divided by it at the last step: by z, the sum of
 ``a_{N-1}(j) exp(end(j) - max_end)``, which is called c_{N-1} below. max_t is the
-largest potential of step t, with start in step 0. No step waits for a sum over the
-states of the same step: the next one divides by it.
+largest potential of step t, with start in step 0. Step t + 1 divides by c_t, so no step
+depends on a sum over its own states.
 
-A number below the smallest normal one, ``tiny``, may be lost. No ``w``, E or a exceeds
-1, so the sum of b_t is at least 1. Of all outputs' chances, those lost at step t are at
-most ``S tiny sum_j u_t(j) / c_{t-1}`` for the products with E and ``6 tiny sum_j
+Underflow bound: a number below the smallest normal one, ``tiny``, becomes 0. No ``w``,
+E or a exceeds 1, so the sum of b_t is at least 1. The probability mass lost at step t
+is at most ``S tiny sum_j u_t(j) / c_{t-1}`` for the products with E and ``6 tiny sum_j
 b_t(j)`` for the other numbers of the forward recursion, ``(3 S + 4) tiny sum_j b_t(j)``
 for the backward one. While 16 S tiny times
 
-    reach = sum over t and j of b_t(j) + u_t(j) / c_{t-1}
+    underflow_bound = sum over t and j of b_t(j) + u_t(j) / c_{t-1}
 
-stays below eps, all losses together are below one rounding error. A row that breaks
-this bound stays pending, for a wider dtype or for log space; so does a row that is
-impossible, where 0 / 0 is NaN.
+stays below eps, all losses together are below one rounding error. A row that exceeds
+this bound stays pending, for float64 or for log space; so does an infeasible row, where
+0 / 0 is NaN.
 
-A block of rows goes through time together, in units that share what is read of E. Steps
-of a unit are ``[T, P]``, in vectors of V numbers:
+A block of rows is computed together, time being the outer loop, in units that share the
+loads of E. Steps of a unit are ``[T, P]``, in vectors of V numbers:
 
-    in lanes      one unit of V rows, each in a lane of its own; P = S V
+    in lanes      one unit of V rows, one row per lane; P = S V
     over states   up to four units, each a row; P is S up to whole vectors, w = 0 past S
 
 The arithmetic is the same but for sums and maxima over states, which cross the lanes of
@@ -40,7 +40,7 @@ number of E is loaded once for V rows. Rows are sorted by length, so few lanes a
 The bits of a row do not depend on the rows beside it. Edges are summed over time after
 both passes, tile by tile, with the sums in registers.
 
-It stands beside ``chain.cpu.laws`` for its speed: vectors are of the dtype of the
+Faster than ``chain.cpu.forward_backward_float64``: vectors are of the dtype of the
 potentials, rows share E, and no step takes a logarithm.
 """
 
@@ -49,7 +49,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu.records import Chain, Marginals, longest_first
+from smoothsp._kernels.chain.cpu.records import Chain, Marginals, order_by_length
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import (
@@ -58,13 +58,13 @@ from smoothsp._kernels.vectors import (
     lane_products,
     state_products,
 )
-from smoothsp._kernels.vectors.exponentials import exp_minus_max, transposed
+from smoothsp._kernels.vectors.exponentials import exp_minus_max, fill_transposed
 from smoothsp._kernels.vectors.flush_to_zero import restore_fp_mode, set_flush_to_zero
 from smoothsp._kernels.vectors.kahan import BLOCK
 from smoothsp._kernels.vectors.lane_rows import (
-    gather,
-    scatter,
-    scatter_whole,
+    gather_lanes,
+    scatter_flat_lanes,
+    scatter_lanes,
     transpose_blocks,
 )
 from smoothsp._kernels.vectors.simd import (
@@ -73,13 +73,13 @@ from smoothsp._kernels.vectors.simd import (
     get,
     load,
     maximum,
-    part,
     put,
     select_lt,
     span,
     splat,
     splat_at,
     store,
+    subspan,
 )
 from smoothsp._kernels.vectors.simd_exp import exp, exponent, mantissa
 from smoothsp._kernels.vectors.simd_masked import (
@@ -90,57 +90,68 @@ from smoothsp._kernels.vectors.simd_masked import (
 )
 from smoothsp._kernels.vectors.state_products import ROWS_PER_PASS, Matrix
 
-# What is found of a unit, a vector each: the sum of what was taken out, in three
-# numbers; exponents and mantissas of the product of 1 / c; the reach.
-TAKEN, EXPONENT, MANTISSA, REACH, FOUND = 0, 3, 4, 5, 6
-# The relative error of a dtype, over its least normal number.
+# Statistics of a unit, a vector each: the sum of the maxima as a triple-word number,
+# exponent and mantissa of the product of 1 / c, the underflow bound.
+MAX_SUM, EXPONENT, MANTISSA, UNDERFLOW_BOUND, NUM_STATS = 0, 3, 4, 5, 6
+# eps / tiny of float32 and float64.
 RANGE_32, RANGE_64 = (
     float(x.eps) / float(x.tiny) for x in map(np.finfo, (np.float32, np.float64))
 )
 
 
 class Scratch(NamedTuple):
-    """What a block of rows needs, and the exponentials of what rows share: spans."""
+    """Scratch of a block of rows and exponentials of the shared scores, as spans."""
 
     T: Any
     P: Any
     zeros: Any  # [V]
-    move: Any  # [S, S] in lanes, [S, P] over states: E
-    back: Any  # its transpose
-    head: Any  # [P], start
-    tail: Any  # [P], exponentials of end
-    ends: Any  # [V], lengths of lanes
-    weights: Any  # [units, T, P], e, then w, then u
+    exp_transitions: Any  # [S, S] in lanes, [S, P] over states: E
+    exp_transitions_t: Any  # its transpose
+    start: Any  # [P], start
+    exp_end: Any  # [P], exponentials of end
+    lane_lengths: Any  # [V], lengths of lanes
+    exp_emissions: Any  # [units, T, P], e, then w, then u
     alphas: Any  # [units, T, P], a, then a / (c z)
-    now: Any  # [units, P]
-    inverses: Any  # [units, T, V], 1 / c
+    message: Any  # [units, P]
+    inverse_scales: Any  # [units, T, V], 1 / c
     nodes: Any  # [T, P] in lanes
-    total: Any  # edges, or sums of them over many steps
-    lost: Any  # what rounding took from these
-    found: Any  # [units, FOUND, V]
+    edge_sums: Any  # edges, or sums of them over many steps
+    compensation: Any  # what rounding took from these
+    stats: Any  # [units, FOUND, V]
 
 
 @subroutine(optimise=False)
-def sums_in_range(chain, zeros, log_z, marginals, in_lanes, over_states):
-    """Fill log_z[B, 2] and the marginals; returns which rows[B] are pending.
+def forward_backward_in_range(chain, zeros, log_z, marginals, in_lanes, over_states):
+    """Fill log_z[B, 2] and the marginals; return the pending rows, bool [B].
 
-    Those are not safe in this dtype.
+    Pending rows exceed the underflow bound of this dtype.
     """
     B, T, S = chain.emissions.shape
-    control = set_flush_to_zero()
-    order = longest_first(chain.lengths, T)
-    ceiling = (RANGE_32 if zeros.itemsize == 4 else RANGE_64) / (max(T, 1) * S * S)
+    saved_mode = set_flush_to_zero()
+    order = order_by_length(chain.lengths, T)
+    max_underflow_bound = (RANGE_32 if zeros.itemsize == 4 else RANGE_64) / (
+        max(T, 1) * S * S
+    )
     pending = arrays.empty(B, np.bool_)
     for b in range(B):
         pending[b] = True
-    blocks = -(-B // len(zeros))
+    num_blocks = -(-B // len(zeros))
     if over_states is not None:
-        blocks = -(-B // ROWS_PER_PASS)
-    way = (in_lanes, over_states)
+        num_blocks = -(-B // ROWS_PER_PASS)
+    layout = (in_lanes, over_states)
     forward_backward(
-        0, blocks, chain, order, zeros, ceiling, pending, log_z, marginals, *way
+        0,
+        num_blocks,
+        chain,
+        order,
+        zeros,
+        max_underflow_bound,
+        pending,
+        log_z,
+        marginals,
+        *layout,
     )
-    restore_fp_mode(control)
+    restore_fp_mode(saved_mode)
     return pending
 
 
@@ -151,7 +162,7 @@ def forward_backward(
     chain,
     order,
     zeros,
-    ceiling,
+    max_underflow_bound,
     pending,
     value,
     out,
@@ -160,384 +171,455 @@ def forward_backward(
 ):
     """Fill the rows of blocks ``first`` to ``last``; clear ``pending`` where safe.
 
-    ``zeros`` has V entries of the dtype to compute in, ``order`` lists the wanted rows,
-    a block of V or of four after the other, in a block the longest first; ceiling is
-    ``eps / (S^2 T tiny)``. Outputs as in ``chain.cpu.laws.sums``. Of ``in_lanes`` and
-    ``over_states`` one is a number and the other None: numba leaves out what is done
-    only if that is not None.
+    ``zeros`` has V entries of the dtype to compute in. ``order`` lists the rows, in
+    blocks of V or of four, the longest of a block first. max_underflow_bound is
+    ``eps / (S^2 T tiny)``. Outputs as in ``forward_backward_float64``. Exactly one of
+    ``in_lanes`` and ``over_states`` is None; numba compiles only the branches of the
+    other.
     """
     chain, out = Chain(*chain), Marginals(*out)
     steps, lengths = chain.steps, chain.lengths
-    nodes, edges, heads, tails = out
+    nodes, edges, start_marginals, end_marginals = out
     T, S = chain.emissions.shape[1], chain.emissions.shape[2]
     V = len(zeros)
-    size, unit = V, 1
+    rows_per_block, stats_stride = V, 1
     if over_states is not None:
-        size, unit = ROWS_PER_PASS, FOUND * V
-    way = (in_lanes, over_states)
-    sizes = sizes_of_scratch(len(order), T, S, V, over_states)
-    room = arrays.empty(sizes[7], zeros.dtype)
+        rows_per_block, stats_stride = ROWS_PER_PASS, NUM_STATS * V
+    layout = (in_lanes, over_states)
+    sizes = scratch_sizes(len(order), T, S, V, over_states)
+    memory = arrays.empty(sizes[7], zeros.dtype)
     row = arrays.empty(T * S, chain.emissions.dtype)
-    kept = cut_scratch(room, T, zeros, sizes)
-    top, last_top = take_exponentials(chain, kept, sizes[2], *way)
+    scratch = split_scratch(memory, T, zeros, sizes)
+    max_transition, max_end = fill_shared_scores(chain, scratch, sizes[2], *layout)
     for block in range(first, last):
-        rows = order[block * size : (block + 1) * size]
-        # spans do not keep the array: used here, it lasts until the last block
-        kept = cut_scratch(room, T, zeros, sizes)
-        forward(rows, chain, kept, row, *way)
-        backward(rows, chain, kept, nodes, *way)
+        rows = order[block * rows_per_block : (block + 1) * rows_per_block]
+        # spans own no memory: this use keeps the array alive until the last block
+        scratch = split_scratch(memory, T, zeros, sizes)
+        forward_pass(rows, chain, scratch, row, *layout)
+        backward_pass(rows, chain, scratch, nodes, *layout)
         for x in range(len(rows)):
-            b, f = rows[x], x * unit
-            own = lengths[b]
-            if own == 0:
+            b, stats_offset = rows[x], x * stats_stride
+            length = lengths[b]
+            if length == 0:
                 pending[b] = False
                 value[b, 0] = value[b, 1] = 0
-            elif 16 * get(kept.found, f + REACH * V) <= ceiling * T * S:
+            elif (
+                16 * get(scratch.stats, stats_offset + UNDERFLOW_BOUND * V)
+                <= max_underflow_bound * T * S
+            ):
                 pending[b] = False
-                taken, rest = double_double.add(
-                    np.float64(get(kept.found, f)),
-                    np.float64(get(kept.found, f + 2 * V)),
-                    np.float64(get(kept.found, f + V)),
+                hi, lo = double_double.add(
+                    np.float64(get(scratch.stats, stats_offset)),
+                    np.float64(get(scratch.stats, stats_offset + 2 * V)),
+                    np.float64(get(scratch.stats, stats_offset + V)),
                 )
-                scale = math.log(np.float64(get(kept.found, f + MANTISSA * V)))
-                scale += get(kept.found, f + EXPONENT * V) * math.log(2.0)
-                value[b, 0], value[b, 1] = total_of(
-                    taken, rest, own, top, last_top, -scale
+                log_inverse_scales = math.log(
+                    np.float64(get(scratch.stats, stats_offset + MANTISSA * V))
                 )
-        _store(rows, steps, lengths, pending, kept, row, nodes, edges, *way)
+                log_inverse_scales += get(
+                    scratch.stats, stats_offset + EXPONENT * V
+                ) * math.log(2.0)
+                value[b, 0], value[b, 1] = log_partition_from_terms(
+                    hi, lo, length, max_transition, max_end, -log_inverse_scales
+                )
+        _store_results(
+            rows, steps, lengths, pending, scratch, row, nodes, edges, *layout
+        )
         for x in range(len(rows)):
             b = rows[x]
-            own = lengths[b]
-            if own == 0:
+            length = lengths[b]
+            if length == 0:
                 edges[b] = 0
-                heads[b] = 0
-                tails[b] = 0
+                start_marginals[b] = 0
+                end_marginals[b] = 0
                 continue
             for s in range(S):
-                heads[b, s] = nodes[b, steps[b, 0], s]
-                tails[b, s] = nodes[b, steps[b, own - 1], s]
+                start_marginals[b, s] = nodes[b, steps[b, 0], s]
+                end_marginals[b, s] = nodes[b, steps[b, length - 1], s]
 
 
 @subroutine(optimise=False)
-def sizes_of_scratch(rows, T, S, V, over_states):
-    """Units, P, how many numbers the parts of the scratch hold, and all together.
+def scratch_sizes(num_rows, T, S, V, over_states):
+    """Return units, P, the sizes of the parts of the scratch, and the total size.
 
-    Parts are whole vectors. In lanes a matrix is followed by room for a vector, and
-    steps by room for a square of vectors.
+    Parts are whole vectors. In lanes, a matrix is padded by a vector, and steps by an
+    L x L block.
     """
-    alone = T <= BLOCK + 1
+    is_single_block = T <= BLOCK + 1
     units, P, matrix = 1, S * V, (-(-S * S // V) + 1) * V
-    steps, total = T * P + V * V, S * P + V * V
-    nodes, lost = steps, 0 if alone else S * P
+    steps, edge_sums = T * P + V * V, S * P + V * V
+    nodes, compensation = steps, 0 if is_single_block else S * P
     if over_states is not None:
         # products of three rows are those of four; whole fours of rows of a matrix
-        units, P = rows if rows < 3 else ROWS_PER_PASS, -(-S // V) * V
+        units, P = num_rows if num_rows < 3 else ROWS_PER_PASS, -(-S // V) * V
         matrix, steps, nodes = -(-S // 4) * 4 * P, units * T * P, 0
-        total = lost = 0 if alone else matrix
-    each = units * (P + (T + FOUND) * V)
+        edge_sums = compensation = 0 if is_single_block else matrix
+    unit_size = units * (P + (T + NUM_STATS) * V)
     # a vector more, to begin at a cache line
-    every = 2 * (matrix + P + V + steps) + each + nodes + total + lost + 2 * V
-    return units, P, matrix, steps, nodes, total, lost, every
+    num_all = (
+        2 * (matrix + P + V + steps)
+        + unit_size
+        + nodes
+        + edge_sums
+        + compensation
+        + 2 * V
+    )
+    return units, P, matrix, steps, nodes, edge_sums, compensation, num_all
 
 
 @subroutine(optimise=False)
-def cut_scratch(room, T, zeros, sizes):
-    """Cut the parts out of one array, whole vectors each."""
-    units, P, matrix, steps, nodes, total, lost, _ = sizes
+def split_scratch(memory, T, zeros, sizes):
+    """Return the parts of the scratch as spans of one array."""
+    units, P, matrix, steps, nodes, edge_sums, compensation, _ = sizes
     V = len(zeros)
-    row, numbers = P + V, aligned_span(room)
+    row, numbers = P + V, aligned_span(memory)
     o = 2 * matrix + 2 * row + V
-    p = o + units * (P + (T + FOUND) * V)
+    p = o + units * (P + (T + NUM_STATS) * V)
     q = p + 2 * steps
     return Scratch(
         T,
         P,
         zeros,
-        part(numbers, 0, matrix),
-        part(numbers, matrix, matrix),
-        part(numbers, 2 * matrix, row),
-        part(numbers, 2 * matrix + row, row),
-        part(numbers, o - V, V),
-        part(numbers, p, steps),
-        part(numbers, p + steps, steps),
-        part(numbers, o, units * P),
-        part(numbers, o + units * P, units * T * V),
-        part(numbers, q, nodes),
-        part(numbers, q + nodes, total),
-        part(numbers, q + nodes + total, lost),
-        part(numbers, o + units * (P + T * V), units * FOUND * V),
+        subspan(numbers, 0, matrix),
+        subspan(numbers, matrix, matrix),
+        subspan(numbers, 2 * matrix, row),
+        subspan(numbers, 2 * matrix + row, row),
+        subspan(numbers, o - V, V),
+        subspan(numbers, p, steps),
+        subspan(numbers, p + steps, steps),
+        subspan(numbers, o, units * P),
+        subspan(numbers, o + units * P, units * T * V),
+        subspan(numbers, q, nodes),
+        subspan(numbers, q + nodes, edge_sums),
+        subspan(numbers, q + nodes + edge_sums, compensation),
+        subspan(numbers, o + units * (P + T * V), units * NUM_STATS * V),
     )
 
 
 @subroutine(optimise=False)
-def take_exponentials(chain, kept, matrix, in_lanes, over_states):
+def fill_shared_scores(chain, scratch, matrix_size, in_lanes, over_states):
     """Fill E, its transpose, start and exponentials of end; return the largest scores.
 
     In lanes, each number of start and end fills a vector. Both matrices have ``matrix``
     numbers.
     """
-    S, zeros, V = len(chain.end), kept.zeros, len(kept.zeros)
-    zero, head, tail, P = splat(zeros[0]), kept.head, kept.tail, S
+    S, zeros, V = len(chain.end), scratch.zeros, len(scratch.zeros)
+    zero, start, exp_end, P = splat(zeros[0]), scratch.start, scratch.exp_end, S
     if over_states is not None:
-        P = kept.P
-        for e in range(0, matrix, V):
-            store(kept.move, e, zero)
-            store(kept.back, e, zero)
+        P = scratch.P
+        for e in range(0, matrix_size, V):
+            store(scratch.exp_transitions, e, zero)
+            store(scratch.exp_transitions_t, e, zero)
         for j in range(0, P, V):
-            store(head, j, load_masked(span(chain.start), j, S - j, zero))
-    top = exp_minus_max(span(chain.transitions), 0, S * S, S, zeros, P, kept.move)
-    last_top = exp_minus_max(span(chain.end), 0, S, S, zeros, P, tail)
-    transposed(kept.move, S, P, kept.back)
+            store(start, j, load_masked(span(chain.start), j, S - j, zero))
+    max_transition = exp_minus_max(
+        span(chain.transitions), 0, S * S, S, zeros, P, scratch.exp_transitions
+    )
+    max_end = exp_minus_max(span(chain.end), 0, S, S, zeros, P, exp_end)
+    fill_transposed(scratch.exp_transitions, S, P, scratch.exp_transitions_t)
     if in_lanes is not None:
         for s in range(S - 1, -1, -1):
-            store(head, s * V, splat(zeros.dtype.type(chain.start[s])))
-            store(tail, s * V, splat_at(tail, s))
-    return top, last_top
+            store(start, s * V, splat(zeros.dtype.type(chain.start[s])))
+            store(exp_end, s * V, splat_at(exp_end, s))
+    return max_transition, max_end
 
 
 @subroutine(optimise=False)
-def total_of(peaks, rest, N, top, last_top, log_rest):
-    """The log-partition of N steps as two numbers: what was taken out, and the rest."""
-    total, rest = double_double.add(peaks, rest, last_top)
+def log_partition_from_terms(max_sum_hi, lo, N, max_transition, max_end, log_scale):
+    """Return log_z of N steps as a double-double, the sum of its terms.
+
+    These are the sum of the maxima of emissions, ``(N - 1) max_transition``, max_end
+    and the log of the product of scales.
+    """
+    hi, lo = double_double.add(max_sum_hi, lo, max_end)
     if N > 1:
         # the product of N and half the digits of top is exact
-        high = np.float64(np.float32(top))
-        total, rest = double_double.add(total, rest, (N - 1) * high)
-        total, rest = double_double.add(total, rest, (N - 1) * (top - high))
-    total, rest = double_double.add(total, rest, log_rest)
-    return double_double.normalise(total, rest)
+        max_transition_hi = np.float64(np.float32(max_transition))
+        hi, lo = double_double.add(hi, lo, (N - 1) * max_transition_hi)
+        hi, lo = double_double.add(
+            hi, lo, (N - 1) * (max_transition - max_transition_hi)
+        )
+    hi, lo = double_double.add(hi, lo, log_scale)
+    return double_double.normalise(hi, lo)
 
 
 @subroutine(forceinline=True)
 def two_sum(a, b):
-    """The sum of vectors, and what rounding took from it."""
-    x = a + b
-    part = x - a
-    return x, (a - (x - part)) + (b - part)
+    """Return ``fl(a + b)`` and its rounding error, lane by lane (Knuth's TwoSum)."""
+    total = a + b
+    b_rounded = total - a
+    return total, (a - (total - b_rounded)) + (b - b_rounded)
 
 
 @subroutine(forceinline=True)
-def two_sum_or_none(a, b, least, zero):
-    """As ``two_sum``; rounding took 0 from -inf."""
-    x, lost = two_sum(a, b)
-    return x, select_lt(least, x, lost, zero)
+def two_sum_or_neg_inf(a, b, neg_inf, zero):
+    """Return ``two_sum(a, b)``, with error 0 where the sum is -inf."""
+    total, error = two_sum(a, b)
+    return total, select_lt(neg_inf, total, error, zero)
 
 
 @subroutine(optimise=False)
-def forward(rows, chain, kept, row, in_lanes, over_states):
-    """Fill weights with w, alphas with a, and inverses with 1 / c, 0 in idle lanes.
+def forward_pass(rows, chain, scratch, row, in_lanes, over_states):
+    """Fill exp_emissions with w, alphas with a, inverse_scales with 1 / c.
 
-    And find the sums of what was taken out of w. After that time is the outer loop: the
-    product takes all units that reach a step.
+    1 / c is 0 in idle lanes. First all w and the sums of maxima, then the recursion,
+    with time as the outer loop: a product with E takes all units of a step.
     """
     T, S = chain.emissions.shape[1], chain.emissions.shape[2]
     steps, lengths = chain.steps, chain.lengths
-    P, zeros, V = kept.P, kept.zeros, len(kept.zeros)
-    given, head, found = span(chain.emissions), kept.head, kept.found
-    weights, alphas, now, inverses = kept.weights, kept.alphas, kept.now, kept.inverses
-    unit, least = zeros.dtype.type(1), splat(zeros.dtype.type(-np.inf))
-    zero, one = splat(zeros[0]), splat(unit)
+    P, zeros, V = scratch.P, scratch.zeros, len(scratch.zeros)
+    emissions, start, stats = span(chain.emissions), scratch.start, scratch.stats
+    exp_emissions, alphas, message, inverse_scales = (
+        scratch.exp_emissions,
+        scratch.alphas,
+        scratch.message,
+        scratch.inverse_scales,
+    )
+    scalar_one, neg_inf = zeros.dtype.type(1), splat(zeros.dtype.type(-np.inf))
+    zero, one = splat(zeros[0]), splat(scalar_one)
     units = len(rows)
     if in_lanes is not None:
         units = 1
         N = lengths[rows[0]]
-        gather(chain.emissions, steps, lengths, rows, N, row, zeros, kept.weights)
-        for x in range(V):
-            end = lengths[rows[x]] if x < len(rows) else 0
-            put(kept.ends, x, zeros.dtype.type(end))
+        gather_lanes(
+            chain.emissions, steps, lengths, rows, N, row, zeros, scratch.exp_emissions
+        )
+        for score in range(V):
+            length_of_lane = lengths[rows[score]] if score < len(rows) else 0
+            put(scratch.lane_lengths, score, zeros.dtype.type(length_of_lane))
     for u in range(units):
-        own, o = lengths[rows[u]], u * T * P
+        length, o = lengths[rows[u]], u * T * P
         if over_states is not None:
-            for n in range(own):
+            for n in range(length):
                 e = (rows[u] * T + steps[rows[u], n]) * S
                 for j in range(0, P, V):
-                    x = load_masked(given, e + j, S - j, least)
-                    store(weights, o + n * P + j, x)
-        taken = more = most = zero
-        if own > 0:
-            # the largest is taken out before what rounding took is added
-            taken = least
+                    score = load_masked(emissions, e + j, S - j, neg_inf)
+                    store(exp_emissions, o + n * P + j, score)
+        max_sum = max_sum_mid = max_sum_low = zero
+        if length > 0:
+            # subtract the maximum, then add the rounding error of emission + start
+            max_sum = neg_inf
             for j in range(0, P, V):
-                x = load(weights, o + j)
-                x, lost = two_sum_or_none(x, load(head, j), least, zero)
-                store(weights, o + j, x)
-                store(now, u * P + j, lost)
-                taken = maximum(x, taken)
+                score = load(exp_emissions, o + j)
+                score, error = two_sum_or_neg_inf(score, load(start, j), neg_inf, zero)
+                store(exp_emissions, o + j, score)
+                store(message, u * P + j, error)
+                max_sum = maximum(score, max_sum)
             if over_states is not None:
-                taken = splat(reduce_max(taken))
+                max_sum = splat(reduce_max(max_sum))
             for j in range(0, P, V):
-                x = load(weights, o + j) - taken + load(now, u * P + j)
-                store(weights, o + j, x)
-                store(now, u * P + j, one)
-        for o in range(u * T * P, (u * T + own) * P, P):
-            peak = load(weights, o)
+                score = load(exp_emissions, o + j) - max_sum + load(message, u * P + j)
+                store(exp_emissions, o + j, score)
+                store(message, u * P + j, one)
+        for o in range(u * T * P, (u * T + length) * P, P):
+            max_score = load(exp_emissions, o)
             for j in range(V, P, V):
-                peak = maximum(load(weights, o + j), peak)
+                max_score = maximum(load(exp_emissions, o + j), max_score)
             if over_states is not None:
-                peak = splat(reduce_max(peak))
-            # in three numbers: a digit of a large sum may be one of a difference
-            taken, lost = two_sum(taken, peak)
-            more, lost = two_sum(more, lost)
-            most = most + lost
+                max_score = splat(reduce_max(max_score))
+            # triple-word sum: differences of large log_z keep their last digits
+            max_sum, error = two_sum(max_sum, max_score)
+            max_sum_mid, error = two_sum(max_sum_mid, error)
+            max_sum_low = max_sum_low + error
             for j in range(0, P, V):
-                store(weights, o + j, exp(load(weights, o + j) - peak))
-        f = u * FOUND * V
-        store(found, f + TAKEN * V, taken)
-        store(found, f + (TAKEN + 1) * V, more)
-        store(found, f + (TAKEN + 2) * V, most)
-        store(found, f + REACH * V, zero)
-    ends = load(kept.ends, 0)
+                store(exp_emissions, o + j, exp(load(exp_emissions, o + j) - max_score))
+        f = u * NUM_STATS * V
+        store(stats, f + MAX_SUM * V, max_sum)
+        store(stats, f + (MAX_SUM + 1) * V, max_sum_mid)
+        store(stats, f + (MAX_SUM + 2) * V, max_sum_low)
+        store(stats, f + UNDERFLOW_BOUND * V, zero)
+    lane_lengths = load(scratch.lane_lengths, 0)
     for n in range(lengths[rows[0]]):
         if over_states is not None:
             while lengths[rows[units - 1]] <= n:
                 units -= 1
         if n > 0 and over_states is not None:
-            move = Matrix(kept.move, S, P, V, zero)
-            state_products.products(alphas, (n - 1) * P, T * P, units, move, now)
+            matrix = Matrix(scratch.exp_transitions, S, P, V, zero)
+            state_products.multiply_rows(
+                alphas, (n - 1) * P, T * P, units, matrix, message
+            )
         if n > 0 and in_lanes is not None:
-            lane_products.product(alphas, (n - 1) * P, kept.move, S, now, 0, zero, V)
+            lane_products.vector_matrix_product(
+                alphas, (n - 1) * P, scratch.exp_transitions, S, message, 0, zero, V
+            )
         for u in range(units):
             i = u * T + n
-            inverse = load(inverses, (i - 1) * V) if n > 0 else one
+            inverse_scale = load(inverse_scales, (i - 1) * V) if n > 0 else one
             c = zero
             for j in range(0, P, V):
-                a = load(now, u * P + j) * inverse * load(weights, i * P + j)
+                a = (
+                    load(message, u * P + j)
+                    * inverse_scale
+                    * load(exp_emissions, i * P + j)
+                )
                 store(alphas, i * P + j, a)
                 c = c + a
             if over_states is not None:
-                store(inverses, i * V, splat(unit / reduce_sum(c)))
+                store(inverse_scales, i * V, splat(scalar_one / reduce_sum(c)))
             if in_lanes is not None:
                 # without this, numbers of an idle lane would leave the range
-                here = splat(zeros.dtype.type(n))
-                store(inverses, i * V, select_lt(here, ends, one / c, zero))
+                step = splat(zeros.dtype.type(n))
+                store(
+                    inverse_scales, i * V, select_lt(step, lane_lengths, one / c, zero)
+                )
 
 
 @subroutine(optimise=False)
-def backward(rows, chain, kept, nodes, in_lanes, over_states):
-    """Fill nodes, weights with u and alphas with ``a / (c z)``; find the reach.
+def backward_pass(rows, chain, scratch, nodes, in_lanes, over_states):
+    """Fill nodes, exp_emissions with u, alphas with ``a / (c z)`` and the statistics.
 
-    From the last step of the longest row.
+    Runs from the last step of the longest row to the first.
     """
     S, lengths, steps = chain.emissions.shape[2], chain.lengths, chain.steps
-    T, P, zeros, V = kept.T, kept.P, kept.zeros, len(kept.zeros)
-    unit = zeros.dtype.type(1)
-    zero, one = splat(zeros[0]), splat(unit)
-    weights, alphas = kept.weights, kept.alphas
-    now, inverses = kept.now, kept.inverses
-    found, block, tail, out = kept.found, kept.nodes, kept.tail, span(nodes)
-    ends = load(kept.ends, 0)
+    T, P, zeros, V = scratch.T, scratch.P, scratch.zeros, len(scratch.zeros)
+    scalar_one = zeros.dtype.type(1)
+    zero, one = splat(zeros[0]), splat(scalar_one)
+    exp_emissions, alphas = scratch.exp_emissions, scratch.alphas
+    message, inverse_scales = scratch.message, scratch.inverse_scales
+    stats, lane_nodes, exp_end, out = (
+        scratch.stats,
+        scratch.nodes,
+        scratch.exp_end,
+        span(nodes),
+    )
+    lane_lengths = load(scratch.lane_lengths, 0)
     if over_states is not None:
-        for b in rows:
-            if lengths[b] < T:
-                nodes[b] = 0
-    begun = units = np.int64(0)
+        for beta in rows:
+            if lengths[beta] < T:
+                nodes[beta] = 0
+    num_begun = units = np.int64(0)
     for n in range(lengths[rows[0]] - 1, -1, -1):
-        if begun > 0 and over_states is not None:
-            back = Matrix(kept.back, S, P, V, zero)
-            state_products.products(weights, (n + 1) * P, T * P, begun, back, now)
-        if begun > 0 and in_lanes is not None:
-            lane_products.product(weights, (n + 1) * P, kept.back, S, now, 0, zero, V)
-        here, after = splat(zeros.dtype.type(n)), splat(zeros.dtype.type(n + 1))
-        fresh = begun
-        while begun < len(rows) and lengths[rows[begun]] > n:
-            begun += 1
-        units = begun
+        if num_begun > 0 and over_states is not None:
+            matrix = Matrix(scratch.exp_transitions_t, S, P, V, zero)
+            state_products.multiply_rows(
+                exp_emissions, (n + 1) * P, T * P, num_begun, matrix, message
+            )
+        if num_begun > 0 and in_lanes is not None:
+            lane_products.vector_matrix_product(
+                exp_emissions,
+                (n + 1) * P,
+                scratch.exp_transitions_t,
+                S,
+                message,
+                0,
+                zero,
+                V,
+            )
+        step, next_step = splat(zeros.dtype.type(n)), splat(zeros.dtype.type(n + 1))
+        first_new = num_begun
+        while num_begun < len(rows) and lengths[rows[num_begun]] > n:
+            num_begun += 1
+        units = num_begun
         if in_lanes is not None:
             units = np.int64(1)
-            fresh = np.int64(fresh == begun)
-        for u in range(fresh, units):
-            # rows begin where they end, with the end scores
-            i = u * T + n
+            first_new = np.int64(first_new == num_begun)
+        for unit in range(first_new, units):
+            # a row starts at its last step, with the end scores
+            i = unit * T + n
             z = zero
             for j in range(0, P, V):
-                b = load(tail, j)
+                beta = load(exp_end, j)
                 if in_lanes is not None:
-                    b = select_lt(after, ends, load(now, j), b)
-                store(now, u * P + j, b)
-                z = fma(load(alphas, i * P + j), b, z)
+                    beta = select_lt(next_step, lane_lengths, load(message, j), beta)
+                store(message, unit * P + j, beta)
+                z = fma(load(alphas, i * P + j), beta, z)
             if over_states is not None:
-                store(inverses, i * V, splat(unit / reduce_sum(z)))
+                store(inverse_scales, i * V, splat(scalar_one / reduce_sum(z)))
             if in_lanes is not None:
-                inverse = select_lt(after, ends, load(inverses, i * V), one / z)
-                store(inverses, i * V, select_lt(here, ends, inverse, zero))
-        for u in range(units):
-            i = u * T + n
-            o, f = i * P, (u * FOUND + REACH) * V
-            inverse = load(inverses, i * V)
-            before = load(inverses, (i - 1) * V) if n > 0 else zero
-            reach = z = zero
+                inverse_scale = select_lt(
+                    next_step, lane_lengths, load(inverse_scales, i * V), one / z
+                )
+                store(
+                    inverse_scales,
+                    i * V,
+                    select_lt(step, lane_lengths, inverse_scale, zero),
+                )
+        for unit in range(units):
+            i = unit * T + n
+            o, stats_offset = i * P, (unit * NUM_STATS + UNDERFLOW_BOUND) * V
+            inverse_scale = load(inverse_scales, i * V)
+            previous_inverse_scale = (
+                load(inverse_scales, (i - 1) * V) if n > 0 else zero
+            )
+            bound_terms = z = zero
             for j in range(0, P, V):
-                b = load(now, u * P + j) * inverse
-                pull = load(weights, o + j) * b
-                store(now, u * P + j, b)
-                store(weights, o + j, pull)
-                z = fma(load(alphas, o + j), b, z)
-                reach = fma(pull, before, reach) + b
-            store(found, f, load(found, f) + reach)
-            share = zero
+                beta = load(message, unit * P + j) * inverse_scale
+                u = load(exp_emissions, o + j) * beta
+                store(message, unit * P + j, beta)
+                store(exp_emissions, o + j, u)
+                z = fma(load(alphas, o + j), beta, z)
+                bound_terms = fma(u, previous_inverse_scale, bound_terms) + beta
+            store(stats, stats_offset, load(stats, stats_offset) + bound_terms)
+            inverse_z = zero
             if over_states is not None:
-                share = splat(unit / reduce_sum(z))
+                inverse_z = splat(scalar_one / reduce_sum(z))
             if in_lanes is not None:
-                share = select_lt(here, ends, one / z, zero)
-            e = (rows[u] * T + steps[rows[u], n]) * S
+                inverse_z = select_lt(step, lane_lengths, one / z, zero)
+            e = (rows[unit] * T + steps[rows[unit], n]) * S
             for j in range(0, P, V):
-                a = load(alphas, o + j) * share
-                node = a * load(now, u * P + j)
+                a = load(alphas, o + j) * inverse_z
+                node = a * load(message, unit * P + j)
                 if over_states is not None:
                     store_masked(out, e + j, S - j, node)
                 if in_lanes is not None:
-                    store(block, o + j, node)
-                store(alphas, o + j, a * inverse)
+                    store(lane_nodes, o + j, node)
+                store(alphas, o + j, a * inverse_scale)
     units = len(rows)
     if in_lanes is not None:
         units = 1
-    for u in range(units):
-        # the product of all 1 / c as exponents and mantissas: so it stays in range
+    for unit in range(units):
+        # product of all 1 / c as exponent and mantissa, which cannot overflow
         exponents, mantissas = zero, one
-        for n in range(lengths[rows[u]]):
-            inverse = load(inverses, (u * T + n) * V)
+        for n in range(lengths[rows[unit]]):
+            inverse_scale = load(inverse_scales, (unit * T + n) * V)
             if in_lanes is not None:
-                inverse = select_lt(zero, inverse, inverse, one)
-            mantissas = mantissas * inverse
+                inverse_scale = select_lt(zero, inverse_scale, inverse_scale, one)
+            mantissas = mantissas * inverse_scale
             exponents = exponents + exponent(mantissas)
             mantissas = mantissa(mantissas)
-        f = u * FOUND * V
-        store(found, f + EXPONENT * V, exponents)
-        store(found, f + MANTISSA * V, mantissas)
+        stats_offset = unit * NUM_STATS * V
+        store(stats, stats_offset + EXPONENT * V, exponents)
+        store(stats, stats_offset + MANTISSA * V, mantissas)
         if over_states is not None:
-            put(found, f + REACH * V, reduce_sum(load(found, f + REACH * V)))
+            put(
+                stats,
+                stats_offset + UNDERFLOW_BOUND * V,
+                reduce_sum(load(stats, stats_offset + UNDERFLOW_BOUND * V)),
+            )
 
 
 @subroutine(optimise=False)
-def _store(
-    rows, steps, lengths, pending, kept, row, nodes, edges, in_lanes, over_states
+def _store_results(
+    rows, steps, lengths, pending, scratch, row, nodes, edges, in_lanes, over_states
 ):
     """Fill the edges of rows that are not pending, and their nodes from lanes.
 
     ``E(i, j) sum_t a_{t-1}(i) u_t(j)`` in a pass of its own: a tile of sums stays in
     registers over many steps.
     """
-    S, T, P, zeros = nodes.shape[2], kept.T, kept.P, kept.zeros
+    S, T, P, zeros = nodes.shape[2], scratch.T, scratch.P, scratch.zeros
     V, zero = len(zeros), splat(zeros[0])
-    shares, pulls = kept.alphas, kept.weights
-    total, lost = kept.total, kept.lost
+    scaled_alphas, u = scratch.alphas, scratch.exp_emissions
+    edge_sums, compensation = scratch.edge_sums, scratch.compensation
     if over_states is not None:
-        move = Matrix(kept.move, S, P, V, zero)
-        for u in range(len(rows)):
-            b = rows[u]
+        matrix = Matrix(scratch.exp_transitions, S, P, V, zero)
+        for unit in range(len(rows)):
+            b = rows[unit]
             if pending[b]:
                 continue
             if lengths[b] < 2:
                 edges[b] = 0
                 continue
-            state_products.outer_sums(
-                shares, pulls, u * T * P, lengths[b], move, (total, lost),
-                span(edges), b * S * S,
+            state_products.sum_outer_products(
+                scaled_alphas, u, unit * T * P, lengths[b], matrix,
+                (edge_sums, compensation), span(edges), b * S * S,
             )  # fmt: skip
     if in_lanes is not None:
-        N, move = lengths[rows[0]], kept.move
-        lane_products.outer_sums(shares, pulls, N, S, zero, V, move, total, lost)
-        transpose_blocks(N * S, zeros, kept.nodes)
-        transpose_blocks(S * S, zeros, kept.total)
-        scatter(steps, lengths, rows, pending, row, zeros, kept.nodes, nodes)
-        scatter_whole(S * S, rows, pending, zeros, kept.total, edges)
+        N, matrix = lengths[rows[0]], scratch.exp_transitions
+        lane_products.sum_outer_products(
+            scaled_alphas, u, N, S, zero, V, matrix, edge_sums, compensation
+        )
+        transpose_blocks(N * S, zeros, scratch.nodes)
+        transpose_blocks(S * S, zeros, scratch.edge_sums)
+        scatter_lanes(steps, lengths, rows, pending, row, zeros, scratch.nodes, nodes)
+        scatter_flat_lanes(S * S, rows, pending, zeros, scratch.edge_sums, edges)

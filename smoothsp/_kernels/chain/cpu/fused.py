@@ -1,39 +1,39 @@
-"""Whole questions to a chain in one compiled call, from addresses.
+"""Fused kernels of a chain: one compiled call, on arrays given by address.
 
-For small batches, where calls of single kernels from Python would cost as much as the
-kernels. With s(y) the score of an output, h the number of wrong labels and g the weight
-of a row,
+For small batches, where several calls from Python would cost as much as the kernels.
+With s(y) the score of an output, h the number of wrong labels and g the weight of a
+row,
 
     decode, decode_topk   the best y, the K best y
-    sums                  log Z = log sum_y exp(s(y)), and the marginals P(part)
+    forward_backward      log Z = log sum_y exp(s(y)), and the marginals P(part)
     log_likelihood        sum_b g_b mu (s(y) / mu - log sum_y' exp((s(y') + c h) / mu))
     violation             sum_b g_b (max_y' [s(y') + c h(y', y)] - s(y))
     smoothed_violation    the same with the K best, smoothed by ``smoothed_hinge``
 
 A loss fills its gradients in the same call. In ``log_likelihood`` the marginals of the
-nodes stand where the gradient of the emissions replaces them: they need no array.
+nodes share the memory of the gradient of the emissions, which replaces them.
 
-Outputs, given labels and weights are addresses, too; marginals and gradients are tuples
-of four. Sums go over a chain with one chain per lane or with one state per lane: of
-``in_lanes`` and ``over_states`` one is a number and the other None, and only the way
-that is used for is compiled.
+Labels, weights and outputs are addresses, too; marginals and gradients are tuples of
+four. The forward-backward pass has one row per lane or one state per lane: exactly one
+of ``in_lanes`` and ``over_states`` is None, and numba compiles only the branch of the
+other.
 """
 
 import numpy as np
 
-from smoothsp._kernels.chain.cpu.forward_backward import sums_in_range
+from smoothsp._kernels.chain.cpu.forward_backward import forward_backward_in_range
 from smoothsp._kernels.chain.cpu.hinge import hinge, hinge_gradient
 from smoothsp._kernels.chain.cpu.records import (
     Addresses,
     Chain,
     Marginals,
     Potentials,
-    chain_at,
-    longest_first,
+    chain_from_addresses,
+    order_by_length,
 )
 from smoothsp._kernels.chain.cpu.scores import add_part_counts, score
 from smoothsp._kernels.chain.cpu.viterbi import viterbi, viterbi_topk
-from smoothsp._kernels.chain.cpu.vjp import add_rows, weigh_rows
+from smoothsp._kernels.chain.cpu.vjp import add_weighted_rows, scale_rows_into
 from smoothsp._kernels.chain.cpu.vjp import vjp as vjp_of_parts
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
@@ -42,15 +42,15 @@ from smoothsp._kernels.vectors.arrays import carray, copy
 from smoothsp._kernels.vectors.smoothed_hinge import smoothed_hinge
 from smoothsp._kernels.vectors.whole_arrays import scale_rows
 
-# What a call returns when it has done its work, and when a row needs another method.
+# Return codes of losses: success, and a row that is out of range of this dtype.
 DONE, UNSAFE = -1, -2
-# Positions of which float64 sums of float32 scores up to 64 err by less than 1e-9.
-SHORT = 256
+# Up to this length, float64 sums of float32 scores up to 64 err by less than 1e-9.
+SHORT_LENGTH = 256
 
 
 @subroutine(optimise=False)
-def _place(fault, T):
-    """``b T + t`` of the first row b with a fault, at t; -1 if there is none."""
+def _first_fault(fault, T):
+    """Return ``b T + t`` for the first row b with a fault, at position t, or -1."""
     for b in range(len(fault)):
         if fault[b] >= 0:
             return b * T + fault[b]
@@ -58,19 +58,19 @@ def _place(fault, T):
 
 
 @subroutine(optimise=False)
-def _row_weights(weight, weights, where):
-    """Weights [B]: those at an address, or one for all where that is 0."""
-    found = arrays.empty(where.B, where.zeros.dtype)
-    for b in range(where.B):
-        found[b] = weight
+def _row_weights(weight, weights, addresses):
+    """Return the weights [B] at an address, or ``weight`` for all rows if it is 0."""
+    row_weights = arrays.empty(addresses.B, addresses.zeros.dtype)
+    for b in range(addresses.B):
+        row_weights[b] = weight
     if weights != 0:
-        copy(carray(weights, (where.B,), where.zeros), found)
-    return found
+        copy(carray(weights, (addresses.B,), addresses.zeros), row_weights)
+    return row_weights
 
 
 @subroutine(optimise=False)
 def _weighted_sum(weights, values):
-    """``sum_b g_b values(b)``; rows without weight may have infinite values."""
+    """Return ``sum_b g_b values(b)``; rows of weight 0 may have infinite values."""
     total = 0.0
     for b in range(len(weights)):
         if weights[b] != 0:
@@ -79,136 +79,143 @@ def _weighted_sum(weights, values):
 
 
 @subroutine(optimise=False)
-def _empty_gradients(gradients, where):
-    """Those of the emissions at their address, room for the others in float64."""
-    B, T, S = where.B, where.T, where.S
-    nodes = carray(gradients[0], (B, T, S), where.zeros)
+def _make_gradients(gradients, addresses):
+    """Return gradient arrays: emissions at their address, the others new, float64."""
+    B, T, S = addresses.B, addresses.T, addresses.S
+    nodes = carray(gradients[0], (B, T, S), addresses.zeros)
     return Potentials(
         nodes, arrays.zeros((1, 1, S, S)), arrays.zeros(S), arrays.zeros(S)
     )
 
 
 @subroutine(optimise=False)
-def _store_shared(found, gradients, where):
-    """Put the gradients that rows share at their addresses."""
-    S, zeros = where.S, where.zeros
-    copy(found.transitions.ravel(), carray(gradients[1], (S * S,), zeros))
-    copy(found.start, carray(gradients[2], (S,), zeros))
-    copy(found.end, carray(gradients[3], (S,), zeros))
+def _store_shared_gradients(shared_gradients, gradients, addresses):
+    """Copy the gradients of transitions, start and end to their addresses."""
+    S, zeros = addresses.S, addresses.zeros
+    copy(shared_gradients.transitions.ravel(), carray(gradients[1], (S * S,), zeros))
+    copy(shared_gradients.start, carray(gradients[2], (S,), zeros))
+    copy(shared_gradients.end, carray(gradients[3], (S,), zeros))
 
 
 @kernel
 def mask_to_steps(B, T, mask, steps, lengths):
     """Fill steps[B, T], the real positions of a row before the others, and lengths."""
-    real = carray(mask, (B, T), np.uint8)
-    found = carray(steps, (B, T), np.int64)
+    is_real = carray(mask, (B, T), np.uint8)
+    step_array = carray(steps, (B, T), np.int64)
     add_part_counts = carray(lengths, (B,), np.int64)
     for b in range(B):
         n = 0
         for t in range(T):
-            if real[b, t]:
-                found[b, n] = t
+            if is_real[b, t]:
+                step_array[b, n] = t
                 n += 1
         add_part_counts[b] = n
         for t in range(T):
-            if not real[b, t]:
-                found[b, n] = t
+            if not is_real[b, t]:
+                step_array[b, n] = t
                 n += 1
 
 
 @kernel
-def decode(where, labels, value):
+def decode(addresses, labels, value):
     """Fill labels[B, T] with a maximiser, -1 where masked, and value[B], its score."""
-    where = Addresses(*where)
-    B, T = where.B, where.T
-    chain = chain_at(where, True)
-    order = longest_first(chain.lengths, T)
-    found = carray(labels, (B, T), np.int64)
+    addresses = Addresses(*addresses)
+    B, T = addresses.B, addresses.T
+    chain = chain_from_addresses(addresses, True)
+    order = order_by_length(chain.lengths, T)
+    label_array = carray(labels, (B, T), np.int64)
     scores = arrays.empty(B)
-    viterbi(0, B, chain, order, found, 0.0, found, scores)
-    copy(scores, carray(value, (B,), where.zeros))
+    viterbi(0, B, chain, order, label_array, 0.0, label_array, scores)
+    copy(scores, carray(value, (B,), addresses.zeros))
 
 
 @kernel
-def decode_topk(where, K, labels, valid, values):
+def decode_topk(addresses, K, labels, valid, values):
     """Fill labels[B, K, T], valid[B, K] and values[B, K] with the K best outputs."""
-    where = Addresses(*where)
-    B, T = where.B, where.T
-    chain = chain_at(where, True)
-    order = longest_first(chain.lengths, T)
+    addresses = Addresses(*addresses)
+    B, T = addresses.B, addresses.T
+    chain = chain_from_addresses(addresses, True)
+    order = order_by_length(chain.lengths, T)
     scores = arrays.empty((B, K))
-    found, exist = carray(labels, (B, K, T), np.int64), carray(valid, (B, K), np.bool_)
-    viterbi_topk(0, B, chain, order, found, exist, scores)
-    copy(scores.ravel(), carray(values, (B * K,), where.zeros))
+    label_array, valid_array = (
+        carray(labels, (B, K, T), np.int64),
+        carray(valid, (B, K), np.bool_),
+    )
+    viterbi_topk(0, B, chain, order, label_array, valid_array, scores)
+    copy(scores.ravel(), carray(values, (B * K,), addresses.zeros))
 
 
 @kernel
-def score_labels(where, K, labels, value, rest):
+def score_labels(addresses, K, labels, value, value_lo):
     """Fill value[B, K] and rest[B, K] as ``scores.score``, both float64.
 
-    Address 0 for ``rest``: it is not wanted. Returns ``b T + t``, the place of a wrong
+    Skips ``value_lo`` if its address is 0. Returns ``b T + t`` of the first invalid
     label, or -1.
     """
-    where = Addresses(*where)
-    B, T = where.B, where.T
+    addresses = Addresses(*addresses)
+    B, T = addresses.B, addresses.T
     paths = carray(labels, (B, K, T), np.int64)
-    lost = carray(rest, (B if rest != 0 else 0, K), np.float64)
+    lo_array = carray(value_lo, (B if value_lo != 0 else 0, K), np.float64)
     fault = arrays.empty(B, np.int64)
     score(
         0,
         B,
-        chain_at(where, True),
+        chain_from_addresses(addresses, True),
         paths,
         carray(value, (B, K), np.float64),
-        lost,
+        lo_array,
         fault,
     )
-    return _place(fault, T)
+    return _first_fault(fault, T)
 
 
 @kernel
-def forward_backward(where, in_lanes, over_states, wide, value, parts, marginals):
+def forward_backward(
+    addresses, in_lanes, over_states, is_float64, value, double_double_value, marginals
+):
     """Fill the log-partition ``value[B]`` and the marginals.
 
-    As ``forward_backward``. The value is float64 if ``wide``, else of the
-    dtype of the potentials; ``parts[B, 2]`` is the same as a sum of two float64
-    numbers, unless the address is 0. Returns how many rows are not safe in this dtype;
-    their value is NaN.
+    By ``chain.cpu.forward_backward``. The value is float64 if ``is_float64``, else of
+    the dtype of the potentials; ``double_double_value[B, 2]`` is the same as a
+    double-double, unless its address is 0. Returns the number of rows out of range of
+    this dtype, whose value is NaN.
     """
-    where = Addresses(*where)
-    B, zeros = where.B, where.zeros
+    addresses = Addresses(*addresses)
+    B, zeros = addresses.B, addresses.zeros
     log_z = arrays.empty((B, 2))
-    if parts != 0:
-        log_z = carray(parts, (B, 2), np.float64)
-    out = _marginals(marginals, where)
-    way = in_lanes, over_states
-    pending = sums_in_range(chain_at(where, True), zeros, log_z, out, *way)
-    far = 0
+    if double_double_value != 0:
+        log_z = carray(double_double_value, (B, 2), np.float64)
+    out = _marginals_from_addresses(marginals, addresses)
+    layout = in_lanes, over_states
+    pending = forward_backward_in_range(
+        chain_from_addresses(addresses, True), zeros, log_z, out, *layout
+    )
+    num_pending = 0
     for b in range(B):
         if pending[b]:
             log_z[b, 0] = np.nan
-            far += 1
-    if wide:
+            num_pending += 1
+    if is_float64:
         copy(log_z[:, 0], carray(value, (B,), np.float64))
     else:
         copy(log_z[:, 0], carray(value, (B,), zeros))
-    return far
+    return num_pending
 
 
 @subroutine(optimise=False)
-def _marginals(places, where):
-    """The marginals at these addresses, edges summed over time."""
-    B, T, S, zeros = where.B, where.T, where.S, where.zeros
+def _marginals_from_addresses(marginals, addresses):
+    """Return the arrays of marginals at addresses, edges summed over time."""
+    B, T, S, zeros = addresses.B, addresses.T, addresses.S, addresses.zeros
     return Marginals(
-        carray(places[0], (B, T, S), zeros),
-        carray(places[1], (B, 1, S, S), zeros),
-        carray(places[2], (B, S), zeros),
-        carray(places[3], (B, S), zeros),
+        carray(marginals[0], (B, T, S), zeros),
+        carray(marginals[1], (B, 1, S, S), zeros),
+        carray(marginals[2], (B, S), zeros),
+        carray(marginals[3], (B, S), zeros),
     )
 
 
 @kernel
-def vjp(first, last, pieces, sizes, weights, stride, marginals, gradients):
+def vjp(first, last, num_chunks, sizes, weights, stride, marginals, gradients):
     """Fill the gradients with ``weights[stride * b]`` times the marginals of row b.
 
     ``sizes`` are B, T, S and ``zeros``; transitions are shared. Pieces ``first`` to
@@ -217,39 +224,39 @@ def vjp(first, last, pieces, sizes, weights, stride, marginals, gradients):
     """
     B, T, S, zeros = sizes
     row_weights = arrays.empty(B, zeros.dtype)
-    given = carray(weights, (max(B - 1, 0) * stride + 1,), zeros)
+    weight_array = carray(weights, (max(B - 1, 0) * stride + 1,), zeros)
     for b in range(B):
-        row_weights[b] = given[b * stride]
-    nodes, edges, heads, tails = marginals
+        row_weights[b] = weight_array[b * stride]
+    nodes, edges, start_marginals, end_marginals = marginals
     emissions, transitions, start, end = gradients
     if emissions == nodes:
-        rows = B * first // pieces, B * last // pieces
-        scale_rows(rows[0], rows[1], T * S, weights, stride, nodes, zeros)
+        row_range = B * first // num_chunks, B * last // num_chunks
+        scale_rows(row_range[0], row_range[1], T * S, weights, stride, nodes, zeros)
         emissions = 0
     parts = Marginals(
         carray(nodes, (B, T, S), zeros),
         carray(edges, (B, 1, S, S), zeros),
-        carray(heads, (B, S), zeros),
-        carray(tails, (B, S), zeros),
+        carray(start_marginals, (B, S), zeros),
+        carray(end_marginals, (B, S), zeros),
     )
     out = Potentials(
-        _wanted(emissions, B * T * S, zeros),
-        _wanted(transitions, S * S, zeros),
-        _wanted(start, S, zeros),
-        _wanted(end, S, zeros),
+        _optional_array(emissions, B * T * S, zeros),
+        _optional_array(transitions, S * S, zeros),
+        _optional_array(start, S, zeros),
+        _optional_array(end, S, zeros),
     )
-    vjp_of_parts(first, last, pieces, row_weights, parts, out)
+    vjp_of_parts(first, last, num_chunks, row_weights, parts, out)
 
 
 @subroutine
-def _wanted(address, size, zeros):
-    """What is at an address, flat; nothing if that is 0."""
+def _optional_array(address, size, zeros):
+    """Return a flat view of ``size`` numbers at an address, empty if it is 0."""
     return carray(address, (size if address != 0 else 0,), zeros)
 
 
 @subroutine(optimise=False)
-def _out_of_range(chain, labels):
-    """``b T + t`` of the first label out of range, -1 if there is none."""
+def _first_invalid_label(chain, labels):
+    """Return ``b T + t`` of the first label outside [0, S), or -1."""
     B, T, S = chain.emissions.shape
     for b in range(B):
         for n in range(chain.lengths[b]):
@@ -260,30 +267,39 @@ def _out_of_range(chain, labels):
 
 
 @subroutine
-def _augmented(chain, gold, cost, mu, zeros):
-    """The chain with ``cost`` added to emissions of other labels than gold, over mu."""
+def _cost_augmented(chain, gold, cost, mu, zeros):
+    """Return the chain with scores ``(s(y') + cost h(y', gold)) / mu``."""
     B, T, S = chain.emissions.shape
     emissions = arrays.empty((B, T, S), zeros.dtype)
-    moves = arrays.empty((1, 1, S, S), zeros.dtype)
+    transitions = arrays.empty((1, 1, S, S), zeros.dtype)
     start, end = arrays.empty(S, zeros.dtype), arrays.empty(S, zeros.dtype)
-    share = 1 / mu
+    inverse_mu = 1 / mu
     for b in range(B):
         for n in range(chain.lengths[b]):
             t = chain.steps[b, n]
             for j in range(S):
-                emissions[b, t, j] = (chain.emissions[b, t, j] + cost) * share
+                emissions[b, t, j] = (chain.emissions[b, t, j] + cost) * inverse_mu
             j = gold[b, t]
-            emissions[b, t, j] = chain.emissions[b, t, j] * share
+            emissions[b, t, j] = chain.emissions[b, t, j] * inverse_mu
     for i in range(S):
-        start[i], end[i] = chain.start[i] * share, chain.end[i] * share
+        start[i], end[i] = chain.start[i] * inverse_mu, chain.end[i] * inverse_mu
         for j in range(S):
-            moves[0, 0, i, j] = chain.transitions[0, 0, i, j] * share
-    return Chain(emissions, moves, start, end, chain.steps, chain.lengths, True)
+            transitions[0, 0, i, j] = chain.transitions[0, 0, i, j] * inverse_mu
+    return Chain(emissions, transitions, start, end, chain.steps, chain.lengths, True)
 
 
 @kernel
 def log_likelihood(
-    where, labels, weight, weights, cost, mu, gradients, total, in_lanes, over_states
+    addresses,
+    labels,
+    weight,
+    weights,
+    cost,
+    mu,
+    gradients,
+    total,
+    in_lanes,
+    over_states,
 ):
     """Fill ``total``, the weighted sum of the log-probabilities of labels[B, T].
 
@@ -292,138 +308,173 @@ def log_likelihood(
     that address is not 0. Returns ``DONE``; ``UNSAFE`` if a row is not safe in this
     dtype; or ``b T + t``, the place of a label out of range.
     """
-    where = Addresses(*where)
-    B, T, S, zeros = where.B, where.T, where.S, where.zeros
-    chain = chain_at(where, True)
+    addresses = Addresses(*addresses)
+    B, T, S, zeros = addresses.B, addresses.T, addresses.S, addresses.zeros
+    chain = chain_from_addresses(addresses, True)
     paths = carray(labels, (B, 1, T), np.int64)
     if mu != 1 or cost != 0:
-        wrong = _out_of_range(chain, paths[:, 0])
-        if wrong >= 0:
-            return wrong
-        chain = _augmented(chain, paths[:, 0], cost, mu, zeros)
-    scores, lost = arrays.empty((B, 1)), arrays.empty((B, 1))
+        invalid_label = _first_invalid_label(chain, paths[:, 0])
+        if invalid_label >= 0:
+            return invalid_label
+        chain = _cost_augmented(chain, paths[:, 0], cost, mu, zeros)
+    scores, scores_lo = arrays.empty((B, 1)), arrays.empty((B, 1))
     fault = arrays.empty(B, np.int64)
-    score(0, B, chain, paths, scores, lost, fault)
-    wrong = _place(fault, T)
-    if wrong >= 0:
-        return wrong
+    score(0, B, chain, paths, scores, scores_lo, fault)
+    invalid_label = _first_fault(fault, T)
+    if invalid_label >= 0:
+        return invalid_label
     log_z = arrays.empty((B, 2))
-    found = _empty_gradients(gradients, where)
+    gradient_arrays = _make_gradients(gradients, addresses)
     marginals = Marginals(
-        found.emissions,
+        gradient_arrays.emissions,
         arrays.empty((B, 1, S, S), zeros.dtype),
         arrays.empty((B, S), zeros.dtype),
         arrays.empty((B, S), zeros.dtype),
     )
-    pending = sums_in_range(chain, zeros, log_z, marginals, in_lanes, over_states)
+    pending = forward_backward_in_range(
+        chain, zeros, log_z, marginals, in_lanes, over_states
+    )
     log_p = arrays.empty(B)
     for b in range(B):
         if pending[b]:
             return UNSAFE
-        # in two numbers each, so that large ones cancel; rounding may leave more than 0
-        chance = (scores[b, 0] - log_z[b, 0]) + (lost[b, 0] - log_z[b, 1])
-        log_p[b] = min(chance, 0.0)
-    row_weights = _row_weights(weight, weights, where)
+        # log p = score - log_z in double-double, so that large values cancel exactly;
+        # rounding above 0 is clipped
+        log_prob = (scores[b, 0] - log_z[b, 0]) + (scores_lo[b, 0] - log_z[b, 1])
+        log_p[b] = min(log_prob, 0.0)
+    row_weights = _row_weights(weight, weights, addresses)
     carray(total, (1,), zeros)[0] = mu * _weighted_sum(row_weights, log_p)
     # g_b ([y uses part] - P(part)), in place of the marginals of the nodes
-    minus = arrays.empty(B, zeros.dtype)
+    negative_weights = arrays.empty(B, zeros.dtype)
     for b in range(B):
-        minus[b] = -row_weights[b]
+        negative_weights[b] = -row_weights[b]
     nodes = marginals.nodes.reshape(-1)
-    weigh_rows((0, B), minus, nodes, nodes)
-    add_rows(
-        0, S * S, minus, marginals.edges.reshape(-1), found.transitions.reshape(-1)
+    scale_rows_into((0, B), negative_weights, nodes, nodes)
+    add_weighted_rows(
+        0,
+        S * S,
+        negative_weights,
+        marginals.edges.reshape(-1),
+        gradient_arrays.transitions.reshape(-1),
     )
-    add_rows(0, S, minus, marginals.heads.reshape(-1), found.start)
-    add_rows(0, S, minus, marginals.tails.reshape(-1), found.end)
-    one_each = row_weights.reshape(B, 1)
-    add_part_counts(0, B, one_each, paths, chain.steps, chain.lengths, True, found)
-    _store_shared(found, gradients, where)
+    add_weighted_rows(
+        0,
+        S,
+        negative_weights,
+        marginals.start_marginals.reshape(-1),
+        gradient_arrays.start,
+    )
+    add_weighted_rows(
+        0, S, negative_weights, marginals.end_marginals.reshape(-1), gradient_arrays.end
+    )
+    weight_column = row_weights.reshape(B, 1)
+    add_part_counts(
+        0, B, weight_column, paths, chain.steps, chain.lengths, True, gradient_arrays
+    )
+    _store_shared_gradients(gradient_arrays, gradients, addresses)
     return DONE
 
 
 @kernel
-def violation(where, labels, weight, weights, cost_scale, gradients, total):
+def violation(addresses, labels, weight, weights, cost_scale, gradients, total):
     """Fill ``total``, the weighted sum of the margin violations of labels[B, T].
 
     And its gradients; the cost of an output is ``cost_scale`` times its wrong labels.
     Arguments and result as ``log_likelihood``.
     """
-    where = Addresses(*where)
-    B, T = where.B, where.T
-    chain = chain_at(where, True)
+    addresses = Addresses(*addresses)
+    B, T = addresses.B, addresses.T
+    chain = chain_from_addresses(addresses, True)
     paths = carray(labels, (B, T), np.int64)
-    order = longest_first(chain.lengths, T)
-    best = arrays.empty((B, T), np.int64)
-    excess = arrays.empty(B)
+    order = order_by_length(chain.lengths, T)
+    best_labels = arrays.empty((B, T), np.int64)
+    violations = arrays.empty(B)
     fault = arrays.empty(B, np.int64)
-    hinge(0, B, chain, order, paths, cost_scale, best, excess, fault)
-    wrong = _place(fault, T)
-    if wrong >= 0:
-        return wrong
-    row_weights = _row_weights(weight, weights, where)
-    carray(total, (1,), where.zeros)[0] = _weighted_sum(row_weights, excess)
-    found = _empty_gradients(gradients, where)
-    found.emissions[:] = 0
+    hinge(0, B, chain, order, paths, cost_scale, best_labels, violations, fault)
+    invalid_label = _first_fault(fault, T)
+    if invalid_label >= 0:
+        return invalid_label
+    row_weights = _row_weights(weight, weights, addresses)
+    carray(total, (1,), addresses.zeros)[0] = _weighted_sum(row_weights, violations)
+    gradient_arrays = _make_gradients(gradients, addresses)
+    gradient_arrays.emissions[:] = 0
     real = chain.steps, chain.lengths, True
-    hinge_gradient(0, B, best, paths, *real, row_weights, found)
-    _store_shared(found, gradients, where)
+    hinge_gradient(0, B, best_labels, paths, *real, row_weights, gradient_arrays)
+    _store_shared_gradients(gradient_arrays, gradients, addresses)
     return DONE
 
 
 @kernel
 def smoothed_violation(
-    where, labels, weight, weights, exact, cost, mu, K, gradients, total
+    addresses, labels, weight, weights, exact, cost, mu, K, gradients, total
 ):
     """Fill ``total``, the weighted sum of smoothed margin violations of labels[B, T].
 
     And its gradients, and bool exact[B], as ``smoothed_hinge`` has them for mu and K.
     Arguments and result as ``violation``.
     """
-    where = Addresses(*where)
-    B, T, zeros = where.B, where.T, where.zeros
-    chain = chain_at(where, True)
+    addresses = Addresses(*addresses)
+    B, T, zeros = addresses.B, addresses.T, addresses.zeros
+    chain = chain_from_addresses(addresses, True)
     gold = carray(labels, (B, T), np.int64)
-    wrong = _out_of_range(chain, gold)
-    if wrong >= 0:
-        return wrong
-    augmented = _augmented(chain, gold, cost, 1.0, zeros)
+    invalid_label = _first_invalid_label(chain, gold)
+    if invalid_label >= 0:
+        return invalid_label
+    augmented = _cost_augmented(chain, gold, cost, 1.0, zeros)
     M = K + 1
-    best, found = arrays.empty((B, M, T), np.int64), arrays.empty((B, M), np.bool_)
-    values, lost = arrays.empty((B, M)), arrays.empty((B, M))
-    order = longest_first(chain.lengths, T)
-    viterbi_topk(0, B, augmented, order, best, found, values)
-    # what is not there takes the place of the best, without weight
+    best_labels, is_valid = (
+        arrays.empty((B, M, T), np.int64),
+        arrays.empty((B, M), np.bool_),
+    )
+    values, values_lo = arrays.empty((B, M)), arrays.empty((B, M))
+    order = order_by_length(chain.lengths, T)
+    viterbi_topk(0, B, augmented, order, best_labels, is_valid, values)
+    # outputs that do not exist repeat the best one, with weight 0
     for b in range(B):
         for k in range(1, M):
-            if not found[b, k]:
-                best[b, k] = best[b, 0]
+            if not is_valid[b, k]:
+                best_labels[b, k] = best_labels[b, 0]
     paths = gold.reshape(B, 1, T)
-    own, rest = arrays.empty((B, 1)), arrays.empty((B, 1))
+    gold_hi, gold_lo = arrays.empty((B, 1)), arrays.empty((B, 1))
     fault = arrays.empty(B, np.int64)
-    score(0, B, chain, paths, own, rest, fault)
-    # what rounding took in float64 from few numbers of float32 is nothing to these
-    short = zeros.itemsize == 4 and T <= SHORT
-    if not short:
-        score(0, B, augmented, best, values, lost, fault)
-    every, rows = carray(exact, (B,), np.bool_), _row_weights(weight, weights, where)
-    tops, z, u = arrays.empty((M, 2)), arrays.empty(M), arrays.empty(M)
-    shares, minus = arrays.empty((B, M), zeros.dtype), arrays.empty((B, 1), zeros.dtype)
+    score(0, B, chain, paths, gold_hi, gold_lo, fault)
+    # float64 sums of few float32 numbers need no low words
+    is_short = zeros.itemsize == 4 and T <= SHORT_LENGTH
+    if not is_short:
+        score(0, B, augmented, best_labels, values, values_lo, fault)
+    exact_array, row_weights = (
+        carray(exact, (B,), np.bool_),
+        _row_weights(weight, weights, addresses),
+    )
+    best_scores, z, u = arrays.empty((M, 2)), arrays.empty(M), arrays.empty(M)
+    output_weights, negative_weights = (
+        arrays.empty((B, M), zeros.dtype),
+        arrays.empty((B, 1), zeros.dtype),
+    )
     losses = arrays.empty(B)
     for b in range(B):
         for k in range(M):
-            tops[k, 0] = values[b, k] if found[b, k] else -np.inf
-            tops[k, 1] = 0.0 if short else lost[b, k]
-        given = tops, own[b, 0], 0.0 if short else rest[b, 0], mu, K, True, z, u
-        losses[b], every[b] = smoothed_hinge(*given)
+            best_scores[k, 0] = values[b, k] if is_valid[b, k] else -np.inf
+            best_scores[k, 1] = 0.0 if is_short else values_lo[b, k]
+        hinge_inputs = (
+            best_scores,
+            gold_hi[b, 0],
+            0.0 if is_short else gold_lo[b, 0],
+            mu,
+            K,
+            True,
+            z,
+            u,
+        )
+        losses[b], exact_array[b] = smoothed_hinge(*hinge_inputs)
         for k in range(M):
-            shares[b, k] = u[k] * rows[b]
-        minus[b, 0] = -rows[b]
-    carray(total, (1,), zeros)[0] = _weighted_sum(rows, losses)
-    gradient = _empty_gradients(gradients, where)
+            output_weights[b, k] = u[k] * row_weights[b]
+        negative_weights[b, 0] = -row_weights[b]
+    carray(total, (1,), zeros)[0] = _weighted_sum(row_weights, losses)
+    gradient = _make_gradients(gradients, addresses)
     gradient.emissions[:] = 0
     real = chain.steps, chain.lengths, True
-    add_part_counts(0, B, shares, best, *real, gradient)
-    add_part_counts(0, B, minus, paths, *real, gradient)
-    _store_shared(gradient, gradients, where)
+    add_part_counts(0, B, output_weights, best_labels, *real, gradient)
+    add_part_counts(0, B, negative_weights, paths, *real, gradient)
+    _store_shared_gradients(gradient, gradients, addresses)
     return DONE

@@ -8,8 +8,8 @@ with moves that include start and end,
                       + sum_n [s(y'_{n-1}, y'_n) - s(y_{n-1}, y_n)] + c h(y', y))
     gradient   [y' uses part] - [y uses part], times the weight of the row
 
-The scores are subtracted emission by emission and move by move, not one total from the
-other: what is common to the labels of a position leaves no rounding.
+Scores are subtracted emission by emission and transition by transition, not as two
+totals: terms that both outputs share then cancel exactly.
 """
 
 import numpy as np
@@ -31,50 +31,50 @@ def hinge(first, last, chain, order, gold, cost, labels, value, fault):
     """
     chain = Chain(*chain)
     S, steps, lengths = chain.emissions.shape[2], chain.steps, chain.lengths
-    sound = True
+    is_valid = True
     for b in order[first:last]:
         fault[b] = -1
         for n in range(lengths[b]):
             t = steps[b, n]
             if not 0 <= gold[b, t] < S:
                 fault[b] = t
-                sound = False
+                is_valid = False
                 break
-    if not sound:
+    if not is_valid:
         return
     viterbi(first, last, chain, order, gold, cost, labels, value)
     for b in order[first:last]:
-        value[b] = _excess(b, chain, gold, cost, labels)
+        value[b] = _score_difference(b, chain, gold, cost, labels)
 
 
 @subroutine
-def _excess(b, chain, gold, cost, labels):
-    """How far the score of labels[b] with its cost is above that of gold[b]."""
+def _score_difference(b, chain, gold, cost, labels):
+    """Return ``s(y') + c h(y', y) - s(y)`` for labels y' and gold y of row b, >= 0."""
     emissions, transitions, start, end, steps, lengths, shared = chain
     N = lengths[b]
-    # the difference of a part that both use is 0; two sums, that neither waits
-    nodes = moves = 0.0
+    # parts that both outputs use cancel exactly; two independent sums overlap
+    emission_sum = transition_sum = 0.0
     one = np.uint64(1)
     i = y = np.uint64(0)
-    wrong = 0
+    num_wrong = 0
     b = np.uint64(b)
     for n in range(N):
-        # no index counts from the end
+        # unsigned indices spare numba's wraparound of negative ones
         t = np.uint64(steps[b, np.uint64(n)])
         j, z = np.uint64(labels[b, t]), np.uint64(gold[b, t])
         if n == 0:
-            moves += np.float64(start[j]) - np.float64(start[z])
+            transition_sum += np.float64(start[j]) - np.float64(start[z])
         else:
             p, q = (one - one, one - one) if shared else (b, t - one)
-            move = np.float64(transitions[p, q, i, j])
-            moves += move - np.float64(transitions[p, q, y, z])
-        nodes += np.float64(emissions[b, t, j]) - np.float64(emissions[b, t, z])
-        wrong += j != z
+            transition = np.float64(transitions[p, q, i, j])
+            transition_sum += transition - np.float64(transitions[p, q, y, z])
+        emission_sum += np.float64(emissions[b, t, j]) - np.float64(emissions[b, t, z])
+        num_wrong += j != z
         i, y = j, z
     if N > 0:
-        moves += np.float64(end[i]) - np.float64(end[y])
-    # below 0 only where rounding hid from Viterbi that gold is the best
-    return max(nodes + moves + cost * wrong, 0.0)
+        transition_sum += np.float64(end[i]) - np.float64(end[y])
+    # negative only by rounding, where gold is the maximiser
+    return max(emission_sum + transition_sum + cost * num_wrong, 0.0)
 
 
 @kernel

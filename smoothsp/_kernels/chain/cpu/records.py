@@ -1,7 +1,7 @@
-"""Arrays of a batch of chains, by name.
+"""Named tuples for the arrays of a batch of chains.
 
-Python gives kernels plain tuples in these orders: they cost nothing at a call, where a
-named one costs half a microsecond. A kernel names its tuples first of all.
+Python passes plain tuples in these orders to kernels, as a named tuple costs half a
+microsecond per call. A kernel converts them first.
 """
 
 from typing import Any, NamedTuple
@@ -39,8 +39,8 @@ class Marginals(NamedTuple):
 
     nodes: Any  # [B, T, S]
     edges: Any  # [B, 1, S, S], summed over time, or [B, T - 1, S, S]
-    heads: Any  # [B, S], the first of the nodes
-    tails: Any  # [B, S], the last of the nodes
+    start_marginals: Any  # [B, S], the first of the nodes
+    end_marginals: Any  # [B, S], the last of the nodes
 
 
 class Addresses(NamedTuple):
@@ -62,27 +62,27 @@ class Addresses(NamedTuple):
 
 
 @subroutine(optimise=False)
-def chain_at(where, shared):
-    """The batch at these addresses."""
-    B, T, S, zeros = where.B, where.T, where.S, where.zeros
-    if where.steps == 0:
+def chain_from_addresses(addresses, shared):
+    """Return the arrays of a batch given by addresses; missing masks are filled in."""
+    B, T, S, zeros = addresses.B, addresses.T, addresses.S, addresses.zeros
+    if addresses.steps == 0:
         steps = arrays.empty((B, T), np.int64)
         for b in range(B):
             for t in range(T):
                 steps[b, t] = t
     else:
-        steps = carray(where.steps, (B, T), np.int64)
+        steps = carray(addresses.steps, (B, T), np.int64)
     lengths = arrays.empty(B, np.int64)
     for b in range(B):
         lengths[b] = T
-    if where.lengths != 0:
-        lengths = carray(where.lengths, (B,), np.int64)
+    if addresses.lengths != 0:
+        lengths = carray(addresses.lengths, (B,), np.int64)
     P, Q = (1, 1) if shared else (B, max(T - 1, 0))
     return Chain(
-        carray(where.emissions, (B, T, S), zeros),
-        carray(where.transitions, (P, Q, S, S), zeros),
-        carray(where.start, (S,), zeros),
-        carray(where.end, (S,), zeros),
+        carray(addresses.emissions, (B, T, S), zeros),
+        carray(addresses.transitions, (P, Q, S, S), zeros),
+        carray(addresses.start, (S,), zeros),
+        carray(addresses.end, (S,), zeros),
         steps,
         lengths,
         shared,
@@ -90,8 +90,8 @@ def chain_at(where, shared):
 
 
 @subroutine
-def longest_first(lengths, T):
-    """Rows by decreasing length, equal ones in order."""
+def order_by_length(lengths, T):
+    """Return the rows by decreasing length, ties in order, by counting sort."""
     first = arrays.empty(T + 2, np.int64)
     for x in range(T + 2):
         first[x] = 0

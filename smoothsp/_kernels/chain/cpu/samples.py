@@ -1,4 +1,4 @@
-"""Samples of chains, walking back over what the scaled recursion leaves behind.
+"""Samples of chains: forward pass of the scaled recursion, then backward sampling.
 
 The label of a position, given the one after it, is i with a probability proportional to
 ``a(i) E(i, j)``; the last label with one proportional to ``a(i) exp(end(i))``.
@@ -7,17 +7,21 @@ The label of a position, given the one after it, is i with a probability proport
 import numpy as np
 
 from smoothsp._kernels.chain.cpu.forward_backward import (
-    FOUND,
+    NUM_STATS,
     RANGE_64,
-    REACH,
-    backward,
-    cut_scratch,
-    forward,
-    sizes_of_scratch,
-    take_exponentials,
+    UNDERFLOW_BOUND,
+    backward_pass,
+    fill_shared_scores,
+    forward_pass,
+    scratch_sizes,
+    split_scratch,
 )
-from smoothsp._kernels.chain.cpu.forward_backward_float64 import drawn
-from smoothsp._kernels.chain.cpu.records import Addresses, chain_at, longest_first
+from smoothsp._kernels.chain.cpu.forward_backward_float64 import invert_cdf
+from smoothsp._kernels.chain.cpu.records import (
+    Addresses,
+    chain_from_addresses,
+    order_by_length,
+)
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
@@ -28,68 +32,101 @@ from smoothsp._kernels.vectors.state_products import ROWS_PER_PASS
 
 
 @kernel
-def sample(where, in_lanes, over_states, K, uniforms, labels, pending):
+def sample(addresses, in_lanes, over_states, K, uniforms, labels, pending):
     """Fill labels[B, K, T] like ``forward_backward_float64.sample``, in float64.
 
     But for the rows out of range: those are marked in pending[B]. Returns how many.
     """
-    where = Addresses(*where)
-    B, T, S, zeros = where.B, where.T, where.S, where.zeros
-    chain, V = chain_at(where, True), len(zeros)
-    given, out = carray(uniforms, (B, K, T), zeros), carray(labels, (B, K, T), np.int64)
-    left, far = carray(pending, (B,), np.bool_), 0
-    order = longest_first(chain.lengths, T)
-    way = in_lanes, over_states
-    size, unit, some = V, 1, 0
+    addresses = Addresses(*addresses)
+    B, T, S, zeros = addresses.B, addresses.T, addresses.S, addresses.zeros
+    chain, V = chain_from_addresses(addresses, True), len(zeros)
+    uniform_array, out = (
+        carray(uniforms, (B, K, T), zeros),
+        carray(labels, (B, K, T), np.int64),
+    )
+    is_pending, num_out_of_range = carray(pending, (B,), np.bool_), 0
+    order = order_by_length(chain.lengths, T)
+    layout = in_lanes, over_states
+    rows_per_block, stats_stride, num_node_rows = V, 1, 0
     if over_states is not None:
-        size, unit, some = ROWS_PER_PASS, FOUND * V, B
-    nodes = arrays.empty((some, T, S), zeros.dtype)
-    sizes = sizes_of_scratch(B, T, S, V, over_states)
-    room = arrays.empty(sizes[7], zeros.dtype)
+        rows_per_block, stats_stride, num_node_rows = ROWS_PER_PASS, NUM_STATS * V, B
+    nodes = arrays.empty((num_node_rows, T, S), zeros.dtype)
+    sizes = scratch_sizes(B, T, S, V, over_states)
+    memory = arrays.empty(sizes[7], zeros.dtype)
     row = arrays.empty(T * S, zeros.dtype)
-    reached, states = arrays.empty(S), arrays.empty(size * K, np.int64)
-    control = set_flush_to_zero()
-    kept = cut_scratch(room, T, zeros, sizes)
-    take_exponentials(chain, kept, sizes[2], *way)
-    for first in range(0, B, size):
-        rows = order[first : first + size]
+    cumulative, states = arrays.empty(S), arrays.empty(rows_per_block * K, np.int64)
+    saved_mode = set_flush_to_zero()
+    scratch = split_scratch(memory, T, zeros, sizes)
+    fill_shared_scores(chain, scratch, sizes[2], *layout)
+    for first in range(0, B, rows_per_block):
+        rows = order[first : first + rows_per_block]
         # spans do not keep the array: used here, it lasts until the last block
-        kept = cut_scratch(room, T, zeros, sizes)
-        forward(rows, chain, kept, row, *way)
-        backward(rows, chain, kept, nodes, *way)
+        scratch = split_scratch(memory, T, zeros, sizes)
+        forward_pass(rows, chain, scratch, row, *layout)
+        backward_pass(rows, chain, scratch, nodes, *layout)
         for x in range(len(rows)):
-            reach = get(kept.found, x * unit + REACH * V)
-            safe = chain.lengths[rows[x]] == 0 or 16 * S * reach <= RANGE_64
-            left[rows[x]] = not safe
-            far += not safe
+            underflow_bound = get(scratch.stats, x * stats_stride + UNDERFLOW_BOUND * V)
+            is_safe = (
+                chain.lengths[rows[x]] == 0 or 16 * S * underflow_bound <= RANGE_64
+            )
+            is_pending[rows[x]] = not is_safe
+            num_out_of_range += not is_safe
             out[rows[x]] = -1
-        _walk_back(rows, chain, kept, left, given, reached, states, out, over_states)
-    restore_fp_mode(control)
-    return far
+        _sample_backward(
+            rows,
+            chain,
+            scratch,
+            is_pending,
+            uniform_array,
+            cumulative,
+            states,
+            out,
+            over_states,
+        )
+    restore_fp_mode(saved_mode)
+    return num_out_of_range
 
 
 @subroutine
-def _walk_back(rows, chain, kept, left, uniforms, reached, states, labels, over_states):
-    """Fill the labels of rows that are not left out, all rows a position at a time."""
-    T, P, V, S, K = kept.T, kept.P, len(kept.zeros), len(reached), labels.shape[1]
+def _sample_backward(
+    rows, chain, scratch, is_pending, uniforms, cumulative, states, labels, over_states
+):
+    """Sample the labels of rows that are not pending, from the last position back.
+
+    All rows of a block take a step together. The label is the first i whose cumulative
+    sum exceeds the uniform number times the total.
+    """
+    T, P, V, S, K = (
+        scratch.T,
+        scratch.P,
+        len(scratch.zeros),
+        len(cumulative),
+        labels.shape[1],
+    )
     # from state to state, from row to row, and from state to state of a matrix
-    step, stride, height = V, 1, S
+    state_stride, row_stride, column_stride = V, 1, S
     if over_states is not None:
-        step, stride, height = 1, T * P, P
+        state_stride, row_stride, column_stride = 1, T * P, P
     for n in range(chain.lengths[rows[0]] - 1, -1, -1):
         for x in range(len(rows)):
             b = rows[x]
-            own, t = chain.lengths[b], chain.steps[b, n]
-            if n >= own or left[b]:
+            length, t = chain.lengths[b], chain.steps[b, n]
+            if n >= length or is_pending[b]:
                 continue
-            o = n * P + x * stride
+            o = n * P + x * row_stride
             for k in range(K):
-                column, e, skip = kept.tail, 0, step
-                if n < own - 1:
-                    column, e, skip = kept.back, states[x * K + k] * height, 1
+                column, e, column_step = scratch.exp_end, 0, state_stride
+                if n < length - 1:
+                    column, e, column_step = (
+                        scratch.exp_transitions_t,
+                        states[x * K + k] * column_stride,
+                        1,
+                    )
                 total = 0.0
                 for i in range(S):
-                    total += get(kept.alphas, o + i * step) * get(column, e + i * skip)
-                    reached[i] = total
-                j = drawn(reached, uniforms[b, k, t] * total)
+                    total += get(scratch.alphas, o + i * state_stride) * get(
+                        column, e + i * column_step
+                    )
+                    cumulative[i] = total
+                j = invert_cdf(cumulative, uniforms[b, k, t] * total)
                 labels[b, k, t] = states[x * K + k] = j

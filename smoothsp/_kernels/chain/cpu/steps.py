@@ -1,10 +1,9 @@
-"""The scaled recursion of a chain with edges of each step, vectors over states.
+"""Scaled forward-backward with transitions per step, lanes over states.
 
-As ``forward_backward``, with ``E_t = exp(transitions_t - top_t)`` of its own in each
-step, kept from the forward pass for the backward one. The bound of what may be lost is
-the same, and so is the treatment of rows that break it. A vector of
-E may reach into the next row, where w is 0. Where a vector does not leave a
-step's matrix no lane is masked: on some processors that takes as long as ten vectors.
+As ``forward_backward``, with ``E_t = exp(transitions_t - max)`` in each step, stored by
+the forward pass for the backward pass. Underflow bound and pending rows are the same. A
+vector of E may extend into the next row, where w is 0. Loads inside a step's matrix are
+not masked: on some processors a masked load takes as long as ten vectors.
 """
 
 import math
@@ -23,12 +22,12 @@ from smoothsp._kernels.vectors.simd import (
     get,
     load,
     maximum,
-    part,
     put,
     span,
     splat,
     splat_at,
     store,
+    subspan,
 )
 from smoothsp._kernels.vectors.simd_exp import exp
 from smoothsp._kernels.vectors.simd_masked import (
@@ -38,19 +37,19 @@ from smoothsp._kernels.vectors.simd_masked import (
     store_masked,
 )
 
-# The logarithm of a product is taken before it may leave this range.
-LEAST, MOST = 1e-200, 1e200
+# The log of the product of scales is taken before the product leaves this range.
+MIN_PRODUCT, MAX_PRODUCT = 1e-200, 1e200
 
 
-class Pass(NamedTuple):
-    """What the forward pass of a row leaves behind."""
+class Scratch(NamedTuple):
+    """Scratch of one row, filled by the forward pass."""
 
-    weights: Any  # [T, P], w, then u
+    exp_emissions: Any  # [T, P], w, then u
     alphas: Any  # [T, P], a
-    inverses: Any  # [T], 1 / c
-    moves: Any  # [T - 1, M], E and room for a vector
-    tail: Any  # [P], exponentials of end
-    now: Any  # [P]
+    inverse_scales: Any  # [T], 1 / c
+    exp_transitions: Any  # [T - 1, M], E and room for a vector
+    exp_end: Any  # [P], exponentials of end
+    message: Any  # [P]
     zeros: Any  # [V]
 
 
@@ -61,43 +60,47 @@ def forward_backward(first, last, chain, zeros, pending, value, out):
     In the dtype of the chain, of which ``zeros`` is a vector; the value is a sum of two
     numbers. Rows out of range are left pending[B].
     """
-    chain, (nodes, edges, heads, tails) = Chain(*chain), out
+    chain, (nodes, edges, start_marginals, end_marginals) = Chain(*chain), out
     T, S = chain.emissions.shape[1], chain.emissions.shape[2]
     V = len(zeros)
     P = -(-S // V) * V
-    kept = Pass(
+    scratch = Scratch(
         arrays.empty((T, P), zeros.dtype),
         arrays.empty((T, P), zeros.dtype),
         arrays.empty(T, zeros.dtype),
-        arrays.empty(max(T - 1, 0) * _room(S * S, V), zeros.dtype),
-        arrays.empty(_room(S, V), zeros.dtype),
+        arrays.empty(max(T - 1, 0) * _padded_size(S * S, V), zeros.dtype),
+        arrays.empty(_padded_size(S, V), zeros.dtype),
         arrays.empty(P, zeros.dtype),
         zeros,
     )
-    limit = (RANGE_32 if zeros.itemsize == 4 else RANGE_64) / (16 * S)
+    max_underflow_bound = (RANGE_32 if zeros.itemsize == 4 else RANGE_64) / (16 * S)
     control = set_flush_to_zero()
-    top = _exponentials(span(chain.end), S, span(kept.tail), zeros)
+    max_end = _fill_exp_scores(span(chain.end), S, span(scratch.exp_end), zeros)
     for b in range(first, last):
-        own = chain.lengths[b]
-        _clear(b, chain, nodes, edges)
-        reach = 0.0
+        length = chain.lengths[b]
+        _zero_padding(b, chain, nodes, edges)
+        underflow_bound = 0.0
         value[b, 0] = value[b, 1] = 0.0
-        if own > 0:
-            total, rest = _forward(b, chain, kept)
-            reach, log_z = _backward(b, chain, kept, span(nodes), span(edges))
-            total, rest = double_double.add(total, rest, top)
-            total, rest = double_double.add(total, rest, log_z)
-            value[b, 0], value[b, 1] = double_double.normalise(total, rest)
-        pending[b] = not reach <= limit
+        if length > 0:
+            hi, lo = _forward_pass(b, chain, scratch)
+            underflow_bound, log_z = _backward_pass(
+                b, chain, scratch, span(nodes), span(edges)
+            )
+            hi, lo = double_double.add(hi, lo, max_end)
+            hi, lo = double_double.add(hi, lo, log_z)
+            value[b, 0], value[b, 1] = double_double.normalise(hi, lo)
+        pending[b] = not underflow_bound <= max_underflow_bound
         for s in range(S):
-            heads[b, s] = nodes[b, chain.steps[b, 0], s] if own > 0 else 0
-            tails[b, s] = nodes[b, chain.steps[b, own - 1], s] if own > 0 else 0
+            start_marginals[b, s] = nodes[b, chain.steps[b, 0], s] if length > 0 else 0
+            end_marginals[b, s] = (
+                nodes[b, chain.steps[b, length - 1], s] if length > 0 else 0
+            )
     restore_fp_mode(control)
 
 
 @subroutine
-def _clear(b, chain, nodes, edges):
-    """Fill marginals of positions that are not real, and edges into the first, with 0.
+def _zero_padding(b, chain, nodes, edges):
+    """Fill marginals of masked positions, and edges into the first real one, with 0.
 
     ``steps[b]`` are all positions, the real ones first.
     """
@@ -110,183 +113,199 @@ def _clear(b, chain, nodes, edges):
 
 
 @subroutine(forceinline=True)
-def _room(count, V):
-    """Room for numbers in whole vectors, and a vector more."""
+def _padded_size(count, V):
+    """Return the size of ``count`` numbers in whole vectors, plus one vector."""
     return (-(-count // V) + 1) * V
 
 
 @subroutine
-def _exponentials(scores, count, out, zeros):
-    """Fill ``out = exp(scores - top)``, 0 in what is left of the room.
+def _fill_exp_scores(scores, count, out, zeros):
+    """Fill ``out = exp(scores - max_score)``, 0 in the padding.
 
-    Returns top, the largest of the ``count`` scores, in float64.
+    Returns max_score, the largest of the ``count`` scores, in float64.
     """
-    V, least = len(zeros), splat(zeros.dtype.type(-np.inf))
-    whole = count // V * V
-    rest = least
-    if whole < count:
-        rest = load_masked(scores, whole, count - whole, least)
-    tops = rest
-    for e in range(0, whole, V):
-        tops = maximum(load(scores, e), tops)
-    top = reduce_max(tops)
-    for e in range(0, whole, V):
-        store(out, e, exp(load(scores, e) - splat(top)))
-    if whole < count:
-        store(out, whole, exp(rest - splat(top)))
-        whole += V
-    store(out, whole, splat(zeros[0]))
-    return np.float64(top)
+    V, neg_inf = len(zeros), splat(zeros.dtype.type(-np.inf))
+    full_width = count // V * V
+    tail = neg_inf
+    if full_width < count:
+        tail = load_masked(scores, full_width, count - full_width, neg_inf)
+    maxima = tail
+    for e in range(0, full_width, V):
+        maxima = maximum(load(scores, e), maxima)
+    max_score = reduce_max(maxima)
+    for e in range(0, full_width, V):
+        store(out, e, exp(load(scores, e) - splat(max_score)))
+    if full_width < count:
+        store(out, full_width, exp(tail - splat(max_score)))
+        full_width += V
+    store(out, full_width, splat(zeros[0]))
+    return np.float64(max_score)
 
 
 @subroutine
-def _forward(b, chain, kept):
-    """Fill weights with w, alphas with a, inverses and moves.
+def _forward_pass(b, chain, scratch):
+    """Fill exp_emissions with w, alphas with a, inverse_scales and exp_transitions.
 
-    Returns what was taken out of the exponentials and of a, as two numbers.
+    Returns the sum of the maxima and log scales as a double-double.
     """
-    T, S, P = chain.emissions.shape[1], chain.emissions.shape[2], len(kept.now)
-    zeros, V, N = kept.zeros, len(kept.zeros), chain.lengths[b]
-    unit, least = zeros.dtype.type(1), splat(zeros.dtype.type(-np.inf))
-    given, moves = span(chain.emissions), span(chain.transitions)
-    weights, alphas, now = span(kept.weights), span(kept.alphas), span(kept.now)
-    total, rest = _first_step(b, chain, kept)
-    product, inverse, size = 1.0, unit, _room(S * S, V)
+    T, S, P = chain.emissions.shape[1], chain.emissions.shape[2], len(scratch.message)
+    zeros, V, N = scratch.zeros, len(scratch.zeros), chain.lengths[b]
+    one, neg_inf = zeros.dtype.type(1), splat(zeros.dtype.type(-np.inf))
+    emissions, transitions = span(chain.emissions), span(chain.transitions)
+    exp_emissions, alphas, message = (
+        span(scratch.exp_emissions),
+        span(scratch.alphas),
+        span(scratch.message),
+    )
+    hi, lo = _first_weights(b, chain, scratch)
+    scale_product, inverse_scale, size = 1.0, one, _padded_size(S * S, V)
     for n in range(N):
         o = n * P
         if n > 0:
             e = (b * T + chain.steps[b, n]) * S
-            peaks = least
+            maxima = neg_inf
             for j in range(0, P, V):
-                x = load_masked(given, e + j, S - j, least)
-                store(weights, o + j, x)
-                peaks = maximum(x, peaks)
-            peak = reduce_max(peaks)
+                x = load_masked(emissions, e + j, S - j, neg_inf)
+                store(exp_emissions, o + j, x)
+                maxima = maximum(x, maxima)
+            max_emission = reduce_max(maxima)
             for j in range(0, P, V):
-                store(weights, o + j, exp(load(weights, o + j) - splat(peak)))
+                store(
+                    exp_emissions,
+                    o + j,
+                    exp(load(exp_emissions, o + j) - splat(max_emission)),
+                )
             e = (b * (T - 1) + chain.steps[b, n] - 1) * S * S
-            scores = part(moves, 0 if chain.shared else e, S * S)
-            matrix = part(kept.moves, (n - 1) * size, size)
-            top = _exponentials(scores, S * S, matrix, zeros)
-            total, rest = double_double.add(total, rest, np.float64(peak))
-            total, rest = double_double.add(total, rest, top)
-            _product(alphas, o - P, matrix, S, now, zeros)
+            scores = subspan(transitions, 0 if chain.shared else e, S * S)
+            matrix = subspan(scratch.exp_transitions, (n - 1) * size, size)
+            max_transition = _fill_exp_scores(scores, S * S, matrix, zeros)
+            hi, lo = double_double.add(hi, lo, np.float64(max_emission))
+            hi, lo = double_double.add(hi, lo, max_transition)
+            _vector_matrix_product(alphas, o - P, matrix, S, message, zeros)
         else:
             for j in range(0, P, V):
-                store(now, j, splat(unit))
-        c, share = splat(zeros[0]), splat(inverse)
+                store(message, j, splat(one))
+        c, scale_vector = splat(zeros[0]), splat(inverse_scale)
         for j in range(0, P, V):
-            a = load(now, j) * share * load(weights, o + j)
+            a = load(message, j) * scale_vector * load(exp_emissions, o + j)
             store(alphas, o + j, a)
             c = c + a
         scale = reduce_sum(c)
-        inverse = unit / scale
-        kept.inverses[n] = inverse
+        inverse_scale = one / scale
+        scratch.inverse_scales[n] = inverse_scale
         if n < N - 1:
-            if not LEAST < product * np.float64(scale) < MOST:
-                total, rest = double_double.add(total, rest, _log(product))
-                product = 1.0
-            product *= np.float64(scale)
-    return double_double.add(total, rest, _log(product))
+            if not MIN_PRODUCT < scale_product * np.float64(scale) < MAX_PRODUCT:
+                hi, lo = double_double.add(hi, lo, _log_or_nan(scale_product))
+                scale_product = 1.0
+            scale_product *= np.float64(scale)
+    return double_double.add(hi, lo, _log_or_nan(scale_product))
 
 
 @subroutine(forceinline=True)
-def _log(x):
-    """Logarithm of a sum; NaN for one that is lost, whose row is out of range."""
+def _log_or_nan(x):
+    """Return log x, or NaN if x underflowed to 0: the row is out of range."""
     return math.log(x) if x > 0 else np.nan
 
 
 @subroutine
-def _first_step(b, chain, kept):
-    """Fill the first w; returns what was taken out, as two numbers.
+def _first_weights(b, chain, scratch):
+    """Fill the first w with exp(emission + start - max); return max, a double-double.
 
-    What rounding takes from a sum of emission and start is added after the largest is
-    taken out.
+    The rounding error of emission + start is added after the subtraction.
     """
     S, t = len(chain.start), chain.steps[b, 0]
-    dtype = kept.zeros.dtype
-    peak = -np.inf
+    dtype = scratch.zeros.dtype
+    max_score = -np.inf
     for s in range(S):
-        peak = max(peak, np.float64(chain.emissions[b, t, s]) + chain.start[s])
-    for s in range(len(kept.now)):
-        kept.now[s] = -np.inf
+        max_score = max(
+            max_score, np.float64(chain.emissions[b, t, s]) + chain.start[s]
+        )
+    for s in range(len(scratch.message)):
+        scratch.message[s] = -np.inf
     for s in range(S):
         score = np.float64(chain.emissions[b, t, s])
-        x, lost = double_double.add(score, 0.0, np.float64(chain.start[s]))
-        if x > -np.inf:
-            kept.now[s] = dtype.type(x - peak + lost)
-    for j in range(0, len(kept.now), len(kept.zeros)):
-        store(span(kept.weights), j, exp(load(span(kept.now), j)))
-    return peak, 0.0
+        hi, lo = double_double.add(score, 0.0, np.float64(chain.start[s]))
+        if hi > -np.inf:
+            scratch.message[s] = dtype.type(hi - max_score + lo)
+    for j in range(0, len(scratch.message), len(scratch.zeros)):
+        store(span(scratch.exp_emissions), j, exp(load(span(scratch.message), j)))
+    return max_score, 0.0
 
 
 @subroutine
-def _product(x, o, matrix, S, y, zeros):
-    """``y(j) = sum_i x(i) matrix(i, j)``, x at offset o, the matrix [S, S]."""
+def _vector_matrix_product(x, o, matrix, S, y, zeros):
+    """Fill ``y(j) = sum_i x(i) matrix(i, j)``, x at offset o, matrix [S, S]."""
     V, zero = len(zeros), splat(zeros[0])
-    whole = S // 4 * 4
+    tiled = S // 4 * 4
     for j in range(0, S, V):
         p = q = r = s = zero
-        for i in range(0, whole, 4):
+        for i in range(0, tiled, 4):
             e = i * S + j
             p = fma(splat_at(x, o + i), load(matrix, e), p)
             q = fma(splat_at(x, o + i + 1), load(matrix, e + S), q)
             r = fma(splat_at(x, o + i + 2), load(matrix, e + 2 * S), r)
             s = fma(splat_at(x, o + i + 3), load(matrix, e + 3 * S), s)
-        for i in range(whole, S):
+        for i in range(tiled, S):
             p = fma(splat_at(x, o + i), load(matrix, i * S + j), p)
         store(y, j, (p + q) + (r + s))
 
 
 @subroutine
-def _backward(b, chain, kept, nodes, edges):
-    """Fill weights with u, and nodes and edges with their marginals.
+def _backward_pass(b, chain, scratch, nodes, edges):
+    """Fill exp_emissions with u, nodes and edges with their marginals.
 
-    Returns the reach, and the logarithm of the last sum.
+    Returns the underflow bound and the log of the last z.
     """
-    T, S, P = chain.emissions.shape[1], chain.emissions.shape[2], len(kept.now)
-    zeros, V, N = kept.zeros, len(kept.zeros), chain.lengths[b]
-    unit, zero = zeros.dtype.type(1), splat(zeros[0])
-    weights, alphas, now = span(kept.weights), span(kept.alphas), span(kept.now)
-    moves, z = span(kept.moves), zero
+    T, S, P = chain.emissions.shape[1], chain.emissions.shape[2], len(scratch.message)
+    zeros, V, N = scratch.zeros, len(scratch.zeros), chain.lengths[b]
+    one, zero = zeros.dtype.type(1), splat(zeros[0])
+    exp_emissions, alphas, message = (
+        span(scratch.exp_emissions),
+        span(scratch.alphas),
+        span(scratch.message),
+    )
+    exp_transitions, z = span(scratch.exp_transitions), zero
     for j in range(0, P, V):
-        tail = load(span(kept.tail), j)
-        store(now, j, tail)
-        z = fma(load(alphas, (N - 1) * P + j), tail, z)
-    last = reduce_sum(z)
-    inverse, reach = unit / last, 0.0
+        exp_end = load(span(scratch.exp_end), j)
+        store(message, j, exp_end)
+        z = fma(load(alphas, (N - 1) * P + j), exp_end, z)
+    last_z = reduce_sum(z)
+    inverse, underflow_bound = one / last_z, 0.0
     for n in range(N - 1, -1, -1):
-        o, before = n * P, zeros[0]
+        o, previous_inverse_scale = n * P, zeros[0]
         if n > 0:
-            before = kept.inverses[n - 1]
-        total = z = zero
+            previous_inverse_scale = scratch.inverse_scales[n - 1]
+        bound_terms = z = zero
         for j in range(0, P, V):
-            back = load(now, j) * splat(inverse)
-            pull = load(weights, o + j) * back
-            store(now, j, back)
-            store(weights, o + j, pull)
-            z = fma(load(alphas, o + j), back, z)
-            total = fma(pull, splat(before), total) + back
-        reach += np.float64(reduce_sum(total))
-        share = unit / reduce_sum(z)
+            beta = load(message, j) * splat(inverse)
+            u = load(exp_emissions, o + j) * beta
+            store(message, j, beta)
+            store(exp_emissions, o + j, u)
+            z = fma(load(alphas, o + j), beta, z)
+            bound_terms = fma(u, splat(previous_inverse_scale), bound_terms) + beta
+        underflow_bound += np.float64(reduce_sum(bound_terms))
+        inverse_z = one / reduce_sum(z)
         e = (b * T + chain.steps[b, n]) * S
         for j in range(0, P, V):
-            node = load(alphas, o + j) * splat(share) * load(now, j)
+            node = load(alphas, o + j) * splat(inverse_z) * load(message, j)
             store_masked(nodes, e + j, S - j, node)
         if n > 0:
             e = (b * (T - 1) + chain.steps[b, n] - 1) * S * S
-            share, m = share * before, (n - 1) * _room(S * S, V)
+            inverse_z, m = (
+                inverse_z * previous_inverse_scale,
+                (n - 1) * _padded_size(S * S, V),
+            )
             for i in range(S):
-                a, total = splat(get(alphas, o - P + i) * share), zero
+                a, bound_terms = splat(get(alphas, o - P + i) * inverse_z), zero
                 for j in range(0, P, V):
-                    at = i * S + j
-                    x = load(moves, m + at) * load(weights, o + j)
-                    total = total + x
+                    cell = i * S + j
+                    x = load(exp_transitions, m + cell) * load(exp_emissions, o + j)
+                    bound_terms = bound_terms + x
                     # the next row overwrites what is past the end of this one
-                    if at + V <= S * S:
-                        store(edges, e + at, x * a)
+                    if cell + V <= S * S:
+                        store(edges, e + cell, x * a)
                     else:
-                        store_masked(edges, e + at, S - j, x * a)
-                put(now, i, reduce_sum(total))
-            inverse = before
-    return reach, _log(np.float64(last))
+                        store_masked(edges, e + cell, S - j, x * a)
+                put(message, i, reduce_sum(bound_terms))
+            inverse = previous_inverse_scale
+    return underflow_bound, _log_or_nan(np.float64(last_z))

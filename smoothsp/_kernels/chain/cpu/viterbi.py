@@ -22,12 +22,12 @@ from smoothsp._kernels.chain.cpu.viterbi_in_lanes import viterbi_in_lanes
 from smoothsp._kernels.chain.cpu.viterbi_over_states import (
     ROWS_PER_PASS,
     aligned_empty,
-    best_labels,
-    load_rows,
+    backtrace,
+    load_emissions,
+    make_tables,
     padded_states,
-    score_prefixes,
-    score_prefixes_of_edges,
-    tables,
+    viterbi_forward_per_step,
+    viterbi_forward_shared,
 )
 from smoothsp._kernels.compilation.kernel import kernel
 from smoothsp._kernels.vectors import arrays
@@ -53,17 +53,17 @@ def viterbi(first, last, chain, order, gold, cost, labels, value):
         return
     size = min(ROWS_PER_PASS, last - first) * T * padded_states(S)
     alpha = aligned_empty(size)
-    back = aligned_empty(0 if shared else size)
-    scores = tables(chain)
+    backpointers = aligned_empty(0 if shared else size)
+    scores = make_tables(chain)
     paths = labels.reshape(B, 1, T)
     for group in range(first, last, ROWS_PER_PASS):
         rows = order[group : min(group + ROWS_PER_PASS, last)]
-        load_rows(chain, rows, gold, cost, scores.head, alpha)
+        load_emissions(chain, rows, gold, cost, scores.start, alpha)
         if shared:
-            score_prefixes(chain, rows, scores, alpha)
+            viterbi_forward_shared(chain, rows, scores, alpha)
         else:
-            score_prefixes_of_edges(chain, rows, alpha, back)
-        best_labels(chain, rows, scores.columns, alpha, back, paths, value)
+            viterbi_forward_per_step(chain, rows, alpha, backpointers)
+        backtrace(chain, rows, scores.columns, alpha, backpointers, paths, value)
 
 
 @kernel
@@ -84,33 +84,33 @@ def viterbi_topk(first, last, chain, order, labels, valid, values):
     P = padded_states(S)
     size = min(ROWS_PER_PASS, last - first) * T * P
     K = labels.shape[1]
-    # in one piece: where two large ones are freed, the system takes their memory back,
-    # and to get it again for the next rows takes longer than to fill it
-    room = aligned_empty(size + candidates_size(T, S, P, K))
-    alpha, offers = room[:size], room[size:]
-    back = aligned_empty(0 if shared else size)
-    scores = tables(chain)
-    best = arrays.empty(B, np.float64)
-    lists = make_scratch(T, S, K, offers)
+    # one allocation: freeing two large ones returns their pages to the system, and
+    # faulting them in again takes longer than filling them
+    memory = aligned_empty(size + candidates_size(T, S, P, K))
+    alpha, candidates = memory[:size], memory[size:]
+    backpointers = aligned_empty(0 if shared else size)
+    scores = make_tables(chain)
+    best_values = arrays.empty(B, np.float64)
+    lists = make_scratch(T, S, K, candidates)
     columns = scores.columns
-    parts = (chain.emissions, chain.transitions, chain.steps, shared)
-    prefixes = Prefixes(*parts, columns, alpha, P)
+    potentials = (chain.emissions, chain.transitions, chain.steps, shared)
+    prefixes = Prefixes(*potentials, columns, alpha, P)
     out = labels, valid, values
     for group in range(first, last, ROWS_PER_PASS):
         rows = order[group : min(group + ROWS_PER_PASS, last)]
-        load_rows(chain, rows, chain.steps, 0.0, scores.head, alpha)
+        load_emissions(chain, rows, chain.steps, 0.0, scores.start, alpha)
         if shared:
-            score_prefixes(chain, rows, scores, alpha)
+            viterbi_forward_shared(chain, rows, scores, alpha)
         else:
-            score_prefixes_of_edges(chain, rows, alpha, back)
-        best_labels(chain, rows, columns, alpha, back, labels, best)
+            viterbi_forward_per_step(chain, rows, alpha, backpointers)
+        backtrace(chain, rows, columns, alpha, backpointers, labels, best_values)
         for q in range(len(rows)):
             b = rows[q]
             valid[b] = False
             values[b] = -np.inf
-            if lengths[b] > 0 and not best[b] > -np.inf:
+            if lengths[b] > 0 and not best_values[b] > -np.inf:
                 labels[b] = -1
                 continue
             valid[b, 0] = True
-            values[b, 0] = best[b]
+            values[b, 0] = best_values[b]
             k_best(b, lengths[b], q * T * P, prefixes, lists, out)

@@ -18,7 +18,7 @@ import numpy as np
 
 from smoothsp._kernels.compilation.subroutine import subroutine
 from smoothsp._kernels.vectors import arrays
-from smoothsp._kernels.vectors.lane_rows import gather
+from smoothsp._kernels.vectors.lane_rows import gather_lanes
 from smoothsp._kernels.vectors.simd import (
     aligned_span,
     get,
@@ -43,24 +43,26 @@ def viterbi_in_lanes(first, last, chain, order, gold, cost, labels, value):
     """
     emissions, transitions, _, _, steps, lengths, _ = chain
     T, S = emissions.shape[1], emissions.shape[2]
-    move = arrays.empty(S * S, np.float64)
+    flat_transitions = arrays.empty(S * S, np.float64)
     for i in range(S):
         for j in range(S):
-            move[i * S + j] = transitions[0, 0, i, j]
+            flat_transitions[i * S + j] = transitions[0, 0, i, j]
     # prefix scores of two steps; emissions, overwritten by the states before
     prefixes = arrays.empty((2 * S + 1) * L, np.float64)
     block = arrays.empty(T * S * L + L * L + L, np.float64)
-    row, zeros = arrays.empty(T * S, emissions.dtype), arrays.zeros(L)
+    row_scratch, zeros = arrays.empty(T * S, emissions.dtype), arrays.zeros(L)
     for group in range(first, last, L):
         rows = order[group : min(group + L, last)]
-        gather(emissions, steps, lengths, rows, lengths[rows[0]], row, zeros, block)
+        gather_lanes(
+            emissions, steps, lengths, rows, lengths[rows[0]], row_scratch, zeros, block
+        )
         if cost != 0:
-            _add_cost(emissions, steps, lengths, rows, gold, cost, block)
-        _best_labels(chain, rows, move, prefixes, block, labels, value)
+            _add_costs(emissions, steps, lengths, rows, gold, cost, block)
+        _decode_group(chain, rows, flat_transitions, prefixes, block, labels, value)
 
 
 @subroutine
-def _best_labels(chain, rows, move, prefixes, block, labels, value):
+def _decode_group(chain, rows, transitions, prefixes, block, labels, value):
     """Fill labels and value of the rows: forward over all steps, then back.
 
     The last state of a row is chosen as soon as the forward pass reaches its end, while
@@ -75,47 +77,47 @@ def _best_labels(chain, rows, move, prefixes, block, labels, value):
         if lengths[b] < T:
             labels[b] = -1
         value[b] = 0
-    live = len(rows)
-    while live > 0 and lengths[rows[live - 1]] == 0:
-        live -= 1
+    num_active = len(rows)
+    while num_active > 0 and lengths[rows[num_active - 1]] == 0:
+        num_active -= 1
     for n in range(N):
         o = n % 2 * S * L
         if n == 0:
             for s in range(S):
-                head = splat(np.float64(start[s]))
-                store(alpha, s * L, head + load(weights, s * L))
+                start_score = splat(np.float64(start[s]))
+                store(alpha, s * L, start_score + load(weights, s * L))
         else:
-            _step(alpha, S * L - o, o, move, S, weights, n * S * L)
-        while live > 0 and lengths[rows[live - 1]] == n + 1:
-            live -= 1
+            _max_product_step(alpha, S * L - o, o, transitions, S, weights, n * S * L)
+        while num_active > 0 and lengths[rows[num_active - 1]] == n + 1:
+            num_active -= 1
             j = 0
             best = -np.inf
             for s in range(S):
-                reach = get(alpha, o + s * L + live) + end[s]
-                if reach > best:
-                    best = reach
+                score = get(alpha, o + s * L + num_active) + end[s]
+                if score > best:
+                    best = score
                     j = s
-            state[live] = j
-            value[rows[live]] = best
+            state[num_active] = j
+            value[rows[num_active]] = best
     for n in range(N - 1, -1, -1):
-        while live < len(rows) and lengths[rows[live]] > n:
-            live += 1
-        for x in range(live):
-            b = rows[x]
-            j = state[x]
+        while num_active < len(rows) and lengths[rows[num_active]] > n:
+            num_active += 1
+        for lane in range(num_active):
+            b = rows[lane]
+            j = state[lane]
             labels[b, steps[b, n]] = j
             if n > 0:
-                state[x] = int(get(weights, (n * S + j) * L + x))
+                state[lane] = int(get(weights, (n * S + j) * L + lane))
 
 
 @subroutine(forceinline=True)
-def _add_cost(emissions, steps, lengths, rows, gold, cost, block):
+def _add_costs(emissions, steps, lengths, rows, gold, cost, block):
     """Add the cost to all of w, then write the emissions of gold again, unrounded."""
     S, N = emissions.shape[2], lengths[rows[0]]
     weights = aligned_span(block)
-    added = splat(cost)
+    cost_vector = splat(cost)
     for p in range(0, N * S * L, L):
-        store(weights, p, load(weights, p) + added)
+        store(weights, p, load(weights, p) + cost_vector)
     for n in range(N):
         for x in range(len(rows)):
             b = rows[x]
@@ -126,7 +128,9 @@ def _add_cost(emissions, steps, lengths, rows, gold, cost, block):
 
 
 @subroutine(forceinline=True)
-def _step(alpha, o, p, move, S, weights, e):
+def _max_product_step(
+    alpha, source_offset, target_offset, transitions, S, weights, weights_offset
+):
     """``alpha(j) = max_i alpha'(i) + move(i, j) + w(j)``; w becomes the lowest i.
 
     alpha' is at offset o, alpha at p and w at e. Tiles of three columns: they share
@@ -135,38 +139,56 @@ def _step(alpha, o, p, move, S, weights, e):
     zero = splat(0.0)
     j = 0
     while j + 3 <= S:
-        v = load(alpha, o)
-        y0 = v + splat_at(move, j)
-        y1 = v + splat_at(move, j + 1)
-        y2 = v + splat_at(move, j + 2)
+        v = load(alpha, source_offset)
+        y0 = v + splat_at(transitions, j)
+        y1 = v + splat_at(transitions, j + 1)
+        y2 = v + splat_at(transitions, j + 2)
         k0 = k1 = k2 = zero
         for i in range(1, S):
-            v = load(alpha, o + i * L)
-            here = splat(float(i))
+            v = load(alpha, source_offset + i * L)
+            state = splat(float(i))
             m = i * S + j
-            w = v + splat_at(move, m)
-            k0, y0 = select_lt(y0, w, here, k0), maximum(w, y0)
-            w = v + splat_at(move, m + 1)
-            k1, y1 = select_lt(y1, w, here, k1), maximum(w, y1)
-            w = v + splat_at(move, m + 2)
-            k2, y2 = select_lt(y2, w, here, k2), maximum(w, y2)
-        _finish(alpha, p + j * L, y0, weights, e + j * L, k0)
-        _finish(alpha, p + (j + 1) * L, y1, weights, e + (j + 1) * L, k1)
-        _finish(alpha, p + (j + 2) * L, y2, weights, e + (j + 2) * L, k2)
+            w = v + splat_at(transitions, m)
+            k0, y0 = select_lt(y0, w, state, k0), maximum(w, y0)
+            w = v + splat_at(transitions, m + 1)
+            k1, y1 = select_lt(y1, w, state, k1), maximum(w, y1)
+            w = v + splat_at(transitions, m + 2)
+            k2, y2 = select_lt(y2, w, state, k2), maximum(w, y2)
+        _store_cell(
+            alpha, target_offset + j * L, y0, weights, weights_offset + j * L, k0
+        )
+        _store_cell(
+            alpha,
+            target_offset + (j + 1) * L,
+            y1,
+            weights,
+            weights_offset + (j + 1) * L,
+            k1,
+        )
+        _store_cell(
+            alpha,
+            target_offset + (j + 2) * L,
+            y2,
+            weights,
+            weights_offset + (j + 2) * L,
+            k2,
+        )
         j += 3
     while j < S:
-        y0 = load(alpha, o) + splat_at(move, j)
+        y0 = load(alpha, source_offset) + splat_at(transitions, j)
         k0 = zero
         for i in range(1, S):
-            w = load(alpha, o + i * L) + splat_at(move, i * S + j)
+            w = load(alpha, source_offset + i * L) + splat_at(transitions, i * S + j)
             k0 = select_lt(y0, w, splat(float(i)), k0)
             y0 = maximum(w, y0)
-        _finish(alpha, p + j * L, y0, weights, e + j * L, k0)
+        _store_cell(
+            alpha, target_offset + j * L, y0, weights, weights_offset + j * L, k0
+        )
         j += 1
 
 
 @subroutine(forceinline=True)
-def _finish(alpha, p, y, weights, e, k):
+def _store_cell(alpha, alpha_offset, maxima, weights, weights_offset, backpointers):
     """Add w to a maximum; k, the state before, takes the place of w."""
-    store(alpha, p, y + load(weights, e))
-    store(weights, e, k)
+    store(alpha, alpha_offset, maxima + load(weights, weights_offset))
+    store(weights, weights_offset, backpointers)

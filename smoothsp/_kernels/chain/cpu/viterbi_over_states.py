@@ -41,14 +41,14 @@ from smoothsp._kernels.vectors.simd_masked import load_masked, reduce_max
 
 # Lanes of a vector of float64.
 V = 8
-# With fewer states the search costs what it saves.
+# With fewer states pruning costs as much as it saves.
 STATES_TO_PRUNE = 128
 # Rows of a group: they are traced back together, so that their loads overlap.
 ROWS_PER_PASS = 8
 # Rows that share a pass over the transitions.
-BLOCK = 4
+TILE_ROWS = 4
 # Steps until pruning is tried again after it left out too few states.
-PATIENCE = 8
+RETRY_STEPS = 8
 
 
 @subroutine
@@ -60,27 +60,27 @@ def padded_states(S):
 class Tables(NamedTuple):
     """Scores that rows share, padded to P with -inf."""
 
-    head: Any  # [P], start
-    moves: Any  # [S, P], shared transitions by rows
+    start: Any  # [P], start
+    transitions: Any  # [S, P], shared transitions by rows
     columns: Any  # [S + 1, P], the same by columns, then end
 
 
 class Pruning(NamedTuple):
-    """What tells the states to leave out, and scratch of BLOCK rows."""
+    """Bounds for pruning of states, and scratch of TILE_ROWS rows."""
 
-    moves: Any  # [S, P]
-    into: Any  # [P], the largest move into each state
-    out: Any  # [P], the largest out of it
+    transitions: Any  # [S, P]
+    max_in: Any  # [P], the largest move into each state
+    max_out: Any  # [P], the largest out of it
     bounds: Any  # [BLOCK, P], y
-    chosen: Any  # [BLOCK, S + V], the states that stay
-    counts: Any  # [BLOCK], how many
+    candidates: Any  # [BLOCK, S + V], the states that stay
+    num_candidates: Any  # [BLOCK], how many
     S: Any
     P: Any
-    down: Any  # a vector, as ``place_of_max`` takes it
+    countdown_vector: Any  # a vector, as ``place_of_max`` takes it
 
 
 @subroutine
-def tables(chain):
+def make_tables(chain):
     """The tables of a batch.
 
     Transitions that are not shared leave no rows, and room for one column.
@@ -88,109 +88,109 @@ def tables(chain):
     _, transitions, start, end, _, _, shared = chain
     S = len(start)
     P = padded_states(S)
-    head = aligned_empty(P)
-    moves = aligned_empty(S * P if shared else 0)
+    padded_start = aligned_empty(P)
+    padded_transitions = aligned_empty(S * P if shared else 0)
     columns = aligned_empty((S + 1) * P if shared else 2 * P)
-    head[:] = -np.inf
-    moves[:] = -np.inf
+    padded_start[:] = -np.inf
+    padded_transitions[:] = -np.inf
     columns[:] = -np.inf
     last = len(columns) - P
     for i in range(S):
-        head[i] = start[i]
+        padded_start[i] = start[i]
         columns[last + i] = end[i]
         if shared:
             for j in range(S):
-                moves[i * P + j] = transitions[0, 0, i, j]
+                padded_transitions[i * P + j] = transitions[0, 0, i, j]
                 columns[j * P + i] = transitions[0, 0, i, j]
-    return Tables(head, moves, columns)
+    return Tables(padded_start, padded_transitions, columns)
 
 
 @subroutine
-def load_rows(chain, rows, gold, cost, head, alpha):
-    """Fill alpha with emissions, and what comes before the first of each row.
+def load_emissions(chain, rows, gold, cost, start, alpha):
+    """Fill alpha with emissions, start being added to the first of each row.
 
-    ``cost`` is added to each, but for the labels gold[B, T].
+    ``cost`` is added to each emission except those of the labels gold[B, T].
     """
     emissions, steps, lengths = chain.emissions, chain.steps, chain.lengths
     T, S = emissions.shape[1], emissions.shape[2]
     P = padded_states(S)
     flat = emissions.reshape(-1)
-    low = splat(np.float64(-np.inf))
+    neg_inf = splat(np.float64(-np.inf))
     for q in range(len(rows)):
         b = rows[q]
         o = q * T * P
         for n in range(lengths[b]):
             e = (b * T + steps[b, n]) * S
             for s in range(0, P, V):
-                v = load_masked(flat, e + s, S - s, low)
+                v = load_masked(flat, e + s, S - s, neg_inf)
                 store(alpha, o + n * P + s, v)
         if cost != 0:
-            _add_cost(emissions, steps, b, lengths[b], gold, cost, alpha, o, P)
+            _add_costs(emissions, steps, b, lengths[b], gold, cost, alpha, o, P)
         if lengths[b] > 0:
             for s in range(0, P, V):
-                store(alpha, o + s, load(head, s) + load(alpha, o + s))
+                store(alpha, o + s, load(start, s) + load(alpha, o + s))
 
 
 @subroutine
-def _add_cost(emissions, steps, b, N, gold, cost, alpha, o, P):
-    added = splat(cost)
+def _add_costs(emissions, steps, b, N, gold, cost, alpha, o, P):
+    cost_vector = splat(cost)
     for p in range(o, o + N * P, V):
-        store(alpha, p, load(alpha, p) + added)
+        store(alpha, p, load(alpha, p) + cost_vector)
     for n in range(N):
         t = steps[b, n]
         alpha[o + n * P + gold[b, t]] = emissions[b, t, gold[b, t]]
 
 
 @subroutine
-def score_prefixes(chain, rows, scores, alpha):
+def viterbi_forward_shared(chain, rows, scores, alpha):
     """Turn emissions into prefix scores, for shared transitions.
 
     Time is the outer loop: rows of a group read the same moves, from the cache.
     """
-    lengths, moves = chain.lengths, scores.moves
+    lengths, transitions = chain.lengths, scores.transitions
     T, S = chain.emissions.shape[1], chain.emissions.shape[2]
     P = padded_states(S)
     R = T * P
     N = lengths[rows[0]]
-    prune = S >= STATES_TO_PRUNE
+    can_prune = S >= STATES_TO_PRUNE
     # nothing of it is used where nothing is pruned
-    few = S if prune else 0
-    numbers = countdown()
+    num_pruned_states = S if can_prune else 0
+    numbers = make_countdown()
     pruning = Pruning(
-        moves,
-        largest(moves, few, P),
-        largest(scores.columns, few, P),
-        aligned_empty(BLOCK * P),
-        arrays.empty(BLOCK * (S + V), np.int64),
-        arrays.empty(BLOCK, np.int64),
+        transitions,
+        column_maxima(transitions, num_pruned_states, P),
+        column_maxima(scores.columns, num_pruned_states, P),
+        aligned_empty(TILE_ROWS * P),
+        arrays.empty(TILE_ROWS * (S + V), np.int64),
+        arrays.empty(TILE_ROWS, np.int64),
         S,
         P,
         load(numbers, 0),
     )
-    wait = 0
+    steps_to_retry = 0
     for n in range(N - 1):
-        wait -= 1
+        steps_to_retry -= 1
         q = 0
         while q < len(rows) and n + 1 < lengths[rows[q]]:
             o = q * R + n * P
-            together = BLOCK if q + BLOCK <= len(rows) else 1
-            done = False
-            if prune and wait < 1:
-                done = step_pruned(alpha, o, R, together, pruning)
-                wait = 0 if done else PATIENCE
-            if not done:
-                if together == BLOCK:
-                    step_four(alpha, o, R, moves, S, P)
+            num_rows = TILE_ROWS if q + TILE_ROWS <= len(rows) else 1
+            is_done = False
+            if can_prune and steps_to_retry < 1:
+                is_done = step_pruned(alpha, o, R, num_rows, pruning)
+                steps_to_retry = 0 if is_done else RETRY_STEPS
+            if not is_done:
+                if num_rows == TILE_ROWS:
+                    step_four_rows(alpha, o, R, transitions, S, P)
                 else:
-                    step_one(alpha, o, moves, S, P)
-            q += together
+                    step_one_row(alpha, o, transitions, S, P)
+            q += num_rows
 
 
 @subroutine
-def score_prefixes_of_edges(chain, rows, alpha, back):
-    """The same for transitions of each step; fills back[n, s], laid out as alpha.
+def viterbi_forward_per_step(chain, rows, alpha, backpointers):
+    """Turn emissions into prefix scores, for transitions of each step.
 
-    The state before the last of the best prefix, as a number.
+    Fills backpointers[n, s], the previous state of the best prefix, laid out as alpha.
     """
     _, transitions, _, _, steps, lengths, _ = chain
     T, S = transitions.shape[1] + 1, transitions.shape[2]
@@ -201,11 +201,13 @@ def score_prefixes_of_edges(chain, rows, alpha, back):
         for n in range(lengths[b] - 1):
             o = (q * T + n) * P
             e = (b * (T - 1) + steps[b, n + 1] - 1) * S * S
-            step_edges(alpha, o, edges, e, S, P, back, o + P)
+            step_one_row_with_backpointers(
+                alpha, o, edges, e, S, P, backpointers, o + P
+            )
 
 
 @subroutine
-def best_labels(chain, rows, columns, alpha, back, labels, value):
+def backtrace(chain, rows, columns, alpha, backpointers, labels, value):
     """Fill labels[B, 0, T] of the rows with the best, -1 where masked, and value[B].
 
     Ties go to the lower state, from the end backwards.
@@ -216,43 +218,43 @@ def best_labels(chain, rows, columns, alpha, back, labels, value):
     R = T * P
     end = len(columns) - P
     state = arrays.empty(ROWS_PER_PASS, np.int64)
-    numbers = countdown()
-    down = load(numbers, 0)
+    numbers = make_countdown()
+    countdown_vector = load(numbers, 0)
     for b in rows:
         value[b] = 0
         if lengths[b] < T:
             labels[b, 0] = -1
-    live = 0
+    num_active = 0
     for n in range(lengths[rows[0]] - 1, -1, -1):
-        while live < len(rows) and lengths[rows[live]] > n:
-            o = live * R + n * P
-            j = place_of_max(alpha, o, columns, end, S, P, down)
-            state[live] = j
-            value[rows[live]] = alpha[o + j] + columns[end + j]
-            live += 1
-        for q in range(live):
+        while num_active < len(rows) and lengths[rows[num_active]] > n:
+            o = num_active * R + n * P
+            j = argmax_sum(alpha, o, columns, end, S, P, countdown_vector)
+            state[num_active] = j
+            value[rows[num_active]] = alpha[o + j] + columns[end + j]
+            num_active += 1
+        for q in range(num_active):
             b = rows[q]
             j = state[q]
             labels[b, 0, steps[b, n]] = j
             if n > 0:
                 o = q * R + n * P
                 if shared:
-                    i = place_of_max(alpha, o - P, columns, j * P, S, P, down)
+                    i = argmax_sum(alpha, o - P, columns, j * P, S, P, countdown_vector)
                     state[q] = i
                 else:
-                    state[q] = int(back[o + j])
+                    state[q] = int(backpointers[o + j])
 
 
 @subroutine
 def aligned_empty(size):
-    """Room for numbers from the start of a cache line on: no vector lies in two."""
-    room = arrays.empty(size + 7, np.float64)
-    skip = -(room.ctypes.data // 8) % 8
-    return room[skip : skip + size]
+    """Return an empty float64 array aligned to 64 bytes: no vector crosses a line."""
+    array = arrays.empty(size + 7, np.float64)
+    num_skipped = -(array.ctypes.data // 8) % 8
+    return array[num_skipped : num_skipped + size]
 
 
 @subroutine
-def countdown():
+def make_countdown():
     """The numbers 0, -1, ..., -7, of which ``place_of_max`` makes a vector."""
     numbers = arrays.empty(V, np.float64)
     for lane in range(V):
@@ -261,13 +263,13 @@ def countdown():
 
 
 @subroutine(forceinline=True)
-def add(alpha, p, y):
+def add_vector(alpha, offset, vector):
     """Add a vector to the one at p."""
-    store(alpha, p, y + load(alpha, p))
+    store(alpha, offset, vector + load(alpha, offset))
 
 
 @subroutine(forceinline=True, machine_code=True)
-def step_four(alpha, o, R, moves, S, P):
+def step_four_rows(alpha, o, R, transitions, S, P):
     """``alpha'(j) = max_i alpha(i) + moves(i, j) + e(j)`` for four rows.
 
     alpha is at o, and R further for each next row. Tiles of two vectors a row: their
@@ -276,7 +278,7 @@ def step_four(alpha, o, R, moves, S, P):
     o1, o2, o3 = o + R, o + 2 * R, o + 3 * R
     j = 0
     while j + 2 * V <= P:
-        m, t = load(moves, j), load(moves, j + V)
+        m, t = load(transitions, j), load(transitions, j + V)
         v = splat_at(alpha, o)
         y0, z0 = v + m, v + t
         v = splat_at(alpha, o1)
@@ -286,7 +288,7 @@ def step_four(alpha, o, R, moves, S, P):
         v = splat_at(alpha, o3)
         y3, z3 = v + m, v + t
         for i in range(1, S):
-            m, t = load(moves, i * P + j), load(moves, i * P + j + V)
+            m, t = load(transitions, i * P + j), load(transitions, i * P + j + V)
             v = splat_at(alpha, o + i)
             y0, z0 = maximum(v + m, y0), maximum(v + t, z0)
             v = splat_at(alpha, o1 + i)
@@ -296,236 +298,246 @@ def step_four(alpha, o, R, moves, S, P):
             v = splat_at(alpha, o3 + i)
             y3, z3 = maximum(v + m, y3), maximum(v + t, z3)
         p = P + j
-        add(alpha, o + p, y0)
-        add(alpha, o1 + p, y1)
-        add(alpha, o2 + p, y2)
-        add(alpha, o3 + p, y3)
+        add_vector(alpha, o + p, y0)
+        add_vector(alpha, o1 + p, y1)
+        add_vector(alpha, o2 + p, y2)
+        add_vector(alpha, o3 + p, y3)
         p += V
-        add(alpha, o + p, z0)
-        add(alpha, o1 + p, z1)
-        add(alpha, o2 + p, z2)
-        add(alpha, o3 + p, z3)
+        add_vector(alpha, o + p, z0)
+        add_vector(alpha, o1 + p, z1)
+        add_vector(alpha, o2 + p, z2)
+        add_vector(alpha, o3 + p, z3)
         j += 2 * V
     if j < P:
-        m = load(moves, j)
+        m = load(transitions, j)
         y0 = splat_at(alpha, o) + m
         y1 = splat_at(alpha, o1) + m
         y2 = splat_at(alpha, o2) + m
         y3 = splat_at(alpha, o3) + m
         for i in range(1, S):
-            m = load(moves, i * P + j)
+            m = load(transitions, i * P + j)
             y0 = maximum(splat_at(alpha, o + i) + m, y0)
             y1 = maximum(splat_at(alpha, o1 + i) + m, y1)
             y2 = maximum(splat_at(alpha, o2 + i) + m, y2)
             y3 = maximum(splat_at(alpha, o3 + i) + m, y3)
         p = P + j
-        add(alpha, o + p, y0)
-        add(alpha, o1 + p, y1)
-        add(alpha, o2 + p, y2)
-        add(alpha, o3 + p, y3)
+        add_vector(alpha, o + p, y0)
+        add_vector(alpha, o1 + p, y1)
+        add_vector(alpha, o2 + p, y2)
+        add_vector(alpha, o3 + p, y3)
 
 
 @subroutine(forceinline=True, machine_code=True)
-def step_one(alpha, o, moves, S, P):
+def step_one_row(alpha, o, transitions, S, P):
     """As ``step_four``, for one row."""
     j = 0
     while j + 4 * V <= P:
         v = splat_at(alpha, o)
-        y0, y1 = v + load(moves, j), v + load(moves, j + V)
-        y2, y3 = v + load(moves, j + 2 * V), v + load(moves, j + 3 * V)
+        y0, y1 = v + load(transitions, j), v + load(transitions, j + V)
+        y2, y3 = v + load(transitions, j + 2 * V), v + load(transitions, j + 3 * V)
         for i in range(1, S):
             v = splat_at(alpha, o + i)
             e = i * P + j
-            y0 = maximum(v + load(moves, e), y0)
-            y1 = maximum(v + load(moves, e + V), y1)
-            y2 = maximum(v + load(moves, e + 2 * V), y2)
-            y3 = maximum(v + load(moves, e + 3 * V), y3)
+            y0 = maximum(v + load(transitions, e), y0)
+            y1 = maximum(v + load(transitions, e + V), y1)
+            y2 = maximum(v + load(transitions, e + 2 * V), y2)
+            y3 = maximum(v + load(transitions, e + 3 * V), y3)
         p = o + P + j
-        add(alpha, p, y0)
-        add(alpha, p + V, y1)
-        add(alpha, p + 2 * V, y2)
-        add(alpha, p + 3 * V, y3)
+        add_vector(alpha, p, y0)
+        add_vector(alpha, p + V, y1)
+        add_vector(alpha, p + 2 * V, y2)
+        add_vector(alpha, p + 3 * V, y3)
         j += 4 * V
     while j < P:
         # four independent chains of comparisons: one alone runs in sequence
-        y0 = splat_at(alpha, o) + load(moves, j)
+        y0 = splat_at(alpha, o) + load(transitions, j)
         y1 = y2 = y3 = y0
         i = 1
         while i + 4 <= S:
             e = i * P + j
-            y0 = maximum(splat_at(alpha, o + i) + load(moves, e), y0)
-            y1 = maximum(splat_at(alpha, o + i + 1) + load(moves, e + P), y1)
-            y2 = maximum(splat_at(alpha, o + i + 2) + load(moves, e + 2 * P), y2)
-            y3 = maximum(splat_at(alpha, o + i + 3) + load(moves, e + 3 * P), y3)
+            y0 = maximum(splat_at(alpha, o + i) + load(transitions, e), y0)
+            y1 = maximum(splat_at(alpha, o + i + 1) + load(transitions, e + P), y1)
+            y2 = maximum(splat_at(alpha, o + i + 2) + load(transitions, e + 2 * P), y2)
+            y3 = maximum(splat_at(alpha, o + i + 3) + load(transitions, e + 3 * P), y3)
             i += 4
         while i < S:
-            y0 = maximum(splat_at(alpha, o + i) + load(moves, i * P + j), y0)
+            y0 = maximum(splat_at(alpha, o + i) + load(transitions, i * P + j), y0)
             i += 1
-        add(alpha, o + P + j, maximum(maximum(y0, y1), maximum(y2, y3)))
+        add_vector(alpha, o + P + j, maximum(maximum(y0, y1), maximum(y2, y3)))
         j += V
 
 
 @subroutine(forceinline=True, machine_code=True)
-def step_edges(alpha, o, edges, e, S, P, back, p):
+def step_one_row_with_backpointers(
+    alpha, alpha_offset, edges, edges_offset, S, P, backpointers, backpointers_offset
+):
     """As ``step_one``, for the transitions ``edges[e:]``, S by S, of one step only.
 
     Fills back(j) at p with the lowest i that attains the maximum: the transitions are
     not read again.
     """
-    low, zero = splat(np.float64(-np.inf)), splat(0.0)
+    neg_inf, zero = splat(np.float64(-np.inf)), splat(0.0)
     for j in range(0, P, V):
-        y = splat_at(alpha, o) + load_masked(edges, e + j, S - j, low)
+        y = splat_at(alpha, alpha_offset) + load_masked(
+            edges, edges_offset + j, S - j, neg_inf
+        )
         k = zero
         for i in range(1, S):
-            v = splat_at(alpha, o + i) + load_masked(edges, e + i * S + j, S - j, low)
+            v = splat_at(alpha, alpha_offset + i) + load_masked(
+                edges, edges_offset + i * S + j, S - j, neg_inf
+            )
             k = select_lt(y, v, splat(float(i)), k)
             y = maximum(v, y)
-        add(alpha, o + P + j, y)
-        store(back, p + j, k)
+        add_vector(alpha, alpha_offset + P + j, y)
+        store(backpointers, backpointers_offset + j, k)
 
 
 @subroutine(forceinline=True, machine_code=True)
-def place_of_max(x, o, y, p, S, P, down):
+def argmax_sum(x, x_offset, y, y_offset, S, P, countdown_vector):
     """The lowest i with the largest ``x(i) + y(i)``; ``down`` is 0, -1, -2, ...
 
     Places are kept as negative numbers: the largest of them is the lowest state.
     """
-    best = load(x, o) + load(y, p)
-    here = place = down
-    whole = splat(float(V))
+    best = load(x, x_offset) + load(y, y_offset)
+    index = max_index = countdown_vector
+    width = splat(float(V))
     for s in range(V, P, V):
-        here = here - whole
-        v = load(x, o + s) + load(y, p + s)
-        place = select_lt(best, v, here, place)
+        index = index - width
+        v = load(x, x_offset + s) + load(y, y_offset + s)
+        max_index = select_lt(best, v, index, max_index)
         best = maximum(v, best)
-    last = splat(-float(P))
-    place = select_lt(best, splat(reduce_max(best)), last, place)
+    after_last = splat(-float(P))
+    max_index = select_lt(best, splat(reduce_max(best)), after_last, max_index)
     # a valid state even where scores are NaN
-    return min(int(-reduce_max(place)), S - 1)
+    return min(int(-reduce_max(max_index)), S - 1)
 
 
 @subroutine
-def largest(moves, S, P):
-    """Of each column, the largest number."""
-    found = arrays.empty(P, np.float64)
+def column_maxima(transitions, S, P):
+    """Return the maximum of each column, ``[P]``."""
+    maxima = arrays.empty(P, np.float64)
     for j in range(0, P, V):
-        y = load(moves, j)
+        y = load(transitions, j)
         for i in range(1, S):
-            y = maximum(load(moves, i * P + j), y)
-        store(found, j, y)
-    return found
+            y = maximum(load(transitions, i * P + j), y)
+        store(maxima, j, y)
+    return maxima
 
 
 @subroutine
-def step_pruned(alpha, o, R, rows, pruning):
+def step_pruned(alpha, o, R, num_rows, pruning):
     """As ``step_one``, for ``rows`` rows, if it leaves out half the states.
 
     First bounds y from the best state of each lane, then the states that may exceed
     them, then the maxima over those. Returns whether it did.
     """
-    counts, bounds, P = pruning.counts, pruning.bounds, pruning.P
-    for q in range(rows):
-        _lead(alpha, o + q * R, q, pruning)
-        counts[q] = V
-    _raise(alpha, o, R, rows, pruning)
-    total = 0
-    for q in range(rows):
-        counts[q] = _list(alpha, o + q * R, q, pruning)
-        total += counts[q]
-    if 2 * total > rows * pruning.S:
+    num_candidates, bounds, P = pruning.num_candidates, pruning.bounds, pruning.P
+    for q in range(num_rows):
+        _choose_best_of_each_lane(alpha, o + q * R, q, pruning)
+        num_candidates[q] = V
+    _raise_bounds(alpha, o, R, num_rows, pruning)
+    num_total = 0
+    for q in range(num_rows):
+        num_candidates[q] = _choose_candidates(alpha, o + q * R, q, pruning)
+        num_total += num_candidates[q]
+    if 2 * num_total > num_rows * pruning.S:
         return False
-    _raise(alpha, o, R, rows, pruning)
-    for q in range(rows):
+    _raise_bounds(alpha, o, R, num_rows, pruning)
+    for q in range(num_rows):
         for j in range(0, P, V):
-            add(alpha, o + q * R + P + j, load(bounds, q * P + j))
+            add_vector(alpha, o + q * R + P + j, load(bounds, q * P + j))
     return True
 
 
 @subroutine
-def _lead(alpha, o, q, pruning):
+def _choose_best_of_each_lane(alpha, o, q, pruning):
     """Choose the best state of each lane for row q, and put -inf into its bounds."""
-    _, _, _, bounds, chosen, _, S, P, down = pruning
-    p, c = q * P, q * (S + V)
+    _, _, _, bounds, candidates, _, S, P, countdown_vector = pruning
+    bounds_offset, candidates_offset = q * P, q * (S + V)
     best = load(alpha, o)
-    here = place = down
-    whole = splat(float(V))
+    index = max_index = countdown_vector
+    width = splat(float(V))
     for s in range(V, P, V):
-        here = here - whole
+        index = index - width
         v = load(alpha, o + s)
-        place = select_lt(best, v, here, place)
+        max_index = select_lt(best, v, index, max_index)
         best = maximum(v, best)
-    store(bounds, p, place)
+    store(bounds, bounds_offset, max_index)
     for lane in range(V):
-        chosen[c + lane] = min(int(-bounds[p + lane]), S - 1)
+        candidates[candidates_offset + lane] = min(
+            int(-bounds[bounds_offset + lane]), S - 1
+        )
     for j in range(0, P, V):
-        store(bounds, p + j, splat(-np.inf))
+        store(bounds, bounds_offset + j, splat(-np.inf))
 
 
 @subroutine
-def _list(alpha, o, q, pruning):
+def _choose_candidates(alpha, o, q, pruning):
     """Choose the states of row q that may attain a maximum; returns how many.
 
     They have ``alpha(i) > min_j (y(j) - into(j))`` and ``alpha(i) + out(i) > min_j
     y(j)``, the minima over the j that some state moves into.
     """
-    _, into, out, bounds, chosen, _, S, P, _ = pruning
+    _, max_in, max_out, bounds, candidates, _, S, P, _ = pruning
     p, c = q * P, q * (S + V)
-    low, high = splat(-np.inf), splat(np.inf)
-    gap = lowest = high
+    neg_inf, pos_inf = splat(-np.inf), splat(np.inf)
+    min_gaps = min_bounds = pos_inf
     for j in range(0, P, V):
-        y, m = load(bounds, p + j), load(into, j)
+        y, m = load(bounds, p + j), load(max_in, j)
         # padding, and a state that nothing moves into, bound nothing
-        y = select_lt(low, m, y, high)
-        gap = minimum(y - m, gap)
-        lowest = minimum(y, lowest)
-    least = -reduce_max(splat(0.0) - gap)
+        y = select_lt(neg_inf, m, y, pos_inf)
+        min_gaps = minimum(y - m, min_gaps)
+        min_bounds = minimum(y, min_bounds)
+    alpha_floor = -reduce_max(splat(0.0) - min_gaps)
     # the differences are rounded: a little lower, to be safe
-    least -= abs(least) * 2.0**-50
-    floor = -reduce_max(splat(0.0) - lowest)
-    count = np.uint64(0)
+    alpha_floor -= abs(alpha_floor) * 2.0**-50
+    bound_floor = -reduce_max(splat(0.0) - min_bounds)
+    num_chosen = np.uint64(0)
     # no branch: the state after one that is left out overwrites it
     for i in range(S):
-        chosen[np.uint64(c) + count] = i
+        candidates[np.uint64(c) + num_chosen] = i
         a = alpha[np.uint64(o + i)]
-        count += np.uint64((a > least) & (a + out[np.uint64(i)] > floor))
-    return np.int64(count)
+        num_chosen += np.uint64(
+            (a > alpha_floor) & (a + max_out[np.uint64(i)] > bound_floor)
+        )
+    return np.int64(num_chosen)
 
 
 @subroutine
-def _raise(alpha, o, R, rows, pruning):
+def _raise_bounds(alpha, o, R, num_rows, pruning):
     """``y(j) = max(y(j), alpha(i) + moves(i, j))`` over the states chosen of each row.
 
     The inner loop is over rows: moves that one row read are in the cache for the next.
     """
-    moves, _, _, bounds, chosen, counts, S, P, _ = pruning
+    transitions, _, _, bounds, candidates, num_candidates, S, P, _ = pruning
     j = 0
     while j + 4 * V <= P:
-        for q in range(rows):
+        for q in range(num_rows):
             p = q * P + j
             c = q * (S + V)
             x = o + q * R
             y0, y1 = load(bounds, p), load(bounds, p + V)
             y2, y3 = load(bounds, p + 2 * V), load(bounds, p + 3 * V)
-            for k in range(c, c + counts[q]):
-                i = chosen[k]
+            for k in range(c, c + num_candidates[q]):
+                i = candidates[k]
                 v = splat_at(alpha, x + i)
                 e = i * P + j
-                y0 = maximum(v + load(moves, e), y0)
-                y1 = maximum(v + load(moves, e + V), y1)
-                y2 = maximum(v + load(moves, e + 2 * V), y2)
-                y3 = maximum(v + load(moves, e + 3 * V), y3)
+                y0 = maximum(v + load(transitions, e), y0)
+                y1 = maximum(v + load(transitions, e + V), y1)
+                y2 = maximum(v + load(transitions, e + 2 * V), y2)
+                y3 = maximum(v + load(transitions, e + 3 * V), y3)
             store(bounds, p, y0)
             store(bounds, p + V, y1)
             store(bounds, p + 2 * V, y2)
             store(bounds, p + 3 * V, y3)
         j += 4 * V
     while j < P:
-        for q in range(rows):
+        for q in range(num_rows):
             c = q * (S + V)
             y = load(bounds, q * P + j)
-            for k in range(c, c + counts[q]):
-                i = chosen[k]
+            for k in range(c, c + num_candidates[q]):
+                i = candidates[k]
                 v = splat_at(alpha, o + q * R + i)
-                y = maximum(v + load(moves, i * P + j), y)
+                y = maximum(v + load(transitions, i * P + j), y)
             store(bounds, q * P + j, y)
         j += V

@@ -1,15 +1,15 @@
-"""Vector-Jacobian products of one number per row with the potentials of a chain.
+"""Vector-Jacobian products of one number per row by the potentials of a chain.
 
-With g the weight of a row, and parts the gradient of its number, marginals for example:
+With g the incoming gradient of a row, and parts its local gradient (marginals, say):
 
     emissions(b, t, s)  = g_b nodes(b, t, s)
     transitions(i, j)   = sum_b g_b edges(b, i, j)
     start(s), end(s)    = sum_b g_b heads(b, s), sum_b g_b tails(b, s)
 
-Outputs are cut into ``pieces``; a call fills pieces ``first`` to ``last``. A piece has
-its own rows of the emissions and its own cells of the transitions, so no two pieces
-write to one number. Each sum over rows runs in one piece, in float64 and in the order
-of the rows: its bits do not depend on the number of pieces.
+Outputs are cut into chunks of rows of the emissions and of cells of the transitions; a
+call fills chunks ``first`` to ``last``. No two chunks write to the same number. Each
+sum over rows runs inside one chunk, in float64 and in the order of the rows, so its
+bits do not depend on the number of chunks.
 """
 
 import numpy as np
@@ -20,42 +20,42 @@ from smoothsp._kernels.vectors.arrays import copy
 
 
 @subroutine
-def vjp(first, last, pieces, weights, parts, out):
+def vjp(first, last, num_chunks, weights, parts, out):
     """Fill the gradients of the potentials with ``weights[B]`` times the parts.
 
     ``parts`` are in the shapes of the marginals, outputs in those of the potentials;
     transitions are flat. Outputs without entries are left out.
     """
-    nodes, edges, heads, tails = parts
+    nodes, edges, start_marginals, end_marginals = parts
     emissions, transitions, start, end = out
-    B, S = heads.shape
-    rows = B * first // pieces, B * last // pieces
-    weigh_rows(rows, weights, nodes.reshape(-1), emissions.reshape(-1))
+    B, S = start_marginals.shape
+    row_range = B * first // num_chunks, B * last // num_chunks
+    scale_rows_into(row_range, weights, nodes.reshape(-1), emissions.reshape(-1))
     edges = edges.reshape(-1)
     if len(transitions) > 0:
-        part = S * S * first // pieces, S * S * last // pieces
-        total = arrays.zeros(part[1] - part[0])
-        add_rows(part[0], S * S, weights, edges, total)
-        copy(total, transitions[part[0] : part[1]])
+        cell_range = S * S * first // num_chunks, S * S * last // num_chunks
+        total = arrays.zeros(cell_range[1] - cell_range[0])
+        add_weighted_rows(cell_range[0], S * S, weights, edges, total)
+        copy(total, transitions[cell_range[0] : cell_range[1]])
     if first == 0:
-        _weigh_ends(weights, heads, start)
-        _weigh_ends(weights, tails, end)
+        _weighted_sum_of_rows(weights, start_marginals, start)
+        _weighted_sum_of_rows(weights, end_marginals, end)
 
 
 @subroutine
-def _weigh_ends(weights, parts, out):
+def _weighted_sum_of_rows(weights, parts, out):
     """Fill ``out[S]`` with the sum over rows of weights times ``parts[B, S]``."""
     if len(out) > 0:
         total = arrays.zeros(len(out))
-        add_rows(0, len(out), weights, parts.reshape(-1), total)
+        add_weighted_rows(0, len(out), weights, parts.reshape(-1), total)
         copy(total, out)
 
 
 @subroutine
-def weigh_rows(rows, weights, parts, out):
+def scale_rows_into(row_range, weights, parts, out):
     """Fill the given rows of ``out`` with weights times those of parts."""
     size = len(out) // max(len(weights), 1)
-    for b in range(rows[0], rows[1]):
+    for b in range(row_range[0], row_range[1]):
         weight = weights[b]
         row = parts[b * size : (b + 1) * size]
         scaled = out[b * size : (b + 1) * size]
@@ -64,7 +64,7 @@ def weigh_rows(rows, weights, parts, out):
 
 
 @subroutine
-def add_rows(low, size, weights, parts, total):
+def add_weighted_rows(low, size, weights, parts, total):
     """Add weights times the ``parts[low : low + len(total)]`` of each row."""
     for b in range(len(weights)):
         weight = np.float64(weights[b])

@@ -1,4 +1,4 @@
-"""What the Triton kernels of a chain share: blocks of states, addresses, log sums.
+"""Blocks of states, pointers and log-sum-exp steps for the Triton kernels of a chain.
 
 A block holds ``BLOCK`` states, the power of two from S up; what lies beyond S is masked
 with the zero of the semiring. Scores between states are read in tiles: ``ROWS`` states
@@ -15,37 +15,37 @@ import triton.language as tl  # noqa: TID253
 LN2 = tl.constexpr(0.6931471805599453)
 
 
-def block_of(S: int) -> int:
+def block_size(S: int) -> int:
     """States in a block."""
     return max(16, triton.next_power_of_2(S))
 
 
-def warps_of(cells: int, dtype: torch.dtype) -> int:
+def num_warps_for(num_cells: int, dtype: torch.dtype) -> int:
     """Warps that hold a tile in 32 registers a thread. One alone needs no barriers."""
-    return min(16, max(1, cells * dtype.itemsize // 4096))
+    return min(16, max(1, num_cells * dtype.itemsize // 4096))
 
 
-def rows_of(block: int, warps: int, cells: int = 16) -> int:
+def tile_rows(block_states: int, num_warps: int, cells_per_thread: int = 16) -> int:
     """Rows of a tile with so many cells for each thread."""
-    return min(block, max(1, 32 * warps * cells // block))
+    return min(block_states, max(1, 32 * num_warps * cells_per_thread // block_states))
 
 
-def registers_of(warps: int) -> int:
+def max_registers(num_warps: int) -> int:
     """Registers that a thread may use, of 65,536 for all.
 
     Where this is not said the assembler spills a few for the sake of more programs.
     """
-    return min(255, 65536 // (32 * warps))
+    return min(255, 65536 // (32 * num_warps))
 
 
 @triton.jit
-def finite(x):
-    """Return x, and 0 for -inf: subtracting that makes no NaN."""
+def zero_if_neg_inf(x):
+    """Return x, or 0 where x is -inf, so that -inf - x is not NaN."""
     return tl.where(x > float("-inf"), x, 0.0)
 
 
 @triton.jit
-def fill(pointer, count, number, CELLS: tl.constexpr):
+def fill_constant(pointer, count, number, CELLS: tl.constexpr):
     """Write a number to ``count`` cells."""
     for first in range(0, count, CELLS):
         o = first + tl.arange(0, CELLS)
@@ -53,14 +53,14 @@ def fill(pointer, count, number, CELLS: tl.constexpr):
 
 
 @triton.jit
-def states_if(real, S, BLOCK: tl.constexpr):
+def state_mask(is_real, S, BLOCK: tl.constexpr):
     """Return the mask of the states, none of them unless ``real``: [BLOCK]."""
-    return tl.arange(0, BLOCK) < tl.where(real, S, 0)
+    return tl.arange(0, BLOCK) < tl.where(is_real, S, 0)
 
 
 @triton.jit
-def edge_scores(transitions, b, t, T, S, SHARED: tl.constexpr):
-    """Return where the scores [S, S] of the edge into position t begin."""
+def transition_ptr(transitions, b, t, T, S, SHARED: tl.constexpr):
+    """Return the pointer to the transitions [S, S] into position t."""
     if SHARED:
         return transitions
     else:
@@ -68,8 +68,8 @@ def edge_scores(transitions, b, t, T, S, SHARED: tl.constexpr):
 
 
 @triton.jit
-def row_edges(edges, b, t, T, S, SHARED: tl.constexpr):
-    """Return where the edge into t begins in [B, 1 if shared else T - 1, S, S]."""
+def edge_ptr(edges, b, t, T, S, SHARED: tl.constexpr):
+    """Return the pointer to the edge into t in [B, 1 if shared else T - 1, S, S]."""
     if SHARED:
         return edges + b * S * S
     else:
@@ -87,7 +87,7 @@ def load_tile(pointer, i, S, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def scaled(m, e, factor):
+def multiply_scaled(m, e, factor):
     """Return ``m 2^e factor`` as a number of that kind: m from 1 to 2, e an integer.
 
     The factor is positive, at least ``tiny`` of its dtype; all are numbers or blocks.
@@ -105,15 +105,15 @@ def log_scaled(m, e):
 
 
 @triton.jit
-def log_total(b_x):
+def logsumexp(b_x):
     """Return the log of the sum of exp of a block; -inf if all of it is."""
     peak = tl.max(b_x, 0)
-    total = tl.sum(tl.exp(b_x - finite(peak)), 0)
+    total = tl.sum(tl.exp(b_x - zero_if_neg_inf(peak)), 0)
     return peak + tl.log(tl.where(peak > float("-inf"), total, 1.0))
 
 
 @triton.jit
-def log_push(alpha, scores, S, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+def log_forward_step(alpha_ptr, score_ptr, S, BLOCK: tl.constexpr, ROWS: tl.constexpr):
     """Return ``log sum_i exp(alpha(i) + scores(i, j))`` in float64: [BLOCK].
 
     The sum runs over tiles of rows, and is scaled anew when its largest term grows.
@@ -122,50 +122,54 @@ def log_push(alpha, scores, S, BLOCK: tl.constexpr, ROWS: tl.constexpr):
     b_total = tl.zeros([BLOCK], tl.float64)
     for first in range(0, S, ROWS):
         i = first + tl.arange(0, ROWS)
-        b_alpha = tl.load(alpha + i, mask=i < S, other=float("-inf"))
-        b_x = b_alpha[:, None] + load_tile(scores, i, S, BLOCK)  # [ROWS, BLOCK]
-        b_grown = tl.maximum(b_peak, tl.max(b_x, 0))
-        b_shift = finite(b_grown)
+        b_alpha = tl.load(alpha_ptr + i, mask=i < S, other=float("-inf"))
+        b_x = b_alpha[:, None] + load_tile(score_ptr, i, S, BLOCK)  # [ROWS, BLOCK]
+        b_new_peak = tl.maximum(b_peak, tl.max(b_x, 0))
+        b_shift = zero_if_neg_inf(b_new_peak)
         b_total *= tl.exp(b_peak - b_shift)
         b_total += tl.sum(tl.exp(b_x - b_shift[None, :]), 0)
-        b_peak = b_grown
+        b_peak = b_new_peak
     return b_peak + tl.log(tl.where(b_peak > float("-inf"), b_total, 1.0))
 
 
 @triton.jit
-def log_pull(scores, b_pull, grown, S, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+def log_backward_step(
+    scores, b_beta_emission, beta, S, BLOCK: tl.constexpr, ROWS: tl.constexpr
+):
     """Write ``log sum_j exp(scores(i, j) + pull(j))`` in float64 to grown[S]."""
     for first in range(0, S, ROWS):
         i = first + tl.arange(0, ROWS)
-        b_x = load_tile(scores, i, S, BLOCK) + b_pull[None, :]  # [ROWS, BLOCK]
+        b_x = load_tile(scores, i, S, BLOCK) + b_beta_emission[None, :]  # [ROWS, BLOCK]
         b_peak = tl.max(b_x, 1)
-        b_total = tl.sum(tl.exp(b_x - finite(b_peak)[:, None]), 1)
+        b_total = tl.sum(tl.exp(b_x - zero_if_neg_inf(b_peak)[:, None]), 1)
         b_total = tl.where(b_peak > float("-inf"), b_total, 1.0)
-        tl.store(grown + i, b_peak + tl.log(b_total), mask=i < S)
+        tl.store(beta + i, b_peak + tl.log(b_total), mask=i < S)
 
 
 @triton.jit
-def all_moves(scores, S, BLOCK: tl.constexpr):
+def load_exp_transitions(scores, S, BLOCK: tl.constexpr):
     """Load exp(scores - top) of all states, and top: [BLOCK, BLOCK] and a number."""
     b_x = load_tile(scores, tl.arange(0, BLOCK), S, BLOCK)
-    top = finite(tl.max(tl.max(b_x, 1), 0))
-    return tl.exp(b_x - top), top
+    max_score = zero_if_neg_inf(tl.max(tl.max(b_x, 1), 0))
+    return tl.exp(b_x - max_score), max_score
 
 
 @triton.jit
-def largest(scores, S, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+def max_transition_score(scores, S, BLOCK: tl.constexpr, ROWS: tl.constexpr):
     """Return the largest of scores[S, S], and 0 if all are -inf."""
     b_top = tl.full([BLOCK], float("-inf"), scores.dtype.element_ty)
     for first in range(0, S, ROWS):
         i = first + tl.arange(0, ROWS)
         b_top = tl.maximum(b_top, tl.max(load_tile(scores, i, S, BLOCK), 0))
-    return finite(tl.max(b_top, 0))
+    return zero_if_neg_inf(tl.max(b_top, 0))
 
 
 @triton.jit
-def tile_moves(scores, moves, top, i, S, READY: tl.constexpr, BLOCK: tl.constexpr):
+def load_exp_tile(
+    score_ptr, exp_ptr, max_score, i, S, IS_EXP: tl.constexpr, BLOCK: tl.constexpr
+):
     """Return exp(scores - top) of the rows i, 0 outside: [ROWS, BLOCK]."""
-    if READY:
-        return tl.maximum(load_tile(moves, i, S, BLOCK), 0.0)
+    if IS_EXP:
+        return tl.maximum(load_tile(exp_ptr, i, S, BLOCK), 0.0)
     else:
-        return tl.exp(load_tile(scores, i, S, BLOCK) - top)
+        return tl.exp(load_tile(score_ptr, i, S, BLOCK) - max_score)

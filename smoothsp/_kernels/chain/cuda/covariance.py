@@ -7,8 +7,17 @@ import torch
 import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
-from smoothsp._kernels.chain.cuda.blocks import block_of, fill, rows_of, warps_of
-from smoothsp._kernels.chain.cuda.log_space import PAST, backward_row, forward_row
+from smoothsp._kernels.chain.cuda.blocks import (
+    block_size,
+    fill_constant,
+    num_warps_for,
+    tile_rows,
+)
+from smoothsp._kernels.chain.cuda.log_space import (
+    PREFIX_MEAN,
+    backward_row,
+    forward_row,
+)
 from smoothsp._kernels.compilation.launch import launch
 
 
@@ -20,11 +29,11 @@ def covariance(chain, weights, out):
     ``chain.cuda.forward_backward``.
     """
     emissions, transitions, start, end, steps, lengths, shared = chain
-    v_nodes, v_edges, v_heads, v_tails = weights
-    nodes, edges, heads, tails = out
+    v_nodes, v_edges, v_start, v_end = weights
+    nodes, edges, start_marginals, end_marginals = out
     B, T, S = emissions.shape
-    block = block_of(S)
-    warps = min(8, warps_of(block * block, torch.float64))
+    block = block_size(S)
+    warps = min(8, num_warps_for(block * block, torch.float64))
     launch(
         _covariance_kernel,
         B,
@@ -37,18 +46,18 @@ def covariance(chain, weights, out):
         lengths,
         v_nodes,
         v_edges,
-        v_heads,
-        v_tails,
+        v_start,
+        v_end,
         emissions.new_empty((B, 4 * T + 2, S), dtype=torch.float64),
         nodes,
         edges,
-        heads,
-        tails,
+        start_marginals,
+        end_marginals,
         T,
         S,
         SHARED=shared,
         BLOCK=block,
-        ROWS=rows_of(block, warps, 8),
+        ROWS=tile_rows(block, warps, 8),
         num_warps=warps,
         enable_fp_fusion=False,
     )
@@ -64,13 +73,13 @@ def _covariance_kernel(
     lengths,
     v_nodes,
     v_edges,
-    v_heads,
-    v_tails,
-    room,
+    v_start,
+    v_end,
+    scratch,
     nodes,
     edges,
-    heads,
-    tails,
+    start_marginals,
+    end_marginals,
     T,
     S,
     SHARED: tl.constexpr,
@@ -80,22 +89,23 @@ def _covariance_kernel(
     b = tl.program_id(0).to(tl.int64)
     T = T.to(tl.int64)
     N = tl.load(lengths + b)
-    alphas = room + b * (4 * T + 2) * S
-    pasts = alphas + T * S
-    pulls = pasts + T * S
-    gains = pulls + T * S
-    spare = gains + T * S
+    alphas = scratch + b * (4 * T + 2) * S
+    prefix_means = alphas + T * S
+    beta_emissions = prefix_means + T * S
+    next_suffix_means = beta_emissions + T * S
+    beta_scratch = next_suffix_means + T * S
     if N < T:
-        fill(nodes + b * T * S, T * S, 0.0, 1024)
+        fill_constant(nodes + b * T * S, T * S, 0.0, 1024)
         if not SHARED:
-            fill(edges + b * (T - 1) * S * S, (T - 1) * S * S, 0.0, 1024)
-    b_alpha, b_past, _ = forward_row(
-        b, N, emissions, transitions, start, steps, v_nodes, v_edges, v_heads,
-        alphas, pasts, T, S, PAST, SHARED, BLOCK, ROWS,
+            fill_constant(edges + b * (T - 1) * S * S, (T - 1) * S * S, 0.0, 1024)
+    b_alpha, b_prefix_mean, _ = forward_row(
+        b, N, emissions, transitions, start, steps, v_nodes, v_edges, v_start,
+        alphas, prefix_means, T, S, PREFIX_MEAN, SHARED, BLOCK, ROWS,
     )  # fmt: skip
     tl.debug_barrier()
     backward_row(
-        b, N, b_alpha, b_past, emissions, transitions, end, steps,
-        v_nodes, v_edges, v_tails, alphas, pasts, pulls, gains, spare,
-        nodes, edges, heads, tails, T, S, True, SHARED, BLOCK, ROWS,
+        b, N, b_alpha, b_prefix_mean, emissions, transitions, end, steps,
+        v_nodes, v_edges, v_end, alphas, prefix_means, beta_emissions,
+        next_suffix_means, beta_scratch,
+        nodes, edges, start_marginals, end_marginals, T, S, True, SHARED, BLOCK, ROWS,
     )  # fmt: skip

@@ -20,26 +20,26 @@ of which covariances with V, the sum of weights v over the parts that y uses, ar
 
 Edges come last, a tile of moves at a time, so that sums over time stay in registers.
 
-It stands beside the scaled recursion for rows that this cannot do, and for what no
-training asks at every step: entropies, samples, second derivatives.
+Used for rows out of range of the scaled recursion, and for results that training does
+not need at every step: entropies, samples, second derivatives.
 """
 
 import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
 from smoothsp._kernels.chain.cuda.blocks import (
-    edge_scores,
-    finite,
+    edge_ptr,
     load_tile,
-    log_pull,
-    log_push,
-    log_total,
-    row_edges,
-    states_if,
+    log_backward_step,
+    log_forward_step,
+    logsumexp,
+    state_mask,
+    transition_ptr,
+    zero_if_neg_inf,
 )
 
-# What a forward pass carries beside the messages.
-NOTHING, PAST, ENTROPY = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
+# Mean that a forward pass computes together with the messages.
+NOTHING, PREFIX_MEAN, ENTROPY = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 
 
 @triton.jit
@@ -52,12 +52,12 @@ def forward_row(
     steps,
     v_nodes,
     v_edges,
-    v_heads,
+    v_start,
     alphas,
     means,
     T,
     S,
-    CARRIES: tl.constexpr,
+    CARRIED: tl.constexpr,
     SHARED: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
@@ -69,57 +69,57 @@ def forward_row(
     """
     o = tl.arange(0, BLOCK)
     m = o < S
-    real = states_if(N > 0, S, BLOCK)
+    real = state_mask(N > 0, S, BLOCK)
     emissions += b * T * S
     v_nodes += b * T * S
     steps += b * T
     t = tl.load(steps, mask=N > 0, other=0)
     b_alpha = tl.load(start + o, mask=m, other=float("-inf")).to(tl.float64)  # [BLOCK]
     b_alpha += tl.load(emissions + t * S + o, mask=real, other=float("-inf"))
-    log_scale = log_total(b_alpha)
-    b_alpha -= finite(log_scale)
+    log_scale = logsumexp(b_alpha)
+    b_alpha -= zero_if_neg_inf(log_scale)
     b_mean = tl.zeros([BLOCK], tl.float64)
-    if CARRIES == PAST:
-        b_mean += tl.load(v_heads + b * S + o, mask=real, other=0.0)
+    if CARRIED == PREFIX_MEAN:
+        b_mean += tl.load(v_start + b * S + o, mask=real, other=0.0)
         b_mean += tl.load(v_nodes + t * S + o, mask=real, other=0.0)
     tl.store(alphas + o, b_alpha, mask=real)
-    if CARRIES != NOTHING:
+    if CARRIED != NOTHING:
         tl.store(means + o, b_mean, mask=real)
     for n in range(1, N):
         t = tl.load(steps + n)
-        scores = edge_scores(transitions, b, t, T, S, SHARED)
-        v = row_edges(v_edges, b, t, T, S, SHARED)
+        scores = transition_ptr(transitions, b, t, T, S, SHARED)
+        v = edge_ptr(v_edges, b, t, T, S, SHARED)
         before, now = (n - 1) * S, n * S
-        if CARRIES == ENTROPY:
+        if CARRIED == ENTROPY:
             # in turn, so that no thread overwrites what another still reads
             before, now = (n - 1) % 2 * S, n % 2 * S
         tl.debug_barrier()
-        if CARRIES == NOTHING:
-            b_alpha = log_push(alphas + before, scores, S, BLOCK, ROWS)
+        if CARRIED == NOTHING:
+            b_alpha = log_forward_step(alphas + before, scores, S, BLOCK, ROWS)
         else:
-            b_alpha, b_mean = _push(
-                alphas + before, means + before, scores, v, S, CARRIES, BLOCK, ROWS
+            b_alpha, b_mean = _log_forward_step_with_mean(
+                alphas + before, means + before, scores, v, S, CARRIED, BLOCK, ROWS
             )
         b_alpha += tl.load(emissions + t * S + o, mask=m, other=float("-inf"))
-        norm = log_total(b_alpha)
+        norm = logsumexp(b_alpha)
         log_scale += norm
-        b_alpha -= finite(norm)
+        b_alpha -= zero_if_neg_inf(norm)
         tl.store(alphas + now + o, b_alpha, mask=m)
-        if CARRIES == PAST:
+        if CARRIED == PREFIX_MEAN:
             b_mean += tl.load(v_nodes + t * S + o, mask=m, other=0.0)
-        if CARRIES != NOTHING:
+        if CARRIED != NOTHING:
             tl.store(means + now + o, b_mean, mask=m)
     return b_alpha, b_mean, log_scale
 
 
 @triton.jit
-def _push(
+def _log_forward_step_with_mean(
     alpha,
     mean,
     scores,
     v,
     S,
-    CARRIES: tl.constexpr,
+    CARRIED: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
@@ -135,7 +135,7 @@ def _push(
         b_from = tl.load(alpha + i, mask=i < S, other=float("-inf"))
         b_x = b_from[:, None] + load_tile(scores, i, S, BLOCK)  # [ROWS, BLOCK]
         b_peak = tl.maximum(b_peak, tl.max(b_x, 0))
-    b_shift = finite(b_peak)
+    b_shift = zero_if_neg_inf(b_peak)
     b_total = tl.zeros([BLOCK], tl.float64)
     b_sum = tl.zeros([BLOCK], tl.float64)
     for first in range(0, S, ROWS):
@@ -145,16 +145,16 @@ def _push(
         b_x = b_from[:, None] + load_tile(scores, i, S, BLOCK) - b_shift[None, :]
         b_weight = tl.exp(b_x)
         b_total += tl.sum(b_weight, 0)
-        if CARRIES == PAST:
+        if CARRIED == PREFIX_MEAN:
             inside = (i[:, None] < S) & (j[None, :] < S)
             b_v = tl.load(v + i[:, None] * S + j[None, :], mask=inside, other=0.0)
             b_sum += tl.sum(b_weight * (b_mean[:, None] + b_v), 0)
         else:
             # log P is x less the log of the total, which is added once
-            b_sum += tl.sum(b_weight * (b_mean[:, None] - finite(b_x)), 0)
+            b_sum += tl.sum(b_weight * (b_mean[:, None] - zero_if_neg_inf(b_x)), 0)
     b_total = tl.where(b_peak > float("-inf"), b_total, 1.0)
     b_mean = b_sum / b_total
-    if CARRIES == ENTROPY:
+    if CARRIED == ENTROPY:
         b_mean += tl.log(b_total)
     return b_peak + tl.log(b_total), b_mean
 
@@ -169,13 +169,13 @@ def forward_backward_row(
     end,
     steps,
     alphas,
-    pulls,
-    grown,
+    beta_emissions,
+    beta,
     value,
     nodes,
     edges,
-    heads,
-    tails,
+    start_marginals,
+    end_marginals,
     T,
     S,
     SHARED: tl.constexpr,
@@ -193,8 +193,9 @@ def forward_backward_row(
     )  # fmt: skip
     log_z = backward_row(
         b, N, b_alpha, b_mean, emissions, transitions, end, steps,
-        emissions, transitions, end, alphas, alphas, pulls, pulls, grown,
-        nodes, edges, heads, tails, T, S, False, SHARED, BLOCK, ROWS,
+        emissions, transitions, end, alphas, alphas, beta_emissions, beta_emissions,
+        beta,
+        nodes, edges, start_marginals, end_marginals, T, S, False, SHARED, BLOCK, ROWS,
     )  # fmt: skip
     tl.store(value + b, log_scale + log_z)
 
@@ -204,23 +205,23 @@ def backward_row(
     b,
     N,
     b_alpha,
-    b_past,
+    b_prefix_mean,
     emissions,
     transitions,
     end,
     steps,
     v_nodes,
     v_edges,
-    v_tails,
+    v_end,
     alphas,
-    pasts,
-    pulls,
-    gains,
-    spare,
+    prefix_means,
+    beta_emissions,
+    next_suffix_means,
+    beta_scratch,
     nodes,
     edges,
-    heads,
-    tails,
+    start_marginals,
+    end_marginals,
     T,
     S,
     COVARIANCE: tl.constexpr,
@@ -235,48 +236,61 @@ def backward_row(
     """
     o = tl.arange(0, BLOCK)
     m = o < S
-    real = states_if(N > 0, S, BLOCK)
+    real = state_mask(N > 0, S, BLOCK)
     emissions += b * T * S
     nodes += b * T * S
     v_nodes += b * T * S
     steps += b * T
     b_beta = tl.load(end + o, mask=m, other=float("-inf")).to(tl.float64)  # [BLOCK]
-    log_z = log_total(b_alpha + b_beta)
-    b_part = tl.exp(b_alpha + b_beta - finite(log_z))
+    log_z = logsumexp(b_alpha + b_beta)
+    b_value = tl.exp(b_alpha + b_beta - zero_if_neg_inf(log_z))
     if COVARIANCE:
-        b_future = tl.load(v_tails + b * S + o, mask=real, other=0.0).to(tl.float64)
-        mean = tl.sum(b_part * (b_past + b_future), 0)
-        b_part *= b_past + b_future - mean
+        b_suffix_mean = tl.load(v_end + b * S + o, mask=real, other=0.0).to(tl.float64)
+        mean = tl.sum(b_value * (b_prefix_mean + b_suffix_mean), 0)
+        b_value *= b_prefix_mean + b_suffix_mean - mean
     t = tl.load(steps + N - 1, mask=N > 0, other=0)
-    tl.store(nodes + t * S + o, b_part, mask=real)
-    tl.store(tails + b * S + o, b_part, mask=m)
+    tl.store(nodes + t * S + o, b_value, mask=real)
+    tl.store(end_marginals + b * S + o, b_value, mask=m)
     for n in range(N - 1, 0, -1):
         t = tl.load(steps + n)
-        scores = edge_scores(transitions, b, t, T, S, SHARED)
-        b_pull = b_beta + tl.load(emissions + t * S + o, mask=m, other=float("-inf"))
+        scores = transition_ptr(transitions, b, t, T, S, SHARED)
+        b_beta_emission = b_beta + tl.load(
+            emissions + t * S + o, mask=m, other=float("-inf")
+        )
         if COVARIANCE:
-            b_gain = b_future + tl.load(v_nodes + t * S + o, mask=m, other=0.0)
+            b_next_suffix_mean = b_suffix_mean + tl.load(
+                v_nodes + t * S + o, mask=m, other=0.0
+            )
         tl.debug_barrier()
         if COVARIANCE:
-            v = row_edges(v_edges, b, t, T, S, SHARED)
-            _pull(scores, v, b_pull, b_gain, spare, S, BLOCK, ROWS)
+            v = edge_ptr(v_edges, b, t, T, S, SHARED)
+            _log_backward_step_with_mean(
+                scores,
+                v,
+                b_beta_emission,
+                b_next_suffix_mean,
+                beta_scratch,
+                S,
+                BLOCK,
+                ROWS,
+            )
         else:
-            log_pull(scores, b_pull, spare, S, BLOCK, ROWS)
+            log_backward_step(scores, b_beta_emission, beta_scratch, S, BLOCK, ROWS)
         tl.debug_barrier()
-        b_beta = tl.load(spare + o, mask=m, other=float("-inf"))
+        b_beta = tl.load(beta_scratch + o, mask=m, other=float("-inf"))
         b_x = b_beta + tl.load(alphas + (n - 1) * S + o, mask=m, other=float("-inf"))
-        z = finite(log_total(b_x))
-        b_part = tl.exp(b_x - z)
-        tl.store(pulls + n * S + o, b_pull - z, mask=m)
+        z = zero_if_neg_inf(logsumexp(b_x))
+        b_value = tl.exp(b_x - z)
+        tl.store(beta_emissions + n * S + o, b_beta_emission - z, mask=m)
         if COVARIANCE:
-            b_future = tl.load(spare + S + o, mask=m, other=0.0)
-            b_past = tl.load(pasts + (n - 1) * S + o, mask=m, other=0.0)
-            b_part *= b_past + b_future - mean
-            tl.store(gains + n * S + o, b_gain - mean, mask=m)
+            b_suffix_mean = tl.load(beta_scratch + S + o, mask=m, other=0.0)
+            b_prefix_mean = tl.load(prefix_means + (n - 1) * S + o, mask=m, other=0.0)
+            b_value *= b_prefix_mean + b_suffix_mean - mean
+            tl.store(next_suffix_means + n * S + o, b_next_suffix_mean - mean, mask=m)
         before = tl.load(steps + n - 1)
-        tl.store(nodes + before * S + o, b_part, mask=m)
-        b_beta -= finite(tl.max(b_beta, 0))
-    tl.store(heads + b * S + o, b_part, mask=m)
+        tl.store(nodes + before * S + o, b_value, mask=m)
+        b_beta -= zero_if_neg_inf(tl.max(b_beta, 0))
+    tl.store(start_marginals + b * S + o, b_value, mask=m)
 
     tl.debug_barrier()
     for first in range(0, S, ROWS):
@@ -286,29 +300,38 @@ def backward_row(
         b_sum = tl.zeros([ROWS, BLOCK], tl.float64)
         for n in range(1, N):
             t = tl.load(steps + n)
-            scores = edge_scores(transitions, b, t, T, S, SHARED)
+            scores = transition_ptr(transitions, b, t, T, S, SHARED)
             b_from = tl.load(alphas + (n - 1) * S + i, mask=i < S, other=float("-inf"))
-            b_to = tl.load(pulls + n * S + o, mask=m, other=float("-inf"))
+            b_to = tl.load(beta_emissions + n * S + o, mask=m, other=float("-inf"))
             b_edge = load_tile(scores, i, S, BLOCK) + b_from[:, None] + b_to[None, :]
             b_edge = tl.exp(b_edge)
             if COVARIANCE:
-                b_from = tl.load(pasts + (n - 1) * S + i, mask=i < S, other=0.0)
-                b_to = tl.load(gains + n * S + o, mask=m, other=0.0)
-                v = row_edges(v_edges, b, t, T, S, SHARED)
+                b_from = tl.load(prefix_means + (n - 1) * S + i, mask=i < S, other=0.0)
+                b_to = tl.load(next_suffix_means + n * S + o, mask=m, other=0.0)
+                v = edge_ptr(v_edges, b, t, T, S, SHARED)
                 b_v = tl.load(v + cells, mask=inside, other=0.0)
                 b_edge *= b_from[:, None] + b_v + b_to[None, :]
             if SHARED:
                 b_sum += b_edge
             else:
-                into = row_edges(edges, b, t, T, S, SHARED)
-                tl.store(into + cells, b_edge, mask=inside)
+                out_ptr = edge_ptr(edges, b, t, T, S, SHARED)
+                tl.store(out_ptr + cells, b_edge, mask=inside)
         if SHARED:
             tl.store(edges + b * S * S + cells, b_sum, mask=inside)
     return log_z
 
 
 @triton.jit
-def _pull(scores, v, b_pull, b_gain, out, S, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+def _log_backward_step_with_mean(
+    scores,
+    v,
+    b_beta_emission,
+    b_next_suffix_mean,
+    out,
+    S,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
     """Write ``log sum_j exp(scores(i, j) + pull(j))``, and a mean, to out[2, S].
 
     The mean is that of ``v(i, j) + gain(j)`` under the distribution of j given i.
@@ -318,10 +341,10 @@ def _pull(scores, v, b_pull, b_gain, out, S, BLOCK: tl.constexpr, ROWS: tl.const
         i = first + tl.arange(0, ROWS)
         inside = (i[:, None] < S) & (j[None, :] < S)
         b_v = tl.load(v + i[:, None] * S + j[None, :], mask=inside, other=0.0)
-        b_x = load_tile(scores, i, S, BLOCK) + b_pull[None, :]  # [ROWS, BLOCK]
+        b_x = load_tile(scores, i, S, BLOCK) + b_beta_emission[None, :]  # [ROWS, BLOCK]
         b_peak = tl.max(b_x, 1)
-        b_weight = tl.exp(b_x - finite(b_peak)[:, None])
+        b_weight = tl.exp(b_x - zero_if_neg_inf(b_peak)[:, None])
         b_total = tl.where(b_peak > float("-inf"), tl.sum(b_weight, 1), 1.0)
-        b_mean = tl.sum(b_weight * (b_v + b_gain[None, :]), 1) / b_total
+        b_mean = tl.sum(b_weight * (b_v + b_next_suffix_mean[None, :]), 1) / b_total
         tl.store(out + i, b_peak + tl.log(b_total), mask=i < S)
         tl.store(out + S + i, b_mean, mask=i < S)

@@ -10,14 +10,14 @@ import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
 from smoothsp._kernels.chain.cuda.blocks import (
-    block_of,
-    edge_scores,
-    fill,
-    finite,
-    registers_of,
-    rows_of,
-    states_if,
-    warps_of,
+    block_size,
+    fill_constant,
+    max_registers,
+    num_warps_for,
+    state_mask,
+    tile_rows,
+    transition_ptr,
+    zero_if_neg_inf,
 )
 from smoothsp._kernels.chain.cuda.log_space import ENTROPY, NOTHING, forward_row
 from smoothsp._kernels.compilation.launch import launch
@@ -32,9 +32,9 @@ def sample(chain, uniforms, labels):
     emissions, transitions, start, end, steps, lengths, shared = chain
     B, T, S = emissions.shape
     K = labels.shape[1]
-    block = block_of(S)
-    warps = min(8, warps_of(block * block, torch.float64))
-    rows = rows_of(block, warps, 8)
+    block = block_size(S)
+    warps = min(8, num_warps_for(block * block, torch.float64))
+    rows = tile_rows(block, warps, 8)
     launch(
         _sample_kernel,
         B,
@@ -54,9 +54,9 @@ def sample(chain, uniforms, labels):
         SHARED=shared,
         BLOCK=block,
         ROWS=rows,
-        DRAWS=min(rows, triton.next_power_of_2(K)),
+        SAMPLES_PER_BLOCK=min(rows, triton.next_power_of_2(K)),
         num_warps=warps,
-        maxnreg=registers_of(warps),
+        maxnreg=max_registers(warps),
         enable_fp_fusion=False,
     )
 
@@ -68,8 +68,8 @@ def entropy(chain, value):
     """
     emissions, transitions, start, end, steps, lengths, shared = chain
     B, T, S = emissions.shape
-    block = block_of(S)
-    warps = min(8, warps_of(block * block, torch.float64))
+    block = block_size(S)
+    warps = min(8, num_warps_for(block * block, torch.float64))
     launch(
         _entropy_kernel,
         B,
@@ -86,7 +86,7 @@ def entropy(chain, value):
         S,
         SHARED=shared,
         BLOCK=block,
-        ROWS=rows_of(block, warps, 8),
+        ROWS=tile_rows(block, warps, 8),
         num_warps=warps,
         enable_fp_fusion=False,
     )
@@ -111,7 +111,7 @@ def _sample_kernel(
     SHARED: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
-    DRAWS: tl.constexpr,
+    SAMPLES_PER_BLOCK: tl.constexpr,
 ):
     b = tl.program_id(0).to(tl.int64)
     T = T.to(tl.int64)
@@ -124,7 +124,7 @@ def _sample_kernel(
     labels += b * K * T
     alphas += b * T * S
     if N < T:
-        fill(labels, K * T, -1, 128)
+        fill_constant(labels, K * T, -1, 128)
 
     forward_row(
         b, N, emissions, transitions, start, steps, emissions, transitions, start,
@@ -132,26 +132,28 @@ def _sample_kernel(
     )  # fmt: skip
     b_end = tl.load(end + o, mask=m, other=float("-inf")).to(tl.float64)
     tl.debug_barrier()
-    for first in range(0, K, DRAWS):
-        k = first + tl.arange(0, DRAWS)
+    for first in range(0, K, SAMPLES_PER_BLOCK):
+        k = first + tl.arange(0, SAMPLES_PER_BLOCK)
         m_k = k < K
-        b_move = tl.zeros([DRAWS, BLOCK], tl.float64) + b_end[None, :]
+        b_exp_transitions = (
+            tl.zeros([SAMPLES_PER_BLOCK, BLOCK], tl.float64) + b_end[None, :]
+        )
         for n in range(N - 1, -1, -1):
             t = tl.load(row + n)
             b_x = tl.load(alphas + n * S + o, mask=m, other=float("-inf"))
-            b_law = b_x[None, :] + b_move
-            b_law = tl.exp(b_law - finite(tl.max(b_law, 1))[:, None])
+            b_prob = b_x[None, :] + b_exp_transitions
+            b_prob = tl.exp(b_prob - zero_if_neg_inf(tl.max(b_prob, 1))[:, None])
             b_u = tl.load(uniforms + k * T + t, mask=m_k, other=0.0)
-            b_u *= tl.sum(b_law, 1)
-            b_passed = (b_law > 0) & (tl.cumsum(b_law, 1) > b_u[:, None])
-            b_first = tl.min(tl.where(b_passed, o[None, :], BLOCK), 1)
+            b_u *= tl.sum(b_prob, 1)
+            b_exceeds = (b_prob > 0) & (tl.cumsum(b_prob, 1) > b_u[:, None])
+            b_first = tl.min(tl.where(b_exceeds, o[None, :], BLOCK), 1)
             # if rounding leaves the sum at most u: the last feasible state
-            b_last = tl.max(tl.where(b_law > 0, o[None, :], 0), 1)
+            b_last = tl.max(tl.where(b_prob > 0, o[None, :], 0), 1)
             b_label = tl.minimum(b_first, b_last)
             tl.store(labels + k * T + t, b_label, mask=m_k)
-            scores = edge_scores(transitions, b, t, T, S, SHARED)
-            before = states_if(n > 0, S, BLOCK)
-            b_move = tl.load(
+            scores = transition_ptr(transitions, b, t, T, S, SHARED)
+            before = state_mask(n > 0, S, BLOCK)
+            b_exp_transitions = tl.load(
                 scores + o[None, :] * S + b_label[:, None],
                 mask=before[None, :] & m_k[:, None],
                 other=float("-inf"),
@@ -167,7 +169,7 @@ def _entropy_kernel(
     end,
     steps,
     lengths,
-    room,
+    scratch,
     value,
     T,
     S,
@@ -180,15 +182,15 @@ def _entropy_kernel(
     N = tl.load(lengths + b)
     o = tl.arange(0, BLOCK)
     m = o < S
-    room += b * 4 * S
+    scratch += b * 4 * S
     b_alpha, b_h, _ = forward_row(
         b, N, emissions, transitions, start, steps, emissions, transitions, start,
-        room, room + 2 * S, T, S, ENTROPY, SHARED, BLOCK, ROWS,
+        scratch, scratch + 2 * S, T, S, ENTROPY, SHARED, BLOCK, ROWS,
     )  # fmt: skip
     b_x = b_alpha + tl.load(end + o, mask=m, other=float("-inf"))
     peak = tl.max(b_x, 0)
-    b_x -= finite(peak)
+    b_x -= zero_if_neg_inf(peak)
     b_weight = tl.exp(b_x)
     total = tl.where(peak > float("-inf"), tl.sum(b_weight, 0), 1.0)
-    h = tl.sum(b_weight * (b_h - finite(b_x)), 0) / total + tl.log(total)
+    h = tl.sum(b_weight * (b_h - zero_if_neg_inf(b_x)), 0) / total + tl.log(total)
     tl.store(value + b, h)

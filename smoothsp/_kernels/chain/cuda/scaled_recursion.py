@@ -14,24 +14,23 @@ and b_{t-1} is then divided by its largest entry. Edges of each step are written
 step. Edges summed over time are E times a sum of outer products, which ``sum_edges``
 computes in a second pass: a tile of sums then stays in registers for all steps.
 
-It stands beside that of the CPU since one program of many threads computes a row, and
-beside that in log space since exponentials of moves, which it takes once, are most of
-the time.
+One program of many threads computes a row. Exponentials of transitions, most of the
+time in log space, are taken once.
 """
 
 import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
 from smoothsp._kernels.chain.cuda.blocks import (
-    all_moves,
-    edge_scores,
-    finite,
-    largest,
+    edge_ptr,
+    load_exp_tile,
+    load_exp_transitions,
     log_scaled,
-    row_edges,
-    scaled,
-    states_if,
-    tile_moves,
+    max_transition_score,
+    multiply_scaled,
+    state_mask,
+    transition_ptr,
+    zero_if_neg_inf,
 )
 
 # Steps after which sums of edges are added to those in float64.
@@ -46,9 +45,9 @@ def forward_row(
     emissions,
     transitions,
     steps,
-    moves,
-    shared_top,
-    floor,
+    exp_transitions,
+    shared_max,
+    min_scale,
     alphas,
     weights,
     T,
@@ -69,54 +68,58 @@ def forward_row(
     m = o < S
     row = emissions + b * T * S
     steps += b * T
-    tl.store(alphas + o, b_alpha, mask=states_if(N > 1, S, BLOCK))
+    tl.store(alphas + o, b_alpha, mask=state_mask(N > 1, S, BLOCK))
     t = tl.load(steps + 1, mask=N > 1, other=0)
     b_next = tl.load(
-        row + t * S + o, mask=states_if(N > 1, S, BLOCK), other=float("-inf")
+        row + t * S + o, mask=state_mask(N > 1, S, BLOCK), other=float("-inf")
     )  # [BLOCK]
     t_next = tl.load(steps + 2, mask=N > 2, other=0)
     if SHARED:
         if RESIDENT:
-            b_move, top = all_moves(transitions, S, BLOCK)  # [BLOCK, BLOCK]
+            b_exp_transitions, max_score = load_exp_transitions(
+                transitions, S, BLOCK
+            )  # [BLOCK, BLOCK]
         else:
-            top = tl.load(shared_top)
-    safe = N >= 0
+            max_score = tl.load(shared_max)
+    is_safe = N >= 0
     log_scale = tl.full([], 0.0, tl.float64)
     # the product of all c
     m_c, e_c = tl.full([], 1.0, tl.float64), tl.full([], 0, tl.int64)
     for n in range(1, N):
         b_e = b_next
-        more = states_if(n + 1 < N, S, BLOCK)
+        more = state_mask(n + 1 < N, S, BLOCK)
         b_next = tl.load(row + t_next * S + o, mask=more, other=float("-inf"))
-        scores = edge_scores(transitions, b, t, T, S, SHARED)
+        scores = transition_ptr(transitions, b, t, T, S, SHARED)
         t = t_next
         t_next = tl.load(steps + n + 2, mask=n + 2 < N, other=0)
         if RESIDENT:
             if not SHARED:
-                b_move, top = all_moves(scores, S, BLOCK)
-            b_into = tl.sum(b_alpha[:, None] * b_move, 0)
+                b_exp_transitions, max_score = load_exp_transitions(scores, S, BLOCK)
+            b_into = tl.sum(b_alpha[:, None] * b_exp_transitions, 0)
         else:
             if not SHARED:
-                top = largest(scores, S, BLOCK, ROWS)
+                max_score = max_transition_score(scores, S, BLOCK, ROWS)
             tl.debug_barrier()
             b_into = tl.zeros([BLOCK], dtype)
             for first in range(0, S, ROWS):
                 i = first + tl.arange(0, ROWS)
                 b_a = tl.load(alphas + (n - 1) * S + i, mask=i < S, other=0.0)
-                b_tile = tile_moves(scores, moves, top, i, S, SHARED, BLOCK)
+                b_tile = load_exp_tile(
+                    scores, exp_transitions, max_score, i, S, SHARED, BLOCK
+                )
                 b_into += tl.sum(b_a[:, None] * b_tile, 0)
-        peak = finite(tl.max(b_e, 0))
+        peak = zero_if_neg_inf(tl.max(b_e, 0))
         b_weight = tl.exp(b_e - peak)
         b_into *= b_weight
         c = tl.sum(b_into, 0)
-        safe = safe & (c >= floor)
-        c = tl.where(c >= floor, c, 1.0)
+        is_safe = is_safe & (c >= min_scale)
+        c = tl.where(c >= min_scale, c, 1.0)
         b_alpha = b_into / c
         tl.store(alphas + n * S + o, b_alpha, mask=more)
         tl.store(weights + n * S + o, b_weight, mask=m)
-        log_scale += peak.to(tl.float64) + top.to(tl.float64)
-        m_c, e_c = scaled(m_c, e_c, c)
-    return b_alpha, log_scale + log_scaled(m_c, e_c), safe
+        log_scale += peak.to(tl.float64) + max_score.to(tl.float64)
+        m_c, e_c = multiply_scaled(m_c, e_c, c)
+    return b_alpha, log_scale + log_scaled(m_c, e_c), is_safe
 
 
 @triton.jit
@@ -125,14 +128,14 @@ def backward_row(
     N,
     transitions,
     steps,
-    moves,
-    shared_top,
-    floor,
+    exp_transitions,
+    shared_max,
+    min_scale,
     alphas,
-    pulls,
+    beta_emissions,
     b_beta,
     b_node,
-    safe,
+    is_safe,
     nodes,
     edges,
     T,
@@ -150,65 +153,77 @@ def backward_row(
     o = tl.arange(0, BLOCK)
     m = o < S
     steps += b * T
-    spare = pulls + T * S
+    beta_scratch = beta_emissions + T * S
     t = tl.load(steps + N - 1, mask=N > 0, other=0)
     b_weight = tl.load(
-        pulls + (N - 1) * S + o, mask=states_if(N > 1, S, BLOCK), other=0.0
+        beta_emissions + (N - 1) * S + o, mask=state_mask(N > 1, S, BLOCK), other=0.0
     )  # [BLOCK]
-    b_a = tl.load(alphas + (N - 2) * S + o, mask=states_if(N > 1, S, BLOCK), other=0.0)
+    b_a = tl.load(alphas + (N - 2) * S + o, mask=state_mask(N > 1, S, BLOCK), other=0.0)
     if SHARED:
         if RESIDENT:
-            b_move, top = all_moves(transitions, S, BLOCK)  # [BLOCK, BLOCK]
+            b_exp_transitions, max_score = load_exp_transitions(
+                transitions, S, BLOCK
+            )  # [BLOCK, BLOCK]
         else:
-            top = tl.load(shared_top)
+            max_score = tl.load(shared_max)
     # weights and alphas are loaded one step ahead
     for n in range(N - 1, 0, -1):
-        b_pull = b_weight * b_beta
+        b_beta_emission = b_weight * b_beta
         b_before = b_a
         b_weight = tl.load(
-            pulls + (n - 1) * S + o, mask=states_if(n > 1, S, BLOCK), other=0.0
+            beta_emissions + (n - 1) * S + o,
+            mask=state_mask(n > 1, S, BLOCK),
+            other=0.0,
         )
         b_a = tl.load(
-            alphas + (n - 2) * S + o, mask=states_if(n > 1, S, BLOCK), other=0.0
+            alphas + (n - 2) * S + o, mask=state_mask(n > 1, S, BLOCK), other=0.0
         )
-        scores = edge_scores(transitions, b, t, T, S, SHARED)
-        into = row_edges(edges, b, t, T, S, SHARED)
+        scores = transition_ptr(transitions, b, t, T, S, SHARED)
+        out_ptr = edge_ptr(edges, b, t, T, S, SHARED)
         t = tl.load(steps + n - 1)
         if RESIDENT:
             if not SHARED:
-                b_move, top = all_moves(scores, S, BLOCK)
-            b_beta = tl.sum(b_move * b_pull[None, :], 1)
+                b_exp_transitions, max_score = load_exp_transitions(scores, S, BLOCK)
+            b_beta = tl.sum(b_exp_transitions * b_beta_emission[None, :], 1)
         else:
             if not SHARED:
-                top = largest(scores, S, BLOCK, ROWS)
+                max_score = max_transition_score(scores, S, BLOCK, ROWS)
             tl.debug_barrier()
             for first in range(0, S, ROWS):
                 i = first + tl.arange(0, ROWS)
-                b_tile = tile_moves(scores, moves, top, i, S, SHARED, BLOCK)
-                tl.store(spare + i, tl.sum(b_tile * b_pull[None, :], 1), mask=i < S)
+                b_tile = load_exp_tile(
+                    scores, exp_transitions, max_score, i, S, SHARED, BLOCK
+                )
+                tl.store(
+                    beta_scratch + i,
+                    tl.sum(b_tile * b_beta_emission[None, :], 1),
+                    mask=i < S,
+                )
             tl.debug_barrier()
-            b_beta = tl.load(spare + o, mask=m, other=0.0)
+            b_beta = tl.load(beta_scratch + o, mask=m, other=0.0)
         b_node = b_before * b_beta
         z = tl.sum(b_node, 0)
-        safe = safe & (z >= floor)
-        z = tl.where(z >= floor, z, 1.0)
+        is_safe = is_safe & (z >= min_scale)
+        z = tl.where(z >= min_scale, z, 1.0)
         b_node = b_node / z
         tl.store(nodes + (b * T + t) * S + o, b_node, mask=m)
         if SHARED:
             # over the weights, once every thread has read them
             tl.debug_barrier()
-            tl.store(pulls + n * S + o, b_pull / z, mask=m)
+            tl.store(beta_emissions + n * S + o, b_beta_emission / z, mask=m)
         else:
             for first in range(0, S, ROWS):
                 i = first + tl.arange(0, ROWS)
                 b_from = tl.load(alphas + (n - 1) * S + i, mask=i < S, other=0.0) / z
-                b_tile = tile_moves(scores, moves, top, i, S, SHARED, BLOCK)
-                b_tile = b_from[:, None] * b_tile * b_pull[None, :]
+                b_tile = load_exp_tile(
+                    scores, exp_transitions, max_score, i, S, SHARED, BLOCK
+                )
+                b_tile = b_from[:, None] * b_tile * b_beta_emission[None, :]
                 inside = (i[:, None] < S) & m[None, :]
-                tl.store(into + i[:, None] * S + o[None, :], b_tile, mask=inside)
+                tl.store(out_ptr + i[:, None] * S + o[None, :], b_tile, mask=inside)
         peak = tl.max(b_beta, 0)
         b_beta = b_beta / tl.where(peak > 0, peak, 1.0)
-    return b_node, safe
+    return b_node, is_safe
 
 
 @triton.jit
@@ -216,10 +231,10 @@ def sum_edges(
     b,
     N,
     transitions,
-    moves,
-    shared_top,
+    exp_transitions,
+    shared_max,
     alphas,
-    pulls,
+    beta_emissions,
     edges,
     S,
     RESIDENT: tl.constexpr,
@@ -230,7 +245,11 @@ def sum_edges(
     dtype = alphas.dtype.element_ty
     o = tl.arange(0, BLOCK)
     m = o < S
-    top = largest(transitions, S, BLOCK, ROWS) if RESIDENT else tl.load(shared_top)
+    max_score = (
+        max_transition_score(transitions, S, BLOCK, ROWS)
+        if RESIDENT
+        else tl.load(shared_max)
+    )
     for first in range(0, S, ROWS):
         i = first + tl.arange(0, ROWS)
         b_total = tl.zeros([ROWS, BLOCK], tl.float64)
@@ -238,10 +257,12 @@ def sum_edges(
             b_sum = tl.zeros([ROWS, BLOCK], dtype)
             for n in range(begin, tl.minimum(begin + FLUSH_STEPS, N)):
                 b_a = tl.load(alphas + (n - 1) * S + i, mask=i < S, other=0.0)
-                b_pull = tl.load(pulls + n * S + o, mask=m, other=0.0)
-                b_sum += b_a[:, None] * b_pull[None, :]
+                b_beta_emission = tl.load(beta_emissions + n * S + o, mask=m, other=0.0)
+                b_sum += b_a[:, None] * b_beta_emission[None, :]
             b_total += b_sum
-        b_total *= tile_moves(transitions, moves, top, i, S, not RESIDENT, BLOCK)
+        b_total *= load_exp_tile(
+            transitions, exp_transitions, max_score, i, S, not RESIDENT, BLOCK
+        )
         inside = (i[:, None] < S) & m[None, :]
         cells = i[:, None] * S + o[None, :]
         tl.store(edges + b * S * S + cells, b_total, mask=inside)

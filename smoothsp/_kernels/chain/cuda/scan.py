@@ -19,22 +19,25 @@ import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
 from smoothsp._kernels.chain.cuda.blocks import (
-    block_of,
-    registers_of,
-    rows_of,
-    warps_of,
+    block_size,
+    max_registers,
+    num_warps_for,
+    tile_rows,
 )
 from smoothsp._kernels.chain.cuda.log_space import forward_backward_row
-from smoothsp._kernels.chain.cuda.scan_chunks import chunks_kernel
-from smoothsp._kernels.chain.cuda.scan_products import meetings_kernel, products_kernel
+from smoothsp._kernels.chain.cuda.scan_chunks import chunk_forward_backward_kernel
+from smoothsp._kernels.chain.cuda.scan_products import (
+    chunk_messages_kernel,
+    chunk_products_kernel,
+)
 from smoothsp._kernels.compilation.launch import launch
 
-# From so many steps on,
-SHORTEST = 4096
-# up to so many states, whose moves stay in registers,
-MOST_STATES = 64
-# and up to so many multiplications for each step of the batch.
-MOST_WORK = 1 << 20
+# Fewest steps for which the scan is chosen.
+MIN_LENGTH = 4096
+# Most states: their transitions stay in registers.
+MAX_STATES = 64
+# Most multiplications for each step of the batch.
+MAX_WORK = 1 << 20
 
 
 def supports_matmul(dtype):
@@ -43,7 +46,7 @@ def supports_matmul(dtype):
     return dtype == torch.float32 or version >= (3, 5)
 
 
-def prefer_scan(B, T, S, shortest=SHORTEST):
+def prefer_scan(B, T, S, min_length=MIN_LENGTH):
     """Return whether time in parallel is expected to win.
 
     It takes about ``5 sqrt(T)`` steps in a row instead of ``2 T``, and S times the
@@ -51,7 +54,7 @@ def prefer_scan(B, T, S, shortest=SHORTEST):
     ``S <= 64``, and ``B S^3 <= 2^20`` with S rounded up to a power of two from 16.
     These bounds come from counting, and were never measured on a device.
     """
-    return shortest <= T and S <= MOST_STATES and B * block_of(S) ** 3 <= MOST_WORK
+    return min_length <= T and S <= MAX_STATES and B * block_size(S) ** 3 <= MAX_WORK
 
 
 def forward_backward(chain, value, marginals, chunk=None):
@@ -60,12 +63,12 @@ def forward_backward(chain, value, marginals, chunk=None):
     ``chunk`` is the number of steps of a chunk, by default about ``sqrt(T)``.
     """
     emissions, transitions, start, end, steps, lengths, shared = chain
-    nodes, edges, heads, tails = marginals
+    nodes, edges, start_marginals, end_marginals = marginals
     B, T, S = emissions.shape
     dtype = emissions.dtype
     limits = torch.finfo(dtype)
-    block = block_of(S)
-    warps = warps_of(block * block, dtype)
+    block = block_size(S)
+    warps = num_warps_for(block * block, dtype)
     length = chunk or max(1, math.isqrt(T))
     chunks = max(1, -(-(T - 1) // length))
     rows = 16
@@ -73,13 +76,13 @@ def forward_backward(chain, value, marginals, chunk=None):
     new = emissions.new_empty
     products = new((B, chunks, S, S))
     scales = new((B, chunks, S), dtype=torch.float64)
-    begins, ends = new((B, chunks, S)), new((B, chunks, S))
-    parts = new((B, chunks + 1), dtype=torch.float64)
-    safe = new((B, chunks), dtype=torch.int32)
-    room = new((B, 2 * T + 1, S), dtype=torch.float64)
-    counts = new((B, chunks, S, S), dtype=torch.float64) if shared else edges
+    forward_messages, backward_messages = new((B, chunks, S)), new((B, chunks, S))
+    log_z_terms = new((B, chunks + 1), dtype=torch.float64)
+    is_safe = new((B, chunks), dtype=torch.int32)
+    scratch = new((B, 2 * T + 1, S), dtype=torch.float64)
+    edge_terms = new((B, chunks, S, S), dtype=torch.float64) if shared else edges
     launch(
-        products_kernel,
+        chunk_products_kernel,
         B * chunks * groups,
         emissions,
         emissions,
@@ -101,7 +104,7 @@ def forward_backward(chain, value, marginals, chunk=None):
         enable_fp_fusion=False,
     )
     launch(
-        meetings_kernel,
+        chunk_messages_kernel,
         B,
         emissions,
         emissions,
@@ -111,22 +114,22 @@ def forward_backward(chain, value, marginals, chunk=None):
         lengths,
         products,
         scales,
-        begins,
-        ends,
-        parts,
+        forward_messages,
+        backward_messages,
+        log_z_terms,
         T,
         S,
         length,
         chunks,
         BLOCK=block,
-        num_warps=warps_of(block * block, torch.float64),
+        num_warps=num_warps_for(block * block, torch.float64),
         enable_fp_fusion=False,
     )
     nodes.zero_()
     if not shared:
         edges.zero_()
     launch(
-        chunks_kernel,
+        chunk_forward_backward_kernel,
         B * chunks,
         emissions,
         emissions,
@@ -134,31 +137,31 @@ def forward_backward(chain, value, marginals, chunk=None):
         end,
         steps,
         lengths,
-        begins,
-        ends,
-        room.view(dtype),
-        parts,
-        safe,
+        forward_messages,
+        backward_messages,
+        scratch.view(dtype),
+        log_z_terms,
+        is_safe,
         nodes,
         edges,
-        counts,
-        heads,
-        tails,
+        edge_terms,
+        start_marginals,
+        end_marginals,
         T,
         S,
         length,
         chunks,
         SHARED=shared,
-        LEAST=limits.tiny / limits.eps,
+        MIN_SCALE=limits.tiny / limits.eps,
         BLOCK=block,
-        ROWS=rows_of(block, warps),
+        ROWS=tile_rows(block, warps),
         num_warps=warps,
-        maxnreg=registers_of(warps),
+        maxnreg=max_registers(warps),
         enable_fp_fusion=False,
     )
-    value.copy_(parts.sum(1))
+    value.copy_(log_z_terms.sum(1))
     if shared:
-        edges.copy_(counts.sum(1, keepdim=True))
+        edges.copy_(edge_terms.sum(1, keepdim=True))
     launch(
         _unsafe_rows_kernel,
         B,
@@ -169,19 +172,19 @@ def forward_backward(chain, value, marginals, chunk=None):
         end,
         steps,
         lengths,
-        safe,
-        room,
+        is_safe,
+        scratch,
         value,
         nodes,
         edges,
-        heads,
-        tails,
+        start_marginals,
+        end_marginals,
         T,
         S,
         chunks,
         SHARED=shared,
         BLOCK=block,
-        ROWS=(rows_of(block, warps) + 1) // 2,
+        ROWS=(tile_rows(block, warps) + 1) // 2,
         num_warps=warps,
         enable_fp_fusion=False,
     )
@@ -196,12 +199,12 @@ def _unsafe_rows_kernel(
     steps,
     lengths,
     safe_chunks,
-    room,
+    scratch,
     value,
     nodes,
     edges,
-    heads,
-    tails,
+    start_marginals,
+    end_marginals,
     T,
     S,
     chunks,
@@ -217,9 +220,10 @@ def _unsafe_rows_kernel(
         c = first + tl.arange(0, 128)
         b_safe &= tl.load(safe_chunks + b * chunks + c, mask=c < chunks, other=1)
     if (N > 0) & (tl.min(b_safe, 0) == 0):
-        wide = room + b * (2 * T + 1) * S
+        row_scratch = scratch + b * (2 * T + 1) * S
         forward_backward_row(
             b, N, emissions, transitions, start, end, steps,
-            wide, wide + T * S, wide + 2 * T * S,
-            value, nodes, edges, heads, tails, T, S, SHARED, BLOCK, ROWS,
+            row_scratch, row_scratch + T * S, row_scratch + 2 * T * S,
+            value, nodes, edges, start_marginals, end_marginals, T, S,
+            SHARED, BLOCK, ROWS,
         )  # fmt: skip

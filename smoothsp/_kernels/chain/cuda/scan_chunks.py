@@ -14,7 +14,7 @@ program computes a chunk, with E in registers.
 import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
-from smoothsp._kernels.chain.cuda.blocks import finite, states_if
+from smoothsp._kernels.chain.cuda.blocks import state_mask, zero_if_neg_inf
 from smoothsp._kernels.chain.cuda.scaled_recursion import (
     backward_row,
     forward_row,
@@ -23,28 +23,28 @@ from smoothsp._kernels.chain.cuda.scaled_recursion import (
 
 
 @triton.jit(do_not_specialize=["T", "L", "chunks"])
-def chunks_kernel(
+def chunk_forward_backward_kernel(
     emissions,
     transitions,
     end,
     steps,
     lengths,
-    begins,
-    ends,
-    room,
-    parts,
+    forward_messages,
+    backward_messages,
+    scratch,
+    log_z_terms,
     safe_chunks,
     nodes,
     edges,
-    counts,
-    heads,
-    tails,
+    edge_terms,
+    start_marginals,
+    end_marginals,
     T,
     S,
     L,
     chunks,
     SHARED: tl.constexpr,
-    LEAST: tl.constexpr,
+    MIN_SCALE: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
@@ -63,47 +63,56 @@ def chunks_kernel(
     first = c * L
     # steps of this chunk; only the first chunk of a row may have none
     count = tl.maximum(tl.minimum(first + L, N - 1) - first, 0)
-    real = (count > 0) | ((c == 0) & (N > 0))
-    final = real & (first + count == N - 1)
+    is_real = (count > 0) | ((c == 0) & (N > 0))
+    is_final = is_real & (first + count == N - 1)
     o = tl.arange(0, BLOCK)
     m = o < S
-    some = states_if(real, S, BLOCK)
-    floor = tl.full([], LEAST, dtype) * S * S * tl.maximum(T, 1)
-    alphas = room + (b * (2 * T + 1) * S) * (64 // dtype.primitive_bitwidth) + first * S
+    mask_real = state_mask(is_real, S, BLOCK)
+    min_scale = tl.full([], MIN_SCALE, dtype) * S * S * tl.maximum(T, 1)
+    alphas = (
+        scratch + (b * (2 * T + 1) * S) * (64 // dtype.primitive_bitwidth) + first * S
+    )
     weights = alphas + T * S
 
-    b_alpha, log_scale, safe = forward_row(
-        b, count + 1, tl.load(begins + p * S + o, mask=some, other=0.0), emissions,
-        transitions, steps + first, transitions, transitions, floor, alphas, weights, T,
+    b_alpha, log_scale, is_safe = forward_row(
+        b, count + 1, tl.load(forward_messages + p * S + o, mask=mask_real, other=0.0),
+        emissions,
+        transitions, steps + first, transitions, transitions, min_scale, alphas,
+        weights, T,
         S, SHARED, True, BLOCK, ROWS,
     )  # fmt: skip
-    b_beta = tl.load(ends + p * S + o, mask=some, other=0.0)  # [BLOCK]
+    b_beta = tl.load(
+        backward_messages + p * S + o, mask=mask_real, other=0.0
+    )  # [BLOCK]
     b_node = b_alpha * b_beta
     z = tl.sum(b_node, 0)
-    safe = safe & (z >= floor)
-    z = tl.where(z >= floor, z, 1.0)
+    is_safe = is_safe & (z >= min_scale)
+    z = tl.where(z >= min_scale, z, 1.0)
     b_node = b_node / z
-    t = tl.load(steps + b * T + N - 1, mask=final, other=0)
+    t = tl.load(steps + b * T + N - 1, mask=is_final, other=0)
     b_end = tl.load(end + o, mask=m, other=float("-inf"))
-    last_scale = finite(tl.max(b_end, 0)).to(tl.float64) + tl.log(z.to(tl.float64))
-    log_scale += tl.where(final, last_scale, 0.0)
-    tl.store(parts + b * (chunks + 1) + c, log_scale)
-    last = states_if(final, S, BLOCK)
+    last_scale = zero_if_neg_inf(tl.max(b_end, 0)).to(tl.float64) + tl.log(
+        z.to(tl.float64)
+    )
+    log_scale += tl.where(is_final, last_scale, 0.0)
+    tl.store(log_z_terms + b * (chunks + 1) + c, log_scale)
+    last = state_mask(is_final, S, BLOCK)
     tl.store(nodes + (b * T + t) * S + o, b_node, mask=last)
-    closes = final | ((c == 0) & (N == 0))
-    tl.store(tails + b * S + o, b_node, mask=states_if(closes, S, BLOCK))
-    positions = tl.where(real, count + 1, 0)
+    has_end = is_final | ((c == 0) & (N == 0))
+    tl.store(end_marginals + b * S + o, b_node, mask=state_mask(has_end, S, BLOCK))
+    positions = tl.where(is_real, count + 1, 0)
     tl.debug_barrier()
-    b_node, safe = backward_row(
-        b, positions, transitions, steps + first, transitions, transitions, floor,
-        alphas, weights, b_beta, b_node, safe, nodes, edges, T, S, SHARED, True, BLOCK,
+    b_node, is_safe = backward_row(
+        b, positions, transitions, steps + first, transitions, transitions, min_scale,
+        alphas, weights, b_beta, b_node, is_safe, nodes, edges, T, S, SHARED, True,
+        BLOCK,
         ROWS,
     )  # fmt: skip
-    tl.store(heads + b * S + o, b_node, mask=states_if(c == 0, S, BLOCK))
-    tl.store(safe_chunks + p, (safe | (real == 0)).to(tl.int32))
+    tl.store(start_marginals + b * S + o, b_node, mask=state_mask(c == 0, S, BLOCK))
+    tl.store(safe_chunks + p, (is_safe | (is_real == 0)).to(tl.int32))
     if SHARED:
         tl.debug_barrier()
         sum_edges(
             p, positions, transitions, transitions, transitions, alphas, weights,
-            counts, S, True, BLOCK, ROWS,
+            edge_terms, S, True, BLOCK, ROWS,
         )  # fmt: skip

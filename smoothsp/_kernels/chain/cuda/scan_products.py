@@ -19,17 +19,17 @@ import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
 from smoothsp._kernels.chain.cuda.blocks import (
-    all_moves,
-    edge_scores,
-    finite,
+    load_exp_transitions,
     log_scaled,
-    scaled,
-    states_if,
+    multiply_scaled,
+    state_mask,
+    transition_ptr,
+    zero_if_neg_inf,
 )
 
 
 @triton.jit(do_not_specialize=["T", "L", "chunks"])
-def products_kernel(
+def chunk_products_kernel(
     emissions,
     transitions,
     steps,
@@ -40,7 +40,7 @@ def products_kernel(
     S,
     L,
     chunks,
-    groups,
+    num_row_groups,
     SHARED: tl.constexpr,
     TINY: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -57,53 +57,55 @@ def products_kernel(
     dtype = emissions.dtype.element_ty
     p = tl.program_id(0).to(tl.int64)
     T = T.to(tl.int64)
-    c = p // groups % chunks
-    b = p // groups // chunks
+    c = p // num_row_groups % chunks
+    b = p // num_row_groups // chunks
     N = tl.load(lengths + b)
     first = c * L
     last = tl.minimum(first + L, N - 1)
     o = tl.arange(0, BLOCK)
     m = o < S
-    i = p % groups * ROWS + tl.arange(0, ROWS)
-    row = emissions + b * T * S
+    i = p % num_row_groups * ROWS + tl.arange(0, ROWS)
+    row_ptr = emissions + b * T * S
     steps += b * T
     b_p = (i[:, None] == o[None, :]).to(dtype)  # [ROWS, BLOCK]
     b_log = tl.zeros([ROWS], tl.float64)
     # the product of all b_c
     b_m, b_e_c = tl.full([ROWS], 1.0, tl.float64), tl.zeros([ROWS], tl.int64)
     if SHARED:
-        b_move, _ = all_moves(transitions, S, BLOCK)  # [BLOCK, BLOCK]
+        b_exp_transitions, _ = load_exp_transitions(
+            transitions, S, BLOCK
+        )  # [BLOCK, BLOCK]
     # t and b_e are loaded one step ahead
     t = tl.load(steps + first + 1, mask=first + 1 <= last, other=0)
-    some = states_if(first + 1 <= last, S, BLOCK)
-    b_next = tl.load(row + t * S + o, mask=some, other=float("-inf"))
+    mask_real = state_mask(first + 1 <= last, S, BLOCK)
+    b_next = tl.load(row_ptr + t * S + o, mask=mask_real, other=float("-inf"))
     t_next = tl.load(steps + first + 2, mask=first + 2 <= last, other=0)
     for n in range(first + 1, last + 1):
         b_e = b_next
-        some = states_if(n < last, S, BLOCK)
-        b_next = tl.load(row + t_next * S + o, mask=some, other=float("-inf"))
+        mask_real = state_mask(n < last, S, BLOCK)
+        b_next = tl.load(row_ptr + t_next * S + o, mask=mask_real, other=float("-inf"))
         if not SHARED:
-            scores = edge_scores(transitions, b, t, T, S, SHARED)
-            b_move, _ = all_moves(scores, S, BLOCK)
+            scores = transition_ptr(transitions, b, t, T, S, SHARED)
+            b_exp_transitions, _ = load_exp_transitions(scores, S, BLOCK)
         t = t_next
         t_next = tl.load(steps + n + 2, mask=n + 2 <= last, other=0)
-        b_weight = tl.exp(b_e - finite(tl.max(b_e, 0)))
-        b_p = tl.dot(b_p, b_move, input_precision="ieee", out_dtype=dtype)
+        b_weight = tl.exp(b_e - zero_if_neg_inf(tl.max(b_e, 0)))
+        b_p = tl.dot(b_p, b_exp_transitions, input_precision="ieee", out_dtype=dtype)
         b_p *= b_weight[None, :]
         b_c = tl.sum(b_p, 1)
-        b_live = b_c >= TINY
-        b_c = tl.where(b_live, b_c, 1.0)
-        b_p = tl.where(b_live[:, None], b_p / b_c[:, None], 0.0)
-        b_log = tl.where(b_live, b_log, float("-inf"))
-        b_m, b_e_c = scaled(b_m, b_e_c, b_c)
-    at = (b * chunks + c) * S + i
-    tl.store(scales + at, b_log + log_scaled(b_m, b_e_c), mask=i < S)
+        b_nonzero = b_c >= TINY
+        b_c = tl.where(b_nonzero, b_c, 1.0)
+        b_p = tl.where(b_nonzero[:, None], b_p / b_c[:, None], 0.0)
+        b_log = tl.where(b_nonzero, b_log, float("-inf"))
+        b_m, b_e_c = multiply_scaled(b_m, b_e_c, b_c)
+    row_index = (b * chunks + c) * S + i
+    tl.store(scales + row_index, b_log + log_scaled(b_m, b_e_c), mask=i < S)
     inside = (i[:, None] < S) & m[None, :]
-    tl.store(products + at[:, None] * S + o[None, :], b_p, mask=inside)
+    tl.store(products + row_index[:, None] * S + o[None, :], b_p, mask=inside)
 
 
 @triton.jit(do_not_specialize=["T", "L", "chunks"])
-def meetings_kernel(
+def chunk_messages_kernel(
     emissions,
     start,
     end,
@@ -111,9 +113,9 @@ def meetings_kernel(
     lengths,
     products,
     scales,
-    begins,
-    ends,
-    parts,
+    forward_messages,
+    backward_messages,
+    log_z_terms,
     T,
     S,
     L,
@@ -131,50 +133,52 @@ def meetings_kernel(
     N = tl.load(lengths + b)
     o = tl.arange(0, BLOCK)
     m = o < S
-    some = states_if(N > 0, S, BLOCK)
+    mask_real = state_mask(N > 0, S, BLOCK)
     products += b * chunks * S * S
     scales += b * chunks * S
-    begins += b * chunks * S
-    ends += b * chunks * S
+    forward_messages += b * chunks * S
+    backward_messages += b * chunks * S
     cells = o[:, None] * S + o[None, :]
     inside = m[:, None] & m[None, :]
     last = tl.maximum((N - 2) // L, 0)
 
     t = tl.load(steps + b * T, mask=N > 0, other=0)
-    b_e = tl.load(emissions + (b * T + t) * S + o, mask=some, other=float("-inf"))
+    b_e = tl.load(emissions + (b * T + t) * S + o, mask=mask_real, other=float("-inf"))
     b_e += tl.load(start + o, mask=m, other=float("-inf"))
-    peak = finite(tl.max(b_e, 0)).to(tl.float64)
+    peak = zero_if_neg_inf(tl.max(b_e, 0)).to(tl.float64)
     b_a = tl.exp(b_e.to(tl.float64) - peak)  # [BLOCK]
     total = tl.sum(b_a, 0)
     total = tl.where(total > 0, total, 1.0)
     b_a = b_a / total
     scale = tl.where(N > 0, peak + tl.log(total), 0.0)
-    tl.store(parts + b * (chunks + 1) + chunks, scale)
-    tl.store(begins + o, b_a, mask=m)
+    tl.store(log_z_terms + b * (chunks + 1) + chunks, scale)
+    tl.store(forward_messages + o, b_a, mask=m)
     for c in range(0, last):
         b_scale = tl.load(scales + c * S + o, mask=m, other=float("-inf"))
         b_p = tl.load(products + c * S * S + cells, mask=inside, other=0.0)
-        b_share = log_or_low(b_a) + b_scale
-        b_share = tl.exp(b_share - finite(tl.max(b_share, 0)))
-        b_a = tl.sum(b_share[:, None] * b_p, 0)
+        b_log_message = log_or_neg_inf(b_a) + b_scale
+        b_log_message = tl.exp(
+            b_log_message - zero_if_neg_inf(tl.max(b_log_message, 0))
+        )
+        b_a = tl.sum(b_log_message[:, None] * b_p, 0)
         total = tl.sum(b_a, 0)
         b_a = b_a / tl.where(total > 0, total, 1.0)
-        tl.store(begins + (c + 1) * S + o, b_a, mask=m)
+        tl.store(forward_messages + (c + 1) * S + o, b_a, mask=m)
 
     b_end = tl.load(end + o, mask=m, other=float("-inf")).to(tl.float64)
-    b_b = tl.exp(b_end - finite(tl.max(b_end, 0)))
-    tl.store(ends + last * S + o, b_b, mask=m)
-    for back in range(0, last):
-        c = last - back
+    b_b = tl.exp(b_end - zero_if_neg_inf(tl.max(b_end, 0)))
+    tl.store(backward_messages + last * S + o, b_b, mask=m)
+    for reverse_index in range(0, last):
+        c = last - reverse_index
         b_scale = tl.load(scales + c * S + o, mask=m, other=float("-inf"))
         b_p = tl.load(products + c * S * S + cells, mask=inside, other=0.0)
-        b_share = log_or_low(tl.sum(b_p * b_b[None, :], 1)) + b_scale
-        b_b = tl.exp(b_share - finite(tl.max(b_share, 0)))
-        tl.store(ends + (c - 1) * S + o, b_b, mask=m)
+        b_log_message = log_or_neg_inf(tl.sum(b_p * b_b[None, :], 1)) + b_scale
+        b_b = tl.exp(b_log_message - zero_if_neg_inf(tl.max(b_log_message, 0)))
+        tl.store(backward_messages + (c - 1) * S + o, b_b, mask=m)
 
 
 @triton.jit
-def log_or_low(b_x):
+def log_or_neg_inf(b_x):
     """Return the log of numbers that are at least 0."""
-    some = b_x > 0
-    return tl.where(some, tl.log(tl.where(some, b_x, 1.0)), float("-inf"))
+    mask_real = b_x > 0
+    return tl.where(mask_real, tl.log(tl.where(mask_real, b_x, 1.0)), float("-inf"))

@@ -11,14 +11,14 @@ import triton  # noqa: TID253
 import triton.language as tl  # noqa: TID253
 
 from smoothsp._kernels.chain.cuda.blocks import (
-    block_of,
-    edge_scores,
-    fill,
+    block_size,
+    fill_constant,
     load_tile,
-    registers_of,
-    rows_of,
-    states_if,
-    warps_of,
+    max_registers,
+    num_warps_for,
+    state_mask,
+    tile_rows,
+    transition_ptr,
 )
 from smoothsp._kernels.compilation.launch import launch
 
@@ -33,8 +33,8 @@ def viterbi(chain, labels):
     """
     emissions, transitions, start, end, steps, lengths, shared = chain
     B, T, S = emissions.shape
-    block = block_of(S)
-    warps = warps_of(block * block, torch.float64)
+    block = block_size(S)
+    warps = num_warps_for(block * block, torch.float64)
     resident = block <= RESIDENT
     new = emissions.new_empty
     launch(
@@ -55,7 +55,7 @@ def viterbi(chain, labels):
         SHARED=shared,
         RESIDENT=resident,
         BLOCK=block,
-        ROWS=block if resident else rows_of(block, warps),
+        ROWS=block if resident else tile_rows(block, warps),
         num_warps=warps,
         enable_fp_fusion=False,
     )
@@ -74,8 +74,8 @@ def viterbi_topk(chain, labels, valid):
     emissions, transitions, start, end, steps, lengths, shared = chain
     B, T, S = emissions.shape
     K = labels.shape[1]
-    block = block_of(S)
-    warps = warps_of(block * block, torch.float64)
+    block = block_size(S)
+    warps = num_warps_for(block * block, torch.float64)
     new = emissions.new_empty
     launch(
         _viterbi_topk_kernel,
@@ -96,10 +96,10 @@ def viterbi_topk(chain, labels, valid):
         K,
         SHARED=shared,
         BLOCK=block,
-        COLUMNS=rows_of(block, warps, 8),
+        COLUMNS=tile_rows(block, warps, 8),
         BLOCK_K=max(16, triton.next_power_of_2(K)),
         num_warps=warps,
-        maxnreg=registers_of(warps),
+        maxnreg=max_registers(warps),
         enable_fp_fusion=False,
     )
 
@@ -114,8 +114,8 @@ def _viterbi_kernel(
     end,
     steps,
     lengths,
-    back,
-    room,
+    backpointers,
+    scratch,
     labels,
     T,
     S,
@@ -132,37 +132,37 @@ def _viterbi_kernel(
     emissions += b * T * S
     steps += b * T
     labels += b * T
-    back += b * T * S
-    room += b * 2 * S
+    backpointers += b * T * S
+    scratch += b * 2 * S
     if N < T:
-        fill(labels, T, -1, 128)
+        fill_constant(labels, T, -1, 128)
 
     # t and b_e are loaded one step ahead
     t = tl.load(steps, mask=N > 0, other=0)
-    real = states_if(N > 0, S, BLOCK)
+    real = state_mask(N > 0, S, BLOCK)
     b_e = tl.load(emissions + t * S + o, mask=real, other=float("-inf"))
     b_alpha = tl.load(start + o, mask=m, other=float("-inf")).to(tl.float64) + b_e
     t = tl.load(steps + 1, mask=N > 1, other=0)
-    real = states_if(N > 1, S, BLOCK)
+    real = state_mask(N > 1, S, BLOCK)
     b_next = tl.load(emissions + t * S + o, mask=real, other=float("-inf"))  # [BLOCK]
     t_next = tl.load(steps + 2, mask=N > 2, other=0)
     if RESIDENT and SHARED:
         b_score = load_tile(transitions, o, S, BLOCK)  # [BLOCK, BLOCK]
     for n in range(1, N):
         b_e = b_next
-        real = states_if(n + 1 < N, S, BLOCK)
+        real = state_mask(n + 1 < N, S, BLOCK)
         b_next = tl.load(emissions + t_next * S + o, mask=real, other=float("-inf"))
-        scores = edge_scores(transitions, b, t, T, S, SHARED)
+        scores = transition_ptr(transitions, b, t, T, S, SHARED)
         t = t_next
         t_next = tl.load(steps + n + 2, mask=n + 2 < N, other=0)
         if RESIDENT:
             if not SHARED:
                 b_score = load_tile(scores, o, S, BLOCK)
-            b_reach = b_alpha[:, None] + b_score
-            b_best, b_back = tl.max(b_reach, 0, return_indices=True)
+            b_score_in = b_alpha[:, None] + b_score
+            b_best, b_back = tl.max(b_score_in, 0, return_indices=True)
         else:
             # two halves in turn, so that no thread overwrites what another still reads
-            half = room + (n % 2) * S
+            half = scratch + (n % 2) * S
             tl.store(half + o, b_alpha, mask=m)
             tl.debug_barrier()
             b_best = tl.full([BLOCK], float("-inf"), tl.float64)
@@ -170,11 +170,11 @@ def _viterbi_kernel(
             for first in range(0, S, ROWS):
                 i = first + tl.arange(0, ROWS)
                 b_from = tl.load(half + i, mask=i < S, other=float("-inf"))
-                b_reach = b_from[:, None] + load_tile(scores, i, S, BLOCK)
-                b_top, b_row = tl.max(b_reach, 0, return_indices=True)
+                b_score_in = b_from[:, None] + load_tile(scores, i, S, BLOCK)
+                b_top, b_row = tl.max(b_score_in, 0, return_indices=True)
                 b_back = tl.where(b_top > b_best, first + b_row, b_back)
                 b_best = tl.maximum(b_top, b_best)
-        tl.store(back + n * S + o, b_back, mask=m)
+        tl.store(backpointers + n * S + o, b_back, mask=m)
         b_alpha = b_best + b_e
 
     b_alpha += tl.load(end + o, mask=m, other=float("-inf"))
@@ -182,7 +182,7 @@ def _viterbi_kernel(
     tl.debug_barrier()
     for n in range(N - 1, 0, -1):
         tl.store(labels + tl.load(steps + n), j)
-        j = tl.load(back + n * S + j)
+        j = tl.load(backpointers + n * S + j)
     tl.store(labels + tl.load(steps, mask=N > 0, other=0), j, mask=N > 0)
 
 
@@ -197,8 +197,8 @@ def _viterbi_topk_kernel(
     end,
     steps,
     lengths,
-    back,
-    room,
+    backpointers,
+    scratch,
     labels,
     valid,
     T,
@@ -220,23 +220,23 @@ def _viterbi_topk_kernel(
     steps += b * T
     labels += b * K * T
     # entry r of the list of state i is cell i K + r, of room (scores) and back (cells)
-    back += b * T * S * K
-    room += b * 2 * S * K
+    backpointers += b * T * S * K
+    scratch += b * 2 * S * K
     if N < T:
-        fill(labels, K * T, -1, 128)
+        fill_constant(labels, K * T, -1, 128)
 
     t = tl.load(steps, mask=N > 0, other=0)
-    real = states_if(N > 0, S, BLOCK)
+    real = state_mask(N > 0, S, BLOCK)
     b_alpha = tl.load(start + o, mask=m, other=float("-inf")).to(tl.float64)  # [BLOCK]
     b_alpha += tl.load(emissions + t * S + o, mask=real, other=float("-inf"))
-    tl.store(room + o * K, b_alpha, mask=m)
+    tl.store(scratch + o * K, b_alpha, mask=m)
     for r in range(1, K):
-        tl.store(room + o * K + r, float("-inf"), mask=m)
+        tl.store(scratch + o * K + r, float("-inf"), mask=m)
     for n in range(1, N):
         t = tl.load(steps + n)
-        scores = edge_scores(transitions, b, t, T, S, SHARED)
-        old = room + (n - 1) % 2 * S * K
-        new = room + n % 2 * S * K
+        scores = transition_ptr(transitions, b, t, T, S, SHARED)
+        old = scratch + (n - 1) % 2 * S * K
+        new = scratch + n % 2 * S * K
         tl.debug_barrier()
         for first in range(0, S, COLUMNS):
             j = first + tl.arange(0, COLUMNS)
@@ -245,40 +245,40 @@ def _viterbi_topk_kernel(
                 scores + o[:, None] * S + j[None, :], mask=inside, other=float("-inf")
             ).to(tl.float64)  # [BLOCK, COLUMNS]
             b_head += tl.load(old + o * K, mask=m, other=float("-inf"))[:, None]
-            b_taken = tl.zeros([BLOCK, COLUMNS], tl.int32)
+            b_ranks = tl.zeros([BLOCK, COLUMNS], tl.int32)
             b_e = tl.load(emissions + t * S + j, mask=j < S, other=float("-inf"))
             for r in range(0, K):
                 b_best, b_i = tl.max(b_head, 0, return_indices=True)  # [COLUMNS]
-                b_picked = o[:, None] == b_i[None, :]
-                b_rank = tl.sum(tl.where(b_picked, b_taken, 0), 0)
+                b_is_picked = o[:, None] == b_i[None, :]
+                b_rank = tl.sum(tl.where(b_is_picked, b_ranks, 0), 0)
                 cell = b_i * K + b_rank
                 tl.store(new + j * K + r, b_best + b_e, mask=j < S)
-                tl.store(back + (n * S + j) * K + r, cell, mask=j < S)
+                tl.store(backpointers + (n * S + j) * K + r, cell, mask=j < S)
                 more = (j < S) & (b_rank + 1 < K)
                 b_head_next = tl.load(old + cell + 1, mask=more, other=float("-inf"))
                 b_head_next += tl.load(scores + b_i * S + j, mask=j < S, other=0.0)
-                b_head = tl.where(b_picked, b_head_next[None, :], b_head)
-                b_taken += b_picked.to(tl.int32)
+                b_head = tl.where(b_is_picked, b_head_next[None, :], b_head)
+                b_ranks += b_is_picked.to(tl.int32)
 
     # the K best over all states, each a cell to trace back from; without positions, one
     # output: the empty one
-    old = room + (N + 1) % 2 * S * K
+    old = scratch + (N + 1) % 2 * S * K
     tl.debug_barrier()
     b_head = tl.load(old + o * K, mask=real, other=float("-inf"))
     b_head += tl.load(end + o, mask=m, other=float("-inf"))
-    b_taken = tl.zeros([BLOCK], tl.int32)
+    b_ranks = tl.zeros([BLOCK], tl.int32)
     b_cell = tl.zeros([BLOCK_K], tl.int64)
     b_best = tl.full([BLOCK_K], float("-inf"), tl.float64)
     b_best = tl.where(o_k + N == 0, 0.0, b_best)
     for r in range(0, tl.where(N > 0, K, 0)):
         best, i = tl.max(b_head, 0, return_indices=True)
-        rank = tl.sum(tl.where(o == i, b_taken, 0), 0)
+        rank = tl.sum(tl.where(o == i, b_ranks, 0), 0)
         b_best = tl.where(o_k == r, best, b_best)
         b_cell = tl.where(o_k == r, i * K + rank, b_cell)
         head = tl.load(old + i * K + rank + 1, mask=rank + 1 < K, other=float("-inf"))
         head += tl.load(end + i)
         b_head = tl.where(o == i, head, b_head)
-        b_taken += (o == i).to(tl.int32)
+        b_ranks += (o == i).to(tl.int32)
     m_k = o_k < K
     b_valid = b_best > float("-inf")
     tl.store(valid + b * K + o_k, b_valid, mask=m_k)
@@ -286,7 +286,9 @@ def _viterbi_topk_kernel(
     for n in range(N - 1, 0, -1):
         b_label = tl.where(b_valid, b_cell // K, -1)
         tl.store(labels + tl.load(steps + n), b_label, mask=m_k)
-        b_cell = tl.load(back + n * S * K + b_cell, mask=m_k, other=0).to(tl.int64)
+        b_cell = tl.load(backpointers + n * S * K + b_cell, mask=m_k, other=0).to(
+            tl.int64
+        )
     t = tl.load(steps, mask=N > 0, other=0)
     b_label = tl.where(b_valid, b_cell // K, -1)
     tl.store(labels + t, b_label, mask=o_k < tl.where(N > 0, K, 0))

@@ -15,10 +15,10 @@ from smoothsp.linear.engines.solution import (
     check_start_weights,
 )
 from smoothsp.linear.inputs import checks
-from smoothsp.linear.solvers.accelerated.counted import Counted
+from smoothsp.linear.solvers.accelerated.counted import CountedProblem
 from smoothsp.linear.solvers.accelerated.estimate_functions import MEMORIES, Iteration
 from smoothsp.linear.solvers.accelerated.lipschitz import (
-    curvature,
+    estimate_curvature,
     largest_eigenvalue,
 )
 from smoothsp.linear.solvers.accelerated.pragam import Pragam
@@ -38,7 +38,7 @@ from smoothsp.linear.solvers.accelerated.scaled_hinge import ScaledHinge
 Floats = NDArray[np.float64]
 
 # What a state must have been made with.
-_SAID = (
+_STATE_SETTINGS = (
     "scheme",
     "memory",
     "loss",
@@ -52,9 +52,9 @@ _SAID = (
 )
 SCHEMES = ("primal-smoothing", "dual-smoothing", "decreasing", "dual")
 # Of annealed smoothing: by what mu falls, and how many times its error the gap is then.
-FALL, READY = 4.0, 2.0
+MU_DECREASE, GAP_TO_ERROR_RATIO = 4.0, 2.0
 # A gap that is not reached: smoothing is annealed for as long as there is one.
-NEVER = 1e-100
+MIN_TARGET_GAP = 1e-100
 # of ``smoothed_tangent``: k
 _TANGENT_OUTPUTS = 5
 
@@ -185,24 +185,32 @@ class AGM:
             raise ValueError("l1: expected 0 on the simplex, where it is constant")
         if domain == "space" and not math.isinf(cap):
             raise ValueError("cap: expected inf with domain='space'")
-        needs = scheme != "primal-smoothing" or (domain == "space" and not self.l1)
-        if needs and not self.lam:
+        needs_lam = scheme != "primal-smoothing" or (domain == "space" and not self.l1)
+        if needs_lam and not self.lam:
             raise ValueError("lam: expected a positive number, got 0")
         if loss == "likelihood" and scheme != "primal-smoothing":
             raise ValueError(
                 "scheme: expected 'primal-smoothing' for a likelihood, which is smooth"
             )
         self.mu = None if mu is None else checks.as_positive("mu", mu)
-        smooths = loss == "hinge" and scheme in SCHEMES[:2]
+        is_smoothed = loss == "hinge" and scheme in SCHEMES[:2]
         self._limits = check_limits(
             "AGM", tol, max_passes, max_seconds, callback, progress
         )
-        known = self._limits.tol
-        self.least_gap = NEVER if isinstance(known, Tolerance) else max(known, NEVER)
+        tolerance = self._limits.tol
+        self.target_gap = (
+            MIN_TARGET_GAP
+            if isinstance(tolerance, Tolerance)
+            else max(tolerance, MIN_TARGET_GAP)
+        )
         if anneal is None:
-            relative = isinstance(known, Tolerance) and mu is None
-            anneal = relative and smooths and scheme == "primal-smoothing"
-        if self.mu is None and smooths and not (anneal or self.least_gap > NEVER):
+            is_relative = isinstance(tolerance, Tolerance) and mu is None
+            anneal = is_relative and is_smoothed and scheme == "primal-smoothing"
+        if (
+            self.mu is None
+            and is_smoothed
+            and not (anneal or self.target_gap > MIN_TARGET_GAP)
+        ):
             raise ValueError(
                 "mu: expected a number, or anneal=True, where tol is 0 or relative, got"
                 " None"
@@ -247,62 +255,65 @@ class AGM:
             weights.
         """
         if self.scheme == "decreasing":
-            return self._excessive_gaps(problem, start, resume)
+            return self._solve_with_pragam(problem, start, resume)
         if self.prox == "data":
             problem = ScaledHinge(problem)
         penalty: SimpleTerm = ElasticNet(self.l1, self.lam)
         if self.domain == "simplex":
             penalty = CappedSimplex(problem.num_weights, self.lam, self.cap)
-        solver = (_Primal if self.scheme == "primal-smoothing" else _Dual)(
+        solver = (_PrimalRun if self.scheme == "primal-smoothing" else _DualRun)(
             self, problem, penalty
         )
         # said only where they are not the defaults: earlier states say neither
-        others = {"smoothing": None, "prox": "uniform"}
-        names = [*_SAID, *(x for x, y in others.items() if getattr(self, x) != y)]
-        said = " ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        defaults = {"smoothing": None, "prox": "uniform"}
+        names = [
+            *_STATE_SETTINGS,
+            *(x for x, y in defaults.items() if getattr(self, x) != y),
+        ]
+        settings = " ".join(f"{name}={getattr(self, name)!r}" for name in names)
         return run_solver(
-            solver, RunMonitor(self._limits, problem), f"AGM {said}", start, resume
+            solver, RunMonitor(self._limits, problem), f"AGM {settings}", start, resume
         )
 
-    def _excessive_gaps(self, problem: Any, start: Any, resume: Any) -> Solution:
+    def _solve_with_pragam(self, problem: Any, start: Any, resume: Any) -> Solution:
         if start is not None:
             raise ValueError("start: expected None for a scheme that starts at 0")
-        known = self._limits
+        limits = self._limits
         return Pragam(
             lam=self.lam,
             lipschitz="adaptive" if self.adaptive else self.lipschitz or "fixed",
-            tol=known.tol,
+            tol=limits.tol,
             certify_every=self.certify_every,
-            max_passes=known.max_passes,
-            max_seconds=None if math.isinf(known.max_seconds) else known.max_seconds,
-            callback=known.callback,
-            progress=known.progress,
+            max_passes=limits.max_passes,
+            max_seconds=None if math.isinf(limits.max_seconds) else limits.max_seconds,
+            callback=limits.callback,
+            progress=limits.progress,
         ).solve(problem, resume)
 
 
-class _Run(Solver):
+class _AGMRun(Solver):
     certify_on_interrupt = True
     passes = 0
 
     def __init__(self, settings: AGM, problem: Any, penalty: SimpleTerm) -> None:
         self.settings, self.penalty = settings, penalty
-        self.problem = Counted(problem)
+        self.problem = CountedProblem(problem)
         self.size = problem.num_weights
-        natural = getattr(problem, "smoothing", "entropy")
-        self.smoothing = settings.smoothing or natural
-        self.best, self.dual = math.inf, -math.inf
-        self.best_w = self._first_weights()
-        self.iteration = self._begun(self.best_w)
+        default_smoothing = getattr(problem, "smoothing", "entropy")
+        self.smoothing = settings.smoothing or default_smoothing
+        self.best_primal, self.dual = math.inf, -math.inf
+        self.best_w = self._initial_weights()
+        self.iteration = self._new_iteration(self.best_w)
 
-    def _first_weights(self) -> Floats:
+    def _initial_weights(self) -> Floats:
         if self.settings.domain == "simplex":
             return np.full(self.size, 1 / self.size)
         return np.zeros(self.size)
 
-    def _begun(self, w: Floats) -> Iteration:
+    def _new_iteration(self, w: Floats) -> Iteration:
         raise NotImplementedError
 
-    def _spectral(self) -> float | None:
+    def _spectral_curvature(self) -> float | None:
         """The curvature of the risk times mu: features of two classes are a matrix."""
         if self.settings.adaptive:
             return None
@@ -320,7 +331,7 @@ class _Run(Solver):
 
         return 1.05 * largest_eigenvalue(apply, self.size)
 
-    def _method(self, *arguments: Any) -> Iteration:
+    def _make_method(self, *arguments: Any) -> Iteration:
         return MEMORIES[self.settings.memory](*arguments)
 
     @property
@@ -328,7 +339,7 @@ class _Run(Solver):
         return self.problem.calls
 
     def advance(self) -> str | None:
-        if self.iteration.stuck:
+        if self.iteration.has_stalled:
             return "no step lowers the objective any more: it is rounding"
         self.iteration.step()
         self.passes += 1
@@ -337,18 +348,18 @@ class _Run(Solver):
     def due(self) -> bool:
         return self.passes % self.settings.certify_every == 0
 
-    def _offer(self, w: Floats, primal: float) -> None:
-        if primal < self.best:
-            self.best, self.best_w = primal, w
+    def _update_best(self, w: Floats, primal: float) -> None:
+        if primal < self.best_primal:
+            self.best_primal, self.best_w = primal, w
 
     def certify(self) -> tuple[float, float, float]:
         if not self.passes:
             # there was no time for a pass
             self.advance()
-        self._look()
-        return self.best, self.dual, max(self.best - self.dual, 0.0)
+        self._update_bounds()
+        return self.best_primal, self.dual, max(self.best_primal - self.dual, 0.0)
 
-    def _look(self) -> None:
+    def _update_bounds(self) -> None:
         raise NotImplementedError
 
     def weights(self) -> Floats:
@@ -358,41 +369,43 @@ class _Run(Solver):
         return {
             **self.iteration.state(),
             "w": self.best_w.copy(),
-            "bounds": np.array([self.best, self.dual]),
+            "bounds": np.array([self.best_primal, self.dual]),
             "calls": np.array(self.problem.calls),
         }
 
     def load(self, state: State) -> None:
         (self.best_w,) = checks.fill_from_state(state, w=np.empty(self.size))
         self.iteration.load(state)
-        self.best, self.dual = (float(x) for x in state["bounds"])
+        self.best_primal, self.dual = (float(x) for x in state["bounds"])
         self.passes, self.problem.calls = int(state["passes"]), int(state["calls"])
 
 
-class _Primal(_Run):
+class _PrimalRun(_AGMRun):
     """The smoothed risk and the penalty."""
 
     def __init__(self, settings: AGM, problem: Any, penalty: SimpleTerm) -> None:
         self.mu = self.last_mu = 0.0
         super().__init__(settings, problem, penalty)
 
-    def _begun(self, w: Floats) -> Iteration:
+    def _new_iteration(self, w: Floats) -> Iteration:
         settings, problem = self.settings, self.problem
         self.f: Likelihood | SmoothedRisk = Likelihood(problem)
         if settings.loss == "hinge":
             if not self.mu:
                 D = max(problem.diameter(self.smoothing), 1e-300)
-                self.last_mu = settings.mu or settings.least_gap / (2 * D)
-                largest = float(problem.risk(w)[0]) / (4 * D)
-                self.mu = max(largest if settings.anneal else 0.0, self.last_mu)
+                self.last_mu = settings.mu or settings.target_gap / (2 * D)
+                max_mu = float(problem.risk(w)[0]) / (4 * D)
+                self.mu = max(max_mu if settings.anneal else 0.0, self.last_mu)
             self.f = SmoothedRisk(problem, self.mu, self.smoothing)
-        at = self.penalty.at(w)
+        start_point = self.penalty.at(w)
         L = settings.lipschitz
-        if L is None and (known := self._spectral()) and self.mu:
+        if L is None and (curvature_bound := self._spectral_curvature()) and self.mu:
             # the second derivative of either smoothing is at most that of the other
-            L = known / self.mu
-        L = L or curvature(self.f, w)
-        return self._method(self.f, self.penalty, at, L, settings.adaptive)
+            L = curvature_bound / self.mu
+        L = L or estimate_curvature(self.f, w)
+        return self._make_method(
+            self.f, self.penalty, start_point, L, settings.adaptive
+        )
 
     def begin(self, start: Any) -> None:
         """Start from weights."""
@@ -402,30 +415,34 @@ class _Primal(_Run):
         ):
             raise ValueError("start: expected positive weights that sum to 1")
         self.best_w = w
-        self.iteration = self._begun(w)
+        self.iteration = self._new_iteration(w)
 
-    def _look(self) -> None:
+    def _update_bounds(self) -> None:
         x = self.iteration.x
-        self._offer(x, self.f.exact(x) + self.penalty.at(x).psi)
-        self.dual = max(self.dual, self._bound())
+        self._update_best(x, self.f.exact_risk(x) + self.penalty.at(x).psi)
+        self.dual = max(self.dual, self._compute_bound())
 
-    def _bound(self) -> float:
-        found = self.iteration.lower_bound()
-        if math.isfinite(found) or self.settings.domain == "simplex":
-            return found
+    def _compute_bound(self) -> float:
+        bound = self.iteration.lower_bound()
+        if math.isfinite(bound) or self.settings.domain == "simplex":
+            return bound
         # without curvature only short slopes have bounds; 0 is below the risk, so that
         # a part of a tangent is
         G, offset = self.iteration.model.G, self.iteration.model.offset
-        longest = float(np.abs(G).max(initial=0.0))
-        return min(1.0, self.settings.l1 / longest) * offset if longest else offset
+        max_gradient = float(np.abs(G).max(initial=0.0))
+        return (
+            min(1.0, self.settings.l1 / max_gradient) * offset
+            if max_gradient
+            else offset
+        )
 
     def certify(self) -> tuple[float, float, float]:
-        found = super().certify()
+        certificate = super().certify()
         error = self.mu * self.problem.diameter(self.smoothing) if self.mu else 0.0
-        if self.mu > self.last_mu and found[2] <= READY * error:
-            self.mu = max(self.mu / FALL, self.last_mu)
-            self.iteration = self._begun(self.iteration.x)
-        return found
+        if self.mu > self.last_mu and certificate[2] <= GAP_TO_ERROR_RATIO * error:
+            self.mu = max(self.mu / MU_DECREASE, self.last_mu)
+            self.iteration = self._new_iteration(self.iteration.x)
+        return certificate
 
     def state(self) -> State:
         return {**super().state(), "mu": np.array([self.mu, self.last_mu])}
@@ -434,11 +451,11 @@ class _Primal(_Run):
         mu, last = (float(x) for x in state["mu"])
         if mu != self.mu:
             self.mu, self.last_mu = mu, last
-            self.iteration = self._begun(self.best_w)
+            self.iteration = self._new_iteration(self.best_w)
         super().load(state)
 
 
-class _Dual(_Run):
+class _DualRun(_AGMRun):
     """The dual, of whose points the tangents are kept."""
 
     def __init__(self, settings: AGM, problem: Any, penalty: SimpleTerm) -> None:
@@ -450,10 +467,14 @@ class _Dual(_Run):
             )
         super().__init__(settings, problem, penalty)
 
-    def _begun(self, w: Floats) -> Iteration:
+    def _new_iteration(self, w: Floats) -> Iteration:
         settings, problem = self.settings, self.problem
-        exceeds = getattr(problem, "has_more_outputs", None)
-        if self.smoothing == "l2" and exceeds is not None and exceeds(_TANGENT_OUTPUTS):
+        has_more_outputs = getattr(problem, "has_more_outputs", None)
+        if (
+            self.smoothing == "l2"
+            and has_more_outputs is not None
+            and has_more_outputs(_TANGENT_OUTPUTS)
+        ):
             raise ValueError(
                 "smoothing: expected 'entropy' for a dual scheme where an example has"
                 f" more than {_TANGENT_OUTPUTS} outputs, got 'l2', whose tangents have"
@@ -463,26 +484,30 @@ class _Dual(_Run):
         mu = 0.0
         if settings.scheme == "dual-smoothing":
             D = max(problem.diameter(self.smoothing), 1e-300)
-            mu = settings.mu or settings.least_gap / (2 * D)
+            mu = settings.mu or settings.target_gap / (2 * D)
         self.f = NegativeDual(self.penalty)
         points = DualSet(problem, self.smoothing, mu)
         # far from every corner
-        far = 1e4 * max(float(problem.risk(w)[0]), 1e-300)
-        at = points.solve(np.append(np.zeros(self.size), 1 / far), 1.0, 0.0)
-        guess = float(at.x[:-1] @ at.x[:-1]) / max(settings.lam, 1e-300)
+        large_weight = 1e4 * max(float(problem.risk(w)[0]), 1e-300)
+        start_point = points.solve(
+            np.append(np.zeros(self.size), 1 / large_weight), 1.0, 0.0
+        )
+        guess = float(start_point.x[:-1] @ start_point.x[:-1]) / max(
+            settings.lam, 1e-300
+        )
         L = settings.lipschitz
-        if L is None and (known := self._spectral()):
-            L = known / settings.lam
+        if L is None and (curvature_bound := self._spectral_curvature()):
+            L = curvature_bound / settings.lam
         L = L or max(guess, 1e-6 / settings.lam)
-        return self._method(self.f, points, at, L, settings.adaptive)
+        return self._make_method(self.f, points, start_point, L, settings.adaptive)
 
-    def _look(self) -> None:
+    def _update_bounds(self) -> None:
         x, model = self.iteration.x, self.iteration.model
         # the gradients of the dual are weights, with a minus
         w = -model.G[:-1]
         if self.settings.domain == "simplex":
             w = np.maximum(w, 0.0) / max(float(w.sum()), 1e-300)
-        self._offer(w, float(self.problem.risk(w)[0]) + self.penalty.at(w).psi)
+        self._update_best(w, float(self.problem.risk(w)[0]) + self.penalty.at(w).psi)
         self.dual = max(self.dual, -self.f.value(x))
 
     def begin(self, start: Any) -> None:

@@ -8,7 +8,7 @@ _COUNTED = (
 )
 
 
-class Counted:
+class CountedProblem:
     """A problem that counts the maxima and sums over outputs that it computes."""
 
     def __init__(self, problem: Any) -> None:
@@ -18,12 +18,12 @@ class Counted:
         return len(self.problem)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.problem, name)
+        attribute = getattr(self.problem, name)
         if name not in _COUNTED:
-            return found
+            return attribute
 
         def counted(*arguments: Any) -> Any:
             self.calls += len(self.problem)
-            return found(*arguments)
+            return attribute(*arguments)
 
         return counted

@@ -29,9 +29,9 @@ State = dict[str, NDArray[Any]]
 # How a trial of L grows, and by what the first of an iteration is smaller.
 L_INCREASE, L_DECREASE = 2.0, 1.5
 # What the test may miss by, of the numbers in it: their rounding.
-SLACK = 1e-12
+ROUNDING_TOL = 1e-12
 # Trials of L in one iteration before rounding is to blame.
-TRIALS = 60
+MAX_TRIALS = 60
 
 
 class Smooth(Protocol):
@@ -40,7 +40,7 @@ class Smooth(Protocol):
     def value(self, x: Floats) -> float:
         """F at x."""
 
-    def slope(self, x: Floats) -> tuple[float, Floats, float]:
+    def value_and_gradient(self, x: Floats) -> tuple[float, Floats, float]:
         """F at x, its gradient, and how high the tangent may be at 0.
 
         That is ``f(x) - <gradient, x>``, or more where f is below what it approximates,
@@ -62,15 +62,15 @@ class Model(NamedTuple):
     e: float
     offset: float
 
-    def towards(self, share: float, other: "Model") -> "Model":
+    def interpolate(self, weight: float, other: "Model") -> "Model":
         """The average with a share of another."""
-        keep = 1 - share
+        remaining = 1 - weight
         return Model(
-            keep * self.G + share * other.G,
-            keep * self.c + share * other.c,
-            keep * self.B + share * other.B,
-            keep * self.e + share * other.e,
-            keep * self.offset + share * other.offset,
+            remaining * self.G + weight * other.G,
+            remaining * self.c + weight * other.c,
+            remaining * self.B + weight * other.B,
+            remaining * self.e + weight * other.e,
+            remaining * self.offset + weight * other.offset,
         )
 
 
@@ -105,65 +105,67 @@ class Iteration:
         start: Point,
         lipschitz: float,
         adaptive: bool = True,
-        strong: float = 0.0,
+        strong_convexity: float = 0.0,
     ) -> None:
         self.f, self.simple, self.adaptive = f, simple, adaptive
-        self.l1, self.l2 = strong, simple.strong
+        self.l1, self.l2 = strong_convexity, simple.strong
         self.lam = self.l1 + self.l2
         # of the curvature of Psi only where its value at mixtures is known
-        self.credit = self.l2 if simple.mixes else 0.0
-        self.L = self._above_strong(lipschitz)
-        self.centre, self.x, self.psi = start, start.x, start.psi
+        self.mixture_l2 = self.l2 if simple.mixes else 0.0
+        self.L = self._clamp_lipschitz(lipschitz)
+        self.prox_centre, self.x, self.psi = start, start.x, start.psi
         self.z = start
         none = np.zeros(0)
         self.model = Model(np.zeros_like(start.x), 0.0, none, 0.0, -math.inf)
-        self.stuck = False
+        self.has_stalled = False
 
     def step(self) -> None:
         """One iteration: x, z and the model of the next k."""
         raise NotImplementedError
 
-    def _above_strong(self, L: float) -> float:
+    def _clamp_lipschitz(self, L: float) -> float:
         return max(L, self.l1 * (1 + 1e-6), 1e-300)
 
     def _tangent(self, u: Floats) -> tuple[Model, float, Point | None]:
         """The model of f at u alone, f there, and the point if f bends."""
-        value, slope, offset = self.f.slope(u)
+        value, gradient, offset = self.f.value_and_gradient(u)
         self.evaluations += 1
-        c = value - float(slope @ u)
+        c = value - float(gradient @ u)
         if self.l1 == 0:
-            return Model(slope, c, np.zeros(0), 0.0, offset), value, None
-        at = self.simple.at(u)
-        lift = float(at.mirror @ u) - at.d
-        return Model(slope, c, at.mirror, lift, offset), value, at
+            return Model(gradient, c, np.zeros(0), 0.0, offset), value, None
+        point = self.simple.at(u)
+        lift = float(point.mirror @ u) - point.d
+        return Model(gradient, c, point.mirror, lift, offset), value, point
 
-    def _mixed(self, share: float, z: Point) -> tuple[Floats, float]:
+    def _mix(self, weight: float, z: Point) -> tuple[Floats, float]:
         """The mixture of x and z, and Psi there, or what it is at most."""
-        x = (1 - share) * self.x + share * z.x
+        x = (1 - weight) * self.x + weight * z.x
         if self.simple.mixes:
             return x, self.simple.at(x).psi
-        return x, (1 - share) * self.psi + share * z.psi
+        return x, (1 - weight) * self.psi + weight * z.psi
 
-    def _holds(self, x: Floats, psi: float, bound: float, size: float) -> bool:
+    def _passes_test(
+        self, x: Floats, psi: float, bound: float, magnitude: float
+    ) -> bool:
         """Whether J at x is at most the bound, which is a sum of terms of that size."""
         if not self.adaptive:
             return True
-        now = self.f.value(x) + psi
+        value = self.f.value(x) + psi
         self.evaluations += 1
-        return bool(now <= bound + SLACK * (abs(now) + size))
+        return bool(value <= bound + ROUNDING_TOL * (abs(value) + magnitude))
 
-    def _trials(self, attempt: Callable[[float], bool]) -> None:
+    def _search_lipschitz(self, attempt: Callable[[float], bool]) -> None:
         if not self.adaptive:
             attempt(self.L)
             return
-        L = self._above_strong(self.L / L_DECREASE if self.k else self.L)
-        for _ in range(TRIALS):
+        L = self._clamp_lipschitz(self.L / L_DECREASE if self.k else self.L)
+        for _ in range(MAX_TRIALS):
             if attempt(L):
                 self.L = L
                 return
             L *= L_INCREASE
         # no L is large enough: what is left is rounding
-        self.stuck = True
+        self.has_stalled = True
 
     def lower_bound(self) -> float:
         r"""A bound below the minimum of J: that of the average of models, and Psi.
@@ -175,12 +177,17 @@ class Iteration:
         if self.l1 == 0:
             return offset - self.simple.conjugate(-G)
         p = self.l1 * B - G
-        at = self.simple.solve(p, self.l1)
-        return offset + self.l1 * (at.d + e) - float(p @ at.x) + at.psi
+        maximiser = self.simple.solve(p, self.l1)
+        return (
+            offset
+            + self.l1 * (maximiser.d + e)
+            - float(p @ maximiser.x)
+            + maximiser.psi
+        )
 
     def state(self) -> State:
         """All that changes."""
-        offset, start = self.model.offset, self.centre
+        offset, start = self.model.offset, self.prox_centre
         return {
             "start": start.x.copy(),
             "start_mirror": start.mirror.copy(),
@@ -211,60 +218,68 @@ class Iteration:
         self.z = Point(state["z"].copy(), state["mirror"].copy(), d, psi)
         self.model = Model(state["G"].copy(), c, state["B"].copy(), e, offset)
         start = state["start"].copy(), state["start_mirror"].copy()
-        self.centre = Point(*start, *(float(x) for x in state["start_numbers"]))
+        self.prox_centre = Point(*start, *(float(x) for x in state["start_numbers"]))
         self.k, self.evaluations = (int(x) for x in state["counts"])
 
 
 class InfiniteMemory(Iteration):
     """Algorithms 1 and 2: the model is the sum of all tangents, and D(., start)."""
 
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         # 1 / A_k
-        self.inverse = math.inf
+        self.inverse_weight = math.inf
 
     def step(self) -> None:
         """One iteration: x, z and the model of the next k."""
-        self._trials(self._attempt)
+        self._search_lipschitz(self._try_step)
         self.k += 1
 
-    def _attempt(self, L: float) -> bool:
-        ratio, share, inverse = self._shares(L)
-        u = self._between(ratio, share)
+    def _try_step(self, L: float) -> bool:
+        ratio, weight_of_tangent, inverse = self._step_weights(L)
+        u = self._gradient_point(ratio, weight_of_tangent)
         tangent, _, _ = self._tangent(u)
-        model = tangent if self.k == 0 else self.model.towards(share, tangent)
+        model = (
+            tangent
+            if self.k == 0
+            else self.model.interpolate(weight_of_tangent, tangent)
+        )
         weight = inverse + self.l1
-        p = inverse * self.centre.mirror - model.G
+        p = inverse * self.prox_centre.mirror - model.G
         if self.l1:
             p = p + self.l1 * model.B
         z = self.simple.solve(p, weight)
-        x, psi = self._mixed(share, z)
-        terms = [inverse * divergence(z, self.centre), z.psi]
+        x, psi = self._mix(weight_of_tangent, z)
+        terms = [inverse * divergence(z, self.prox_centre), z.psi]
         terms += [float(model.G @ z.x), model.c]
         if self.l1:
             terms.append(self.l1 * (z.d - float(model.B @ z.x) + model.e))
-        size = sum(abs(t) for t in terms)
-        if not self._holds(x, psi, sum(terms), size):
+        magnitude = sum(abs(t) for t in terms)
+        if not self._passes_test(x, psi, sum(terms), magnitude):
             return False
         self.model, self.z, self.x, self.psi = model, z, x, psi
-        self.inverse, self.estimate = inverse, sum(terms)
+        self.inverse_weight, self.estimate = inverse, sum(terms)
         return True
 
-    def _shares(self, L: float) -> tuple[float, float, float]:
+    def _step_weights(self, L: float) -> tuple[float, float, float]:
         """``a / A``, ``a / (A + a)`` and ``1 / (A + a)`` of the next step."""
         kappa = L - self.l1
         if self.k == 0:
             return math.inf, 1.0, kappa
-        half = (self.inverse + self.lam + self.l1 + self.credit) / 2
-        root = math.sqrt(half * half + kappa * (self.inverse + self.lam))
+        half = (self.inverse_weight + self.lam + self.l1 + self.mixture_l2) / 2
+        root = math.sqrt(half * half + kappa * (self.inverse_weight + self.lam))
         ratio = (half + root) / kappa
-        return ratio, ratio / (1 + ratio), self.inverse / (1 + ratio)
+        return ratio, ratio / (1 + ratio), self.inverse_weight / (1 + ratio)
 
-    def _between(self, ratio: float, share: float) -> Floats:
+    def _gradient_point(self, ratio: float, weight: float) -> Floats:
         """Point of the next tangent: a mixture of x and z."""
         if self.k == 0:
-            return self.centre.x
-        t1, t2, t3 = self.inverse + self.lam, self.l1 * ratio, self.credit * share
+            return self.prox_centre.x
+        t1, t2, t3 = (
+            self.inverse_weight + self.lam,
+            self.l1 * ratio,
+            self.mixture_l2 * weight,
+        )
         t = t1 + t2 + t3
         to_z, to_x = ratio * t1, t + t3 * ratio
         u: Floats = (to_z * self.z.x + to_x * self.x) / (t * (1 + ratio) - t2 * ratio)
@@ -272,81 +287,87 @@ class InfiniteMemory(Iteration):
 
     def state(self) -> State:
         """All that changes."""
-        return {**super().state(), "inverse": np.array(self.inverse)}
+        return {**super().state(), "inverse": np.array(self.inverse_weight)}
 
     def load(self, state: State) -> None:
         """Go on from a state."""
         super().load(state)
-        self.inverse = float(state["inverse"])
+        self.inverse_weight = float(state["inverse"])
 
 
 class OneMemory(Iteration):
     """Algorithms 3 and 4: the model is one divergence ``c D(., z)`` and a number."""
 
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
-        self.c = self.estimate = math.nan
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.divergence_weight = self.estimate = math.nan
         # the product of 1 - a_i: the share of the first tangent in the average
-        self.first_share = 1.0
+        self.first_weight = 1.0
 
     def step(self) -> None:
         """One iteration: x, z and the model of the next k."""
-        self._trials(self._first if self.k == 0 else self._attempt)
+        self._search_lipschitz(self._try_first_step if self.k == 0 else self._try_step)
         self.k += 1
 
-    def _first(self, L: float) -> bool:
-        at = self.centre
-        tangent, value, _ = self._tangent(at.x)
-        z = self.simple.solve(L * at.mirror - tangent.G, L)
-        terms = [L * divergence(z, at), z.psi, value]
-        terms.append(float(tangent.G @ (z.x - at.x)))
-        size = sum(abs(t) for t in terms)
-        if not self._holds(z.x, z.psi, sum(terms), size):
+    def _try_first_step(self, L: float) -> bool:
+        start = self.prox_centre
+        tangent, value, _ = self._tangent(start.x)
+        z = self.simple.solve(L * start.mirror - tangent.G, L)
+        terms = [L * divergence(z, start), z.psi, value]
+        terms.append(float(tangent.G @ (z.x - start.x)))
+        magnitude = sum(abs(t) for t in terms)
+        if not self._passes_test(z.x, z.psi, sum(terms), magnitude):
             return False
         self.model, self.z, self.x, self.psi = tangent, z, z.x, z.psi
-        self.c, self.estimate, self.first_share = L + self.l2, sum(terms), 1.0
+        self.divergence_weight, self.estimate, self.first_weight = (
+            L + self.l2,
+            sum(terms),
+            1.0,
+        )
         return True
 
-    def _attempt(self, L: float) -> bool:
-        l1, c = self.l1, self.c
-        half = (c - self.credit - l1) / 2
-        root = math.sqrt(half * half + (L + self.credit) * c)
+    def _try_step(self, L: float) -> bool:
+        l1, c = self.l1, self.divergence_weight
+        half = (c - self.mixture_l2 - l1) / 2
+        root = math.sqrt(half * half + (L + self.mixture_l2) * c)
         # the positive root, without cancellation
-        a = c / (half + root) if half > 0 else (root - half) / (L + self.credit)
+        a = c / (half + root) if half > 0 else (root - half) / (L + self.mixture_l2)
         a = min(a, 1.0)
-        t1, t2, t3 = (1 - a) * c, l1 * a, self.credit * a * (1 - a)
+        t1, t2, t3 = (1 - a) * c, l1 * a, self.mixture_l2 * a * (1 - a)
         t = t1 + t2 + t3
-        x_share, z_share = t - (t1 + t2) * a, t1 * a
-        u = (x_share * self.x + z_share * self.z.x) / (t - t2 * a)
-        tangent, value, at = self._tangent(u)
+        x_weight, z_weight = t - (t1 + t2) * a, t1 * a
+        u = (x_weight * self.x + z_weight * self.z.x) / (t - t2 * a)
+        tangent, value, tangent_point = self._tangent(u)
         weight = t1 + a * l1
         p = t1 * self.z.mirror - a * tangent.G
-        if at is not None:
-            p = p + a * l1 * at.mirror
+        if tangent_point is not None:
+            p = p + a * l1 * tangent_point.mirror
         z = self.simple.solve(p, weight, a)
-        x, psi = self._mixed(a, z)
+        x, psi = self._mix(a, z)
         terms = [(1 - a) * self.estimate, t1 * divergence(z, self.z)]
         terms += [a * value, a * float(tangent.G @ (z.x - u)), a * z.psi]
-        if at is not None:
-            terms.append(a * l1 * divergence(z, at))
+        if tangent_point is not None:
+            terms.append(a * l1 * divergence(z, tangent_point))
         size = sum(abs(t) for t in terms)
-        if not self._holds(x, psi, sum(terms), size):
+        if not self._passes_test(x, psi, sum(terms), size):
             return False
-        self.model = self.model.towards(a, tangent)
+        self.model = self.model.interpolate(a, tangent)
         self.z, self.x, self.psi = z, x, psi
-        self.c, self.estimate = (1 - a) * c + self.lam * a, sum(terms)
-        self.first_share *= 1 - a
+        self.divergence_weight, self.estimate = (1 - a) * c + self.lam * a, sum(terms)
+        self.first_weight *= 1 - a
         return True
 
     def state(self) -> State:
         """All that changes."""
-        memory = np.array([self.c, self.estimate, self.first_share])
+        memory = np.array([self.divergence_weight, self.estimate, self.first_weight])
         return {**super().state(), "memory": memory}
 
     def load(self, state: State) -> None:
         """Go on from a state."""
         super().load(state)
-        self.c, self.estimate, self.first_share = (float(x) for x in state["memory"])
+        self.divergence_weight, self.estimate, self.first_weight = (
+            float(x) for x in state["memory"]
+        )
 
 
 MEMORIES: dict[str, type[InfiniteMemory] | type[OneMemory]] = {

@@ -14,7 +14,7 @@ def largest_eigenvalue(
     size: int,
     *,
     tol: float = 1e-3,
-    most: int = 100,
+    max_products: int = 100,
     seed: int = 0,
 ) -> float:
     """The largest eigenvalue of a symmetric operator >= 0, from below.
@@ -46,25 +46,27 @@ def largest_eigenvalue(
     """
     v = np.random.default_rng(seed).standard_normal(size)
     v /= max(float(np.linalg.norm(v)), 1e-300)
-    found = 0.0
-    for _ in range(most):
+    eigenvalue = 0.0
+    for _ in range(max_products):
         v = apply(v)
         norm = float(np.linalg.norm(v))
         if not norm > 0:
             return 0.0
         v = v / norm
-        if abs(norm - found) <= tol * norm:
+        if abs(norm - eigenvalue) <= tol * norm:
             return norm
-        found = norm
-    return found
+        eigenvalue = norm
+    return eigenvalue
 
 
-def curvature(f: Any, x: Floats) -> float:
+def estimate_curvature(f: Any, x: Floats) -> float:
     """Curvature along the gradient: an estimate of L, from below."""
-    _, slope, _ = f.slope(x)
-    norm = float(np.linalg.norm(slope))
+    _, gradient, _ = f.value_and_gradient(x)
+    norm = float(np.linalg.norm(gradient))
     if not norm > 0:
         return 1.0
     step = 1e-4 * (1 + float(np.linalg.norm(x))) / norm
-    _, there, _ = f.slope(x - step * slope)
-    return max(float(np.linalg.norm(there - slope)) / (step * norm), 1e-12)
+    _, gradient_at_step, _ = f.value_and_gradient(x - step * gradient)
+    return max(
+        float(np.linalg.norm(gradient_at_step - gradient)) / (step * norm), 1e-12
+    )

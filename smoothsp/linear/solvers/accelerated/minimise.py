@@ -13,7 +13,7 @@ from smoothsp.linear.solvers.accelerated.estimate_functions import MEMORIES
 from smoothsp.linear.solvers.accelerated.prox_terms import Point, SimpleTerm
 
 Floats = NDArray[np.float64]
-Slope = Callable[[Floats], tuple[float, Floats]]
+ValueAndGradient = Callable[[Floats], tuple[float, Floats]]
 
 
 @dataclass(frozen=True)
@@ -119,16 +119,20 @@ class Prox:
         return math.inf if self._conjugate is None else float(self._conjugate(v))
 
 
-class _Given:
-    def __init__(self, slope: Slope, value: Callable[[Floats], float] | None) -> None:
-        self._slope, self._value = slope, value
+class _UserFunction:
+    def __init__(
+        self, slope: ValueAndGradient, value: Callable[[Floats], float] | None
+    ) -> None:
+        self._value_and_gradient, self._value = slope, value
 
     def value(self, x: Floats) -> float:
-        found = self._slope(x)[0] if self._value is None else self._value(x)
-        return float(found)
+        result = (
+            self._value_and_gradient(x)[0] if self._value is None else self._value(x)
+        )
+        return float(result)
 
-    def slope(self, x: Floats) -> tuple[float, Floats, float]:
-        value, slope = self._slope(x)
+    def value_and_gradient(self, x: Floats) -> tuple[float, Floats, float]:
+        value, slope = self._value_and_gradient(x)
         slope = np.asarray(slope, dtype=np.float64)
         if slope.shape != x.shape:
             raise ValueError(
@@ -141,7 +145,7 @@ class _Given:
 
 
 def minimise_composite(
-    value_and_gradient: Slope,
+    value_and_gradient: ValueAndGradient,
     simple: SimpleTerm,
     start: Any,
     *,
@@ -224,7 +228,7 @@ def minimise_composite(
     x = np.array(start, dtype=np.float64)
     if x.ndim != 1 or not np.isfinite(x).all():
         raise ValueError(f"start: expected a finite vector, got shape {x.shape}")
-    f = _Given(value_and_gradient, value)
+    f = _UserFunction(value_and_gradient, value)
     run = MEMORIES[memory](
         f,
         simple,
@@ -234,17 +238,23 @@ def minimise_composite(
         checks.as_nonnegative("strong", strong),
     )
     tol = checks.as_nonnegative("tol", tol)
-    best, now, bound = x, math.inf, -math.inf
+    best, best_value, bound = x, math.inf, -math.inf
     for k in range(1, checks.as_positive_int("max_iterations", max_iterations) + 1):
         run.step()
-        if run.stuck:
+        if run.has_stalled:
             break
-        reached = f.value(run.x) + simple.at(run.x).psi
-        if reached < now:
-            best, now = run.x, reached
+        value_at_x = f.value(run.x) + simple.at(run.x).psi
+        if value_at_x < best_value:
+            best, best_value = run.x, value_at_x
         bound = max(bound, run.lower_bound())
-        if now - bound <= tol or (callback and callback(k, now, bound)):
+        if best_value - bound <= tol or (callback and callback(k, best_value, bound)):
             break
     return Minimum(
-        best, now, bound, run.k, run.evaluations, run.L, bool(now - bound <= tol)
+        best,
+        best_value,
+        bound,
+        run.k,
+        run.evaluations,
+        run.L,
+        bool(best_value - bound <= tol),
     )

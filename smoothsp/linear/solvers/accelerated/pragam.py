@@ -15,10 +15,10 @@ from smoothsp.linear.problems.binary import BinaryProblem
 Floats = NDArray[np.float64]
 
 # of an adaptive constant: after a trial that failed, and before the next step
-_UP, _DOWN = 2.0, 1.5
-_ROUNDING = 1e-12
+_L_INCREASE, _L_DECREASE = 2.0, 1.5
+_RELATIVE_ROUNDING = 1e-12
 # the least L, times the largest dual variable: with less, rounding hides the box
-_LEAST = 1e-6
+_MIN_L_FACTOR = 1e-6
 
 
 class Pragam:
@@ -110,14 +110,14 @@ class Pragam:
                 "problem: expected a BinaryProblem, got"
                 f" {type(problem).__name__}; use BMRM for other problems"
             )
-        steps = _Steps(problem, self.lam, self.lipschitz, self.certify_every)
+        pragam_run = _PragamRun(problem, self.lam, self.lipschitz, self.certify_every)
         settings = f"Pragam lam={self.lam!r} lipschitz={self.lipschitz!r}"
         return run_solver(
-            steps, RunMonitor(self._limits, problem), settings, resume=resume
+            pragam_run, RunMonitor(self._limits, problem), settings, resume=resume
         )
 
 
-class _Reached(NamedTuple):
+class _Iterate(NamedTuple):
     """Weights and their scores, dual variables, mu and L.
 
     ``ahead`` is what the next step begins with, if that is known.
@@ -130,145 +130,151 @@ class _Reached(NamedTuple):
     L: float
     k: int
     calls: int
-    ahead: tuple[Floats, Floats] | None = None
+    next_mix: tuple[Floats, Floats] | None = None
 
 
-def _weight(k: int) -> float:
+def _tau(k: int) -> float:
     """Tau of step k where L is fixed."""
     return 2 / (k + 3)
 
 
-class _Steps(Solver):
+class _PragamRun(Solver):
     certify_on_interrupt = True
     # oracle calls for certificates
-    looked = 0
+    certificate_oracle_calls = 0
 
     def __init__(
-        self, problem: BinaryProblem, lam: float, lipschitz: Any, every: int
+        self, problem: BinaryProblem, lam: float, lipschitz: Any, certify_every: int
     ) -> None:
-        self.problem, self.lam, self.every = problem, lam, every
+        self.problem, self.lam, self.certify_every = problem, lam, certify_every
         self.lipschitz = lipschitz
         self.adaptive = lipschitz == "adaptive"
-        self.least = _LEAST / float(problem.bounds.max())
+        self.min_L = _MIN_L_FACTOR / float(problem.bounds.max())
         # a sample alone has no more curvature than all of them, nor all than their sum
-        self.most = max(float(problem.squares.sum()) / lam, self.least)
-        self.at: _Reached | None = None
+        self.max_L = max(float(problem.squares.sum()) / lam, self.min_L)
+        self.iterate: _Iterate | None = None
 
     @property
     def passes(self) -> int:
-        return 0 if self.at is None else self.at.k + 1
+        return 0 if self.iterate is None else self.iterate.k + 1
 
     @property
     def calls(self) -> int:
-        return self.looked + (0 if self.at is None else self.at.calls)
+        return self.certificate_oracle_calls + (
+            0 if self.iterate is None else self.iterate.calls
+        )
 
     def advance(self) -> None:
-        if self.at is None:
-            following = self._first()
+        if self.iterate is None:
+            next_iterate = self._first_iterate()
         elif self.adaptive:
-            following = self._adapted(self.at)
+            next_iterate = self._adaptive_step(self.iterate)
         else:
-            at = self.at
-            following = self._step(at, _weight(at.k), at.L)
+            iterate = self.iterate
+            next_iterate = self._make_step(iterate, _tau(iterate.k), iterate.L)
         # one assignment, which Ctrl-C does not take apart
-        self.at = following
+        self.iterate = next_iterate
 
-    def _first(self) -> _Reached:
+    def _first_iterate(self) -> _Iterate:
         problem, lam = self.problem, self.lam
-        n, zero = len(problem), np.zeros(problem.num_weights)
-        nothing = np.zeros(n)
+        n, zero_w = len(problem), np.zeros(problem.num_weights)
+        zero_scores = np.zeros(n)
         if not self.adaptive:
             L = self.lipschitz
             if L == "fixed":
                 L = self._largest_curvature()
             alpha = problem.project(np.full(n, 1 / L))
-            return _Reached(zero, nothing, alpha, 2 * L, L, 0, n)
-        L, calls = max(float(problem.squares.max()) / lam, self.least), 0
+            return _Iterate(zero_w, zero_scores, alpha, 2 * L, L, 0, n)
+        L, calls = max(float(problem.squares.max()) / lam, self.min_L), 0
         while True:
             alpha = problem.project(np.full(n, 1 / L))
             # of the projection, and of the test
             calls += 2 * n
-            at = _Reached(zero, nothing, alpha, L, L, 0, calls)
-            if self._excessive(at) or self.most <= L:
-                return at
-            L = min(_UP * L, self.most)
+            iterate = _Iterate(zero_w, zero_scores, alpha, L, L, 0, calls)
+            if self._gap_is_excessive(iterate) or self.max_L <= L:
+                return iterate
+            L = min(_L_INCREASE * L, self.max_L)
 
     def _largest_curvature(self) -> float:
-        found = 1.05 * squared_spectral_norm(self.problem) / self.lam
-        return max(min(found, self.most), self.least)
+        estimate = 1.05 * squared_spectral_norm(self.problem) / self.lam
+        return max(min(estimate, self.max_L), self.min_L)
 
-    def _smoothed(self, at: _Reached) -> Floats:
+    def _smoothed_duals(self, iterate: _Iterate) -> Floats:
         """The dual variables of the smoothed objective at w."""
-        short = 1 - self.problem.y * at.scores
-        return self.problem.project(short / at.mu)
+        margin_deficits = 1 - self.problem.y * iterate.scores
+        return self.problem.project(margin_deficits / iterate.mu)
 
-    def _step(self, at: _Reached, tau: float, L: float) -> _Reached:
-        ahead = at.ahead or self.problem.mix(at.alpha, at.scores, at.mu, tau)
-        beta, w = ahead[0], ahead[1] / self.lam
-        mu, k = (1 - tau) * at.mu, at.k + 1
-        following = None if self.adaptive else (mu, _weight(k))
-        # scores of the mean by linearity: no product
-        alpha, scores, ahead_of_next = self.problem.climb(
-            beta, w, at.scores, tau, L, following
+    def _make_step(self, iterate: _Iterate, tau: float, L: float) -> _Iterate:
+        next_mix = iterate.next_mix or self.problem.mix(
+            iterate.alpha, iterate.scores, iterate.mu, tau
         )
-        mean = (1 - tau) * at.w + tau * w
+        beta, w = next_mix[0], next_mix[1] / self.lam
+        mu, k = (1 - tau) * iterate.mu, iterate.k + 1
+        next_mu_tau = None if self.adaptive else (mu, _tau(k))
+        # scores of the mean by linearity: no product
+        alpha, scores, following_mix = self.problem.climb(
+            beta, w, iterate.scores, tau, L, next_mu_tau
+        )
+        mean = (1 - tau) * iterate.w + tau * w
         # two projections; one ahead of its step counts in that
-        calls = at.calls + 2 * len(self.problem)
-        return _Reached(mean, scores, alpha, mu, L, k, calls, ahead_of_next)
+        calls = iterate.calls + 2 * len(self.problem)
+        return _Iterate(mean, scores, alpha, mu, L, k, calls, following_mix)
 
-    def _adapted(self, at: _Reached) -> _Reached:
-        L = max(at.L / _DOWN, self.least)
+    def _adaptive_step(self, iterate: _Iterate) -> _Iterate:
+        L = max(iterate.L / _L_DECREASE, self.min_L)
         while True:
-            at = at._replace(calls=at.calls + len(self.problem))
-            ratio = at.mu / L
+            iterate = iterate._replace(calls=iterate.calls + len(self.problem))
+            ratio = iterate.mu / L
             # tau^2 / (1 - tau) = mu / L
             tau = 2 / (1 + math.sqrt(1 + 4 / ratio))
-            following = self._step(at, tau, L)
-            at = at._replace(calls=following.calls)
-            if self._excessive(following) or self.most <= L:
-                return following
-            L = min(_UP * L, self.most)
+            candidate = self._make_step(iterate, tau, L)
+            iterate = iterate._replace(calls=candidate.calls)
+            if self._gap_is_excessive(candidate) or self.max_L <= L:
+                return candidate
+            L = min(_L_INCREASE * L, self.max_L)
 
-    def _excessive(self, at: _Reached) -> bool:
-        short = 1 - self.problem.y * at.scores
-        smoothed = self._smoothed(at)
-        risk = float(smoothed @ short) - at.mu / 2 * float(smoothed @ smoothed)
-        primal = self.lam / 2 * float(at.w @ at.w) + risk
-        dual = self._dual(at.alpha)
-        return primal <= dual + _ROUNDING * max(abs(primal), abs(dual))
+    def _gap_is_excessive(self, iterate: _Iterate) -> bool:
+        margin_deficits = 1 - self.problem.y * iterate.scores
+        smoothed = self._smoothed_duals(iterate)
+        risk = float(smoothed @ margin_deficits) - iterate.mu / 2 * float(
+            smoothed @ smoothed
+        )
+        primal = self.lam / 2 * float(iterate.w @ iterate.w) + risk
+        dual = self._dual_objective(iterate.alpha)
+        return primal <= dual + _RELATIVE_ROUNDING * max(abs(primal), abs(dual))
 
-    def _dual(self, alpha: Floats) -> float:
+    def _dual_objective(self, alpha: Floats) -> float:
         p = self.problem.combine(alpha)
         return float(alpha.sum()) - float(p @ p) / (2 * self.lam)
 
     def due(self) -> bool:
-        return self.passes % self.every == 0
+        return self.passes % self.certify_every == 0
 
     def certify(self) -> tuple[float, float, float]:
-        if self.at is None:
+        if self.iterate is None:
             # there was no time for a pass
             self.advance()
-        at = self.at
-        assert at is not None
-        self.looked += len(self.problem)
-        risk = self.problem.risk_of_scores(at.scores)[0]
-        primal = self.lam / 2 * float(at.w @ at.w) + risk
-        dual = self._dual(at.alpha)
+        iterate = self.iterate
+        assert iterate is not None
+        self.certificate_oracle_calls += len(self.problem)
+        risk = self.problem.risk_of_scores(iterate.scores)[0]
+        primal = self.lam / 2 * float(iterate.w @ iterate.w) + risk
+        dual = self._dual_objective(iterate.alpha)
         return primal, dual, max(primal - dual, 0.0)
 
     def weights(self) -> Floats:
-        if self.at is None:
+        if self.iterate is None:
             return np.zeros(self.problem.num_weights)
-        return self.at.w.copy()
+        return self.iterate.w.copy()
 
     def state(self) -> State:
-        found: State = {"calls": np.array(self.calls)}
-        if self.at is not None:
-            at = self.at
-            found |= {"w": at.w.copy(), "scores": at.scores.copy()}
-            found |= {"alpha": at.alpha.copy(), "k": np.array(at.k)}
-            found |= {"mu": np.array(at.mu), "L": np.array(at.L)}
-        return found
+        arrays: State = {"calls": np.array(self.calls)}
+        if self.iterate is not None:
+            iterate = self.iterate
+            arrays |= {"w": iterate.w.copy(), "scores": iterate.scores.copy()}
+            arrays |= {"alpha": iterate.alpha.copy(), "k": np.array(iterate.k)}
+            arrays |= {"mu": np.array(iterate.mu), "L": np.array(iterate.L)}
+        return arrays
 
     def load(self, state: State) -> None:
         if "k" not in state:
@@ -277,7 +283,7 @@ class _Steps(Solver):
         w = np.empty(self.problem.num_weights)
         checks.fill_from_state(state, w=w, scores=scores, alpha=alpha)
         numbers = float(state["mu"]), float(state["L"]), int(state["k"])
-        self.at = _Reached(w, scores, alpha, *numbers, int(state["calls"]))
+        self.iterate = _Iterate(w, scores, alpha, *numbers, int(state["calls"]))
 
 
 def squared_spectral_norm(problem: BinaryProblem) -> float:
@@ -288,13 +294,13 @@ def squared_spectral_norm(problem: BinaryProblem) -> float:
     Starts at fixed random numbers; each round costs two products.
     """
     alpha = np.random.default_rng(0).normal(size=len(problem))
-    found = 0.0
+    estimate = 0.0
     for _ in range(100):
-        size = float(np.linalg.norm(alpha))
-        if size == 0:
+        norm = float(np.linalg.norm(alpha))
+        if norm == 0:
             return 0.0
-        alpha = problem.y * problem.scores(problem.combine(alpha / size))
-        before, found = found, float(np.linalg.norm(alpha))
-        if found - before <= 1e-3 * found:
+        alpha = problem.y * problem.scores(problem.combine(alpha / norm))
+        previous, estimate = estimate, float(np.linalg.norm(alpha))
+        if estimate - previous <= 1e-3 * estimate:
             break
-    return found
+    return estimate

@@ -76,8 +76,8 @@ class ElasticNet:
 
     def solve(self, p: Floats, near: float, step: float = 1.0) -> Point:
         """Soft threshold and shrinkage."""
-        cut = step * self.l1
-        x = p - np.clip(p, -cut, cut) if cut else p
+        threshold = step * self.l1
+        x = p - np.clip(p, -threshold, threshold) if threshold else p
         return self.at(x / (near + step * self.strong))
 
     def at(self, x: Floats) -> Point:
@@ -133,18 +133,21 @@ class ElasticNetBall:
 
     def conjugate(self, v: Floats) -> float:
         """The largest product with a point of the ball."""
-        size = np.sort(np.abs(v))[::-1]
-        if not size[0] > 0:
+        magnitudes = np.sort(np.abs(v))[::-1]
+        if not magnitudes[0] > 0:
             return 0.0
         if self.l2 == 0:
-            return self.radius * float(size[0]) / self.l1
+            return self.radius * float(magnitudes[0]) / self.l1
         # x = soft(v, t l1) / (t l2); t from the support of the largest entries
-        sums, count = np.cumsum(size * size), np.arange(1, len(size) + 1)
+        sums, count = (
+            np.cumsum(magnitudes * magnitudes),
+            np.arange(1, len(magnitudes) + 1),
+        )
         t = np.sqrt(sums / (2 * self.radius * self.l2 + self.l1**2 * count))
-        inside = size > self.l1 * t
+        inside = magnitudes > self.l1 * t
         k = int(inside.sum()) - 1
-        x = np.maximum(size - self.l1 * t[k], 0.0) / (self.l2 * t[k])
-        return float(size @ x)
+        x = np.maximum(magnitudes - self.l1 * t[k], 0.0) / (self.l2 * t[k])
+        return float(magnitudes @ x)
 
 
 class CappedSimplex:
@@ -171,11 +174,13 @@ class CappedSimplex:
 
     mixes = True
 
-    def __init__(self, size: int, lam: float = 0.0, cap: float = math.inf) -> None:
-        self.size = checks.as_positive_int("size", size)
+    def __init__(
+        self, magnitudes: int, lam: float = 0.0, cap: float = math.inf
+    ) -> None:
+        self.size = checks.as_positive_int("size", magnitudes)
         self.strong = checks.as_nonnegative("lam", lam)
-        if not cap * size >= 1:
-            raise ValueError(f"cap: expected at least 1 / {size}, got {cap!r}")
+        if not cap * magnitudes >= 1:
+            raise ValueError(f"cap: expected at least 1 / {magnitudes}, got {cap!r}")
         self.cap = float(cap)
 
     def solve(self, p: Floats, near: float, step: float = 1.0) -> Point:

@@ -36,17 +36,17 @@ class SmoothedRisk:
             return float(p.smoothed_risk_of_scores(scores, self.mu, self.smoothing)[0])
         return float(p.smoothed_risk(x, self.mu, self.smoothing)[0])
 
-    def slope(self, x: Floats) -> tuple[float, Floats, float]:
+    def value_and_gradient(self, x: Floats) -> tuple[float, Floats, float]:
         """Smoothed, and a tangent of the risk itself where the problem knows it."""
         if self._tangent is not None:
-            found: tuple[float, Floats, float] = self._tangent(
+            tangent: tuple[float, Floats, float] = self._tangent(
                 x, self.mu, self.smoothing
             )
-            return found
-        value, slope = self.problem.smoothed_risk(x, self.mu, self.smoothing)
-        return value, slope, value - float(slope @ x)
+            return tangent
+        value, gradient = self.problem.smoothed_risk(x, self.mu, self.smoothing)
+        return value, gradient, value - float(gradient @ x)
 
-    def exact(self, x: Floats) -> float:
+    def exact_risk(self, x: Floats) -> float:
         """The risk."""
         return float(self.problem.risk(x)[0])
 
@@ -61,12 +61,12 @@ class Likelihood:
         """The risk."""
         return float(self.problem.likelihood(x)[0])
 
-    exact = value
+    exact_risk = value
 
-    def slope(self, x: Floats) -> tuple[float, Floats, float]:
+    def value_and_gradient(self, x: Floats) -> tuple[float, Floats, float]:
         """The risk and its tangent."""
-        value, slope = self.problem.likelihood(x)
-        return value, slope, value - float(slope @ x)
+        value, gradient = self.problem.likelihood(x)
+        return value, gradient, value - float(gradient @ x)
 
 
 class NegativeDual:
@@ -83,10 +83,10 @@ class NegativeDual:
         """The negative dual."""
         return self.penalty.conjugate(-x[:-1]) - float(x[-1])
 
-    def slope(self, x: Floats) -> tuple[float, Floats, float]:
+    def value_and_gradient(self, x: Floats) -> tuple[float, Floats, float]:
         """Its gradient has the weights, with a minus."""
-        value, slope = self.value(x), -np.append(self.weights(x[:-1]), 1.0)
-        return value, slope, value - float(slope @ x)
+        value, gradient = self.value(x), -np.append(self.weights(x[:-1]), 1.0)
+        return value, gradient, value - float(gradient @ x)
 
 
 class DualSet:
@@ -114,9 +114,9 @@ class DualSet:
         w, nu = p[:-1] / p[-1], weight / float(p[-1])
         if not (nu < math.inf and np.isfinite(w).all()):
             require_finite_certificate(self.problem, math.inf, -math.inf, math.inf)
-        value, slope, offset = self.problem.smoothed_tangent(w, nu, self.smoothing)
-        d = max(float(w @ slope) + offset - value, 0.0) / nu
-        return Point(np.append(slope, offset), p / weight, d, self.strong * d)
+        value, gradient, offset = self.problem.smoothed_tangent(w, nu, self.smoothing)
+        d = max(float(w @ gradient) + offset - value, 0.0) / nu
+        return Point(np.append(gradient, offset), p / weight, d, self.strong * d)
 
     def at(self, x: Floats) -> Point:
         """Raise an error: a point is known by its gradient of d only."""

@@ -10,7 +10,7 @@ from smoothsp.linear.solvers.accelerated.lipschitz import largest_eigenvalue
 Floats = NDArray[np.float64]
 
 # Of the mean scale: the least that a sample gets.
-FLOOR = 0.1
+MIN_RELATIVE_SCALE = 0.1
 
 
 class ScaledHinge:
@@ -40,18 +40,20 @@ class ScaledHinge:
             )
         self.problem, self.num_weights = problem, problem.num_weights
         self.bounds = problem.bounds
-        lengths = np.sqrt(problem.squares)
-        first = self._first_eigenvector()
-        rules = [np.ones(len(problem)), lengths, np.abs(problem.scores(first))]
-        found = [_held_back(rule, self.bounds) for rule in rules]
-        self.constants = [self.curvature(scales) for scales in found]
-        self.scales = found[int(np.argmin(self.constants))]
-        self._tight = np.where(self.bounds > 0, self.bounds, 1.0) / self.scales
+        norms = np.sqrt(problem.squares)
+        eigenvector = self._first_eigenvector()
+        rules = [np.ones(len(problem)), norms, np.abs(problem.scores(eigenvector))]
+        candidates = [_normalise_scales(rule, self.bounds) for rule in rules]
+        self.constants = [self.curvature(scales) for scales in candidates]
+        self.scales = candidates[int(np.argmin(self.constants))]
+        self._inverse_scaled_bounds = (
+            np.where(self.bounds > 0, self.bounds, 1.0) / self.scales
+        )
 
     def __len__(self) -> int:
         return len(self.problem)
 
-    def _apply(self, scales: Floats, v: Floats) -> Floats:
+    def _apply_curvature(self, scales: Floats, v: Floats) -> Floats:
         p = self.problem
         # labels cancel
         return p.combine(self.bounds / scales * p.y * p.scores(v))
@@ -60,14 +62,14 @@ class ScaledHinge:
         v = np.random.default_rng(0).standard_normal(self.num_weights)
         ones = np.ones(len(self))
         for _ in range(6):
-            v = self._apply(ones, v)
+            v = self._apply_curvature(ones, v)
             v /= max(float(np.linalg.norm(v)), 1e-300)
         return v
 
     def curvature(self, scales: Floats) -> float:
         """The Lipschitz constant of the smoothed risk, times mu."""
         return largest_eigenvalue(
-            lambda v: self._apply(scales, v), self.num_weights, tol=1e-2
+            lambda v: self._apply_curvature(scales, v), self.num_weights, tol=1e-2
         )
 
     def diameter(self, smoothing: str = "l2") -> float:
@@ -88,9 +90,16 @@ class ScaledHinge:
     ) -> tuple[float, Floats]:
         """The smoothed risk, and the dual variables that attain it."""
         checks.require_choice("smoothing", smoothing, ("l2",))
-        short, tight = 1 - self.problem.y * scores, self._tight / mu
-        alpha = self.problem.project(short * tight, np.sqrt(1 / tight))
-        return float(alpha @ short - alpha @ (alpha / tight) / 2), alpha
+        margin_deficits, inverse_scale = (
+            1 - self.problem.y * scores,
+            self._inverse_scaled_bounds / mu,
+        )
+        alpha = self.problem.project(
+            margin_deficits * inverse_scale, np.sqrt(1 / inverse_scale)
+        )
+        return float(
+            alpha @ margin_deficits - alpha @ (alpha / inverse_scale) / 2
+        ), alpha
 
     def smoothed_tangent(
         self, w: Floats, mu: float, smoothing: str = "l2", k: int = 5
@@ -100,10 +109,10 @@ class ScaledHinge:
         return value, -self.problem.combine(alpha), float(alpha.sum())
 
 
-def _held_back(rule: Floats, bounds: Floats) -> Floats:
+def _normalise_scales(rule: Floats, bounds: Floats) -> Floats:
     """Scales of mean 1, weighted by bounds, none below a fraction of it."""
     mean = float(bounds @ rule) / float(bounds.sum())
     if not mean > 0:
         return np.ones(len(rule))
-    scales = np.maximum(rule / mean, FLOOR)
+    scales = np.maximum(rule / mean, MIN_RELATIVE_SCALE)
     return np.asarray(scales * float(bounds.sum()) / float(bounds @ scales))

@@ -21,9 +21,9 @@ from smoothsp.linear.solvers.cutting_planes.models import AllCuts, AveragedCut, 
 Floats = NDArray[np.float64]
 
 # rounds without a better bound or objective after which the rest is rounding
-_PATIENCE = 10
+_MAX_IDLE_ROUNDS = 10
 # what a sum may lose of the size of its terms
-_ROUNDING = 16 * float(np.finfo(np.float64).eps)
+_RELATIVE_ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 
 class BMRM:
@@ -127,136 +127,150 @@ class BMRM:
         cuts: Model = AveragedCut(self.lam)
         if self.inner == "qp":
             cuts = AllCuts(problem.num_weights, self.lam, self.drop_after)
-        rounds = _Rounds(problem, self.lam, cuts, self.certify_every)
-        budget = RunMonitor(self._limits, problem)
+        bmrm_run = _BMRMRun(problem, self.lam, cuts, self.certify_every)
+        monitor = RunMonitor(self._limits, problem)
         settings = f"BMRM lam={self.lam!r} inner={self.inner}"
-        return run_solver(rounds, budget, settings, start, resume)
+        return run_solver(bmrm_run, monitor, settings, start, resume)
 
 
-class _Reached(NamedTuple):
+class _BundleState(NamedTuple):
     """All that changes; replaced by one assignment, which Ctrl-C does not split."""
 
     cuts: Model
     w: Floats
     # risk and slope at w, once known
-    here: tuple[float, Floats] | None
+    value_and_gradient: tuple[float, Floats] | None
     best: float
     best_w: Floats
     dual: float
     passes: int
     calls: int
     # rounds without a better bound or objective
-    idle: int
+    num_idle_rounds: int
 
 
-class _Rounds(Solver):
+class _BMRMRun(Solver):
     certify_on_interrupt = True
 
-    def __init__(self, problem: Any, lam: float, cuts: Model, every: int) -> None:
-        self.problem, self.lam, self.every = problem, lam, every
-        known = getattr(problem, "risk", None)
-        self.risk = known or as_batch_linear_problem(problem).risk
+    def __init__(
+        self, problem: Any, lam: float, cuts: Model, certify_every: int
+    ) -> None:
+        self.problem, self.lam, self.certify_every = problem, lam, certify_every
+        risk = getattr(problem, "risk", None)
+        self.risk = risk or as_batch_linear_problem(problem).risk
         w = np.zeros(problem.num_weights)
-        self.at = _Reached(cuts, w, None, math.inf, w, -math.inf, 0, 0, 0)
+        self.bundle_state = _BundleState(cuts, w, None, math.inf, w, -math.inf, 0, 0, 0)
 
     @property
     def passes(self) -> int:
-        return self.at.passes
+        return self.bundle_state.passes
 
     @property
     def calls(self) -> int:
-        return self.at.calls
+        return self.bundle_state.calls
 
     def begin(self, start: Any) -> None:
         """Start from weights."""
-        w = check_start_weights(start, len(self.at.w))
-        self.at = self.at._replace(w=w, best_w=w)
+        w = check_start_weights(start, len(self.bundle_state.w))
+        self.bundle_state = self.bundle_state._replace(w=w, best_w=w)
 
-    def _look(self) -> tuple[float, Floats]:
-        at = self.at
-        if at.here is not None:
-            return at.here
-        value, slope = self.risk(at.w)
-        here = value, np.ascontiguousarray(slope, dtype=np.float64)
-        best, best_w, idle = at.best, at.best_w, at.idle
-        objective = self.lam / 2 * float(at.w @ at.w) + value
-        if objective < best:
-            best, best_w, idle = objective, at.w, 0
-        calls = at.calls + len(self.problem)
-        self.at = _Reached(
-            at.cuts, at.w, here, best, best_w, at.dual, at.passes, calls, idle
+    def _evaluate(self) -> tuple[float, Floats]:
+        bundle_state = self.bundle_state
+        if bundle_state.value_and_gradient is not None:
+            return bundle_state.value_and_gradient
+        value, gradient = self.risk(bundle_state.w)
+        value_and_gradient = value, np.ascontiguousarray(gradient, dtype=np.float64)
+        best, best_w, num_idle_rounds = (
+            bundle_state.best,
+            bundle_state.best_w,
+            bundle_state.num_idle_rounds,
         )
-        return here
+        objective = self.lam / 2 * float(bundle_state.w @ bundle_state.w) + value
+        if objective < best:
+            best, best_w, num_idle_rounds = objective, bundle_state.w, 0
+        calls = bundle_state.calls + len(self.problem)
+        self.bundle_state = _BundleState(
+            bundle_state.cuts,
+            bundle_state.w,
+            value_and_gradient,
+            best,
+            best_w,
+            bundle_state.dual,
+            bundle_state.passes,
+            calls,
+            num_idle_rounds,
+        )
+        return value_and_gradient
 
     def advance(self) -> str | None:
-        if self.at.idle >= _PATIENCE:
+        if self.bundle_state.num_idle_rounds >= _MAX_IDLE_ROUNDS:
             return "no tangent raises the lower bound any more: it is rounding"
-        value, slope = self._look()
-        at, lam = self.at, self.lam
-        moved = float(at.w @ slope)
+        value, gradient = self._evaluate()
+        bundle_state, lam = self.bundle_state, self.lam
+        inner_product = float(bundle_state.w @ gradient)
         # a tangent that rounding lifts above the risk would prove too much
-        lost = _ROUNDING * (abs(value) + abs(moved))
-        cuts = at.cuts.add(slope, value - moved - lost)
-        p, offset, spread, length = cuts.at
-        square = float(p @ p)
-        bound = offset - square / (2 * lam)
-        bound -= _ROUNDING * (spread + length * math.sqrt(square) / lam)
-        self.at = _Reached(
+        rounding = _RELATIVE_ROUNDING * (abs(value) + abs(inner_product))
+        cuts = bundle_state.cuts.add(gradient, value - inner_product - rounding)
+        p, offset, spread, length = cuts.average
+        squared_norm = float(p @ p)
+        bound = offset - squared_norm / (2 * lam)
+        bound -= _RELATIVE_ROUNDING * (spread + length * math.sqrt(squared_norm) / lam)
+        self.bundle_state = _BundleState(
             cuts,
             p / -lam,
             None,
-            at.best,
-            at.best_w,
-            max(at.dual, bound),
-            at.passes + 1,
-            at.calls,
-            0 if bound > at.dual else at.idle + 1,
+            bundle_state.best,
+            bundle_state.best_w,
+            max(bundle_state.dual, bound),
+            bundle_state.passes + 1,
+            bundle_state.calls,
+            0 if bound > bundle_state.dual else bundle_state.num_idle_rounds + 1,
         )
         return None
 
     def due(self) -> bool:
-        return self.at.passes % self.every == 0
+        return self.bundle_state.passes % self.certify_every == 0
 
     def bound(self) -> float:
-        return self.at.dual
+        return self.bundle_state.dual
 
     def certify(self) -> tuple[float, float, float]:
-        if not self.at.passes:
+        if not self.bundle_state.passes:
             # there was no time for a pass
             self.advance()
-        self._look()
-        best, dual = self.at.best, self.at.dual
+        self._evaluate()
+        best, dual = self.bundle_state.best, self.bundle_state.dual
         return best, dual, max(best - dual, 0.0)
 
     def weights(self) -> Floats:
-        return self.at.best_w.copy()
+        return self.bundle_state.best_w.copy()
 
     def state(self) -> State:
-        at = self.at
-        value, slope = at.here or (math.nan, np.zeros(0))
+        bundle_state = self.bundle_state
+        value, gradient = bundle_state.value_and_gradient or (math.nan, np.zeros(0))
         return {
-            **at.cuts.state(),
-            "point": at.w.copy(),
-            "w": at.best_w.copy(),
-            "numbers": np.array([at.best, at.dual, value]),
-            "slope": slope.copy(),
-            "counts": np.array([at.calls, at.idle]),
+            **bundle_state.cuts.state(),
+            "point": bundle_state.w.copy(),
+            "w": bundle_state.best_w.copy(),
+            "numbers": np.array([bundle_state.best, bundle_state.dual, value]),
+            "slope": gradient.copy(),
+            "counts": np.array([bundle_state.calls, bundle_state.num_idle_rounds]),
         }
 
     def load(self, state: State) -> None:
-        w, best_w = np.empty((2, len(self.at.w)))
+        w, best_w = np.empty((2, len(self.bundle_state.w)))
         checks.fill_from_state(state, point=w, w=best_w)
         best, dual, value = (float(x) for x in state["numbers"])
-        calls, idle = (int(x) for x in state["counts"])
-        known = not math.isnan(value)
-        self.at = _Reached(
-            self.at.cuts.load(state),
+        calls, num_idle_rounds = (int(x) for x in state["counts"])
+        is_evaluated = not math.isnan(value)
+        self.bundle_state = _BundleState(
+            self.bundle_state.cuts.load(state),
             w,
-            (value, state["slope"].copy()) if known else None,
+            (value, state["slope"].copy()) if is_evaluated else None,
             best,
             best_w,
             dual,
             int(state["passes"]),
             calls,
-            idle,
+            num_idle_rounds,
         )

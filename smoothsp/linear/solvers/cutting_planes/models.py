@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 State = dict[str, NDArray[Any]]
 
 # the first room for cuts: at most so many numbers, or 8 cuts
-_ROOM, _CUTS = 2**22, 64
+_MAX_INITIAL_NUMBERS, _INITIAL_CUTS = 2**22, 64
 
 
 class CutAverage(NamedTuple):
@@ -33,9 +33,9 @@ class Model(Protocol):
     ``offset - |p|^2 / (2 lam)``, for p and offset the same average of the cuts.
     """
 
-    at: CutAverage
+    average: CutAverage
 
-    def add(self, slope: Floats, offset: float) -> "Model":
+    def add(self, gradient: Floats, offset: float) -> "Model":
         """The model with one more cut ``<w, slope> + offset``, minimised.
 
         This one stays as it is, so that a pass can be given up; of what ``add`` made of
@@ -62,53 +62,66 @@ class AllCuts:
 
     def __init__(self, size: int, lam: float, drop_after: int | None) -> None:
         self.lam, self.drop_after = lam, drop_after
-        self.at = CutAverage(np.zeros(size), 0.0, 0.0, 0.0)
+        self.average = CutAverage(np.zeros(size), 0.0, 0.0, 0.0)
         # where in the room each cut is, oldest first
         self.slots = np.zeros(0, dtype=np.int64)
         # offset, weight, rounds without weight
         self.cuts = np.zeros((0, 3))
-        self.zero_buffer = _Room.of(max(8, min(_CUTS, _ROOM // max(size, 1))), size)
+        self.buffer = _CutBuffer.allocate(
+            max(8, min(_INITIAL_CUTS, _MAX_INITIAL_NUMBERS // max(size, 1))), size
+        )
 
-    def add(self, slope: Floats, offset: float) -> "AllCuts":
+    def add(self, gradient: Floats, offset: float) -> "AllCuts":
         """One more cut, and the quadratic programme anew."""
         t = len(self.slots) + 1
-        room = self.zero_buffer
-        if t > len(room.slopes):
-            room = self._room(2 * t)
-        slots, made = np.empty(t, dtype=np.int64), np.empty((t, 3))
-        p, found = np.empty(room.slopes.shape[1]), np.empty(4)
-        before, after = (self.slots, self.cuts), (slots, made)
-        cut = (slope, offset, self.lam, self._patience)
-        cuts.add_cut(before, *cut, (room.slopes, room.products), after, p, found)
-        kept, *means = found.tolist()
-        at = CutAverage(p[: len(slope)], *means)
-        return self._with(slots[: int(kept)], made[: int(kept)], room, at)
+        buffer = self.buffer
+        if t > len(buffer.gradients):
+            buffer = self._resize_buffer(2 * t)
+        slots, new_cuts = np.empty(t, dtype=np.int64), np.empty((t, 3))
+        p, results = np.empty(buffer.gradients.shape[1]), np.empty(4)
+        before, after = (self.slots, self.cuts), (slots, new_cuts)
+        cut = (gradient, offset, self.lam, self._max_idle_rounds)
+        cuts.add_cut(
+            before, *cut, (buffer.gradients, buffer.products), after, p, results
+        )
+        num_cuts, *means = results.tolist()
+        at = CutAverage(p[: len(gradient)], *means)
+        return self._replace(
+            slots[: int(num_cuts)], new_cuts[: int(num_cuts)], buffer, at
+        )
 
     @property
-    def _patience(self) -> int:
+    def _max_idle_rounds(self) -> int:
         return -1 if self.drop_after is None else self.drop_after
 
-    def _with(
-        self, slots: NDArray[np.int64], cuts: Floats, room: "_Room", at: CutAverage
+    def _replace(
+        self,
+        slots: NDArray[np.int64],
+        cuts: Floats,
+        buffer: "_CutBuffer",
+        at: CutAverage,
     ) -> "AllCuts":
-        found = object.__new__(AllCuts)
-        found.lam, found.drop_after = self.lam, self.drop_after
-        found.slots, found.cuts, found.zero_buffer, found.at = slots, cuts, room, at
-        return found
+        model = object.__new__(AllCuts)
+        model.lam, model.drop_after = self.lam, self.drop_after
+        model.slots, model.cuts, model.buffer, model.average = slots, cuts, buffer, at
+        return model
 
-    def _room(self, size: int) -> "_Room":
+    def _resize_buffer(self, size: int) -> "_CutBuffer":
         """Resize the buffers and keep the places of the cuts."""
-        t, room = len(self.zero_buffer.slopes), _Room.of(size, len(self.at.p))
-        room.slopes[:t] = self.zero_buffer.slopes
-        room.products[:t, :t] = self.zero_buffer.products
-        return room
+        t, buffer = (
+            len(self.buffer.gradients),
+            _CutBuffer.allocate(size, len(self.average.p)),
+        )
+        buffer.gradients[:t] = self.buffer.gradients
+        buffer.products[:t, :t] = self.buffer.products
+        return buffer
 
     def state(self) -> State:
         """All that matters to the next cut."""
         at = self.slots
         return {
-            "slopes": self.zero_buffer.slopes[at, : len(self.at.p)],
-            "products": self.zero_buffer.products[np.ix_(at, at)],
+            "slopes": self.buffer.gradients[at, : len(self.average.p)],
+            "products": self.buffer.products[np.ix_(at, at)],
             "offsets": self.cuts[:, 0].copy(),
             "weights": self.cuts[:, 1].copy(),
             "idle": self.cuts[:, 2].astype(np.int64),
@@ -117,35 +130,37 @@ class AllCuts:
     def load(self, state: State) -> "AllCuts":
         """The model of a state."""
         t, size = np.shape(state["slopes"])
-        room = (
-            self.zero_buffer
-            if t <= len(self.zero_buffer.slopes)
-            else _Room.of(2 * t, size)
+        buffer = (
+            self.buffer
+            if t <= len(self.buffer.gradients)
+            else _CutBuffer.allocate(2 * t, size)
         )
-        room.slopes[:t, :size] = state["slopes"]
-        room.products[:t, :t] = state["products"]
+        buffer.gradients[:t, :size] = state["slopes"]
+        buffer.products[:t, :t] = state["products"]
         columns = (state[name] for name in ("offsets", "weights", "idle"))
         cuts = np.stack([np.asarray(x, dtype=np.float64) for x in columns], axis=1)
-        return self._with(np.arange(t), cuts, room, self.at)
+        return self._replace(np.arange(t), cuts, buffer, self.average)
 
 
-class _Room(NamedTuple):
+class _CutBuffer(NamedTuple):
     """Slopes in rows, and their products; not all rows are in use.
 
     Rows begin and end at whole vectors, and have zeros after the slope.
     """
 
-    slopes: Floats
+    gradients: Floats
     products: Floats
 
     @classmethod
-    def of(cls, cuts: int, size: int) -> "_Room":
-        wide = -(-size // LANES) * LANES
-        memory = np.empty(cuts * wide + LANES)
-        past = -memory.ctypes.data // memory.itemsize % LANES
-        slopes = memory[past : past + cuts * wide].reshape(cuts, wide)
-        slopes[:, size:] = 0.0
-        return cls(slopes, np.zeros((cuts, cuts)))
+    def allocate(cls, cuts: int, size: int) -> "_CutBuffer":
+        padded_size = -(-size // LANES) * LANES
+        memory = np.empty(cuts * padded_size + LANES)
+        first_aligned = -memory.ctypes.data // memory.itemsize % LANES
+        gradients = memory[first_aligned : first_aligned + cuts * padded_size].reshape(
+            cuts, padded_size
+        )
+        gradients[:, size:] = 0.0
+        return cls(gradients, np.zeros((cuts, cuts)))
 
 
 class AveragedCut:
@@ -161,30 +176,30 @@ class AveragedCut:
     """
 
     def __init__(self, lam: float, at: CutAverage | None = None) -> None:
-        self.lam, self.begun = lam, at is not None
-        self.at = CutAverage(np.zeros(0), 0.0, 0.0, 0.0) if at is None else at
+        self.lam, self.has_cuts = lam, at is not None
+        self.average = CutAverage(np.zeros(0), 0.0, 0.0, 0.0) if at is None else at
 
-    def add(self, slope: Floats, offset: float) -> "AveragedCut":
+    def add(self, gradient: Floats, offset: float) -> "AveragedCut":
         """One more cut."""
-        length = math.sqrt(float(slope @ slope))
-        new = CutAverage(slope, offset, abs(offset), length)
-        if not self.begun:
+        length = math.sqrt(float(gradient @ gradient))
+        new = CutAverage(gradient, offset, abs(offset), length)
+        if not self.has_cuts:
             return AveragedCut(self.lam, new)
-        old = self.at
-        apart = slope - old.p
-        square = float(apart @ apart)
-        ascent = self.lam * (offset - old.offset) - float(old.p @ apart)
-        eta = 1.0 if ascent >= square else max(ascent / square, 0.0)
-        p = (1 - eta) * old.p + eta * slope
+        old = self.average
+        difference = gradient - old.p
+        squared_distance = float(difference @ difference)
+        ascent = self.lam * (offset - old.offset) - float(old.p @ difference)
+        eta = 1.0 if ascent >= squared_distance else max(ascent / squared_distance, 0.0)
+        p = (1 - eta) * old.p + eta * gradient
         pairs = zip(old[1:], new[1:], strict=True)
         means = ((1 - eta) * x + eta * y for x, y in pairs)
         return AveragedCut(self.lam, CutAverage(p, *means))
 
     def state(self) -> State:
         """All that matters to the next cut."""
-        at = self.at
+        at = self.average
         return {
-            "begun": np.array(self.begun),
+            "begun": np.array(self.has_cuts),
             "p": at.p.copy(),
             "offset": np.array(at.offset),
             "sizes": np.array([at.length, at.spread]),

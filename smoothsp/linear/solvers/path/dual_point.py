@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from smoothsp._kernels.compilation.interrupts import defer_sigint
 from smoothsp.linear.engines import run_monitor
-from smoothsp.linear.engines.dual_passes import REBUILD_EVERY, STOP_SAMPLING_FRACTION
+from smoothsp.linear.engines.dual_passes import REBUILD_PERIOD, STOP_SAMPLING_FRACTION
 from smoothsp.linear.engines.run_monitor import require_finite_certificate
 from smoothsp.linear.engines.runner import make_engine, run_block_pass
 from smoothsp.linear.inputs import arrays, checks
@@ -20,9 +20,9 @@ Floats = NDArray[np.float64]
 State = dict[str, NDArray[Any]]
 
 # So large that scores are nothing beside costs: whole steps to the worst outputs.
-_VAST = 2.0**100
+_HUGE_LAMBDA = 2.0**100
 # Times weights: costs are nothing beside scores.
-_FAR = 2.0**20
+_HUGE_SCALE = 2.0**20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,21 +50,23 @@ class StepSettings:
     def __str__(self) -> str:
         if self.bounds is None:
             return repr(self)
-        ends = zip(self.bounds, (-math.inf, math.inf), strict=True)
-        known = [np.asarray(none if x is None else x, float) for x, none in ends]
-        return f"{self!r} bounds={arrays.checksum(*known)}"
+        pairs = zip(self.bounds, (-math.inf, math.inf), strict=True)
+        bounds = [
+            np.asarray(default if x is None else x, float) for x, default in pairs
+        ]
+        return f"{self!r} bounds={arrays.checksum(*bounds)}"
 
-    def plan(self, lam: float) -> run_monitor.EngineSettings:
+    def engine_settings(self, lam: float) -> run_monitor.EngineSettings:
         """Plan of a solver at one lambda."""
         lower, upper = run_monitor.check_bounds(self.bounds)
         return run_monitor.EngineSettings(
             lam=lam,
-            steps=run_monitor.STEP_RULES.index(self.steps),
-            cached=self.cache,
-            local=0.25,
-            overall=0.01,
-            most=50 if self.cache else run_monitor.NO_CACHE_LIMIT,
-            averaging=False,
+            step_rule=run_monitor.STEP_RULES.index(self.steps),
+            uses_cache=self.cache,
+            cache_local=0.25,
+            cache_global=0.01,
+            cache_size=50 if self.cache else run_monitor.NO_CACHE_LIMIT,
+            averages=False,
             lower=lower,
             upper=upper,
         )
@@ -80,85 +82,91 @@ class DualPoint:
         self, problem: LinearProblem, lam: float, step_settings: StepSettings
     ) -> None:
         self.problem, self.step_settings = problem, step_settings
-        self.engine: Any = make_engine(problem, step_settings.plan(lam))
-        self.stream = np.random.Generator(np.random.PCG64(step_settings.seed))
+        self.engine: Any = make_engine(problem, step_settings.engine_settings(lam))
+        self.rng = np.random.Generator(np.random.PCG64(step_settings.seed))
         self.n = len(problem)
         self.engine.hinges = np.zeros(self.n)
-        self.fresh, self.exact = 0, False
+        self.passes_since_certificate, self.has_exact_gaps = 0, False
         # calls of the oracle that the engine does not count
-        self.others = 0
+        self.extra_oracle_calls = 0
         self.primal = self.gap = math.nan
 
     @property
     def lam(self) -> float:
         """The lambda of the dual point."""
-        return float(self.engine.plan.lam)
+        return float(self.engine.engine_settings.lam)
 
     @property
     def oracle_calls(self) -> int:
         """Oracle calls of this dual point so far, including certificates."""
-        return int(self.engine.oracle_calls) + self.others
+        return int(self.engine.oracle_calls) + self.extra_oracle_calls
 
     def compute_certificate(self) -> float:
         """The exact gap of each example, and their sum."""
         engine = self.engine
-        if engine.num_certificates % REBUILD_EVERY == REBUILD_EVERY - 1:
+        if engine.num_certificates % REBUILD_PERIOD == REBUILD_PERIOD - 1:
             engine.rebuild_weights()
-        found = engine.compute_certificate()
-        require_finite_certificate(self.problem, *found)
-        self.primal, _, self.gap = found
-        self.fresh, self.exact = 0, True
+        certificate = engine.compute_certificate()
+        require_finite_certificate(self.problem, *certificate)
+        self.primal, _, self.gap = certificate
+        self.passes_since_certificate, self.has_exact_gaps = 0, True
         return self.gap
 
-    def to_gap(self, goal: float, spent: Callable[[], bool]) -> float | None:
+    def run_to_gap(
+        self, target_gap: float, is_exhausted: Callable[[], bool]
+    ) -> float | None:
         """Steps until the gap is at most ``goal``; None if a budget ends before."""
-        floor = STOP_SAMPLING_FRACTION * goal
+        gap_floor = STOP_SAMPLING_FRACTION * target_gap
         while True:
-            hope = float(self.engine.gap_estimates.sum())
-            if hope <= goal and self.exact:
-                self.gap = hope
-                return hope
-            late = self.fresh >= self.step_settings.refresh_every
-            if not self.exact and (late or hope <= floor):
+            estimated_gap = float(self.engine.gap_estimates.sum())
+            if estimated_gap <= target_gap and self.has_exact_gaps:
+                self.gap = estimated_gap
+                return estimated_gap
+            is_overdue = (
+                self.passes_since_certificate >= self.step_settings.refresh_every
+            )
+            if not self.has_exact_gaps and (is_overdue or estimated_gap <= gap_floor):
                 self.compute_certificate()
-            elif spent():
+            elif is_exhausted():
                 return None
             else:
-                self.exact = False
+                self.has_exact_gaps = False
                 with defer_sigint(self.engine.compiled):
                     run_block_pass(
-                        self.engine, self.stream, self.step_settings.sampling, floor
+                        self.engine, self.rng, self.step_settings.sampling, gap_floor
                     )
-                    self.fresh += 1
+                    self.passes_since_certificate += 1
 
     # another lambda
 
-    def shrink_duals(self, rho: float, delta: Floats) -> None:
+    def shrink_duals(self, rho: float, gap_slopes: Floats) -> None:
         """Move to ``rho lambda`` with equal weights; exact gaps stay exact.
 
         ``g_i <- g_i + (1 - rho) delta_i``
         """
         engine = self.engine
         engine.shrink_duals(rho)
-        gaps = engine.gap_estimates + (1 - rho) * delta
+        gaps = engine.gap_estimates + (1 - rho) * gap_slopes
         engine.gap_estimates[:] = np.maximum(gaps, 0)
         w = engine.w
         self.primal -= (1 - rho) * self.lam / 2 * float(np.dot(w, w))
         self.gap = float(engine.gap_estimates.sum())
-        self._arrive(rho, self.gap)
+        self._set_lambda(rho, self.gap)
 
     def scale_weights(self, rho: float) -> None:
         """Move to ``rho lambda`` with equal dual variables: ``w <- w / rho``."""
         self.engine.scale_weights(1 / rho)
         self.engine.gap_estimates[:] = math.inf
-        self.exact = False
-        self._arrive(rho, 0.0)
+        self.has_exact_gaps = False
+        self._set_lambda(rho, 0.0)
 
-    def _arrive(self, rho: float, gap: float) -> None:
+    def _set_lambda(self, rho: float, gap: float) -> None:
         engine = self.engine
-        engine.plan = dataclasses.replace(engine.plan, lam=rho * self.lam)
+        engine.engine_settings = dataclasses.replace(
+            engine.engine_settings, lam=rho * self.lam
+        )
         # a gap of 0 turns the global part of the cache's criterion off
-        engine.last_gap = gap if self.exact else 0.0
+        engine.last_gap = gap if self.has_exact_gaps else 0.0
 
     # saving
 
@@ -166,44 +174,59 @@ class DualPoint:
         """All that changes, as arrays."""
         return {
             **self.engine.state(),
-            "walk": np.array([self.lam, self.fresh, self.exact, self.others]),
+            "walk": np.array(
+                [
+                    self.lam,
+                    self.passes_since_certificate,
+                    self.has_exact_gaps,
+                    self.extra_oracle_calls,
+                ]
+            ),
             "measured_last": np.array([self.primal, self.gap]),
-            "stream": run_monitor.save_rng(self.stream),
+            "stream": run_monitor.save_rng(self.rng),
             "hinges": self.engine.hinges,
         }
 
     def load(self, state: State) -> None:
         """Go on from a saved state."""
-        lam, fresh, exact, others = state["walk"]
-        self.engine.plan = dataclasses.replace(self.engine.plan, lam=float(lam))
+        lam, passes_since_certificate, has_exact_gaps, extra_oracle_calls = state[
+            "walk"
+        ]
+        self.engine.engine_settings = dataclasses.replace(
+            self.engine.engine_settings, lam=float(lam)
+        )
         self.engine.load(state)
         self.engine.hinges = np.array(state["hinges"])
-        self.fresh, self.exact, self.others = int(fresh), bool(exact), int(others)
+        self.passes_since_certificate, self.has_exact_gaps, self.extra_oracle_calls = (
+            int(passes_since_certificate),
+            bool(has_exact_gaps),
+            int(extra_oracle_calls),
+        )
         self.primal, self.gap = np.asarray(state["measured_last"]).tolist()
-        self.stream = run_monitor.load_rng(state["stream"])
+        self.rng = run_monitor.load_rng(state["stream"])
 
 
-def cone(bounds: Any) -> tuple[Any, Any] | None:
+def check_cone_bounds(bounds: Any) -> tuple[Any, Any] | None:
     """Bounds of weights that may be multiplied by any positive number."""
-    for name, bound, none in zip(
+    for name, bound, default in zip(
         ("lower", "upper"),
         run_monitor.check_bounds(bounds),
         (-math.inf, math.inf),
         strict=True,
     ):
-        given = np.asarray(none if bound is None else bound, dtype=np.float64)
-        wrong = (given != 0) & (given != none)
+        bound_array = np.asarray(default if bound is None else bound, dtype=np.float64)
+        wrong = (bound_array != 0) & (bound_array != default)
         if wrong.any():
             raise ValueError(
-                f"bounds: expected {none} or 0 as {name} bound of each weight, got"
-                f" {given[wrong][0]}: on a path weights are multiplied by ratios of"
-                " lambda; use BCFW or grid_search"
+                f"bounds: expected {default} or 0 as {name} bound of each weight, got"
+                f" {bound_array[wrong][0]}: on a path weights are multiplied by ratios"
+                " of lambda; use BCFW or grid_search"
             )
     return bounds  # type: ignore[no-any-return]
 
 
-def begin(
-    problem: Any, step_settings: StepSettings, goal: float
+def initial_dual_point(
+    problem: Any, step_settings: StepSettings, target_gap: float
 ) -> tuple[DualPoint, float, float]:
     """A dual point whose gap is at most ``goal`` here and above, lambda^inf, alone.
 
@@ -221,28 +244,30 @@ def begin(
     -----
     Source: Osokin et al., "Minding the Gaps", section 4 and algorithm 6.
     """
-    dual_point = DualPoint(problem, _VAST, step_settings)
+    dual_point = DualPoint(problem, _HUGE_LAMBDA, step_settings)
     engine, n = dual_point.engine, dual_point.n
     engine.last_gap = 0.0
     engine.visit_in_order(np.arange(n))
-    psi, alone = _VAST * engine.w, _alone(dual_point)
+    psi, separable_lambda = _HUGE_LAMBDA * engine.w, _separable_lambda(dual_point)
     norm = float(np.dot(psi, psi))
     if not norm:
-        dual_point.scale_weights(1 / _VAST)
+        dual_point.scale_weights(1 / _HUGE_LAMBDA)
         dual_point.compute_certificate()
-        return dual_point, 0.0, alone
-    theta = engine.problem.hinges(_FAR * psi) / _FAR
-    dual_point.others += n
+        return dual_point, 0.0, separable_lambda
+    theta = engine.problem.hinges(_HUGE_SCALE * psi) / _HUGE_SCALE
+    dual_point.extra_oracle_calls += n
     # of a vast goal no smaller one than has weights whose squares are numbers
-    infinity = max((norm + float(theta.mean())) / goal, norm / _VAST)
-    dual_point.scale_weights(infinity / _VAST)
+    lam_infinity = max((norm + float(theta.mean())) / target_gap, norm / _HUGE_LAMBDA)
+    dual_point.scale_weights(lam_infinity / _HUGE_LAMBDA)
     dual_point.compute_certificate()
-    return dual_point, infinity, alone
+    return dual_point, lam_infinity, separable_lambda
 
 
-def _alone(dual_point: DualPoint) -> float:
+def _separable_lambda(dual_point: DualPoint) -> float:
     """The least ``|psi_i|^2 / (n L_i)`` for the outputs of largest cost."""
     n = dual_point.n
-    costs, squares = dual_point.engine.expected_costs_and_squared_norms()
-    some = (squares > 0) & (costs > 0)
-    return float((squares[some] / (n * costs[some])).min(initial=math.inf))
+    costs, squared_norms = dual_point.engine.expected_costs_and_squared_norms()
+    is_positive = (squared_norms > 0) & (costs > 0)
+    return float(
+        (squared_norms[is_positive] / (n * costs[is_positive])).min(initial=math.inf)
+    )

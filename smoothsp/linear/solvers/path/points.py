@@ -53,40 +53,42 @@ class PointRun:
 
     def __init__(self, problem: Any, limits: PointLimits, settings: str) -> None:
         self.problem, self.limits, self.settings = problem, limits, settings
-        self._start, self._before = clock.seconds_without_compilation(), 0.0
+        self._start, self._previous_seconds = clock.seconds_without_compilation(), 0.0
         self.points: list[PathPoint] = []
         self.status = ""
         # oracle calls of dual points that were given up
-        self.earlier = 0
+        self.previous_oracle_calls = 0
 
     @property
     def seconds(self) -> float:
         """Seconds since the start, including earlier runs."""
-        return self._before + clock.seconds_without_compilation() - self._start
+        return (
+            self._previous_seconds + clock.seconds_without_compilation() - self._start
+        )
 
     @property
     def calls(self) -> int:
         """Oracle calls since the beginning, those for certificates included."""
-        return self.earlier + self.dual_point.oracle_calls
+        return self.previous_oracle_calls + self.dual_point.oracle_calls
 
-    def follow(self, goal: float, total: int | None = None) -> None:
+    def run_loop(self, target_gap: float, total: int | None = None) -> None:
         """Run to the last point or the end of a budget, with a gap of ``goal``."""
         bar = None
         try:
-            known = {"total": total, "initial": len(self.points)}
+            bar_options = {"total": total, "initial": len(self.points)}
             bar = make_progress_bar(
-                self.limits.progress, self.name, unit=self.unit, **known
+                self.limits.progress, self.name, unit=self.unit, **bar_options
             )
-            while not self.status and self._prepare():
+            while not self.status and self._move_to_next():
                 with np.errstate(over="ignore", invalid="ignore"):
-                    gap = self.dual_point.to_gap(goal, self._spent)
+                    gap = self.dual_point.run_to_gap(target_gap, self._is_exhausted)
                 if gap is None:
                     break
                 lam = self.dual_point.lam
-                self._reach()
+                self._record_point()
                 if bar is not None:
-                    shown = f"lambda {lam:.3g}, gap {gap:.2e}, goal {goal:.2e}"
-                    bar.set_postfix_str(shown, refresh=False)
+                    postfix = f"lambda {lam:.3g}, gap {gap:.2e}, goal {target_gap:.2e}"
+                    bar.set_postfix_str(postfix, refresh=False)
                     bar.update(len(self.points) - bar.n)
         except KeyboardInterrupt:
             self.status = f"interrupted at lambda = {self.dual_point.lam:.4g}"
@@ -94,7 +96,7 @@ class PointRun:
             if bar is not None:
                 bar.close()
 
-    def _spent(self) -> bool:
+    def _is_exhausted(self) -> bool:
         limits = self.limits
         if self.calls >= limits.max_passes * self.dual_point.n:
             self.status = f"max_passes = {limits.max_passes} passes are used up"
@@ -102,17 +104,17 @@ class PointRun:
             self.status = f"max_seconds = {limits.max_seconds:.3g} seconds are used up"
         return bool(self.status)
 
-    def _prepare(self) -> bool:
+    def _move_to_next(self) -> bool:
         """Before the steps to the next point; whether there are any to make."""
-        return not self._spent()
+        return not self._is_exhausted()
 
-    def _add(self) -> PathPoint | None:
+    def _make_point(self) -> PathPoint | None:
         """The gap is small enough: a point, if there is one here."""
         raise NotImplementedError
 
-    def _reach(self) -> None:
+    def _record_point(self) -> None:
         with defer_sigint():
-            point = self._add()
+            point = self._make_point()
         callback = self.limits.callback
         if point is None or callback is None:
             return
@@ -122,15 +124,15 @@ class PointRun:
 
     def state(self) -> State:
         """All that changes, as arrays."""
-        numbers = [
+        values = [
             (p.lam, p.primal, p.gap, p.oracle_calls, p.seconds, p.begins)
             for p in self.points
         ]
         return {
             **self.dual_point.state(),
-            "points": np.array(numbers),
+            "points": np.array(values),
             "points_w": np.array([p.w for p in self.points]),
-            "earlier": np.array(self.earlier),
+            "earlier": np.array(self.previous_oracle_calls),
             "path_seconds": np.array(self.seconds),
             "path_rules": np.array(self.settings),
             **examples_fingerprint(self.problem),
@@ -138,10 +140,11 @@ class PointRun:
 
     def load(self, state: State) -> None:
         """Go on from a state, of the same settings and examples."""
-        found = str(state.get("path_rules", f"no state of a {self.name}"))
-        if found != self.settings:
+        saved_settings = str(state.get("path_rules", f"no state of a {self.name}"))
+        if saved_settings != self.settings:
             raise ValueError(
-                f"resume: expected a state of {self.settings}, got one of {found}"
+                f"resume: expected a state of {self.settings}, got one of"
+                f" {saved_settings}"
             )
         require_same_examples("resume", self.problem, state)
         self.dual_point.load(state)
@@ -151,5 +154,5 @@ class PointRun:
                 state["points"].tolist(), state["points_w"], strict=True
             )
         ]
-        self.earlier = int(state["earlier"])
-        self._before = float(state["path_seconds"])
+        self.previous_oracle_calls = int(state["earlier"])
+        self._previous_seconds = float(state["path_seconds"])

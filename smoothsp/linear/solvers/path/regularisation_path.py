@@ -11,9 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 from smoothsp.linear.problems import LinearProblem
-from smoothsp.linear.solvers.path.dual_point import State, StepSettings, cone
+from smoothsp.linear.solvers.path.dual_point import (
+    State,
+    StepSettings,
+    check_cone_bounds,
+)
 from smoothsp.linear.solvers.path.points import PointLimits
-from smoothsp.linear.solvers.path.run import PathRun, Rules
+from smoothsp.linear.solvers.path.run import PathRun, PathSettings
 from smoothsp.linear.solvers.path.solution import PathPoint, PathSolution
 
 
@@ -98,13 +102,13 @@ class RegularisationPath:
         callback: Callable[[PathPoint], Any] | None = None,
         progress: bool | None = None,
     ) -> None:
-        self.rules = Rules(
+        self.settings = PathSettings(
             eps=eps,
             kappa=kappa,
             smallest=smallest,
             stop_when_flat=stop_when_flat,
             step_settings=StepSettings(
-                sampling, steps, cache, seed, refresh_every, cone(bounds)
+                sampling, steps, cache, seed, refresh_every, check_cone_bounds(bounds)
             ),
             max_points=max_points,
             limits=PointLimits(max_passes, max_seconds, callback, progress),
@@ -127,6 +131,6 @@ class RegularisationPath:
         PathSolution
             Ctrl-C does not raise once there is a breakpoint: it gives what is reached.
         """
-        run = PathRun(self.rules, problem, resume)
-        run.follow(self.rules.goal)
+        run = PathRun(self.settings, problem, resume)
+        run.run_loop(self.settings.target_gap)
         return run.solution()

@@ -13,23 +13,23 @@ from smoothsp.linear.solvers.path.dual_point import (
     Floats,
     State,
     StepSettings,
-    begin,
+    initial_dual_point,
 )
 from smoothsp.linear.solvers.path.points import PointLimits, PointRun
 from smoothsp.linear.solvers.path.solution import PathPoint, PathSolution
 
 # Logarithm of the ratio of neighbouring lambda: at first, at most, and by how much it
 # may change at once.
-_STRIDE, _LONGEST, _CHANGE = 2.0, 2.5, 2.0
+_INITIAL_LOG_STEP, _MAX_LOG_STEP, _MAX_STEP_CHANGE = 2.0, 2.5, 2.0
 # How far lambda has to fall without an effect on the minimum.
-_FLAT = 10.0
+_FLAT_RATIO = 10.0
 # What the bound between two breakpoints should come to, and what their gaps do, over
 # eps and the goal.
-_AIM, _REACHED = 0.95, 0.95
+_BOUND_TARGET, _EXPECTED_GAP = 0.95, 0.95
 
 
 @dataclass(frozen=True)
-class Rules:
+class PathSettings:
     """The parameters of a path, checked."""
 
     eps: float
@@ -49,7 +49,7 @@ class Rules:
         checks.as_positive_int("max_points", self.max_points)
 
     @property
-    def goal(self) -> float:
+    def target_gap(self) -> float:
         """The gap to reach at a breakpoint."""
         return self.kappa * self.eps
 
@@ -62,74 +62,88 @@ class PathRun(PointRun):
 
     name, unit = "path", " breakpoints"
 
-    def __init__(self, rules: Rules, problem: Any, resume: State | None) -> None:
-        super().__init__(problem, rules.limits, str(rules))
-        self.rules, self.stride = rules, _STRIDE
+    def __init__(
+        self, settings: PathSettings, problem: Any, resume: State | None
+    ) -> None:
+        super().__init__(problem, settings.limits, str(settings))
+        self.path_settings, self.log_step = settings, _INITIAL_LOG_STEP
         self.complete, self.flat = False, False
         if resume is None:
             with np.errstate(over="ignore", invalid="ignore"):
-                found = begin(problem, rules.step_settings, rules.goal)
-            self.dual_point, self.infinity, self.alone = found
-            self._reach()
-            if not self.infinity:
+                initial = initial_dual_point(
+                    problem, settings.step_settings, settings.target_gap
+                )
+            self.dual_point, self.lam_infinity, self.separable_lambda = initial
+            self._record_point()
+            if not self.lam_infinity:
                 self.complete = True
                 self.status = "complete: weights 0 are optimal for every lambda"
         else:
-            self.dual_point = DualPoint(problem, 1.0, rules.step_settings)
-            with states.open_state(resume) as given:
-                self.load(given)
+            self.dual_point = DualPoint(problem, 1.0, settings.step_settings)
+            with states.open_state(resume) as opened:
+                self.load(opened)
 
-    def _spent(self) -> bool:
-        rules = self.rules
-        if len(self.points) >= rules.max_points:
-            self.status = f"max_points = {rules.max_points} breakpoints are reached"
-        elif self._end() < rules.smallest:
-            self.status = f"lambda is below smallest = {rules.smallest:.3g}"
-        return bool(self.status) or super()._spent()
+    def _is_exhausted(self) -> bool:
+        settings = self.path_settings
+        if len(self.points) >= settings.max_points:
+            self.status = f"max_points = {settings.max_points} breakpoints are reached"
+        elif self._lowest_lambda() < settings.smallest:
+            self.status = f"lambda is below smallest = {settings.smallest:.3g}"
+        return bool(self.status) or super()._is_exhausted()
 
-    def _add(self) -> PathPoint | None:
+    def _make_point(self) -> PathPoint | None:
         dual_point = self.dual_point
         lam, w = dual_point.lam, dual_point.engine.w
-        known = dual_point.primal, dual_point.gap, dual_point.oracle_calls, self.seconds
-        point = PathPoint(lam, w, *known, begins=lam)
+        certificate = (
+            dual_point.primal,
+            dual_point.gap,
+            dual_point.oracle_calls,
+            self.seconds,
+        )
+        point = PathPoint(lam, w, *certificate, begins=lam)
         if not self.points:
             point = dataclasses.replace(point, begins=math.inf)
         else:
             begins, bound = crossing_lambda(self.points[-1], point)
-            self._learn(point, bound)
-            if bound > self.rules.eps:
-                last = self.points[-1].lam
-                nearer = last * math.exp(-self.stride)
-                if nearer < last:
-                    dual_point.scale_weights(nearer / lam)
+            self._update_log_step(point, bound)
+            if bound > self.path_settings.eps:
+                previous_lambda = self.points[-1].lam
+                nearer_lambda = previous_lambda * math.exp(-self.log_step)
+                if nearer_lambda < previous_lambda:
+                    dual_point.scale_weights(nearer_lambda / lam)
                 else:
-                    self.status = self._rounded()
+                    self.status = self._precision_message()
                 return None
             point = dataclasses.replace(point, begins=begins)
         self._decrease_lambda(w)
         self.points.append(point)
         return point
 
-    def _rounded(self) -> str:
+    def _precision_message(self) -> str:
         dual_point = self.dual_point
         return (
-            f"rounding hides eps = {self.rules.eps:.3g} of an objective of"
+            f"rounding hides eps = {self.path_settings.eps:.3g} of an objective of"
             f" {dual_point.primal:.3g} at lambda = {dual_point.lam:.3g}"
         )
 
-    def _learn(self, point: PathPoint, bound: float) -> None:
+    def _update_log_step(self, point: PathPoint, bound: float) -> None:
         """Update the distance to the next breakpoint.
 
         What the bound exceeds the two gaps by is about quadratic in the stride.
         """
-        before, rules = self.points[-1], self.rules
-        taken = math.log(before.lam / point.lam)
-        excess = max(bound - (before.gap + point.gap) / 2, 1e-9 * rules.eps)
-        wanted = max(_AIM * rules.eps - _REACHED * rules.goal, 0.0)
-        change = min(max(math.sqrt(wanted / excess), 1 / _CHANGE), _CHANGE)
-        if bound > rules.eps:
+        previous, settings = self.points[-1], self.path_settings
+        log_ratio = math.log(previous.lam / point.lam)
+        excess = max(bound - (previous.gap + point.gap) / 2, 1e-9 * settings.eps)
+        allowed_excess = max(
+            _BOUND_TARGET * settings.eps - _EXPECTED_GAP * settings.target_gap, 0.0
+        )
+        change = min(
+            max(math.sqrt(allowed_excess / excess), 1 / _MAX_STEP_CHANGE),
+            _MAX_STEP_CHANGE,
+        )
+        if bound > settings.eps:
             change = min(change, 0.8)
-        self.stride = min(change * taken, _LONGEST)
+        self.log_step = min(change * log_ratio, _MAX_LOG_STEP)
 
     def _is_flat(self, w: Floats) -> bool:
         """Whether a tenth of lambda changed the minimum by eps at most.
@@ -138,52 +152,58 @@ class PathRun(PointRun):
         large that examples need not be fitted yet, that says nothing.
         """
         dual_point, norm = self.dual_point, float(np.dot(w, w))
-        change = dual_point.gap + (_FLAT - 1) * dual_point.lam / 2 * norm
-        small = dual_point.lam <= min(self.infinity / dual_point.n, self.alone)
-        return small and change <= self.rules.eps
+        change = dual_point.gap + (_FLAT_RATIO - 1) * dual_point.lam / 2 * norm
+        is_small = dual_point.lam <= min(
+            self.lam_infinity / dual_point.n, self.separable_lambda
+        )
+        return is_small and change <= self.path_settings.eps
 
     def _decrease_lambda(self, w: Floats) -> None:
         """Move to the next lambda with equal weights."""
-        dual_point, rules = self.dual_point, self.rules
+        dual_point, settings = self.dual_point, self.path_settings
         # the gap of an example is its hinge over n less delta_i
-        delta = (
+        gap_slopes = (
             dual_point.engine.hinges / dual_point.n - dual_point.engine.gap_estimates
         )
-        total, slack = float(delta.sum()), rules.eps - dual_point.gap
-        if total <= slack:
+        slope, slack = float(gap_slopes.sum()), settings.eps - dual_point.gap
+        if slope <= slack:
             self.complete = True
             self.status = "complete: the last weights are good for every smaller lambda"
             return
-        if rules.stop_when_flat and self._is_flat(w):
+        if settings.stop_when_flat and self._is_flat(w):
             self.flat = True
             self.status = (
                 f"flat: no weights fit these data. The mean hinge is still"
-                f" {total + dual_point.gap:.3g}, above eps = {rules.eps:.3g}, and the"
-                f" minimum at lambda = {_FLAT * dual_point.lam:.3g} is within eps of"
-                f" that at {dual_point.lam:.3g}"
+                f" {slope + dual_point.gap:.3g}, above eps = {settings.eps:.3g}, and"
+                f" the minimum at lambda = {_FLAT_RATIO * dual_point.lam:.3g} is within"
+                f" eps of that at {dual_point.lam:.3g}"
             )
-        rho = 1 - slack / total
-        rho = min(rho, max(math.exp(-self.stride), rules.smallest / dual_point.lam))
+        rho = 1 - slack / slope
+        rho = min(
+            rho, max(math.exp(-self.log_step), settings.smallest / dual_point.lam)
+        )
         if not rho * dual_point.lam < dual_point.lam:
-            self.status = self.status or self._rounded()
+            self.status = self.status or self._precision_message()
             return
-        dual_point.shrink_duals(rho, delta)
+        dual_point.shrink_duals(rho, gap_slopes)
 
-    def _end(self) -> float:
+    def _lowest_lambda(self) -> float:
         """Down to where the last weights are good."""
         if self.complete:
             return 0.0
-        last = self.points[-1]
-        rho = 1 - (self.rules.eps - last.gap) / (hinge_of(last) - last.gap)
-        return rho * last.lam
+        last_point = self.points[-1]
+        rho = 1 - (self.path_settings.eps - last_point.gap) / (
+            mean_hinge(last_point) - last_point.gap
+        )
+        return rho * last_point.lam
 
     def solution(self) -> PathSolution:
         """The outcome."""
         return PathSolution(
             points=self.points,
-            ends_at=self._end(),
-            eps=self.rules.eps,
-            lam_infinity=self.infinity,
+            ends_at=self._lowest_lambda(),
+            eps=self.path_settings.eps,
+            lam_infinity=self.lam_infinity,
             complete=self.complete,
             flat=self.flat,
             oracle_calls=self.calls,
@@ -196,31 +216,34 @@ class PathRun(PointRun):
         """All that changes, as arrays."""
         return {
             **super().state(),
-            "infinity": np.array(self.infinity),
-            "alone": np.array(self.alone),
+            "infinity": np.array(self.lam_infinity),
+            "alone": np.array(self.separable_lambda),
             "complete": np.array(self.complete),
-            "stride": np.array(self.stride),
+            "stride": np.array(self.log_step),
         }
 
     def load(self, state: State) -> None:
         """Go on from a state, of the same rules and examples."""
         super().load(state)
-        self.infinity, self.alone = float(state["infinity"]), float(state["alone"])
-        self.stride = float(state["stride"])
+        self.lam_infinity, self.separable_lambda = (
+            float(state["infinity"]),
+            float(state["alone"]),
+        )
+        self.log_step = float(state["stride"])
         if state["complete"]:
             self.complete, self.status = True, "complete: there is nothing left to do"
 
 
-def hinge_of(point: PathPoint) -> float:
+def mean_hinge(point: PathPoint) -> float:
     """The mean hinge at the weights of a breakpoint."""
     return point.primal - point.lam / 2 * float(np.dot(point.w, point.w))
 
 
 def dual_chord(above: PathPoint, below: PathPoint, lam: float) -> float:
     """A bound below the least objective, for lambda between two breakpoints."""
-    share = (lam - below.lam) / (above.lam - below.lam)
+    weight = (lam - below.lam) / (above.lam - below.lam)
     low, high = below.primal - below.gap, above.primal - above.gap
-    return low + share * (high - low)
+    return low + weight * (high - low)
 
 
 def crossing_lambda(above: PathPoint, below: PathPoint) -> tuple[float, float]:
@@ -242,17 +265,18 @@ def crossing_lambda(above: PathPoint, below: PathPoint) -> tuple[float, float]:
     So between dual points alpha at lambda and beta at kappa the mixed ones keep D above
     the chord, and ``P_lambda(w)`` less the chord, linear, bounds the excess of w.
     """
-    hinges = hinge_of(below) - hinge_of(above)
-    squares = float(np.dot(above.w, above.w) - np.dot(below.w, below.w)) / 2
+    hinges = mean_hinge(below) - mean_hinge(above)
+    half_squared_norms = float(np.dot(above.w, above.w) - np.dot(below.w, below.w)) / 2
     lams = [above.lam, below.lam]
-    if squares and below.lam < hinges / squares < above.lam:
-        lams.append(hinges / squares)
+    if half_squared_norms and below.lam < hinges / half_squared_norms < above.lam:
+        lams.append(hinges / half_squared_norms)
     return min(
-        ((lam, _excess(above, below, lam)) for lam in lams), key=lambda found: found[1]
+        ((lam, _bound_excess(above, below, lam)) for lam in lams),
+        key=lambda candidate: candidate[1],
     )
 
 
-def _excess(above: PathPoint, below: PathPoint, lam: float) -> float:
+def _bound_excess(above: PathPoint, below: PathPoint, lam: float) -> float:
     objectives = [
         point.primal + (lam - point.lam) / 2 * float(np.dot(point.w, point.w))
         for point in (above, below)

@@ -129,8 +129,8 @@ class PathSolution:
         first = self.points[0]
         if lam >= first.lam:
             return first.lam / lam * first.w
-        known = [point for point in self.points if point.begins >= lam]
-        return known[-1].w.copy()
+        candidates = [point for point in self.points if point.begins >= lam]
+        return candidates[-1].w.copy()
 
 
 @dataclass(frozen=True)

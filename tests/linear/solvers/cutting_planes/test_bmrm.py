@@ -109,7 +109,7 @@ def test_the_step_of_the_line_search_is_that_of_both_formulas():
     w = np.zeros(problem.num_weights)
     for t in range(60):
         value, slope = problem.risk(w)
-        p, offset, *_ = model.at if t else (0.0 * w, 0.0)
+        p, offset, *_ = model.average if t else (0.0 * w, 0.0)
         dual = offset - p @ p / (2 * lam)
         objective = lam / 2 * w @ w + value
         model = model.add(slope, value - w @ slope)
@@ -117,15 +117,17 @@ def test_the_step_of_the_line_search_is_that_of_both_formulas():
             gap = lam * (objective - dual)
             eta = np.clip(gap / ((slope - p) @ (slope - p)), 0, 1)
             np.testing.assert_allclose(
-                model.at.p, (1 - eta) * p + eta * slope, rtol=1e-6
+                model.average.p, (1 - eta) * p + eta * slope, rtol=1e-6
             )
             # no other step between the two does better
-            reached = model.at.offset - model.at.p @ model.at.p / (2 * lam)
+            reached = model.average.offset - model.average.p @ model.average.p / (
+                2 * lam
+            )
             for other in np.linspace(0, 1, 21):
                 q = (1 - other) * p + other * slope
                 b = (1 - other) * offset + other * (value - w @ slope)
                 assert b - q @ q / (2 * lam) <= reached + 1e-12
-        w = -model.at.p / lam
+        w = -model.average.p / lam
 
 
 @pytest.mark.parametrize("size", [1, 8, 9, 2 * BLOCK + 3])
@@ -133,7 +135,7 @@ def test_products_and_mean_are_those_of_the_cuts(size):
     rng, lam, kept = np.random.default_rng(size), 0.5, []
     model = AllCuts(size, lam, drop_after=2)
     # less room than there are cuts: the second half is in a larger one
-    model.zero_buffer = type(model.zero_buffer).of(5, size)
+    model.buffer = type(model.buffer).allocate(5, size)
     for _ in range(12):
         slope, offset = rng.normal(size=size), float(rng.normal())
         model = model.add(slope, offset)
@@ -145,11 +147,11 @@ def test_products_and_mean_are_those_of_the_cuts(size):
         products = model.state()["products"]
         np.testing.assert_allclose(products, G @ G.T, rtol=1e-12, atol=1e-10)
         assert (products == products.T).all()
-        np.testing.assert_allclose(model.at.p, weights @ G, rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(model.average.p, weights @ G, rtol=1e-12, atol=1e-13)
         # a maximum of the dual: no cut has a steeper ascent
-        slopes = lam * b - G @ model.at.p
+        slopes = lam * b - G @ model.average.p
         assert slopes.max() <= weights @ slopes + 1e-9 * max(1, size)
-    assert len(model.zero_buffer.slopes) > 5 or size == 1
+    assert len(model.buffer.gradients) > 5 or size == 1
 
 
 def test_forgotten_cuts_do_not_change_the_optimum():
