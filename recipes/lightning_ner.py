@@ -58,7 +58,7 @@ class Sentences(Dataset, Sampler):
     def __iter__(self) -> Iterator[Tensor]:
         with torch.random.fork_rng([]):
             seed_all(self.seed or 0, self.epoch if self.seed is not None else 0)
-            batches = self.corpus.shuffled(self.size)
+            batches = self.corpus.shuffled_batches(self.size)
             if self.seed is not None:
                 self.hidden = self.rare & (torch.rand(len(self.rare)) < HIDDEN)
         yield from batches
@@ -99,7 +99,7 @@ class Data(pl.LightningDataModule):
         words, tags = self.parts["train"]
         kinds = sorted({tag[2:] for row in tags for tag in row if tag != "O"})
         self.labels = ["O", *(f"{p}-{kind}" for kind in kinds for p in "BIES")]
-        self.vocabulary = Vocabulary.of(words, [])
+        self.vocabulary = Vocabulary.from_sentences(words, [])
         held_out = (tag for row in self.parts["dev"][1] for tag in row)
         unseen_labels.warn("dev", held_out, self.labels)
 

@@ -17,7 +17,7 @@ from smoothsp.models.biaffine import Biaffine
 from smoothsp.models.features import Vocabulary
 from smoothsp.models.network import TaggerNetwork, TaggerSizes
 from smoothsp.models.span_scores import SpanScores
-from smoothsp.models.word_vectors import TaggerSizes as TreeSizes
+from smoothsp.models.word_vectors import ParserSizes as TreeSizes
 from tests.programs import ROOT, run
 
 LABELS = ["O", *(f"{p}-{kind}" for kind in ("LOC", "PER") for p in "BIES")]
@@ -40,7 +40,7 @@ def models(tmp_path_factory):
     """Folders of models with weights at random."""
     folder = tmp_path_factory.mktemp("models")
     torch.manual_seed(0)
-    vocabulary = Vocabulary.of(SENTENCES, [])
+    vocabulary = Vocabulary.from_sentences(SENTENCES, [])
     sizes, trees = (
         TaggerSizes(word=4, hidden=5),
         TreeSizes(4, 5, arc=6, label=3, sibling=4),

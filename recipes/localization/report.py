@@ -87,7 +87,7 @@ def write(config: Config, localiser: Localiser, folder: Folder) -> dict[str, flo
 
 def _choices(images: SingleObjectImages) -> list[figures.Panel]:
     """Images from the best to the worst prediction, and their runners-up."""
-    ranked = images.ranked(RUNNERS_UP + 1)
+    ranked = images.rank_candidates(RUNNERS_UP + 1)
     iou = [
         float(overlap[int(ys[0])])
         for overlap, (_, ys) in zip(images.overlaps, ranked, strict=True)
@@ -106,19 +106,21 @@ def _choices(images: SingleObjectImages) -> list[figures.Panel]:
 
 
 def _decoded(images: MultiObjectImages) -> Rows:
-    return {name: images.evaluate(images.found(name)) for name in DECODERS}
+    return {name: images.evaluate(images.detect(name)) for name in DECODERS}
 
 
 def _sets(images: MultiObjectImages) -> list[figures.Panel]:
     """Images of a list, evenly spaced, and the boxes that are sure."""
-    panels, every = [], images.found()
+    panels, every = [], images.detect()
     for number in figures.evenly(len(images), one=False):
         own: Detections = every[number]
-        names = [images.localiser.classes[n] for n in own.labels[: own.sure].tolist()]
-        boxes, scores = own.boxes[: own.sure], own.scores[: own.sure]
+        names = [
+            images.localiser.classes[n] for n in own.labels[: own.num_selected].tolist()
+        ]
+        boxes, scores = own.boxes[: own.num_selected], own.scores[: own.num_selected]
         example = images.examples[number]
         found = _found(images, number, boxes, names, scores)
-        said = f"{example.name}: {own.sure} found, {len(example.boxes)} true"
+        said = f"{example.name}: {own.num_selected} found, {len(example.boxes)} true"
         panels.append(figures.Panel(example, found, said))
     return panels
 

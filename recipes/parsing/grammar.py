@@ -12,7 +12,7 @@ import random
 from dataclasses import dataclass, field
 
 from smoothsp.data import DependencyTree
-from smoothsp.data.dependencies import from_words
+from smoothsp.data.dependencies import make_tree
 
 LEXICON = """
 people: man woman child baker sailor clerk judge painter nurse farmer
@@ -72,7 +72,7 @@ def draw(rng: random.Random) -> DependencyTree:
     words = [node.word for node in order]
     words[0] = words[0][0].upper() + words[0][1:]
     above = [at[id(heads[id(n)])] if id(n) in heads else 0 for n in order]
-    return from_words(words, above, [node.label for node in order])
+    return make_tree(words, above, [node.label for node in order])
 
 
 def _place(

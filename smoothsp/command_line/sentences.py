@@ -108,18 +108,18 @@ def _dependencies(
 def _constituents(
     model: Any, given: Namespace, failures: SkippedInputs
 ) -> Iterator[str]:
-    from smoothsp.models.constituency_parser import MAX_WORDS
+    from smoothsp.models.constituency_parser import MAX_SENTENCE_LENGTH
 
     cut, sentences = make_tokenizer(model.tokenizer), []
     for sentence in trees.read_sentences(given.file, failures.add):
         words = cut(sentence).words if isinstance(sentence, str) else sentence
-        if len(words) <= MAX_WORDS:
+        if len(words) <= MAX_SENTENCE_LENGTH:
             sentences.append(sentence)
             continue
         failures.add(
-            f"expected sentences of at most {MAX_WORDS} words, got {len(words):,} in"
-            f" {' '.join(words[:3])[:60]!r} and so on. Cut it into sentences, one a"
-            " line"
+            f"expected sentences of at most {MAX_SENTENCE_LENGTH} words, got"
+            f" {len(words):,} in {' '.join(words[:3])[:60]!r} and so on. Cut it into"
+            " sentences, one a line"
         )
     for tree in model.stream(sentences):
         if given.show == "json":

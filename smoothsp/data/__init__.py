@@ -55,16 +55,17 @@ __all__ = [
 ]
 
 
-# names that need Pillow, by their module
-IMAGES = dict.fromkeys(("read_box_splits", "read_boxes"), "boxes")
-IMAGES |= dict.fromkeys(("MaskedImage", "as_masks", "read_masks"), "masks")
+# Module of each name that needs Pillow: it is imported on first access, so that
+# readers of text work without Pillow.
+LAZY_MODULES = dict.fromkeys(("read_box_splits", "read_boxes"), "boxes")
+LAZY_MODULES |= dict.fromkeys(("MaskedImage", "as_masks", "read_masks"), "masks")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in IMAGES:
+    if name not in LAZY_MODULES:
         raise AttributeError(f"module 'smoothsp.data' has no attribute {name!r}")
     try:
-        module = import_module(f"smoothsp.data.{IMAGES[name]}")
+        module = import_module(f"smoothsp.data.{LAZY_MODULES[name]}")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f'smoothsp.data: needs {error.name}: pip install "smoothsp[localiser]"',

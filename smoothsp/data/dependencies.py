@@ -1,10 +1,10 @@
-"""CoNLL-U files: dependency trees read, and written with other heads and labels.
+"""CoNLL-U: read and write dependency trees.
 
-A word is a line of ten columns parted by tabs, numbered from 1 in its sentence; lines
-that begin with # are comments, those numbered 3-4 are tokens of several words, those
-numbered 8.1 are empty nodes. A blank line ends a sentence. The tree is over the words;
-all other lines are kept as they are. The relation of the root is ``root``; a treebank
-may have another one, ``ROOT`` say, which is read as ``root``.
+A word is a line of ten columns separated by tabs, numbered from 1 in its sentence.
+Lines that begin with # are comments, ``3-4`` numbers a multi-word token, ``8.1`` an
+empty node. A blank line ends a sentence. The tree is over the words; all other lines
+are copied unchanged. Another relation of the root, such as ``ROOT``, is read as
+``root``.
 """
 
 import re
@@ -26,8 +26,8 @@ __all__ = [
     "NUMBER",
     "check_tree",
     "find_treebank",
-    "from_words",
     "infer_root_label",
+    "make_tree",
     "parse",
     "read_dependencies",
     "read_sentences",
@@ -40,26 +40,26 @@ ROOT = "root"
 
 
 def find_treebank(folder: str | Path) -> tuple[Path, Path]:
-    """Return the files of a folder that end in ``train`` and ``dev.conllu``."""
+    """Return the files whose names end in ``train.conllu`` and ``dev.conllu``."""
     folder = Path(folder)
     if not folder.is_dir():
-        found = "a file" if folder.exists() else "nothing"
+        state = "a file" if folder.exists() else "nothing"
         raise FileNotFoundError(
             f"{folder}: expected a folder with a training and a development file, got"
-            f" {found}. Give the folder that holds the files"
+            f" {state}. Give the folder that holds the files"
         )
-    return _only(folder, "train"), _only(folder, "dev")
+    return _find_single_file(folder, "train"), _find_single_file(folder, "dev")
 
 
-def _only(folder: Path, part: str) -> Path:
-    found = sorted(folder.glob(f"*{part}.conllu"))
-    if len(found) != 1:
-        names = ", ".join(path.name for path in found) or "none"
+def _find_single_file(folder: Path, part: str) -> Path:
+    paths = sorted(folder.glob(f"*{part}.conllu"))
+    if len(paths) != 1:
+        names = ", ".join(path.name for path in paths) or "none"
         raise FileNotFoundError(
             f"{folder}: expected one file whose name ends in {part}.conllu, got"
             f" {names}. Keep one treebank in the folder"
         )
-    return found[0]
+    return paths[0]
 
 
 def read_dependencies(
@@ -74,8 +74,8 @@ def read_dependencies(
     skip_bad
         Leave out malformed sentences, with a line on standard error for each.
     root
-        Relation of the root in the file; by default the one that all words with head 0
-        and no others have. It is read as ``root``.
+        Relation of the root in the file, which is read as ``root``. By default, the
+        relation that exactly the words with head 0 have.
 
     Raises
     ------
@@ -83,54 +83,58 @@ def read_dependencies(
         For the first malformed sentence, with file and line.
     """
     lines = decode_lines(read_content(path, "a CoNLL-U file"), path)
-    wrong: list[str] = []
+    faults: list[str] = []
     fields = (line.split("\t") for line in lines)
     words = (x for x in fields if len(x) > LABEL and x[0].isdigit())
     root = root or infer_root_label((x[HEAD], x[LABEL]) for x in words)
     if root != ROOT:
         print_stderr(f"{path}: {root}, the relation of the root, read as root")
-    found = _parsed(lines, str(path), True, wrong.append if skip_bad else None, root)
-    for fault in wrong:
+    sentences = _parse_lines(
+        lines, str(path), True, faults.append if skip_bad else None, root
+    )
+    for fault in faults:
         print_stderr(f"warning: left out: {fault}")
-    if wrong and not found:
+    if faults and not sentences:
         raise ValueError(f"{path}: expected at least one sentence, got none")
-    return found
+    return sentences
 
 
 def read_sentences(
     source: str | Path, bad: Callable[[str], None]
 ) -> list[DependencyTree] | list[str]:
-    """Read sentences to be parsed, from a file or from standard input (``-``).
+    """Read sentences to be parsed, from a file or standard input (``-``).
 
-    Sentences of CoNLL-U, whose heads and labels may be missing, or of columns; running
-    text, one sentence a line, is returned as it is. ``bad`` is called with each fault.
+    Accepts CoNLL-U, whose heads and labels may be missing, and column files. Running
+    text, one sentence a line, is returned as strings. ``bad`` receives each error.
     """
     content = read_content(source, "a file of sentences", stdin=True)
     name = display_name(source)
     lines = decode_lines(content, name, strict=False)
     form = detect_format(name, lines)
-    if form.kind == "CoNLL-U" or (form.numbered and form.by == "\t" and not form.names):
-        return _parsed(lines, name, False, bad)
+    if form.kind == "CoNLL-U" or (
+        form.has_word_numbers and form.separator == "\t" and not form.names
+    ):
+        return _parse_lines(lines, name, False, bad)
     file = parse_sentences(lines, name)
-    for wrong in file.bad:
-        bad(f"{name}, {wrong}")
-    return file.texts or [from_words(s.words) for s in file.sentences]
+    for fault in file.bad:
+        bad(f"{name}, {fault}")
+    return file.texts or [make_tree(s.words) for s in file.sentences]
 
 
-def from_words(
+def make_tree(
     words: Sequence[str], heads: Sequence[int] = (), labels: Sequence[str] = ()
 ) -> DependencyTree:
-    """Return a sentence with the lines of CoNLL-U, and its tree if it is given."""
+    """Build a sentence with CoNLL-U lines; with ``heads``, also its tree."""
     rows = enumerate(words, start=1)
     lines = ["\t".join([str(number), word, *"________"]) for number, word in rows]
-    found = DependencyTree(list(words), lines=lines)
-    return replace_tree(found, heads, labels) if heads else found
+    sentence = DependencyTree(list(words), lines=lines)
+    return replace_tree(sentence, heads, labels) if heads else sentence
 
 
 def replace_tree(
     sentence: DependencyTree, heads: Sequence[int], labels: Sequence[str]
 ) -> DependencyTree:
-    """Return a sentence with another tree, and without enhanced dependencies."""
+    """Replace the tree of a sentence; enhanced dependencies of changed words go."""
     pairs = iter(zip(heads, labels, strict=True))
     lines = []
     for line in sentence.lines:
@@ -147,35 +151,35 @@ def replace_tree(
 
 def to_conllu(sentences: Sequence[DependencyTree]) -> str:
     """Write sentences as CoNLL-U."""
-    whole = (
-        s if s.lines else from_words(s.words, s.heads, s.labels) for s in sentences
+    annotated = (
+        s if s.lines else make_tree(s.words, s.heads, s.labels) for s in sentences
     )
-    return "".join("\n".join([*s.lines, "", ""]) for s in whole)
+    return "".join("\n".join([*s.lines, "", ""]) for s in annotated)
 
 
-def parse(content: bytes, name: str, trees: bool = True) -> list[DependencyTree]:
+def parse(content: bytes, name: str, has_trees: bool = True) -> list[DependencyTree]:
     """Read the content of a CoNLL-U file called ``name``."""
-    return _parsed(decode_lines(content, name), name, trees)
+    return _parse_lines(decode_lines(content, name), name, has_trees)
 
 
-def _parsed(
+def _parse_lines(
     lines: Sequence[str],
     name: str,
-    trees: bool,
-    bad: Callable[[str], None] | None = None,
+    has_trees: bool,
+    on_error: Callable[[str], None] | None = None,
     root: str = ROOT,
 ) -> list[DependencyTree]:
-    sentences, faults = [], 0
+    sentences, num_faults = [], 0
     for first, block in split_blocks(lines):
         try:
-            sentences.append(_sentence(block, first, trees, root))
+            sentences.append(_parse_sentence(block, first, has_trees, root))
         except ValueError as error:
-            wrong = f"{name}, {error}"
-            if bad is None:
-                raise ValueError(wrong) from error
-            faults += 1
-            bad(wrong)
-    if not sentences and not faults:
+            message = f"{name}, {error}"
+            if on_error is None:
+                raise ValueError(message) from error
+            num_faults += 1
+            on_error(message)
+    if not sentences and not num_faults:
         raise ValueError(
             f"{name}: expected at least one sentence, got none. Is this the right file,"
             " and was it copied whole?"
@@ -184,21 +188,21 @@ def _parsed(
 
 
 def infer_root_label(arcs: Iterable[tuple[int | str, str]]) -> str:
-    """Return the relation of all words with head 0 and of no others, or else root."""
+    """Return the relation that exactly the words with head 0 have, or else ``root``."""
     at_root: set[str] = set()
-    others: set[str] = set()
+    elsewhere: set[str] = set()
     for head, label in arcs:
-        own = at_root if str(head) == "0" else others
-        own.add(label.split(":")[0])
-    return at_root.pop() if len(at_root) == 1 and not at_root & others else ROOT
+        relations = at_root if str(head) == "0" else elsewhere
+        relations.add(label.split(":")[0])
+    return at_root.pop() if len(at_root) == 1 and not at_root & elsewhere else ROOT
 
 
-def _sentence(
-    block: Sequence[str], first: int, trees: bool, root: str = ROOT
+def _parse_sentence(
+    block: Sequence[str], first_line: int, has_trees: bool, root: str = ROOT
 ) -> DependencyTree:
-    rows = list(iter_word_rows(block, first))
+    rows = list(iter_word_rows(block, first_line))
     words = [fields[WORD] for _, fields in rows]
-    if not trees:
+    if not has_trees:
         return DependencyTree(words, lines=list(block))
     for number, fields in rows:
         if not NUMBER.fullmatch(fields[HEAD]):
@@ -206,64 +210,74 @@ def _sentence(
                 f"line {number}: expected the number of a head in column {HEAD + 1},"
                 f" got {fields[HEAD][:60]!r}"
             )
-    where = [f"line {number}" for number, _ in rows]
+    locations = [f"line {number}" for number, _ in rows]
     heads = [int(fields[HEAD]) for _, fields in rows]
     labels = [fields[LABEL] for _, fields in rows]
-    labels = check_tree(heads, labels, where, root)
+    labels = check_tree(heads, labels, locations, root)
     return DependencyTree(words, heads, labels, list(block))
 
 
 def check_tree(
-    heads: Sequence[int], labels: Sequence[str], where: Sequence[str], root: str = ROOT
+    heads: Sequence[int],
+    labels: Sequence[str],
+    locations: Sequence[str],
+    root: str = ROOT,
 ) -> list[str]:
-    """Return the labels of a tree, that of the root as ``root``.
+    """Check a tree and return its labels, with ``root`` for that of the root.
 
     Raises
     ------
     ValueError
-        For heads that are no tree and for other labels of the root; the message begins
-        with the place of the word.
+        If the heads are no tree, or other words have the label of the root. The
+        message begins with the location of the word.
     """
-    _check_tree(heads, where)
-    _check_labels(heads, labels, where, root)
+    _require_tree(heads, locations)
+    _require_root_label(heads, labels, locations, root)
     return [
         ROOT + label.removeprefix(root) if head == 0 else label
         for head, label in zip(heads, labels, strict=True)
     ]
 
 
-def _check_tree(heads: Sequence[int], where: Sequence[str]) -> None:
+def _require_tree(heads: Sequence[int], locations: Sequence[str]) -> None:
     for word, head in enumerate(heads, start=1):
         if head > len(heads):
             raise ValueError(
-                f"{where[word - 1]}: expected a head from 0 to {len(heads)}, got {head}"
+                f"{locations[word - 1]}: expected a head from 0 to {len(heads)}, got"
+                f" {head}"
             )
     for word, head in enumerate(heads, start=1):
-        above = head
+        # After n steps up, only words on or below a cycle are not at the root.
+        ancestor = head
         for _ in heads:
-            if above:
-                above = heads[above - 1]
-        if above:
+            if ancestor:
+                ancestor = heads[ancestor - 1]
+        if ancestor:
             raise ValueError(
-                f"{where[word - 1]}: expected heads that lead to the root, got a cycle"
-                f" that word {word} hangs from"
+                f"{locations[word - 1]}: expected heads that lead to the root, got a"
+                f" cycle that word {word} hangs from"
             )
     roots = [word for word, head in enumerate(heads, start=1) if head == 0]
     if len(roots) != 1:
         raise ValueError(
-            f"{where[roots[1] - 1]}: expected one word with head 0, got {len(roots)}"
+            f"{locations[roots[1] - 1]}: expected one word with head 0, got"
+            f" {len(roots)}"
         )
 
 
-def _check_labels(
-    heads: Sequence[int], labels: Sequence[str], where: Sequence[str], root: str
+def _require_root_label(
+    heads: Sequence[int], labels: Sequence[str], locations: Sequence[str], root: str
 ) -> None:
-    """A parser gives the label of the root to one word, the other labels to others."""
-    for head, label, place in zip(heads, labels, where, strict=True):
+    """Raise unless exactly the word with head 0 has the relation of the root.
+
+    The parser scores root labels only for arcs from the root, and the others only for
+    the other arcs.
+    """
+    for head, label, location in zip(heads, labels, locations, strict=True):
         if not label or (label.split(":")[0] == root) != (head == 0):
             expected = repr(root) if head == 0 else f"a label other than {root!r}"
             raise ValueError(
-                f"{place}: expected {expected} in column {LABEL + 1} of a word with"
+                f"{location}: expected {expected} in column {LABEL + 1} of a word with"
                 f" head {head}, got {label!r}. If the relation of the root has another"
                 " name, give it as root"
             )

@@ -1,4 +1,4 @@
-"""Examples to train on and to score: sentences, trees, and images with boxes."""
+"""Types of training examples: tagged sentences, trees, and images with boxes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,21 +23,21 @@ class TaggedSentence:
 
     words: list[str]
     tags: list[str | None] | None = None
-    """Tag of each word, None where it is not known; None if no tag is known."""
+    """Tag of each word, None where unknown; None if all tags are unknown."""
     document: int = field(default=0, compare=False)
-    """Number of the document that the sentence is part of."""
+    """Index of the document of the sentence."""
     others: Sequence[Sequence[str]] = field(default=(), repr=False, compare=False)
-    """The other columns of the file but numbers, from top to bottom."""
+    """Further columns of the file except word numbers, each with a value a word."""
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
-        """All columns of each word but numbers and tags, the word first."""
+        """Word and further columns of each word, without numbers and tags."""
         return list(zip(self.words, *self.others, strict=True))
 
 
 @dataclass(frozen=True)
 class DependencyTree:
-    """Words from 1 on, their heads, and the labels of these arcs.
+    """Words, numbered from 1, their heads, and the labels of the arcs.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class DependencyTree:
 
     words: list[str]
     heads: list[int] = field(default_factory=list)
-    """0 is the root; none if the tree is not known."""
+    """Number of the head of each word, 0 for the root; empty if unknown."""
     labels: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list, repr=False)
     """Lines of the CoNLL-U file, with comments and tokens of several words."""
@@ -55,7 +55,7 @@ class DependencyTree:
 
 @dataclass(frozen=True)
 class ConstituencyTree:
-    """Words and constituents: the outer before the inner ones.
+    """Words and labelled constituents, outer before inner ones.
 
     Examples
     --------
@@ -67,7 +67,7 @@ class ConstituencyTree:
     spans: list[Span]
     """Label, first and last word, inclusive; a chain of unary rules as ``S+VP``."""
     tags: list[str] = field(default_factory=list)
-    """Parts of speech; ``XX`` where they are not known."""
+    """Parts of speech; ``XX`` if unknown."""
 
     def __post_init__(self) -> None:
         if not self.tags:
@@ -76,7 +76,7 @@ class ConstituencyTree:
 
 @dataclass(frozen=True)
 class AnnotatedImage:
-    """An image and its labelled boxes, which may be none.
+    """An image with any number of labelled boxes.
 
     Examples
     --------
@@ -96,5 +96,5 @@ class AnnotatedImage:
 
     @property
     def name(self) -> str:
-        """Name of the file, without its ending."""
+        """File name without its suffix."""
         return self.path.stem

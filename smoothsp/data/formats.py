@@ -1,4 +1,4 @@
-"""Evidence of what a file is: separators, headers of tables, formats that are not read.
+"""Detection of separators, table headers and unsupported formats.
 
 A header is a first line of names such as ``word,tag``. Separators are tabs, blanks,
 commas and semicolons; cells between the last two may be quoted as in CSV.
@@ -22,30 +22,39 @@ __all__ = [
 __all__ += ["detect_separator", "refuse_unsupported_format", "unquote"]
 
 WORD_COLUMNS = ("word", "words", "token", "tokens", "form", "word_form", "surface")
-# Of these the first that is there, or one whose column has tags of spans.
+# Names of tag columns, in order of preference. A column with tags of spans goes first.
 TAG_COLUMNS = (
     *("ner", "ner_tag", "ner_tags", "named_entity", "entity", "bio", "iob", "bio_tag"),
     *("iob_tag", "bio_tags", "iob_tags", "tag", "tags", "label", "labels"),
 )
-SENTENCES = (
+SENTENCE_COLUMNS = (
     *("sentence", "sentence_id", "sent_id", "sentence_number", "sentence_no", "sent"),
     *("sentence_index", "sentence_idx", "sentid", "sentenceid", "sentence_num"),
 )
-PARTS_OF_SPEECH = ("upos", "pos", "pos_tag", "pos_tags", "xpos")
-NUMBERS = ("", "id", "index", "token_id", "word_id", "unnamed_0", "doc_id", "document")
+POS_COLUMNS = ("upos", "pos", "pos_tag", "pos_tags", "xpos")
+NUMBER_COLUMNS = (
+    "",
+    "id",
+    "index",
+    "token_id",
+    "word_id",
+    "unnamed_0",
+    "doc_id",
+    "document",
+)
 RECOGNISED_COLUMNS = {
     *WORD_COLUMNS,
     *TAG_COLUMNS,
-    *SENTENCES,
-    *PARTS_OF_SPEECH,
-    *NUMBERS,
+    *SENTENCE_COLUMNS,
+    *POS_COLUMNS,
+    *NUMBER_COLUMNS,
     "chunk",
     "lemma",
 }
 FORMAT_NAMES = {"\t": "TSV", ",": "CSV", ";": "CSV with semicolons", " ": "columns"}
 QUOTED = re.compile(r'"((?:[^"]|"")*)"')
-# How files begin that hold words, but not as columns; and the remedy.
-FOREIGN = (
+# Pattern of the beginning, name, and advice for formats that are not supported.
+UNSUPPORTED_FORMATS = (
     (r"#FORMAT=WebAnno TSV", "WebAnno TSV", "Export it from there as CoNLL 2002"),
     (r"#begin document", "CoNLL-2012", "Write it as columns of words and tags"),
     (r"T\d+\t\S+ \d+ \d+\t", "brat standoff", "Name it .ann, beside a .txt"),
@@ -57,24 +66,24 @@ FOREIGN = (
 
 @dataclass(frozen=True)
 class Header:
-    """The first line of a table, and which columns it names."""
+    """Header of a table: column names and their meaning."""
 
     line: int
-    by: str
+    separator: str
     names: tuple[str, ...]
     word: int
     tags: tuple[int, ...]
-    """Columns that may have the tags, the likeliest first."""
+    """Indices of columns that may hold the tags, in order of preference."""
     sentence: int | None
-    """The column whose cells tell sentences apart."""
+    """Index of the column that identifies the sentence, or None."""
     numbers: frozenset[int]
-    """Columns without a meaning for words."""
+    """Indices of columns with numbers only, which are no features of words."""
 
 
 def refuse_unsupported_format(name: str | Path, lines: Sequence[str]) -> None:
-    """Raise ``ValueError`` for a file that shows that it is no columns nor text."""
+    """Raise ``ValueError`` if a file has a known format that is not supported."""
     first = next((line.lstrip() for line in lines if line.strip()), "")
-    for pattern, kind, remedy in FOREIGN:
+    for pattern, kind, remedy in UNSUPPORTED_FORMATS:
         if re.match(pattern, first, re.IGNORECASE):
             raise ValueError(
                 f"{name}: expected columns of words and tags, or text, got {kind},"
@@ -83,49 +92,51 @@ def refuse_unsupported_format(name: str | Path, lines: Sequence[str]) -> None:
 
 
 def find_header(name: str | Path, lines: Sequence[str]) -> Header | None:
-    """Return the header of a table, or None if there is none."""
+    """Find the header of a table in its first non-blank line; None without one."""
     number, first = next(
         ((n, x) for n, x in enumerate(lines, 1) if x.strip(" \t")), (1, "")
     )
-    for by in "\t,; ":
-        names = split_cells(first, by) if by in first else []
+    for separator in "\t,; ":
+        names = split_cells(first, separator) if separator in first else []
         keys = [re.sub(r"\W+", "_", cell.lower()).strip("_") for cell in names]
-        # sentences of several words have no column of their own
+        # A column "text" may hold words, too.
         word = next((keys.index(x) for x in (*WORD_COLUMNS, "text") if x in keys), None)
         if word is None or len(RECOGNISED_COLUMNS & set(keys)) < 2:
             continue
-        if by == " " and not (
+        if separator == " " and not (
             RECOGNISED_COLUMNS.issuperset(keys) and {*TAG_COLUMNS} & {*keys}
         ):
             continue
-        tags = [keys.index(x) for x in (*TAG_COLUMNS, *PARTS_OF_SPEECH) if x in keys]
-        sentence = next((keys.index(x) for x in SENTENCES if x in keys), None)
-        numbers = frozenset(n for n, key in enumerate(keys) if key in NUMBERS)
-        return Header(number, by, tuple(names), word, tuple(tags), sentence, numbers)
-    table = str(name).removesuffix(".gz").endswith((".csv", ".tsv"))
-    if table and first.strip().strip('"').lower() in WORD_COLUMNS:
-        one = first.strip().strip('"')
-        return Header(number, ",", (one,), 0, (), None, frozenset())
+        tags = [keys.index(x) for x in (*TAG_COLUMNS, *POS_COLUMNS) if x in keys]
+        sentence = next((keys.index(x) for x in SENTENCE_COLUMNS if x in keys), None)
+        numbers = frozenset(n for n, key in enumerate(keys) if key in NUMBER_COLUMNS)
+        return Header(
+            number, separator, tuple(names), word, tuple(tags), sentence, numbers
+        )
+    is_table = str(name).removesuffix(".gz").endswith((".csv", ".tsv"))
+    if is_table and first.strip().strip('"').lower() in WORD_COLUMNS:
+        column_name = first.strip().strip('"')
+        return Header(number, ",", (column_name,), 0, (), None, frozenset())
     return None
 
 
 def detect_separator(name: str | Path, lines: Sequence[str]) -> str:
-    """Separator of the columns of most lines; a blank without any."""
+    """Return the separator of the columns of most lines; a blank by default."""
     if 2 * sum("\t" in line for line in lines) > len(lines):
         return "\t"
     if 2 * sum(" " not in line.strip() for line in lines) > len(lines):
-        for by in ",;":
-            widths = Counter(len(split_cells(line, by)) for line in lines)
-            width, times = widths.most_common(1)[0]
-            if width > 1 and 2 * times > len(lines):
-                return by
+        for separator in ",;":
+            widths = Counter(len(split_cells(line, separator)) for line in lines)
+            width, count = widths.most_common(1)[0]
+            if width > 1 and 2 * count > len(lines):
+                return separator
     if str(name).removesuffix(".gz").endswith(".csv"):
         raise missing_header_error(name, lines[0])
     return " "
 
 
 def missing_header_error(name: str | Path, line: str) -> ValueError:
-    """Return the error of a table without names of columns."""
+    """Return the error for a table without a header."""
     return ValueError(
         f"{name}, line 1: expected a table with a header such as word,tag or"
         f" sentence_id,word,tag, got {line[:60]!r}. Name its columns, or give plain"
@@ -133,38 +144,41 @@ def missing_header_error(name: str | Path, line: str) -> ValueError:
     )
 
 
-def split_cells(line: str, by: str) -> list[str]:
-    """Columns of a line.
+def split_cells(line: str, separator: str) -> list[str]:
+    """Split a line into cells.
 
-    Only tabs and blanks part columns of words, which may be other white space, U+00A0
-    say, and only these are cut off at the ends.
+    Other white space than tabs and blanks, such as U+00A0, may be a word: it neither
+    separates cells nor is it stripped.
     """
-    if by == "\t":
+    if separator == "\t":
         return [field.strip(" ") for field in line.rstrip(" \t").split("\t")]
-    if by == " ":
+    if separator == " ":
         fields = line.replace("\t", " ").split(" ")
         return [field for field in fields if field] if "" in fields else fields
     try:
-        found = _fields(line, by)
+        cells = _read_csv_cells(line, separator)
     except csv.Error:
-        # a quotation mark that is a word
-        found = line.split(by)
-    return [field.strip(" ") for field in found]
+        # A single quotation mark is a word, not the start of a quoted cell.
+        cells = line.split(separator)
+    return [field.strip(" ") for field in cells]
 
 
-def _fields(line: str, by: str) -> list[str]:
-    """Cells of a line of CSV, also those that are longer than the limit of ``csv``."""
+def _read_csv_cells(line: str, separator: str) -> list[str]:
+    """Parse a CSV line, with cells of any length.
+
+    ``csv`` has a global limit of cell lengths, which is restored.
+    """
     limit = csv.field_size_limit()
     if len(line) > limit:
         csv.field_size_limit(len(line))
     try:
-        return next(csv.reader([line], delimiter=by, strict=True), [])
+        return next(csv.reader([line], delimiter=separator, strict=True), [])
     finally:
         if len(line) > limit:
             csv.field_size_limit(limit)
 
 
 def unquote(cell: str) -> str:
-    """Cell of a table with tabs; tables of spreadsheets quote as in CSV."""
-    found = QUOTED.fullmatch(cell) if len(cell) > 2 else None
-    return found[1].replace('""', '"') if found else cell
+    """Remove CSV quotes of a cell: spreadsheets also quote tab-separated cells."""
+    match = QUOTED.fullmatch(cell) if len(cell) > 2 else None
+    return match[1].replace('""', '"') if match else cell

@@ -1,4 +1,4 @@
-"""Images read and checked, turned as their EXIF orientation says."""
+"""Image files: read pixels and sizes, rotated by their EXIF orientation."""
 
 import warnings
 from collections.abc import Collection, Iterator
@@ -21,18 +21,18 @@ __all__ = [
 __all__ += ["read_image_size"]
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp")
-# of EXIF: those that exchange width and height
-ORIENTATION, SIDEWAYS_ORIENTATIONS = 0x0112, (5, 6, 7, 8)
-# of Pillow: numbers whose range no file tells
+# EXIF tag of the orientation, and its values that exchange width and height.
+ORIENTATION_TAG, SIDEWAYS_ORIENTATIONS = 0x0112, (5, 6, 7, 8)
+# Pillow modes with more than 8 bits: files do not store the range of their values.
 DEEP_MODES = ("I", "F")
 
 
 class BadFile(ValueError):
-    """An image or annotation that cannot be used; names the file."""
+    """Error of an image or annotation file; the message names the file."""
 
 
 def list_images(folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:
-    """Return the files of images in a folder, by name; none that are hidden."""
+    """Return the image files of a folder, sorted by name, without hidden ones."""
     return sorted(
         path
         for path in folder.iterdir()
@@ -41,11 +41,11 @@ def list_images(folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[Path
 
 
 def read_image(path: Path, mode: str = "RGB") -> NDArray[np.uint8]:
-    """Pixels ``(height, width, 3)``, red first, turned by EXIF's orientation.
+    """Read RGB pixels ``(height, width, 3)``, rotated by the EXIF orientation.
 
-    With the mode ``L`` grey ones ``(height, width)``.
+    With mode ``L``, grey levels ``(height, width)``.
     """
-    with _opened(path) as image:
+    with _open_image(path) as image:
         if image.mode.startswith(DEEP_MODES):
             raise ValueError(
                 f"it has pixels of Pillow's mode {image.mode}: save it with 8 bits"
@@ -55,23 +55,23 @@ def read_image(path: Path, mode: str = "RGB") -> NDArray[np.uint8]:
 
 
 def read_mask(path: Path, image: Path, mode: str = "L") -> NDArray[np.uint8]:
-    """Pixels of the mask of an image, turned with it if it has its size before."""
+    """Read a mask, rotated like its image if its size is that of the stored image."""
     mask = read_image(path, mode)
     width, height, orientation = read_image_size(image)
     if orientation in SIDEWAYS_ORIENTATIONS and mask.shape[:2] == (width, height):
-        with _opened(path) as before:
-            exif = before.getexif()
-            exif[ORIENTATION] = orientation
-            turned = Image.fromarray(mask)
-            turned.info["exif"] = exif.tobytes()
-            return np.asarray(ImageOps.exif_transpose(turned))
+        with _open_image(path) as original:
+            exif = original.getexif()
+            exif[ORIENTATION_TAG] = orientation
+            oriented = Image.fromarray(mask)
+            oriented.info["exif"] = exif.tobytes()
+            return np.asarray(ImageOps.exif_transpose(oriented))
     return mask
 
 
 def read_image_size(path: Path) -> tuple[int, int, int]:
-    """Width and height of an image as it is read, and EXIF's orientation."""
-    with _opened(path) as image:
-        orientation = image.getexif().get(ORIENTATION, 1)
+    """Return width and height after rotation, and the EXIF orientation."""
+    with _open_image(path) as image:
+        orientation = image.getexif().get(ORIENTATION_TAG, 1)
         width, height = image.size
     if orientation in SIDEWAYS_ORIENTATIONS:
         width, height = height, width
@@ -79,10 +79,10 @@ def read_image_size(path: Path) -> tuple[int, int, int]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Image.Image]:
-    """An image, whose errors name the file."""
+def _open_image(path: Path) -> Iterator[Image.Image]:
+    """Open an image; errors within the context become ``BadFile``."""
     try:
-        # a pipe is not waited for
+        # Reading a named pipe would block.
         if path.exists() and not path.is_file():
             raise ValueError("it is no regular file")
         with warnings.catch_warnings():
@@ -99,7 +99,7 @@ def _opened(path: Path) -> Iterator[Image.Image]:
         SyntaxError,
         ValueError,
     ) as error:
-        said = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         raise BadFile(
-            f"{path}: expected an image, got a file that does not decode ({said})"
+            f"{path}: expected an image, got a file that does not decode ({reason})"
         ) from error

@@ -1,4 +1,4 @@
-"""Images with the masks of their figures: of folders, pairs and dictionaries.
+"""Images with foreground masks, from folders, pairs and dictionaries.
 
 A folder holds ``images`` (or ``gray``, or ``rgb``) and ``figure_ground`` (or ``masks``)
 with the same names, as the Weizmann horses do.
@@ -19,14 +19,14 @@ from smoothsp.data.text_files import as_path
 
 __all__ = ["MaskedImage", "as_masks", "as_pixels", "read_masks", "shrink_image"]
 
-IMAGES, MASKS = ("images", "gray", "rgb"), ("figure_ground", "masks")
+IMAGE_FOLDERS, MASK_FOLDERS = ("images", "gray", "rgb"), ("figure_ground", "masks")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
-KEYS = ("mask", "label")
-# How far the shapes of an image and its mask may be apart.
-SHAPES = 0.02
-SHORTEST_SIDE = 16
-# Pixels of masks above it are figure.
-FIGURE = 127
+MASK_KEYS = ("mask", "label")
+# Largest relative difference between the aspect ratios of an image and its mask.
+MAX_RATIO_DIFFERENCE = 0.02
+MIN_SIDE = 16
+# Mask pixels above this value belong to the figure.
+FIGURE_THRESHOLD = 127
 
 
 @dataclass(frozen=True)
@@ -54,26 +54,27 @@ class MaskedImage:
     def read(
         self, side: int | None = None
     ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-        """Return pixels and mask, the longest side scaled to at most ``side``."""
+        """Return pixels and mask, with the longest side shrunk to at most ``side``."""
         import cv2
 
-        image, mask = as_pixels(self.image, self.name or "image"), self._figure()
+        image, mask = as_pixels(self.image, self.name or "image"), self._load_mask()
         ratio = image.shape[1] / image.shape[0] * mask.shape[0] / mask.shape[1]
-        if abs(ratio - 1) > SHAPES:
+        if abs(ratio - 1) > MAX_RATIO_DIFFERENCE:
             raise ValueError(
-                f"{self._place}: expected the shape of its image, {image.shape[1]} x"
-                f" {image.shape[0]} pixels, got {mask.shape[1]} x {mask.shape[0]}"
+                f"{self._mask_source}: expected the shape of its image,"
+                f" {image.shape[1]} x {image.shape[0]} pixels, got"
+                f" {mask.shape[1]} x {mask.shape[0]}"
             )
         image = image if side is None else shrink_image(image, side)
-        share, size = mask.astype(np.float32), image.shape[1::-1]
-        return image, cv2.resize(share, size, interpolation=cv2.INTER_AREA) > 0.5
+        coverage, size = mask.astype(np.float32), image.shape[1::-1]
+        return image, cv2.resize(coverage, size, interpolation=cv2.INTER_AREA) > 0.5
 
     @property
-    def _place(self) -> str:
+    def _mask_source(self) -> str:
         is_file = isinstance(self.mask, str | os.PathLike)
         return os.fspath(self.mask) if is_file else self.name or "mask"
 
-    def _figure(self) -> NDArray[np.bool_]:
+    def _load_mask(self) -> NDArray[np.bool_]:
         mask = self.mask
         if isinstance(mask, str | os.PathLike):
             if isinstance(self.image, str | os.PathLike):
@@ -81,26 +82,28 @@ class MaskedImage:
             else:
                 pixels = read_image(Path(mask), "L")
         elif isinstance(mask, Pillow.Image):
-            pixels = as_pixels(mask, self._place, "L")
+            pixels = as_pixels(mask, self._mask_source, "L")
         else:
             pixels = np.asarray(mask)
         if pixels.ndim != 2 or not pixels.size or pixels.dtype.kind not in "bui":
             raise TypeError(
-                f"{self._place}: expected a mask (height, width) of bool or int, got"
-                f" {pixels.dtype} {pixels.shape}"
+                f"{self._mask_source}: expected a mask (height, width) of bool or int,"
+                f" got {pixels.dtype} {pixels.shape}"
             )
         if pixels.max() <= 1:
             return pixels > 0
-        if pixels.max() <= FIGURE:
+        if pixels.max() <= FIGURE_THRESHOLD:
             raise ValueError(
-                f"{self._place}: expected figure in values above {FIGURE}, or labels 0"
-                f" and 1, got at most {pixels.max()}"
+                f"{self._mask_source}: expected figure in values above"
+                f" {FIGURE_THRESHOLD}, or labels 0 and 1, got at most {pixels.max()}"
             )
-        return pixels > FIGURE
+        return pixels > FIGURE_THRESHOLD
 
 
 def read_masks(folder: str | os.PathLike[str]) -> list[MaskedImage]:
-    """Return the images of a folder and their masks, by name; they are read later.
+    """Return the images of a folder with their masks, sorted by name.
+
+    Pixels are read later, by ``MaskedImage.read``.
 
     Raises
     ------
@@ -109,116 +112,121 @@ def read_masks(folder: str | os.PathLike[str]) -> list[MaskedImage]:
     ValueError
         If there is no image.
     """
-    return _read(as_path(folder, "folder"), "data")
+    return _read_folder(as_path(folder, "folder"), "data")
 
 
-def _read(folder: Path, argument: str) -> list[MaskedImage]:
-    images, masks = _folders(folder, argument)
-    found = [
-        MaskedImage(path, _mask_of(path, masks), path.stem)
+def _read_folder(folder: Path, argument: str) -> list[MaskedImage]:
+    images, masks = _find_folders(folder, argument)
+    examples = [
+        MaskedImage(path, _find_mask(path, masks), path.stem)
         for path in list_images(images, SUFFIXES)
     ]
-    if not found:
+    if not examples:
         raise ValueError(f"{images}: expected images, got none")
-    return found
+    return examples
 
 
 def as_masks(data: Any, *, name: str = "data") -> list[MaskedImage]:
-    """Return a folder, pairs of image and mask, or dictionaries as examples.
+    """Convert a folder, pairs of image and mask, or dictionaries to examples.
 
-    Dictionaries, as of ``datasets``, have ``image`` and ``mask`` or ``label``. Messages
-    call the examples ``name``.
+    Dictionaries, as of ``datasets``, have ``image`` and ``mask`` or ``label``. Error
+    messages begin with ``name``.
     """
     if isinstance(data, str | os.PathLike):
-        return _read(Path(data), name)
+        return _read_folder(Path(data), name)
     if not isinstance(data, Iterable):
         raise TypeError(
             f"{name}: expected a folder, pairs of image and mask, or dictionaries, got"
             f" {type(data).__name__}"
         )
-    found = [_example(row, f"{name}[{number}]") for number, row in enumerate(data)]
-    if not found:
+    examples = [
+        _as_masked_image(row, f"{name}[{number}]") for number, row in enumerate(data)
+    ]
+    if not examples:
         raise ValueError(f"{name}: expected at least one image, got none")
-    return found
+    return examples
 
 
-def as_pixels(image: Any, place: str, mode: str = "RGB") -> NDArray[np.uint8]:
-    """Pixels ``(height, width, 3)`` of a file, an image of Pillow or an array.
+def as_pixels(image: Any, source: str, mode: str = "RGB") -> NDArray[np.uint8]:
+    """Return RGB pixels ``(height, width, 3)`` of a file, Pillow image or array.
 
-    With the mode ``L`` grey ones ``(height, width)``.
+    With mode ``L``, grey levels ``(height, width)``. Error messages begin with
+    ``source``.
     """
     if isinstance(image, str | os.PathLike):
         return read_image(Path(image), mode)
     if isinstance(image, Pillow.Image):
         if image.mode.startswith(DEEP_MODES):
             raise ValueError(
-                f"{place}: expected pixels of 8 bits a channel, got Pillow's mode"
+                f"{source}: expected pixels of 8 bits a channel, got Pillow's mode"
                 f" {image.mode}"
             )
         return np.asarray(image.convert(mode))
     if not isinstance(image, np.ndarray):
         raise TypeError(
-            f"{place}: expected a file, an image of Pillow or an array, got"
+            f"{source}: expected a file, an image of Pillow or an array, got"
             f" {type(image).__name__}"
         )
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
         raise TypeError(
-            f"{place}: expected uint8 pixels (height, width, 3), got {image.dtype}"
+            f"{source}: expected uint8 pixels (height, width, 3), got {image.dtype}"
             f" {image.shape}"
         )
     if not image.size:
-        raise ValueError(f"{place}: expected pixels, got {image.shape}")
+        raise ValueError(f"{source}: expected pixels, got {image.shape}")
     return image
 
 
 def shrink_image(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
-    """Shrink to this longest side, keeping at least 16 pixels on the other."""
+    """Shrink an image to a longest side of ``side``; sides stay at least 16 pixels."""
     import cv2
 
     scale = min(side / max(image.shape[:2]), 1)
-    height, width = (max(round(scale * x), SHORTEST_SIDE) for x in image.shape[:2])
+    height, width = (max(round(scale * x), MIN_SIDE) for x in image.shape[:2])
     return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA))
 
 
-def _example(row: Any, place: str) -> MaskedImage:
+def _as_masked_image(row: Any, source: str) -> MaskedImage:
     if isinstance(row, MaskedImage):
         return row
     if isinstance(row, Mapping):
-        key = next((key for key in KEYS if key in row), None)
+        key = next((key for key in MASK_KEYS if key in row), None)
         if "image" in row and key:
-            return MaskedImage(row["image"], row[key], place)
+            return MaskedImage(row["image"], row[key], source)
         got = f"the keys {', '.join(map(str, row))}"
     elif isinstance(row, tuple | list) and len(row) == 2:
-        return MaskedImage(row[0], row[1], place)
+        return MaskedImage(row[0], row[1], source)
     else:
         got = type(row).__name__
     raise TypeError(
-        f"{place}: expected a pair of image and mask, or a dictionary with image and"
-        f" {' or '.join(KEYS)}, got {got}"
+        f"{source}: expected a pair of image and mask, or a dictionary with image and"
+        f" {' or '.join(MASK_KEYS)}, got {got}"
     )
 
 
-def _folders(folder: Path, argument: str) -> tuple[Path, Path]:
+def _find_folders(folder: Path, argument: str) -> tuple[Path, Path]:
     if not folder.is_dir():
         raise FileNotFoundError(
             f"{argument}: expected a folder of images and masks, found no {folder}"
         )
-    found = []
-    for names in (IMAGES, MASKS):
-        there = [folder / name for name in names if (folder / name).is_dir()]
-        if not there:
+    paths = []
+    for names in (IMAGE_FOLDERS, MASK_FOLDERS):
+        existing = [folder / name for name in names if (folder / name).is_dir()]
+        if not existing:
             raise FileNotFoundError(
                 f"{folder}: expected one of the folders {', '.join(names)}, found none"
             )
-        found.append(there[0])
-    return found[0], found[1]
+        paths.append(existing[0])
+    return paths[0], paths[1]
 
 
-def _mask_of(image: Path, masks: Path) -> Path:
-    same = [masks / f"{image.stem}{suffix}" for suffix in (image.suffix, *SUFFIXES)]
-    found = next((path for path in same if path.is_file()), None)
-    if found is None:
+def _find_mask(image: Path, masks: Path) -> Path:
+    candidates = [
+        masks / f"{image.stem}{suffix}" for suffix in (image.suffix, *SUFFIXES)
+    ]
+    mask = next((path for path in candidates if path.is_file()), None)
+    if mask is None:
         raise FileNotFoundError(
-            f"{image}: expected a mask of the same name, found no {same[0]}"
+            f"{image}: expected a mask of the same name, found no {candidates[0]}"
         )
-    return found
+    return mask

@@ -1,4 +1,4 @@
-"""Files of a corpus, by the names such files usually have."""
+"""Training, development and test files of a corpus, found by common names."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,14 +7,14 @@ from smoothsp.data.text_files import as_path
 
 __all__ = ["SplitFiles", "find_splits"]
 
-ENDINGS = ("", ".txt", ".conll", ".tsv", ".iob", ".bio")
-FAMILIES = [
+SUFFIXES = ("", ".txt", ".conll", ".tsv", ".iob", ".bio")
+NAME_FAMILIES = [
     ("eng.train", "eng.testa", "eng.testb"),
     ("NER-de-train.tsv", "NER-de-dev.tsv", "NER-de-test.tsv"),
     ("wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated"),
     *(
         (f"train{ending}", f"{dev}{ending}", f"test{ending}")
-        for ending in ENDINGS
+        for ending in SUFFIXES
         for dev in ("dev", "valid")
     ),
 ]
@@ -22,7 +22,7 @@ FAMILIES = [
 
 @dataclass(frozen=True)
 class SplitFiles:
-    """Files to train on, to choose the best model by, and to score it on.
+    """Files of the training, development and test set.
 
     Examples
     --------
@@ -36,25 +36,25 @@ class SplitFiles:
 
 
 def find_splits(folder: str | Path) -> SplitFiles:
-    """Return the files of a corpus, by the names such files usually have.
+    """Find the files of a corpus by common names.
 
-    The first family of names of which ``folder`` holds both training and development
-    file is taken; its test file may be missing.
+    Returns the first family of names of which ``folder`` holds both training and
+    development file; its test file may be missing.
     """
     folder = as_path(folder, "folder")
     if not folder.is_dir():
-        found = "a file" if folder.exists() else "nothing"
+        state = "a file" if folder.exists() else "nothing"
         raise FileNotFoundError(
             f"{folder}: expected a folder with a training and a development file,"
-            f" got {found}. Give the folder that holds the files"
+            f" got {state}. Give the folder that holds the files"
         )
-    for names in FAMILIES:
+    for names in NAME_FAMILIES:
         train, dev, test = (folder / name for name in names)
         if train.is_file() and dev.is_file():
             return SplitFiles(train, dev, test if test.is_file() else None)
-    held = sorted(path.name for path in folder.iterdir())
-    shown = ", ".join(held[:20]) + (", ..." if len(held) > 20 else "")
-    endings = ", ".join(ending or "no ending" for ending in ENDINGS)
+    contents = sorted(path.name for path in folder.iterdir())
+    shown = ", ".join(contents[:20]) + (", ..." if len(contents) > 20 else "")
+    endings = ", ".join(ending or "no ending" for ending in SUFFIXES)
     raise FileNotFoundError(
         f"{folder}: expected a training and a development file, got"
         f" {shown or 'an empty folder'}. Looked for eng.train with eng.testa;"

@@ -1,4 +1,4 @@
-"""Tagged sentences of any file: columns, JSON lines, and texts with character spans."""
+"""Readers of tagged sentences: columns, JSON lines, texts with character spans."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,12 +12,12 @@ from smoothsp.data.word_tokenizers import TREEBANK, check_tokenizer
 
 __all__ = ["Splits", "by_document", "read_splits", "read_tagged"]
 
-# Spans without tags that are named one by one.
-NAMED = 10
+# Largest number of spans without tags that are printed one by one.
+MAX_LISTED_SPANS = 10
 
 
 class Splits(NamedTuple):
-    """Sentences to train on, to choose the best model by, and to score it on.
+    """Sentences of the training, development and test set.
 
     Examples
     --------
@@ -29,17 +29,17 @@ class Splits(NamedTuple):
     train: list[TaggedSentence]
     dev: list[TaggedSentence]
     test: list[TaggedSentence]
-    """Empty if the corpus has no such file."""
+    """Empty if the corpus has no test file."""
 
 
 def by_document(sentences: Sequence[TaggedSentence]) -> list[list[str]]:
     """Return the words of each sentence, and an empty list between two documents."""
-    found: list[list[str]] = []
+    rows: list[list[str]] = []
     for number, sentence in enumerate(sentences):
         if number and sentence.document != sentences[number - 1].document:
-            found.append([])
-        found.append(sentence.words)
-    return found
+            rows.append([])
+        rows.append(sentence.words)
+    return rows
 
 
 def read_tagged(
@@ -54,28 +54,27 @@ def read_tagged(
 ) -> list[TaggedSentence]:
     """Read sentences with a tag for each word.
 
-    Recognised are columns of words and tags (CoNLL-2003, CoNLL-2000, CoNLL-U, CoNLL-U
+    Formats: columns of words and tags (CoNLL-2003, CoNLL-2000, CoNLL-U, CoNLL-U
     Plus, GermEval, CSV and TSV), JSON lines of words and tags, and texts with character
     spans: JSON lines of doccano and Prodigy, JSON of Label Studio, and brat's ``.ann``
-    beside ``.txt`` files. gzip may have compressed the file. Lines on standard error
-    say the format, and which spans are no whole words.
+    beside ``.txt`` files. The file may be compressed by gzip. The detected format, and
+    spans that are no whole words, are printed to standard error.
 
     Parameters
     ----------
     path
-        The file; of brat also a folder.
+        The file; for brat also a folder.
     column, word_column
         Columns of tags and words: a number from 1 (from the end if negative), a name,
-        or a key of the last column of CoNLL-U. Recognised if not given.
+        or a key of the last column of CoNLL-U. Detected by default.
     encoding
-        Encoding of the file; UTF-8, or else latin-1, if not given.
+        Encoding of the file; by default UTF-8, or else latin-1.
     skip_bad
         Leave out sentences that cannot be read, with a warning that counts them.
     unknown
-        Tag of words that nobody tagged, which becomes None.
+        Tag that stands for an unknown tag; it becomes None.
     tokenizer
-        How texts with character spans are cut into words: ``"treebank"`` or
-        ``"blanks"``.
+        Word tokenizer of texts with character spans: ``"treebank"`` or ``"blanks"``.
 
     Returns
     -------
@@ -92,13 +91,13 @@ def read_tagged(
     if column is word_column is encoding is None and offsets.has_character_spans(path):
         texts = offsets.read_spans(path)
         sentences, unaligned = offsets.tag_words(texts, tokenizer=tokenizer)
-        for one in unaligned[:NAMED]:
-            text = texts[one.record]
-            start, end, label = one.span
+        for span in unaligned[:MAX_LISTED_SPANS]:
+            text = texts[span.record]
+            start, end, label = span.span
             shown = text.text[max(start, 0) : max(end, 0)][:60]
             print_stderr(
                 f"warning: {text.name}: no tags for {label} from {start} to {end}"
-                f" ({shown!r}), which {one.reason}"
+                f" ({shown!r}), which {span.reason}"
             )
         total = sum(len(x.spans) + len(x.faults) for x in texts)
         print_stderr(
@@ -131,7 +130,7 @@ def read_splits(
     Parameters
     ----------
     folder
-        Folder whose files have the names that corpora usually have, or the files.
+        Folder whose files have common names (see ``find_splits``), or the files.
     column, word_column, encoding, skip_bad, unknown, tokenizer
         As for ``read_tagged``; only the training file may have unknown tags.
     """

@@ -1,7 +1,7 @@
-"""Constituency trees: of bracketed files, and nested entities of columns of tags.
+"""Constituency trees: bracketed files, and nested entities in tag columns.
 
-An entity is a constituent, and the whole sentence is one, called TOP. The level of an
-entity is 1 if it lies in no other, 2 if it lies in one, and so on.
+Nested entities form a tree whose root is the whole sentence, labelled TOP. The level of
+an entity is 1 plus the number of entities that contain it.
 """
 
 import re
@@ -34,12 +34,12 @@ __all__ += [
 ]
 
 TOP, TRACE = "TOP", "-NONE-"
-ENDINGS = (".mrg", ".txt", ".ptb")
-# Far above what sentences have, and below what Python's own stack takes.
-DEEPEST = 400
-# A bracket in a bracket, with or without a label, or a tag and its word; a sentence may
-# begin with a bracket, too.
-BEGINS_TREE = re.compile(r"\(\s*\(|\([^\s()]+\s*\(|\([^\sa-z()]+\s+[^\s()]+\s*\)")
+BRACKETED_SUFFIXES = (".mrg", ".txt", ".ptb")
+# Deeper than any sentence, and below Python's recursion limit.
+MAX_DEPTH = 400
+# Two opening brackets, with or without a label between, or a bracketed tag and word.
+# One bracket is not enough: a plain sentence may begin with it.
+TREE_START = re.compile(r"\(\s*\(|\([^\s()]+\s*\(|\([^\sa-z()]+\s+[^\s()]+\s*\)")
 
 
 def read_trees(
@@ -47,15 +47,15 @@ def read_trees(
 ) -> list[ConstituencyTree]:
     """Read the trees of a file: bracketed, or columns of tags of nested entities.
 
-    Bracketed trees lose traces, empty constituents and all that follows ``-`` or ``=``
-    in a label. Of columns the first has the outer entities.
+    Traces, empty constituents and label suffixes after ``-`` or ``=`` are removed from
+    bracketed trees. The first column has the outermost entities.
 
     Parameters
     ----------
     path
-        The file, which gzip may have compressed.
+        The file, which may be compressed by gzip.
     columns
-        Names or numbers of the columns of tags; by default all that have tags of spans.
+        Names or numbers of the tag columns; by default all with tags of spans.
     skip_bad
         Leave out sentences of columns that cannot be read, with a warning.
 
@@ -68,123 +68,130 @@ def read_trees(
     lines = decode_lines(content, path, strict=False)
     begin = "\n".join(lines).lstrip()
     bracketed = begin.startswith("(") and not (columns or "\t" in begin.split("\n")[0])
-    if bracketed or BEGINS_TREE.match(begin):
+    if bracketed or TREE_START.match(begin):
         return parse(content, str(path))
-    return _of_levels(read_levels(path, columns, Layout(skip_bad=skip_bad)))
+    return _merge_levels(read_levels(path, columns, Layout(skip_bad=skip_bad)))
 
 
 def read_folder(
-    folder: str | Path, held_out: int
+    folder: str | Path, num_dev_files: int
 ) -> tuple[list[ConstituencyTree], list[ConstituencyTree]]:
-    """Read the bracketed files of a folder: all but the last ones, and these."""
+    """Read the bracketed files of a folder as training and development trees.
+
+    The last ``num_dev_files`` files by name are the development set.
+    """
     folder = Path(folder)
     if not folder.is_dir():
-        found = "a file" if folder.exists() else "nothing"
+        state = "a file" if folder.exists() else "nothing"
         raise FileNotFoundError(
-            f"{folder}: expected a folder of bracketed files, got {found}. Give the"
+            f"{folder}: expected a folder of bracketed files, got {state}. Give the"
             " folder that holds the files"
         )
-    paths = sorted(p for p in folder.iterdir() if p.suffix in ENDINGS)
-    if len(paths) <= held_out:
+    paths = sorted(p for p in folder.iterdir() if p.suffix in BRACKETED_SUFFIXES)
+    if len(paths) <= num_dev_files:
         raise ValueError(
-            f"{folder}: expected more than {held_out} files that end in"
-            f" {', '.join(ENDINGS)}, got {len(paths)}. Hold out fewer"
+            f"{folder}: expected more than {num_dev_files} files that end in"
+            f" {', '.join(BRACKETED_SUFFIXES)}, got {len(paths)}. Hold out fewer"
         )
     trees = [parse(read_content(p, "a bracketed file"), str(p)) for p in paths]
-    cut = len(paths) - held_out
-    return list(chain(*trees[:cut])), list(chain(*trees[cut:]))
+    num_train = len(paths) - num_dev_files
+    return list(chain(*trees[:num_train])), list(chain(*trees[num_train:]))
 
 
 def read_sentences(
     source: str | Path, bad: Callable[[str], None]
 ) -> list[list[str]] | list[str]:
-    """Read sentences to be parsed: words of bracketed trees or columns, or texts.
+    """Read sentences to be parsed: bracketed trees, columns, or running text.
 
-    Texts, one a line, are returned as they are. ``bad`` is called with each fault.
+    Text, one sentence a line, is returned as strings. ``bad`` receives each error.
     """
     content = read_content(source, "a file of sentences", stdin=True)
     name = display_name(source)
     lines = decode_lines(content, name, strict=False)
-    if BEGINS_TREE.match("\n".join(lines).lstrip()):
-        return [t.words for t in _parsed(decode_lines(content, name), name, bad)]
+    if TREE_START.match("\n".join(lines).lstrip()):
+        return [t.words for t in _parse_lines(decode_lines(content, name), name, bad)]
     file = parse_sentences(lines, name)
-    for wrong in file.bad:
-        bad(f"{name}, {wrong}")
+    for fault in file.bad:
+        bad(f"{name}, {fault}")
     return file.texts or [s.words for s in file.sentences]
 
 
 def parse(content: bytes, name: str) -> list[ConstituencyTree]:
-    """Read the content of a bracketed file called ``name``, as ``read_trees``."""
-    return _parsed(decode_lines(content, name), name)
+    """Parse the content of a bracketed file; ``name`` begins error messages."""
+    return _parse_lines(decode_lines(content, name), name)
 
 
-def _parsed(
-    lines: Sequence[str], name: str, bad: Callable[[str], None] | None = None
+def _parse_lines(
+    lines: Sequence[str], name: str, on_error: Callable[[str], None] | None = None
 ) -> list[ConstituencyTree]:
-    tokens = _tokens(lines, name)
-    found, faults = [], 0
-    for place, token in tokens:
+    tokens = _iter_tokens(lines, name)
+    trees, num_faults = [], 0
+    for location, token in tokens:
         try:
-            tree = _tree(tokens, place, token)
+            tree = _parse_tree(tokens, location, token)
         except ValueError as error:
-            if bad is None:
+            if on_error is None:
                 raise
-            faults += 1
-            bad(str(error))
+            num_faults += 1
+            on_error(str(error))
             continue
         if tree is not None:
-            found.append(tree)
-    if not found and not faults:
+            trees.append(tree)
+    if not trees and not num_faults:
         raise ValueError(
             f"{name}: expected at least one tree, got none. Is this the right file, and"
             " was it copied whole?"
         )
-    return found
+    return trees
 
 
-def _tree(
-    tokens: Iterator[tuple[str, str]], place: str, token: str
+def _parse_tree(
+    tokens: Iterator[tuple[str, str]], location: str, token: str
 ) -> ConstituencyTree | None:
-    """The tree that begins with this token; None if it has no words."""
+    """Parse the tree that begins with ``token``; None if it has no words."""
     if token != "(":
         raise ValueError(
-            f"{place}: expected a tree that begins with (, got {token!r}. Is this a"
+            f"{location}: expected a tree that begins with (, got {token!r}. Is this a"
             " file of trees?"
         )
-    node = _node(tokens, place)
+    node = _parse_node(tokens, location)
     words: list[str] = []
     tags: list[str] = []
     spans: list[Any] = []
-    _walk(node, words, tags, spans, place)
+    _collect_constituents(node, words, tags, spans, location)
     if not words:
         return None
-    whole = (0, len(words) - 1)
-    if not any(span[1:] == whole for _, span in spans):
-        spans.insert(0, (-1, (TOP, *whole)))
-    # an outer constituent was begun before an inner one
+    full_span = (0, len(words) - 1)
+    if not any(span[1:] == full_span for _, span in spans):
+        spans.insert(0, (-1, (TOP, *full_span)))
+    # Sorting by the order of opening brackets puts outer constituents first.
     return ConstituencyTree(words, join_unary_chains(s for _, s in sorted(spans)), tags)
 
 
-def _node(tokens: Iterator[tuple[str, str]], opened: str, depth: int = 1) -> list[Any]:
-    """Words between two brackets, and lists of them."""
-    if depth > DEEPEST:
+def _parse_node(
+    tokens: Iterator[tuple[str, str]], start_location: str, depth: int = 1
+) -> list[Any]:
+    """Parse a bracket as a nested list of tokens, up to its closing bracket."""
+    if depth > MAX_DEPTH:
         raise ValueError(
-            f"{opened}: expected trees of at most {DEEPEST} brackets within each other,"
+            f"{start_location}: expected trees of at most {MAX_DEPTH} nested brackets,"
             " got more. Is this a file of trees?"
         )
-    inside: list[Any] = []
-    for place, token in tokens:
+    children: list[Any] = []
+    for location, token in tokens:
         if token == ")":
-            return inside
-        inside.append(_node(tokens, place, depth + 1) if token == "(" else token)
+            return children
+        children.append(
+            _parse_node(tokens, location, depth + 1) if token == "(" else token
+        )
     raise ValueError(
-        f"{opened}: expected a ) to this (, got the end of the file. Was it copied"
-        " whole?"
+        f"{start_location}: expected a ) to this (, got the end of the file. Was it"
+        " copied whole?"
     )
 
 
-def _walk(
-    node: list[Any], words: list[str], tags: list[str], spans: list[Any], place: str
+def _collect_constituents(
+    node: list[Any], words: list[str], tags: list[str], spans: list[Any], location: str
 ) -> None:
     if len(node) == 2 and isinstance(node[0], str) and isinstance(node[1], str):
         if node[0] != TRACE:
@@ -195,14 +202,14 @@ def _walk(
     children = node[1:] if label else node
     if not children or any(isinstance(child, str) for child in children):
         raise ValueError(
-            f"{place}: expected (LABEL (..) ..) or (TAG word) in this tree, got"
+            f"{location}: expected (LABEL (..) ..) or (TAG word) in this tree, got"
             f" {str(node)[:60]}"
         )
     number, first = len(spans), len(words)
     spans.append(None)
     for child in children:
-        _walk(child, words, tags, spans, place)
-    # of -LRB- or a trace nothing is cut
+        _collect_constituents(child, words, tags, spans, location)
+    # A leading hyphen is part of the label, as in -LRB-.
     plain = re.split(r"(?<!^)[-=]", label)[0] or TOP
     empty = len(words) == first or not label
     spans[number] = None if empty else (number, (plain, first, len(words) - 1))
@@ -211,36 +218,36 @@ def _walk(
 
 
 def join_unary_chains(spans: Iterable[Span]) -> list[Span]:
-    """Return constituents with labels of the same words joined by ``+``."""
+    """Merge constituents over the same words into one, with labels joined by ``+``."""
     labels: dict[tuple[int, int], list[str]] = {}
     for label, first, last in spans:
         labels.setdefault((first, last), []).append(label)
-    return [("+".join(names), *place) for place, names in labels.items()]
+    return [("+".join(names), *span) for span, names in labels.items()]
 
 
 def split_unary_chains(spans: Iterable[Span]) -> list[Span]:
-    """Return constituents with one label each, the outer ones first."""
-    return [(one, i, j) for label, i, j in spans for one in label.split("+")]
+    """Split labels at ``+`` into constituents with one label each, outer first."""
+    return [(name, i, j) for label, i, j in spans for name in label.split("+")]
 
 
 def to_brackets(tree: ConstituencyTree) -> str:
-    """Write a tree with brackets, in one line."""
-    closes: Counter[int] = Counter()
-    before: dict[int, list[str]] = {}
-    # the longer of two constituents that begin at a word is the outer one
+    """Return a tree in brackets, in one line."""
+    num_closing: Counter[int] = Counter()
+    opening: dict[int, list[str]] = {}
+    # Of constituents with the same start, the longer is the outer one.
     for label, first, last in sorted(tree.spans, key=lambda s: (s[1], -s[2])):
         names = label.split("+")
-        before.setdefault(first, []).extend(names)
-        closes[last] += len(names)
-    parts = []
-    for place, (word, tag) in enumerate(zip(tree.words, tree.tags, strict=True)):
-        heads = "".join(f"({name} " for name in before.get(place, []))
-        parts.append(f"{heads}({tag} {word}){')' * closes[place]}")
-    return f"( {' '.join(parts)} )"
+        opening.setdefault(first, []).extend(names)
+        num_closing[last] += len(names)
+    pieces = []
+    for index, (word, tag) in enumerate(zip(tree.words, tree.tags, strict=True)):
+        brackets = "".join(f"({name} " for name in opening.get(index, []))
+        pieces.append(f"{brackets}({tag} {word}){')' * num_closing[index]}")
+    return f"( {' '.join(pieces)} )"
 
 
-def _tokens(lines: Sequence[str], name: str) -> Iterator[tuple[str, str]]:
-    """Brackets and words, each with the line it stands in."""
+def _iter_tokens(lines: Sequence[str], name: str) -> Iterator[tuple[str, str]]:
+    """Yield location and text of each bracket and word."""
     for number, line in enumerate(lines, start=1):
         for token in re.findall(r"[()]|[^\s()]+", line):
             yield f"{name}, line {number}", token
@@ -249,53 +256,53 @@ def _tokens(lines: Sequence[str], name: str) -> Iterator[tuple[str, str]]:
 # --- nested entities ---
 
 
-def _of_levels(files: Sequence[ParsedFile]) -> list[ConstituencyTree]:
-    # imports torch
+def _merge_levels(files: Sequence[ParsedFile]) -> list[ConstituencyTree]:
+    # Imported late, since it imports torch.
     from smoothsp.metrics import spans as spans_of
 
-    found = []
+    trees = []
     for sentences in zip(*(file.sentences for file in files), strict=True):
         entities: list[Span] = []
         for file, sentence in zip(files, sentences, strict=True):
             bio = convert(
                 sentence.tags, source=file.scheme or PLAIN, target="BIO", strict=False
             )
-            # the longer one first, which is the outer one
+            # Longer entities first, since they are the outer ones.
             entities += sorted(spans_of(bio), key=lambda s: (s[1], -s[2]))
-        found.append(nest_entities(sentences[0].words, entities))
-    return found
+        trees.append(nest_entities(sentences[0].words, entities))
+    return trees
 
 
 def nest_entities(words: Sequence[str], entities: Sequence[Span]) -> ConstituencyTree:
-    """Return entities as a tree, those over the same words from the outer inwards."""
+    """Build a tree from entities; those over the same words are given outer first."""
     spans = join_unary_chains([(TOP, 0, len(words) - 1), *entities])
     return ConstituencyTree(list(words), spans)
 
 
 def entities(tree: ConstituencyTree) -> list[Span]:
-    """Return the constituents of a tree but TOP."""
+    """Return the constituents of a tree except TOP."""
     return [span for span in split_unary_chains(tree.spans) if span[0] != TOP]
 
 
 def levels(tree: ConstituencyTree) -> list[tuple[int, Span]]:
-    """Return entities, each with how many it lies in and itself."""
-    found = entities(tree)
+    """Return entities with their levels: 1 plus the number that contain each."""
+    spans = entities(tree)
     return [
         (
             1
             + sum(
                 other[1:] != span[1:] and other[1] <= span[1] and span[2] <= other[2]
-                for other in found
+                for other in spans
             )
-            + sum(other[1:] == span[1:] for other in found[:number]),
+            + sum(other[1:] == span[1:] for other in spans[:number]),
             span,
         )
-        for number, span in enumerate(found)
+        for number, span in enumerate(spans)
     ]
 
 
 def to_level_columns(tree: ConstituencyTree, depth: int) -> str:
-    """Write numbered words with a column of tags for each level, as GermEval."""
+    """Return numbered words with a BIO column for each level, as in GermEval."""
     columns = [["O"] * len(tree.words) for _ in range(depth)]
     for level, (label, i, j) in levels(tree):
         columns[level - 1][i : j + 1] = [f"I-{label}"] * (j + 1 - i)

@@ -1,4 +1,4 @@
-"""Texts cut into words, each with its place in the text."""
+"""Word tokenizers: words of a text with their character offsets."""
 
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -19,16 +19,16 @@ TOKENIZERS = (TREEBANK, "blanks")
 
 
 class TokenisedText(NamedTuple):
-    """The words of a sentence, and where each stands in its text."""
+    """A text, its words and their character offsets."""
 
     text: str
     words: list[str]
-    places: list[Offsets]
-    """First character, and the first one after it: ``text[start:end]`` is the word."""
+    offsets: list[Offsets]
+    """Start and end of each word: ``text[start:end]`` is the word."""
 
 
 def check_tokenizer(tokenizer: object) -> None:
-    """Raise unless it names a way to cut texts."""
+    """Raise unless ``tokenizer`` names a word tokenizer."""
     if tokenizer not in TOKENIZERS:
         raise ValueError(
             f"tokenizer: expected {' or '.join(TOKENIZERS)}, got {tokenizer!r}"
@@ -36,14 +36,14 @@ def check_tokenizer(tokenizer: object) -> None:
 
 
 def make_tokenizer(tokenizer: str) -> Callable[[str], TokenisedText]:
-    """Return the function that cuts a text into words.
+    """Return the function that splits a text into words.
 
-    ``"treebank"`` cuts as the Penn Treebank does, by NLTK's ``NLTKWordTokenizer``;
-    ``"blanks"`` cuts at white space.
+    ``"treebank"`` splits by NLTK's ``NLTKWordTokenizer``, as the Penn Treebank does;
+    ``"blanks"`` splits at white space.
     """
     check_tokenizer(tokenizer)
     if tokenizer != TREEBANK:
-        return lambda text: _cut(text, _at_blanks(text))
+        return lambda text: _tokenise_at(text, _split_at_blanks(text))
     if find_spec("nltk") is None:
         raise ModuleNotFoundError(
             "sentences: expected lists of words, got text, which nltk cuts into words: "
@@ -53,17 +53,17 @@ def make_tokenizer(tokenizer: str) -> Callable[[str], TokenisedText]:
     from nltk.tokenize import NLTKWordTokenizer
 
     spans = NLTKWordTokenizer().span_tokenize
-    return lambda text: _cut(text, list(spans(text)))
+    return lambda text: _tokenise_at(text, list(spans(text)))
 
 
-def _cut(text: str, places: list[Offsets]) -> TokenisedText:
-    return TokenisedText(text, [text[start:end] for start, end in places], places)
+def _tokenise_at(text: str, offsets: list[Offsets]) -> TokenisedText:
+    return TokenisedText(text, [text[start:end] for start, end in offsets], offsets)
 
 
-def _at_blanks(text: str) -> list[Offsets]:
-    places, end = [], 0
+def _split_at_blanks(text: str) -> list[Offsets]:
+    offsets, end = [], 0
     for word in text.split():
         start = text.index(word, end)
         end = start + len(word)
-        places.append((start, end))
-    return places
+        offsets.append((start, end))
+    return offsets

@@ -17,16 +17,19 @@ __all__ = ["sequence_accuracy", "span_f1", "token_accuracy"]
 
 
 def token_accuracy(estimator: Any, X: Any, y: Any) -> float:
-    """Share of the tags that are predicted."""
-    gold, found = _both(estimator, X, y)
-    pairs = list(zip(chain(*gold), chain(*found), strict=True))
+    """Fraction of tags that are predicted correctly."""
+    gold, predicted = _gold_and_predicted_tags(estimator, X, y)
+    pairs = list(zip(chain(*gold), chain(*predicted), strict=True))
     return sum(bool(a == b) for a, b in pairs) / max(len(pairs), 1)
 
 
 def sequence_accuracy(estimator: Any, X: Any, y: Any) -> float:
-    """Share of the sequences all of whose tags are predicted."""
-    gold, found = _both(estimator, X, y)
-    return sum(g == f for g, f in zip(gold, found, strict=True)) / max(len(gold), 1)
+    """Fraction of sequences whose tags are all predicted correctly."""
+    gold, predicted = _gold_and_predicted_tags(estimator, X, y)
+    return sum(
+        gold_tags == predicted_tags
+        for gold_tags, predicted_tags in zip(gold, predicted, strict=True)
+    ) / max(len(gold), 1)
 
 
 def span_f1(
@@ -58,12 +61,14 @@ def span_f1(
     >>> cross_val_score(ChainCRF(C=10), X, y, scoring=scorers.span_f1, cv=2)
     array([1., 1.])
     """
-    gold, found = _both(estimator, X, y)
-    return metrics.span_f1(gold, found, scheme=scheme, strict=strict)[2]
+    gold, predicted = _gold_and_predicted_tags(estimator, X, y)
+    return metrics.span_f1(gold, predicted, scheme=scheme, strict=strict)[2]
 
 
-def _both(estimator: Any, X: Any, y: Any) -> tuple[list[list[Any]], list[list[Any]]]:
+def _gold_and_predicted_tags(
+    estimator: Any, X: Any, y: Any
+) -> tuple[list[list[Any]], list[list[Any]]]:
     """Gold and predicted tags of each sentence, of equal lengths."""
-    found = [np.asarray(tags).tolist() for tags in estimator.predict(X)]
-    sequences.flatten_tags(y, np.array([len(tags) for tags in found]))
-    return [np.asarray(tags).tolist() for tags in y], found
+    predicted = [np.asarray(tags).tolist() for tags in estimator.predict(X)]
+    sequences.flatten_tags(y, np.array([len(tags) for tags in predicted]))
+    return [np.asarray(tags).tolist() for tags in y], predicted

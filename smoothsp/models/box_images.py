@@ -1,7 +1,6 @@
-"""Annotated images with candidate boxes: losses and scores of a localiser on them.
+"""Annotated images with candidate boxes: losses and metrics of a localiser.
 
-Features of a fixed backbone are kept on disk, under a checksum of all that they depend
-on.
+Features of a fixed backbone are cached on disk, under a checksum of all their inputs.
 """
 
 import hashlib
@@ -58,12 +57,12 @@ def make_box_images(
     workers: int = 1,
     finetune: bool = False,
 ) -> "SingleObjectImages | MultiObjectImages":
-    """Images that a localiser is trained or scored on.
+    """Prepare images for training or evaluating a localiser.
 
     Parameters
     ----------
     localiser
-        Its candidates and its features are those of the images.
+        Localiser, whose candidates and backbone are used.
     examples
         Annotated images.
     cache
@@ -71,21 +70,23 @@ def make_box_images(
     workers
         Number of processes for selective search.
     finetune
-        If True, the backbone is trained too, and no features are kept.
+        If True, the backbone is trained too, and no features are cached.
     """
-    kind = SingleObjectImages if localiser.objects == "one" else MultiObjectImages
-    place = cache_folder() if cache is None else Path(cache)
-    return kind(localiser, examples, place, workers, finetune)
+    images_class = (
+        SingleObjectImages if localiser.objects == "one" else MultiObjectImages
+    )
+    cache_path = cache_folder() if cache is None else Path(cache)
+    return images_class(localiser, examples, cache_path, workers, finetune)
 
 
 def cache_folder() -> Path:
-    """``smoothsp/voc`` in ``XDG_CACHE_HOME``, or else in ``~/.cache``."""
+    """Return ``smoothsp/voc`` in ``XDG_CACHE_HOME``, or else in ``~/.cache``."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "smoothsp" / "voc"
 
 
 class BoxImages:
-    """Annotated images, their candidate boxes, and the inputs of a network.
+    """Annotated images, their candidate boxes and the network's inputs.
 
     Parameters
     ----------
@@ -97,7 +98,7 @@ class BoxImages:
 
     examples: list[AnnotatedImage]
     monitor: str
-    """Name of the chief score."""
+    """Name of the metric that selects the best epoch."""
 
     def __init__(
         self,
@@ -108,15 +109,17 @@ class BoxImages:
         finetune: bool = False,
     ) -> None:
         self.localiser, self.finetune = localiser, finetune
-        self.sizes = [one.size or read_image_size(one.path)[:2] for one in examples]
+        self.sizes = [
+            example.size or read_image_size(example.path)[:2] for example in examples
+        ]
         self.examples = list(examples)
-        paths = [one.path for one in examples]
+        paths = [example.path for example in examples]
         candidates = localiser.candidates
         if isinstance(candidates, Windows):
             self.boxes = [candidates.in_size(*size) for size in self.sizes]
         else:
             self.boxes = compute_candidates(paths, candidates, cache, workers)
-        self.kept = [] if finetune else self._keep(cache)
+        self.feature_files = [] if finetune else self._compute_cached_features(cache)
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -124,8 +127,8 @@ class BoxImages:
     @property
     def network(self) -> nn.Module:
         """The part of the localiser's network that is trained."""
-        whole = self.localiser.network
-        return whole if self.finetune else whole.scores
+        network = self.localiser.network
+        return network if self.finetune else network.scores
 
     @property
     def device(self) -> torch.device:
@@ -133,93 +136,112 @@ class BoxImages:
         return next(self.network.parameters()).device
 
     def candidates(self, number: int) -> Tensor:
-        """Boxes ``(box, 4)`` in pixels of the image."""
+        """Return candidate boxes ``(box, 4)`` in pixels of the image."""
         return torch.from_numpy(self.boxes[number])
 
     def inputs(self, number: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Pixels or kept features, boxes in pixels of the resized image, geometry."""
+        """Return pixels or cached features, boxes in resized pixels, and geometry."""
         boxes, size = self.boxes[number], self.sizes[number]
-        own = scale_boxes(boxes, *size, self.localiser.side)
-        where = geometry(torch.from_numpy(boxes), *size)
-        if self.kept:
-            return open_features(self.kept[number]).float(), own, where
+        resized_boxes = scale_boxes(boxes, *size, self.localiser.side)
+        position = geometry(torch.from_numpy(boxes), *size)
+        if self.feature_files:
+            return (
+                open_features(self.feature_files[number]).float(),
+                resized_boxes,
+                position,
+            )
         image = resize_image(
             read_image(self.examples[number].path), self.localiser.side
         )
-        return self.localiser.network.backbone.pixels(image), own, where
+        return self.localiser.network.backbone.pixels(image), resized_boxes, position
 
     def scores(self, number: int, model: nn.Module | None = None) -> Tensor:
-        """Scores of all candidates of an image, by default by the network."""
-        return self.of_inputs(*self.inputs(number), model)
+        """Return scores of all candidates of an image; by default of ``network``."""
+        return self.score_inputs(*self.inputs(number), model)
 
-    def of_inputs(
+    def score_inputs(
         self,
-        first: Tensor,
+        pixels_or_features: Tensor,
         boxes: Tensor,
-        where: Tensor,
+        position: Tensor,
         model: nn.Module | None = None,
     ) -> Tensor:
-        """Scores of these inputs."""
+        """Return scores in float32 of the inputs that ``inputs`` returned."""
         net = model or self.network
-        like = next(net.parameters())
-        own: tuple[Tensor, ...] = (first, boxes, where)
-        if self.kept and isinstance(self.localiser.candidates, Proposals):
-            own = (first, where)
-        found: Tensor = net(*(x.to(like) for x in own))
-        # the dtype of boxes
-        return found.float()
+        weight = next(net.parameters())
+        inputs: tuple[Tensor, ...] = (pixels_or_features, boxes, position)
+        if self.feature_files and isinstance(self.localiser.candidates, Proposals):
+            inputs = (pixels_or_features, position)
+        scores: Tensor = net(*(x.to(weight) for x in inputs))
+        # The structures take scores in the dtype of the boxes.
+        return scores.float()
 
     @torch.no_grad()
     def features(self, number: int) -> tuple[Tensor, Tensor]:
-        """Looks or maps, and geometry."""
-        first, boxes, where = self.inputs(number)
-        if not self.kept:
+        """Return box features or maps of an image, and the geometry of its boxes."""
+        pixels_or_features, boxes, position = self.inputs(number)
+        if not self.feature_files:
             network = self.localiser.network
-            like = next(network.parameters())
-            first = network.features(first.to(like), boxes.to(like)).cpu()
-        return first, where
+            weight = next(network.parameters())
+            pixels_or_features = network.features(
+                pixels_or_features.to(weight), boxes.to(weight)
+            ).cpu()
+        return pixels_or_features, position
 
     def checksum(self) -> int:
-        """Checksum of names, annotations and candidates."""
+        """Return the CRC-32 of names, annotations and candidates."""
         digest = 0
-        for example, own in zip(self.examples, self.boxes, strict=True):
-            about = (example.name, example.boxes, example.labels, example.difficult)
-            digest = zlib.crc32(own.tobytes(), zlib.crc32(repr(about).encode(), digest))
+        for example, boxes in zip(self.examples, self.boxes, strict=True):
+            annotation = (
+                example.name,
+                example.boxes,
+                example.labels,
+                example.difficult,
+            )
+            digest = zlib.crc32(
+                boxes.tobytes(), zlib.crc32(repr(annotation).encode(), digest)
+            )
         return digest
 
-    def _keep(self, cache: Path) -> list[Path]:
-        """Files of the features of each image, made if they are not there."""
+    def _compute_cached_features(self, cache: Path) -> list[Path]:
+        """Return the feature file of each image, after computing missing ones.
+
+        With one object, files hold features of boxes, so the key includes the boxes.
+        With several, they hold the maps of an image.
+        """
         localiser, network = self.localiser, self.localiser.network
-        backbone, one = network.backbone, localiser.objects == "one"
+        backbone, is_single = network.backbone, localiser.objects == "one"
         name = f"{backbone.name}-{backbone.checksum()}-{localiser.side}"
-        folder = cache / (name if one else f"{name}-maps")
-        found = []
+        folder = cache / (name if is_single else f"{name}-maps")
+        paths = []
         bar = tqdm(self.examples, "features", leave=False, disable=None)
         for example, boxes, size in zip(bar, self.boxes, self.sizes, strict=True):
-            path, own = example.path, boxes.tobytes() if one else b""
+            path, box_bytes = example.path, boxes.tobytes() if is_single else b""
             key = hashlib.sha256(
-                path.read_bytes() + own + orientation_key(path)
+                path.read_bytes() + box_bytes + orientation_key(path)
             ).hexdigest()
-            kept = folder / f"{key[:32]}.npy"
-            found.append(kept)
-            if _is_whole(kept, (len(boxes),) if one else (backbone.channels,)):
+            feature_path = folder / f"{key[:32]}.npy"
+            paths.append(feature_path)
+            if _is_valid_feature_file(
+                feature_path, (len(boxes),) if is_single else (backbone.channels,)
+            ):
                 continue
             pixels = backbone.pixels(resize_image(read_image(path), localiser.side))
-            places = scale_boxes(boxes, *size, localiser.side)
+            resized_boxes = scale_boxes(boxes, *size, localiser.side)
             with torch.no_grad():
-                like = next(network.parameters())
-                features = network.features(pixels.to(like), places.to(like))
+                weight = next(network.parameters())
+                features = network.features(pixels.to(weight), resized_boxes.to(weight))
             content = io.BytesIO()
             np.save(content, features.half().cpu().numpy())
             folder.mkdir(parents=True, exist_ok=True)
-            replace_file(kept, content.getbuffer())
-        return found
+            replace_file(feature_path, content.getbuffer())
+        return paths
 
 
 class SingleObjectImages(BoxImages):
-    """Images with one object of a class, which is one of the candidates.
+    """Images with exactly one object of a class; the output is one candidate box.
 
-    Images with none or several, and with one that is difficult, are left out.
+    Images with none, several or difficult objects of the class are left out.
     """
 
     monitor = "iou"
@@ -233,24 +255,31 @@ class SingleObjectImages(BoxImages):
         finetune: bool = False,
     ) -> None:
         (kind,) = localiser.classes
-        super().__init__(localiser, _with_one(examples, kind), cache, workers, finetune)
-        true = [torch.tensor([one.boxes[0]]) for one in self.examples]
-        # overlap of each candidate with the true box; the best one is the label
+        super().__init__(
+            localiser,
+            _select_single_object_images(examples, kind),
+            cache,
+            workers,
+            finetune,
+        )
+        true = [torch.tensor([example.boxes[0]]) for example in self.examples]
+        # IoU of each candidate with the true box; the candidate with the largest one is
+        # the gold output.
         self.overlaps = [
             box_iou(self.candidates(n), box).squeeze(1) for n, box in enumerate(true)
         ]
         self.labels = [int(overlap.argmax()) for overlap in self.overlaps]
 
     def cost(self, number: int) -> Tensor:
-        """``1 - IoU`` of each candidate with the label, ``(1, box)``."""
-        own, label = self.candidates(number), self.labels[number]
-        found: Tensor = 1 - box_iou(own[label : label + 1], own)
-        return found
+        """Return ``1 - IoU`` of candidates with the gold candidate, ``(1, box)``."""
+        candidates, label = self.candidates(number), self.labels[number]
+        cost: Tensor = 1 - box_iou(candidates[label : label + 1], candidates)
+        return cost
 
-    def question(
+    def loss_arguments(
         self, number: int, model: nn.Module | None = None
     ) -> tuple[Multiclass, Tensor, None, Tensor]:
-        """Structure, label, weight and costs of an image, as losses take them."""
+        """Return structure, gold label, weight and costs, the arguments of losses."""
         label = torch.tensor([self.labels[number]], device=self.device)
         cost = self.cost(number).to(self.device)
         return Multiclass(self.scores(number, model)[None]), label, None, cost
@@ -258,41 +287,41 @@ class SingleObjectImages(BoxImages):
     def loss(
         self, number: int, criterion: nn.Module, model: nn.Module | None = None
     ) -> Tensor:
-        """Loss of an image."""
-        found: Tensor = criterion(*self.question(number, model))
-        return found
+        """Return the loss of an image."""
+        loss: Tensor = criterion(*self.loss_arguments(number, model))
+        return loss
 
     @torch.no_grad()
     def objective(self, decay: float) -> float:
-        """Mean hinge without smoothing, plus ``decay`` / 2 times the squared norm."""
+        """Return the mean unsmoothed hinge plus ``decay / 2 * |w|^2``."""
         hinge = StructuralHinge()
         total = sum(float(self.loss(n, hinge)) for n in range(len(self)))
-        squares = sum(float(p.square().sum()) for p in self.network.parameters())
-        return total / len(self) + decay / 2 * squares
+        squared_norm = sum(float(p.square().sum()) for p in self.network.parameters())
+        return total / len(self) + decay / 2 * squared_norm
 
     @torch.no_grad()
-    def ranked(self, count: int = 1) -> list[tuple[Tensor, Tensor]]:
-        """Scores and numbers of the ``count`` best candidates of each image."""
-        found = []
+    def rank_candidates(self, count: int = 1) -> list[tuple[Tensor, Tensor]]:
+        """Return scores and indices of the ``count`` best candidates of each image."""
+        ranked = []
         for number in range(len(self)):
             scores = self.scores(number).cpu()
             best = scores.topk(min(count, len(scores)))
-            found.append((best.values, best.indices))
-        return found
+            ranked.append((best.values, best.indices))
+        return ranked
 
     def evaluate(self) -> dict[str, float]:
-        """Overlaps of the best candidates, and average precision of their scores."""
-        found = self.ranked()
+        """Return metrics of the best candidates: IoU, CorLoc, average precision."""
+        ranked = self.rank_candidates()
         iou = [
             float(overlap[int(best[0])])
-            for overlap, (_, best) in zip(self.overlaps, found, strict=True)
+            for overlap, (_, best) in zip(self.overlaps, ranked, strict=True)
         ]
-        confidence = [float(scores[0]) for scores, _ in found]
+        confidence = [float(scores[0]) for scores, _ in ranked]
         return overlap_scores(iou) | {"ap": average_precision(iou, confidence)}
 
 
 def overlap_scores(iou: Sequence[float]) -> dict[str, float]:
-    """Mean overlap with the true boxes, and the shares that are right and fit well."""
+    """Return the mean IoU, and CorLoc at IoU 0.5 and 0.7."""
     return {
         "iou": sum(iou) / len(iou),
         "corloc": corloc(iou),
@@ -300,21 +329,23 @@ def overlap_scores(iou: Sequence[float]) -> dict[str, float]:
     }
 
 
-def _with_one(examples: Sequence[AnnotatedImage], kind: str) -> list[AnnotatedImage]:
-    """Images with exactly one box of a class, and with no other boxes."""
-    found = []
+def _select_single_object_images(
+    examples: Sequence[AnnotatedImage], kind: str
+) -> list[AnnotatedImage]:
+    """Keep images with exactly one box of a class, without their other boxes."""
+    selected = []
     for example in examples:
-        hard = sum(label == kind for label, _ in example.difficult)
-        if hard or example.labels.count(kind) != 1:
+        num_difficult = sum(label == kind for label, _ in example.difficult)
+        if num_difficult or example.labels.count(kind) != 1:
             continue
         box = example.boxes[example.labels.index(kind)]
-        found.append(replace(example, boxes=(box,), labels=(kind,), difficult=()))
-    if found:
-        return found
-    there = sorted({label for example in examples for label in example.labels})
+        selected.append(replace(example, boxes=(box,), labels=(kind,), difficult=()))
+    if selected:
+        return selected
+    classes = sorted({label for example in examples for label in example.labels})
     raise ValueError(
         f"kind: expected images with exactly one box of the class {kind!r}, got none of"
-        f" {len(examples)}; the classes there are {', '.join(there) or 'none'}"
+        f" {len(examples)}; the classes there are {', '.join(classes) or 'none'}"
     )
 
 
@@ -331,29 +362,31 @@ class MultiObjectImages(BoxImages):
         workers: int = 1,
         finetune: bool = False,
     ) -> None:
-        known = set(localiser.classes)
-        there = {label for one in examples for label in one.labels}
-        if unknown := sorted(there - known):
+        classes = set(localiser.classes)
+        labels = {label for example in examples for label in example.labels}
+        if unknown := sorted(labels - classes):
             raise ValueError(
                 f"data: expected the classes {', '.join(localiser.classes)}, got"
                 f" {', '.join(unknown)} too. Take images of those, or leave these out"
             )
-        if not there:
+        if not labels:
             raise ValueError("data: expected images with boxes, got none")
         super().__init__(localiser, examples, cache, workers, finetune)
 
     def objects(self, number: int) -> tuple[Tensor, Tensor]:
-        """True boxes ``(object, 4)`` and their classes."""
+        """Return true boxes ``(object, 4)`` and class indices."""
         example = self.examples[number]
-        return self._table(example.boxes, example.labels)
+        return self._boxes_and_class_indices(example.boxes, example.labels)
 
     def difficult(self, number: int) -> tuple[Tensor, Tensor]:
-        """Boxes and classes of objects that are neither trained on nor scored."""
-        known = self.localiser.classes
-        pairs = [own for own in self.examples[number].difficult if own[0] in known]
-        return self._table([box for _, box in pairs], [label for label, _ in pairs])
+        """Return boxes and classes of objects excluded from training and scoring."""
+        classes = self.localiser.classes
+        pairs = [pair for pair in self.examples[number].difficult if pair[0] in classes]
+        return self._boxes_and_class_indices(
+            [box for _, box in pairs], [label for label, _ in pairs]
+        )
 
-    def _table(
+    def _boxes_and_class_indices(
         self, boxes: Sequence[Sequence[float]], labels: Sequence[str]
     ) -> tuple[Tensor, Tensor]:
         numbers = [self.localiser.classes.index(label) for label in labels]
@@ -361,41 +394,49 @@ class MultiObjectImages(BoxImages):
         return table, torch.tensor(numbers, dtype=torch.long)
 
     def targets(self, number: int) -> Targets:
-        """Windows that stand for the objects of an image."""
-        given = *self.objects(number), self.difficult(number)[0]
-        classes = len(self.localiser.classes)
-        return Targets(self.candidates(number), *given, classes)
+        """Match the objects of an image to windows."""
+        objects = *self.objects(number), self.difficult(number)[0]
+        num_classes = len(self.localiser.classes)
+        return Targets(self.candidates(number), *objects, num_classes)
 
     def loss(self, number: int, loss: str, **options: float) -> Tensor:
-        """One of ``LOSSES`` on the windows that it considers."""
+        """Return a loss of ``LOSSES``, computed on the windows that it selects.
+
+        All windows are scored without gradient; only selected ones are scored again
+        with gradient, which saves memory.
+        """
         image = self.targets(number)
-        first, boxes, where = self.inputs(number)
+        pixels_or_features, boxes, position = self.inputs(number)
         with torch.no_grad():
-            scores = self.of_inputs(first, boxes, where).cpu()
-        windows = image.considered(scores, loss)
-        own = self.of_inputs(first, boxes[windows], where[windows]).cpu()
-        return LOSSES[loss](own, image, windows, **options)
+            scores = self.score_inputs(pixels_or_features, boxes, position).cpu()
+        windows = image.select_windows(scores, loss)
+        scores_of_selected = self.score_inputs(
+            pixels_or_features, boxes[windows], position[windows]
+        ).cpu()
+        return LOSSES[loss](scores_of_selected, image, windows, **options)
 
     @torch.no_grad()
-    def found(self, decoder: str | None = None) -> list[Detections]:
-        """Objects of each image by a way of decoding, by default the localiser's."""
+    def detect(self, decoder: str | None = None) -> list[Detections]:
+        """Return detections of each image, by default by the localiser's decoder."""
         decode = DECODERS[decoder or self.localiser.decoder]
         return [
             decode(self.scores(n).cpu(), self.candidates(n)) for n in range(len(self))
         ]
 
-    def evaluate(self, found: Sequence[Detections] | None = None) -> dict[str, float]:
-        """Mean average precisions, by default of the localiser's boxes."""
+    def evaluate(
+        self, detected: Sequence[Detections] | None = None
+    ) -> dict[str, float]:
+        """Return mean average precisions, by default of the localiser's detections."""
         numbers = range(len(self))
         return mean_average_precision(
-            self.found() if found is None else found,
+            self.detect() if detected is None else detected,
             [self.objects(n) for n in numbers],
             self.localiser.classes,
             [self.difficult(n) for n in numbers],
         )
 
     def recall(self) -> float:
-        """Share of objects that a window covers."""
+        """Return the fraction of objects that a window matches."""
         best = [
             box_iou(self.candidates(n), self.objects(n)[0]).amax(0)
             for n in range(len(self))
@@ -404,15 +445,18 @@ class MultiObjectImages(BoxImages):
 
 
 def open_features(path: Path) -> Tensor:
-    """Features in half precision; read from disk where they are used, and no sooner."""
-    # copy on write: torch wants memory that it could write to
-    kept: NDArray[np.float16] = np.load(path, mmap_mode="c", allow_pickle=False)
-    return torch.from_numpy(kept)
+    """Map a feature file into memory, in half precision; pages load on access."""
+    # Mode "c" is copy-on-write: torch warns about read-only memory.
+    features: NDArray[np.float16] = np.load(path, mmap_mode="c", allow_pickle=False)
+    return torch.from_numpy(features)
 
 
-def _is_whole(path: Path, begin: tuple[int, ...]) -> bool:
+def _is_valid_feature_file(path: Path, leading_shape: tuple[int, ...]) -> bool:
     try:
-        found = open_features(path)
+        features = open_features(path)
     except (OSError, TypeError, ValueError, EOFError):
         return False
-    return found.dim() == 3 and tuple(found.shape[: len(begin)]) == begin
+    return (
+        features.dim() == 3
+        and tuple(features.shape[: len(leading_shape)]) == leading_shape
+    )

@@ -1,6 +1,6 @@
-"""Scores of boxes: linear in their features, or with one small hidden layer.
+"""Score functions of boxes: linear in their features, or with one hidden layer.
 
-Those of one object choose a box; those of several have a score for each class.
+For one object a box has one score; for several objects, one score a class.
 """
 
 from dataclasses import dataclass
@@ -22,21 +22,22 @@ __all__ = [
 ]
 __all__ += ["Scores"]
 
-HIDDEN, CHANNELS, WIDE = 16, 16, 64
-# twelve numbers stand beside thousands, under one squared norm
-EMPHASIS = 10.0
+HIDDEN, CHANNELS, HIDDEN_OBJECTS = 16, 16, 64
+# Twelve geometry features share one squared norm with thousands of others: scaling them
+# up weakens their regularisation.
+GEOMETRY_SCALE = 10.0
 
 
 @dataclass(frozen=True)
 class FeatureScale:
-    """Mean and deviation of features over the boxes of a set of images.
+    """Mean and standard deviation of features over the boxes of a data set.
 
     Parameters
     ----------
     mean, deviation
-        ``(channel,)``, over boxes and places.
+        ``(channel,)``, over boxes and grid cells.
     where_mean, where_deviation
-        ``(12,)``: of ``geometry``.
+        ``(12,)``, of ``geometry``.
     """
 
     mean: Tensor
@@ -46,7 +47,7 @@ class FeatureScale:
 
 
 class _Scores(nn.Module):
-    """Base of both scores: weights of the position of a box."""
+    """Base class: linear scores of box geometry."""
 
     mean: Tensor
     scale: Tensor
@@ -57,33 +58,35 @@ class _Scores(nn.Module):
         super().__init__()
         self.where = nn.Parameter(torch.zeros(NUM_GEOMETRY))
         self.register_buffer("mean", scale.mean)
-        self.register_buffer("scale", _inverse(scale.deviation))
+        self.register_buffer("scale", _safe_inverse(scale.deviation))
         self.register_buffer("where_mean", scale.where_mean)
-        self.register_buffer("where_scale", EMPHASIS * _inverse(scale.where_deviation))
+        self.register_buffer(
+            "where_scale", GEOMETRY_SCALE * _safe_inverse(scale.where_deviation)
+        )
 
-    def of_place(self, geometry: Tensor) -> Tensor:
-        """Scores ``(box,)``."""
+    def score_position(self, geometry: Tensor) -> Tensor:
+        """Return scores ``(box,)`` of geometry ``(box, 12)``."""
         return (geometry - self.where_mean) @ (self.where * self.where_scale)
 
 
 class LinearScores(_Scores):
-    """A weight for each feature."""
+    """Scores that are linear in appearance and geometry."""
 
     def __init__(self, scale: FeatureScale) -> None:
         super().__init__(scale)
         self.weight = nn.Parameter(torch.zeros(GRID_SIZE**2, len(scale.mean)))
 
     def forward(self, features: Tensor, geometry: Tensor) -> Tensor:
-        """Scores ``(box,)`` of ``(box, place, channel)`` and ``(box, 12)``."""
-        # no mean: what all candidates have in common changes no choice
-        looks = features.flatten(1) @ (self.weight * self.scale).flatten()
-        return looks + self.of_place(geometry)
+        """Return scores ``(box,)`` of ``(box, cell, channel)`` and ``(box, 12)``."""
+        # Means are not subtracted: a constant added to all candidates changes nothing.
+        appearance = features.flatten(1) @ (self.weight * self.scale).flatten()
+        return appearance + self.score_position(geometry)
 
 
 class NonlinearScores(_Scores):
-    """1 x 1 convolution to 16 channels, ELU, linear; and linear in where a box is.
+    """1 x 1 convolution to 16 channels, ELU, linear; plus linear in geometry.
 
-    A 1 x 1 convolution is one matrix for all places.
+    The 1 x 1 convolution is one matrix for all grid cells.
     """
 
     def __init__(self, scale: FeatureScale) -> None:
@@ -95,23 +98,22 @@ class NonlinearScores(_Scores):
         )
 
     def forward(self, features: Tensor, geometry: Tensor) -> Tensor:
-        """Scores ``(box,)`` of ``(box, place, channel)`` and ``(box, 12)``."""
+        """Return scores ``(box,)`` of ``(box, cell, channel)`` and ``(box, 12)``."""
         scaled = self.convolution * self.scale[:, None]
         hidden = F.elu(features @ scaled - self.mean @ scaled)
-        return hidden.flatten(1) @ self.weight.flatten() + self.of_place(geometry)
+        return hidden.flatten(1) @ self.weight.flatten() + self.score_position(geometry)
 
 
 class ObjectScores(nn.Module):
-    """Scores ``(box, class)``; that of no object is 0.
+    """Scores ``(box, class)``; the background has the score 0.
 
-    A 1 x 1 convolution of the maps, means at 3 x 3 places of a box and of the box twice
-    as large, a hidden layer. The maps are those of ``Backbone``, less their mean and
-    over their deviation.
+    Layers: a 1 x 1 convolution of the standardised maps of ``Backbone``, RoI means on
+    3 x 3 cells of a box and of the box at twice its size, one hidden layer.
 
     Parameters
     ----------
     mean, deviation
-        ``(channel,)``, over places and images.
+        ``(channel,)``, over positions and images.
     classes
         Number of classes.
     """
@@ -121,29 +123,37 @@ class ObjectScores(nn.Module):
 
     def __init__(self, mean: Tensor, deviation: Tensor, classes: int) -> None:
         super().__init__()
-        # one tensor given twice would be overwritten by the other's weights
+        # Cloned, since mean and deviation may be one tensor: loading weights into one
+        # buffer would overwrite the other.
         self.register_buffer("mean", mean.clone())
         self.register_buffer("deviation", deviation.clone())
         self.mix = nn.Conv2d(len(mean), CHANNELS, 1)
-        self.hidden = nn.Linear(2 * CHANNELS * GRID_SIZE**2 + NUM_GEOMETRY, WIDE)
-        self.scores = nn.Linear(WIDE, classes)
-        # windows hold nothing, at first
+        self.hidden = nn.Linear(
+            2 * CHANNELS * GRID_SIZE**2 + NUM_GEOMETRY, HIDDEN_OBJECTS
+        )
+        self.scores = nn.Linear(HIDDEN_OBJECTS, classes)
+        # Initially all windows are background: every class scores -1 against 0.
         nn.init.zeros_(self.scores.weight)
         nn.init.constant_(self.scores.bias, -1.0)
 
     def forward(self, maps: Tensor, boxes: Tensor, geometry: Tensor) -> Tensor:
-        """Scores in maps ``(channels, rows, columns)``, of boxes in resized pixels."""
+        """Return scores ``(box, class)`` from maps ``(channels, rows, columns)``.
+
+        ``boxes`` are in pixels of the resized image.
+        """
         maps = (maps - self.mean[:, None, None]) / self.deviation[:, None, None]
         mixed = self.mix(maps[None])
-        centre, half = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
-        around = torch.cat([centre - half, centre + half], 1)
-        # one point for each place
-        looks = [
-            roi_align(mixed, [own], GRID_SIZE, 1 / STRIDE, 1, aligned=True)
-            for own in (boxes, around)
+        centre, side = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
+        doubled = torch.cat([centre - side, centre + side], 1)
+        # One sampling point a cell.
+        appearance = [
+            roi_align(mixed, [regions], GRID_SIZE, 1 / STRIDE, 1, aligned=True)
+            for regions in (boxes, doubled)
         ]
-        found = torch.cat([F.elu(torch.cat(looks, 1)).flatten(1), geometry], 1)
-        scores: Tensor = self.scores(F.elu(self.hidden(found)))
+        hidden_input = torch.cat(
+            [F.elu(torch.cat(appearance, 1)).flatten(1), geometry], 1
+        )
+        scores: Tensor = self.scores(F.elu(self.hidden(hidden_input)))
         return scores
 
 
@@ -155,7 +165,8 @@ SCORE_CLASSES: dict[str, type[LinearScores] | type[NonlinearScores]] = {
 }
 
 
-def _inverse(deviation: Tensor) -> Tensor:
-    # a feature that is the same everywhere tells nothing
-    alive = deviation > 1e-6
-    return torch.where(alive, 1 / torch.where(alive, deviation, 1.0), 0.0)
+def _safe_inverse(deviation: Tensor) -> Tensor:
+    # Constant features get scale 0, not infinity. The inner where keeps the gradient of
+    # the unused branch finite.
+    is_varying = deviation > 1e-6
+    return torch.where(is_varying, 1 / torch.where(is_varying, deviation, 1.0), 0.0)

@@ -1,7 +1,7 @@
 """Candidate boxes of images: proposals of selective search, or windows.
 
-Selective search costs about a second an image, so its boxes are kept on disk, under a
-checksum of the image's file, and several processes share the work.
+Selective search takes about a second an image. Its boxes are cached on disk under a
+checksum of the image file, and computed by several processes.
 """
 
 import hashlib
@@ -37,12 +37,12 @@ __all__ = [
     "orientation_key",
 ]
 
-# fewer images are not worth the start of another process
-PER_PROCESS = 10
-# all that selective search finds
+# With fewer images a process, starting it costs more than it saves.
+MIN_IMAGES_PER_PROCESS = 10
+# Above the number of boxes that selective search returns for any image.
 MAX_PROPOSALS = 1_000_000
-# pixels of a side of a window
-LARGEST = 2**20
+# Longest side of a window in pixels.
+MAX_WINDOW_SIDE = 2**20
 
 Pixels = NDArray[np.uint8]
 Boxes = NDArray[np.float32]
@@ -50,7 +50,7 @@ Boxes = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Proposals:
-    """Boxes that may hold an object, by the arguments of ``propose``."""
+    """Object proposals, by method and maximum number; see ``propose_boxes``."""
 
     method: str = "selective-search"
     limit: int = 1000
@@ -63,14 +63,14 @@ class Proposals:
         if type(self.limit) is not int or self.limit < 1:
             raise ValueError(f"max_boxes: expected at least 1, got {self.limit!r}")
 
-    def of(self, image: Pixels) -> Boxes:
-        """Boxes ``(box, 4)`` of an image."""
+    def compute_boxes(self, image: Pixels) -> Boxes:
+        """Return boxes ``(box, 4)`` of an image."""
         return propose_boxes(image, self.method, self.limit)
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of these widths and heights whose centres cover the image."""
+    """Grid of windows with the given widths and heights."""
 
     shapes: tuple[tuple[float, float], ...]
 
@@ -81,119 +81,125 @@ class Windows:
         for side in sides:
             if isinstance(side, bool) or not isinstance(side, int | float):
                 raise ValueError(f"shapes: expected numbers, got {side!r}")
-            if not (math.isfinite(side) and 0 < side <= LARGEST):
-                raise ValueError(f"shapes: expected 0 to {LARGEST}, got {side}")
+            if not (math.isfinite(side) and 0 < side <= MAX_WINDOW_SIDE):
+                raise ValueError(f"shapes: expected 0 to {MAX_WINDOW_SIDE}, got {side}")
 
-    def of(self, image: Pixels) -> Boxes:
-        """Boxes ``(box, 4)`` of an image."""
+    def compute_boxes(self, image: Pixels) -> Boxes:
+        """Return boxes ``(box, 4)`` of an image."""
         return self.in_size(image.shape[1], image.shape[0])
 
     def in_size(self, width: int, height: int) -> Boxes:
-        """Boxes ``(box, 4)`` of images of a size."""
-        return _windows(self.shapes, width, height)
+        """Return boxes ``(box, 4)`` for images of a size."""
+        return _cached_window_grid(self.shapes, width, height)
 
 
-# images of a set often have one size
+# Many images of a data set have the same size.
 @lru_cache(maxsize=64)
-def _windows(shapes: tuple[tuple[float, float], ...], width: int, height: int) -> Boxes:
-    return windows.window_grid(np.array(shapes), width, height)
+def _cached_window_grid(
+    box_shapes: tuple[tuple[float, float], ...], width: int, height: int
+) -> Boxes:
+    return windows.window_grid(np.array(box_shapes), width, height)
 
 
 def compute_candidates(
     images: Sequence[Path], proposals: Proposals, cache: Path, workers: int = 1
 ) -> list[Boxes]:
-    """Boxes of each image, those of selective search from disk where they are kept."""
+    """Return candidate boxes of each image, from the disk cache where possible."""
     if proposals.method == "grid":
-        bar = tqdm(images, "windows", leave=False, disable=None)
-        return [proposals.of(read_image(path)) for path in bar]
-    paths = [cache / f"{_key(image)}.npz" for image in images]
+        progress = tqdm(images, "windows", leave=False, disable=None)
+        return [proposals.compute_boxes(read_image(path)) for path in progress]
+    paths = [cache / f"{_proposal_cache_key(image)}.npz" for image in images]
     missing = {
         path: image
         for path, image in zip(paths, images, strict=True)
-        if _load(path) is None
+        if _load_cached_boxes(path) is None
     }
-    workers = max(min(workers, len(missing) // PER_PROCESS), 1)
+    workers = max(min(workers, len(missing) // MIN_IMAGES_PER_PROCESS), 1)
     with tqdm(
         total=len(missing), desc="selective search", leave=False, disable=None
-    ) as bar:
-        for _ in _searched(missing, workers):
-            bar.update()
-    found = []
+    ) as progress:
+        for _ in _search_missing(missing, workers):
+            progress.update()
+    candidates = []
     for path, image in zip(paths, images, strict=True):
-        boxes = _load(path)
+        boxes = _load_cached_boxes(path)
         if boxes is None:
             raise OSError(f"{path}: expected the boxes of {image}, which were written")
-        found.append(boxes[: proposals.limit])
-    return found
+        candidates.append(boxes[: proposals.limit])
+    return candidates
 
 
-def _key(image: Path) -> str:
-    """A checksum of all that the boxes depend on."""
+def _proposal_cache_key(image: Path) -> str:
+    """Return a checksum of image, OpenCV version and search parameters."""
     digest = hashlib.sha256(image.read_bytes() + orientation_key(image))
     digest.update(f"{cv2.__version__} {MAX_SIDE} {MIN_BOX_SIDE}".encode())
     return digest.hexdigest()[:32]
 
 
 def orientation_key(image: Path) -> bytes:
-    """Part of a key of kept numbers: empty unless EXIF turns the image."""
+    """Return the part of a cache key for the EXIF orientation; empty if normal."""
     orientation = read_image_size(image)[2]
     return b"" if orientation == 1 else f"turned {orientation}".encode()
 
 
-def _searched(missing: dict[Path, Path], workers: int) -> Iterator[None]:
+def _search_missing(
+    image_by_cache_path: dict[Path, Path], workers: int
+) -> Iterator[None]:
     if workers == 1:
-        for path, image in missing.items():
-            _search(path, image)
+        for path, image in image_by_cache_path.items():
+            _save_proposals(path, image)
             yield
         return
-    with _processes(workers) as pool:
-        tasks = [pool.submit(_search, *pair) for pair in missing.items()]
+    with _spawn_pool(workers) as pool:
+        tasks = [
+            pool.submit(_save_proposals, *pair) for pair in image_by_cache_path.items()
+        ]
         for task in as_completed(tasks):
             task.result()
             yield
 
 
 @contextmanager
-def _processes(workers: int) -> Iterator[ProcessPoolExecutor]:
-    # started afresh: a fork would take over the locks of this process's threads
-    fresh = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, fresh, _begin_work)
+def _spawn_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    # spawn: a forked process would inherit locks held by threads of this process.
+    spawn = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, spawn, _init_worker)
     try:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _begin_work() -> None:
-    """Leave Ctrl-C to the process that gives the work, and end when it ends."""
+def _init_worker() -> None:
+    """Initialise a worker: ignore Ctrl-C, one thread, exit with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cv2.setNumThreads(1)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_after_parent, daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def _exit_after_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
     os._exit(1)
 
 
-def _search(path: Path, image: Path) -> None:
+def _save_proposals(cache_path: Path, image_path: Path) -> None:
     boxes, content = (
-        propose_boxes(read_image(image), "selective-search", MAX_PROPOSALS),
+        propose_boxes(read_image(image_path), "selective-search", MAX_PROPOSALS),
         io.BytesIO(),
     )
     np.savez_compressed(content, boxes=boxes)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace(path, content.getbuffer())
+    cache_path.parent.mkdir(parents=True, exist_ok=True)
+    replace(cache_path, content.getbuffer())
 
 
-def _load(path: Path) -> Boxes | None:
-    """Boxes kept at ``path``; None if there are none, or a file that is damaged."""
+def _load_cached_boxes(path: Path) -> Boxes | None:
+    """Load cached boxes; None if the file is missing or damaged."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
-            boxes: Boxes = kept["boxes"]
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            boxes: Boxes = arrays["boxes"]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None
-    sound = boxes.ndim == 2 and boxes.shape[1:] == (4,) and len(boxes)
-    return boxes if sound and np.isfinite(boxes).all() else None
+    is_valid = boxes.ndim == 2 and boxes.shape[1:] == (4,) and len(boxes)
+    return boxes if is_valid and np.isfinite(boxes).all() else None

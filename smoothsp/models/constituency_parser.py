@@ -36,33 +36,32 @@ from smoothsp.oracles import SpanTree
 
 __all__ = [
     "FORMAT",
-    "MAX_WORDS",
+    "MAX_SENTENCE_LENGTH",
     "ConstituencyParser",
     "from_folder",
-    "require_max_words",
+    "require_short_sentences",
 ]
 __all__ += ["warn_unseen_labels"]
 
 FORMAT = "smoothsp.models.ConstituencyParser"
-MAX_WORDS = 400
-"""Most words of a sentence to parse: time grows by their cube, memory by their square.
-"""
-# Pairs of words of a batch, if of more than one sentence.
-MOST_SPANS = MAX_WORDS**2
-MOST_LEVELS = 100
+MAX_SENTENCE_LENGTH = 400
+"""Maximum number of words n: parsing takes O(n^3) time and O(n^2) memory."""
+# Maximum number of word pairs of a batch with more than one sentence.
+MAX_BATCH_SPANS = MAX_SENTENCE_LENGTH**2
+MAX_LEVELS = 100
 
 
 def from_folder(
-    place: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
+    folder: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
 ) -> "ConstituencyParser":
-    """Return the parser of what ``files.read`` returned."""
-    network, labels, vocabulary = load_network(place, config, content, _network)
-    path = place / files.CONFIG
+    """Build a parser from the result of ``files.read``."""
+    network, labels, vocabulary = load_network(folder, config, content, _build_network)
+    path = folder / files.CONFIG
     tokenizer = require_choice(path, "tokenizer", config.get("tokenizer"), TOKENIZERS)
     depth = config.get("levels")
-    if type(depth) is not int or not 0 <= depth <= MOST_LEVELS:
+    if type(depth) is not int or not 0 <= depth <= MAX_LEVELS:
         raise ValueError(
-            f"{path}: expected levels to be 0 to {MOST_LEVELS}, got {depth!r}"
+            f"{path}: expected levels to be 0 to {MAX_LEVELS}, got {depth!r}"
         )
     about = files.get_about(path, config)
     return ConstituencyParser(network, vocabulary, labels, about, tokenizer, depth)
@@ -174,22 +173,24 @@ class ConstituencyParser:
         >>> parser.parse([["Ada", "left"]])[0].spans  # doctest: +SKIP
         [('S', 0, 1), ('NP', 0, 0)]
         """
-        given = {"loss": loss, "epochs": epochs, "seed": seed, **options}
-        chosen = make_options(ConstituencyOptions, given)
+        values = {"loss": loss, "epochs": epochs, "seed": seed, **options}
+        chosen_options = make_options(ConstituencyOptions, values)
         require_encoder(encoder)
-        check(chosen)
+        check(chosen_options)
         with open_run(out, resume, overwrite) as folder:
             # it imports Lightning, which a trained parser does not need
             from smoothsp.models import constituency_training
 
             run = {"out": folder, "resume": resume, "trainer": trainer}
-            return constituency_training.train(data, dev, encoder, chosen, **run)
+            return constituency_training.train(
+                data, dev, encoder, chosen_options, **run
+            )
 
     def evaluate(self, data: Any) -> dict[str, float]:
-        """Return F1, precision, recall and the share of sentences without error.
+        """Return F1, precision, recall and the fraction of sentences without error.
 
-        Constituents are counted as EVALB does. Of nested entities ``outer`` and
-        ``inner`` are the F1 of level 1 and of the others.
+        Constituents are counted as by EVALB. For nested entities, ``outer`` and
+        ``inner`` are the F1 of level 1 and of deeper levels.
 
         Parameters
         ----------
@@ -202,9 +203,9 @@ class ConstituencyParser:
         return self.scores(gold)
 
     def scores(self, gold: Sequence[ConstituencyTree]) -> dict[str, float]:
-        """Return what ``evaluate`` does, of trees."""
-        found = self.parse([tree.words for tree in gold])
-        return (entity_scores if self.levels else bracket_scores)(gold, found)
+        """Return the metrics of ``evaluate`` for a list of trees."""
+        parsed = self.parse([tree.words for tree in gold])
+        return (entity_scores if self.levels else bracket_scores)(gold, parsed)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write ``model.safetensors``, ``config.json`` and ``vocabulary.json``.
@@ -256,73 +257,85 @@ class ConstituencyParser:
         Sentences are taken from the iterable in parts of 32 batches.
         """
         require_count("batch_size", batch_size)
-        return self._stream(iter(sentences), batch_size)
+        return self._parse_stream(iter(sentences), batch_size)
 
-    def _stream(
+    def _parse_stream(
         self, sentences: Iterator[Any], batch_size: int
     ) -> Iterator[Constituents]:
-        number = 0
-        for given in tokenise_chunks(sentences, self.tokenizer, batch_size):
-            require_max_words("sentences", [one.words for one in given], number)
-            yield from self._parse(given, batch_size)
-            number += len(given)
+        num_before = 0
+        for chunk in tokenise_chunks(sentences, self.tokenizer, batch_size):
+            require_short_sentences(
+                "sentences", [sentence.words for sentence in chunk], num_before
+            )
+            yield from self._parse_chunk(chunk, batch_size)
+            num_before += len(chunk)
 
-    def _parse(self, given: list[TokenisedText], batch_size: int) -> list[Constituents]:
+    def _parse_chunk(
+        self, chunk: list[TokenisedText], batch_size: int
+    ) -> list[Constituents]:
         depth = self.levels
-        found = [Constituents([], [], 0.0, x.text, (), depth) for x in given]
-        filled = [number for number, words in enumerate(given) if words.words]
-        listed = [given[n].words for n in filled]
+        parsed = [
+            Constituents([], [], 0.0, sentence.text, (), depth) for sentence in chunk
+        ]
+        nonempty = [number for number, words in enumerate(chunk) if words.words]
+        word_lists = [chunk[n].words for n in nonempty]
         if not depth:
-            listed = [[bracketless(word) for word in words] for words in listed]
-        corpus = Corpus(self.vocabulary, listed, None, self.network.encoder)
+            word_lists = [[bracketless(word) for word in words] for words in word_lists]
+        corpus = Corpus(self.vocabulary, word_lists, None, self.network.encoder)
         with torch.no_grad():
-            for rows in corpus.in_order_of_length(batch_size, MOST_SPANS):
+            for rows in corpus.batches_by_length(batch_size, MAX_BATCH_SPANS):
                 batch = corpus.batch(rows)
                 spans = self.network(batch)
                 lengths = batch.mask.sum(1).to(spans.device)
                 values, trees = SpanTree(spans, lengths=lengths).decode()
                 scores = values.tolist()
-                for place, row in enumerate(rows.tolist()):
-                    text, words, places = given[filled[row]]
-                    own = self._spans(trees[place])
-                    found[filled[row]] = Constituents(
-                        words, own, scores[place], text, tuple(places), depth
+                for index, row in enumerate(rows.tolist()):
+                    text, words, offsets = chunk[nonempty[row]]
+                    tree_spans = self._read_spans(trees[index])
+                    parsed[nonempty[row]] = Constituents(
+                        words, tree_spans, scores[index], text, tuple(offsets), depth
                     )
-        return found
+        return parsed
 
-    def _spans(self, labelled: torch.Tensor) -> list[tuple[str, int, int]]:
-        """Constituents of a tree, or its entities of the levels that there are."""
-        places = (labelled > 0).nonzero().tolist()
-        named = [(self.labels[int(labelled[i, j]) - 1], i, j) for i, j in places]
-        # of those that begin at a word, the longest is the outer one
-        found = sorted(named, key=lambda span: (span[1], -span[2]))
+    def _read_spans(self, label_indices: torch.Tensor) -> list[tuple[str, int, int]]:
+        """Return labelled spans of a decoded tree ``(n, n)``, outer before inner.
+
+        Entities deeper than ``levels`` are dropped.
+        """
+        positions = (label_indices > 0).nonzero().tolist()
+        named = [
+            (self.labels[int(label_indices[i, j]) - 1], i, j) for i, j in positions
+        ]
+        # Of spans with the same start, the longest is the outermost.
+        ordered = sorted(named, key=lambda span: (span[1], -span[2]))
         if not self.levels:
-            return found
-        tree = ConstituencyTree([], found)
+            return ordered
+        tree = ConstituencyTree([], ordered)
         return [span for level, span in levels(tree) if level <= self.levels]
 
 
-def require_max_words(
+def require_short_sentences(
     part: str, sentences: Iterable[Sequence[str]], start: int = 0
 ) -> None:
-    """Raise for a sentence that is too long to parse; ``start`` numbers the first."""
+    """Raise for a sentence that is too long; ``start`` is the number of the first."""
     for number, words in enumerate(sentences, start):
-        if len(words) > MAX_WORDS:
+        if len(words) > MAX_SENTENCE_LENGTH:
             raise ValueError(
-                f"{part}: expected at most {MAX_WORDS} words, got {len(words):,} at "
-                f"sentence {number}, {' '.join(words[:3])[:60]!r} and so on; split it"
+                f"{part}: expected at most {MAX_SENTENCE_LENGTH} words, got"
+                f" {len(words):,} at sentence {number},"
+                f" {' '.join(words[:3])[:60]!r} and so on; split it"
             )
 
 
 def warn_unseen_labels(
     part: str, trees: Iterable[ConstituencyTree], labels: Iterable[str]
 ) -> None:
-    """Warn of the labels of trees that a model lacks."""
+    """Warn about labels of trees that a model does not have."""
     seen = (label for tree in trees for label, _, _ in split_unary_chains(tree.spans))
     unseen_labels.warn(part, seen, (x for label in labels for x in label.split("+")))
 
 
-def _network(
+def _build_network(
     config: Mapping[str, Any],
     vocabulary: Vocabulary,
     labels: list[str],

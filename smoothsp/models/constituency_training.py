@@ -1,4 +1,4 @@
-"""Training of constituency parsers, and of parsers of nested named entities."""
+"""Training of constituency parsers and of parsers of nested entities."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from smoothsp.data import ConstituencyTree, as_trees
 from smoothsp.data.trees import entities, levels, nest_entities
 from smoothsp.models.constituency_parser import (
     ConstituencyParser,
-    require_max_words,
+    require_short_sentences,
     warn_unseen_labels,
 )
 from smoothsp.models.encoder import Encoder
@@ -27,8 +27,8 @@ from smoothsp.training import seed_all
 __all__ = ["allowed_span_labels", "binarise", "train"]
 
 MU, TOP_K = 1.0, 5
-# Words of a sentence to train on, and sentences of a step.
-LONGEST, BATCH = 60, 16
+# Maximum number of words of a training sentence, and sentences a step.
+MAX_TRAINING_LENGTH, BATCH_SIZE = 60, 16
 
 
 def train(
@@ -38,15 +38,15 @@ def train(
     options: ConstituencyOptions,
     **run: Any,
 ) -> ConstituencyParser:
-    """Train a parser: see ``ConstituencyParser.train``.
+    """Train a parser; see ``ConstituencyParser.train``.
 
-    ``run`` has arguments of ``trained``.
+    ``run`` holds further arguments of ``train_parser``.
     """
-    examples = Examples.of(as_trees, data, dev, LONGEST)
+    examples = Examples.load(as_trees, data, dev, MAX_TRAINING_LENGTH)
     trees: list[ConstituencyTree] = examples.train
     depth = 0
     if not options.nested:
-        # those with two labels, or without one of the whole sentence, too
+        # The conversion joins labels of the same span and adds a root where missing.
         trees = as_trees([(tree.words, tree.spans) for tree in trees])
     else:
         depth = max([2, *(level for tree in trees for level, _ in levels(tree))])
@@ -57,62 +57,64 @@ def train(
     labels = sorted({label for tree in trees for label, _, _ in tree.spans})
     seed_all(options.seed, 0)
     words = [tree.words for tree in trees]
-    vocabulary = Vocabulary.of(words, [])
-    inner = load_encoder(encoder)
+    vocabulary = Vocabulary.from_sentences(words, [])
+    loaded_encoder = load_encoder(encoder)
     name = "given" if isinstance(encoder, Encoder) else encoder
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     sizes = ParserSizes(hidden=options.hidden)
-    network = SpanScores(vocabulary, labels, sizes, inner).to(device)
+    network = SpanScores(vocabulary, labels, sizes, loaded_encoder).to(device)
     parser = ConstituencyParser(
         network, vocabulary, labels, None, options.tokenizer, depth
     )
-    corpus = Corpus(vocabulary, words, None, inner)
-    require_max_words("dev", [tree.words for tree in examples.dev])
+    corpus = Corpus(vocabulary, words, None, loaded_encoder)
+    require_short_sentences("dev", [tree.words for tree in examples.dev])
     warn_unseen_labels("dev", examples.dev, labels)
     train_parser(
         parser,
-        _loss(network, corpus, trees, labels, options),
+        _build_loss(network, corpus, trees, labels, options),
         corpus,
-        BATCH,
+        BATCH_SIZE,
         lambda: {"f1": parser.scores(examples.dev)["f1"]},
         "f1",
-        {"data": examples.about, "encoder": name},
+        {"data": examples.description, "encoder": name},
         options,
         **run,
     )
     return parser
 
 
-def _loss(
+def _build_loss(
     network: SpanScores,
     corpus: Corpus,
     trees: Sequence[ConstituencyTree],
     labels: Sequence[str],
     options: ConstituencyOptions,
 ) -> Callable[[Tensor], Tensor]:
-    number = {label: n for n, label in enumerate(labels, start=1)}
-    criterion = _criterion(options)
-    # of few entities most spans are none: any tree that holds them will do
-    read, none = (allowed_span_labels, False) if options.nested else (binarise, -1)
-    targets = [read(tree, number) for tree in trees]
+    label_index = {label: n for n, label in enumerate(labels, start=1)}
+    criterion = _build_criterion(options)
+    # Entities determine few spans, so every binary tree that contains them is gold.
+    make_target, padding_value = (
+        (allowed_span_labels, False) if options.nested else (binarise, -1)
+    )
+    targets = [make_target(tree, label_index) for tree in trees]
 
-    def loss(numbers: Tensor) -> Tensor:
-        batch = corpus.batch(numbers)
+    def compute_loss(sentence_indices: Tensor) -> Tensor:
+        batch = corpus.batch(sentence_indices)
         B, n = batch.mask.shape
-        gold = targets[0].new_full((B, n, n, *targets[0].shape[2:]), none)
-        for row, chosen in enumerate(numbers.tolist()):
+        gold = targets[0].new_full((B, n, n, *targets[0].shape[2:]), padding_value)
+        for row, chosen in enumerate(sentence_indices.tolist()):
             size = len(targets[chosen])
             gold[row, :size, :size] = targets[chosen]
         lengths = batch.mask.sum(1).to(network.device)
         structure = SpanTree(network(batch), lengths=lengths)
-        found: Tensor = criterion(structure, gold.to(network.device))
-        return found
+        loss_value: Tensor = criterion(structure, gold.to(network.device))
+        return loss_value
 
-    return loss
+    return compute_loss
 
 
-def _criterion(options: ConstituencyOptions) -> nn.Module:
-    """The loss to one tree, or to the best of several, or to all of these."""
+def _build_criterion(options: ConstituencyOptions) -> nn.Module:
+    """Build the loss: for one gold tree, or latent over a set of gold trees."""
     if options.loss == "crf":
         return losses.MarginalLikelihood() if options.nested else losses.CRFLoss()
     smoothing = losses.L2(MU, TOP_K) if options.loss == "hinge-l2" else None
@@ -120,47 +122,50 @@ def _criterion(options: ConstituencyOptions) -> nn.Module:
     return hinge(smoothing)
 
 
-def binarise(tree: ConstituencyTree, number: dict[str, int]) -> Tensor:
-    """Binarise a tree, as ``SpanTree`` has it: ``(n, n)``.
+def binarise(tree: ConstituencyTree, label_index: dict[str, int]) -> Tensor:
+    """Binarise a tree as an output ``(n, n)`` of ``SpanTree``.
 
-    A constituent of more than two parts is that of its first part and of a span of all
-    others, which is no constituent.
+    Entries are label indices from 1, 0 for spans that are no constituents, -1 for spans
+    outside of the tree. A constituent of more than two parts splits into its first part
+    and a span of the rest, labelled 0.
     """
     n = len(tree.words)
-    found = torch.full((n, n), -1)
-    known = {(i, j): number[label] for label, i, j in tree.spans}
+    labels = torch.full((n, n), -1)
+    label_by_span = {(i, j): label_index[label] for label, i, j in tree.spans}
     inner = {
-        i: sorted(j for first, j in known if first == i) for i in range(n)
-    }  # the last words of those that begin at i
+        i: sorted(j for first, j in label_by_span if first == i) for i in range(n)
+    }  # the last words of constituents that begin at i
 
     def fill(i: int, j: int) -> None:
         while True:
-            found[i, j] = known.get((i, j), 0)
+            labels[i, j] = label_by_span.get((i, j), 0)
             if i == j:
                 return
-            # the first part: the longest constituent from i on that ends before j
+            # The first part is the longest constituent that starts at i and ends before
+            # j, or the word i.
             split = max((last for last in inner[i] if last < j), default=i)
             fill(i, split)
             i = split + 1
 
     fill(0, n - 1)
-    return found
+    return labels
 
 
-def allowed_span_labels(tree: ConstituencyTree, number: dict[str, int]) -> Tensor:
-    """Return the labels that each span may have in any binary tree that holds a tree.
+def allowed_span_labels(tree: ConstituencyTree, label_index: dict[str, int]) -> Tensor:
+    """Return the labels of each span in binary trees that contain a tree.
 
-    ``(n, n, 1 + labels)``: constituents have theirs, spans that cross one have none,
-    all others are no constituents. A tree without spans that cross a constituent holds
-    that constituent.
+    bool ``(n, n, 1 + labels)``. A constituent has its label only, a span that crosses a
+    constituent has none, and all others have label 0, no constituent. A binary tree
+    without spans that cross a constituent contains that constituent.
     """
     n = len(tree.words)
-    found = torch.zeros(n, n, 1 + len(number), dtype=torch.bool)
-    found[..., 0] = True
+    allowed = torch.zeros(n, n, 1 + len(label_index), dtype=torch.bool)
+    allowed[..., 0] = True
     for _, a, b in tree.spans:
-        found[:a, a:b] = False
-        found[a + 1 : b + 1, b + 1 :] = False
+        # Spans that start before a and end inside, or start inside and end after b.
+        allowed[:a, a:b] = False
+        allowed[a + 1 : b + 1, b + 1 :] = False
     for label, a, b in tree.spans:
-        found[a, b] = False
-        found[a, b, number[label]] = True
-    return found
+        allowed[a, b] = False
+        allowed[a, b, label_index[label]] = True
+    return allowed

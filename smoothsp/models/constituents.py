@@ -1,4 +1,4 @@
-"""Sentences with their constituents or nested entities, and their output formats."""
+"""Parsed sentences with constituents or nested entities, and output formats."""
 
 import json
 from dataclasses import dataclass
@@ -23,15 +23,14 @@ class Constituents:
 
     words: list[str]
     spans: list[Span]
-    """Label, first and last word of each, the outer before the inner ones. A chain of
+    """Label, first and last word of each span, outer before inner ones. A chain of
     unary rules is one span, such as ``S+VP``; entities have one label each."""
     score: float
     """Unnormalised score of the tree."""
     text: str = ""
-    """Text as given, or the given words joined by blanks."""
+    """Input text, or the input words joined by blanks."""
     places: tuple[tuple[int, int], ...] = ()
-    """Of each word its first character and the first one after it:
-    ``text[start:end]`` is the word."""
+    """Character offsets of each word: ``text[start:end]`` is the word."""
     levels: int = 0
     """Number of levels of nested entities; 0 for constituents."""
 
@@ -75,12 +74,12 @@ class Constituents:
         return trees.to_level_columns(tree, max(1, self.levels))
 
     def json(self) -> str:
-        """Return one line of JSON: text, words, their places, and spans."""
-        found: dict[str, object] = {"text": self.text, "words": self.words}
-        found |= {"places": self.places, "spans": self.spans}
-        return json.dumps(found | {"score": round(self.score, 4)}, ensure_ascii=False)
+        """Return one line of JSON: text, words, character offsets and spans."""
+        fields: dict[str, object] = {"text": self.text, "words": self.words}
+        fields |= {"places": self.places, "spans": self.spans}
+        return json.dumps(fields | {"score": round(self.score, 4)}, ensure_ascii=False)
 
 
 def bracketless(word: str) -> str:
-    """Return the word as treebanks write it, whose brackets are those of trees."""
+    """Replace round brackets by -LRB- and -RRB-, as treebanks do."""
     return word.replace("(", "-LRB-").replace(")", "-RRB-")

@@ -1,4 +1,4 @@
-"""Sets of objects from the scores of windows, and how good they are."""
+"""Detection of several objects: decoding of window scores, average precision."""
 
 import warnings
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ __all__ = [
     "mean_average_precision",
 ]
 
-# boxes of a set overlap by no more: of true ones few in a hundred do
+# Largest IoU of two boxes of a set; few percent of true boxes overlap more.
 MAX_OVERLAP = 0.4
-# most windows that a set is chosen from, and most boxes of an image (COCO's)
-CONSIDERED, MAX_BOXES = 150, 100
-# softmax: boxes below are left out; overlap of those that suppress each other
-LEAST, NMS_OVERLAP = 0.01, 0.3
+# Maximum number of windows in the integer program, and of boxes of an image (as COCO).
+MAX_CANDIDATES, MAX_BOXES = 150, 100
+# Softmax decoding: smallest probability of a box, and IoU above which it is suppressed.
+MIN_PROBABILITY, NMS_OVERLAP = 0.01, 0.3
 
 
 @dataclass(frozen=True)
@@ -34,115 +34,143 @@ class Detections:
     boxes: Tensor
     labels: Tensor
     scores: Tensor
-    sure: int
-    """How many are in the best set; the others only rank behind them."""
+    num_selected: int
+    """Number of leading boxes that form the output; further ones only complete the
+    precision-recall curve."""
 
 
 def decode_best_set(scores: Tensor, boxes: Tensor) -> Detections:
-    """The best set of labelled boxes, and behind it boxes for the curve of precision.
+    """Decode the set of labelled boxes with the largest sum of scores.
 
-    The sum of the scores ``(box, class)`` decides, and a box that is left out counts
-    nothing. The set is the best of the ``CONSIDERED`` best boxes, by integer
-    programming. Behind it come, best first, boxes that exclude none before them.
+    Boxes that overlap exclude each other. An integer program chooses among the
+    ``MAX_CANDIDATES`` best boxes. Further boxes that overlap no earlier one follow,
+    best first, for the precision-recall curve.
     """
     best, labels = scores.max(1)
-    top = best.topk(min(CONSIDERED, len(best)))
-    kept = top.indices[top.values > 0]
-    if len(kept):
-        kept = kept[undominated_boxes(best[kept], boxes[kept], MAX_OVERLAP)]
-        kept = kept[build_packing(best[kept], boxes[kept], MAX_OVERLAP).best()]
+    top_scores = best.topk(min(MAX_CANDIDATES, len(best)))
+    selected = top_scores.indices[top_scores.values > 0]
+    if len(selected):
+        selected = selected[
+            undominated_boxes(best[selected], boxes[selected], MAX_OVERLAP)
+        ]
+        selected = selected[
+            build_packing(best[selected], boxes[selected], MAX_OVERLAP).best()
+        ]
     order = best.clone()
-    order[kept] = torch.inf
-    found = nms(boxes, order, MAX_OVERLAP)[:MAX_BOXES]
-    found = torch.cat([kept[best[kept].argsort(descending=True)], found[len(kept) :]])
-    return Detections(boxes[found], labels[found], best[found], len(kept))
+    # Selected boxes come first in the suppression, so they exclude all others.
+    order[selected] = torch.inf
+    ranked = nms(boxes, order, MAX_OVERLAP)[:MAX_BOXES]
+    ranked = torch.cat(
+        [selected[best[selected].argsort(descending=True)], ranked[len(selected) :]]
+    )
+    return Detections(boxes[ranked], labels[ranked], best[ranked], len(selected))
 
 
 def decode_nms(scores: Tensor, boxes: Tensor) -> Detections:
-    """Non-maximum suppression by class, of the softmax over classes and nothing."""
-    none = scores.new_zeros(len(scores), 1)
-    probability = torch.cat([none, scores], 1).softmax(1)[:, 1:]
-    windows, labels = (probability > LEAST).nonzero(as_tuple=True)
-    own = probability[windows, labels]
-    kept = batched_nms(boxes[windows], own, labels, NMS_OVERLAP)[:MAX_BOXES]
-    found, labels = windows[kept], labels[kept]
-    sure = int((own[kept] > 0.5).sum())
-    return Detections(boxes[found], labels, own[kept], sure)
+    """Decode by non-maximum suppression a class, with softmax probabilities.
+
+    The background is a further class with score 0.
+    """
+    background = scores.new_zeros(len(scores), 1)
+    probability = torch.cat([background, scores], 1).softmax(1)[:, 1:]
+    pair_boxes, labels = (probability > MIN_PROBABILITY).nonzero(as_tuple=True)
+    probabilities_of_pairs = probability[pair_boxes, labels]
+    selected = batched_nms(
+        boxes[pair_boxes], probabilities_of_pairs, labels, NMS_OVERLAP
+    )[:MAX_BOXES]
+    box_indices, labels = pair_boxes[selected], labels[selected]
+    num_selected = int((probabilities_of_pairs[selected] > 0.5).sum())
+    return Detections(
+        boxes[box_indices], labels, probabilities_of_pairs[selected], num_selected
+    )
 
 
 DECODERS = {"best sets": decode_best_set, "non-maximum suppression": decode_nms}
 
 
 def mean_average_precision(
-    found: Sequence[Detections],
+    detected: Sequence[Detections],
     objects: Sequence[tuple[Tensor, Tensor]],
     classes: list[str],
     difficult: Sequence[tuple[Tensor, Tensor]] = (),
 ) -> dict[str, float]:
-    """COCO's mean average precision: at IoU .5, its mean to .95, and of each class.
+    """Return COCO's mean average precision: at IoU 0.5, over 0.5 to 0.95, by class.
 
-    As in VOC, boxes whose nearest object of their class is ``difficult`` count neither
-    as right nor as wrong if they overlap it enough.
+    As in VOC, boxes that match a ``difficult`` object best count neither as true nor as
+    false positives.
     """
-    true = [{"boxes": boxes, "labels": labels} for boxes, labels in objects]
+    true_objects = [{"boxes": boxes, "labels": labels} for boxes, labels in objects]
     any_difficult = any(len(labels) for _, labels in difficult)
 
-    def at(threshold: float) -> dict[str, Tensor]:
-        kept = found
+    def compute_at(threshold: float) -> dict[str, Tensor]:
+        scored = detected
         if any_difficult:
-            both = zip(found, objects, difficult, strict=True)
-            kept = [_counted(*one, threshold) for one in both]
-        return _metric(_as_given(kept), true, [threshold])
+            both = zip(detected, objects, difficult, strict=True)
+            scored = [_drop_difficult_matches(*image, threshold) for image in both]
+        return _compute_mean_average_precision(
+            _to_torchmetrics(scored), true_objects, [threshold]
+        )
 
-    at_half = at(0.5)
+    at_half = compute_at(0.5)
     numbers = {"map50": float(at_half["map"])}
     if any_difficult:
-        values = [float(at(0.5 + 0.05 * step)["map"]) for step in range(10)]
+        values = [float(compute_at(0.5 + 0.05 * step)["map"]) for step in range(10)]
         numbers["map"] = sum(values) / len(values)
     else:
-        numbers["map"] = float(_metric(_as_given(found), true, None)["map"])
-    own = at_half["map_per_class"].reshape(-1).tolist()
-    for label, value in zip(at_half["classes"].reshape(-1).tolist(), own, strict=True):
+        numbers["map"] = float(
+            _compute_mean_average_precision(
+                _to_torchmetrics(detected), true_objects, None
+            )["map"]
+        )
+    class_values = at_half["map_per_class"].reshape(-1).tolist()
+    for label, value in zip(
+        at_half["classes"].reshape(-1).tolist(), class_values, strict=True
+    ):
         numbers[f"ap50_{classes[label]}"] = value
     return numbers
 
 
-def _counted(
-    found: Detections,
+def _drop_difficult_matches(
+    detected: Detections,
     objects: tuple[Tensor, Tensor],
     difficult: tuple[Tensor, Tensor],
     threshold: float,
 ) -> Detections:
-    """Without the boxes that find a difficult object."""
+    """Drop boxes that match a difficult object best, with at least ``threshold``."""
 
-    def nearest(boxes: Tensor, labels: Tensor) -> Tensor:
-        same = found.labels[:, None] == labels
-        overlap = box_iou(found.boxes, boxes).masked_fill(~same, 0.0)
+    def max_class_overlap(boxes: Tensor, labels: Tensor) -> Tensor:
+        is_same_class = detected.labels[:, None] == labels
+        overlap = box_iou(detected.boxes, boxes).masked_fill(~is_same_class, 0.0)
         best: Tensor = overlap.amax(1) if len(labels) else overlap.sum(1)
         return best
 
-    hard = nearest(*difficult)
-    kept = (hard < threshold) | (hard <= nearest(*objects))
+    difficult_overlap = max_class_overlap(*difficult)
+    is_scored = (difficult_overlap < threshold) | (
+        difficult_overlap <= max_class_overlap(*objects)
+    )
     return Detections(
-        found.boxes[kept], found.labels[kept], found.scores[kept], found.sure
+        detected.boxes[is_scored],
+        detected.labels[is_scored],
+        detected.scores[is_scored],
+        detected.num_selected,
     )
 
 
-def _as_given(found: Sequence[Detections]) -> list[dict[str, Tensor]]:
+def _to_torchmetrics(detected: Sequence[Detections]) -> list[dict[str, Tensor]]:
     return [
-        {"boxes": one.boxes, "labels": one.labels, "scores": one.scores}
-        for one in found
+        {"boxes": image.boxes, "labels": image.labels, "scores": image.scores}
+        for image in detected
     ]
 
 
-def _metric(
+def _compute_mean_average_precision(
     predicted: list[dict[str, Tensor]],
     true: list[dict[str, Tensor]],
     thresholds: list[float] | None,
 ) -> dict[str, Tensor]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # seconds to import
+        # Imported late: it takes seconds.
         try:
             from torchmetrics.detection import MeanAveragePrecision
         except ModuleNotFoundError as error:
@@ -157,5 +185,5 @@ def _metric(
             backend="pycocotools",
         )
         metric.update(predicted, true)
-        found: dict[str, Tensor] = metric.compute()
-        return found
+        values: dict[str, Tensor] = metric.compute()
+        return values

@@ -1,8 +1,8 @@
-"""EfficientNet-Lite0 up to its eleventh block, and what its published weights call it.
+"""EfficientNet-Lite0 up to its eleventh block, with names of published weights.
 
 Source: Tan and Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural
-Networks", table 1, without squeeze-and-excitation and with ReLU6, as the Lite variants
-are published. TensorFlow's padding, which the weights were trained with.
+Networks", table 1. The Lite variants have no squeeze-and-excitation, and ReLU6. Padding
+is that of TensorFlow, with which the weights were trained.
 """
 
 import re
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 __all__ = ["CHANNELS", "checkpoint_key", "make_layers"]
 
-# kernel, stride, expansion, channels and repeats of each stage
+# Kernel size, stride, expansion, channels and number of blocks of each stage.
 STAGES = (
     (3, 1, 1, 16, 1),
     (3, 2, 6, 24, 2),
@@ -20,10 +20,10 @@ STAGES = (
     (3, 2, 6, 80, 3),
     (5, 1, 6, 112, 3),
 )
-STEM, CHANNELS = 32, 112
-EPSILON = 1e-3
-# of a block's parts, in the published weights
-PARTS = {
+STEM_CHANNELS, CHANNELS = 32, 112
+BATCH_NORM_EPSILON = 1e-3
+# Names of convolution and batch norm of each part of a block in published weights.
+CHECKPOINT_PARTS = {
     "expand": ("_expand_conv", "_bn0"),
     "depthwise": ("_depthwise_conv", "_bn1"),
     "project": ("_project_conv", "_bn2"),
@@ -31,67 +31,80 @@ PARTS = {
 
 
 class _Convolution(nn.Module):
-    """Convolution that keeps the size, or halves it rounding up; batch norm; ReLU6."""
+    """Convolution to a size of ceil(size / stride), batch norm, and ReLU6."""
 
     def __init__(
         self,
-        ins: int,
-        outs: int,
+        in_channels: int,
+        out_channels: int,
         kernel: int = 1,
         stride: int = 1,
         groups: int = 1,
-        bend: bool = True,
+        has_relu: bool = True,
     ) -> None:
         super().__init__()
         self.convolution = nn.Conv2d(
-            ins, outs, kernel, stride, groups=groups, bias=False
+            in_channels, out_channels, kernel, stride, groups=groups, bias=False
         )
-        self.normalisation = nn.BatchNorm2d(outs, EPSILON)
-        self.kernel, self.stride, self.bend = kernel, stride, bend
+        self.normalisation = nn.BatchNorm2d(out_channels, BATCH_NORM_EPSILON)
+        self.kernel, self.stride, self.has_relu = kernel, stride, has_relu
 
     def forward(self, maps: Tensor) -> Tensor:
         pads = []
         for size in (maps.shape[-1], maps.shape[-2]):
-            # as TensorFlow's "same": what does not halve goes to the right and below
-            lost = (-(-size // self.stride) - 1) * self.stride + self.kernel - size
-            pads += [max(lost, 0) // 2, max(lost, 0) - max(lost, 0) // 2]
-        found: Tensor = self.normalisation(self.convolution(F.pad(maps, pads)))
-        return F.relu6(found) if self.bend else found
+            # TensorFlow's "same" padding: odd padding is larger on the right and below.
+            padding = (-(-size // self.stride) - 1) * self.stride + self.kernel - size
+            pads += [max(padding, 0) // 2, max(padding, 0) - max(padding, 0) // 2]
+        normalised: Tensor = self.normalisation(self.convolution(F.pad(maps, pads)))
+        return F.relu6(normalised) if self.has_relu else normalised
 
 
 class _Block(nn.Module):
-    """An inverted residual: more channels, a convolution of each alone, fewer."""
+    """Inverted residual block: expansion, depthwise convolution, projection."""
 
     def __init__(
-        self, ins: int, outs: int, kernel: int, stride: int, expansion: int
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel: int,
+        stride: int,
+        expansion: int,
     ) -> None:
         super().__init__()
-        wide = ins * expansion
-        self.expand = _Convolution(ins, wide) if expansion > 1 else nn.Identity()
-        self.depthwise = _Convolution(wide, wide, kernel, stride, groups=wide)
-        self.project = _Convolution(wide, outs, bend=False)
-        self.adds = stride == 1 and ins == outs
+        inner_channels = in_channels * expansion
+        self.expand = (
+            _Convolution(in_channels, inner_channels)
+            if expansion > 1
+            else nn.Identity()
+        )
+        self.depthwise = _Convolution(
+            inner_channels, inner_channels, kernel, stride, groups=inner_channels
+        )
+        self.project = _Convolution(inner_channels, out_channels, has_relu=False)
+        self.has_residual = stride == 1 and in_channels == out_channels
 
     def forward(self, maps: Tensor) -> Tensor:
-        found: Tensor = self.project(self.depthwise(self.expand(maps)))
-        return found + maps if self.adds else found
+        residual: Tensor = self.project(self.depthwise(self.expand(maps)))
+        return residual + maps if self.has_residual else residual
 
 
 def make_layers() -> nn.Sequential:
-    """The stem and eleven blocks: 112 channels, one cell to 16 pixels."""
-    found: list[nn.Module] = [_Convolution(3, STEM, 3, 2)]
-    ins = STEM
-    for kernel, stride, expansion, outs, repeats in STAGES:
-        for number in range(repeats):
-            step = 1 if number else stride
-            found.append(_Block(ins, outs, kernel, step, expansion))
-            ins = outs
-    return nn.Sequential(*found)
+    """Build the stem and eleven blocks: 112 channels at stride 16."""
+    blocks: list[nn.Module] = [_Convolution(3, STEM_CHANNELS, 3, 2)]
+    in_channels = STEM_CHANNELS
+    for kernel, stride, expansion, out_channels, repeats in STAGES:
+        for index in range(repeats):
+            step = 1 if index else stride
+            blocks.append(_Block(in_channels, out_channels, kernel, step, expansion))
+            in_channels = out_channels
+    return nn.Sequential(*blocks)
 
 
 def checkpoint_key(name: str) -> str:
-    """Name of a parameter or buffer of ``layers`` in the published weights."""
+    """Return the name of a parameter or buffer of ``make_layers`` in checkpoints."""
     if stem := re.fullmatch(r"0\.(convolution|normalisation)\.(\w+)", name):
         return f"{'_conv_stem' if stem[1] == 'convolution' else '_bn0'}.{stem[2]}"
     number, part, kind, leaf = name.split(".")
-    return f"_blocks.{int(number) - 1}.{PARTS[part][kind != 'convolution']}.{leaf}"
+    # Module 0 is the stem, so blocks are numbered one lower in the checkpoint.
+    module = CHECKPOINT_PARTS[part][kind != "convolution"]
+    return f"_blocks.{int(number) - 1}.{module}.{leaf}"

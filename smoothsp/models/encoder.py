@@ -1,4 +1,4 @@
-"""Vectors of words in their context: a pretrained encoder at first sub-words."""
+"""Contextual word vectors: a pretrained encoder, read at first sub-words."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,45 +11,45 @@ from smoothsp.weight_files import build_on_meta, list_weight_files
 
 __all__ = ["Encoder", "SubwordBatch"]
 
-LONGEST_WINDOW = 512
+MAX_WINDOW = 512
 
 
 class SubwordBatch(NamedTuple):
-    """Sub-words of a batch, in windows."""
+    """Sub-words of a batch: W windows of up to L, and N words."""
 
     ids: Tensor  # [W, L]
     mask: Tensor  # [W, L] int64
-    window: Tensor  # [N] of each real word, one sentence after another
-    column: Tensor  # [N] of its first sub-word
+    window: Tensor  # [N] row of each real word, one sentence after another
+    column: Tensor  # [N] column of its first sub-word
 
 
 class SubwordWindows(NamedTuple):
-    """Sub-words of a sentence."""
+    """Sub-words of a sentence, in overlapping windows."""
 
     windows: list[list[int]]
-    places: list[tuple[int, int]]
-    """Of each word the window and the column of its first sub-word."""
+    starts: list[tuple[int, int]]
+    """Window and column of the first sub-word of each word."""
 
 
 class Encoder(nn.Module):
-    """A transformer, and the sub-words that it reads.
+    """A transformer and its sub-word tokenizer.
 
-    A sentence that is too long for it is read in windows that overlap by half. A word
-    has the vector of the window in which it is furthest from an end.
+    Long sentences are read in windows that overlap by half. A word has the vector of
+    the window in which it is furthest from both ends.
 
     Parameters
     ----------
     model
-        A model of transformers with ``last_hidden_state``.
+        A transformers model with ``last_hidden_state``.
     tokenizer
         A ``tokenizers.Tokenizer``.
     longest
-        Most sub-words of a window, special ones included.
+        Maximum number of sub-words of a window, including special ones.
     padding
-        The number of the sub-word that pads.
+        Index of the padding sub-word.
     mixed
-        Whether vectors are a weighted mean of those of all layers, with weights that
-        are learned, not those of the last layer.
+        If True, vectors are a learned weighted mean over all layers, instead of those
+        of the last layer.
         Source: Peters et al., "Deep contextualized word representations" (2018),
         equation 1.
     context
@@ -72,7 +72,7 @@ class Encoder(nn.Module):
         self.mix: nn.Parameter | None = None
         if mixed:
             layers = int(model.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
-            # of the embeddings and each layer, and the scale of the mean
+            # One weight for the embeddings and each layer, and a scale of the mean.
             self.mix = nn.Parameter(torch.zeros(layers + 1))
             self.scale = nn.Parameter(torch.ones(()))
         self.model = model
@@ -87,84 +87,94 @@ class Encoder(nn.Module):
     def pretrained(
         cls, name: str | Path, mixed: bool = False, context: int = 0
     ) -> "Encoder":
-        """Load the encoder that transformers finds under a name or in a folder.
+        """Load an encoder of transformers by name or from a folder.
 
-        Code from there never runs, and a folder opens no connection.
+        Never runs code of the model, and opens no connection for a folder.
 
         Raises
         ------
         ModuleNotFoundError
             Without the extra ``hugging-face``.
         ValueError
-            If there is none, if it is no text encoder of
+            If there is no such model, if it is no text encoder of
             ``encoder_config.MODEL_TYPES``, or if its tokenizer is not a fast one.
         """
-        hub = encoder_config.import_transformers("encoder")
-        safe = encoder_config.safe_options(name)
+        transformers = encoder_config.import_transformers("encoder")
+        options = encoder_config.safe_options(name)
         try:
-            found, _ = hub.PretrainedConfig.get_config_dict(str(name), **safe)
-            place = f"{name}/config.json"
-            about = encoder_config.configuration(found, place, strict=False)
-            if Path(name).is_dir():
-                build_on_meta(lambda: hub.AutoModel.from_config(about), place)
-                list_weight_files(Path(name))
-                safe["use_safetensors"] = True
-            model = hub.AutoModel.from_pretrained(
-                str(name), config=about, dtype=torch.float32, **safe
+            raw_config, _ = transformers.PretrainedConfig.get_config_dict(
+                str(name), **options
             )
-            safe.pop("use_safetensors", None)
-            tokenizer = hub.AutoTokenizer.from_pretrained(
-                str(name), config=about, use_fast=True, add_prefix_space=True, **safe
+            config_path = f"{name}/config.json"
+            config = encoder_config.configuration(raw_config, config_path, strict=False)
+            if Path(name).is_dir():
+                build_on_meta(
+                    lambda: transformers.AutoModel.from_config(config), config_path
+                )
+                list_weight_files(Path(name))
+                options["use_safetensors"] = True
+            model = transformers.AutoModel.from_pretrained(
+                str(name), config=config, dtype=torch.float32, **options
+            )
+            options.pop("use_safetensors", None)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                str(name),
+                config=config,
+                use_fast=True,
+                add_prefix_space=True,
+                **options,
             )
         except (OSError, ValueError, KeyError) as error:
-            said = " ".join(str(error).split())[:200]
+            reason = " ".join(str(error).split())[:200]
             raise ValueError(
                 "encoder: expected a folder or a name that AutoModel and "
-                f"AutoTokenizer of transformers can load, got {str(name)!r} ({said})"
+                f"AutoTokenizer of transformers can load, got {str(name)!r} ({reason})"
             ) from error
         if not getattr(tokenizer, "is_fast", False):
             raise ValueError(
                 f"encoder: expected a fast tokenizer, got {type(tokenizer).__name__};"
                 " only fast tokenizers map sub-words to words"
             )
-        most = getattr(model.config, "max_position_embeddings", LONGEST_WINDOW)
-        # Those of RoBERTa's family start to count positions after the padding's.
+        max_positions = getattr(model.config, "max_position_embeddings", MAX_WINDOW)
+        # RoBERTa models number positions from padding_idx + 1 = 2.
         if model.config.model_type in ("roberta", "xlm-roberta", "camembert"):
-            most -= 2
-        longest = min(tokenizer.model_max_length, most, LONGEST_WINDOW)
+            max_positions -= 2
+        max_length = min(tokenizer.model_max_length, max_positions, MAX_WINDOW)
         padding = tokenizer.pad_token_id or 0
-        cut = tokenizer.backend_tokenizer
-        return cls(model, cut, longest, padding, mixed, context)
+        backend_tokenizer = tokenizer.backend_tokenizer
+        return cls(model, backend_tokenizer, max_length, padding, mixed, context)
 
     @classmethod
-    def described(cls, about: dict[str, Any], tokenizer: str) -> "Encoder":
-        """Create the network of a ``description``, with random weights."""
-        hub = encoder_config.import_transformers("encoder")
+    def from_description(cls, description: dict[str, Any], tokenizer: str) -> "Encoder":
+        """Build the encoder of a ``description``, with random weights."""
+        transformers = encoder_config.import_transformers("encoder")
         from tokenizers import Tokenizer
 
-        if not isinstance(about, dict):
-            found = type(about).__name__
-            raise ValueError(f"encoder: expected a JSON object, got {found}")
-        known = {"model", "longest", "padding", "mixed", "context"}
+        if not isinstance(description, dict):
+            type_name = type(description).__name__
+            raise ValueError(f"encoder: expected a JSON object, got {type_name}")
+        field_names = {"model", "longest", "padding", "mixed", "context"}
         encoder_config.require_allowed_fields(
-            about, "encoder", known, "smoothsp encoder"
+            description, "encoder", field_names, "smoothsp encoder"
         )
         sizes: dict[str, Any] = {
-            name: about.get(name) for name in ("longest", "padding", "context")
+            name: description.get(name) for name in ("longest", "padding", "context")
         }
         for name, value in sizes.items():
-            most = encoder_config.MAX_INTEGER
-            if type(value) is not int or not 0 <= value <= most:
-                raise ValueError(f"encoder.{name}: expected 0 to {most}, got {value!r}")
-        mixed = about.get("mixed")
+            max_value = encoder_config.MAX_INTEGER
+            if type(value) is not int or not 0 <= value <= max_value:
+                raise ValueError(
+                    f"encoder.{name}: expected 0 to {max_value}, got {value!r}"
+                )
+        mixed = description.get("mixed")
         if not isinstance(mixed, bool):
             raise ValueError(f"encoder.mixed: expected true or false, got {mixed!r}")
-        config = encoder_config.configuration(about.get("model"), "encoder.model")
+        config = encoder_config.configuration(description.get("model"), "encoder.model")
         try:
-            model = hub.AutoModel.from_config(config, trust_remote_code=False)
-            cut = Tokenizer.from_str(tokenizer)
-            return cls(model, cut, mixed=mixed, **sizes)
-        # both libraries raise errors of any kind for wrong numbers
+            model = transformers.AutoModel.from_config(config, trust_remote_code=False)
+            backend_tokenizer = Tokenizer.from_str(tokenizer)
+            return cls(model, backend_tokenizer, mixed=mixed, **sizes)
+        # Both libraries raise errors of any type for invalid sizes.
         except Exception as error:
             raise ValueError(
                 "encoder: expected one that transformers builds, got "
@@ -172,7 +182,7 @@ class Encoder(nn.Module):
             ) from error
 
     def description(self) -> dict[str, Any]:
-        """Description besides weights and tokenizer, as JSON values."""
+        """Return configuration and options as JSON values; see ``from_description``."""
         return {
             "model": encoder_config.loadable_fields(self.model.config),
             "longest": self.longest,
@@ -183,27 +193,27 @@ class Encoder(nn.Module):
 
     @property
     def size(self) -> int:
-        """Columns of a vector."""
+        """Dimension of word vectors."""
         return int(self.model.config.hidden_size)  # type: ignore[union-attr,arg-type]
 
-    def cut(self, sentences: list[list[str]]) -> list[SubwordWindows]:
-        """Words as sub-words."""
-        whole = self.tokenizer.encode_batch(sentences, is_pretokenized=True)
+    def split_subwords(self, sentences: list[list[str]]) -> list[SubwordWindows]:
+        """Split sentences of words into windows of sub-words."""
+        encodings = self.tokenizer.encode_batch(sentences, is_pretokenized=True)
         return [
-            _cut([first, *first.overflowing], len(words))
-            for first, words in zip(whole, sentences, strict=True)
+            _find_word_starts([first, *first.overflowing], len(words))
+            for first, words in zip(encodings, sentences, strict=True)
         ]
 
-    def join(self, cuts: list[SubwordWindows]) -> SubwordBatch:
-        """The sub-words of several sentences."""
+    def collate(self, sentences: list[SubwordWindows]) -> SubwordBatch:
+        """Collate the windows of several sentences into a padded batch."""
         rows: list[list[int]] = []
         window: list[int] = []
         column: list[int] = []
-        for cut in cuts:
-            for number, place in cut.places:
+        for sentence in sentences:
+            for number, start in sentence.starts:
                 window.append(len(rows) + number)
-                column.append(place)
-            rows += cut.windows
+                column.append(start)
+            rows += sentence.windows
         ids = torch.full((len(rows), max(map(len, rows), default=0)), self.padding)
         mask = torch.zeros_like(ids)
         for number, row in enumerate(rows):
@@ -212,52 +222,52 @@ class Encoder(nn.Module):
         return SubwordBatch(ids, mask, torch.tensor(window), torch.tensor(column))
 
     def forward(self, pieces: SubwordBatch) -> Tensor:
-        """``(words, size)``, in float32.
+        """Return word vectors ``(N, size)`` in float32.
 
-        On a GPU the encoder computes in bfloat16. It also does so in training on a
-        processor with bfloat16 products, where a step takes half the time.
+        The encoder computes in bfloat16 on a GPU. So does training on a CPU with
+        bfloat16 instructions, where it halves the time of a step.
         """
         device = pieces.ids.device
-        short = self.training and _multiplies_bfloat16()
-        short = device.type == "cuda" or (device.type == "cpu" and short)
-        with torch.autocast(device.type, torch.bfloat16, enabled=short):
-            out = self.model(
+        use_bfloat16 = self.training and _cpu_has_bfloat16()
+        use_bfloat16 = device.type == "cuda" or (device.type == "cpu" and use_bfloat16)
+        with torch.autocast(device.type, torch.bfloat16, enabled=use_bfloat16):
+            output = self.model(
                 input_ids=pieces.ids,
                 attention_mask=pieces.mask,
                 output_hidden_states=self.mix is not None,
             )
         if self.mix is None:
-            last: Tensor = out.last_hidden_state
+            last: Tensor = output.last_hidden_state
             return last[pieces.window, pieces.column].float()
-        layers = [h[pieces.window, pieces.column].float() for h in out.hidden_states]
+        layers = [h[pieces.window, pieces.column].float() for h in output.hidden_states]
         mean = torch.einsum("l,lnd->nd", self.mix.softmax(0), torch.stack(layers))
         return self.scale * mean
 
 
-def _multiplies_bfloat16() -> bool:
-    """Whether this processor does; one that cannot is slower in bfloat16."""
-    # older PyTorch does not tell
-    known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return bool(known.get("avx512_bf16") or known.get("amx_bf16"))
+def _cpu_has_bfloat16() -> bool:
+    """Return whether the CPU has bfloat16 instructions; without, it is slower."""
+    # Older PyTorch has no get_capabilities.
+    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
-def _cut(windows: list[Any], words: int) -> SubwordWindows:
-    """Starts of the words, each as far from the ends of a window as possible."""
-    # a word without a sub-word, of characters that are dropped, has the first one
-    places, room = [(0, 0)] * words, [-1] * words
+def _find_word_starts(windows: list[Any], num_words: int) -> SubwordWindows:
+    """Find the first sub-word of each word, in the window that centres it best."""
+    # A word whose characters are all dropped has no sub-word: it gets position (0, 0).
+    starts, edge_distance = [(0, 0)] * num_words, [-1] * num_words
     for number, window in enumerate(windows):
-        before = None
+        previous_word = None
         for column, word in enumerate(window.word_ids):
-            if word is not None and word != before:
+            if word is not None and word != previous_word:
                 distance = min(column, len(window.ids) - 1 - column)
-                # a window may begin within a word
-                inside = number > 0 and column == _first_real(window)
-                distance = 0 if inside else distance
-                if distance > room[word]:
-                    places[word], room[word] = (number, column), distance
-            before = word
-    return SubwordWindows([list(window.ids) for window in windows], places)
+                # A window may begin within a word: such a start has distance 0.
+                starts_inside_word = number > 0 and column == _first_word_column(window)
+                distance = 0 if starts_inside_word else distance
+                if distance > edge_distance[word]:
+                    starts[word], edge_distance[word] = (number, column), distance
+            previous_word = word
+    return SubwordWindows([list(window.ids) for window in windows], starts)
 
 
-def _first_real(window: Any) -> int:
+def _first_word_column(window: Any) -> int:
     return next(n for n, word in enumerate(window.word_ids) if word is not None)

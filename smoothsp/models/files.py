@@ -1,4 +1,4 @@
-"""The files of a model: written so that a folder always holds one whole model.
+"""Atomic storage of a model folder: readers always find one complete model.
 
 ``config.json`` names the other files by their checksums. New files are first written
 beside the old ones, with ``.new`` after their names. Then the new ``config.json``
@@ -38,42 +38,42 @@ CHUNK = 2**20
 
 
 def check_folder_path(folder: object) -> Path:
-    """The folder, if it is a path that there may be."""
+    """Return a folder as ``Path``; raise if the system cannot have such a path."""
     if not isinstance(folder, str | os.PathLike):
         raise TypeError(f"folder: expected a path, got {type(folder).__name__}")
-    place = Path(folder)
+    path = Path(folder)
     try:
-        place.exists()
-        os.fsencode(place)
-        if "\0" not in str(place):
-            return place
-        said = "one with a NUL character"
+        path.exists()
+        os.fsencode(path)
+        if "\0" not in str(path):
+            return path
+        reason = "one with a NUL character"
     except (OSError, ValueError) as error:
-        said = (
+        reason = (
             error.strerror or str(error) if isinstance(error, OSError) else str(error)
         )
-    shown = repr(str(place))[:MAX_NAME_BYTES]
-    raise ValueError(f"folder: expected the path of a folder, got {shown} ({said})")
+    shown = repr(str(path))[:MAX_NAME_BYTES]
+    raise ValueError(f"folder: expected the path of a folder, got {shown} ({reason})")
 
 
 def write(folder: Path, config: dict[str, Any], files: Mapping[str, bytes]) -> None:
-    """Replace the model in the folder, or make one; the folder may hold other files."""
-    sums = {
+    """Write a model, replacing an old one; other files of the folder stay."""
+    checksums = {
         name: hashlib.sha256(content).hexdigest() for name, content in files.items()
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _finish(folder)
+        _commit_new_files(folder)
         for name, content in files.items():
             replace(folder / (name + NEW_SUFFIX), content)
-        replace(folder / CONFIG, encode_json({**config, "files": sums}))
+        replace(folder / CONFIG, encode_json({**config, "files": checksums}))
     except OSError as error:
         raise OSError(
             f"{folder}: expected to write a model, got {error.strerror or error}. The "
             "one that was there is untouched"
         ) from error
     try:
-        _finish(folder)
+        _commit_new_files(folder)
     except OSError as error:
         raise OSError(
             f"{folder}: expected to remove {NEW_SUFFIX} from the names of the new "
@@ -95,63 +95,71 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """
     path = folder / CONFIG
     if not path.is_file():
-        there = "a file" if folder.is_file() else "no config.json there"
-        there = there if folder.exists() else "nothing"
+        state = "a file" if folder.is_file() else "no config.json there"
+        state = state if folder.exists() else "nothing"
         raise FileNotFoundError(
-            f"{folder}: expected the folder of a model, got {there}"
+            f"{folder}: expected the folder of a model, got {state}"
         )
-    found = _bytes(path)
+    content = _read_bytes(path)
     while True:
         try:
-            return _of_config(folder, found)
+            return _read_listed_files(folder, content)
         except ValueError:
-            # a save meanwhile: what was missing is of the model before
-            before, found = found, _bytes(path)
-            if found == before:
+            # A concurrent save may have replaced files that this config names: read
+            # again while the config changes.
+            previous, content = content, _read_bytes(path)
+            if content == previous:
                 raise
 
 
 def get_about(path: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Entry ``about`` of ``config``, if there is one."""
-    found = config.get("about")
-    if found is None or isinstance(found, dict):
-        return found
-    raise ValueError(f"{path}: expected about to be a JSON object, got {found!r}")
+    """Return the entry ``about`` of a config, or None."""
+    about = config.get("about")
+    if about is None or isinstance(about, dict):
+        return about
+    raise ValueError(f"{path}: expected about to be a JSON object, got {about!r}")
 
 
 def encode_json(value: dict[str, Any]) -> bytes:
-    """JSON as it stands in a file."""
+    """Encode a JSON object as it is stored in files."""
     text = f"{json.dumps(value, indent=1, ensure_ascii=False)}\n"
-    # of half a surrogate pair, as in names of files that are no text
+    # backslashreplace: lone surrogates occur in file names that are not UTF-8.
     return text.encode(errors="backslashreplace")
 
 
-def _of_config(folder: Path, content: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
+def _read_listed_files(
+    folder: Path, content: bytes
+) -> tuple[dict[str, Any], dict[str, bytes]]:
     path = folder / CONFIG
     config = parse_json_object(path, content)
-    sums = config.pop("files", None)
-    if not isinstance(sums, dict) or not all(isinstance(x, str) for x in sums.values()):
+    checksums = config.pop("files", None)
+    if not isinstance(checksums, dict) or not all(
+        isinstance(x, str) for x in checksums.values()
+    ):
         raise ValueError(f"{path}: expected the checksums of files, got no 'files'")
-    for name in sums:
+    for name in checksums:
         if not is_file_name(name):
             shown = ascii(name) if len(name) <= MAX_NAME_BYTES else f"{name[:20]!a}..."
             raise ValueError(
                 f"{path}: expected names of files as keys of 'files', got {shown}"
             )
-    return config, {name: _content(folder, name, sums[name]) for name in sums}
+    return config, {
+        name: _read_checked_file(folder, name, checksums[name]) for name in checksums
+    }
 
 
-def _content(folder: Path, name: str, checksum: str) -> bytes:
-    found = False
-    # a save may rename the second to the first between the looks at them
+def _read_checked_file(folder: Path, name: str, checksum: str) -> bytes:
+    exists = False
+    # The first name is tried twice: a concurrent save may rename the second to it
+    # between the two checks.
     for path in (folder / name, folder / (name + NEW_SUFFIX), folder / name):
         if not path.is_file():
             continue
         with suppress(FileNotFoundError):
-            content, found = _bytes(path, checksum), True
+            content, exists = _read_bytes(path, checksum), True
             if content is not None:
                 return content
-    if not found:
+    if not exists:
         raise ValueError(f"{folder}: expected a file {name}, got none; copy it, too")
     raise ValueError(
         f"{folder / name}: expected the checksum in config.json, got another: the file "
@@ -160,14 +168,14 @@ def _content(folder: Path, name: str, checksum: str) -> bytes:
 
 
 @overload
-def _bytes(path: Path) -> bytes: ...
+def _read_bytes(path: Path) -> bytes: ...
 
 
 @overload
-def _bytes(path: Path, checksum: str) -> bytes | None: ...
+def _read_bytes(path: Path, checksum: str) -> bytes | None: ...
 
 
-def _bytes(path: Path, checksum: str | None = None) -> bytes | None:
+def _read_bytes(path: Path, checksum: str | None = None) -> bytes | None:
     """Return the content of a file, or None if it has another checksum."""
     if ".json" in path.suffixes:
         require_json_size(path)
@@ -182,19 +190,19 @@ def _bytes(path: Path, checksum: str | None = None) -> bytes | None:
         return source.read()
 
 
-def _finish(folder: Path) -> None:
-    """Let the files that config.json means take their places; drop what it does not."""
+def _commit_new_files(folder: Path) -> None:
+    """Rename ``.new`` files with the checksums of config.json; delete other ones."""
     path = folder / CONFIG
     if not path.is_file():
         return
     try:
-        sums = parse_json_object(path, _bytes(path)).get("files")
+        checksums = parse_json_object(path, _read_bytes(path)).get("files")
     except ValueError:
         return
-    for name, checksum in sums.items() if isinstance(sums, dict) else ():
+    for name, checksum in checksums.items() if isinstance(checksums, dict) else ():
         new = folder / (name + NEW_SUFFIX)
         if is_file_name(name) and new.is_file():
-            if _bytes(new, str(checksum)) is not None:
+            if _read_bytes(new, str(checksum)) is not None:
                 os.replace(new, folder / name)
             else:
                 new.unlink()

@@ -1,4 +1,4 @@
-"""Loading of trained models."""
+"""``load``: models of any type from their folders."""
 
 import os
 from typing import Any
@@ -11,11 +11,11 @@ __all__ = ["load"]
 
 VERSION = 1
 LOCALISER = "smoothsp.models.Localiser"
-KINDS: dict[str, Any] = {
+MODULES: dict[str, Any] = {
     kind.FORMAT: kind for kind in (tagger, parser, constituency_parser, segmenter)
 }
-# what a localiser needs and a tagger does not
-LIBRARIES = {"cv2": "opencv", "PIL": "pillow", "torchvision": "torchvision"}
+# Libraries of localisers, by import name: their absence is explained.
+LOCALISER_LIBRARIES = {"cv2": "opencv", "PIL": "pillow", "torchvision": "torchvision"}
 
 
 def load(
@@ -52,50 +52,51 @@ def load(
         weights are missing, superfluous, of wrong shapes or not finite. The message
         names the file.
     """
-    place, target = files.check_folder_path(folder), _device(device)
-    config, content = files.read(place)
-    found, version = config.get("format"), config.get("version")
-    known = (*KINDS, LOCALISER)
-    # True is equal to 1, too
-    if found not in known or type(version) is not int or version != VERSION:
+    path, target_device = files.check_folder_path(folder), _resolve_device(device)
+    config, content = files.read(path)
+    model_format, version = config.get("format"), config.get("version")
+    formats = (*MODULES, LOCALISER)
+    # type(), since True == 1.
+    if model_format not in formats or type(version) is not int or version != VERSION:
         raise ValueError(
-            f"{place / files.CONFIG}: expected format {' or '.join(known)} in version "
-            f"{VERSION}, got {found!r} in version {version!r}"
+            f"{path / files.CONFIG}: expected format {' or '.join(formats)} in version "
+            f"{VERSION}, got {model_format!r} in version {version!r}"
         )
-    if found == LOCALISER:
-        model: Any = _localisers().from_folder(place, config, content)
+    if model_format == LOCALISER:
+        model: Any = _import_localiser().from_folder(path, config, content)
     else:
-        model = KINDS[str(found)].from_folder(place, config, content)
-    model.network.to(target)
+        model = MODULES[str(model_format)].from_folder(path, config, content)
+    model.network.to(target_device)
     return model
 
 
-def _device(given: object) -> torch.device:
-    """Device to compute on, checked."""
-    if given is None:
+def _resolve_device(device: object) -> torch.device:
+    """Return the requested device, or a GPU if there is one; raise if unusable."""
+    if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    words = "device: expected one that PyTorch has here, 'cpu' say, got"
-    if not isinstance(given, str | torch.device) and type(given) is not int:
-        raise TypeError(f"{words} {type(given).__name__}")
+    message = "device: expected one that PyTorch has here, 'cpu' say, got"
+    if not isinstance(device, str | torch.device) and type(device) is not int:
+        raise TypeError(f"{message} {type(device).__name__}")
     try:
-        found = torch.device(given)
-        if found.type != "meta":
-            torch.empty(0, device=found)
-            return found
+        resolved = torch.device(device)
+        # An empty tensor shows whether the device exists.
+        if resolved.type != "meta":
+            torch.empty(0, device=resolved)
+            return resolved
     except (AssertionError, ImportError, RuntimeError) as error:
-        raise ValueError(f"{words} {str(given)!r}") from error
-    raise ValueError(f"{words} 'meta', which computes nothing")
+        raise ValueError(f"{message} {str(device)!r}") from error
+    raise ValueError(f"{message} 'meta', which computes nothing")
 
 
-def _localisers() -> Any:
+def _import_localiser() -> Any:
     try:
         from smoothsp.models import localiser
     except ModuleNotFoundError as error:
-        if error.name not in LIBRARIES:
+        if error.name not in LOCALISER_LIBRARIES:
             raise
         raise ModuleNotFoundError(
-            f"smoothsp.models: localisers need {LIBRARIES[error.name]}: pip install"
-            ' "smoothsp[localiser]"',
+            f"smoothsp.models: localisers need {LOCALISER_LIBRARIES[error.name]}: pip"
+            ' install "smoothsp[localiser]"',
             name=error.name,
         ) from error
     return localiser

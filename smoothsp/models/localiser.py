@@ -1,4 +1,4 @@
-"""Object localisers: train, save, load and find boxes."""
+"""Object localisers: train, save, load, detect."""
 
 import json
 import os
@@ -46,7 +46,7 @@ Picture = str | os.PathLike[str] | Image.Image | NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Found:
-    """Boxes found in an image, the best one first.
+    """Detected boxes of an image, best first.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class Found:
     """
 
     boxes: list[tuple[float, float, float, float]]
-    """Left, top, right and bottom in pixels; the last two are the first outside."""
+    """Left, top, right, bottom in pixels; right and bottom are exclusive."""
     labels: list[str]
     """Classes of the boxes."""
     scores: list[float]
@@ -65,7 +65,7 @@ class Found:
     height: int
 
     def json(self) -> str:
-        """One line of JSON: width, height, and boxes with labels and scores."""
+        """Return one line of JSON: width, height, boxes with labels and scores."""
         boxes = [
             {"box": [round(x, 2) for x in box], "label": label, "score": score}
             for box, label, score in zip(
@@ -76,9 +76,9 @@ class Found:
 
 
 class LocaliserNetwork(nn.Module):
-    """Scores of boxes of an image from its pixels.
+    """Network from the pixels of an image to scores of its boxes.
 
-    They are ``(box,)`` with :class:`LinearScores` or :class:`NonlinearScores`, and
+    Scores are ``(box,)`` with :class:`LinearScores` or :class:`NonlinearScores`, and
     ``(box, class)`` with :class:`ObjectScores`.
 
     Examples
@@ -101,34 +101,36 @@ class LocaliserNetwork(nn.Module):
 
     @property
     def backbone(self) -> Backbone:
-        """Convolutions below the scores."""
+        """Convolutional backbone."""
         return self.appearance.backbone
 
     def features(self, pixels: Tensor, boxes: Tensor) -> Tensor:
-        """Looks ``(box, place, channel)``; for several objects, maps of the image."""
+        """Return features ``(box, cell, channel)``; for several objects, image maps."""
         if isinstance(self.scores, ObjectScores):
-            # as they are kept on disk
+            # Rounded to half precision, like features of the disk cache.
             maps: Tensor = self.backbone(pixels[None])[0].half().float()
             return maps
-        looks: Tensor = self.appearance(pixels, boxes)
-        return looks
+        appearance: Tensor = self.appearance(pixels, boxes)
+        return appearance
 
     def forward(self, pixels: Tensor, boxes: Tensor, geometry: Tensor) -> Tensor:
-        """Scores of boxes, ``(box, 4)`` and ``(box, 12)``, in pixels ``(3, H, W)``."""
+        """Return scores of boxes ``(box, 4)`` with geometry ``(box, 12)``.
+
+        ``pixels`` are ``(3, H, W)``, normalised.
+        """
         features = self.features(pixels, boxes)
         if isinstance(self.scores, ObjectScores):
-            found: Tensor = self.scores(features, boxes, geometry)
+            scored: Tensor = self.scores(features, boxes, geometry)
         else:
-            found = self.scores(features, geometry)
-        return found
+            scored = self.scores(features, geometry)
+        return scored
 
 
 class Localiser:
-    """A network that scores candidate boxes: of one object, or of several.
+    """A network that scores candidate boxes, for one object or several.
 
-    One object of a class: the best of the proposals of selective search. Several
-    objects of all classes: a set of windows in which those that overlap exclude each
-    other.
+    One object: the best proposal of selective search. Several objects: the best set of
+    labelled windows in which overlapping windows exclude each other.
 
     Parameters
     ----------
@@ -250,14 +252,18 @@ class Localiser:
         >>> localiser.predict(["dog.jpg"])[0].boxes  # doctest: +SKIP
         [(48.0, 240.0, 195.0, 371.0)]
         """
-        given: dict[str, Any] = {"objects": objects, "kind": kind, "backbone": backbone}
-        given |= {"weights": weights, "loss": loss, "epochs": epochs, "seed": seed}
+        values: dict[str, Any] = {
+            "objects": objects,
+            "kind": kind,
+            "backbone": backbone,
+        }
+        values |= {"weights": weights, "loss": loss, "epochs": epochs, "seed": seed}
         with open_run(out, resume, overwrite) as folder:
-            # it imports Lightning, which a trained localiser does not need
+            # Imports Lightning, which only training needs.
             from smoothsp.models import localiser_training as training
 
-            chosen = make_options(training.Options, given | options)
-            return training.train(data, dev, chosen, folder, resume, trainer)
+            chosen_options = make_options(training.Options, values | options)
+            return training.train(data, dev, chosen_options, folder, resume, trainer)
 
     def evaluate(
         self,
@@ -289,7 +295,7 @@ class Localiser:
         ValueError
             If the images have no boxes of these classes, or boxes of others.
         """
-        # trained localisers need neither readers nor progress bars
+        # Imported late: predictions need neither readers nor progress bars.
         from smoothsp.data import as_images, read_box_splits
         from smoothsp.models.box_images import make_box_images
 
@@ -333,15 +339,15 @@ class Localiser:
         checks.require_number("overlap", overlap)
         if not 0 < overlap <= 1:
             raise ValueError(f"overlap: expected a number in (0, 1], got {overlap}")
-        alone = isinstance(images, str | os.PathLike | Image.Image) or (
+        is_single_image = isinstance(images, str | os.PathLike | Image.Image) or (
             isinstance(images, np.ndarray) and images.ndim < 4
         )
-        if alone or not isinstance(images, Iterable):
-            hint = "; write [image]" if alone else ""
-            found = type(images).__name__
-            raise TypeError(f"images: expected a list of images, got {found}{hint}")
+        if is_single_image or not isinstance(images, Iterable):
+            hint = "; write [image]" if is_single_image else ""
+            type_name = type(images).__name__
+            raise TypeError(f"images: expected a list of images, got {type_name}{hint}")
         return [
-            self._predict(_pixels(image, number), nbest, overlap)
+            self._predict(_as_pixels(image, number), nbest, overlap)
             for number, image in enumerate(images)
         ]
 
@@ -350,25 +356,25 @@ class Localiser:
         self, image: NDArray[np.uint8], nbest: int | None, overlap: float
     ) -> Found:
         height, width = image.shape[:2]
-        candidates = self.candidates.of(image)
+        candidates = self.candidates.compute_boxes(image)
         boxes = torch.from_numpy(candidates)
         inputs = (
             self.network.backbone.pixels(resize_image(image, self.side)),
             scale_boxes(candidates, width, height, self.side),
             geometry(boxes, width, height),
         )
-        like = next(self.network.parameters())
-        scores = self.network(*(x.to(like) for x in inputs)).float().cpu()
+        weight = next(self.network.parameters())
+        scores = self.network(*(x.to(weight) for x in inputs)).float().cpu()
         if self.objects == "one":
             best = nms(boxes, scores, overlap)[: nbest or 1]
             boxes, scores, names = boxes[best], scores[best], self.classes * len(best)
         else:
-            found = DECODERS[self.decoder](scores, boxes)
-            kept = slice(nbest or found.sure)
-            boxes, scores = found.boxes[kept], found.scores[kept]
-            names = [self.classes[label] for label in found.labels[kept].tolist()]
-        listed = [(row[0], row[1], row[2], row[3]) for row in boxes.tolist()]
-        return Found(listed, names, scores.tolist(), width, height)
+            detected = DECODERS[self.decoder](scores, boxes)
+            top = slice(nbest or detected.num_selected)
+            boxes, scores = detected.boxes[top], detected.scores[top]
+            names = [self.classes[label] for label in detected.labels[top].tolist()]
+        box_tuples = [(row[0], row[1], row[2], row[3]) for row in boxes.tolist()]
+        return Found(box_tuples, names, scores.tolist(), width, height)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write ``model.safetensors`` and ``config.json``.
@@ -401,25 +407,27 @@ class Localiser:
 
 
 def from_folder(
-    place: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
+    folder: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
 ) -> Localiser:
-    """The localiser of what ``files.read`` gave."""
-    path = place / files.CONFIG
+    """Build a localiser from the result of ``files.read``."""
+    path = folder / files.CONFIG
     if WEIGHTS not in content:
         raise ValueError(f"{path}: expected the checksum of {WEIGHTS}, got none")
     try:
-        found = _described(config, files.get_about(path, config))
+        localiser = _build_from_config(config, files.get_about(path, config))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path}: expected the description of a localiser, got an invalid one"
             f" ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
         ) from error
-    load_weights(place / WEIGHTS, found.network, content[WEIGHTS], files.CONFIG)
-    return found
+    load_weights(folder / WEIGHTS, localiser.network, content[WEIGHTS], files.CONFIG)
+    return localiser
 
 
-def _described(config: Mapping[str, Any], about: Mapping[str, Any] | None) -> Localiser:
-    """A localiser with the weights that a network has at first."""
+def _build_from_config(
+    config: Mapping[str, Any], about: Mapping[str, Any] | None
+) -> Localiser:
+    """Build a localiser from its config, with initial weights."""
     objects, classes = config["objects"], config["classes"]
     if objects not in OBJECTS:
         raise ValueError(f"objects: expected one or several, got {objects!r}")
@@ -428,34 +436,36 @@ def _described(config: Mapping[str, Any], about: Mapping[str, Any] | None) -> Lo
     if not classes or (objects == "one" and len(classes) > 1):
         raise ValueError(f"classes: expected {objects}, got {len(classes)}")
     layers = backbone(config["backbone"], "random")
-    ones = torch.ones(layers.channels)
+    unit_channels = torch.ones(layers.channels)
     if objects == "several":
         candidates: Proposals | Windows = Windows(tuple(map(tuple, config["shapes"])))
-        network = LocaliserNetwork(layers, ObjectScores(ones, ones, len(classes)))
+        network = LocaliserNetwork(
+            layers, ObjectScores(unit_channels, unit_channels, len(classes))
+        )
         decoder = config["decoder"]
         return Localiser(network, classes, candidates, config["side"], about, decoder)
     candidates = Proposals(config["proposals"], config["max_boxes"])
-    twelve = torch.ones(NUM_GEOMETRY)
-    scale = FeatureScale(ones, ones, twelve, twelve)
+    unit_geometry = torch.ones(NUM_GEOMETRY)
+    scale = FeatureScale(unit_channels, unit_channels, unit_geometry, unit_geometry)
     network = LocaliserNetwork(layers, SCORE_CLASSES[config["scores"]](scale))
     return Localiser(network, classes, candidates, config["side"], about)
 
 
-def _pixels(image: Any, number: int) -> NDArray[np.uint8]:
-    """``(height, width, 3)``."""
+def _as_pixels(image: Any, index: int) -> NDArray[np.uint8]:
+    """Return RGB pixels ``(height, width, 3)``; ``index`` is used in errors."""
     if isinstance(image, str | os.PathLike):
-        # not a pipe, which would be waited for
+        # Reading a named pipe would block.
         if os.path.exists(image) and not os.path.isfile(image):
             raise ValueError(
                 f"images: expected an image, got {os.fspath(image)}, which is no file"
             )
         try:
-            with Image.open(image) as opened:
-                # a camera notes how it was held
-                return _in_colour(opened, ImageOps.exif_transpose)
+            with Image.open(image) as opened_image:
+                # Rotate by the EXIF orientation.
+                return _to_rgb(opened_image, ImageOps.exif_transpose)
         except FileNotFoundError:
             raise
-        # decoders raise errors of any kind for damaged bytes
+        # Decoders raise errors of any type for damaged bytes.
         except Exception as error:
             raise ValueError(
                 f"images: expected an image, got {os.fspath(image)}, a file that does"
@@ -463,36 +473,36 @@ def _pixels(image: Any, number: int) -> NDArray[np.uint8]:
             ) from error
     if isinstance(image, Image.Image):
         try:
-            return _in_colour(image)
+            return _to_rgb(image)
         except ValueError as error:
             raise ValueError(
-                f"images: expected an image, got {error} at {number}"
+                f"images: expected an image, got {error} at {index}"
             ) from error
     if not isinstance(image, np.ndarray):
         raise TypeError(
             "images: expected files, Pillow images or arrays, got"
-            f" {type(image).__name__} at {number}"
+            f" {type(image).__name__} at {index}"
         )
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
         raise TypeError(
             "images: expected uint8 pixels (height, width, 3), got"
-            f" {image.dtype} {image.shape} at {number}"
+            f" {image.dtype} {image.shape} at {index}"
         )
     if not image.size:
-        raise ValueError(f"images: expected pixels, got {image.shape} at {number}")
+        raise ValueError(f"images: expected pixels, got {image.shape} at {index}")
     return image
 
 
-def _in_colour(
-    image: Image.Image, turn: Callable[[Image.Image], Image.Image] = lambda x: x
+def _to_rgb(
+    image: Image.Image, transform: Callable[[Image.Image], Image.Image] = lambda x: x
 ) -> NDArray[np.uint8]:
-    # of these Pillow would make white what is above 255
+    # Conversion of these modes clips values above 255 to white.
     if image.mode.startswith(("I", "F")):
         raise ValueError(f"pixels of mode {image.mode}, not of 8 bits a channel")
-    # here Pillow warns, and decodes twice as many
+    # Above this size Pillow only warns; it raises at twice the size.
     if Image.MAX_IMAGE_PIXELS and image.width * image.height > Image.MAX_IMAGE_PIXELS:
         raise ValueError(
             f"{image.width} x {image.height} pixels, more than Pillow's"
             f" MAX_IMAGE_PIXELS, {Image.MAX_IMAGE_PIXELS}"
         )
-    return np.asarray(turn(image).convert("RGB"))
+    return np.asarray(transform(image).convert("RGB"))

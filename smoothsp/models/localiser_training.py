@@ -1,4 +1,4 @@
-"""Training of localisers."""
+"""Training of localisers: data, initial network, loss and optimizer."""
 
 import math
 import os
@@ -38,11 +38,12 @@ from smoothsp.training import fit, seed_all
 
 __all__ = ["Options", "Prepared", "prepare", "train"]
 
-# smoothing of the two hinges, and boxes over which that of one object is smoothed
+# Smoothing strength of the hinge for one object and several; number of boxes over which
+# the hinge of one object is smoothed.
 MU, TOP_K = {"one": 1.0, "several": 0.3}, 10
-# by what is trained: step sizes of SGD, of several objects Adam's, and regularisers
-RATE = {"linear": 2**-10, "nonlinear": 2**-7, "finetune": 2**-11, "several": 4e-3}
-DECAY = {"linear": 10.0, "nonlinear": 1.0, "finetune": 0.1, "several": 0.0}
+# Learning rates (SGD; Adam for several objects) and regularisation, by what is trained.
+RATES = {"linear": 2**-10, "nonlinear": 2**-7, "finetune": 2**-11, "several": 4e-3}
+DECAYS = {"linear": 10.0, "nonlinear": 1.0, "finetune": 0.1, "several": 0.0}
 
 
 @dataclass(frozen=True)
@@ -68,15 +69,15 @@ class Options:
     finetune: bool = False
     """Train the backbone too."""
     rate: float | None = None
-    """Highest step size; None: one that suits what is trained."""
+    """Maximum learning rate; None: a default that depends on what is trained."""
     decay: float | None = None
-    """Weight of the squared norm times the number of images; None: as before."""
+    """Weight of the squared norm, times the number of images; None: a default."""
     mu: float | None = None
     """Strength of the smoothing of ``"hinge"``: 1, or 0.3 with several objects."""
     optimizer: Callable[[nn.Module, int], Optimizer] | None = None
-    """Function of the network that is trained and the number of images. Its rates stay,
-    its gradients are not clipped and its weights not averaged. By default SGD, for
-    several objects Adam, with rates that fall to 0 and a running average."""
+    """Function of the trained network and the number of images that returns an
+    optimizer; its rates are constant and weights are not averaged. By default SGD, for
+    several objects Adam, with rates that decay to 0 and averaged weights."""
     objective: bool = False
     """With one object: add the training objective without smoothing to the history."""
     patience: int | None = None
@@ -92,13 +93,13 @@ class Options:
         choices = {"objects": OBJECTS, "scores": tuple(box_scores.SCORE_CLASSES)}
         if isinstance(self.loss, str) or self.objects == "several":
             choices["loss"] = losses
-        for name, known in choices.items():
-            if (value := getattr(self, name)) not in known:
-                expected = " or ".join(known)
+        for name, allowed in choices.items():
+            if (value := getattr(self, name)) not in allowed:
+                expected = " or ".join(allowed)
                 raise ValueError(f"{name}: expected {expected}, got {value!r}")
-        for name, least in (("epochs", 1), ("seed", 0), ("workers", 1)):
-            if (value := getattr(self, name)) < least:
-                raise ValueError(f"{name}: expected at least {least}, got {value}")
+        for name, min_value in (("epochs", 1), ("seed", 0), ("workers", 1)):
+            if (value := getattr(self, name)) < min_value:
+                raise ValueError(f"{name}: expected at least {min_value}, got {value}")
         for name in ("rate", "mu"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -112,26 +113,26 @@ class Options:
             raise ValueError(f'{name}: expected none with objects="several"')
 
     @property
-    def trained(self) -> str:
-        """Key of ``RATE`` and ``DECAY``."""
+    def rate_key(self) -> str:
+        """Key of ``RATES`` and ``DECAYS``."""
         if self.objects == "several":
             return self.objects
         return "finetune" if self.finetune else self.scores
 
-    def decay_of(self, images: int) -> float:
-        """Weight of half of the squared norm."""
-        return (DECAY[self.trained] if self.decay is None else self.decay) / images
+    def compute_decay(self, images: int) -> float:
+        """Return the weight lambda of ``lambda / 2 * |w|^2``."""
+        return (DECAYS[self.rate_key] if self.decay is None else self.decay) / images
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A localiser before training, and its images."""
+    """A localiser before training, its images and its loss."""
 
     localiser: Localiser
     images: SingleObjectImages | MultiObjectImages
     dev: SingleObjectImages | MultiObjectImages
     loss: Callable[[int], Tensor]
-    """Loss of an image."""
+    """Loss of the image with an index."""
 
 
 def train(
@@ -142,16 +143,16 @@ def train(
     resume: bool,
     trainer: Mapping[str, Any] | None,
 ) -> Localiser:
-    """Train a localiser: see ``Localiser.train``."""
+    """Train a localiser; see ``Localiser.train``."""
     prepared = prepare(data, dev, options)
     localiser, images = prepared.localiser, prepared.images
-    network, own = images.network, options.optimizer is None
-    decay = options.decay_of(len(images))
+    network, is_default_optimizer = images.network, options.optimizer is None
+    decay = options.compute_decay(len(images))
     if options.optimizer is not None:
         optimizer = options.optimizer(network, len(images))
     else:
         kind = Adam if options.objects == "several" else SGD
-        rate = RATE[options.trained] if options.rate is None else options.rate
+        rate = RATES[options.rate_key] if options.rate is None else options.rate
         optimizer = kind(network.parameters(), rate, weight_decay=decay)
 
     def loss(numbers: Tensor) -> Tensor:
@@ -163,7 +164,7 @@ def train(
             scores["objective"] = images.objective(decay)
         return scores
 
-    settings = _settings(prepared, options, optimizer)
+    settings = _describe_settings(prepared, options, optimizer)
 
     def describe(about: Mapping[str, Any]) -> Localiser:
         localiser.about = {"settings": settings, **about}
@@ -178,9 +179,9 @@ def train(
         optimizer=optimizer,
         epochs=options.epochs,
         seed=options.seed,
-        warm_up=0 if own else None,
+        warm_up=0 if is_default_optimizer else None,
         clip=None,
-        average=own,
+        average=is_default_optimizer,
         patience=options.patience,
         save=None if out is None else lambda x: describe(x).save(out / MODEL),
         settings=settings,
@@ -194,53 +195,70 @@ def train(
 
 
 def prepare(data: Any, dev: Any, options: Options) -> Prepared:
-    """Read images, find candidates and features, and make the network."""
+    """Read images, compute candidates and features, and build the network."""
     examples = as_images(data, kind=options.kind)
     if dev is None and isinstance(data, str | os.PathLike) and Path(data).is_dir():
         dev = data
     if dev is None:
-        examples, held_out = split_dev(examples)
+        examples, dev_examples = split_dev(examples)
     else:
-        held_out = as_images(dev, part="val", kind=options.kind, name="dev")
+        dev_examples = as_images(dev, part="val", kind=options.kind, name="dev")
     layers = backbone(options.backbone, options.weights)
     layers = layers.to("cuda" if torch.cuda.is_available() else "cpu")
-    localiser = _untrained(layers, examples, options)
-    given = (options.cache, options.workers, options.finetune)
-    images, other = (
-        make_box_images(localiser, x, *given) for x in (examples, held_out)
+    localiser = _build_initial_localiser(layers, examples, options)
+    arguments = (options.cache, options.workers, options.finetune)
+    images, dev_images = (
+        make_box_images(localiser, x, *arguments) for x in (examples, dev_examples)
     )
     seed_all(options.seed, 0)
     network = localiser.network
-    network.scores = _scores(images, options).to(next(layers.parameters()).device)
+    network.scores = _build_scores(images, options).to(next(layers.parameters()).device)
     mu = MU[options.objects] if options.mu is None else options.mu
     if isinstance(images, SingleObjectImages):
-        one, criterion = images, options.loss
+        single_images, criterion = images, options.loss
         if isinstance(criterion, str):
             criterion = StructuralHinge(L2(mu, TOP_K))
-        return Prepared(localiser, one, other, lambda n: one.loss(n, criterion))
-    several, name = images, str(options.loss)
-    own = {"mu": mu} if name == "hinge" else {}
-    return Prepared(localiser, several, other, lambda n: several.loss(n, name, **own))
+        return Prepared(
+            localiser,
+            single_images,
+            dev_images,
+            lambda n: single_images.loss(n, criterion),
+        )
+    multi_images, name = images, str(options.loss)
+    loss_options = {"mu": mu} if name == "hinge" else {}
+    return Prepared(
+        localiser,
+        multi_images,
+        dev_images,
+        lambda n: multi_images.loss(n, name, **loss_options),
+    )
 
 
-def _untrained(
+def _build_initial_localiser(
     layers: Any, examples: Sequence[AnnotatedImage], options: Options
 ) -> Localiser:
-    """A localiser that can only make candidates and features."""
-    classes = sorted({label for one in examples for label in one.labels})
-    ones = torch.ones(layers.channels)
+    """Build a localiser whose backbone and candidates are final, but not its scores.
+
+    The scores need statistics of features, which need backbone and candidates.
+    """
+    classes = sorted({label for example in examples for label in example.labels})
+    unit_channels = torch.ones(layers.channels)
     if options.objects == "several":
         if not classes:
             raise ValueError("data: expected images with boxes, got none")
-        found = cluster_shapes(
-            [one.boxes for one in examples],
-            [one.labels for one in examples],
-            [one.size or read_image_size(one.path)[:2] for one in examples],
+        typical_shapes = cluster_shapes(
+            [example.boxes for example in examples],
+            [example.labels for example in examples],
+            [example.size or read_image_size(example.path)[:2] for example in examples],
         )
-        windows = Windows(tuple((float(w), float(h)) for w, h in found))
-        network = LocaliserNetwork(layers, ObjectScores(ones, ones, len(classes)))
-        way = "non-maximum suppression" if options.loss == "softmax" else "best sets"
-        return Localiser(network, classes, windows, options.side, decoder=way)
+        windows = Windows(tuple((float(w), float(h)) for w, h in typical_shapes))
+        network = LocaliserNetwork(
+            layers, ObjectScores(unit_channels, unit_channels, len(classes))
+        )
+        decoder = (
+            "non-maximum suppression" if options.loss == "softmax" else "best sets"
+        )
+        return Localiser(network, classes, windows, options.side, decoder=decoder)
     kind = options.kind
     if kind is None:
         if len(classes) != 1:
@@ -249,57 +267,69 @@ def _untrained(
                 " got none"
             )
         (kind,) = classes
-    twelve = torch.ones(NUM_GEOMETRY)
-    scale = FeatureScale(ones, ones, twelve, twelve)
+    unit_geometry = torch.ones(NUM_GEOMETRY)
+    scale = FeatureScale(unit_channels, unit_channels, unit_geometry, unit_geometry)
     network = LocaliserNetwork(layers, LinearScores(scale))
     proposals = Proposals(options.proposals, options.max_boxes)
     return Localiser(network, [kind], proposals, options.side)
 
 
-def _scores(images: SingleObjectImages | MultiObjectImages, options: Options) -> Scores:
-    """Scores with mean and deviation of the features over the images."""
+def _build_scores(
+    images: SingleObjectImages | MultiObjectImages, options: Options
+) -> Scores:
+    """Build score functions, standardised by feature statistics of the images.
+
+    Sums are in float64: the variance ``E[x^2] - E[x]^2`` cancels.
+    """
     sums: list[Any] = [[0, 0.0, 0.0], [0, 0.0, 0.0]]
-    several = options.objects == "several"
+    is_multi = options.objects == "several"
     for number in range(len(images)):
-        looks, where = images.features(number)
-        looks = looks.flatten(1).T if several else looks.flatten(0, 1)
-        for own, flat in zip(sums, (looks, where), strict=True):
-            own[0] += len(flat)
-            own[1] = own[1] + flat.sum(0, dtype=torch.float64)
-            own[2] = own[2] + flat.double().square().sum(0)
-    found = []
+        appearance, position = images.features(number)
+        appearance = appearance.flatten(1).T if is_multi else appearance.flatten(0, 1)
+        for statistics, flat in zip(sums, (appearance, position), strict=True):
+            statistics[0] += len(flat)
+            statistics[1] = statistics[1] + flat.sum(0, dtype=torch.float64)
+            statistics[2] = statistics[2] + flat.double().square().sum(0)
+    parameters = []
     for count, total, squares in sums:
         mean = total / count
         variance = squares / count - mean.square()
-        deviation = variance.clamp(min=1e-6 if several else 0).sqrt()
-        found += [mean.float(), deviation.float()]
-    if several:
-        mean, deviation = found[:2]
+        deviation = variance.clamp(min=1e-6 if is_multi else 0).sqrt()
+        parameters += [mean.float(), deviation.float()]
+    if is_multi:
+        mean, deviation = parameters[:2]
         return ObjectScores(mean, deviation, len(images.localiser.classes))
-    return box_scores.SCORE_CLASSES[options.scores](FeatureScale(*found))
+    return box_scores.SCORE_CLASSES[options.scores](FeatureScale(*parameters))
 
 
-def _settings(
+def _describe_settings(
     prepared: Prepared, options: Options, optimizer: Optimizer
 ) -> dict[str, Any]:
-    """All that the numbers of a training depend on."""
-    plain = (bool, int, float, str, type(None))
-    left_out = ("cache", "workers", "patience")
-    names = [field.name for field in fields(Options) if field.name not in left_out]
-    given = {"model": "Localiser"} | {name: getattr(options, name) for name in names}
-    found = {name: x for name, x in given.items() if isinstance(x, plain)}
+    """Return all values that determine the result of a training."""
+    plain_types = (bool, int, float, str, type(None))
+    excluded = ("cache", "workers", "patience")
+    names = [field.name for field in fields(Options) if field.name not in excluded]
+    candidates = {"model": "Localiser"} | {
+        name: getattr(options, name) for name in names
+    }
+    settings = {name: x for name, x in candidates.items() if isinstance(x, plain_types)}
     if isinstance(options.loss, nn.Module):
-        found["loss"] = type(options.loss).__name__
+        settings["loss"] = type(options.loss).__name__
         if smoothing := getattr(options.loss, "smoothing", None):
-            found |= vars(smoothing)
-    found["optimizer"] = type(optimizer).__name__
+            settings |= vars(smoothing)
+    settings["optimizer"] = type(optimizer).__name__
     for number, group in enumerate(optimizer.param_groups):
-        own = {name: x for name, x in group.items() if isinstance(x, plain)}
-        # rates last: they may follow from the other numbers
-        own = dict(sorted(own.items(), key=lambda item: item[0].endswith("lr")))
-        where = f" of group {number}" if number else ""
-        found |= {f"{name}{where}": x for name, x in own.items()}
-    sums = [prepared.images.checksum(), prepared.dev.checksum()]
-    found["data"] = f"checksums {sums}"
-    found["backbone weights"] = prepared.localiser.network.backbone.checksum()
-    return found
+        group_options = {
+            name: x for name, x in group.items() if isinstance(x, plain_types)
+        }
+        # Rates come last, since differing settings are reported in order, and other
+        # settings may determine the rate.
+        group_options = dict(
+            sorted(group_options.items(), key=lambda item: item[0].endswith("lr"))
+        )
+        suffix = f" of group {number}" if number else ""
+        settings |= {f"{name}{suffix}": x for name, x in group_options.items()}
+    checksums = [prepared.images.checksum(), prepared.dev.checksum()]
+    settings["data"] = f"checksums {checksums}"
+    settings["backbone weights"] = prepared.localiser.network.backbone.checksum()
+    return settings

@@ -1,4 +1,4 @@
-"""The network of a tagger: emissions of words, characters, windows and an encoder."""
+"""Network of a tagger: word, character, window and encoder features to emissions."""
 
 import math
 from collections.abc import Mapping
@@ -26,48 +26,48 @@ __all__ = [
 
 CHARACTER_SIZE, CHARACTER_FILTERS = 25, 50
 SHAPE_SIZE, AFFIX_SIZE = 16, 16
-DROP_WORD = 0.5
+UNKNOWN_RATE = 0.5
 
 
 @dataclass(frozen=True)
 class TaggerSizes:
-    """Sizes of the network, and its dropout."""
+    """Layer sizes, dropout and output structure of a tagger."""
 
     word: int = 100
-    """Columns of a word's vector."""
+    """Dimension of word vectors."""
     hidden: int = 128
-    """Units of the LSTM, each way."""
+    """Units of the LSTM in each direction."""
     dropout: float = 0.5
-    """Share dropped above the LSTM and of window features; 0.6 times that below it."""
+    """Dropout above the LSTM and of window features; below the LSTM it is 0.6 times."""
     softmax: bool = False
-    """Labels of words independent of each other, in place of a chain?"""
+    """If True, labels of words are independent; else they form a chain."""
     longest: int | None = None
-    """Words of the longest segment; None for a chain of words, not of segments."""
+    """Maximum number of words of a segment; None for a chain over words."""
 
 
 class WordEmbeddings(nn.Module):
-    """Vectors of words, of their characters (a convolution), shapes and affixes.
+    """Word representations: embeddings of word, characters (CNN), shape, affixes.
 
     Parameters
     ----------
     vocabulary
-        What the tables are indexed by.
+        Vocabulary of the embedding tables.
     size
-        Columns of a word's own vector.
+        Dimension of the embedding of the word itself.
     spread
-        Standard deviation of its first values.
+        Standard deviation of its initial values.
     """
 
     rare: Tensor
 
-    def __init__(self, vocabulary: Vocabulary, size: int, spread: float) -> None:
+    def __init__(self, vocabulary: Vocabulary, size: int, std: float) -> None:
         super().__init__()
-        self.word = _embedding(vocabulary.words, size, spread)
-        self.character = _embedding(vocabulary.characters, CHARACTER_SIZE, 0.3)
+        self.word = _build_embedding(vocabulary.words, size, std)
+        self.character = _build_embedding(vocabulary.characters, CHARACTER_SIZE, 0.3)
         self.convolution = nn.Conv1d(CHARACTER_SIZE, CHARACTER_FILTERS, 3, padding=1)
-        self.shape = _embedding(vocabulary.shapes, SHAPE_SIZE, 0.3)
+        self.shape = _build_embedding(vocabulary.shapes, SHAPE_SIZE, 0.3)
         self.affix = nn.ModuleList(
-            _embedding(known, AFFIX_SIZE, 0.3) for known in vocabulary.affixes
+            _build_embedding(affixes, AFFIX_SIZE, 0.3) for affixes in vocabulary.affixes
         )
         self.columns = size + CHARACTER_FILTERS + SHAPE_SIZE
         self.columns += AFFIX_SIZE * len(AFFIXES) + len(FLAGS)
@@ -75,20 +75,24 @@ class WordEmbeddings(nn.Module):
         self.register_buffer("rare", rare, persistent=False)
 
     def embed(self, batch: Batch, context: Tensor | None = None) -> Tensor:
-        """``(batch, time, columns)``; ``context``, an encoder's, stands behind."""
-        words = F.embedding(batch.rows, self._distinct(batch))
+        """Return vectors ``(batch, time, columns)``, with ``context`` appended.
+
+        ``context`` are encoder vectors ``(N, size)`` of the N real words.
+        """
+        words = F.embedding(batch.rows, self._embed_distinct(batch))
         if context is None:
             return words
         seen = words.new_zeros(*batch.mask.shape, context.shape[1])
         seen = seen.masked_scatter(batch.mask[..., None], context.to(seen.dtype))
         return torch.cat([words, seen], 2)
 
-    def _distinct(self, batch: Batch) -> Tensor:
-        """One vector for each distinct word of the batch."""
+    def _embed_distinct(self, batch: Batch) -> Tensor:
+        """Return one vector for each distinct word of the batch."""
         table = batch.table
         word = table.word
         if self.training:
-            hidden = torch.rand(word.shape, device=word.device) < DROP_WORD
+            # Word dropout: rare words become unknown, which trains the unknown word.
+            hidden = torch.rand(word.shape, device=word.device) < UNKNOWN_RATE
             word = word.masked_fill(hidden & self.rare[word], UNKNOWN)
         characters = self.character(table.characters).transpose(1, 2)  # [U, E, C]
         filters = F.relu(self.convolution(characters))
@@ -99,25 +103,28 @@ class WordEmbeddings(nn.Module):
 
 
 def run_bidirectional(
-    ahead: nn.LSTM, back: nn.LSTM, words: Tensor, mask: Tensor
+    forward_lstm: nn.LSTM, backward_lstm: nn.LSTM, words: Tensor, mask: Tensor
 ) -> Tensor:
-    """Run one LSTM from the first word on and one from the last word back."""
-    # Reversed by position, so that the way back starts at the last real word.
+    """Run a forward and a backward LSTM, and concatenate their states.
+
+    Same as ``nn.LSTM(bidirectional=True)`` on packed sequences.
+    """
+    # Reversed by position, so that the backward LSTM starts at the last real word.
     step = torch.arange(mask.shape[1], device=mask.device)
     mirrored = mask.sum(1, keepdim=True) - 1 - step
     mirrored = torch.where(mask, mirrored, step)[..., None]
-    # not all processors have LSTMs in half precision, which a trainer may ask for
+    # Trainers may enable half precision, in which some CPUs have no LSTM.
     with torch.autocast(words.device.type, enabled=False):
-        words = words.to(next(ahead.parameters()).dtype)
-        right, _ = ahead(words)
-        left, _ = back(words.gather(1, mirrored.expand_as(words)))
+        words = words.to(next(forward_lstm.parameters()).dtype)
+        right, _ = forward_lstm(words)
+        left, _ = backward_lstm(words.gather(1, mirrored.expand_as(words)))
     return torch.cat([right, left.gather(1, mirrored.expand_as(left))], 2)
 
 
 class Emissions(WordEmbeddings):
-    """A bidirectional LSTM over embeddings, plus a linear model of window features.
+    """Emissions: bidirectional LSTM over embeddings, plus linear window features.
 
-    The two learn together: what a hand-made feature tells, the LSTM need not learn.
+    Both parts are trained jointly.
     """
 
     def __init__(
@@ -133,7 +140,7 @@ class Emissions(WordEmbeddings):
         self.ahead = nn.LSTM(self.columns + context, hidden, batch_first=True)
         self.back = nn.LSTM(self.columns + context, hidden, batch_first=True)
         self.output = nn.Linear(2 * hidden, num_tags)
-        # Sparse gradients: a batch touches few of the buckets.
+        # Sparse gradients, since a batch uses few of the buckets.
         self.window = nn.EmbeddingBag(
             vocabulary.buckets, num_tags, mode="sum", sparse=True
         )
@@ -142,40 +149,45 @@ class Emissions(WordEmbeddings):
     def set_vectors(
         self, vocabulary: Vocabulary, vectors: Mapping[str, NDArray[Any]]
     ) -> None:
-        """Start the words that have a vector from it."""
+        """Initialise embeddings by pretrained word vectors."""
         with torch.no_grad():
             for row, word in enumerate(vocabulary.words, start=UNKNOWN + 1):
                 if word in vectors:
                     self.word.weight[row] = torch.from_numpy(vectors[word])
 
     def forward(self, batch: Batch, context: Tensor | None = None) -> Tensor:
-        """``(batch, time, num_tags)``; ``context`` is an encoder's, of real words."""
+        """Return emissions ``(batch, time, num_tags)``.
+
+        ``context`` are encoder vectors of the real words.
+        """
         words = self.embed(batch, context)
         words = F.dropout(words, 0.6 * self.dropout, self.training)
         hidden = run_bidirectional(self.ahead, self.back, words, batch.mask)[batch.mask]
-        deep = self.output(F.dropout(hidden, self.dropout, self.training))
-        kept = torch.ones(batch.window.shape, device=deep.device)
-        kept = F.dropout(kept, self.dropout, self.training)
-        wide = self.window(batch.window, per_sample_weights=kept)
-        scores = deep + wide
+        nonlinear = self.output(F.dropout(hidden, self.dropout, self.training))
+        feature_weights = torch.ones(batch.window.shape, device=nonlinear.device)
+        feature_weights = F.dropout(feature_weights, self.dropout, self.training)
+        linear = self.window(batch.window, per_sample_weights=feature_weights)
+        scores = nonlinear + linear
         emissions = scores.new_zeros(*batch.mask.shape, scores.shape[1])
-        found: Tensor = emissions.masked_scatter(batch.mask[..., None], scores)
-        return found
+        emissions_of_batch: Tensor = emissions.masked_scatter(
+            batch.mask[..., None], scores
+        )
+        return emissions_of_batch
 
 
 class TaggerNetwork(nn.Module):
-    """Emissions, and a chain of words or of segments over them, where they are.
+    """Emissions with an output layer: a chain over words or over segments.
 
     Parameters
     ----------
     vocabulary
-        What the tables are indexed by.
+        Vocabulary of the embedding tables.
     labels
-        In BIOES: ``O``, and four for each type.
+        Labels in BIOES: ``O``, and four for each type.
     sizes
-        Of the parts.
+        Layer sizes and output structure.
     encoder
-        Gives each word a vector in its context, besides all else.
+        Pretrained encoder, whose vectors are appended to the embeddings.
     """
 
     def __init__(
@@ -194,7 +206,7 @@ class TaggerNetwork(nn.Module):
         if self.sizes.longest is not None:
             self.head = SegmentHead(labels, self.sizes.longest)
         elif self.sizes.softmax:
-            # A chain that scores no neighbours is a softmax at each position.
+            # With zero transitions, a chain is an independent softmax at each word.
             self.head = LinearChain(len(labels)).requires_grad_(False)
             for scores in self.head.parameters():
                 nn.init.zeros_(scores)
@@ -207,25 +219,27 @@ class TaggerNetwork(nn.Module):
         return self.head.transitions.device
 
     def forward(self, batch: Batch) -> Tensor:
-        """Emissions ``(batch, time, label)``."""
+        """Return emissions ``(batch, time, label)``."""
         batch = batch.to(self.device)
-        if self.encoder is None or batch.pieces is None:
+        if self.encoder is None or batch.subwords is None:
             return self.emissions(batch)  # type: ignore[no-any-return]
-        return self.emissions(batch, self.encoder(batch.pieces))  # type: ignore[no-any-return]
+        return self.emissions(batch, self.encoder(batch.subwords))  # type: ignore[no-any-return]
 
     def dense_parameters(self) -> list[nn.Parameter]:
-        """All that learns but the table of window features and the transformer."""
-        other = {id(self.emissions.window.weight)}
-        other |= {id(p) for p in self.encoder_parameters()}
-        return [p for p in self.parameters() if id(p) not in other and p.requires_grad]
+        """Return trained parameters except window features and transformer."""
+        excluded = {id(self.emissions.window.weight)}
+        excluded |= {id(p) for p in self.encoder_parameters()}
+        return [
+            p for p in self.parameters() if id(p) not in excluded and p.requires_grad
+        ]
 
     def encoder_parameters(self) -> list[nn.Parameter]:
-        """Parameters of the transformer, if there is one."""
+        """Return the parameters of the transformer, or an empty list."""
         return list(self.encoder.model.parameters()) if self.encoder else []
 
 
-def _embedding(known: list[str], size: int, spread: float) -> nn.Embedding:
-    table = nn.Embedding(UNKNOWN + 1 + len(known), size, padding_idx=PADDING)
+def _build_embedding(entries: list[str], size: int, std: float) -> nn.Embedding:
+    table = nn.Embedding(UNKNOWN + 1 + len(entries), size, padding_idx=PADDING)
     with torch.no_grad():
-        table.weight.normal_(0, spread)[PADDING] = 0
+        table.weight.normal_(0, std)[PADDING] = 0
     return table

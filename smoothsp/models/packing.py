@@ -1,9 +1,10 @@
-"""Sets of labelled boxes in which boxes that overlap exclude each other.
+"""Packing of labelled boxes: sets without overlapping boxes, as integer programs.
 
-The score of a set is the sum of the scores of its boxes. The best set is a heaviest
-independent set of the graph of conflicts: an ``IntegerProgram`` with a constraint for
-each of some cliques that cover all conflicts. Parts of the graph that no conflict joins
-are rows of a batch, since each can be decoded alone.
+The score of a set is the sum of the scores of its boxes. The best set is a
+maximum-weight independent set of the conflict graph. It is an ``IntegerProgram`` with
+one constraint for each clique of a cover of all edges. Clique constraints are tighter
+than edge constraints.
+Connected components of the graph are rows of a batch, since they decode independently.
 """
 
 from dataclasses import dataclass
@@ -24,70 +25,74 @@ __all__ = [
     "undominated_boxes",
 ]
 
-Graph = NDArray[np.bool_]
+ConflictMatrix = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Packing:
-    """A structure over labelled boxes, and where each of them stands in it."""
+    """Integer program over labelled boxes, and the variable of each box."""
 
     program: IntegerProgram
-    """A row for each part of the graph of conflicts."""
+    """One row for each connected component of the conflict graph."""
     row: Tensor
-    """``(pair,)``: the row of each box with a label."""
+    """``(pair,)``: row of each pair of box and label."""
     column: Tensor
-    """``(pair,)``: its variable there."""
+    """``(pair,)``: variable of the pair in its row."""
 
-    def laid_out(self, values: Tensor, rest: float = 0.0) -> Tensor:
-        """Values ``(pair,)`` as the variables stand, ``rest`` where there is none."""
-        found = values.new_full(tuple(self.program.scores.shape), rest)
-        return found.index_put((self.row, self.column), values)
+    def scatter(self, values: Tensor, fill: float = 0.0) -> Tensor:
+        """Scatter values ``(pair,)`` to variables; other variables get ``fill``."""
+        scattered = values.new_full(tuple(self.program.scores.shape), fill)
+        return scattered.index_put((self.row, self.column), values)
 
     def best(self) -> Tensor:
-        """Return which pairs are in the best set, bool ``(pair,)``."""
+        """Return whether each pair is in the best set, bool ``(pair,)``."""
         return self.program.decode()[1][self.row, self.column].bool()
 
 
 def build_packing(scores: Tensor, boxes: Tensor, overlap: float) -> Packing:
-    """The structure over pairs of a box and a label.
+    """Build the integer program over pairs of a box and a label.
 
     Parameters
     ----------
     scores
         ``(pair,)``, at least one.
     boxes
-        ``(pair, 4)``; the same box may come several times, with a label each.
+        ``(pair, 4)``; a box may occur several times, with one label each.
     overlap
         Boxes exclude each other if their intersection over union is above this.
     """
-    conflict = find_conflicts(boxes, overlap)
-    row = _components(conflict)
+    conflicts = find_conflicts(boxes, overlap)
+    row = _find_components(conflicts)
     column = np.zeros(len(row), np.int64)
     members = [np.flatnonzero(row == part) for part in range(row.max() + 1)]
     count = len(members)
-    covers = []
-    for own in members:
-        column[own] = np.arange(len(own))
-        covers.append(cover_with_cliques(conflict[np.ix_(own, own)]))
+    clique_covers = []
+    for nodes in members:
+        column[nodes] = np.arange(len(nodes))
+        clique_covers.append(cover_with_cliques(conflicts[np.ix_(nodes, nodes)]))
     size = max(map(len, members))
-    table = np.zeros((count, max(map(len, covers)), size))
-    for part, cover in enumerate(covers):
-        for number, clique in enumerate(cover):
+    table = np.zeros((count, max(map(len, clique_covers)), size))
+    for part, clique_cover in enumerate(clique_covers):
+        for number, clique in enumerate(clique_cover):
             table[part, number, clique] = 1
-    place = torch.from_numpy(row).long(), torch.from_numpy(column)
-    laid = scores.new_full((count, size), -torch.inf).index_put(place, scores)
-    return Packing(IntegerProgram(laid, (table, -np.inf, 1.0)), *place)
+    positions = torch.from_numpy(row).long(), torch.from_numpy(column)
+    scattered = scores.new_full((count, size), -torch.inf).index_put(positions, scores)
+    return Packing(IntegerProgram(scattered, (table, -np.inf, 1.0)), *positions)
 
 
-def find_conflicts(boxes: Tensor, overlap: float) -> Graph:
-    """Return which boxes exclude each other, bool ``(box, box)``; none itself."""
-    found: Graph = (box_iou(boxes, boxes) > overlap).numpy()
-    np.fill_diagonal(found, False)
-    return found
+def find_conflicts(boxes: Tensor, overlap: float) -> ConflictMatrix:
+    """Return the conflict graph, bool ``(box, box)``, with a False diagonal."""
+    is_conflict: ConflictMatrix = (box_iou(boxes, boxes) > overlap).numpy()
+    np.fill_diagonal(is_conflict, False)
+    return is_conflict
 
 
-def _components(conflict: Graph) -> NDArray[np.intp]:
-    """Number of the connected part of each node."""
+def _find_components(conflict: ConflictMatrix) -> NDArray[np.intp]:
+    """Return the index of the connected component of each node.
+
+    Labels propagate: each node takes the smallest label of its neighbours until none
+    changes.
+    """
     near = conflict | np.eye(len(conflict), dtype=bool)
     row = np.arange(len(near))
     while ((first := np.where(near, row, len(row)).min(1)) < row).any():
@@ -96,40 +101,40 @@ def _components(conflict: Graph) -> NDArray[np.intp]:
 
 
 def undominated_boxes(scores: Tensor, boxes: Tensor, overlap: float) -> Tensor:
-    """Numbers of boxes of which some make up a best set; scores ``(box,)`` are above 0.
+    """Return indices of boxes that are not dominated; scores ``(box,)`` are positive.
 
-    Left out are boxes that a better one excludes which excludes nothing else: it could
-    take their place in any set.
+    A better box whose conflicts are all conflicts of the other one, too, dominates it:
+    it can replace the other box in any set. So some best set has no dominated boxes.
     """
-    near = find_conflicts(boxes, overlap)
-    np.fill_diagonal(near, True)
-    # of equal ones the first stays
-    rank = np.empty(len(near), np.int64)
-    rank[np.argsort(-scores.numpy(), kind="stable")] = np.arange(len(near))
-    closed = near.astype(np.float32)
-    inside = closed @ (1 - closed).T == 0
-    better = near & inside & (rank[:, None] < rank)
-    return torch.from_numpy(np.flatnonzero(~better.any(0)))
+    is_near = find_conflicts(boxes, overlap)
+    np.fill_diagonal(is_near, True)
+    # Ties: the first of equal boxes is ranked better.
+    rank = np.empty(len(is_near), np.int64)
+    rank[np.argsort(-scores.numpy(), kind="stable")] = np.arange(len(is_near))
+    closed = is_near.astype(np.float32)
+    is_inside = closed @ (1 - closed).T == 0
+    is_dominated_by = is_near & is_inside & (rank[:, None] < rank)
+    return torch.from_numpy(np.flatnonzero(~is_dominated_by.any(0)))
 
 
-def cover_with_cliques(conflict: Graph) -> list[NDArray[np.intp]]:
-    """Cliques that cover all edges of a graph ``(node, node)``.
+def cover_with_cliques(conflict: ConflictMatrix) -> list[NDArray[np.intp]]:
+    """Cover all edges of a graph ``(node, node)`` with maximal cliques.
 
-    Each begins with the first edge that none covers yet, and grows as long as a node is
-    a neighbour of all.
+    Greedy: a clique starts with the first uncovered edge, and grows while some node is
+    a neighbour of all its members.
     """
-    left = np.triu(conflict)
-    found = []
-    while left.any():
-        one, other = np.argwhere(left)[0]
-        clique, near = [one, other], conflict[one] & conflict[other]
-        while near.any():
-            nodes = np.flatnonzero(near)
-            # the one that keeps most of what is left
+    uncovered = np.triu(conflict)
+    cliques = []
+    while uncovered.any():
+        first, second = np.argwhere(uncovered)[0]
+        clique, common = [first, second], conflict[first] & conflict[second]
+        while common.any():
+            nodes = np.flatnonzero(common)
+            # Add the node with the most neighbours among the common neighbours.
             node = nodes[conflict[np.ix_(nodes, nodes)].sum(1).argmax()]
             clique.append(node)
-            near = near & conflict[node]
+            common = common & conflict[node]
         members = np.array(clique)
-        left[np.ix_(members, members)] = False
-        found.append(members)
-    return found
+        uncovered[np.ix_(members, members)] = False
+        cliques.append(members)
+    return cliques

@@ -1,4 +1,4 @@
-"""Parsed sentences, and their output formats."""
+"""Parsed sentences with dependency trees, and output formats."""
 
 import json
 from dataclasses import dataclass
@@ -28,10 +28,9 @@ class Parsed:
     score: float
     """Unnormalised score of the tree without labels."""
     text: str = ""
-    """Text as given, or the given words joined by blanks."""
+    """Input text, or the input words joined by blanks."""
     places: tuple[tuple[int, int], ...] = ()
-    """Of each word its first character and the first one after it:
-    ``text[start:end]`` is the word."""
+    """Character offsets of each word: ``text[start:end]`` is the word."""
 
     def conllu(self) -> str:
         """Return the sentence in CoNLL-U, with its text, and an empty line at the end.
@@ -41,7 +40,7 @@ class Parsed:
         ValueError
             For a word with a tab or a line end.
         """
-        found = "# text = " + " ".join(self.text.split()) + "\n"
+        text = "# text = " + " ".join(self.text.split()) + "\n"
         rows = zip(self.words, self.heads, self.labels, strict=True)
         for number, (word, head, label) in enumerate(rows, start=1):
             if set("\t\n\r") & set(word):
@@ -49,20 +48,22 @@ class Parsed:
                     "conllu: expected words without tabs and line ends, got "
                     f"{word!r}; json() takes any"
                 )
-            tight = number < len(self.places) and (
+            has_no_space = number < len(self.places) and (
                 self.places[number - 1][1] == self.places[number][0]
             )
             fields = [str(number), word, *"____", str(head), label, "_"]
-            found += "\t".join([*fields, "SpaceAfter=No" if tight else "_"]) + "\n"
-        return found + "\n"
+            text += (
+                "\t".join([*fields, "SpaceAfter=No" if has_no_space else "_"]) + "\n"
+            )
+        return text + "\n"
 
     def json(self) -> str:
-        """Return one line of JSON: text, words, their places, heads and labels."""
-        found: dict[str, object] = {"text": self.text, "words": self.words}
-        found |= {"places": self.places}
-        found |= {"heads": self.heads, "labels": self.labels}
-        return json.dumps(found | {"score": round(self.score, 4)}, ensure_ascii=False)
+        """Return one line of JSON: text, words, character offsets, heads and labels."""
+        fields: dict[str, object] = {"text": self.text, "words": self.words}
+        fields |= {"places": self.places}
+        fields |= {"heads": self.heads, "labels": self.labels}
+        return json.dumps(fields | {"score": round(self.score, 4)}, ensure_ascii=False)
 
     def _repr_html_(self) -> str:
-        """Return what notebooks show: arcs over the words."""
+        """Return HTML for notebooks: arcs over the words."""
         return tree_html(self.words, self.heads, self.labels)

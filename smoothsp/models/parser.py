@@ -35,16 +35,16 @@ from smoothsp.models.word_vectors import ParserSizes
 __all__ = ["FORMAT", "Parser", "from_folder"]
 
 FORMAT = "smoothsp.models.Parser"
-# Scores of a batch that are in memory at once, if of more than one sentence.
-MOST_SCORES = 2**24
+# Maximum number of scores of a batch with more than one sentence.
+MAX_BATCH_SCORES = 2**24
 
 
 def from_folder(
-    place: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
+    folder: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
 ) -> "Parser":
-    """Return the parser of what ``files.read`` returned."""
-    network, labels, vocabulary = load_network(place, config, content, _network)
-    path = place / files.CONFIG
+    """Build a parser from the result of ``files.read``."""
+    network, labels, vocabulary = load_network(folder, config, content, _build_network)
+    path = folder / files.CONFIG
     tokenizer = require_choice(path, "tokenizer", config.get("tokenizer"), TOKENIZERS)
     about = files.get_about(path, config)
     return Parser(network, vocabulary, labels, about, tokenizer)
@@ -151,16 +151,16 @@ class Parser:
         >>> parser.parse([["Ada", "left"]])[0].heads  # doctest: +SKIP
         [2, 0]
         """
-        given = {"loss": loss, "epochs": epochs, "seed": seed, **options}
-        chosen = make_options(ParserOptions, given)
+        values = {"loss": loss, "epochs": epochs, "seed": seed, **options}
+        chosen_options = make_options(ParserOptions, values)
         require_encoder(encoder)
-        check(chosen)
+        check(chosen_options)
         with open_run(out, resume, overwrite) as folder:
-            # it imports Lightning, which a trained parser does not need
+            # Imports Lightning, which only training needs.
             from smoothsp.models import parser_training
 
             run = {"out": folder, "resume": resume, "trainer": trainer}
-            return parser_training.train(data, dev, encoder, chosen, **run)
+            return parser_training.train(data, dev, encoder, chosen_options, **run)
 
     def evaluate(self, data: Any, structure: str | None = None) -> dict[str, float]:
         """Return LAS and UAS, by the rules of the CoNLL 2018 shared task.
@@ -181,15 +181,15 @@ class Parser:
     def scores(
         self, gold: Sequence[DependencyTree], structure: str | None = None
     ) -> dict[str, float]:
-        """Return what ``evaluate`` does, of trees."""
-        found = self.parse([tree.words for tree in gold], structure=structure)
-        return attachment_scores(gold, found)
+        """Return the metrics of ``evaluate`` for a list of trees."""
+        parsed = self.parse([tree.words for tree in gold], structure=structure)
+        return attachment_scores(gold, parsed)
 
     @property
     def structures(self) -> list[str]:
-        """Structures that the network has scores for."""
-        known = self.network.siblings is not None
-        return [name for name in STRUCTURES if known or name != SIBLING]
+        """Types of trees that the network has scores for."""
+        has_siblings = self.network.siblings is not None
+        return [name for name in STRUCTURES if has_siblings or name != SIBLING]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write ``model.safetensors``, ``config.json`` and ``vocabulary.json``.
@@ -249,42 +249,45 @@ class Parser:
                 f"structure: expected one of {', '.join(self.structures)}, got "
                 f"{structure!r}"
             )
-        return self._stream(iter(sentences), batch_size, structure)
+        return self._parse_stream(iter(sentences), batch_size, structure)
 
-    def _stream(
+    def _parse_stream(
         self, sentences: Iterator[Any], batch_size: int, structure: str
     ) -> Iterator[Parsed]:
-        for given in tokenise_chunks(sentences, self.tokenizer, batch_size):
-            yield from self._parse(given, batch_size, structure)
+        for chunk in tokenise_chunks(sentences, self.tokenizer, batch_size):
+            yield from self._parse_chunk(chunk, batch_size, structure)
 
-    def _parse(
-        self, given: list[TokenisedText], batch_size: int, structure: str
+    def _parse_chunk(
+        self, chunk: list[TokenisedText], batch_size: int, structure: str
     ) -> list[Parsed]:
-        found = [Parsed([], [], [], 0.0, words.text) for words in given]
-        filled = [number for number, words in enumerate(given) if words.words]
+        parsed = [Parsed([], [], [], 0.0, words.text) for words in chunk]
+        nonempty = [number for number, words in enumerate(chunk) if words.words]
         network = self.network
-        listed = [given[n].words for n in filled]
-        corpus = Corpus(self.vocabulary, listed, None, network.encoder)
-        power = 3 if structure == SIBLING else 2
+        word_lists = [chunk[n].words for n in nonempty]
+        corpus = Corpus(self.vocabulary, word_lists, None, network.encoder)
+        # Siblings have n^3 scores, arcs n^2.
+        cost_exponent = 3 if structure == SIBLING else 2
         with torch.no_grad():
-            for rows in corpus.in_order_of_length(batch_size, MOST_SCORES, power):
+            for rows in corpus.batches_by_length(
+                batch_size, MAX_BATCH_SCORES, cost_exponent
+            ):
                 batch = corpus.batch(rows)
                 vectors = network(batch)
                 lengths = batch.mask.sum(1)
                 values, heads = network.trees(vectors, lengths, structure).decode()
                 names = iter(network.labels(vectors, heads).argmax(1).tolist())
                 scores = values.tolist()
-                for place, row in enumerate(rows.tolist()):
-                    text, words, places = given[filled[row]]
-                    tree = heads[place, : len(words)].tolist()
+                for index, row in enumerate(rows.tolist()):
+                    text, words, offsets = chunk[nonempty[row]]
+                    tree = heads[index, : len(words)].tolist()
                     labels = [self.labels[next(names)] for _ in words]
-                    found[filled[row]] = Parsed(
-                        words, tree, labels, scores[place], text, tuple(places)
+                    parsed[nonempty[row]] = Parsed(
+                        words, tree, labels, scores[index], text, tuple(offsets)
                     )
-        return found
+        return parsed
 
 
-def _network(
+def _build_network(
     config: Mapping[str, Any],
     vocabulary: Vocabulary,
     labels: list[str],

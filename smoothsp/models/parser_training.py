@@ -1,4 +1,4 @@
-"""Training of dependency parsers."""
+"""Training of dependency parsers: arc loss plus label loss."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,8 +23,8 @@ from smoothsp.training import seed_all
 __all__ = ["train"]
 
 MU, TOP_K, SAMPLES = 1.0, 5, 8
-# Words of a sentence to train on, and sentences of a step.
-LONGEST, BATCH = 100, 32
+# Maximum number of words of a training sentence, and sentences a step.
+MAX_TRAINING_LENGTH, BATCH_SIZE = 100, 32
 
 
 def train(
@@ -34,70 +34,77 @@ def train(
     options: ParserOptions,
     **run: Any,
 ) -> Parser:
-    """Train a parser: see ``Parser.train``. ``run`` has arguments of ``trained``."""
-    examples = Examples.of(as_dependencies, data, dev, LONGEST)
+    """Train a parser; see ``Parser.train``.
+
+    ``run`` holds further arguments of ``train_parser``.
+    """
+    examples = Examples.load(as_dependencies, data, dev, MAX_TRAINING_LENGTH)
     trees: list[DependencyTree] = examples.train
     labels = sorted({label for tree in trees for label in tree.labels})
     seed_all(options.seed, 0)
     words = [tree.words for tree in trees]
-    vocabulary = Vocabulary.of(words, [])
-    inner = load_encoder(encoder)
+    vocabulary = Vocabulary.from_sentences(words, [])
+    loaded_encoder = load_encoder(encoder)
     name = "given" if isinstance(encoder, Encoder) else encoder
     sizes = ParserSizes(hidden=options.hidden)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    network = Biaffine(vocabulary, labels, sizes, options.structure, inner).to(device)
+    network = Biaffine(vocabulary, labels, sizes, options.structure, loaded_encoder).to(
+        device
+    )
     parser = Parser(network, vocabulary, labels, None, options.tokenizer)
-    corpus = Corpus(vocabulary, words, None, inner)
+    corpus = Corpus(vocabulary, words, None, loaded_encoder)
     unseen_labels.warn("dev", (x for tree in examples.dev for x in tree.labels), labels)
     train_parser(
         parser,
-        _loss(network, corpus, trees, labels, options),
+        _build_loss(network, corpus, trees, labels, options),
         corpus,
-        BATCH,
+        BATCH_SIZE,
         lambda: parser.scores(examples.dev),
         "las",
-        {"data": examples.about, "encoder": name},
+        {"data": examples.description, "encoder": name},
         options,
         **run,
     )
     return parser
 
 
-def _loss(
+def _build_loss(
     network: Biaffine,
     corpus: Corpus,
     trees: Sequence[DependencyTree],
     labels: Sequence[str],
     options: ParserOptions,
 ) -> Callable[[Tensor], Tensor]:
-    """The loss of a batch: of the tree of arcs, and of the labels of true arcs."""
-    number = {label: n for n, label in enumerate(labels)}
-    names = [torch.tensor([number[x] for x in tree.labels]) for tree in trees]
-    lift = list if options.structure == "spanning-tree" else lift_crossing_arcs
-    heads = [torch.tensor(lift(tree.heads)) for tree in trees]
+    """Build the loss of a batch: tree loss plus cross-entropy of gold arcs' labels."""
+    label_index = {label: n for n, label in enumerate(labels)}
+    names = [torch.tensor([label_index[x] for x in tree.labels]) for tree in trees]
+    transform = list if options.structure == "spanning-tree" else lift_crossing_arcs
+    heads = [torch.tensor(transform(tree.heads)) for tree in trees]
     lifted = sum(h.tolist() != t.heads for h, t in zip(heads, trees, strict=True))
     if lifted:
         print_stderr(
             f"{lifted} trees have crossing arcs, which are lifted for the training"
         )
-    criterion = _criterion(options.loss)
+    criterion = _build_criterion(options.loss)
 
-    def loss(numbers: Tensor) -> Tensor:
-        batch = corpus.batch(numbers)
-        chosen = [heads[n] for n in numbers.tolist()]
-        gold = nn.utils.rnn.pad_sequence(chosen, True, -1).to(network.device)
-        true = torch.cat([names[n] for n in numbers.tolist()]).to(network.device)
+    def compute_loss(sentence_indices: Tensor) -> Tensor:
+        batch = corpus.batch(sentence_indices)
+        gold_heads = [heads[n] for n in sentence_indices.tolist()]
+        gold = nn.utils.rnn.pad_sequence(gold_heads, True, -1).to(network.device)
+        true = torch.cat([names[n] for n in sentence_indices.tolist()]).to(
+            network.device
+        )
         vectors = network(batch)
-        found = network.trees(vectors, batch.mask.sum(1))
+        structure = network.trees(vectors, batch.mask.sum(1))
         scores = network.labels(vectors, gold)
-        of_labels = F.cross_entropy(scores, true, reduction="sum")
-        total: Tensor = criterion(found, gold) + of_labels / len(numbers)
+        label_loss = F.cross_entropy(scores, true, reduction="sum")
+        total: Tensor = criterion(structure, gold) + label_loss / len(sentence_indices)
         return total
 
-    return loss
+    return compute_loss
 
 
-def _criterion(loss: str) -> nn.Module:
+def _build_criterion(loss: str) -> nn.Module:
     if loss == "crf":
         return losses.CRFLoss()
     if loss == "perturbed":

@@ -1,4 +1,4 @@
-"""Sentences of which some words have no tag: their labels, and the loss of these."""
+"""Partially tagged sentences: allowed labels of each word, and their loss."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -19,19 +19,17 @@ __all__ = [
     "partial_label_loss",
 ]
 
-# By whether the word begins a span, and whether it ends it.
-PREFIX = {(1, 1): "S", (1, 0): "B", (0, 0): "I", (0, 1): "E"}
-IN_BIOES = str.maketrans("MLUW", "IESS")
+# BIOES prefix of a word, by whether it begins and whether it ends a span.
+BIOES_PREFIX = {(1, 1): "S", (1, 0): "B", (0, 0): "I", (0, 1): "E"}
+TO_BIOES_PREFIX = str.maketrans("MLUW", "IESS")
 
 
 def allowed_labels(tags: Sequence[str | None], scheme: str) -> list[str]:
-    """The BIOES labels that each word may have, parted by tabs; "" for any.
+    """Return the allowed BIOES labels of each word, separated by tabs; "" for any.
 
-    The tag of a word is None where it is not known.
-
-    Where neighbours are not known, a tag may not tell whether it begins or ends a span.
-    Just what fits is left; in IOB1 a little more, for what ``I-`` means depends on the
-    neighbour's label.
+    Unknown tags are None. Next to an unknown tag, a known tag may not determine whether
+    it begins or ends a span; then several prefixes are allowed. For IOB1, they include
+    some that do not fit, since the meaning of ``I-`` depends on the neighbour's type.
     """
     if scheme == PLAIN:
         return ["" if t is None else t if t == "O" else f"S-{t}" for t in tags]
@@ -42,54 +40,61 @@ def allowed_labels(tags: Sequence[str | None], scheme: str) -> list[str]:
         )
     if scheme not in ("IOB1", "BIO"):
         scheme = "BIOES"
-        tags = [t and t[0].translate(IN_BIOES) + t[1:] for t in tags]
+        tags = [t and t[0].translate(TO_BIOES_PREFIX) + t[1:] for t in tags]
     ends = [
-        _apart(tag, after, scheme)
+        _is_span_boundary(tag, after, scheme)
         for tag, after in zip(tags, [*tags[1:], "O"], strict=True)
     ]
     begins = [
-        _apart(before, tag, scheme)
+        _is_span_boundary(before, tag, scheme)
         for before, tag in zip(["O", *tags[:-1]], tags, strict=True)
     ]
-    found = []
+    allowed = []
     for tag, begin, end in zip(tags, begins, ends, strict=True):
         if tag is None or tag == "O":
-            found.append(tag or "")
+            allowed.append(tag or "")
             continue
-        prefixes = [PREFIX[b, e] for b in _cases(begin) for e in _cases(end)]
-        found.append("\t".join(f"{prefix}-{tag[2:]}" for prefix in prefixes))
-    return found
+        prefixes = [
+            BIOES_PREFIX[b, e]
+            for b in _possible_values(begin)
+            for e in _possible_values(end)
+        ]
+        allowed.append("\t".join(f"{prefix}-{tag[2:]}" for prefix in prefixes))
+    return allowed
 
 
-def _cases(known: bool | None) -> list[int]:
-    return [0, 1] if known is None else [int(known)]
+def _possible_values(value: bool | None) -> list[int]:
+    return [0, 1] if value is None else [int(value)]
 
 
-def _apart(tag: str | None, after: str | None, scheme: str) -> bool | None:
-    """Whether two neighbours belong to no common span; None where it is not known."""
-    if "O" in (tag, after):
+def _is_span_boundary(
+    tag: str | None, next_tag: str | None, scheme: str
+) -> bool | None:
+    """Return whether a span border lies between two neighbours; None if unknown."""
+    if "O" in (tag, next_tag):
         return True
-    if tag is not None and after is not None:
-        return tag[0] in "ES" or after[0] in "BS" or tag[2:] != after[2:]
-    # the prefix of the one that is known may tell it, if tags are well formed
+    if tag is not None and next_tag is not None:
+        return tag[0] in "ES" or next_tag[0] in "BS" or tag[2:] != next_tag[2:]
+    # The prefix of the known tag may decide, since tags are well formed.
     if tag is not None:
         return tag[0] in "ES" or (False if scheme == "BIOES" else None)
-    if after is not None:
-        return after[0] in "BS" or (None if scheme == "IOB1" else False)
+    if next_tag is not None:
+        return next_tag[0] in "BS" or (None if scheme == "IOB1" else False)
     return None
 
 
 def is_single_label(tag: str) -> bool:
-    """Whether it is one label, and not several or any."""
+    """Return whether the allowed labels are exactly one label."""
     return bool(tag) and "\t" not in tag
 
 
 def encode_labels(
     labels: Sequence[str], sentences: Sequence[Sequence[str]]
 ) -> tuple[list[list[int]], Tensor | None]:
-    """Return tags as numbers, and bool ``(number, label)``: which labels each may be.
+    """Encode allowed-label strings as indices, with a mask bool ``(index, label)``.
 
-    None if all words have one label; then numbers are those of the labels.
+    The mask has the labels that each index allows. It is None if all words have exactly
+    one label; then indices are label indices.
     """
     number = {label: n for n, label in enumerate(labels)}
     for sentence in sentences:
@@ -111,30 +116,34 @@ def partial_label_loss(
     mask: Tensor,
     criterion: nn.Module,
 ) -> Tensor:
-    """Return the loss of what words may be, labels bool ``(batch, time, label)``."""
+    """Return the loss of allowed labels, bool ``(batch, time, label)``."""
     allowed = head.allowed(labels) if isinstance(head, SegmentHead) else labels
     value: Tensor = criterion(head.structure(emissions, mask), allowed)
     return value
 
 
 def longest_segment(sentences: Sequence[Sequence[str]]) -> int:
-    """Count the words of the longest span.
+    """Return the number of words of the longest span.
 
-    Where tags are unknown, of what may have to be one.
+    In partially tagged sentences, return an upper bound of what known tags require.
     """
     longest = 1
     for sentence in sentences:
         if all(map(is_single_label, sentence)):
             sizes = [last + 1 - first for _, first, last in spans(sentence)]
         else:
-            # an unknown neighbour on each side may have to belong to it
+            # An unknown neighbour on each side may have to belong to the span.
             runs = groupby(sentence, lambda tag: tag == "O")
-            sizes = [2 + _between(list(run)) for outside, run in runs if not outside]
+            sizes = [
+                2 + _restricted_extent(list(run))
+                for outside, run in runs
+                if not outside
+            ]
         longest = max(longest, *sizes, 1)
     return longest
 
 
-def _between(tags: Sequence[str]) -> int:
-    """Count words from the first to the last of which something is known."""
-    known = [n for n, tag in enumerate(tags) if tag]
-    return known[-1] + 1 - known[0] if known else 0
+def _restricted_extent(tags: Sequence[str]) -> int:
+    """Count words from the first to the last one with a restriction."""
+    positions = [n for n, tag in enumerate(tags) if tag]
+    return positions[-1] + 1 - positions[0] if positions else 0

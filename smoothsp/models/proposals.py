@@ -1,4 +1,4 @@
-"""Boxes that may hold an object: selective search, or a sliding window."""
+"""Object proposals: selective search, or a grid of sliding windows."""
 
 import ctypes
 import os
@@ -12,29 +12,29 @@ from numpy.typing import NDArray
 __all__ = ["MAX_SIDE", "METHODS", "MIN_BOX_SIDE", "propose_boxes"]
 
 METHODS = ("selective-search", "grid")
-# as large as the images of Pascal VOC; larger ones are searched at this size
+# Longest side in pixels at which images are searched: that of Pascal VOC.
 MAX_SIDE = 500
 MIN_BOX_SIDE = 4
-SCALES, SHAPES = 2.0 ** -np.arange(0, 3.5, 0.5), (0.5, 1.0, 2.0)
+GRID_SCALES, GRID_ASPECT_RATIOS = 2.0 ** -np.arange(0, 3.5, 0.5), (0.5, 1.0, 2.0)
 
 Pixels = NDArray[np.uint8]
 Boxes = NDArray[np.float32]
 
-# all threads of a process share the state of C's rand()
-_RANKING = threading.Lock()
+# Threads of a process share the state of C's rand(), which OpenCV uses.
+_RAND_LOCK = threading.Lock()
 
 
 def propose_boxes(image: Pixels, method: str, limit: int) -> Boxes:
-    """At most ``limit`` boxes ``(box, 4)``: left, top, right, bottom in pixels.
+    """Return at most ``limit`` boxes ``(box, 4)``: left, top, right, bottom in pixels.
 
     Parameters
     ----------
     image
         ``(height, width, 3)``, red first.
     method
-        ``"selective-search"`` of OpenCV, the most promising first: about a second for
-        500 x 375 pixels. Or ``"grid"``, the densest grid of windows over scales and
-        shapes that keeps to the limit.
+        ``"selective-search"`` of OpenCV, best first, about a second for 500 x 375
+        pixels; or ``"grid"``, the densest grid of windows over scales and aspect ratios
+        with at most ``limit`` boxes.
     limit
         At least 1.
 
@@ -48,12 +48,12 @@ def propose_boxes(image: Pixels, method: str, limit: int) -> Boxes:
         )
     if limit < 1:
         raise ValueError(f"max_boxes: expected at least 1, got {limit}")
-    found = (
-        _sliding_window(image, limit) if method == "grid" else _selective_search(image)
+    boxes = (
+        _sliding_windows(image, limit) if method == "grid" else _selective_search(image)
     )
-    if not len(found):
-        found = np.array([(0, 0, image.shape[1], image.shape[0])])
-    return found[:limit].astype(np.float32)
+    if not len(boxes):
+        boxes = np.array([(0, 0, image.shape[1], image.shape[0])])
+    return boxes[:limit].astype(np.float32)
 
 
 def _selective_search(image: Pixels) -> NDArray[np.float64]:
@@ -63,25 +63,31 @@ def _selective_search(image: Pixels) -> NDArray[np.float64]:
     search = cv2.ximgproc.segmentation.createSelectiveSearchSegmentation()
     search.setBaseImage(cv2.cvtColor(small, cv2.COLOR_RGB2BGR))
     search.switchToSelectiveSearchFast()
-    with _RANKING:
+    with _RAND_LOCK:
         if os.name == "posix":
-            # OpenCV perturbs the ranking with C's rand(): the same for the same image
+            # OpenCV randomises the ranking by C's rand(): a fixed seed makes it
+            # deterministic.
             ctypes.CDLL(None).srand(1)
-        found = np.asarray(search.process())
+        rectangles = np.asarray(search.process())
     ratio = np.array(image.shape[1::-1]) / small.shape[1::-1]
-    boxes = np.concatenate([found[:, :2], found[:, :2] + found[:, 2:]], 1)
+    boxes = np.concatenate(
+        [rectangles[:, :2], rectangles[:, :2] + rectangles[:, 2:]], 1
+    )
     boxes = boxes * np.tile(ratio, 2)
-    # distinct, in the order of first appearance
+    # Remove duplicates, keeping the order of first occurrence.
     _, first = np.unique(boxes, axis=0, return_index=True)
     boxes = boxes[np.sort(first)]
     large = (boxes[:, 2:] - boxes[:, :2] >= MIN_BOX_SIDE).all(1)
     return np.asarray(boxes[large], np.float64)
 
 
-def _sliding_window(image: Pixels, limit: int) -> NDArray[np.float64]:
+def _sliding_windows(image: Pixels, limit: int) -> NDArray[np.float64]:
     height, width = image.shape[:2]
-    sides = min(height, width) * SCALES
-    sizes = [(s * shape**0.5, s / shape**0.5) for s, shape in product(sides, SHAPES)]
+    sides = min(height, width) * GRID_SCALES
+    sizes = [
+        (s * shape**0.5, s / shape**0.5)
+        for s, shape in product(sides, GRID_ASPECT_RATIOS)
+    ]
     sizes = [
         (w, h)
         for w, h in sizes
@@ -89,7 +95,12 @@ def _sliding_window(image: Pixels, limit: int) -> NDArray[np.float64]:
     ]
     for stride in (1 / 8, 1 / 6, 1 / 4, 1 / 3, 1 / 2, 1):
         grids = [
-            (_places(width - w, stride * w), _places(height - h, stride * h), w, h)
+            (
+                _window_offsets(width - w, stride * w),
+                _window_offsets(height - h, stride * h),
+                w,
+                h,
+            )
             for w, h in sizes
         ]
         if sum(len(xs) * len(ys) for xs, ys, _, _ in grids) <= limit:
@@ -98,6 +109,6 @@ def _sliding_window(image: Pixels, limit: int) -> NDArray[np.float64]:
     return np.array(boxes, np.float64).reshape(-1, 4)
 
 
-def _places(room: float, stride: float) -> NDArray[np.float64]:
-    count = int(np.ceil(room / stride)) + 1 if room else 1
-    return np.linspace(0, room, count)
+def _window_offsets(free_length: float, stride: float) -> NDArray[np.float64]:
+    count = int(np.ceil(free_length / stride)) + 1 if free_length else 1
+    return np.linspace(0, free_length, count)

@@ -1,7 +1,7 @@
-"""Features of boxes: how they look, from one pass over the image, and where they are.
+"""Features of boxes: appearance from one pass over the image, and geometry.
 
-What a box looks like is ``PLACES`` x ``PLACES`` means of the network's maps; where it
-is are ``GEOMETRY`` numbers in units of the image.
+Appearance is the RoI-aligned means of the backbone's maps on ``GRID_SIZE`` x
+``GRID_SIZE`` cells. Geometry is ``NUM_GEOMETRY`` numbers in units of the image.
 """
 
 from typing import Any
@@ -25,12 +25,15 @@ __all__ = [
 ]
 
 GRID_SIZE, NUM_GEOMETRY = 3, 12
-# of a place, across and down
-SAMPLES = 2
+# Sampling points of a cell in each direction.
+SAMPLES_PER_CELL = 2
 
 
 def geometry(boxes: Tensor, width: int, height: int) -> Tensor:
-    """``(box, 12)``: centre, sides, their squares and product, logarithms of the sides.
+    """Return geometry ``(box, 12)``.
+
+    Columns: centre x, y; sides w, h; x^2, y^2, w^2, h^2, w h; log w, log h; log of the
+    aspect ratio in pixels. All but the last are in units of the image.
 
     Parameters
     ----------
@@ -40,43 +43,56 @@ def geometry(boxes: Tensor, width: int, height: int) -> Tensor:
         Of the image, in pixels.
     """
     left, top, right, bottom = boxes.double().unbind(1)
-    across, down = (right - left) / width, (bottom - top) / height
+    box_width, box_height = (right - left) / width, (bottom - top) / height
     x, y = (left + right) / (2 * width), (top + bottom) / (2 * height)
     shape = ((right - left) / (bottom - top)).log()
-    columns = [x, y, across, down, x * x, y * y, across * across, down * down]
-    columns += [across * down, across.log(), down.log(), shape]
+    columns = [
+        x,
+        y,
+        box_width,
+        box_height,
+        x * x,
+        y * y,
+        box_width * box_width,
+        box_height * box_height,
+    ]
+    columns += [box_width * box_height, box_width.log(), box_height.log(), shape]
     return torch.stack(columns, 1).float()
 
 
-# Pixels of the shorter side of a resized image: backbones have larger kernels than one.
-NARROWEST = 32
+# Smallest side of a resized image, so that kernels of the backbone fit.
+MIN_RESIZED_SIDE = 32
 
 
 def resize_image(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
-    """The image with its longer side ``side`` pixels long."""
+    """Resize an image to a longer side of ``side`` pixels."""
     height, width = image.shape[:2]
-    way = cv2.INTER_AREA if side < max(width, height) else cv2.INTER_LINEAR
-    found = cv2.resize(image, _size(width, height, side), interpolation=way)
-    return found.astype(np.uint8)
+    interpolation = cv2.INTER_AREA if side < max(width, height) else cv2.INTER_LINEAR
+    resized = cv2.resize(
+        image, _resized_size(width, height, side), interpolation=interpolation
+    )
+    return resized.astype(np.uint8)
 
 
 def scale_boxes(
     boxes: NDArray[np.float32], width: int, height: int, side: int
 ) -> Tensor:
-    """Boxes of an image of this size, in pixels of the resized one."""
-    ratio = np.array(_size(width, height, side)) / (width, height)
+    """Convert boxes from pixels of an image to pixels of the resized image."""
+    ratio = np.array(_resized_size(width, height, side)) / (width, height)
     return torch.from_numpy(boxes * np.tile(ratio, 2)).float()
 
 
-def _size(width: int, height: int, side: int) -> tuple[int, int]:
+def _resized_size(width: int, height: int, side: int) -> tuple[int, int]:
     scale = side / max(width, height)
-    return max(round(width * scale), NARROWEST), max(round(height * scale), NARROWEST)
+    return max(round(width * scale), MIN_RESIZED_SIDE), max(
+        round(height * scale), MIN_RESIZED_SIDE
+    )
 
 
 class Appearance(nn.Module):
-    """Features ``(box, place, channel)`` from one pass over the image.
+    """Features ``(box, cell, channel)`` of boxes from one pass over the image.
 
-    Means of 2 x 2 points, between cells, at each of 3 x 3 places of a box.
+    Means of 2 x 2 interpolated points in each of 3 x 3 cells of a box.
     """
 
     def __init__(self, backbone: Backbone) -> None:
@@ -84,20 +100,23 @@ class Appearance(nn.Module):
         self.backbone = backbone
 
     def forward(self, pixels: Tensor, boxes: Tensor) -> Tensor:
-        """Return features of boxes in normalised images ``(3, height, width)``."""
+        """Return features of boxes in a normalised image ``(3, height, width)``."""
         maps = self.backbone(pixels[None])
-        found: Tensor = _RoIAlign.apply(maps, boxes)
-        return found.flatten(2).transpose(1, 2)
+        features: Tensor = _RoIAlign.apply(maps, boxes)
+        return features.flatten(2).transpose(1, 2)
 
 
 class _RoIAlign(torch.autograd.Function):
-    """Torchvision's, with the forward-mode derivative that it lacks: it is linear."""
+    """``roi_align`` with forward-mode derivatives, which torchvision lacks.
+
+    It is linear in the maps, so its tangent is the same function of their tangent.
+    """
 
     @staticmethod
     def forward(maps: Tensor, boxes: Tensor) -> Tensor:
-        places = (GRID_SIZE, 1 / STRIDE, SAMPLES)
-        found: Tensor = roi_align(maps, [boxes], *places, aligned=True)
-        return found
+        grid = (GRID_SIZE, 1 / STRIDE, SAMPLES_PER_CELL)
+        features: Tensor = roi_align(maps, [boxes], *grid, aligned=True)
+        return features
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:

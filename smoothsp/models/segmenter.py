@@ -1,4 +1,4 @@
-"""Figure and ground: train on images and masks, find the masks of new images."""
+"""Foreground segmentation: train on images with masks, predict masks."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,10 +26,18 @@ from smoothsp.models.weights import WEIGHTS, load_weights, to_safetensors
 __all__ = ["FORMAT", "Options", "Segmenter", "from_folder", "iou", "mask_scores"]
 
 FORMAT = "smoothsp.models.Segmenter"
-FIELDS = {"about", "backbone", "format", "loss", "side", "superpixels", "version"}
+CONFIG_FIELDS = {
+    "about",
+    "backbone",
+    "format",
+    "loss",
+    "side",
+    "superpixels",
+    "version",
+}
 Loss = Literal["hinge", "cross-entropy"]
-# Images that go through the network together.
-BATCH = 4
+# Number of images of a forward pass.
+BATCH_SIZE = 4
 LIMITS = {"side": (16, 4096), "superpixels": (2, 65536)}
 
 
@@ -48,25 +56,25 @@ class Options:
     loss: Loss = "hinge"
     """Loss of the whole graph, or of each superpixel separately."""
     cost: Cost = "balanced"
-    """Cost of wrong pixels: balanced over both classes, or equal for all pixels."""
+    """Cost of wrong pixels: balanced between both classes, or equal for all pixels."""
     epochs: int = 12
     """Passes over the training images."""
     seed: int = 0
     """Seed of the initial weights, and of the order and the mirroring of images."""
 
     def check(self) -> None:
-        """Raise ValueError for values out of range."""
-        kinds = {"backbone": Backbone, "loss": Loss, "cost": Cost}
-        for name, kind in kinds.items():
-            _require_one_of(name, getattr(self, name), get_args(kind))
-        for name, (least, most) in LIMITS.items():
-            _require_int(name, getattr(self, name), least, most)
+        """Raise ``ValueError`` for values out of range."""
+        literals = {"backbone": Backbone, "loss": Loss, "cost": Cost}
+        for name, literal in literals.items():
+            _require_choice(name, getattr(self, name), get_args(literal))
+        for name, (min_value, max_value) in LIMITS.items():
+            _require_int(name, getattr(self, name), min_value, max_value)
         _require_int("epochs", self.epochs, 1)
         _require_int("seed", self.seed, 0)
 
 
 class Segmenter:
-    """A network that scores superpixels, and a minimum cut that labels them.
+    """A network that scores superpixels, decoded by a minimum cut.
 
     Parameters
     ----------
@@ -175,17 +183,19 @@ class Segmenter:
         >>> segmenter.evaluate(pairs)  # doctest: +SKIP
         {'iou': 0.83, 'accuracy': 0.95}
         """
-        given = {"backbone": backbone, "loss": loss, "epochs": epochs, "seed": seed}
-        chosen = make_options(Options, {**given, **options})
-        chosen.check()
+        values = {"backbone": backbone, "loss": loss, "epochs": epochs, "seed": seed}
+        chosen_options = make_options(Options, {**values, **options})
+        chosen_options.check()
         with open_run(out, resume, overwrite) as folder:
-            # it imports Lightning, which a trained segmenter does not need
+            # Imports Lightning, which only training needs.
             from smoothsp.models import segmenter_training
 
-            return segmenter_training.train(data, dev, chosen, folder, resume, trainer)
+            return segmenter_training.train(
+                data, dev, chosen_options, folder, resume, trainer
+            )
 
     def predict(self, images: Sequence[Any]) -> list[Mask]:
-        """Return the figure of each image: a mask of its height and width. Thread-safe.
+        """Return the foreground mask of each image, at its own size. Thread-safe.
 
         Parameters
         ----------
@@ -200,7 +210,7 @@ class Segmenter:
         ValueError
             For files that do not decode.
         """
-        # imports OpenCV and Pillow
+        # Imported late: it imports OpenCV and Pillow.
         from smoothsp.data.masks import as_pixels, shrink_image
 
         if isinstance(images, str | os.PathLike) or not isinstance(images, Iterable):
@@ -208,23 +218,23 @@ class Segmenter:
                 f"images: expected a list of images, got {type(images).__name__};"
                 " write [image]"
             )
-        found = []
+        masks = []
         for number, image in enumerate(images):
-            whole = as_pixels(image, f"images[{number}]")
-            small = shrink_image(whole, self.side)
+            original = as_pixels(image, f"images[{number}]")
+            small = shrink_image(original, self.side)
             graph = build_graph(small, self.superpixels)
             (labels,) = self.label([small], [graph])
-            mask, size = graph.mask(labels).astype(np.uint8), whole.shape[1::-1]
+            mask, size = graph.mask(labels).astype(np.uint8), original.shape[1::-1]
             cv2 = import_opencv()
-            found.append(cv2.resize(mask, size, interpolation=cv2.INTER_NEAREST) > 0)
-        return found
+            masks.append(cv2.resize(mask, size, interpolation=cv2.INTER_NEAREST) > 0)
+        return masks
 
     @torch.no_grad()
     def label(self, images: Sequence[Image], graphs: Sequence[Graph]) -> list[Integers]:
-        """Return labels of the superpixels of images no longer than ``side``."""
-        found = []
-        for begin in range(0, len(images), BATCH):
-            rows = slice(begin, begin + BATCH)
+        """Return superpixel labels of images whose sides are at most ``side``."""
+        labels = []
+        for begin in range(0, len(images), BATCH_SIZE):
+            rows = slice(begin, begin + BATCH_SIZE)
             batch = collate(images[rows], graphs[rows], self.side)
             batch = batch.to(self.network.device)
             scores = self.network(batch)
@@ -233,15 +243,15 @@ class Segmenter:
             else:
                 decoded = (scores > 0).long()
             each = zip(decoded.cpu().numpy(), batch.sizes.tolist(), strict=True)
-            found += [row[:size] for row, size in each]
-        return found
+            labels += [row[:size] for row, size in each]
+        return labels
 
     def evaluate(self, data: Any) -> dict[str, float]:
-        """Return ``iou`` and ``accuracy``: means over images, in their own pixels.
+        """Return ``iou`` and ``accuracy``, means over images at their own sizes.
 
-        ``iou`` is the intersection of predicted and true figure over their union, 1 if
-        both are empty; ``accuracy`` is the share of pixels with the right label. The
-        argument is as for :meth:`train`.
+        ``iou`` is the intersection over union of predicted and true foreground, 1 if
+        both are empty; ``accuracy`` is the fraction of correct pixels. ``data`` is as
+        for :meth:`train`.
         """
         from smoothsp.data import as_masks
 
@@ -266,18 +276,18 @@ class Segmenter:
 
 
 def from_folder(
-    place: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
+    folder: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
 ) -> Segmenter:
-    """Return the segmenter of what ``files.read`` returned."""
-    path = place / files.CONFIG
-    if extra := sorted(config.keys() - FIELDS):
+    """Build a segmenter from the result of ``files.read``."""
+    path = folder / files.CONFIG
+    if extra := sorted(config.keys() - CONFIG_FIELDS):
         raise ValueError(
             f"{path}: {extra[0]}: expected fields of a {FORMAT} only, got this one"
         )
     if WEIGHTS not in content:
         raise ValueError(f"{path}: expected the checksum of {WEIGHTS}, got none")
     try:
-        found = Segmenter(
+        segmenter = Segmenter(
             SegmenterNetwork(config["backbone"]),
             config["loss"],
             config["side"],
@@ -289,32 +299,34 @@ def from_folder(
             f"{path}: expected the description of a segmenter, got an invalid one"
             f" ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
         ) from error
-    load_weights(place / WEIGHTS, found.network, content[WEIGHTS], files.CONFIG)
-    return found
+    load_weights(folder / WEIGHTS, segmenter.network, content[WEIGHTS], files.CONFIG)
+    return segmenter
 
 
-def _require_one_of(name: str, value: Any, known: Sequence[str]) -> None:
-    if value not in known:
-        raise ValueError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
+def _require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
 
 
-def _require_int(name: str, value: Any, least: int, most: int = 2**63) -> None:
-    if type(value) is not int or not least <= value <= most:
-        upper = f" to {most}" if most < 2**63 else " on"
-        raise ValueError(f"{name}: expected an int from {least}{upper}, got {value!r}")
+def _require_int(name: str, value: Any, min_value: int, max_value: int = 2**63) -> None:
+    if type(value) is not int or not min_value <= value <= max_value:
+        upper = f" to {max_value}" if max_value < 2**63 else " on"
+        raise ValueError(
+            f"{name}: expected an int from {min_value}{upper}, got {value!r}"
+        )
 
 
-def mask_scores(true: Sequence[Mask], found: Sequence[Mask]) -> dict[str, float]:
-    """``iou`` and ``accuracy`` of predicted masks, as :meth:`Segmenter.evaluate`."""
-    own = [
+def mask_scores(true: Sequence[Mask], predicted: Sequence[Mask]) -> dict[str, float]:
+    """Return ``iou`` and ``accuracy`` of masks, as :meth:`Segmenter.evaluate`."""
+    scores = [
         (iou(mask, other), float((mask == other).mean()))
-        for mask, other in zip(true, found, strict=True)
+        for mask, other in zip(true, predicted, strict=True)
     ]
-    means = np.mean(own, 0)
+    means = np.mean(scores, 0)
     return {"iou": float(means[0]), "accuracy": float(means[1])}
 
 
-def iou(one: Mask, other: Mask) -> float:
-    """Intersection over union; 1 if both are empty."""
-    union = (one | other).sum()
-    return float((one & other).sum() / union) if union else 1.0
+def iou(first: Mask, second: Mask) -> float:
+    """Return the intersection over union of two masks; 1 if both are empty."""
+    union = (first | second).sum()
+    return float((first & second).sum() / union) if union else 1.0

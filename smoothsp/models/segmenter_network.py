@@ -1,6 +1,6 @@
-"""A convolutional network whose scores of superpixels go under a graph.
+"""Convolutional network for the node and edge scores of a superpixel graph.
 
-Two backbones: four strided convolutions, for few or drawn images, and
+Backbones: four strided convolutions, for small data sets or synthetic images, and
 EfficientNet-Lite0 with weights of ImageNet.
 """
 
@@ -20,21 +20,21 @@ __all__ = ["BACKBONES", "Backbone", "ImageBatch", "SegmenterNetwork", "collate"]
 
 Backbone = Literal["small", "efficientnet-lite0"]
 BACKBONES = get_args(Backbone)
-SMALL = (16, 24, 40, 64)
-WIDTH = 32
-# of the coarsest maps: sides of images are padded to multiples of it
+SMALL_CHANNELS = (16, 24, 40, 64)
+MERGED_CHANNELS = 32
+# Stride of the coarsest maps; image sides are padded to multiples of it.
 STRIDE = 16
-GREY = 127
+MEAN_PIXEL = 127
 
 
-class Small(nn.Module):
-    """Maps at strides 2, 4, 8 and 16."""
+class SmallBackbone(nn.Module):
+    """Backbone with maps at strides 2, 4, 8 and 16."""
 
-    channels = SMALL
+    channels = SMALL_CHANNELS
 
     def __init__(self) -> None:
         super().__init__()
-        sizes = zip((3, *SMALL), SMALL, strict=False)
+        sizes = zip((3, *SMALL_CHANNELS), SMALL_CHANNELS, strict=False)
         self.stages = nn.ModuleList(
             nn.Sequential(
                 nn.Conv2d(a, b, 3, stride=2, padding=1),
@@ -46,48 +46,52 @@ class Small(nn.Module):
             for a, b in sizes
         )
 
-    def forward(self, x: Tensor) -> list[Tensor]:
-        """``(batch, channels, rows, columns)`` each, the finest map first."""
-        found = []
+    def forward(self, map_: Tensor) -> list[Tensor]:
+        """Return maps ``(batch, channels, rows, columns)``, the finest first."""
+        maps = []
         for stage in self.stages:
-            x = stage(x)
-            found.append(x)
-        return found
+            map_ = stage(map_)
+            maps.append(map_)
+        return maps
 
 
 @dataclass(frozen=True)
 class ImageBatch:
-    """A few images and their graphs as tensors, padded to the largest."""
+    """Images and their graphs as tensors, padded to the largest."""
 
     images: Tensor
     """``(batch, 3, H, W)`` from 0 to 255, H and W multiples of 16."""
     pixels: Tensor
-    """Superpixel of each pixel, ``(batch, H, W)``; ``most`` for none."""
+    """Superpixel of each pixel, ``(batch, H, W)``; padding is ``max_superpixels``."""
     edges: Tensor
-    """Features of neighbours, ``(batch, E, EDGE_FEATURES)``."""
+    """Features of edges, ``(batch, E, EDGE_FEATURES)``."""
     index: Tensor
-    """Neighbours, ``(batch, E, 2)``."""
+    """Superpixels of each edge, ``(batch, E, 2)``."""
     sizes: Tensor
     """Number of superpixels, ``(batch,)``."""
 
     @property
-    def most(self) -> int:
-        """Number of superpixels of the largest graph, and at least 2."""
+    def max_superpixels(self) -> int:
+        """Number of superpixels of the largest graph, at least 2."""
         return max(2, int(self.sizes.max()))
 
     def to(self, device: torch.device) -> "ImageBatch":
-        """Move all tensors to a device."""
+        """Return the batch with all tensors on ``device``."""
         return ImageBatch(**{name: x.to(device) for name, x in vars(self).items()})
 
 
 def collate(images: Sequence[Image], graphs: Sequence[Graph], side: int) -> ImageBatch:
-    """On a canvas of one size: scores do not depend on what else is in the batch."""
+    """Collate images and graphs, on a canvas whose size depends on ``side`` only.
+
+    So the scores of an image do not depend on other images of the batch. Padding edges
+    join superpixels 0 and 1 with zero features.
+    """
     sizes = torch.tensor([len(graph.sizes) for graph in graphs])
-    most, edges = max(2, int(sizes.max())), max(len(g.index) for g in graphs)
+    max_superpixels, edges = max(2, int(sizes.max())), max(len(g.index) for g in graphs)
     canvas = -(-side // STRIDE) * STRIDE
     shape = canvas, canvas
-    padded = np.full((len(images), *shape, 3), GREY, np.float32)
-    pixels = np.full((len(images), *shape), most)
+    padded = np.full((len(images), *shape, 3), MEAN_PIXEL, np.float32)
+    pixels = np.full((len(images), *shape), max_superpixels)
     features = np.zeros((len(images), edges, EDGE_FEATURES), np.float32)
     index = np.tile(np.array([0, 1]), (len(images), edges, 1))
     for i, (image, graph) in enumerate(zip(images, graphs, strict=True)):
@@ -106,7 +110,7 @@ def collate(images: Sequence[Image], graphs: Sequence[Graph], side: int) -> Imag
 
 
 class SegmenterNetwork(nn.Module):
-    """Scores of superpixels to be figure, and of neighbours to agree.
+    """Scores of superpixels for the foreground, and of edges for agreement.
 
     Parameters
     ----------
@@ -122,18 +126,20 @@ class SegmenterNetwork(nn.Module):
             expected = ", ".join(BACKBONES)
             raise ValueError(f"backbone: expected one of {expected}, got {backbone!r}")
         self.name = backbone
-        self.backbone = Small() if backbone == "small" else _pyramid(weights)
-        # the last two channels of the finest map say where a pixel is
+        self.backbone = (
+            SmallBackbone() if backbone == "small" else _build_pyramid(weights)
+        )
+        # Two channels of coordinates are appended to the finest map.
         first, *others = self.backbone.channels
         self.across = nn.ModuleList(
-            nn.Conv2d(size, WIDTH, 1) for size in (first + 2, *others)
+            nn.Conv2d(size, MERGED_CHANNELS, 1) for size in (first + 2, *others)
         )
         self.last = nn.Sequential(
-            nn.GroupNorm(4, WIDTH),
+            nn.GroupNorm(4, MERGED_CHANNELS),
             nn.ReLU(),
-            nn.Conv2d(WIDTH, WIDTH, 3, padding=1),
+            nn.Conv2d(MERGED_CHANNELS, MERGED_CHANNELS, 3, padding=1),
             nn.ReLU(),
-            nn.Conv2d(WIDTH, 1, 1),
+            nn.Conv2d(MERGED_CHANNELS, 1, 1),
         )
         self.neighbours = nn.Parameter(torch.full((EDGE_FEATURES,), -3.0))
 
@@ -143,23 +149,35 @@ class SegmenterNetwork(nn.Module):
         return self.neighbours.device
 
     def forward(self, batch: ImageBatch) -> Tensor:
-        """``(batch, most)``: mean scores of the pixels of each superpixel."""
-        images, most = batch.images.to(self.neighbours.dtype), batch.most
-        maps = self.backbone((images - GREY) / 128)
+        """Return the mean pixel score of each superpixel, ``(batch, max_superpixels)``.
+
+        Maps of all strides are projected to a common width, enlarged to the finest and
+        added.
+        """
+        images, max_superpixels = (
+            batch.images.to(self.neighbours.dtype),
+            batch.max_superpixels,
+        )
+        maps = self.backbone((images - MEAN_PIXEL) / 128)
         finest = maps[0]
-        maps[0] = torch.cat([finest, _places(finest)], 1)
+        maps[0] = torch.cat([finest, _coordinate_maps(finest)], 1)
         levels = zip(self.across, maps, strict=True)
-        total = sum(_enlarged(layer(x), finest.shape[2:]) for layer, x in levels)
-        scores = _enlarged(self.last(total), images.shape[2:]).flatten(1)
-        where = batch.pixels.flatten(1)
-        sums = scores.new_zeros(len(images), most + 1).scatter_add(1, where, scores)
-        counts = torch.zeros_like(sums).scatter_add(1, where, torch.ones_like(scores))
-        return (sums / counts.clamp(min=1))[:, :most]
+        total = sum(_resize_bilinear(layer(x), finest.shape[2:]) for layer, x in levels)
+        scores = _resize_bilinear(self.last(total), images.shape[2:]).flatten(1)
+        superpixel_of_pixel = batch.pixels.flatten(1)
+        # One more column than superpixels collects the padding pixels.
+        sums = scores.new_zeros(len(images), max_superpixels + 1).scatter_add(
+            1, superpixel_of_pixel, scores
+        )
+        counts = torch.zeros_like(sums).scatter_add(
+            1, superpixel_of_pixel, torch.ones_like(scores)
+        )
+        return (sums / counts.clamp(min=1))[:, :max_superpixels]
 
     def graph(self, scores: Tensor, batch: ImageBatch) -> BinaryGraph:
-        """Scores of superpixels for either label, and of neighbours that agree.
+        """Build the binary graph from foreground scores of superpixels.
 
-        The latter are at least 0, as a graph cut needs.
+        Agreement scores are positive by softplus, as graph cuts require.
         """
         neighbours = F.softplus(self.neighbours)
         agreement = (batch.edges.to(neighbours.dtype) @ neighbours).to(scores.dtype)
@@ -167,19 +185,19 @@ class SegmenterNetwork(nn.Module):
         return BinaryGraph(nodes, agreement, batch.index)
 
 
-def _pyramid(weights: str) -> Any:
-    # imports torchvision, which takes a second
+def _build_pyramid(weights: str) -> Any:
+    # Imported late: torchvision takes a second.
     from smoothsp.models.backbones import Pyramid
 
     return Pyramid(weights)
 
 
-def _enlarged(x: Tensor, size: Sequence[int]) -> Tensor:
+def _resize_bilinear(x: Tensor, size: Sequence[int]) -> Tensor:
     return F.interpolate(x, size, mode="bilinear", align_corners=False)
 
 
-def _places(x: Tensor) -> Tensor:
-    """``(batch, 2, H, W)``: row and column, from -1 to 1."""
+def _coordinate_maps(x: Tensor) -> Tensor:
+    """Return row and column coordinates from -1 to 1, ``(batch, 2, H, W)``."""
     rows, columns = (
         torch.linspace(-1, 1, n, dtype=x.dtype, device=x.device) for n in x.shape[2:]
     )

@@ -1,4 +1,4 @@
-"""Training of a segmenter, under a graph or superpixel by superpixel."""
+"""Training of a segmenter, by the hinge of the graph or by cross-entropy."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from smoothsp.data.masks import MaskedImage, as_masks
 from smoothsp.losses import StructuralHinge
-from smoothsp.models.segmenter import BATCH, Options, Segmenter, mask_scores
+from smoothsp.models.segmenter import BATCH_SIZE, Options, Segmenter, mask_scores
 from smoothsp.models.segmenter_network import SegmenterNetwork, collate
 from smoothsp.models.superpixels import Cost, Graph, Image, Integers, Mask, build_graph
 from smoothsp.models.training_setup import split_dev
@@ -23,13 +23,14 @@ from smoothsp.training import fit, seed_all
 
 __all__ = ["train"]
 
-# Of new layers, of those from ImageNet, of the weights of neighbours before softplus.
+# Learning rates of new layers, of layers from ImageNet, and of edge weights (before
+# softplus).
 RATE, PRETRAINED_RATE, NEIGHBOURS_RATE = 3e-3, 5e-4, 3e-2
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """Scaled images, their masks and graphs, and the nearest labels of superpixels."""
+class ImageSet:
+    """Scaled images with masks, superpixel graphs and gold superpixel labels."""
 
     images: list[Image]
     masks: list[Mask]
@@ -45,7 +46,7 @@ def train(
     resume: bool,
     trainer: Mapping[str, Any] | None,
 ) -> Segmenter:
-    """Train as ``Segmenter.train``, in a folder that is held."""
+    """Train a segmenter; see ``Segmenter.train``. The folder is locked already."""
     seed_all(options.seed, 0)
     network = SegmenterNetwork(options.backbone, options.weights)
     segmenter = Segmenter(network, options.loss, options.side, options.superpixels)
@@ -53,9 +54,14 @@ def train(
     split = (
         split_dev(examples) if dev is None else (examples, as_masks(dev, name="dev"))
     )
-    examples, held_out = split
-    own, others = (_pictures(x, segmenter) for x in (examples, held_out))
-    settings = {"model": "Segmenter", "data": _checksum(own, others)}
+    examples, dev_examples = split
+    train_images, dev_images = (
+        _build_image_set(x, segmenter) for x in (examples, dev_examples)
+    )
+    settings = {
+        "model": "Segmenter",
+        "data": _describe_images(train_images, dev_images),
+    }
     settings |= asdict(options)
     segmenter.about["settings"] = settings
 
@@ -65,9 +71,12 @@ def train(
             segmenter.save(out / MODEL)
 
     def evaluate() -> dict[str, float]:
-        labels = segmenter.label(others.images, others.graphs)
-        found = zip(others.graphs, labels, strict=True)
-        return mask_scores(others.masks, [graph.mask(own) for graph, own in found])
+        labels = segmenter.label(dev_images.images, dev_images.graphs)
+        pairs = zip(dev_images.graphs, labels, strict=True)
+        return mask_scores(
+            dev_images.masks,
+            [graph.mask(train_images) for graph, train_images in pairs],
+        )
 
     small = options.backbone == "small"
     parts: list[tuple[Any, float]] = [
@@ -78,8 +87,10 @@ def train(
     groups = [{"params": list(weights), "lr": rate} for weights, rate in parts]
     fitted = fit(
         network,
-        lambda numbers: _loss(segmenter, own, numbers.tolist(), options.cost),
-        lambda: torch.split(torch.randperm(len(own.images)), BATCH),
+        lambda numbers: _compute_loss(
+            segmenter, train_images, numbers.tolist(), options.cost
+        ),
+        lambda: torch.split(torch.randperm(len(train_images.images)), BATCH_SIZE),
         evaluate,
         monitor="iou",
         optimizer=torch.optim.Adam(groups),
@@ -95,51 +106,57 @@ def train(
     return segmenter
 
 
-def _pictures(examples: Sequence[MaskedImage], segmenter: Segmenter) -> Pictures:
-    bar = tqdm(examples, "superpixels", leave=False, disable=None)
-    images, masks = map(list, zip(*(x.read(segmenter.side) for x in bar), strict=True))
+def _build_image_set(examples: Sequence[MaskedImage], segmenter: Segmenter) -> ImageSet:
+    progress = tqdm(examples, "superpixels", leave=False, disable=None)
+    images, masks = map(
+        list, zip(*(x.read(segmenter.side) for x in progress), strict=True)
+    )
     graphs = [build_graph(image, segmenter.superpixels) for image in images]
     golds = [graph.gold(mask) for graph, mask in zip(graphs, masks, strict=True)]
-    return Pictures(images, masks, graphs, golds)
+    return ImageSet(images, masks, graphs, golds)
 
 
-def _loss(
-    segmenter: Segmenter, pictures: Pictures, numbers: list[int], cost: Cost
+def _compute_loss(
+    segmenter: Segmenter, image_set: ImageSet, image_indices: list[int], cost: Cost
 ) -> Tensor:
-    """Mean loss of some images, half of them mirrored.
+    """Return the mean loss of a batch of images, each mirrored with probability 1/2.
 
-    Costs of an image are scaled to a mean of 1 a superpixel, and its loss is divided by
-    their number; so both losses are as large.
+    The costs of an image are scaled to a mean of 1 a superpixel, and its loss is
+    divided by the number of superpixels: hinge and cross-entropy have similar scales.
     """
     network = segmenter.network
     images, graphs = [], []
-    for number, draws in zip(numbers, torch.rand(len(numbers)).tolist(), strict=True):
-        image, graph = pictures.images[number], pictures.graphs[number]
-        if draws < 0.5:
+    for number, draw in zip(
+        image_indices, torch.rand(len(image_indices)).tolist(), strict=True
+    ):
+        image, graph = image_set.images[number], image_set.graphs[number]
+        if draw < 0.5:
             image, graph = image[:, ::-1], replace(graph, pixels=graph.pixels[:, ::-1])
         images.append(image)
         graphs.append(graph)
     batch = collate(images, graphs, segmenter.side)
-    gold = torch.zeros(len(numbers), batch.most, dtype=torch.int64)
-    weights = torch.zeros(len(numbers), batch.most)
-    for row, (number, graph) in enumerate(zip(numbers, graphs, strict=True)):
-        own = pictures.golds[number]
-        gold[row, : len(own)] = torch.from_numpy(own)
-        weights[row, : len(own)] = torch.from_numpy(len(own) * graph.costs(own, cost))
+    gold = torch.zeros(len(image_indices), batch.max_superpixels, dtype=torch.int64)
+    weights = torch.zeros(len(image_indices), batch.max_superpixels)
+    for row, (number, graph) in enumerate(zip(image_indices, graphs, strict=True)):
+        superpixel_labels = image_set.golds[number]
+        gold[row, : len(superpixel_labels)] = torch.from_numpy(superpixel_labels)
+        weights[row, : len(superpixel_labels)] = torch.from_numpy(
+            len(superpixel_labels) * graph.costs(superpixel_labels, cost)
+        )
     batch = batch.to(network.device)
     gold, weights = gold.to(network.device), weights.to(network.device)
     scores, sizes = network(batch), batch.sizes.float()
     if segmenter.loss == "cross-entropy":
         margins = 2 * scores * (2 * gold - 1)
         return ((weights * F.softplus(-margins)).sum(1) / sizes).mean()
-    hinge, each = StructuralHinge(reduction="sum"), 1 / (len(sizes) * sizes)
+    hinge, loss_weights = StructuralHinge(reduction="sum"), 1 / (len(sizes) * sizes)
     costs = weights[..., None] * (1 - F.one_hot(gold, 2))
-    total: Tensor = hinge(network.graph(scores, batch), gold, each, costs)
+    total: Tensor = hinge(network.graph(scores, batch), gold, loss_weights, costs)
     return total
 
 
-def _checksum(*parts: Pictures) -> str:
-    """Number of images, and a digest of them and their masks."""
+def _describe_images(*parts: ImageSet) -> str:
+    """Return the number of images and a CRC-32 of images and masks, as text."""
     digest = 0
     for part in parts:
         for image, mask in zip(part.images, part.masks, strict=True):

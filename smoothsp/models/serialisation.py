@@ -1,4 +1,4 @@
-"""Networks of words in folders: what is written of one, and one from what was."""
+"""Save and load taggers and parsers: JSON description and safetensors weights."""
 
 import os
 from collections import Counter
@@ -26,12 +26,14 @@ __all__ = ["load_network", "require_choice", "require_sizes", "save_network"]
 
 VOCABULARY, TOKENIZER = "vocabulary.json", "tokenizer.json"
 VERSION = 1
-# of integers that torch takes
-MOST_BUCKETS, MOST_LAYERS = 2**48, 1024
-FIELDS = {"about", "encoder", "format", "labels", "scheme", "sizes", "structure"}
-FIELDS |= {"levels", "tokenizer", "version"}
+# Limits far above real models: torch fails hard for sizes beyond 64 bits.
+MAX_BUCKETS, MAX_LAYERS = 2**48, 1024
+CONFIG_FIELDS = {"about", "encoder", "format", "labels", "scheme", "sizes", "structure"}
+CONFIG_FIELDS |= {"levels", "tokenizer", "version"}
 Network = TypeVar("Network", bound=nn.Module)
-Build = Callable[[Mapping[str, Any], Vocabulary, list[str], Encoder | None], Network]
+NetworkBuilder = Callable[
+    [Mapping[str, Any], Vocabulary, list[str], Encoder | None], Network
+]
 
 
 def save_network(
@@ -41,7 +43,7 @@ def save_network(
     vocabulary: Vocabulary,
     encoder: Encoder | None,
 ) -> None:
-    """Replace the model in a folder in one step, or make one; ``restored`` reads it."""
+    """Write a model to a folder atomically; ``load_network`` reads it."""
     about = {"version": VERSION, "sizes": asdict(network.sizes)}
     about["encoder"] = encoder.description() if encoder else None
     content = {
@@ -54,45 +56,47 @@ def save_network(
 
 
 def load_network(
-    place: Path,
+    folder: Path,
     config: Mapping[str, Any],
     content: Mapping[str, bytes],
-    build: Build[Network],
+    build: NetworkBuilder[Network],
 ) -> tuple[Network, list[str], Vocabulary]:
-    """Return network, labels and vocabulary of what ``files.read`` returned.
+    """Build network, labels and vocabulary from the result of ``files.read``.
 
-    ``build`` makes the network of ``config``, with weights of any values.
+    ``build`` returns the network of a config, with arbitrary weights.
     """
-    path = place / files.CONFIG
+    path = folder / files.CONFIG
     encoder_config.require_allowed_fields(
-        config, str(path), FIELDS, str(config.get("format"))
+        config, str(path), CONFIG_FIELDS, str(config.get("format"))
     )
     for name in (WEIGHTS, VOCABULARY):
         if name not in content:
             raise ValueError(f"{path}: expected the checksum of {name}, got none")
-    vocabulary = _vocabulary(place / VOCABULARY, content[VOCABULARY])
+    vocabulary = _parse_vocabulary(folder / VOCABULARY, content[VOCABULARY])
     tokenizer, weights = content.get(TOKENIZER), content[WEIGHTS]
-    said_by = f"{files.CONFIG} and {VOCABULARY}"
-    listed = config.get("labels")
-    # neighbours alone have more weights, so rules for labels take no more than these
-    if isinstance(listed, list) and len(listed) ** 2 > 8 * len(weights):
+    source_names = f"{files.CONFIG} and {VOCABULARY}"
+    labels_entry = config.get("labels")
+    # Transitions alone are L^2 weights. This bounds the memory of label constraints,
+    # which are built before the weights are checked.
+    if isinstance(labels_entry, list) and len(labels_entry) ** 2 > 8 * len(weights):
         raise ValueError(
             f"{path}: expected the labels that {WEIGHTS} has weights for, got "
-            f"{len(listed)} of them"
+            f"{len(labels_entry)} of them"
         )
-    # at first without memory: an edited file may ask for any amount of it
+    # Build on the meta device first: an edited config could request any amount of
+    # memory, and shapes are compared with the weights before memory is allocated.
     with torch.device("meta"):
-        sketch, _ = _built(path, config, vocabulary, tokenizer, build)
-    require_shapes(place / WEIGHTS, sketch, weights, said_by)
-    network, labels = _built(path, config, vocabulary, tokenizer, build)
-    load_weights(place / WEIGHTS, network, weights, said_by)
+        meta_network, _ = _build_network(path, config, vocabulary, tokenizer, build)
+    require_shapes(folder / WEIGHTS, meta_network, weights, source_names)
+    network, labels = _build_network(path, config, vocabulary, tokenizer, build)
+    load_weights(folder / WEIGHTS, network, weights, source_names)
     return network, labels, vocabulary
 
 
-def require_choice(path: Path, name: str, value: Any, known: Sequence[str]) -> str:
-    """Return the value if it is one of the known ones."""
-    if value not in known:
-        expected = ", ".join(dict.fromkeys(known))
+def require_choice(path: Path, name: str, value: Any, choices: Sequence[str]) -> str:
+    """Return a value of the config, or raise if it is not among the choices."""
+    if value not in choices:
+        expected = ", ".join(dict.fromkeys(choices))
         raise ValueError(
             f"{path}: expected {name} to be one of {expected}, got {value!r}"
         )
@@ -100,29 +104,29 @@ def require_choice(path: Path, name: str, value: Any, known: Sequence[str]) -> s
 
 
 def require_sizes(sizes: Any, *names: str) -> None:
-    """Raise unless sizes of these names are positive, and ``dropout`` is a share."""
+    """Raise unless the named sizes are positive and ``dropout`` is in [0, 1]."""
     for name in names:
         value = getattr(sizes, name)
-        most = MOST_LAYERS if name == "layers" else MOST_BUCKETS
-        if type(value) is not int or not 1 <= value <= most:
+        max_value = MAX_LAYERS if name == "layers" else MAX_BUCKETS
+        if type(value) is not int or not 1 <= value <= max_value:
             raise ValueError(f"{name}: {value!r}")
     drop = sizes.dropout
     if type(drop) not in (int, float) or not 0 <= drop <= 1:
         raise ValueError(f"dropout: {drop!r}")
 
 
-def _built(
+def _build_network(
     path: Path,
     config: Mapping[str, Any],
     vocabulary: Vocabulary,
     tokenizer: bytes | None,
-    build: Build[Network],
+    build: NetworkBuilder[Network],
 ) -> tuple[Network, list[str]]:
     labels = config.get("labels")
     if not isinstance(labels, list) or not labels:
         raise ValueError(f"{path}: expected labels, got {labels!r}")
     try:
-        if not _strings(labels):
+        if not _is_string_list(labels):
             raise ValueError("labels: expected strings")
         if len(set(labels)) < len(labels):
             raise ValueError("labels: expected each once")
@@ -130,7 +134,7 @@ def _built(
         if config.get("encoder") is not None:
             if tokenizer is None:
                 raise ValueError(f"no {TOKENIZER}")
-            encoder = Encoder.described(config["encoder"], tokenizer.decode())
+            encoder = Encoder.from_description(config["encoder"], tokenizer.decode())
         return build(config, vocabulary, labels, encoder), labels
     except (KeyError, OverflowError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
@@ -139,31 +143,35 @@ def _built(
         ) from error
 
 
-def _vocabulary(path: Path, content: bytes) -> Vocabulary:
-    found = parse_json_object(path, content)
+def _parse_vocabulary(path: Path, content: bytes) -> Vocabulary:
+    entries = parse_json_object(path, content)
     names = {field.name for field in fields(Vocabulary)}
-    if found.keys() != names:
-        wrong = ", ".join(sorted(found.keys() ^ names))
+    if entries.keys() != names:
+        wrong = ", ".join(sorted(entries.keys() ^ names))
         raise ValueError(f"{path}: expected {', '.join(sorted(names))}; wrong: {wrong}")
     lists = ("words", "characters", "shapes")
-    good = all(_strings(found[name]) for name in lists)
-    good &= isinstance(found["affixes"], list) and all(map(_strings, found["affixes"]))
-    good &= type(found["buckets"]) is int and 0 < found["buckets"] <= MOST_BUCKETS
-    good &= isinstance(found["rare"], list) and all(
-        isinstance(x, bool) for x in found["rare"]
+    is_valid = all(_is_string_list(entries[name]) for name in lists)
+    is_valid &= isinstance(entries["affixes"], list) and all(
+        map(_is_string_list, entries["affixes"])
     )
-    if not good or len(found["rare"]) != len(found["words"]):
+    is_valid &= (
+        type(entries["buckets"]) is int and 0 < entries["buckets"] <= MAX_BUCKETS
+    )
+    is_valid &= isinstance(entries["rare"], list) and all(
+        isinstance(x, bool) for x in entries["rare"]
+    )
+    if not is_valid or len(entries["rare"]) != len(entries["words"]):
         raise ValueError(f"{path}: expected lists of strings as they were saved")
-    listed = {name: found[name] for name in lists}
-    listed |= {f"affixes {n}": known for n, known in enumerate(found["affixes"])}
-    for name, known in listed.items():
-        text, count = next(iter(Counter(known).most_common(1)), ("", 0))
+    listed = {name: entries[name] for name in lists}
+    listed |= {f"affixes {n}": values for n, values in enumerate(entries["affixes"])}
+    for name, values in listed.items():
+        text, count = next(iter(Counter(values).most_common(1)), ("", 0))
         if count > 1:
             raise ValueError(
                 f"{path}: expected each of {name} once, got {text!r} {count} times"
             )
-    return Vocabulary(**found)
+    return Vocabulary(**entries)
 
 
-def _strings(value: object) -> bool:
+def _is_string_list(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(x, str) for x in value)

@@ -1,7 +1,7 @@
-"""Losses of the scores of windows: three ways to train the same network.
+"""Losses of window scores for several objects: set hinge, cliques, softmax.
 
-Each looks at some windows only, which it chooses by the scores of all: those of the
-true set, and the ones that matter most to it. Gradients are theirs.
+Each loss uses the windows of the true set and the highest-scoring other ones, selected
+by scores of all windows. Gradients flow to the selected windows only.
 """
 
 import torch
@@ -23,25 +23,26 @@ __all__ = [
     "softmax_loss",
 ]
 
-# a window is an object if it overlaps one by more, as mean average precision has it
+# IoU above which a window matches an object, as in mean average precision.
 MATCH_IOU = 0.5
-# windows beside those of the true set, and outputs of a mixture
-CONSIDERED, OUTPUTS = 80, 4
-# windows that overlap an object by less are none, for softmax
-OTHER = 0.4
+# Maximum number of windows beside the true set, and of outputs of a SparseMAP mixture.
+MAX_NEGATIVES, MIXTURE_OUTPUTS = 80, 4
+# For softmax, windows whose IoU with all objects is below this are background; those
+# between the thresholds are not used.
+BACKGROUND_IOU = 0.4
 
 
 class Targets:
-    """Windows of an image that stand for its objects, and how much the others cover.
+    """Windows matched to the objects of an image, and overlaps of all windows.
 
     Parameters
     ----------
     boxes
-        Windows ``(window, 4)``.
+        Boxes of windows ``(window, 4)``.
     objects, labels
         Boxes ``(object, 4)`` and classes ``(object,)``.
     difficult
-        Boxes ``(object, 4)`` that are neither right nor wrong.
+        Boxes ``(object, 4)`` that are neither trained on nor scored.
     classes
         Number of classes.
     """
@@ -56,107 +57,118 @@ class Targets:
     ) -> None:
         self.boxes = boxes
         overlap = box_iou(boxes, objects)
-        self.true, self.labels = _true_set(boxes, overlap, labels).unbind(1)
-        own = overlap[:, :, None] * F.one_hot(labels, classes)
-        # highest overlap with an object of each class
-        self.covered = own.amax(1) if len(labels) else own.sum(1)
-        # beyond what the true set costs: 1 a box that is no object, and less where a
-        # box stands for one, the better it fits
-        self.cost = torch.where(self.covered > MATCH_IOU, -self.covered, 1.0)
-        self.ignored = (box_iou(boxes, difficult) > OTHER).any(1)
+        self.true, self.labels = _match_windows_to_objects(
+            boxes, overlap, labels
+        ).unbind(1)
+        class_overlaps = overlap[:, :, None] * F.one_hot(labels, classes)
+        # Highest IoU of each window with an object of each class.
+        self.class_overlap = (
+            class_overlaps.amax(1) if len(labels) else class_overlaps.sum(1)
+        )
+        # Cost relative to the empty set: 1 for a false positive. A match has -IoU,
+        # since it saves the cost of a missed object.
+        self.cost = torch.where(
+            self.class_overlap > MATCH_IOU, -self.class_overlap, 1.0
+        )
+        self.is_ignored = (box_iou(boxes, difficult) > BACKGROUND_IOU).any(1)
 
-    def considered(self, scores: Tensor, loss: str) -> Tensor:
-        """Numbers of windows, those of the true set first, by scores of all."""
+    def select_windows(self, scores: Tensor, loss: str) -> Tensor:
+        """Select windows for a loss by the scores of all; the true set comes first."""
         value = (scores + self.cost if loss == "hinge" else scores).amax(1)
         first = torch.zeros(len(value), dtype=torch.bool)
         if loss == "softmax":
-            # each of them has a class to learn
-            first = (self.covered.amax(1) > MATCH_IOU) & ~self.ignored
+            # All matching windows are positives of their class.
+            first = (self.class_overlap.amax(1) > MATCH_IOU) & ~self.is_ignored
         first[self.true] = False
-        value = value.masked_fill(first | self.ignored, -torch.inf)
+        value = value.masked_fill(first | self.is_ignored, -torch.inf)
         value[self.true] = -torch.inf
-        top = value.topk(min(CONSIDERED, len(value))).indices
+        top = value.topk(min(MAX_NEGATIVES, len(value))).indices
         others = top[value[top] > -torch.inf]
         return torch.cat([self.true, first.nonzero().squeeze(1), others])
 
-    def true_pairs(self, classes: int) -> Tensor:
-        """Places of the true set among scores ``(window, class)`` of the considered."""
+    def true_indices(self, classes: int) -> Tensor:
+        """Return flat indices of the true set in the selected ``(window, class)``."""
         return torch.arange(len(self.true)) * classes + self.labels
 
 
-def _true_set(boxes: Tensor, overlap: Tensor, labels: Tensor) -> Tensor:
-    """Windows and classes that stand for the objects, ``(object, 2)``.
+def _match_windows_to_objects(boxes: Tensor, overlap: Tensor, labels: Tensor) -> Tensor:
+    """Match windows to objects: (window, class) of each match, ``(match, 2)``.
 
-    The best window of each object, of those that exclude none taken before; objects
-    that windows fit best come first.
+    Greedy, objects with the highest IoU first: each object gets the best window that
+    excludes no window chosen before.
     """
-    free, taken = torch.ones(len(boxes), dtype=torch.bool), []
+    is_free, chosen = torch.ones(len(boxes), dtype=torch.bool), []
     best = overlap.amax(0) if len(labels) else overlap.new_zeros(0)
-    for one in best.argsort(descending=True).tolist():
-        own = overlap[:, one].where(free, 0.0)
-        window = int(own.argmax())
-        if own[window] > MATCH_IOU:
-            taken.append((window, int(labels[one])))
-            free &= box_iou(boxes[window : window + 1], boxes)[0] <= MAX_OVERLAP
-    return torch.tensor(taken, dtype=torch.long).reshape(-1, 2)
+    for object_index in best.argsort(descending=True).tolist():
+        free_overlap = overlap[:, object_index].where(is_free, 0.0)
+        window = int(free_overlap.argmax())
+        if free_overlap[window] > MATCH_IOU:
+            chosen.append((window, int(labels[object_index])))
+            is_free &= box_iou(boxes[window : window + 1], boxes)[0] <= MAX_OVERLAP
+    return torch.tensor(chosen, dtype=torch.long).reshape(-1, 2)
 
 
 def hinge_loss(
     scores: Tensor, image: Targets, windows: Tensor, mu: float | None = None
 ) -> Tensor:
-    """The structural hinge over sets, smoothed by squared marginals with ``mu``.
+    """Structural hinge over sets of boxes; with ``mu``, smoothed by SparseMAP.
 
-    A set costs 1 for each box that is no object, and for each object 1 less the overlap
-    of the box that stands for it, beyond what the true set costs. In no best set are
-    the classes of a window that are not its best one, nor any whose score and cost are
-    not above 0: these are left out before.
+    A set costs 1 for each false positive, and ``1 - IoU`` for each object, relative to
+    the cost of the true set. Pairs that are in no best set are removed beforehand:
+    classes of a window other than its best, and pairs whose score plus cost is not
+    positive.
     """
     classes = scores.shape[1]
-    true = image.true_pairs(classes)
+    true = image.true_indices(classes)
     flat, cost = scores.flatten(), image.cost[windows].flatten()
-    raised, best = (scores.detach() + image.cost[windows]).max(1)
-    others = (raised > 0).nonzero().squeeze(1)
-    others = others * classes + best[others]
-    pairs = torch.cat([true, others[~torch.isin(others, true)]])
+    augmented_score, best = (scores.detach() + image.cost[windows]).max(1)
+    negatives = (augmented_score > 0).nonzero().squeeze(1)
+    negatives = negatives * classes + best[negatives]
+    pairs = torch.cat([true, negatives[~torch.isin(negatives, true)]])
     if not len(pairs):
         return flat.sum() * 0
-    own = build_packing(
+    packed = build_packing(
         flat[pairs], image.boxes[windows[pairs // classes]], MAX_OVERLAP
     )
-    y = own.laid_out((torch.arange(len(pairs)) < len(true)).long())
-    laid = own.laid_out(cost[pairs])
+    y = packed.scatter((torch.arange(len(pairs)) < len(true)).long())
+    scattered_cost = packed.scatter(cost[pairs])
     if mu is None:
         criterion = StructuralHinge(reduction="sum")
-        above: Tensor = criterion(own.program, y, None, laid)
+        augmented: Tensor = criterion(packed.program, y, None, scattered_cost)
     else:
-        loss = SparseMAPLoss(mu, laid, max_outputs=OUTPUTS, reduction="sum")
-        above = loss(own.program, y)
-    return above - cost[true].sum()
+        loss = SparseMAPLoss(
+            mu, scattered_cost, max_outputs=MIXTURE_OUTPUTS, reduction="sum"
+        )
+        augmented = loss(packed.program, y)
+    return augmented - cost[true].sum()
 
 
 def clique_loss(scores: Tensor, image: Targets, windows: Tensor) -> Tensor:
-    """Negative log-likelihood of the true set, one group of windows after another.
+    """Negative log-likelihood of the true set, as a product over groups of windows.
 
-    Groups are windows around a leader, which excludes them: the leaders are the windows
-    of the true set, then the best others that none excludes. The distribution is a
-    product over groups, each a softmax over no object and one window with one class.
+    Each group is a leader and the windows that overlap it most. Leaders are the windows
+    of the true set, then further windows by non-maximum suppression. Each group has a
+    softmax over no object and all its pairs of window and class.
     """
     classes, boxes = scores.shape[1], image.boxes[windows]
     best = scores.detach().amax(1)
     best[: len(image.true)] = torch.inf
+    # Infinite scores make all windows of the true set leaders.
     leaders = nms(boxes, best, MAX_OVERLAP).sort().values
     group = box_iou(boxes, boxes[leaders]).argmax(1)
     group[leaders] = torch.arange(len(leaders))
     order, counts = group.argsort(stable=True), group.bincount()
-    place = torch.empty_like(group)
-    place[order] = torch.arange(len(order)) - (counts.cumsum(0) - counts)[group[order]]
-    columns = 1 + place[:, None] * classes + torch.arange(classes)
+    position_in_group = torch.empty_like(group)
+    position_in_group[order] = (
+        torch.arange(len(order)) - (counts.cumsum(0) - counts)[group[order]]
+    )
+    columns = 1 + position_in_group[:, None] * classes + torch.arange(classes)
     rows = group[:, None].expand_as(columns)
     table = scores.new_full((len(leaders), 1 + len(boxes) * classes), -torch.inf)
     table = table[:, : 2 + int(columns.max())]
     table[:, 0] = 0
     y = torch.zeros(len(leaders), dtype=torch.long)
-    true = image.true_pairs(classes)
+    true = image.true_indices(classes)
     y[rows.flatten()[true]] = columns.flatten()[true]
     structure = Multiclass(table.index_put((rows, columns), scores))
     loss: Tensor = CRFLoss(reduction="sum")(structure, y)
@@ -164,10 +176,10 @@ def clique_loss(scores: Tensor, image: Targets, windows: Tensor) -> Tensor:
 
 
 def softmax_loss(scores: Tensor, image: Targets, windows: Tensor) -> Tensor:
-    """Cross-entropy of each window alone, per object."""
-    best, labels = image.covered[windows].max(1)
+    """Cross-entropy of single windows, summed and divided by the number of objects."""
+    best, labels = image.class_overlap[windows].max(1)
     y = torch.where(best > MATCH_IOU, labels + 1, 0)
-    clear = (best > MATCH_IOU) | (best < OTHER)
+    clear = (best > MATCH_IOU) | (best < BACKGROUND_IOU)
     logits = torch.cat([scores.new_zeros(len(scores), 1), scores], 1)
     total = F.cross_entropy(logits[clear], y[clear], reduction="sum")
     return total / max(len(image.true), 1)

@@ -1,4 +1,4 @@
-"""The network of the constituency parser: a score of each label of each span."""
+"""Network of the constituency parser: label scores of all spans."""
 
 from collections.abc import Sequence
 
@@ -14,11 +14,11 @@ __all__ = ["SpanScores"]
 
 
 class SpanScores(nn.Module):
-    """Scores of spans from what lies at their two ends.
+    """Scores of spans from LSTM states at their two boundaries.
 
-    Between two words stands ``u``, a linear map of the way ahead up to there and of the
-    way back down to there. A span has the scores ``V relu(u_end - u_begin + c)``; no
-    constituent, which comes first among the labels, always scores 0.
+    Each boundary between words has a vector ``u``, linear in the forward state before
+    and the backward state after it. A span has scores ``V relu(u_end - u_begin + c)``.
+    Label 0, no constituent, scores 0.
 
     Source: Stern, Andreas and Klein, "A Minimal Span-Based Neural Constituency Parser"
     (2017), section 3, after Wang and Chang (2016).
@@ -26,13 +26,13 @@ class SpanScores(nn.Module):
     Parameters
     ----------
     vocabulary
-        What the tables are indexed by.
+        Vocabulary of the embedding tables.
     labels
         Labels of constituents.
     sizes
-        Sizes of the parts.
+        Layer sizes.
     encoder
-        Gives each word a vector in its context, besides all else.
+        Pretrained encoder, whose vectors are appended to the embeddings.
     """
 
     def __init__(
@@ -57,19 +57,29 @@ class SpanScores(nn.Module):
 
     @property
     def encoder(self) -> Encoder | None:
-        """The pretrained encoder, if there is one."""
+        """The pretrained encoder, or None."""
         return self.words.encoder
 
     def forward(self, batch: Batch) -> Tensor:
-        """Scores ``(batch, n, n, 1 + labels)``; the whole sentence is a constituent."""
+        """Return scores ``(batch, n, n, 1 + labels)`` of spans from i to j.
+
+        The whole sentence must be a constituent: its label 0 scores -inf.
+        """
         batch = batch.to(self.device)
-        found = self.words(batch) * batch.mask[..., None]
-        ahead, back = found.chunk(2, 2)
-        ends = [F.pad(ahead, (0, 0, 1, 0)), F.pad(back, (0, 0, 0, 1))]
+        vectors = self.words(batch) * batch.mask[..., None]
+        forward_states, backward_states = vectors.chunk(2, 2)
+        ends = [
+            F.pad(forward_states, (0, 0, 1, 0)),
+            F.pad(backward_states, (0, 0, 0, 1)),
+        ]
         fence = self.fence(torch.cat(ends, 2))  # [B, n + 1, D]
-        inside = fence[:, None, 1:] - fence[:, :-1, None] + self.shift
-        scores = F.pad(self.label(self.drop(F.relu(inside))), (1, 0))
+        span_vectors = fence[:, None, 1:] - fence[:, :-1, None] + self.shift
+        scores = F.pad(self.label(self.drop(F.relu(span_vectors))), (1, 0))
         last = batch.mask.sum(1) - 1
-        whole = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
-        whole[torch.arange(len(last), device=last.device), 0, last, 0] = True
-        return scores.masked_fill(whole, -torch.inf)
+        is_no_constituent = torch.zeros(
+            scores.shape, dtype=torch.bool, device=scores.device
+        )
+        is_no_constituent[torch.arange(len(last), device=last.device), 0, last, 0] = (
+            True
+        )
+        return scores.masked_fill(is_no_constituent, -torch.inf)

@@ -1,4 +1,4 @@
-"""Tagged sentences, and their output formats."""
+"""Tagged sentences with spans, and output formats."""
 
 import json
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from smoothsp.figures.markup import tagged_html
 
 __all__ = ["Span", "Tagged"]
 
-# Foreground colours of terminals, one for each type in turn.
+# ANSI foreground colours, assigned to types in turn.
 COLOURS = (36, 33, 35, 32, 34, 31, 96, 93, 95, 92)
 
 
@@ -26,9 +26,9 @@ class Span:
 
     type: str
     first: int
-    """Number of its first word, from 0."""
+    """Index of its first word, from 0."""
     last: int
-    """Number of its last word."""
+    """Index of its last word."""
     text: str
     """``Tagged.text[start:end]``."""
     start: int
@@ -36,8 +36,8 @@ class Span:
     end: int
     """Position after its last character."""
     confidence: float | None = None
-    """The probability that exactly these words are a span of this type, whatever else
-    the sentence holds: an exact marginal of the chain. None if not asked for."""
+    """Probability that exactly these words are a span of this type: an exact marginal
+    of the chain. None if not requested."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Tagged:
     others: tuple["Tagged", ...] = ()
     """Further taggings, best first, if ``nbest`` exceeds 1."""
     text: str = ""
-    """Text as given, or the given words joined by blanks."""
+    """Input text, or the input words joined by blanks."""
 
     def columns(self) -> str:
         """Return lines of word, tab and tag, with an empty line at the end.
@@ -83,13 +83,13 @@ class Tagged:
         return "".join(f"{word}\t{tag}\n" for word, tag in pairs) + "\n"
 
     def json(self) -> str:
-        """Return one line of JSON: text, words, tags, spans and what ``tag`` computed.
+        """Return one line of JSON: text, words, tags, spans, scores, probabilities.
 
         Probabilities have two significant digits.
         """
-        return json.dumps(self._fields(), ensure_ascii=False)
+        return json.dumps(self._to_dict(), ensure_ascii=False)
 
-    def _fields(self) -> dict[str, object]:
+    def _to_dict(self) -> dict[str, object]:
         spans = [
             {
                 key: float(f"{value:.2g}") if key == "confidence" else value
@@ -98,13 +98,13 @@ class Tagged:
             }
             for span in self.spans
         ]
-        found: dict[str, object] = {"text": self.text, "words": self.words}
-        found |= {"tags": self.tags, "spans": spans, "score": round(self.score, 4)}
+        fields: dict[str, object] = {"text": self.text, "words": self.words}
+        fields |= {"tags": self.tags, "spans": spans, "score": round(self.score, 4)}
         if self.probability is not None:
-            found |= {"probability": float(f"{self.probability:.2g}")}
+            fields |= {"probability": float(f"{self.probability:.2g}")}
         if self.others:
-            found |= {"others": [other._fields() for other in self.others]}
-        return found
+            fields |= {"others": [other._to_dict() for other in self.others]}
+        return fields
 
     def coloured(self, types: Sequence[str] = ()) -> str:
         """Return the text with coloured spans, each followed by its type.
@@ -113,17 +113,17 @@ class Tagged:
         sentence in alphabetical order.
         """
         order = list(types) or sorted({span.type for span in self.spans})
-        found, end = "", 0
+        coloured, end = "", 0
         for span in self.spans:
             rank = order.index(span.type) if span.type in order else 0
-            sure = "" if span.confidence is None else f" {span.confidence:.2f}"
+            confidence = "" if span.confidence is None else f" {span.confidence:.2f}"
             colour = COLOURS[rank % len(COLOURS)]
-            found += f"{self.text[end : span.start]}\x1b[1;{colour}m{span.text}"
-            found += f"\x1b[0m\x1b[2m[{span.type}{sure}]\x1b[0m"
+            coloured += f"{self.text[end : span.start]}\x1b[1;{colour}m{span.text}"
+            coloured += f"\x1b[0m\x1b[2m[{span.type}{confidence}]\x1b[0m"
             end = span.end
-        return found + self.text[end:]
+        return coloured + self.text[end:]
 
     def _repr_html_(self) -> str:
-        """Return what notebooks show: the text, its spans coloured and named."""
+        """Return HTML for notebooks: the text with coloured, labelled spans."""
         spans = [(span.start, span.end, span.type) for span in self.spans]
         return tagged_html(self.text, spans)

@@ -45,30 +45,30 @@ from smoothsp.schemes import PLAIN, SPAN_PREFIXES, convert, detect, split_tag
 
 __all__ = ["FORMAT", "Tagger", "from_folder"]
 
-# The type of a span, its first word and its last.
-Found = tuple[str, int, int]
+# Type, first word and last word of a span.
+SpanTuple = tuple[str, int, int]
 
 FORMAT = "smoothsp.models.Tagger"
-# Chances of pairs of labels that are in memory at once, if of more than one sentence.
-PAIRS = 2**22
-# Labellings of a sentence that are looked through for taggings that differ.
-MOST_ASKED = 2**12
+# Maximum number of pair marginals in memory, if of more than one sentence.
+MAX_PAIR_MARGINALS = 2**22
+# Maximum number of label sequences searched for distinct taggings.
+MAX_LABELLINGS = 2**12
 
 
 def from_folder(
-    place: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
+    folder: Path, config: Mapping[str, Any], content: Mapping[str, bytes]
 ) -> "Tagger":
-    """The tagger of what ``files.read`` gave."""
-    network, labels, vocabulary = load_network(place, config, content, _network)
-    path = place / files.CONFIG
-    kept = [
-        require_choice(path, name, config.get(name, known[0]), known)
-        for name, known in (
+    """Build a tagger from the result of ``files.read``."""
+    network, labels, vocabulary = load_network(folder, config, content, _build_network)
+    path = folder / files.CONFIG
+    choices = [
+        require_choice(path, name, config.get(name, allowed[0]), allowed)
+        for name, allowed in (
             ("scheme", ("BIO", *SPAN_PREFIXES, PLAIN)),
             ("tokenizer", TOKENIZERS),
         )
     ]
-    return Tagger(network, vocabulary, labels, files.get_about(path, config), *kept)
+    return Tagger(network, vocabulary, labels, files.get_about(path, config), *choices)
 
 
 class Tagger:
@@ -115,7 +115,7 @@ class Tagger:
 
     @property
     def types(self) -> list[str]:
-        """The types of spans."""
+        """Types of spans, sorted."""
         return sorted({split_tag(label)[1] for label in self.labels if label != "O"})
 
     @classmethod
@@ -200,34 +200,34 @@ class Tagger:
         >>> tagger = Tagger.train(data, epochs=1)  # doctest: +SKIP
         >>> tagger.save("model")  # doctest: +SKIP
         """
-        given = {"loss": loss, "epochs": epochs, "seed": seed, **options}
-        chosen = make_options(Options, given)
-        check(chosen)
+        values = {"loss": loss, "epochs": epochs, "seed": seed, **options}
+        chosen_options = make_options(Options, values)
+        check(chosen_options)
         if tokenizer not in TOKENIZERS:
             raise ValueError(
                 f"tokenizer: expected one of {', '.join(TOKENIZERS)}, got {tokenizer!r}"
             )
         require_encoder(encoder)
         vectors = vectors or {}
-        if chosen.word_size is not None and vectors:
+        if chosen_options.word_size is not None and vectors:
             raise ValueError(
                 "word_size: expected None with vectors, which determine it, got"
-                f" {chosen.word_size}"
+                f" {chosen_options.word_size}"
             )
-        if chosen.context and encoder is None:
+        if chosen_options.context and encoder is None:
             raise ValueError(
                 "context: expected an encoder beside it, which reads the context, got"
                 " none"
             )
         with open_run(out, resume, overwrite) as folder:
-            # it imports Lightning, which a trained tagger does not need
+            # Imports Lightning, which only training needs.
             from smoothsp.models import tagger_training
 
             return tagger_training.train(
                 data,
                 dev,
                 encoder,
-                chosen,
+                chosen_options,
                 vectors=vectors,
                 tokenizer=tokenizer,
                 out=folder,
@@ -245,23 +245,25 @@ class Tagger:
         batch_size
             Number of sentences per batch.
         """
-        examples = [one for one in as_tagged(data) if one.words]
-        if not examples or any(None in (one.tags or [None]) for one in examples):
+        examples = [sentence for sentence in as_tagged(data) if sentence.words]
+        if not examples or any(
+            None in (sentence.tags or [None]) for sentence in examples
+        ):
             raise ValueError(
                 "data: expected sentences with a tag for each word, got"
                 f" {'words without tags' if examples else 'no sentence'}"
             )
-        written = [[str(tag) for tag in one.tags or ()] for one in examples]
+        gold_tags = [[str(tag) for tag in sentence.tags or ()] for sentence in examples]
         tagged = self.stream(by_document(examples), batch_size=batch_size)
-        gold, found = (
+        gold, predicted = (
             [convert(tags, source=x, target="BIOES", strict=False) for tags in rows]
             for rows, x in (
-                (written, detect(written)),
-                ([one.tags for one in tagged if one.words], self.scheme),
+                (gold_tags, detect(gold_tags)),
+                ([sentence.tags for sentence in tagged if sentence.words], self.scheme),
             )
         )
         unseen_labels.warn("data", (tag for row in gold for tag in row), self.labels)
-        precision, recall, f1 = span_f1(gold, found)
+        precision, recall, f1 = span_f1(gold, predicted)
         return {"f1": f1, "precision": precision, "recall": recall}
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -329,180 +331,217 @@ class Tagger:
         """
         require_count("nbest", nbest, MAX_LISTED)
         require_count("batch_size", batch_size)
-        return self._stream(iter(sentences), nbest, confidence, batch_size)
+        return self._tag_stream(iter(sentences), nbest, confidence, batch_size)
 
-    def _stream(
+    def _tag_stream(
         self, sentences: Iterator[Any], nbest: int, confidence: bool, batch_size: int
     ) -> Iterator[Tagged]:
-        for given in tokenise_chunks(sentences, self.tokenizer, batch_size):
-            yield from self._tag(given, nbest, confidence, batch_size)
+        for chunk in tokenise_chunks(sentences, self.tokenizer, batch_size):
+            yield from self._tag_chunk(chunk, nbest, confidence, batch_size)
 
-    def _tag(
-        self, given: list[TokenisedText], nbest: int, confidence: bool, batch_size: int
+    def _tag_chunk(
+        self, chunk: list[TokenisedText], nbest: int, confidence: bool, batch_size: int
     ) -> list[Tagged]:
-        sure = 1.0 if confidence else None
-        found = [Tagged([], [], [], 0.0, sure, (), words.text) for words in given]
-        filled = [number for number, words in enumerate(given) if words.words]
-        if not filled:
-            return found
+        probability = 1.0 if confidence else None
+        taggings = [
+            Tagged([], [], [], 0.0, probability, (), words.text) for words in chunk
+        ]
+        nonempty = [number for number, words in enumerate(chunk) if words.words]
+        if not nonempty:
+            return taggings
         encoder = self.network.encoder
-        listed = [given[n].words for n in filled]
-        before = list(accumulate(int(not words.words) for words in given))
-        documents = [before[n] for n in filled]
-        corpus = Corpus(self.vocabulary, listed, None, encoder, documents)
+        word_lists = [chunk[n].words for n in nonempty]
+        num_breaks = list(accumulate(int(not words.words) for words in chunk))
+        documents = [num_breaks[n] for n in nonempty]
+        corpus = Corpus(self.vocabulary, word_lists, None, encoder, documents)
         with torch.no_grad():
-            for rows in corpus.in_order_of_length(batch_size):
-                numbers = [filled[row] for row in rows.tolist()]
+            for rows in corpus.batches_by_length(batch_size):
+                numbers = [nonempty[row] for row in rows.tolist()]
                 batch = corpus.batch(rows)
                 emissions = self.network(batch)
                 mask = batch.mask.to(emissions.device)
                 structure = self.network.head.structure(emissions, mask)
-                own = [given[number] for number in numbers]
-                tagged = self._read(structure, own, nbest, confidence)
-                for number, answer in zip(numbers, tagged, strict=True):
-                    found[number] = answer
-        return found
+                texts = [chunk[number] for number in numbers]
+                tagged = self._read_taggings(structure, texts, nbest, confidence)
+                for number, tagged_sentence in zip(numbers, tagged, strict=True):
+                    taggings[number] = tagged_sentence
+        return taggings
 
-    def _read(
+    def _read_taggings(
         self,
         structure: Chain | SemiMarkov,
-        given: list[TokenisedText],
+        texts: list[TokenisedText],
         nbest: int,
         confidence: bool,
     ) -> list[Tagged]:
-        """The nbest taggings of a batch."""
-        listed = self._distinct(structure, nbest)
-        spans = [[found for _, found in ranked] for ranked in listed]
+        """Decode the ``nbest`` taggings of each sentence of a batch."""
+        candidates = self._decode_distinct(structure, nbest)
+        spans = [[path_spans for _, path_spans in ranked] for ranked in candidates]
         totals = structure.log_partition().tolist() if confidence else []
-        known = self._confidences(structure, spans) if confidence else {}
-        answers = []
-        for row, (text, words, places) in enumerate(given):
+        confidences = self._compute_confidences(structure, spans) if confidence else {}
+        sentences = []
+        for row, (text, words, offsets) in enumerate(texts):
             ranked = [
                 Tagged(
                     words,
                     convert(
-                        _in_bio(found, len(words)), source="BIO", target=self.scheme
+                        _to_bio_tags(path_spans, len(words)),
+                        source="BIO",
+                        target=self.scheme,
                     ),
                     [
-                        Span(*span, text[start:end], start, end, known.get((row, span)))
-                        for span in found
-                        for start, end in [(places[span[1]][0], places[span[2]][1])]
+                        Span(
+                            *span,
+                            text[start:end],
+                            start,
+                            end,
+                            confidences.get((row, span)),
+                        )
+                        for span in path_spans
+                        for start, end in [(offsets[span[1]][0], offsets[span[2]][1])]
                     ],
                     score,
                     min(1.0, math.exp(score - totals[row])) if confidence else None,
                     text=text,
                 )
-                for score, found in listed[row]
+                for score, path_spans in candidates[row]
             ]
-            answers.append(replace(ranked[0], others=tuple(ranked[1:])))
-        return answers
+            sentences.append(replace(ranked[0], others=tuple(ranked[1:])))
+        return sentences
 
-    def _distinct(
+    def _decode_distinct(
         self, structure: Chain | SemiMarkov, nbest: int
-    ) -> list[list[tuple[float, list[Found]]]]:
-        """Scores and spans of the nbest taggings of each row.
+    ) -> list[list[tuple[float, list[SpanTuple]]]]:
+        """Return scores and spans of the ``nbest`` distinct taggings of each row.
 
-        Labels that are independent may read as the same spans: the best of them counts,
-        and more are searched for.
+        Several label sequences of a softmax may encode the same spans. The best of them
+        counts, and k is enlarged until there are ``nbest`` distinct taggings.
         """
         head = self.network.head
-        listed: list[list[tuple[float, list[Found]]]] = [[] for _ in structure.lengths]
-        some, lacking, k = structure, list(range(len(listed))), nbest
+        candidates: list[list[tuple[float, list[SpanTuple]]]] = [
+            [] for _ in structure.lengths
+        ]
+        pending, pending_rows, k = structure, list(range(len(candidates))), nbest
         while True:
-            scores, labels, valid = some.decode_topk(k)
+            scores, labels, valid = pending.decode_topk(k)
             if isinstance(head, SegmentHead):
-                labels = head.tags(labels, some.lengths)
+                labels = head.tags(labels, pending.lengths)
             counts = valid.sum(1).tolist()
-            answers = zip(
-                lacking, scores.tolist(), labels.tolist(), counts, strict=True
+            rows = zip(
+                pending_rows, scores.tolist(), labels.tolist(), counts, strict=True
             )
-            for row, values, paths, count in answers:
-                found: dict[tuple[Found, ...], float] = {}
+            for row, values, paths, count in rows:
+                score_by_spans: dict[tuple[SpanTuple, ...], float] = {}
                 for value, path in zip(values[:count], paths[:count], strict=True):
                     read = read_spans([self.labels[x] for x in path if x >= 0])
-                    found.setdefault(tuple(sorted(read, key=itemgetter(1))), value)
-                listed[row] = [(value, list(x)) for x, value in found.items()][:nbest]
-            more = zip(lacking, counts, strict=True)
-            lacking = [r for r, n in more if n == k and len(listed[r]) < nbest]
-            if not lacking or k >= MOST_ASKED:
-                return listed
-            some = structure.select(torch.tensor(lacking, device=labels.device))
+                    score_by_spans.setdefault(
+                        tuple(sorted(read, key=itemgetter(1))), value
+                    )
+                candidates[row] = [
+                    (value, list(x)) for x, value in score_by_spans.items()
+                ][:nbest]
+            more = zip(pending_rows, counts, strict=True)
+            pending_rows = [r for r, n in more if n == k and len(candidates[r]) < nbest]
+            if not pending_rows or k >= MAX_LABELLINGS:
+                return candidates
+            pending = structure.select(torch.tensor(pending_rows, device=labels.device))
             k *= 4
 
-    def _confidences(
+    def _compute_confidences(
         self,
         structure: Chain | SemiMarkov,
-        spans: list[list[list[Found]]],
-    ) -> dict[tuple[int, Found], float]:
-        """The probability of each span of each row.
+        spans: list[list[list[SpanTuple]]],
+    ) -> dict[tuple[int, SpanTuple], float]:
+        """Return the probability of each requested span, by (row, span).
 
-        Labels form a Markov chain. The probability of a span sums over all label
-        sequences that encode it. Each is the probability of the first label, times
-        those of the transitions up to the end. With segments, it is the marginal of the
-        segment.
+        For chains, it sums over all label sequences that encode the span; each has the
+        probability of its first label times transition probabilities up to the end. For
+        semi-Markov models, it is the marginal of the segment.
         """
-        wanted = [sorted({span for path in found for span in path}) for found in spans]
-        if not any(wanted):
+        requested_spans = [
+            sorted({span for path in confidences for span in path})
+            for confidences in spans
+        ]
+        if not any(requested_spans):
             return {}
         head = self.network.head
-        chances = structure.marginals()
+        marginals = structure.marginals()
         if isinstance(structure, SemiMarkov):
             assert isinstance(head, SegmentHead)
-            keys = [(row, span) for row, some in enumerate(wanted) for span in some]
-            # of all segments there are far more than are asked for
-            places = [
+            keys = [
+                (row, span)
+                for row, requested in enumerate(requested_spans)
+                for span in requested
+            ]
+            # Index single segments: there are far more segments than requested ones.
+            positions = [
                 [row, first, last - first, head.states.index(kind)]
                 for row, (kind, first, last) in keys
             ]
-            at = torch.tensor(places, device=chances.device).unbind(1)
-            found = [min(1.0, chance) for chance in chances[at].tolist()]
-            return dict(zip(keys, found, strict=True))
-        known = {}
+            position_index = torch.tensor(positions, device=marginals.device).unbind(1)
+            confidences = [
+                min(1.0, probability)
+                for probability in marginals[position_index].tolist()
+            ]
+            return dict(zip(keys, confidences, strict=True))
+        confidence_by_span = {}
         prefixes, kinds = zip(*map(split_tag, self.labels), strict=True)
         kind_of = np.array(kinds)
-        goes_on = (kind_of[:, None] == kind_of) & np.isin(prefixes, ("I", "E"))
-        goes_on &= np.isin(prefixes, ("B", "I"))[:, None]
-        given = [row for row, found in enumerate(wanted) if found]
-        part = max(1, PAIRS // (chances.shape[1] * len(self.labels) ** 2))
-        for start in range(0, len(given), part):
-            rows = given[start : start + part]
-            some = structure.select(torch.tensor(rows, device=chances.device))
-            pairs = some.edge_marginals().cpu().numpy()
-            for place, row in enumerate(rows):
+        continues_span = (kind_of[:, None] == kind_of) & np.isin(prefixes, ("I", "E"))
+        continues_span &= np.isin(prefixes, ("B", "I"))[:, None]
+        rows_with_spans = [
+            row for row, confidences in enumerate(requested_spans) if confidences
+        ]
+        rows_per_chunk = max(
+            1, MAX_PAIR_MARGINALS // (marginals.shape[1] * len(self.labels) ** 2)
+        )
+        for start in range(0, len(rows_with_spans), rows_per_chunk):
+            rows = rows_with_spans[start : start + rows_per_chunk]
+            requested = structure.select(torch.tensor(rows, device=marginals.device))
+            pairs = requested.edge_marginals().cpu().numpy()
+            for index, row in enumerate(rows):
                 size = int(structure.lengths[row])
-                labels = chances[row, :size].double().cpu().numpy()
-                moves = pairs[place, : size - 1]
-                for kind, first, last in wanted[row]:
-                    own = kind_of == kind
-                    chance = _chance(labels, moves, goes_on, own, first, last)
-                    known[row, (kind, first, last)] = min(1.0, chance)
-        return known
+                labels = marginals[row, :size].double().cpu().numpy()
+                transitions = pairs[index, : size - 1]
+                for kind, first, last in requested_spans[row]:
+                    is_kind = kind_of == kind
+                    probability = _span_probability(
+                        labels, transitions, continues_span, is_kind, first, last
+                    )
+                    confidence_by_span[row, (kind, first, last)] = min(1.0, probability)
+        return confidence_by_span
 
 
-def _chance(
+def _span_probability(
     labels: NDArray[np.float64],
     pairs: NDArray[np.floating[Any]],
-    goes_on: NDArray[np.bool_],
-    own: NDArray[np.bool_],
+    continues_span: NDArray[np.bool_],
+    is_kind: NDArray[np.bool_],
     first: int,
     last: int,
 ) -> float:
-    """Probability that a span of the ``own`` labels is exactly from first to last.
+    """Return the probability that a span extends exactly from ``first`` to ``last``.
 
-    ``labels`` and ``pairs`` have the chances of labels and of neighbours, ``goes_on``
-    which neighbours are of one span.
+    Forward recursion over a Markov chain with p(y' | y) = p(y, y') / p(y). The span
+    begins by a transition that does not continue a span, and ends before one.
+
+    ``labels`` are marginals ``(time, label)``, ``pairs`` pair marginals
+    ``(time - 1, label, label)``. ``is_kind`` masks the labels of the type, and
+    ``continues_span`` the pairs ``(label, label)`` within one span.
     """
-    chance = labels[0] * own
+    probability = labels[0] * is_kind
     if first > 0:
-        chance = (pairs[first - 1] * ~goes_on).sum(0) * own
+        probability = (pairs[first - 1] * ~continues_span).sum(0) * is_kind
     for step in range(first, min(last + 1, len(pairs))):
-        # of those that have no chance, nothing is left
-        given = chance / np.where(labels[step] > 0, labels[step], 1)
-        chance = given @ (pairs[step] * (goes_on if step < last else ~goes_on))
-    return float(chance.sum())
+        # Labels of probability 0 have no mass to divide.
+        conditional = probability / np.where(labels[step] > 0, labels[step], 1)
+        probability = conditional @ (
+            pairs[step] * (continues_span if step < last else ~continues_span)
+        )
+    return float(probability.sum())
 
 
-def _in_bio(spans: list[Found], size: int) -> list[str]:
+def _to_bio_tags(spans: list[SpanTuple], size: int) -> list[str]:
     tags = ["O"] * size
     for kind, first, last in spans:
         tags[first : last + 1] = [f"I-{kind}"] * (last + 1 - first)
@@ -510,7 +549,7 @@ def _in_bio(spans: list[Found], size: int) -> list[str]:
     return tags
 
 
-def _network(
+def _build_network(
     config: Mapping[str, Any],
     vocabulary: Vocabulary,
     labels: list[str],

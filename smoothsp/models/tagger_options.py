@@ -1,4 +1,4 @@
-"""Options of the training of a tagger."""
+"""Options for training a tagger."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ MU = {"hinge-l2": 1.0, "hinge-entropy": 1.0}
 """Strength of the smoothing of each loss where ``mu`` is not given."""
 TOP_K = 5
 """Outputs that l2 smoothing spreads over where ``top_k`` is not given."""
-ROUNDS, LEAST_STEPS = 8, 1200
+MAX_ROUNDS, MIN_STEPS = 8, 1200
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class TrainingOptions:
         """Number of rounds, and the steps of each."""
         if self.epochs is not None:
             return self.epochs, batches
-        least = self.steps or LEAST_STEPS
-        steps = least if self.steps else max(least, ROUNDS * batches)
-        rounds = min(ROUNDS, steps)
+        min_steps = self.steps or MIN_STEPS
+        steps = min_steps if self.steps else max(min_steps, MAX_ROUNDS * batches)
+        rounds = min(MAX_ROUNDS, steps)
         return rounds, math.ceil(steps / rounds)
 
 
@@ -76,7 +76,7 @@ class Options(TrainingOptions, NetworkOptions):
 
 
 def check(options: Any) -> None:
-    """Raise ValueError for options that do not fit together, or are out of range."""
+    """Raise ``ValueError`` for incompatible options and values out of range."""
     loss = options.loss
     if options.structure != "chain" and loss == "softmax":
         raise ValueError(
@@ -101,9 +101,9 @@ def check(options: Any) -> None:
             f"dropout: expected at least 0, below 1, got {options.dropout}"
         )
     names = ("top_k", "epochs", "steps", "patience", "batch", "hidden", "word_size")
-    for name, least in (*((name, 1) for name in names), ("seed", 0)):
+    for name, min_value in (*((name, 1) for name in names), ("seed", 0)):
         value = getattr(options, name)
-        if value is not None and value < least:
-            raise ValueError(f"{name}: expected at least {least}, got {value}")
+        if value is not None and value < min_value:
+            raise ValueError(f"{name}: expected at least {min_value}, got {value}")
     if options.steps is not None and options.epochs is not None:
         raise ValueError("steps: expected steps or epochs, got both")

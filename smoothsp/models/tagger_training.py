@@ -1,4 +1,4 @@
-"""Training of a tagger: its network, its data and its scores, for ``fit``."""
+"""Training of a tagger: network, data, loss, optimizer and metrics for ``fit``."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -31,10 +31,10 @@ __all__ = ["train"]
 Tags = Sequence[str | None]
 WORD_SIZE = 100
 WINDOW_RATE = 2e-2
-# Of the steps of an encoder, how many its rate rises.
-WARM_UP = 0.1
-# Sub-words of neighbouring sentences that an encoder reads together: with more of them
-# a step takes longer.
+# Fraction of all steps in which the rate of an encoder rises.
+WARM_UP_FRACTION = 0.1
+# Approximate number of sub-words of a context of neighbouring sentences: more of them
+# make steps slower.
 CONTEXT = 128
 
 
@@ -50,27 +50,35 @@ def train(
     resume: bool,
     trainer: Mapping[str, Any] | None,
 ) -> Tagger:
-    """Train a tagger: see ``Tagger.train``."""
-    examples, held_out = _examples(data, dev, tokenizer)
-    words = [one.words for one in examples]
-    scheme = detect(one.tags or () for one in examples)
-    targets = [_targets(one.tags or (), scheme) for one in examples]
-    labels = _labels(targets, scheme)
-    given = {
-        "data": _checksum([(one.words, one.tags) for one in examples]),
-        "dev": _checksum([(one.words, one.tags) for one in held_out]),
-        "vectors": _checksum([(word, x.tobytes()) for word, x in vectors.items()]),
+    """Train a tagger; see ``Tagger.train``."""
+    examples, dev_sentences = _load_examples(data, dev, tokenizer)
+    words = [sentence.words for sentence in examples]
+    scheme = detect(sentence.tags or () for sentence in examples)
+    targets = [_to_target_labels(sentence.tags or (), scheme) for sentence in examples]
+    labels = _list_labels(targets, scheme)
+    fingerprints = {
+        "data": _describe_content(
+            [(sentence.words, sentence.tags) for sentence in examples]
+        ),
+        "dev": _describe_content(
+            [(sentence.words, sentence.tags) for sentence in dev_sentences]
+        ),
+        "vectors": _describe_content(
+            [(word, x.tobytes()) for word, x in vectors.items()]
+        ),
         "encoder": encoder if encoder is None else str(encoder),
     }
-    # the name of an encoder's class says nothing of its weights
-    given["encoder"] = "given" if isinstance(encoder, Encoder) else given["encoder"]
-    settings = {"model": "Tagger", **asdict(options), **given}
+    # An encoder object is not described by its class name, so it is marked as given.
+    fingerprints["encoder"] = (
+        "given" if isinstance(encoder, Encoder) else fingerprints["encoder"]
+    )
+    settings = {"model": "Tagger", **asdict(options), **fingerprints}
     settings["mu"] = options.mu or MU.get(options.loss)
     if options.loss == "hinge-l2":
         settings["top_k"] = options.top_k or TOP_K
 
     seed_all(options.seed, 0)
-    vocabulary = Vocabulary.of(words, sorted(vectors))
+    vocabulary = Vocabulary.from_sentences(words, sorted(vectors))
     size = len(next(iter(vectors.values()))) if vectors else None
     sizes = TaggerSizes(
         size or options.word_size or WORD_SIZE,
@@ -87,25 +95,25 @@ def train(
     network = TaggerNetwork(vocabulary, labels, sizes, encoder)
     network.emissions.set_vectors(vocabulary, vectors)
     numbers, allowed = partial_labels.encode_labels(labels, targets)
-    documents = [one.document for one in examples]
+    documents = [sentence.document for sentence in examples]
     corpus = Corpus(vocabulary, words, numbers, encoder, documents)
-    objective = _Objective(network, corpus, make_criterion(options, allowed), allowed)
-    scores = _Scores(network, labels, vocabulary, held_out, objective)
+    objective = _TaggingLoss(network, corpus, make_criterion(options, allowed), allowed)
+    scores = _DevScores(network, labels, vocabulary, dev_sentences, objective)
 
     rounds, steps = options.rounds(-(-len(corpus) // options.batch))
-    whole = rounds * steps
-    warm_up = steps if encoder is None else max(1, int(WARM_UP * whole))
+    num_steps = rounds * steps
+    warm_up = steps if encoder is None else max(1, int(WARM_UP_FRACTION * num_steps))
 
     def batches() -> list[Tensor]:
-        found: list[Tensor] = []
-        while len(found) < steps:
-            found += corpus.shuffled(options.batch)
-        return found[:steps]
+        best_tagger: list[Tensor] = []
+        while len(best_tagger) < steps:
+            best_tagger += corpus.shuffled_batches(options.batch)
+        return best_tagger[:steps]
 
-    def tagger(about: Mapping[str, Any]) -> Tagger:
+    def build_tagger(about: Mapping[str, Any]) -> Tagger:
         best = max(row["dev_f1"] for row in about["history"])
-        said = {"settings": settings, "dev_f1": best, **about}
-        return Tagger(network, vocabulary, labels, said, scheme, tokenizer)
+        description = {"settings": settings, "dev_f1": best, **about}
+        return Tagger(network, vocabulary, labels, description, scheme, tokenizer)
 
     with one_thread(encoder is None):
         fitted = fit(
@@ -114,27 +122,27 @@ def train(
             batches,
             scores,
             monitor="dev_f1",
-            optimizer=_optimizer(network, options),
+            optimizer=_build_optimizer(network, options),
             epochs=rounds,
             seed=options.seed,
             warm_up=warm_up,
             patience=options.patience,
-            save=None if out is None else lambda x: tagger(x).save(out / MODEL),
+            save=None if out is None else lambda x: build_tagger(x).save(out / MODEL),
             settings=settings,
             out=out,
             resume=resume,
             trainer=trainer,
         )
-    found = tagger({"history": fitted.history})
+    best_tagger = build_tagger({"history": fitted.history})
     if out is not None and is_main_process():
-        found.save(out / MODEL)
+        best_tagger.save(out / MODEL)
     if fitted.interrupted:
-        found.about["interrupted"] = True
-    return found
+        best_tagger.about["interrupted"] = True
+    return best_tagger
 
 
 def make_criterion(options: Options, allowed: Tensor | None = None) -> nn.Module:
-    """Return the loss; with unknown tags, to the best or to all of the allowed ones."""
+    """Build the loss; with unknown tags, latent: hinge to the best, CRF to all."""
     mu = options.mu or MU.get(options.loss, 0.0)
     hinge = losses.StructuralHinge if allowed is None else losses.LatentHinge
     if options.loss == "hinge":
@@ -145,12 +153,12 @@ def make_criterion(options: Options, allowed: Tensor | None = None) -> nn.Module
         return hinge(losses.Entropy(mu))
     if options.loss == "perceptron":
         return hinge(cost=None)
-    # With a chain that scores no neighbours it is the softmax, position by position.
+    # For softmax, the chain has zero transitions: its CRF loss is cross-entropy.
     return losses.CRFLoss() if allowed is None else losses.MarginalLikelihood()
 
 
-class _Objective:
-    """Mean loss of the sentences of these numbers."""
+class _TaggingLoss:
+    """Mean loss of a batch of sentences, by indices."""
 
     def __init__(
         self,
@@ -186,108 +194,112 @@ class _Objective:
         return loss
 
     def fraction_exact(self) -> float | None:
-        """Return how often top-k smoothing was exact since the last call."""
-        found, self.exact = self.exact, []
-        return float(torch.cat(found).double().mean()) if found else None
+        """Return the fraction of exact top-k smoothings since the last call."""
+        exact, self.exact = self.exact, []
+        return float(torch.cat(exact).double().mean()) if exact else None
 
 
-class _Scores:
-    """Span F1 of the network on held-out sentences."""
+class _DevScores:
+    """Span F1 of the network on development sentences."""
 
     def __init__(
         self,
         network: TaggerNetwork,
         labels: Sequence[str],
         vocabulary: Vocabulary,
-        held_out: Sequence[TaggedSentence],
-        objective: _Objective,
+        dev_sentences: Sequence[TaggedSentence],
+        objective: _TaggingLoss,
     ) -> None:
         self.network, self.labels, self.objective = network, labels, objective
-        gold = [[str(tag) for tag in one.tags or ()] for one in held_out]
+        gold = [[str(tag) for tag in sentence.tags or ()] for sentence in dev_sentences]
         scheme = detect(gold)
         self.gold = [
             convert(tags, source=scheme, target="BIOES", strict=False) for tags in gold
         ]
         unseen_labels.warn("dev", (tag for row in self.gold for tag in row), labels)
-        words = [one.words for one in held_out]
-        documents = [one.document for one in held_out]
+        words = [sentence.words for sentence in dev_sentences]
+        documents = [sentence.document for sentence in dev_sentences]
         self.corpus = Corpus(vocabulary, words, None, network.encoder, documents)
 
     def __call__(self) -> dict[str, Any]:
-        found: list[list[str]] = [[] for _ in range(len(self.corpus))]
+        predicted: list[list[str]] = [[] for _ in range(len(self.corpus))]
         with torch.no_grad():
-            for sentences in self.corpus.in_order_of_length(64):
+            for sentences in self.corpus.batches_by_length(64):
                 batch = self.corpus.batch(sentences)
                 emissions = self.network(batch)
                 mask = batch.mask.to(emissions.device)
                 tags = self.network.head.decode(emissions, mask).tags.tolist()
                 for sentence, row in zip(sentences.tolist(), tags, strict=True):
-                    found[sentence] = [self.labels[t] for t in row if t >= 0]
+                    predicted[sentence] = [self.labels[t] for t in row if t >= 0]
         exact = self.objective.fraction_exact()
-        return {"exact": exact, "dev_f1": span_f1(self.gold, found)[2]}
+        return {"exact": exact, "dev_f1": span_f1(self.gold, predicted)[2]}
 
 
-def _optimizer(network: TaggerNetwork, options: Options) -> Jointly:
-    """AdamW for all but the sparse table of window features, Adagrad for that."""
+def _build_optimizer(network: TaggerNetwork, options: Options) -> Jointly:
+    """Build AdamW for dense parameters, and Adagrad for sparse window features."""
     groups: list[dict[str, Any]] = [
         {"params": network.dense_parameters(), "lr": options.rate}
     ]
-    if own := network.encoder_parameters():
-        groups.append({"params": own, "lr": options.encoder_rate})
+    if encoder_parameters := network.encoder_parameters():
+        groups.append({"params": encoder_parameters, "lr": options.encoder_rate})
     dense = torch.optim.AdamW(groups, betas=(0.9, 0.99), weight_decay=0, fused=True)
     window = {"params": [network.emissions.window.weight], "clip": False}
     sparse = torch.optim.Adagrad([window], WINDOW_RATE, initial_accumulator_value=1e-3)
     return Jointly(dense, sparse)
 
 
-def _examples(
+def _load_examples(
     data: Any, dev: Any, tokenizer: str = TREEBANK
 ) -> tuple[list[TaggedSentence], list[TaggedSentence]]:
-    """Sentences to train on and to choose by; without dev, one in ten is held out.
+    """Return training and development sentences; see ``split_dev`` without ``dev``.
 
-    Few sentences are used for both. Those to choose by have no unknown tags.
+    Development sentences have no unknown tags.
     """
-    examples = _filled("data", data, tokenizer)
+    examples = _require_sentences("data", data, tokenizer)
     if dev is not None:
-        held_out = _filled("dev", dev, tokenizer)
-        if any(None in (one.tags or [None]) for one in held_out):
+        dev_sentences = _require_sentences("dev", dev, tokenizer)
+        if any(None in (sentence.tags or [None]) for sentence in dev_sentences):
             raise ValueError("dev: expected a tag for each word, got unknown ones")
-        return examples, held_out
-    kept, held_out = split_dev(examples, lambda one: None not in (one.tags or [None]))
-    if not held_out:
+        return examples, dev_sentences
+    train_sentences, dev_sentences = split_dev(
+        examples, lambda sentence: None not in (sentence.tags or [None])
+    )
+    if not dev_sentences:
         raise ValueError(
             "dev: expected sentences with known tags to choose the best epoch, got none"
         )
-    return kept, held_out
+    return train_sentences, dev_sentences
 
 
-def _filled(name: str, data: Any, tokenizer: str) -> list[TaggedSentence]:
+def _require_sentences(name: str, data: Any, tokenizer: str) -> list[TaggedSentence]:
     if isinstance(data, str | PathLike):
         data = read_tagged(Path(data), tokenizer=tokenizer)
-    found = [
-        one if one.tags is not None else replace(one, tags=[None] * len(one.words))
-        for one in as_tagged(data, name=name)
-        if one.words
+    sentences = [
+        sentence
+        if sentence.tags is not None
+        else replace(sentence, tags=[None] * len(sentence.words))
+        for sentence in as_tagged(data, name=name)
+        if sentence.words
     ]
-    if not found:
+    if not sentences:
         raise ValueError(f"{name}: expected at least one sentence, got none")
-    return found
+    return sentences
 
 
-def _checksum(content: Any) -> str:
+def _describe_content(content: Any) -> str:
     return f"{len(content)} with checksum {zlib.crc32(repr(content).encode()):08x}"
 
 
-def _targets(tags: Tags, scheme: str) -> list[str]:
-    """Labels in BIOES; with unknown tags what each label may be, parted by tabs."""
+def _to_target_labels(tags: Tags, scheme: str) -> list[str]:
+    """Return BIOES labels; with unknown tags, allowed labels separated by tabs."""
     if None in tags:
         return partial_labels.allowed_labels(tags, scheme)
     return convert(list(map(str, tags)), source=scheme, target="BIOES", strict=False)
 
 
-def _labels(targets: list[list[str]], scheme: str) -> list[str]:
-    """``O``, then every prefix of BIOES with every type; of plain tags, those seen."""
-    seen = {one for row in targets for tag in row for one in tag.split("\t")} - {""}
+def _list_labels(targets: list[list[str]], scheme: str) -> list[str]:
+    """Return ``O`` and BIOES labels of each type; for plain tags, the tags seen."""
+    seen = {label for row in targets for tag in row for label in tag.split("\t")} - {""}
     if scheme == PLAIN:
         return sorted(seen)
     kinds = sorted({split_tag(tag)[1] for tag in seen - {"O"}})

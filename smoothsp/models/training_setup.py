@@ -1,4 +1,4 @@
-"""Options and folders of training runs, before Lightning is imported."""
+"""Options, development split and run folder of a training, without Lightning."""
 
 import difflib
 import os
@@ -26,45 +26,47 @@ from smoothsp.run_folder import MODEL, held, require_free
 
 __all__ = ["make_options", "open_run", "require_encoder", "split_dev"]
 
-# Types of fields, and of the values that each takes.
-PLAIN = {
+# Accepted types of values for each annotated type of an option.
+ACCEPTED_TYPES = {
     NoneType: (NoneType,),
     bool: (bool,),
     int: (int,),
     float: (float, int),
     str: (str,),
 }
-# One training at a time: random numbers come from PyTorch's generator.
-LOCK = threading.RLock()
-# One example in so many is held out if no others choose the best epoch.
-HELD_OUT = 10
+# One training at a time, since trainings share PyTorch's global random generator.
+TRAINING_LOCK = threading.RLock()
+# Without a development set, one example in this many is held out.
+INVERSE_DEV_FRACTION = 10
 
 Example = TypeVar("Example")
 Options = TypeVar("Options")
 
 
-def make_options(kind: type[Options], given: Mapping[str, Any]) -> Options:
-    """Return options of this dataclass.
+def make_options(kind: type[Options], values: Mapping[str, Any]) -> Options:
+    """Build options of a dataclass, with checked names and types.
 
     Raises
     ------
     TypeError
-        For a name that is no field: names it, and the nearest field.
+        For a name that is no field; suggests the most similar field.
     """
-    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    for name in given:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f", did you mean {near[0]!r}" if near else ""
-            raise TypeError(f"options: expected {', '.join(known)}, got {name!r}{hint}")
+    field_names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    for name in values:
+        if name not in field_names:
+            nearest = difflib.get_close_matches(name, field_names, n=1)
+            hint = f", did you mean {nearest[0]!r}" if nearest else ""
+            raise TypeError(
+                f"options: expected {', '.join(field_names)}, got {name!r}{hint}"
+            )
     types = get_type_hints(kind)
-    for name, value in given.items():
+    for name, value in values.items():
         _require_type(name, types[name], value)
-    return kind(**given)
+    return kind(**values)
 
 
 def require_encoder(encoder: Any) -> None:
-    """Raise TypeError for what is neither an encoder nor the name of one."""
+    """Raise ``TypeError`` unless the value is an encoder, a name or None."""
     if not isinstance(encoder, Encoder | str | None):
         raise TypeError(
             "encoder: expected an Encoder, or the folder or name of one, got"
@@ -73,24 +75,24 @@ def require_encoder(encoder: Any) -> None:
 
 
 def _require_type(name: str, annotation: Any, value: Any) -> None:
-    """Raise if a value is none that a field of this type takes."""
+    """Raise if a value does not fit the annotation of an option."""
     is_union = get_origin(annotation) in (Union, UnionType)
     allowed = get_args(annotation) if is_union else (annotation,)
     choices = [
-        x for one in allowed for x in get_args(one) if get_origin(one) is Literal
+        x for type_ in allowed for x in get_args(type_) if get_origin(type_) is Literal
     ]
-    kinds = [one for one in allowed if one in PLAIN]
-    if len(kinds) + bool(choices) < len(allowed):
-        # callables, modules and paths, which other checks are for
+    plain_types = [type_ for type_ in allowed if type_ in ACCEPTED_TYPES]
+    if len(plain_types) + bool(choices) < len(allowed):
+        # Callables, modules and paths are checked elsewhere.
         return
     if choices and isinstance(value, str):
         if value not in choices:
             raise ValueError(
                 f"{name}: expected one of {', '.join(choices)}, got {value!r}"
             )
-    elif type(value) not in {x for one in kinds for x in PLAIN[one]}:
-        names = [one.__name__ for one in kinds if one is not NoneType]
-        names += ["str"] * bool(choices) + ["None"] * (NoneType in kinds)
+    elif type(value) not in {x for type_ in plain_types for x in ACCEPTED_TYPES[type_]}:
+        names = [type_.__name__ for type_ in plain_types if type_ is not NoneType]
+        names += ["str"] * bool(choices) + ["None"] * (NoneType in plain_types)
         raise TypeError(
             f"{name}: expected {' or '.join(names)}, got {type(value).__name__}"
         )
@@ -99,27 +101,29 @@ def _require_type(name: str, annotation: Any, value: Any) -> None:
 def split_dev(
     examples: Sequence[Example], usable: Callable[[Example], bool] = lambda _: True
 ) -> tuple[list[Example], list[Example]]:
-    """Split examples into training and held-out ones.
+    """Split examples into training and development examples.
 
-    One ``usable`` example in ten is held out, always the same ones. With fewer than 20,
-    all usable ones are in both.
+    A fixed random tenth of the ``usable`` examples becomes the development set. With
+    fewer than 20 usable examples, these are in both sets.
     """
-    numbers = [n for n, one in enumerate(examples) if usable(one)]
-    if len(numbers) < 2 * HELD_OUT:
-        return list(examples), [examples[n] for n in numbers]
-    drawn = random.Random(0).sample(numbers, -(-len(numbers) // HELD_OUT))
-    held = set(drawn)
-    kept = [one for n, one in enumerate(examples) if n not in held]
-    return kept, [examples[n] for n in sorted(held)]
+    usable_indices = [n for n, example in enumerate(examples) if usable(example)]
+    if len(usable_indices) < 2 * INVERSE_DEV_FRACTION:
+        return list(examples), [examples[n] for n in usable_indices]
+    sampled = random.Random(0).sample(
+        usable_indices, -(-len(usable_indices) // INVERSE_DEV_FRACTION)
+    )
+    dev_indices = set(sampled)
+    train = [example for n, example in enumerate(examples) if n not in dev_indices]
+    return train, [examples[n] for n in sorted(dev_indices)]
 
 
 @contextmanager
 def open_run(
     out: str | os.PathLike[str] | None, resume: bool, overwrite: bool
 ) -> Iterator[Path | None]:
-    """Hold the folder of a run, if there is one, and keep other runs out of it.
+    """Lock the folder of a run while the context lasts; yield None without one.
 
-    The state of PyTorch's random generators is restored in the end.
+    Restores the state of PyTorch's random generators afterwards.
     """
     if out is not None and not (isinstance(out, str | os.PathLike) and str(out)):
         raise TypeError(f"out: expected the path of a folder, got {out!r}")
@@ -128,7 +132,7 @@ def open_run(
     if out is None and (resume or overwrite):
         name = "resume" if resume else "overwrite"
         raise ValueError(f"{name}: expected out, the folder of the run, beside it")
-    with LOCK, torch.random.fork_rng(), torch.inference_mode(False):
+    with TRAINING_LOCK, torch.random.fork_rng(), torch.inference_mode(False):
         if out is None:
             yield None
             return

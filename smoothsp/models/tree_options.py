@@ -1,4 +1,4 @@
-"""Options of the training of parsers."""
+"""Options for training parsers."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ __all__ = ["ConstituencyOptions", "ParserOptions", "TreeOptions", "check"]
 
 @dataclass(frozen=True)
 class TreeOptions:
-    """Keywords that the training of each kind of parser takes."""
+    """Training options of both types of parsers."""
 
     tokenizer: Literal["treebank", "blanks"] = "treebank"
     """How the model splits texts into words: as the Penn Treebank does, by NLTK, or at
@@ -29,7 +29,7 @@ class ParserOptions(TreeOptions):
     structure: Literal["spanning-tree", "projective", "sibling"] = "spanning-tree"
     """Type of trees: with crossing arcs, without, or with scores of siblings too."""
     hidden: int = 200
-    """Units of each of the two LSTMs, each way."""
+    """Units of each of the two LSTMs in each direction."""
     loss: Literal["crf", "hinge", "hinge-l2", "perturbed"] = "crf"
     """Training loss; hinge-l2 is smoothed by the l2 norm, perturbed by noise."""
 
@@ -41,17 +41,17 @@ class ConstituencyOptions(TreeOptions):
     nested: bool = False
     """Nested named entities, from files with several columns of tags."""
     hidden: int = 150
-    """Units of each of the two LSTMs, each way."""
+    """Units of each of the two LSTMs in each direction."""
     loss: Literal["crf", "hinge", "hinge-l2"] = "crf"
     """Training loss; hinge-l2 is smoothed by the squared l2 norm."""
 
 
 def check(options: TreeOptions) -> None:
-    """Raise ValueError for an option that is out of range, by the type of its field."""
+    """Raise ``ValueError`` for integers and floats out of range."""
     for name, kind in get_type_hints(type(options)).items():
         value: Any = getattr(options, name)
-        least = 0 if name == "seed" else 1
-        if kind is int and value < least:
-            raise ValueError(f"{name}: expected at least {least}, got {value}")
+        min_value = 0 if name == "seed" else 1
+        if kind is int and value < min_value:
+            raise ValueError(f"{name}: expected at least {min_value}, got {value}")
         if kind is float and not 0 < value < math.inf:
             raise ValueError(f"{name}: expected a positive number, got {value}")

@@ -1,4 +1,4 @@
-"""Scores of dependency trees, constituency trees and nested entities."""
+"""Metrics of dependency trees, constituency trees and nested entities."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,35 +12,48 @@ __all__ = ["attachment_scores", "bracket_scores", "entity_scores"]
 PUNCTUATION = frozenset([",", ":", "``", "''", "."])
 
 
-def attachment_scores(gold: Sequence[Any], found: Sequence[Any]) -> dict[str, float]:
-    """Return LAS and UAS, shares of all words, by the rules of CoNLL 2018.
+def attachment_scores(
+    gold: Sequence[Any], predicted: Sequence[Any]
+) -> dict[str, float]:
+    """Return LAS and UAS, fractions of all words, by the rules of CoNLL 2018.
 
-    A word counts for UAS if its head is right, and for LAS if the label is right, too.
-    Subtypes, which follow a colon, are not compared. Punctuation counts.
+    A word counts for UAS if its head is correct, and for LAS if its label is, too.
+    Subtypes after a colon are not compared. Punctuation counts.
 
     Parameters
     ----------
     gold, found
         Trees with ``words``, ``heads`` and ``labels``.
     """
-    words = heads = both = 0
-    for number, (true, guess) in enumerate(zip(gold, found, strict=True), start=1):
-        if true.words != guess.words:
+    num_words = num_heads = num_labelled = 0
+    for number, (true, predicted_tree) in enumerate(
+        zip(gold, predicted, strict=True), start=1
+    ):
+        if true.words != predicted_tree.words:
             raise ValueError(f"found: expected the words of sentence {number}")
-        rows = zip(true.heads, guess.heads, true.labels, guess.labels, strict=True)
-        for head, other, label, name in rows:
-            words += 1
-            heads += head == other
-            both += head == other and label.split(":")[0] == name.split(":")[0]
-    return {"las": both / words, "uas": heads / words}
+        rows = zip(
+            true.heads,
+            predicted_tree.heads,
+            true.labels,
+            predicted_tree.labels,
+            strict=True,
+        )
+        for head, predicted_head, label, predicted_label in rows:
+            num_words += 1
+            num_heads += head == predicted_head
+            num_labelled += (
+                head == predicted_head
+                and label.split(":")[0] == predicted_label.split(":")[0]
+            )
+    return {"las": num_labelled / num_words, "uas": num_heads / num_words}
 
 
-def bracket_scores(gold: Sequence[Any], found: Sequence[Any]) -> dict[str, float]:
-    """Return labelled F1, precision, recall, and the share of sentences without error.
+def bracket_scores(gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
+    """Return labelled F1, precision, recall, and the fraction of exact sentences.
 
-    They are those of EVALB with the parameters of Collins. Constituents are a multiset
-    of labels and places, and a chain of unary rules is one constituent for each label.
-    The root and tags are left out, punctuation takes up no place, and PRT equals ADVP.
+    As EVALB with the parameters of Collins: constituents are a multiset of labels and
+    positions, with one constituent for each label of a unary chain. The root and tags
+    are left out, punctuation does not count as a position, and PRT equals ADVP.
 
     Parameters
     ----------
@@ -48,19 +61,22 @@ def bracket_scores(gold: Sequence[Any], found: Sequence[Any]) -> dict[str, float
         Trees with ``spans``; ``gold`` with ``tags``, too.
     """
     right, true, guessed, exact = 0, 0, 0, 0
-    for one, other in zip(gold, found, strict=True):
-        a, b = (_counted(spans, one.tags) for spans in (one.spans, other.spans))
+    for gold_tree, predicted_tree in zip(gold, predicted, strict=True):
+        a, b = (
+            _count_constituents(spans, gold_tree.tags)
+            for spans in (gold_tree.spans, predicted_tree.spans)
+        )
         right += (a & b).total()
         true, guessed = true + a.total(), guessed + b.total()
         exact += a == b
-    return _scores(right, true, guessed) | {"exact": exact / len(gold)}
+    return _f1_precision_recall(right, true, guessed) | {"exact": exact / len(gold)}
 
 
-def entity_scores(gold: Sequence[Any], found: Sequence[Any]) -> dict[str, float]:
-    """Return F1 of all entities, precision, recall, F1 of outer and of inner ones.
+def entity_scores(gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
+    """Return F1, precision and recall of all entities, and F1 by level.
 
-    An entity is found if words and type are right. ``outer`` is the F1 of level 1,
-    ``inner`` that of all other levels, ``exact`` the share of sentences without error.
+    An entity is correct if words and type are. ``outer`` is the F1 of level 1,
+    ``inner`` that of deeper levels, ``exact`` the fraction of sentences without error.
 
     Parameters
     ----------
@@ -71,22 +87,26 @@ def entity_scores(gold: Sequence[Any], found: Sequence[Any]) -> dict[str, float]
     guessed: Counter[str] = Counter()
     right: Counter[str] = Counter()
     exact = 0
-    for one, other in zip(gold, found, strict=True):
-        a, b = Counter(levels(one)), Counter(levels(other))
+    for gold_tree, predicted_tree in zip(gold, predicted, strict=True):
+        a, b = Counter(levels(gold_tree)), Counter(levels(predicted_tree))
         exact += a == b
-        for count, some in ((true, a), (guessed, b), (right, a & b)):
-            for (level, _), times in some.items():
+        for count, counts in ((true, a), (guessed, b), (right, a & b)):
+            for (level, _), times in counts.items():
                 count["outer" if level == 1 else "inner"] += times
-        # without their levels
-        bare = Counter(entities(one)) & Counter(entities(other))
-        right["all"] += bare.total()
-    scores = _scores(right["all"], true.total(), guessed.total())
+        # Overall F1 compares entities without their levels.
+        without_levels = Counter(entities(gold_tree)) & Counter(
+            entities(predicted_tree)
+        )
+        right["all"] += without_levels.total()
+    scores = _f1_precision_recall(right["all"], true.total(), guessed.total())
     for name in ("outer", "inner"):
-        scores[name] = _scores(right[name], true[name], guessed[name])["f1"]
+        scores[name] = _f1_precision_recall(right[name], true[name], guessed[name])[
+            "f1"
+        ]
     return scores | {"exact": exact / len(gold)}
 
 
-def _scores(right: int, true: int, guessed: int) -> dict[str, float]:
+def _f1_precision_recall(right: int, true: int, guessed: int) -> dict[str, float]:
     return {
         "f1": 2 * right / max(1, true + guessed),
         "precision": right / max(1, guessed),
@@ -94,13 +114,13 @@ def _scores(right: int, true: int, guessed: int) -> dict[str, float]:
     }
 
 
-def _counted(spans: Iterable[Span], tags: Sequence[str]) -> Counter[Span]:
-    place = [0]
+def _count_constituents(spans: Iterable[Span], tags: Sequence[str]) -> Counter[Span]:
+    position = [0]
     for tag in tags:
-        place.append(place[-1] + (tag not in PUNCTUATION))
-    found: Counter[Span] = Counter()
+        position.append(position[-1] + (tag not in PUNCTUATION))
+    counts: Counter[Span] = Counter()
     for label, first, last in split_unary_chains(spans):
-        begin, end = place[first], place[last + 1]
+        begin, end = position[first], position[last + 1]
         if label != TOP and begin < end:
-            found["ADVP" if label == "PRT" else label, begin, end] += 1
-    return found
+            counts["ADVP" if label == "PRT" else label, begin, end] += 1
+    return counts

@@ -1,4 +1,4 @@
-"""Training that dependency and constituency parsers have in common."""
+"""Training loop of dependency and constituency parsers."""
 
 import zlib
 from collections.abc import Callable, Mapping
@@ -20,47 +20,52 @@ from smoothsp.training import fit, one_thread
 __all__ = ["Examples", "load_encoder", "train_parser"]
 
 RATE, BETAS = 2e-3, (0.9, 0.95)
-# Steps in which rates rise, at most.
-WARM_UP = 100
-# Few sentences are cut into small batches, for more steps.
-FEW, SMALL_BATCH = 1000, 8
+# Maximum number of steps in which rates rise.
+MAX_WARM_UP_STEPS = 100
+# Corpora of at most so many sentences get small batches, for more steps an epoch.
+SMALL_CORPUS, SMALL_BATCH = 1000, 8
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Examples to train on, and held-out ones that choose the best epoch."""
+    """Training examples, and development examples that select the best epoch."""
 
     train: list[Any]
     dev: list[Any]
-    about: str
-    """Their number and checksum, which tell them from others."""
+    description: str
+    """Number and checksum of all examples."""
 
     @classmethod
-    def of(
+    def load(
         cls, read: Callable[..., list[Any]], data: Any, dev: Any, longest: int
     ) -> "Examples":
-        """Read them; sentences with more words than ``longest`` are not trained on."""
-        every = read(data)
-        every, held_out = (
-            (every, read(dev, name="dev")) if dev is not None else split_dev(every)
+        """Load examples; longer sentences than ``longest`` are left out of training."""
+        examples = read(data)
+        examples, dev_examples = (
+            (examples, read(dev, name="dev"))
+            if dev is not None
+            else split_dev(examples)
         )
-        short = [one for one in every if len(one.words) <= longest]
-        if not short:
+        trainable = [example for example in examples if len(example.words) <= longest]
+        if not trainable:
             raise ValueError(
                 f"data: expected sentences of at most {longest} words to train on, got"
-                f" {len(every)} that are longer"
+                f" {len(examples)} that are longer"
             )
-        if len(short) < len(every):
+        if len(trainable) < len(examples):
             print_stderr(
-                f"left out {len(every) - len(short)} sentences of over {longest} words"
+                f"left out {len(examples) - len(trainable)} sentences of over"
+                f" {longest} words"
             )
-        checksum = zlib.crc32(repr((every, held_out)).encode())
-        size = len(every) + len(held_out)
-        return cls(short, held_out, f"{size} sentences with checksum {checksum:08x}")
+        checksum = zlib.crc32(repr((examples, dev_examples)).encode())
+        size = len(examples) + len(dev_examples)
+        return cls(
+            trainable, dev_examples, f"{size} sentences with checksum {checksum:08x}"
+        )
 
 
 def load_encoder(encoder: Encoder | str | None) -> Encoder | None:
-    """Return the encoder, read from its folder if need be."""
+    """Return the encoder, loaded by name or folder if needed."""
     if encoder is None or isinstance(encoder, Encoder):
         return encoder
     return Encoder.pretrained(encoder, mixed=True)
@@ -79,32 +84,34 @@ def train_parser(
     resume: bool,
     trainer: Mapping[str, Any] | None,
 ) -> None:
-    """Train the network of a parser, and write to its ``about`` how.
+    """Train the network of a parser, and store settings in its ``about``.
 
     Parameters
     ----------
     parser
         Parser with ``network``, ``about`` and ``save``.
     loss, evaluate, monitor, resume, trainer
-        As of ``smoothsp.training.fit``.
+        As for ``smoothsp.training.fit``.
     corpus, batch
-        Sentences to train on, and how many a step takes.
+        Training sentences, and the number of a step.
     settings
-        Values that determine the numbers, besides the options.
+        Values that determine the result, besides the options.
     options
-        Options of the training.
+        Training options.
     out
         Folder of the run, if any.
     """
     network, encoder = parser.network, parser.network.encoder
-    slow = list(encoder.model.parameters()) if encoder else []
-    known = {id(weight) for weight in slow}
-    fresh = [weight for weight in network.parameters() if id(weight) not in known]
-    groups: list[dict[str, Any]] = [{"params": fresh, "lr": RATE}]
-    if slow:
-        groups.append({"params": slow, "lr": options.encoder_rate})
+    encoder_weights = list(encoder.model.parameters()) if encoder else []
+    encoder_ids = {id(weight) for weight in encoder_weights}
+    other_weights = [
+        weight for weight in network.parameters() if id(weight) not in encoder_ids
+    ]
+    groups: list[dict[str, Any]] = [{"params": other_weights, "lr": RATE}]
+    if encoder_weights:
+        groups.append({"params": encoder_weights, "lr": options.encoder_rate})
     settings = {"model": type(parser).__name__, **asdict(options), **settings}
-    batch = batch if len(corpus) > FEW else SMALL_BATCH
+    batch = batch if len(corpus) > SMALL_CORPUS else SMALL_BATCH
 
     def save(about: Mapping[str, Any]) -> None:
         parser.about = {"settings": settings, **about}
@@ -115,13 +122,13 @@ def train_parser(
         fitted = fit(
             network,
             loss,
-            lambda: corpus.shuffled(batch),
+            lambda: corpus.shuffled_batches(batch),
             evaluate,
             monitor=monitor,
             optimizer=torch.optim.Adam(groups, betas=BETAS, fused=True),
             epochs=options.epochs,
             seed=options.seed,
-            warm_up=min(WARM_UP, -(-len(corpus) // batch)),
+            warm_up=min(MAX_WARM_UP_STEPS, -(-len(corpus) // batch)),
             save=save,
             settings=settings,
             out=out,

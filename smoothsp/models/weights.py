@@ -1,4 +1,4 @@
-"""Weights of a network as the bytes of ``model.safetensors``, and back."""
+"""Weights of a network to and from the bytes of ``model.safetensors``."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ __all__ = ["WEIGHTS", "load_weights", "require_shapes", "to_safetensors"]
 
 
 def to_safetensors(network: nn.Module) -> bytes:
-    """All parameters and buffers."""
+    """Return all parameters and buffers as safetensors."""
     return as_bytes(
         {
             name: value.detach().cpu().contiguous()
@@ -23,12 +23,12 @@ def to_safetensors(network: nn.Module) -> bytes:
 
 
 def require_shapes(
-    path: Path, network: nn.Module, content: bytes, said_by: str
+    path: Path, network: nn.Module, content: bytes, source_names: str
 ) -> dict[str, Tensor]:
-    """The weights, if they are those of the network, in its shapes.
+    """Parse weights, and raise unless names and shapes are those of the network.
 
-    ``said_by`` names the files that say which shapes these are. The network may be on
-    the device ``meta``, where it takes no memory however large they are.
+    ``source_names`` names the files that determine the shapes, for error messages. The
+    network may be on the meta device, where it takes no memory.
 
     Raises
     ------
@@ -37,33 +37,44 @@ def require_shapes(
     """
     try:
         weights: dict[str, Tensor] = from_bytes(content)
-    # the others: dtypes that are unknown, and shapes of 2^64 numbers
+    # Unknown dtypes and shapes of 2^64 entries raise LookupError and RuntimeError.
     except (LookupError, RuntimeError, SafetensorError, ValueError) as error:
         raise ValueError(f"{path}: expected safetensors, got {error}") from error
-    own = network.state_dict()
-    missing, extra = sorted(own.keys() - weights), sorted(weights.keys() - own)
+    expected = network.state_dict()
+    missing, extra = (
+        sorted(expected.keys() - weights),
+        sorted(weights.keys() - expected),
+    )
     if missing or extra:
-        said = [f"{len(missing)} missing ({', '.join(missing[:3])})"] if missing else []
-        said += [f"{len(extra)} too many ({', '.join(extra[:3])})"] if extra else []
-        raise ValueError(f"{path}: expected {len(own)} tensors, got {', '.join(said)}")
-    for name in own:
-        if weights[name].shape != own[name].shape:
+        differences = (
+            [f"{len(missing)} missing ({', '.join(missing[:3])})"] if missing else []
+        )
+        differences += (
+            [f"{len(extra)} too many ({', '.join(extra[:3])})"] if extra else []
+        )
+        raise ValueError(
+            f"{path}: expected {len(expected)} tensors, got {', '.join(differences)}"
+        )
+    for name in expected:
+        if weights[name].shape != expected[name].shape:
             raise ValueError(
-                f"{path}: expected {tuple(own[name].shape)} for {name} as in "
-                f"{said_by}, got {tuple(weights[name].shape)}"
+                f"{path}: expected {tuple(expected[name].shape)} for {name} as in "
+                f"{source_names}, got {tuple(weights[name].shape)}"
             )
     return weights
 
 
-def load_weights(path: Path, network: nn.Module, content: bytes, said_by: str) -> None:
-    """Set all of them; ``said_by`` names the files that say which shapes they have.
+def load_weights(
+    path: Path, network: nn.Module, content: bytes, source_names: str
+) -> None:
+    """Load weights into a network; ``source_names`` as for ``require_shapes``.
 
     Raises
     ------
     ValueError
         If weights are missing, too many, of wrong shapes or not finite: names them.
     """
-    weights = require_shapes(path, network, content, said_by)
-    for name, own in network.state_dict().items():
-        require_finite_weight(path, name, weights[name], own.dtype)
+    weights = require_shapes(path, network, content, source_names)
+    for name, parameter in network.state_dict().items():
+        require_finite_weight(path, name, weights[name], parameter.dtype)
     network.load_state_dict(weights)

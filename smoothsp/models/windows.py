@@ -1,4 +1,4 @@
-"""Windows that may hold an object: a grid of boxes as large as those of training."""
+"""Sliding windows: grids of boxes in typical shapes of the training boxes."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ __all__ = ["MIN_SIDE", "cluster_shapes", "window_grid"]
 
 Numbers = NDArray[np.floating]
 
-# how far windows are apart, in units of their shorter side
+# Distance of neighbouring windows, in units of their shorter side.
 STRIDE = 1 / 3
-# a class has as many shapes as it takes for this share of its boxes to overlap one by
-# so much, if their centres were the same; shapes that overlap by more are one
-SHARE, FITS, ALIKE = 0.8, 0.6, 0.85
+# A class gets the fewest shapes for which this fraction of its boxes has at least the
+# given IoU with a shape around the same centre. Shapes of higher IoU are merged.
+MIN_FITTING_FRACTION, MIN_FIT_IOU, DUPLICATE_IOU = 0.8, 0.6, 0.85
 MIN_SIDE = 4
-# windows of an image
-MOST = 2**20
+# Maximum number of windows of an image.
+MAX_WINDOWS = 2**20
 
 
 def cluster_shapes(
@@ -25,41 +25,48 @@ def cluster_shapes(
     labels: Sequence[Sequence[str]],
     sizes: Sequence[tuple[int, int]],
 ) -> Numbers:
-    """Typical widths and heights ``(shape, 2)`` of each class: means of clusters.
+    """Return typical widths and heights ``(shape, 2)``, clustered by class.
 
-    Boxes that end at the edge of an image do not count where a class has others.
+    Boxes that touch the border of an image are used only if a class has no others.
 
     Parameters
     ----------
     boxes, labels, sizes
-        Of each image: boxes of four numbers, their classes, and width and height.
+        For each image: boxes, their classes, and width and height.
     """
-    whole: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    cut: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for own, names, (width, height) in zip(boxes, labels, sizes, strict=True):
-        for box, label in zip(own, names, strict=True):
+    complete: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    truncated: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for image_boxes, names, (width, height) in zip(boxes, labels, sizes, strict=True):
+        for box, label in zip(image_boxes, names, strict=True):
             left, top, right, bottom = box
-            inside = left > 1 and top > 1 and right < width - 1 and bottom < height - 1
-            (whole if inside else cut)[label].append((right - left, bottom - top))
-    found = [
-        _clusters(np.log(whole[label] or cut[label]))
-        for label in sorted(whole.keys() | cut.keys())
+            is_complete = (
+                left > 1 and top > 1 and right < width - 1 and bottom < height - 1
+            )
+            (complete if is_complete else truncated)[label].append(
+                (right - left, bottom - top)
+            )
+    clusters = [
+        _cluster_means(np.log(complete[label] or truncated[label]))
+        for label in sorted(complete.keys() | truncated.keys())
     ]
-    kept: list[Numbers] = []
-    for shape in np.exp(np.concatenate(found)):
-        if all(_overlap(shape, other) < ALIKE for other in kept):
-            kept.append(shape)
-    return np.array(kept)
+    distinct: list[Numbers] = []
+    for shape in np.exp(np.concatenate(clusters)):
+        if all(_centred_iou(shape, other) < DUPLICATE_IOU for other in distinct):
+            distinct.append(shape)
+    return np.array(distinct)
 
 
-def _overlap(one: Numbers, other: Numbers) -> float:
-    """Overlap of two shapes around one centre."""
-    inside = np.minimum(one, other).prod()
-    return float(inside / (one.prod() + other.prod() - inside))
+def _centred_iou(first: Numbers, second: Numbers) -> float:
+    """Return the IoU of two shapes around the same centre."""
+    inside = np.minimum(first, second).prod()
+    return float(inside / (first.prod() + second.prod() - inside))
 
 
-def _clusters(points: Numbers) -> Numbers:
-    """Means of as few clusters as fit; Lloyd's, from quantiles of the size."""
+def _cluster_means(points: Numbers) -> Numbers:
+    """Return means of the fewest clusters that fit, of log sizes ``(box, 2)``.
+
+    Lloyd's algorithm, initialised by equal parts of the boxes sorted by area.
+    """
     points = points[points.sum(1).argsort(kind="stable")]
     for count in range(1, len(points) + 1):
         means = np.array([part.mean(0) for part in np.array_split(points, count)])
@@ -67,47 +74,61 @@ def _clusters(points: Numbers) -> Numbers:
             nearest = ((points[:, None] - means) ** 2).sum(2).argmin(1)
             means = np.array([points[nearest == n].mean(0) for n in np.unique(nearest)])
         fits = [
-            max(_overlap(np.exp(point), np.exp(mean)) for mean in means) > FITS
+            max(_centred_iou(np.exp(point), np.exp(mean)) for mean in means)
+            > MIN_FIT_IOU
             for point in points
         ]
-        if np.mean(fits) >= SHARE:
+        if np.mean(fits) >= MIN_FITTING_FRACTION:
             break
     return means
 
 
 def window_grid(box_shapes: Numbers, width: int, height: int) -> NDArray[np.float32]:
-    """Boxes ``(box, 4)`` of these shapes, whose centres cover the image.
+    """Return boxes ``(box, 4)`` of the given shapes, on a grid over the image.
 
-    They end where the image does.
+    Boxes are clipped to the image, and duplicates removed.
 
     Raises
     ------
     ValueError
-        If they are more than a million.
+        If there are more than ``MAX_WINDOWS``.
     """
-    steps = [max(STRIDE * min(across, down), 1) for across, down in box_shapes]
-    grids = [(_count(width, step), _count(height, step)) for step in steps]
-    if (count := sum(x * y for x, y in grids)) > MOST:
+    steps = [
+        max(STRIDE * min(box_width, box_height), 1)
+        for box_width, box_height in box_shapes
+    ]
+    grids = [
+        (_num_positions(width, step), _num_positions(height, step)) for step in steps
+    ]
+    if (count := sum(x * y for x, y in grids)) > MAX_WINDOWS:
         raise ValueError(
-            f"images: expected at most {MOST:,} windows in an image, got {count:,} in"
-            f" one of {width} x {height} pixels. Make it smaller"
+            f"images: expected at most {MAX_WINDOWS:,} windows in an image, got"
+            f" {count:,} in one of {width} x {height} pixels. Make it smaller"
         )
-    found = []
-    for (across, down), counts in zip(box_shapes, grids, strict=True):
+    grids_of_boxes = []
+    for (box_width, box_height), counts in zip(box_shapes, grids, strict=True):
         axes = [
             (np.arange(n) + 0.5) * side / n
             for n, side in zip(counts, (width, height), strict=True)
         ]
         x, y = (grid.ravel() for grid in np.meshgrid(*axes))
-        found.append(
-            np.stack([x - across / 2, y - down / 2, x + across / 2, y + down / 2], 1)
+        grids_of_boxes.append(
+            np.stack(
+                [
+                    x - box_width / 2,
+                    y - box_height / 2,
+                    x + box_width / 2,
+                    y + box_height / 2,
+                ],
+                1,
+            )
         )
     limits = np.array([width, height, width, height])
-    boxes = np.concatenate(found).clip(0, limits).astype(np.float32)
+    boxes = np.concatenate(grids_of_boxes).clip(0, limits).astype(np.float32)
     boxes = np.unique(boxes, axis=0)
     large = (boxes[:, 2:] - boxes[:, :2] >= MIN_SIDE).all(1)
     return boxes[large] if large.any() else np.array([[0, 0, width, height]], "f4")
 
 
-def _count(side: int, step: float) -> int:
+def _num_positions(side: int, step: float) -> int:
     return max(int(np.ceil(side / step)), 1)

@@ -1,4 +1,4 @@
-"""Vectors of words in their sentence: embeddings, an encoder, bidirectional LSTMs."""
+"""Word vectors in context: embeddings, an encoder, bidirectional LSTMs."""
 
 from dataclasses import dataclass
 
@@ -14,26 +14,26 @@ __all__ = ["ParserSizes", "WordVectors", "make_view"]
 
 @dataclass(frozen=True)
 class ParserSizes:
-    """Sizes of the network of a parser, and its dropout."""
+    """Layer sizes and dropout of a parser."""
 
     word: int = 100
-    """Columns of a word's vector."""
+    """Dimension of word vectors."""
     hidden: int = 200
-    """Units of an LSTM, each way."""
+    """Units of an LSTM in each direction."""
     layers: int = 2
-    """LSTMs each way, one above the other."""
+    """Number of stacked bidirectional LSTMs."""
     arc: int = 200
-    """Columns of a view of a word for scores of arcs or spans."""
+    """Dimension of views of words for scores of arcs or spans."""
     label: int = 64
-    """The same for labels of arcs."""
+    """Dimension of views for labels of arcs."""
     sibling: int = 64
-    """The same for pairs of siblings."""
+    """Dimension of views for pairs of siblings."""
     dropout: float = 0.3
-    """Share of units that a step leaves out."""
+    """Dropout rate."""
 
 
 class WordVectors(WordEmbeddings):
-    """Embeddings and vectors of an encoder, if there is one; then the LSTMs."""
+    """Embeddings with encoder vectors if present, then bidirectional LSTMs."""
 
     def __init__(
         self, vocabulary: Vocabulary, sizes: ParserSizes, encoder: Encoder | None = None
@@ -44,25 +44,25 @@ class WordVectors(WordEmbeddings):
         size = self.columns + (encoder.size if encoder else 0)
         self.layers = nn.ModuleList()
         for _ in range(sizes.layers):
-            ways = [nn.LSTM(size, sizes.hidden, batch_first=True) for _ in range(2)]
-            self.layers.append(nn.ModuleList(ways))
+            lstms = [nn.LSTM(size, sizes.hidden, batch_first=True) for _ in range(2)]
+            self.layers.append(nn.ModuleList(lstms))
             size = 2 * sizes.hidden
         self.size = size
 
     def forward(self, batch: Batch) -> Tensor:
-        """``(batch, time, size)``; vectors beyond a sentence are arbitrary."""
+        """Return vectors ``(batch, time, size)``; arbitrary beyond a sentence."""
         context = None
-        if self.encoder is not None and batch.pieces is not None:
-            context = self.encoder(batch.pieces)
-        found = self.embed(batch, context)
-        for ways in self.layers:
-            found = F.dropout(found, self.dropout, self.training)
-            found = run_bidirectional(ways[0], ways[1], found, batch.mask)  # type: ignore[index]
-        return F.dropout(found, self.dropout, self.training)
+        if self.encoder is not None and batch.subwords is not None:
+            context = self.encoder(batch.subwords)
+        vectors = self.embed(batch, context)
+        for lstms in self.layers:
+            vectors = F.dropout(vectors, self.dropout, self.training)
+            vectors = run_bidirectional(lstms[0], lstms[1], vectors, batch.mask)  # type: ignore[index]
+        return F.dropout(vectors, self.dropout, self.training)
 
 
 def make_view(inputs: int, outputs: int, dropout: float) -> nn.Sequential:
-    """Return a small network that gives each word a view of its own for one purpose."""
+    """Build a layer that maps word vectors to a view for one type of scores."""
     return nn.Sequential(
         nn.Linear(inputs, outputs), nn.LeakyReLU(0.1), nn.Dropout(dropout)
     )

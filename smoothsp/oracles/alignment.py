@@ -132,17 +132,17 @@ class Alignment(CircuitStructure):
             raise ValueError(f"match: expected (batch, N, M), got {tuple(match.shape)}")
         _, N, M = match.shape
         gaps = {
-            "gap_first": _gap("gap_first", gap_first, match, N),
-            "gap_second": _gap("gap_second", gap_second, match, M),
+            "gap_first": _as_gap_scores("gap_first", gap_first, match, N),
+            "gap_second": _as_gap_scores("gap_second", gap_second, match, M),
         }
         affine = gap_open is not None or gap_extend is not None
         if affine:
-            gaps["gap_open"] = _gap("gap_open", gap_open, match)
-            gaps["gap_extend"] = _gap("gap_extend", gap_extend, match)
-        first, second = real_items(match, lengths_first, lengths_second)
+            gaps["gap_open"] = _as_gap_scores("gap_open", gap_open, match)
+            gaps["gap_extend"] = _as_gap_scores("gap_extend", gap_extend, match)
+        first, second = resolve_lengths(match, lengths_first, lengths_second)
         ragged = isinstance(first, Tensor)
         self._sizes = torch.stack([first, second], 1) if ragged else None
-        built = topology(_affine if affine else _alignments, N, M)
+        built = topology(_build_affine_alignment if affine else _build_alignment, N, M)
         super().__init__(
             built,
             {"match": match, **gaps},
@@ -168,12 +168,12 @@ class Alignment(CircuitStructure):
             return used
         moves = torch.nn.functional.pad(labels, (0, 1), value=-1)
         moves = moves.reshape(*labels.shape[:2], *self.shape)
-        before = torch.nn.functional.pad(moves, (1, 0, 1, 0), value=-1)
-        goes_on = (moves == 1) & (before[..., :-1, 1:] == 1)
-        goes_on |= (moves == 2) & (before[..., 1:, :-1] == 2)
-        alone = (moves == 1) | (moves == 2)
-        leaf = self._circuit_batch.topology.leaves - 2 + goes_on.long()
-        return torch.cat([used, torch.where(alone, leaf, -1).flatten(2)], 2)
+        previous = torch.nn.functional.pad(moves, (1, 0, 1, 0), value=-1)
+        extends_gap = (moves == 1) & (previous[..., :-1, 1:] == 1)
+        extends_gap |= (moves == 2) & (previous[..., 1:, :-1] == 2)
+        is_gap = (moves == 1) | (moves == 2)
+        leaf = self._circuit_batch.topology.leaves - 2 + extends_gap.long()
+        return torch.cat([used, torch.where(is_gap, leaf, -1).flatten(2)], 2)
 
     def outputs_of(self, labels: Tensor) -> Tensor:
         """Moves of a path, and the end of both sequences."""
@@ -182,10 +182,12 @@ class Alignment(CircuitStructure):
 
     def labels_of(self, y: Tensor) -> Tensor:
         """Moves of a path, 3 everywhere for what is no path."""
-        moves = torch.where(within(y, self._sizes, 1), y, -1)
-        down, right, move = steps_to(moves)
-        fine = (down == (move != 2).long()) & (right == (move != 1).long())
-        on_path = (fine | (moves.flatten(2) == -1)).all(2)
+        moves = torch.where(is_within_lengths(y, self._sizes, 1), y, -1)
+        down, right, previous_move = steps_between_labels(moves)
+        is_step = (down == (previous_move != 2).long()) & (
+            right == (previous_move != 1).long()
+        )
+        on_path = (is_step | (moves.flatten(2) == -1)).all(2)
         # what is no path has a label that no move gives
         return torch.where(on_path[..., None], super().labels_of(y), 3)[..., :-1]
 
@@ -198,11 +200,13 @@ class Alignment(CircuitStructure):
         """Number of matched items of y, then unmatched ones of each sequence."""
         moves = self._labels_per_row(y)
         items = ((0, 2), (1, 1), (2, 1))
-        counts = [many * (moves == move).sum(1) for move, many in items]
+        counts = [
+            items_per_move * (moves == move).sum(1) for move, items_per_move in items
+        ]
         return torch.stack(counts, 1).to(self.match.dtype)
 
 
-def real_items(
+def resolve_lengths(
     match: Tensor, lengths_first: Tensor | None, lengths_second: Tensor | None
 ) -> tuple[Any, Any]:
     """Number of real items of both sequences, of scores ``(batch, N, M)``.
@@ -212,51 +216,58 @@ def real_items(
     B, N, M = match.shape
     if lengths_first is None and lengths_second is None:
         return N, M
-    given = ("lengths_first", lengths_first, N), ("lengths_second", lengths_second, M)
+    arguments = (
+        ("lengths_first", lengths_first, N),
+        ("lengths_second", lengths_second, M),
+    )
     first, second = (
-        torch.full((B,), most, device=match.device)
+        torch.full((B,), max_length, device=match.device)
         if lengths is None
-        else checks.as_lengths(lengths, B, most, match.device, name)
-        for name, lengths, most in given
+        else checks.as_lengths(lengths, B, max_length, match.device, name)
+        for name, lengths, max_length in arguments
     )
     return first, second
 
 
-def within(y: Tensor, sizes: Tensor | None, more: int = 0) -> Tensor:
+def is_within_lengths(y: Tensor, sizes: Tensor | None, margin: int = 0) -> Tensor:
     """Return True for entries of ``(batch, k, R, C)`` within ``sizes (batch, 2)``.
 
     With ``more`` the last of them, where both sequences end, is none.
     """
     down, right = (torch.arange(x, device=y.device) for x in y.shape[2:])
-    rows: Tensor | int = y.shape[2] - more
-    columns: Tensor | int = y.shape[3] - more
+    rows: Tensor | int = y.shape[2] - margin
+    columns: Tensor | int = y.shape[3] - margin
     if sizes is not None:
         rows, columns = (x[:, None, None, None] for x in sizes.unbind(1))
-    inside = (down[:, None] < rows + more) & (right < columns + more)
-    if more:
+    inside = (down[:, None] < rows + margin) & (right < columns + margin)
+    if margin:
         inside = inside & ((down[:, None] < rows) | (right < columns))
     return inside
 
 
-def steps_to(y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def steps_between_labels(y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Steps from the preceding labelled entry to each of ``(batch, k, R, C)``.
 
     Steps down and to the right, and the label there, ``(batch, k, R C)``; to the first
     entry from beside it.
     """
     flat, C = y.flatten(2), y.shape[3]
-    at = torch.arange(flat.shape[2], device=y.device)
-    seen = torch.where(flat != -1, at, -1)
-    if not len(at):
-        return seen, seen, seen
-    before = torch.nn.functional.pad(seen.cummax(2).values[..., :-1], (1, 0), value=-1)
-    label = torch.where(before < 0, 2, flat.gather(2, before.clamp(min=0)))
-    down = torch.where(before < 0, at, at // C - before // C)
-    right = torch.where(before < 0, 1, at % C - before % C)
+    position = torch.arange(flat.shape[2], device=y.device)
+    labelled = torch.where(flat != -1, position, -1)
+    if not len(position):
+        return labelled, labelled, labelled
+    preceding = torch.nn.functional.pad(
+        labelled.cummax(2).values[..., :-1], (1, 0), value=-1
+    )
+    label = torch.where(preceding < 0, 2, flat.gather(2, preceding.clamp(min=0)))
+    down = torch.where(preceding < 0, position, position // C - preceding // C)
+    right = torch.where(preceding < 0, 1, position % C - preceding % C)
     return down, right, label
 
 
-def _gap(name: str, value: Tensor | float | None, match: Tensor, *items: int) -> Tensor:
+def _as_gap_scores(
+    name: str, value: Tensor | float | None, match: Tensor, *items: int
+) -> Tensor:
     """Scores ``(batch, items)``, or ``(batch,)``."""
     size = len(match), *items
     if value is None:
@@ -267,8 +278,8 @@ def _gap(name: str, value: Tensor | float | None, match: Tensor, *items: int) ->
         value = float(value)
     if isinstance(value, int | float):
         # an int may be larger than any float; NaN stays
-        held = value if value != value else max(min(value, LIMIT), -LIMIT)
-        return match.new_full(size, held)
+        clipped = value if value != value else max(min(value, LIMIT), -LIMIT)
+        return match.new_full(size, clipped)
     value = checks.as_potentials(name, value)
     checks.require_same_dtype(name, value, "match", match)
     if value.dim():
@@ -279,55 +290,65 @@ def _gap(name: str, value: Tensor | float | None, match: Tensor, *items: int) ->
     return value.expand(size)
 
 
-def _alignments(N: int, M: int) -> tuple[Circuit, Items]:
+def _build_alignment(N: int, M: int) -> tuple[Circuit, Items]:
     """``reach[i, j]``: all ways to where i and j items lie behind."""
     c = Circuit()
     match, first, second = c.leaves(N, M), c.leaves(N, M + 1), c.leaves(N + 1, M)
-    place = np.arange((N + 1) * (M + 1)).reshape(N + 1, M + 1)
+    label = np.arange((N + 1) * (M + 1)).reshape(N + 1, M + 1)
     for move, leaf in enumerate((match, first, second)):
-        c.label(leaf, place[: leaf.shape[0], : leaf.shape[1]], move)
-    reach = c.chart(N + 1, M + 1)
-    reach[0, 0] = c.ONE
-    before = _framed(reach)
-    into = _framed(match), _framed(first)[:, 1:], _framed(second)[1:]
+        c.label(leaf, label[: leaf.shape[0], : leaf.shape[1]], move)
+    prefix = c.chart(N + 1, M + 1)
+    prefix[0, 0] = c.ONE
+    padded = _pad_impossible(prefix)
+    last_move = (
+        _pad_impossible(match),
+        _pad_impossible(first)[:, 1:],
+        _pad_impossible(second)[1:],
+    )
     for d in range(1, N + M + 1):
         i = np.arange(max(0, d - M), min(N, d) + 1)
         j = d - i
-        froms = np.stack([before[i, j], before[i, j + 1], before[i + 1, j]], 1)
-        c.define(reach[i, j], (froms, np.stack([x[i, j] for x in into], 1)))
-    return c, reach
+        predecessors = np.stack([padded[i, j], padded[i, j + 1], padded[i + 1, j]], 1)
+        c.define(
+            prefix[i, j], (predecessors, np.stack([x[i, j] for x in last_move], 1))
+        )
+    return c, prefix
 
 
-def _affine(N: int, M: int) -> tuple[Circuit, Items]:
+def _build_affine_alignment(N: int, M: int) -> tuple[Circuit, Items]:
     """``reach[i, j]``, of which ``ends[move]`` ended with that move.
 
     A gap goes on from an end of its own move, and opens from any other.
     """
     c = Circuit()
     match, first, second = c.leaves(N, M), c.leaves(N, M + 1), c.leaves(N + 1, M)
-    start, extend = c.leaves(1)[0], c.leaves(1)[0]
-    place = np.arange((N + 1) * (M + 1)).reshape(N + 1, M + 1)
+    open_gap, extend_gap = c.leaves(1)[0], c.leaves(1)[0]
+    label = np.arange((N + 1) * (M + 1)).reshape(N + 1, M + 1)
     for move, leaf in enumerate((match, first, second)):
-        c.label(leaf, place[: leaf.shape[0], : leaf.shape[1]], move)
-    reach, ends = c.chart(N + 1, M + 1), c.chart(3, N + 1, M + 1)
-    reach[0, 0] = ends[0, 0, 0] = c.ONE
-    ends[1:, 0, 0] = c.NONE
-    into = _framed(match), _framed(first)[:, 1:], _framed(second)[1:]
+        c.label(leaf, label[: leaf.shape[0], : leaf.shape[1]], move)
+    prefix, prefix_by_move = c.chart(N + 1, M + 1), c.chart(3, N + 1, M + 1)
+    prefix[0, 0] = prefix_by_move[0, 0, 0] = c.ONE
+    prefix_by_move[1:, 0, 0] = c.NONE
+    last_move = (
+        _pad_impossible(match),
+        _pad_impossible(first)[:, 1:],
+        _pad_impossible(second)[1:],
+    )
     for d in range(1, N + M + 1):
         i = np.arange(max(0, d - M), min(N, d) + 1)
         j = d - i
-        before = _framed(reach)[i, j]
-        c.multiply(ends[0, i, j], before, into[0][i, j])
+        predecessor = _pad_impossible(prefix)[i, j]
+        c.multiply(prefix_by_move[0, i, j], predecessor, last_move[0][i, j])
         for move, (di, dj) in ((1, (0, 1)), (2, (1, 0))):
-            at = [_framed(x)[i + di, j + dj] for x in ends]
-            others = np.stack([at[0], at[3 - move], at[move]], 1)
+            by_move = [_pad_impossible(x)[i + di, j + dj] for x in prefix_by_move]
+            predecessors = np.stack([by_move[0], by_move[3 - move], by_move[move]], 1)
             gap = c.chart(len(i))
-            c.define(gap, (others, np.array([[start, start, extend]])))
-            c.multiply(ends[move, i, j], gap, into[move][i, j])
-        c.define(reach[i, j], (np.moveaxis(ends[:, i, j], 0, 1),))
-    return c, reach
+            c.define(gap, (predecessors, np.array([[open_gap, open_gap, extend_gap]])))
+            c.multiply(prefix_by_move[move, i, j], gap, last_move[move][i, j])
+        c.define(prefix[i, j], (np.moveaxis(prefix_by_move[:, i, j], 0, 1),))
+    return c, prefix
 
 
-def _framed(items: Items) -> Items:
+def _pad_impossible(items: Items) -> Items:
     """Add an impossible row above and an impossible column to the left."""
     return np.pad(items, ((1, 0), (1, 0)), constant_values=Circuit.NONE)

@@ -69,12 +69,12 @@ class BoxSearch(SearchStructure):
 
     cells: Tensor
     _gold: Tensor
-    _weight: Tensor
-    row_attributes = ("_gold", "_weight")
+    _cost_weight: Tensor
+    row_attributes = ("_gold", "_cost_weight")
     _computed_attributes = row_attributes
     _num_labels = 1
     # a cost is that of a box, by what it has in common with the true one
-    _cost_adds = False
+    _has_additive_cost = False
     output_description = (
         "first row, first column, last row, last column inside the image"
     )
@@ -88,7 +88,7 @@ class BoxSearch(SearchStructure):
             )
         B, device = len(cells), cells.device
         self._gold = torch.zeros((B, 4), dtype=torch.int64, device=device)
-        self._weight = torch.zeros(B, dtype=torch.float64, device=device)
+        self._cost_weight = torch.zeros(B, dtype=torch.float64, device=device)
         super().__init__({"cells": cells}, (4,))
 
     @property
@@ -96,11 +96,11 @@ class BoxSearch(SearchStructure):
         """``(batch,)``: 1 for each image, since a box is one label."""
         return torch.ones_like(self._gold[:, 0])
 
-    def _labels(self, y: Tensor) -> Tensor:
+    def _labels_of_outputs(self, y: Tensor) -> Tensor:
         # one kind of box
         return torch.zeros_like(y[..., :1])
 
-    def _exist(self, y: Tensor) -> Tensor:
+    def _is_output(self, y: Tensor) -> Tensor:
         H, W = self.cells.shape[1:]
         top, left, bottom, right = y.unbind(-1)
         rows = (top >= 0) & (top <= bottom) & (bottom < H)
@@ -109,34 +109,34 @@ class BoxSearch(SearchStructure):
     def _first_infeasible_row(self) -> int:
         return score_values.first_forbidden_row(self.cells.flatten(1))
 
-    def _exactly(self, value: Tensor, y: Tensor) -> DoubleDouble:
+    def _with_hi_lo(self, value: Tensor, y: Tensor) -> DoubleDouble:
         return DoubleDouble(
             value.to(self._first_potentials.dtype), double_double.as_hi_lo(value)
         )
 
-    def _given(self, y: Tensor) -> Tensor:
-        return self._value(y)
+    def _score_unmasked(self, y: Tensor) -> Tensor:
+        return self._score_float64(y)
 
-    def _value(self, boxes: Tensor) -> Tensor:
+    def _score_float64(self, boxes: Tensor) -> Tensor:
         """Scores of boxes ``(batch, k, 4)`` in float64."""
-        rows, columns = self._masks(boxes)
+        rows, columns = self._row_and_column_masks(boxes)
         cells = self.cells.double()
-        barred = cells.detach() == -torch.inf
-        total = ((rows @ cells.masked_fill(barred, 0)) * columns).sum(2)
-        if not checks.has_concrete_values() or bool(barred.any()):
-            lost = ((rows @ barred.double()) * columns).sum(2) > 0
-            total = total.masked_fill(lost, -torch.inf)
-        return total + self._added(boxes)
+        forbidden = cells.detach() == -torch.inf
+        total = ((rows @ cells.masked_fill(forbidden, 0)) * columns).sum(2)
+        if not checks.has_concrete_values() or bool(forbidden.any()):
+            is_forbidden = ((rows @ forbidden.double()) * columns).sum(2) > 0
+            total = total.masked_fill(is_forbidden, -torch.inf)
+        return total + self._box_costs(boxes)
 
-    def _added(self, boxes: Tensor) -> Tensor:
+    def _box_costs(self, boxes: Tensor) -> Tensor:
         """Costs added to the scores of boxes ``(batch, k, 4)``."""
-        return self._weight[:, None] * (1 - self._overlap(boxes))
+        return self._cost_weight[:, None] * (1 - self._intersection_over_union(boxes))
 
     def costs(self, y: Tensor) -> Float[Tensor, "batch k"]:
         """``c (1 - IoU)`` of boxes ``(batch, k, 4)``, c from ``augment``; 0 without."""
-        return self._added(self._proved(y)[0]).to(self.cells.dtype)
+        return self._box_costs(self._checked_outputs(y)[0]).to(self.cells.dtype)
 
-    def _masks(self, boxes: Tensor) -> tuple[Tensor, Tensor]:
+    def _row_and_column_masks(self, boxes: Tensor) -> tuple[Tensor, Tensor]:
         """Rows ``(batch, k, H)`` and columns ``(batch, k, W)`` of boxes."""
         H, W = self.cells.shape[1:]
         top, left, bottom, right = boxes[..., None].unbind(2)
@@ -148,7 +148,7 @@ class BoxSearch(SearchStructure):
         )
         return rows.double(), columns.double()
 
-    def _overlap(self, boxes: Tensor) -> Tensor:
+    def _intersection_over_union(self, boxes: Tensor) -> Tensor:
         """Intersection over union with the true boxes, ``(batch, k)``."""
         gold = self._gold[:, None]
         low = torch.maximum(boxes[..., :2], gold[..., :2])
@@ -159,7 +159,7 @@ class BoxSearch(SearchStructure):
 
     def hamming(self, y: Tensor) -> Float[Tensor, "batch H W"]:
         """Cells of the box y as 1, else 0: the ``cost`` of ``augment`` for 1 - IoU."""
-        rows, columns = self._masks(self._alone(y))
+        rows, columns = self._row_and_column_masks(self._single_output_per_row(y))
         return (rows[:, 0, :, None] * columns[:, 0, None]).to(self.cells.dtype)
 
     def augment(self, cost: Tensor) -> "BoxSearch":
@@ -171,7 +171,7 @@ class BoxSearch(SearchStructure):
         cost = checks.as_potentials("cost", cost)
         checks.require_device("cost", cost, self.cells.device)
         checks.require_shape("cost", cost, tuple(self.cells.shape), "(batch, H, W)")
-        if checks.has_concrete_values() and bool((self._weight > 0).any()):
+        if checks.has_concrete_values() and bool((self._cost_weight > 0).any()):
             raise ValueError(
                 "cost: expected a structure without a cost, got one that has a cost"
             )
@@ -184,8 +184,8 @@ class BoxSearch(SearchStructure):
         last = [x.shape[1] - 1 - x.flip(1).argmax(1) for x in (rows, columns)]
         other = self._with_potentials(self._row_potentials)
         other._gold = torch.stack([*first, *last], 1)
-        other._weight = weight
-        filled = self._masks(other._gold[:, None])
+        other._cost_weight = weight
+        filled = self._row_and_column_masks(other._gold[:, None])
         box = filled[0].transpose(1, 2) * filled[1]
         fits = (cost == (box * c[:, None, None]).to(cost.dtype)).flatten(1).all(1)
         wrong = ~(fits & (c >= 0) & (c < score_values.LIMIT))
@@ -200,26 +200,30 @@ class BoxSearch(SearchStructure):
     def scale(self, factor: float) -> "BoxSearch":
         """The structure with every score multiplied by ``factor > 0``."""
         other = super().scale(factor)
-        other._weight = self._weight * factor
+        other._cost_weight = self._cost_weight * factor
         return other
 
-    def _search(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_], Tensor]:
+    def _run_branch_and_bound(
+        self, k: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_], Tensor]:
         B, H, W = self.cells.shape
-        cells = np.ascontiguousarray(self._array("cells"))
-        given = cells, to_numpy(self._gold.cpu()), to_numpy(self._weight.cpu())
-        boxes, exist = np.empty((B, k, 4), np.int64), np.empty((B, k), np.bool_)
+        cells = np.ascontiguousarray(self._potentials_as_numpy("cells"))
+        args = cells, to_numpy(self._gold.cpu()), to_numpy(self._cost_weight.cpu())
+        boxes, valid = np.empty((B, k, 4), np.int64), np.empty((B, k), np.bool_)
         visited = np.empty(B, np.int64)
         work = B * H * W * (100 + 10 * k)
-        run_rows(box_search.best_box, B, work, *given, boxes, exist, visited)
-        return boxes, exist, torch.from_numpy(visited)
+        run_rows(box_search.best_box, B, work, *args, boxes, valid, visited)
+        return boxes, valid, torch.from_numpy(visited)
 
-    def _best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        boxes, exist, _ = self._search(1)
-        return boxes[:, 0], exist[:, 0]
+    def _search_best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        boxes, valid, _ = self._run_branch_and_bound(1)
+        return boxes[:, 0], valid[:, 0]
 
-    def _k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        return self._search(k)[:2]
+    def _search_k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        return self._run_branch_and_bound(k)[:2]
 
     def visits(self, k: int = 1) -> Int[Tensor, " batch"]:
         """Number of sets of boxes that the search for the k best visits."""
-        return self._search(checks.as_output_count("k", k))[2].to(self.cells.device)
+        return self._run_branch_and_bound(checks.as_output_count("k", k))[2].to(
+            self.cells.device
+        )

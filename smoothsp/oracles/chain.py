@@ -87,12 +87,12 @@ class Chain(Distribution, Summed):
         lengths: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> None:
-        given = emissions, transitions, start, end, lengths, mask
-        buffers = build_chain(*given)
-        first, moves, *ends = buffers.potentials
-        potentials = {"emissions": first, "transitions": moves}
+        arguments = emissions, transitions, start, end, lengths, mask
+        buffers = build_chain(*arguments)
+        emission_scores, transition_scores, *start_and_end = buffers.potentials
+        potentials = {"emissions": emission_scores, "transitions": transition_scores}
         if not (start is None and end is None):
-            potentials |= {"start": ends[0], "end": ends[1]}
+            potentials |= {"start": start_and_end[0], "end": start_and_end[1]}
         self._record_versions(potentials)
         set_attribute(self, "_buffers", validate_values(buffers))
 
@@ -113,7 +113,7 @@ class Chain(Distribution, Summed):
     _indexes_potentials = True
 
     def _gold_parts(self, y: Tensor) -> Tensor:
-        labels, _ = self._real_labels(y)
+        labels, _ = self._masked_labels_and_mask(y)
         checks.require_shape(
             "y", labels, tuple(self.emissions.shape[:2]), "(batch, time)"
         )
@@ -126,34 +126,35 @@ class Chain(Distribution, Summed):
     _first_name = "emissions"
     _traces_methods = True
 
-    def _with_first_potentials(self, main: Tensor) -> "Chain":
+    def _with_first_potentials(self, emissions: Tensor) -> "Chain":
         _, transitions, start, end = self._buffers.potentials
-        return self._of((main, transitions, start, end))
+        return self._from_validated((emissions, transitions, start, end))
 
     def _map_potentials(self, change: Callable[[Tensor], Tensor]) -> "Chain":
         emissions, transitions, start, end = self._buffers.potentials
         shared = change(emissions), change(transitions)
-        return self._of((*shared, change(start), change(end)))
+        return self._from_validated((*shared, change(start), change(end)))
 
     def _select_rows(self, rows: Tensor) -> "Chain":
         emissions, transitions, start, end = self._buffers.potentials
-        moves = transitions if transitions.dim() == 2 else transitions[rows]
+        row_transitions = transitions if transitions.dim() == 2 else transitions[rows]
         positions = self._buffers.positions.select(rows)
-        picked = self._of((emissions[rows], moves, start, end), positions)
+        picked = self._from_validated(
+            (emissions[rows], row_transitions, start, end), positions
+        )
         if is_compiling():
-            vars(picked)["_constructor_call"] = vars(self)["_constructor_call"].select(
-                rows
-            )
+            call = vars(self)["_constructor_call"]
+            vars(picked)["_constructor_call"] = call.select(rows)
         return picked
 
-    def _with_graph_tensors(self, held: Sequence[Tensor]) -> "Chain":
-        emissions, transitions, start, end = held
-        return self._of((emissions, transitions, start, end))
+    def _with_graph_tensors(self, tensors: Sequence[Tensor]) -> "Chain":
+        emissions, transitions, start, end = tensors
+        return self._from_validated((emissions, transitions, start, end))
 
     def _named_potentials(self) -> NamedTensors:
         return dict(zip(POTENTIAL_NAMES, self._buffers.potentials, strict=True))
 
-    def _of(
+    def _from_validated(
         self, potentials: Potentials, positions: Positions | None = None
     ) -> "Chain":
         """Other potentials, trusted to be sound; on the same positions if absent."""
@@ -228,9 +229,11 @@ class Chain(Distribution, Summed):
             If a label at a real position is not in ``[0, state)``.
         """
         dtype = self._buffers.dtype
-        return self._scored(y, dtype).to_dtype(dtype)
+        return self._score_as_hi_lo(y, dtype).to_dtype(dtype)
 
-    def _scored(self, y: Tensor, dtype: torch.dtype, two: bool = False) -> DoubleDouble:
+    def _score_as_hi_lo(
+        self, y: Tensor, dtype: torch.dtype, two: bool = False
+    ) -> DoubleDouble:
         """Score as ``rules.score`` has it."""
         y = checks.as_labels(y, self.emissions)
         if y.dim() == 3:
@@ -239,19 +242,19 @@ class Chain(Distribution, Summed):
 
     def hamming(self, y: Tensor) -> Float[Tensor, "batch time state"]:
         """Cost 1 for every state that differs from y at a real position, else 0."""
-        label, mask = self._real_labels(y)
+        label, mask = self._masked_labels_and_mask(y)
         cost = mask[..., None].to(self.emissions.dtype).expand_as(self.emissions)
         return cost.scatter(2, label[..., None], 0)
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch state"]:
         """Number of real positions at which y uses each state."""
         # half the time of labels that are -1 where masked
-        label, mask = self._real_labels(y)
+        label, mask = self._masked_labels_and_mask(y)
         B, _, S = self.emissions.shape
         counts = self.emissions.new_zeros(B, S)
         return counts.scatter_add(1, label, mask.to(counts.dtype))
 
-    def _real_labels(self, y: Tensor) -> tuple[Tensor, Tensor]:
+    def _masked_labels_and_mask(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Labels with 0 at masked positions, and the mask."""
         S = self.emissions.shape[2]
         mask = self.mask
@@ -268,17 +271,19 @@ class Chain(Distribution, Summed):
         """
         cost_scale = checks.as_nonnegative("cost_scale", cost_scale)
 
-        def by_questions() -> Tensor:
-            wide, _ = float64_if_large(self)
-            augmented = wide.augment(self.hamming(y) * cost_scale)
-            ahead = double_double.decode(augmented)[0].minus(
-                double_double.score(wide, y), sign=1
+        def recompute() -> Tensor:
+            chain_float64, _ = float64_if_large(self)
+            augmented = chain_float64.augment(self.hamming(y) * cost_scale)
+            violations = double_double.decode(augmented)[0].minus(
+                double_double.score(chain_float64, y), sign=1
             )
-            return _weighted_sum(ahead.to(self.emissions.dtype), weight)
+            return _weighted_sum(violations.to(self.emissions.dtype), weight)
 
-        again = Recomputation(by_questions, (y, weight))
-        found = summed_losses.violation(self._buffers, y, weight, again, cost_scale)
-        return by_questions() if found is None else found
+        recomputation = Recomputation(recompute, (y, weight))
+        fused = summed_losses.violation(
+            self._buffers, y, weight, recomputation, cost_scale
+        )
+        return recompute() if fused is None else fused
 
     def _smoothed_violation(
         self,
@@ -287,19 +292,21 @@ class Chain(Distribution, Summed):
         cost_scale: float,
         mu: float,
         k: int,
-        again: Recomputation,
+        recomputation: Recomputation,
     ) -> tuple[Tensor, Tensor | None] | None:
         """Sum of the violations smoothed by mu, over the k best or, k = 0, by entropy.
 
         And which rows are exact. Of scores up to 64. None where one call cannot.
         """
-        given = self._buffers, y
+        args = self._buffers, y
         if k:
             return summed_losses.smoothed_violation(
-                *given, weight, again, cost_scale, mu, k
+                *args, weight, recomputation, cost_scale, mu, k
             )
-        found = summed_losses.log_likelihood(*given, -weight, again, cost_scale, mu)
-        return None if found is None else (found, None)
+        fused = summed_losses.log_likelihood(
+            *args, -weight, recomputation, cost_scale, mu
+        )
+        return None if fused is None else (fused, None)
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch time"]]:
         """Highest score, and labels that attain it: the max oracle.
@@ -318,8 +325,8 @@ class Chain(Distribution, Summed):
         Structured Prediction Models", algorithm 1.
         """
         dtype = self._buffers.dtype
-        found, y = rules.best(self._buffers, None, dtype)
-        return found.to_dtype(dtype), y
+        value, y = rules.best(self._buffers, None, dtype)
+        return value.to_dtype(dtype), y
 
     def decode_topk(
         self, k: int
@@ -345,8 +352,8 @@ class Chain(Distribution, Summed):
         B, T, _ = self.emissions.shape
         k = checks.as_output_count("k", k, B * T)
         dtype = self._buffers.dtype
-        found, ys, valid = rules.k_best(self._buffers, k, dtype)
-        return found.to_dtype(dtype), ys, valid
+        values, ys, valid = rules.k_best(self._buffers, k, dtype)
+        return values.to_dtype(dtype), ys, valid
 
     def log_partition(self) -> Float[Tensor, " batch"]:
         """Logarithm of the sum of exp(score) over all outputs: the exp oracle.
@@ -363,7 +370,7 @@ class Chain(Distribution, Summed):
         return rules.log_partition(self._buffers, dtype).to_dtype(dtype)
 
     def _score_hi_lo(self, y: Tensor) -> DoubleDouble:
-        return self._scored(y, self._buffers.dtype, two=True)
+        return self._score_as_hi_lo(y, self._buffers.dtype, two=True)
 
     def _decode_hi_lo(self) -> tuple[DoubleDouble, Tensor]:
         value, y = self.decode()
@@ -372,11 +379,11 @@ class Chain(Distribution, Summed):
 
     def _decode_topk_hi_lo(self, k: int) -> tuple[DoubleDouble, Tensor, Tensor]:
         values, ys, valid = self.decode_topk(k)
-        existing = torch.where(valid[..., None], ys, ys[:, :1])
+        filled = torch.where(valid[..., None], ys, ys[:, :1])
         with torch.no_grad():
-            found = self._score_hi_lo(existing)
+            scores = self._score_hi_lo(filled)
         return (
-            DoubleDouble(values, found.masked_fill(~valid, -torch.inf).hi_lo),
+            DoubleDouble(values, scores.masked_fill(~valid, -torch.inf).hi_lo),
             ys,
             valid,
         )
@@ -416,18 +423,18 @@ class Chain(Distribution, Summed):
             ``(batch,)``, or a number for all rows.
         """
 
-        def by_questions() -> Tensor:
+        def recompute() -> Tensor:
             return _weighted_sum(self.log_prob(y), weight)
 
-        again = Recomputation(by_questions, (y, weight))
-        found = summed_losses.log_likelihood(self._buffers, y, weight, again)
-        return by_questions() if found is None else found
+        recomputation = Recomputation(recompute, (y, weight))
+        fused = summed_losses.log_likelihood(self._buffers, y, weight, recomputation)
+        return recompute() if fused is None else fused
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
         return rules.entropy(self._buffers)
 
-    def _segments(self) -> SemiMarkov:
+    def _as_semi_markov(self) -> SemiMarkov:
         """Semi-Markov chain of one-position segments, for methods without kernels."""
         transitions = self.transitions
         if transitions.dim() == 4:
@@ -442,7 +449,7 @@ class Chain(Distribution, Summed):
 
         -inf where there are none, and at masked positions. Not differentiable.
         """
-        return self._segments().max_marginals()[:, :, 0]
+        return self._as_semi_markov().max_marginals()[:, :, 0]
 
     def _marginals(self) -> NamedTensors:
         return dict(zip(POTENTIAL_NAMES, rules.marginals(self._buffers), strict=True))
@@ -468,7 +475,7 @@ class Chain(Distribution, Summed):
         n = checks.as_output_count("n", n, 2 * B * T, sampled=True)
         generator = checks.as_generator(generator)
         if not checks.as_flag("replace", replace):
-            return self._segments().sample(n, generator, replace=False)
+            return self._as_semi_markov().sample(n, generator, replace=False)
         device = self.emissions.device
         uniforms = torch.rand(
             B, n, T, generator=generator, dtype=torch.float64, device=device

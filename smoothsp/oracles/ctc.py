@@ -110,21 +110,23 @@ class CTC(CircuitStructure):
         if isinstance(labels, Tensor):
             real = torch.arange(M, device=device) < labels[:, None]
         if checks.has_concrete_values():
-            _check_targets(targets, real, C, blank)
+            _require_target_classes(targets, real, C, blank)
         self.blank = blank
         # the blank, then the labels
-        kept = targets if real is None else torch.where(real, targets, blank)
-        self._classes = torch.cat([kept.new_full((B, 1), blank), kept], 1)
+        labels_or_blank = targets if real is None else torch.where(real, targets, blank)
+        self._classes = torch.cat(
+            [labels_or_blank.new_full((B, 1), blank), labels_or_blank], 1
+        )
         # from a label to the next without a blank: only if they differ
         skips = torch.zeros((B, max(M - 1, 0)), dtype=log_probs.dtype, device=device)
-        alike = targets[:, 1:] == targets[:, :-1]
-        skips = skips.masked_fill(alike, -torch.inf)
-        self._known_to_fit = isinstance(frames, int) and 2 * M <= T
-        if not self._known_to_fit and checks.has_concrete_values():
-            repeats = (alike if real is None else alike & real[:, 1:]).sum(1)
-            _require_frames(frames, labels, repeats)
-            self._known_to_fit = True
-        built = topology(_paths, T, M)
+        is_repeat = targets[:, 1:] == targets[:, :-1]
+        skips = skips.masked_fill(is_repeat, -torch.inf)
+        self._has_enough_frames = isinstance(frames, int) and 2 * M <= T
+        if not self._has_enough_frames and checks.has_concrete_values():
+            repeats = (is_repeat if real is None else is_repeat & real[:, 1:]).sum(1)
+            _require_enough_frames(frames, labels, repeats)
+            self._has_enough_frames = True
+        built = topology(_build_ctc, T, M)
         super().__init__(
             built,
             {"log_probs": log_probs, "skips": skips},
@@ -141,49 +143,51 @@ class CTC(CircuitStructure):
 
     def may_be_infeasible(self, name: str) -> bool:
         """Skips forbid only where a row has few frames."""
-        return name != "skips" or not self._known_to_fit
+        return name != "skips" or not self._has_enough_frames
 
     def outputs_of(self, labels: Tensor) -> Tensor:
         """The class of each frame."""
         B, K, _ = labels.shape
         classes = self._classes[:, None].expand(B, K, -1)
-        found = classes.gather(2, labels.clamp(min=0))
-        return torch.where(labels >= 0, found, -1)
+        classes_of_frames = classes.gather(2, labels.clamp(min=0))
+        return torch.where(labels >= 0, classes_of_frames, -1)
 
     def labels_of(self, y: Tensor) -> Tensor:
         """0 for the blank, and which label of the target: as many as have begun."""
-        label = y != self.blank
-        begins = label.clone()
+        is_label = y != self.blank
+        begins = is_label.clone()
         begins[..., 1:] &= y[..., 1:] != y[..., :-1]
         count = begins.long().cumsum(2)
-        which = torch.where(label, count, 0)
+        position = torch.where(is_label, count, 0)
         # another class than the target's is the label of no leaf
         B, K, _ = y.shape
-        most = self._classes.shape[1]
-        classes = self._classes[:, None].expand(B, K, most)
-        right = classes.gather(2, which.clamp(max=most - 1)) == y
-        return torch.where(right & (count < most), which, most)
+        invalid = self._classes.shape[1]
+        classes = self._classes[:, None].expand(B, K, invalid)
+        is_match = classes.gather(2, position.clamp(max=invalid - 1)) == y
+        return torch.where(is_match & (count < invalid), position, invalid)
 
     def leaves_used(self, labels: Tensor) -> Tensor:
         """The leaf of each frame, and those of skipped blanks."""
         frames = super().leaves_used(labels)
         _, T, _ = self.log_probs.shape
-        most = self._classes.shape[1]
-        to, before = labels[..., 1:], labels[..., :-1]
-        skipped = (before > 0) & (to == before + 1) & (to < most)
-        return torch.cat([frames, torch.where(skipped, T * most + to - 2, -1)], 2)
+        num_positions = self._classes.shape[1]
+        current, previous = labels[..., 1:], labels[..., :-1]
+        skipped = (previous > 0) & (current == previous + 1) & (current < num_positions)
+        return torch.cat(
+            [frames, torch.where(skipped, T * num_positions + current - 2, -1)], 2
+        )
 
     def hamming(
         self, y: Int[Tensor, "batch time"]
     ) -> Float[Tensor, "batch time class_"]:
         """Cost 1 for every class that differs from y at a frame of the row."""
-        y = self._frames(y)
+        y = self._checked_frames(y)
         C = self.log_probs.shape[2]
         wrong = y[..., None] != torch.arange(C, device=y.device)
         real = torch.arange(y.shape[1], device=y.device) < self.lengths[:, None]
         return (wrong & real[..., None]).to(self.log_probs.dtype)
 
-    def _frames(self, y: Tensor) -> Tensor:
+    def _checked_frames(self, y: Tensor) -> Tensor:
         y = checks.as_int64("y", y, self.log_probs.device)
         checks.require_shape("y", y, tuple(self.log_probs.shape[:2]), "(batch, time)")
         self._labels_per_row(y)
@@ -195,7 +199,7 @@ class CTC(CircuitStructure):
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch class_"]:
         """Number of frames that y assigns to each class."""
-        y = self._frames(y)
+        y = self._checked_frames(y)
         B, T, C = self.log_probs.shape
         real = torch.arange(T, device=y.device) < self.lengths[:, None]
         real = real & (y >= 0) & (y < C)
@@ -204,7 +208,7 @@ class CTC(CircuitStructure):
         return counts.scatter_add(1, torch.where(real, y, C), ones)[:, :C]
 
 
-def _require_frames(
+def _require_enough_frames(
     frames: Tensor | int, labels: Tensor | int, repeats: Tensor
 ) -> None:
     """A frame for each label, and one for the blank between equal neighbours."""
@@ -214,16 +218,18 @@ def _require_frames(
         N, M = (int(x if isinstance(x, int) else x[row]) for x in (frames, labels))
         R = int(repeats[row])
         raise ValueError(
-            f"targets: row {row} needs {M + R} frames ({_several(M, 'symbol')}, "
-            f"{_several(R, 'repeat')}), got {N}; leave the row out"
+            f"targets: row {row} needs {M + R} frames ({_pluralise(M, 'symbol')}, "
+            f"{_pluralise(R, 'repeat')}), got {N}; leave the row out"
         )
 
 
-def _several(n: int, word: str) -> str:
+def _pluralise(n: int, word: str) -> str:
     return f"{n} {word}" if n == 1 else f"{n} {word}s"
 
 
-def _check_targets(targets: Tensor, real: Tensor | None, C: int, blank: int) -> None:
+def _require_target_classes(
+    targets: Tensor, real: Tensor | None, C: int, blank: int
+) -> None:
     """Real labels are classes, but for the blank."""
     if targets.numel():
         low, high = (int(x) for x in targets.aminmax())
@@ -239,32 +245,37 @@ def _check_targets(targets: Tensor, real: Tensor | None, C: int, blank: int) -> 
         )
 
 
-def _paths(T: int, M: int) -> tuple[Circuit, Items]:
+def _build_ctc(T: int, M: int) -> tuple[Circuit, Items]:
     """``alpha[t, s]``: all ways to be at place s of blank, label, ..., at frame t."""
     c = Circuit()
     S = 2 * M + 1
     frame, skip = c.leaves(T, M + 1), c.leaves(max(M - 1, 0))
     c.label(frame, np.arange(T)[:, None], np.arange(M + 1))
-    alpha, reach = c.chart(T, S), c.chart(T, M)
+    alpha, merged = c.chart(T, S), c.chart(T, M)
     from_label = np.append(np.full(min(M, 1), c.NONE, np.int32), skip)
-    answer = np.full((T + 1, M + 1), c.NONE, np.int32)
-    answer[0, 0] = c.ONE
+    roots = np.full((T + 1, M + 1), c.NONE, np.int32)
+    roots[0, 0] = c.ONE
     for t in range(T):
         # a frame passes two places at most
         alpha[t, 2 * t + 2 :] = c.NONE
         blanks, labels = slice(0, 2 * t + 2, 2), slice(1, 2 * t + 2, 2)
-        most = len(alpha[t, labels])
+        num_labels = len(alpha[t, labels])
         if t == 0:
             alpha[0, :2] = frame[0, :2]
         else:
-            old = np.append([c.NONE, c.NONE], alpha[t - 1]).astype(np.int32)
-            stays, skips = np.stack([old[2:], old[1:-1]], 1), old[:-2, None]
+            previous = np.append([c.NONE, c.NONE], alpha[t - 1]).astype(np.int32)
+            stays, skips = (
+                np.stack([previous[2:], previous[1:-1]], 1),
+                previous[:-2, None],
+            )
             c.define(alpha[t, blanks], (stays[blanks], frame[t, :1, None]))
-            skipped = skips[labels], from_label[:most, None]
-            c.define(reach[t, :most], (stays[labels],), skipped)
-            c.multiply(alpha[t, labels], reach[t, :most], frame[t, 1 : most + 1])
-        ends = c.chart(M + 1)
+            skipped = skips[labels], from_label[:num_labels, None]
+            c.define(merged[t, :num_labels], (stays[labels],), skipped)
+            c.multiply(
+                alpha[t, labels], merged[t, :num_labels], frame[t, 1 : num_labels + 1]
+            )
+        complete = c.chart(M + 1)
         last_label = np.append(c.NONE, alpha[t, 1::2]).astype(np.int32)
-        c.define(ends, (np.stack([alpha[t, ::2], last_label], 1),))
-        answer[t + 1] = ends
-    return c, answer
+        c.define(complete, (np.stack([alpha[t, ::2], last_label], 1),))
+        roots[t + 1] = complete
+    return c, roots

@@ -17,17 +17,20 @@ from smoothsp.oracles._inference.parts import (
 )
 from smoothsp.oracles._inference.read_only import ReadOnly
 from smoothsp.oracles._inference.tracing import is_eager
-from smoothsp.oracles._searches.active_outputs import block, face_of
+from smoothsp.oracles._searches.active_outputs import (
+    build_equations,
+    stack_block_diagonal,
+)
 from smoothsp.oracles._searches.consensus import Consensus, Factor
 from smoothsp.oracles._searches.mixtures import Mixtures
-from smoothsp.oracles._searches.shared_cells import Shared, Variables, variables_of
+from smoothsp.oracles._searches.shared_cells import Shared, Variables, build_variables
 from smoothsp.oracles.chain import Chain
 from smoothsp.oracles.protocols import Structure
-from smoothsp.oracles.sparse_map import moved_by
+from smoothsp.oracles.sparse_map import zeros_with_jvp
 
-Outputs = dict[str, Tensor]
+NamedOutputs = dict[str, Tensor]
 # Structures whose mixtures differ by more have not converged.
-_APART = 1e-3
+_MAX_DISAGREEMENT = 1e-3
 Self = TypeVar("Self", bound="FactorGraph")
 
 
@@ -125,8 +128,8 @@ class FactorGraph(ReadOnly):
         relaxed: bool = False,
         cost_of: str | None = None,
     ) -> None:
-        _require_values()
-        self.structures = _checked(structures)
+        _require_eager()
+        self.structures = _checked_structures(structures)
         self.max_rounds = checks.as_positive_int("max_rounds", max_rounds)
         self.tol = checks.as_positive("tol", tol)
         self.relaxed = checks.as_flag("relaxed", relaxed)
@@ -134,11 +137,11 @@ class FactorGraph(ReadOnly):
         if self.cost_of not in structures:
             names = ", ".join(map(repr, structures))
             raise ValueError(f"cost_of: expected one of {names}, got {cost_of!r}")
-        self._cells = {name: _cells(x) for name, x in structures.items()}
+        self._cells = {name: _cost_shape_and_dtype(x) for name, x in structures.items()}
         lengths = self.lengths
         shapes = {name: shape for name, (shape, _) in self._cells.items()}
-        given = structures, shapes, shared, len(lengths), lengths.device
-        self._variables = variables_of(*given)
+        args = structures, shapes, shared, len(lengths), lengths.device
+        self._variables = build_variables(*args)
 
     def _like(self: Self, structures: Mapping[str, Any], variables: Variables) -> Self:
         other: Self = object.__new__(type(self))
@@ -165,7 +168,9 @@ class FactorGraph(ReadOnly):
         self._require_feasible(y)
         scores = [x.score(y[name]) for name, x in self.structures.items()]
         total = torch.stack([x.to(scores[0].dtype) for x in scores]).sum(0)
-        return total.masked_fill(~self._agree(self._parts(y)), -torch.inf)
+        return total.masked_fill(
+            ~self._agrees_on_shared_cells(self._parts(y)), -torch.inf
+        )
 
     def hamming(self, y: Mapping[str, Tensor]) -> Tensor:
         """Cost of each cell of the structure ``cost_of``, 0 for those that y uses."""
@@ -185,14 +190,14 @@ class FactorGraph(ReadOnly):
 
     def select(self: Self, rows: Tensor) -> Self:
         """The graph of some rows: bool ``(batch,)``, or int64 indices."""
-        of_rows = {name: x.select(rows) for name, x in self.structures.items()}
-        return self._like(of_rows, self._variables.select(rows))
+        selected = {name: x.select(rows) for name, x in self.structures.items()}
+        return self._like(selected, self._variables.select(rows))
 
     def approximate(
         self,
     ) -> tuple[
         Float[Tensor, " batch"],
-        Outputs,
+        NamedOutputs,
         Bool[Tensor, " batch"],
         Float[Tensor, " batch"],
     ]:
@@ -218,12 +223,12 @@ class FactorGraph(ReadOnly):
         to outputs of the others. A row without an output ends when its bound is below
         all scores, or after ``max_rounds``.
         """
-        found = self._search(0.0)
-        none = found.infeasible
-        bound = found.bound.masked_fill(none, -torch.inf)
-        return *self._found(found), found.exact | none, bound
+        search = self._run_consensus(0.0)
+        infeasible = search.infeasible
+        bound = search.bound.masked_fill(infeasible, -torch.inf)
+        return *self._best_outputs(search), search.exact | infeasible, bound
 
-    def decode(self) -> tuple[Float[Tensor, " batch"], Outputs]:
+    def decode(self) -> tuple[Float[Tensor, " batch"], NamedOutputs]:
         """Highest score, and an output that attains it.
 
         With ``relaxed=True`` the value is ``relaxed_maximum()``, and y the best output
@@ -235,28 +240,30 @@ class FactorGraph(ReadOnly):
             If a row has no proof, unless ``relaxed=True``; the message names the rows.
             If the structures of a row cannot agree.
         """
-        found = self._search(0.0)
+        search = self._run_consensus(0.0)
         if self.relaxed:
-            return self._relaxed(found), self._found(found)[1]
-        lost = (~found.exact).nonzero().squeeze(1).tolist()
-        if lost:
-            row = lost[0]
-            value, bound = found.value[row].item(), found.bound[row].item()
-            some = ", ".join(map(str, lost[:5])) + (", ..." if len(lost) > 5 else "")
+            return self._relaxed_maximum(search), self._best_outputs(search)[1]
+        unproven = (~search.exact).nonzero().squeeze(1).tolist()
+        if unproven:
+            row = unproven[0]
+            value, bound = search.value[row].item(), search.bound[row].item()
+            row_names = ", ".join(map(str, unproven[:5])) + (
+                ", ..." if len(unproven) > 5 else ""
+            )
             if value == -torch.inf:
                 raise ValueError(
                     f"graph: found no outputs of row {row} on which its structures "
-                    f"agree (rows without proof: {some}). Allow more outputs, or call "
-                    "approximate(), which returns -inf for such rows"
+                    f"agree (rows without proof: {row_names}). Allow more outputs, or "
+                    "call approximate(), which returns -inf for such rows"
                 )
             raise ValueError(
-                f"graph: no proof of a best output for {len(lost)} of "
-                f"{len(found.value)} rows: {some}; in row {row} the best output found "
-                f"scores {value:.6g}, and the bound is {bound - value:.3g} above it. "
-                "Call approximate(), which returns both, raise "
-                f"max_rounds ({self.max_rounds}), or pass relaxed=True to train"
+                f"graph: no proof of a best output for {len(unproven)} of "
+                f"{len(search.value)} rows: {row_names}; in row {row} the best output "
+                f"found scores {value:.6g}, and the bound is {bound - value:.3g} above "
+                "it. Call approximate(), which returns both, raise max_rounds "
+                f"({self.max_rounds}), or pass relaxed=True to train"
             )
-        return self._found(found)
+        return self._best_outputs(search)
 
     def relaxed_maximum(self) -> Float[Tensor, " batch"]:
         """Maximum of the relaxation, at least that of the outputs, ``(batch,)``.
@@ -269,67 +276,70 @@ class FactorGraph(ReadOnly):
         ValueError
             If the structures of a row cannot agree.
         """
-        return self._relaxed(self._search(0.0))
+        return self._relaxed_maximum(self._run_consensus(0.0))
 
     def _relaxed_mixture(self, gamma: float) -> "RelaxedMixture":
         """LP-SparseMAP: what ``SparseMAP`` of the graph is made of."""
-        found = self._search(gamma)
-        _refuse_disagreement(found)
-        return RelaxedMixture(self, found, gamma)
+        search = self._run_consensus(gamma)
+        _require_agreement(search)
+        return RelaxedMixture(self, search, gamma)
 
-    def _search(self, gamma: float) -> Consensus:
-        _require_values()
+    def _run_consensus(self, gamma: float) -> Consensus:
+        _require_eager()
         with torch.no_grad():
             factors = [
-                _factor(x, *self._cells[name]) for name, x in self.structures.items()
+                _build_factor(x, *self._cells[name])
+                for name, x in self.structures.items()
             ]
-            given = self._variables, gamma, self.max_rounds, self.tol
-            found = Consensus(factors, *given)
-            found.run()
-        return found
+            settings = self._variables, gamma, self.max_rounds, self.tol
+            search = Consensus(factors, *settings)
+            search.run()
+        return search
 
-    def _found(self, found: Consensus) -> tuple[Tensor, Outputs]:
+    def _best_outputs(self, search: Consensus) -> tuple[Tensor, NamedOutputs]:
         """Scores of the outputs that were found, differentiable, and the outputs."""
-        none = found.value == -torch.inf
-        value, y = self._sum(found.y), {}
-        for name, best in zip(self.structures, found.y, strict=True):
-            barred = none.reshape(-1, *[1] * (best.dim() - 1))
-            y[name] = best.masked_fill(barred, -1)
-        return value.masked_fill(none, -torch.inf), y
+        has_none = search.value == -torch.inf
+        value, y = self._sum_scores(search.y), {}
+        for name, best in zip(self.structures, search.y, strict=True):
+            mask = has_none.reshape(-1, *[1] * (best.dim() - 1))
+            y[name] = best.masked_fill(mask, -1)
+        return value.masked_fill(has_none, -torch.inf), y
 
-    def _sum(self, ys: list[Tensor]) -> Tensor:
+    def _sum_scores(self, ys: list[Tensor]) -> Tensor:
         pairs = zip(self.structures.values(), ys, strict=True)
         scores = [x.score(y) for x, y in pairs]
         return torch.stack([x.to(scores[0].dtype) for x in scores]).sum(0)
 
-    def _relaxed(self, found: Consensus) -> Tensor:
+    def _relaxed_maximum(self, search: Consensus) -> Tensor:
         """The bound, with the gradient of the mixtures, or of outputs that are best."""
-        _refuse_disagreement(found)
-        exact = found.exact
-        carrier = self._sum(found.y)
+        _require_agreement(search)
+        exact = search.exact
+        carrier = self._sum_scores(search.y)
         if not bool(exact.all()):
-            mixed = torch.zeros_like(carrier)
+            mixture_scores = torch.zeros_like(carrier)
             for x, mixture in zip(
-                self.structures.values(), found.mixtures, strict=True
+                self.structures.values(), search.mixtures, strict=True
             ):
                 outputs, weights, _, _ = mixture.result()
                 scores = score_outputs(x, outputs).value
-                mixed = mixed + (scores * weights.to(scores)).sum(1).to(mixed)
-            carrier = torch.where(exact, carrier, mixed)
-        known = torch.where(exact, found.value, found.bound).to(carrier)
-        return known + (carrier - carrier.detach())
+                mixture_scores = mixture_scores + (scores * weights.to(scores)).sum(
+                    1
+                ).to(mixture_scores)
+            carrier = torch.where(exact, carrier, mixture_scores)
+        maximum = torch.where(exact, search.value, search.bound).to(carrier)
+        return maximum + (carrier - carrier.detach())
 
     def _parts(self, y: Mapping[str, Tensor]) -> Tensor:
         """Parts of an output of each row, all cells: ``(batch, cells)`` float64."""
         used = [part_counts(x, y[n]).flatten(1) for n, x in self.structures.items()]
         return torch.cat([x.double() for x in used], 1)
 
-    def _agree(self, parts: Tensor) -> Tensor:
+    def _agrees_on_shared_cells(self, parts: Tensor) -> Tensor:
         return (self._variables.mean(parts) == parts).all(1)
 
     def _squared_norms_of_variables(self, y: Mapping[str, Tensor]) -> Tensor:
         """Squared length ``(batch,)`` of the indicator of an output's variables."""
-        return (self._parts(y).square() / self._variables.degree).sum(1)
+        return (self._parts(y).square() / self._variables.num_structures).sum(1)
 
     def _require_feasible(self, y: object) -> None:
         if not isinstance(y, Mapping) or set(y) != set(self.structures):
@@ -338,8 +348,8 @@ class FactorGraph(ReadOnly):
             raise ValueError(f"y: expected a dict of outputs of {names}, got {got}")
 
     def __repr__(self) -> str:
-        words = ", ".join(f"{n}={x!r}" for n, x in self.structures.items())
-        return f"FactorGraph({words})"
+        fields = ", ".join(f"{n}={x!r}" for n, x in self.structures.items())
+        return f"FactorGraph({fields})"
 
 
 class RelaxedMixture:
@@ -355,30 +365,30 @@ class RelaxedMixture:
         Its strength.
     """
 
-    def __init__(self, graph: FactorGraph, found: Consensus, gamma: float) -> None:
+    def __init__(self, graph: FactorGraph, search: Consensus, gamma: float) -> None:
         self._variables, self._gamma = graph._variables, gamma
         self._shapes = {name: shape for name, (shape, _) in graph._cells.items()}
-        self.residual = found.residual
-        results = [mixture.result() for mixture in found.mixtures]
+        self.residual = search.residual
+        results = [mixture.result() for mixture in search.mixtures]
         self._parts = [x[2].flatten(2) for x in results]
         self._sizes = [x[1].shape[1] for x in results]
-        self._given = torch.cat([x[1] for x in results], 1)
+        self._fixed_weights = torch.cat([x[1] for x in results], 1)
         scores = [
             score_outputs(x, outputs).value
             for x, (outputs, *_) in zip(graph.structures.values(), results, strict=True)
         ]
         self._scores = torch.cat([x.to(scores[0].dtype) for x in scores], 1)
-        moved = moved_by(self, self._scores)
-        self._weights = self._given.to(self._scores) + moved
-        self._maps: list[np.ndarray[Any, Any]] | None = None
+        tangents = zeros_with_jvp(self, self._scores)
+        self._weights = self._fixed_weights.to(self._scores) + tangents
+        self._derivatives: list[np.ndarray[Any, Any]] | None = None
         with torch.no_grad():
-            value = self._value(self._given, self._scores.double())
-            self.gap = (found.bound - value).clamp(min=0)
+            value = self._regularised_value(self._fixed_weights, self._scores.double())
+            self.gap = (search.bound - value).clamp(min=0)
 
-    def marginals(self) -> Outputs:
+    def marginals(self) -> NamedOutputs:
         """Share of the mixtures that uses each cell, by structure."""
-        found = self._variables.mean(self._cells(self._weights))
-        cells = self._variables.split(found)
+        means = self._variables.mean(self._mixture_cells(self._weights))
+        cells = self._variables.split(means)
         return {
             name: x.reshape(len(x), *shape)
             for (name, shape), x in zip(self._shapes.items(), cells, strict=True)
@@ -386,46 +396,53 @@ class RelaxedMixture:
 
     def maximum(self) -> Tensor:
         """The regularised maximum of the relaxation."""
-        return self._value(self._weights, self._scores)
+        return self._regularised_value(self._weights, self._scores)
 
-    def _value(self, weights: Tensor, scores: Tensor) -> Tensor:
-        u = self._variables.mean(self._cells(weights))
-        squares = u.square() / self._variables.degree.to(u)
-        return (weights * scores).sum(1) - self._gamma / 2 * squares.sum(1)
+    def _regularised_value(self, weights: Tensor, scores: Tensor) -> Tensor:
+        u = self._variables.mean(self._mixture_cells(weights))
+        squared_cells = u.square() / self._variables.num_structures.to(u)
+        return (weights * scores).sum(1) - self._gamma / 2 * squared_cells.sum(1)
 
-    def _cells(self, weights: Tensor) -> Tensor:
+    def _mixture_cells(self, weights: Tensor) -> Tensor:
         """Share of each cell ``(batch, cells)`` in the mixture of its structure."""
         pairs = zip(torch.split(weights, self._sizes, 1), self._parts, strict=True)
-        shares = [(w.unsqueeze(2) * parts.to(w)).sum(1) for w, parts in pairs]
-        return torch.cat(shares, 1)
+        marginals = [(w.unsqueeze(2) * parts.to(w)).sum(1) for w, parts in pairs]
+        return torch.cat(marginals, 1)
 
-    def moved(self, scores: Tensor) -> Tensor:
+    def weights_jvp(self, scores: Tensor) -> Tensor:
         """Tangents of the weights, of tangents of the scores."""
         if not bool(scores.any()):
             return torch.zeros_like(scores)
-        if self._maps is None:
-            self._maps = [self._map(row) for row in range(len(scores))]
-        given = scores.detach().cpu().double().numpy()
-        found = np.zeros(given.shape)
-        for row, change in enumerate(self._maps):
-            at = self._given[row].cpu().numpy() > 0
-            found[row, at] = change @ given[row, at]
-        return torch.from_numpy(found).to(scores)
+        if self._derivatives is None:
+            self._derivatives = [
+                self._weights_derivative(row) for row in range(len(scores))
+            ]
+        tangents = scores.detach().cpu().double().numpy()
+        weight_tangents = np.zeros(tangents.shape)
+        for row, derivative in enumerate(self._derivatives):
+            is_active = self._fixed_weights[row].cpu().numpy() > 0
+            weight_tangents[row, is_active] = derivative @ tangents[row, is_active]
+        return torch.from_numpy(weight_tangents).to(scores)
 
-    def _map(self, row: int) -> np.ndarray[Any, Any]:
+    def _weights_derivative(self, row: int) -> np.ndarray[Any, Any]:
         """``dp / ds`` of the outputs of a row that have weight."""
-        on = torch.split(self._given[row], self._sizes)
+        weights = torch.split(self._fixed_weights[row], self._sizes)
         parts = [
             x[row][w > 0].double().cpu().numpy()
-            for x, w in zip(self._parts, on, strict=True)
+            for x, w in zip(self._parts, weights, strict=True)
         ]
-        owner = np.repeat(np.arange(len(parts)), [len(x) for x in parts])
-        variables = self._variables.of_cell[row], self._variables.degree[row]
+        structure_of_output = np.repeat(np.arange(len(parts)), [len(x) for x in parts])
+        variables = (
+            self._variables.variable_of_cell[row],
+            self._variables.num_structures[row],
+        )
         arrays = [x.cpu().numpy() for x in variables]
-        return face_of(block(parts), owner, *arrays).derivative(self._gamma)
+        return build_equations(
+            stack_block_diagonal(parts), structure_of_output, *arrays
+        ).derivative(self._gamma)
 
 
-def _require_values() -> None:
+def _require_eager() -> None:
     if not is_eager():
         raise TypeError(
             "structures: FactorGraph needs values, which torch.compile and torch.func "
@@ -433,18 +450,18 @@ def _require_values() -> None:
         )
 
 
-def _refuse_disagreement(found: Consensus) -> None:
-    apart = found.disagree & (found.residual > _APART)
-    lost = (apart | found.infeasible).nonzero().squeeze(1).tolist()
-    if lost:
+def _require_agreement(search: Consensus) -> None:
+    is_apart = search.cannot_agree & (search.residual > _MAX_DISAGREEMENT)
+    failed_rows = (is_apart | search.infeasible).nonzero().squeeze(1).tolist()
+    if failed_rows:
         raise ValueError(
-            f"graph: found no relaxed solution of row {lost[0]}: no mixtures of its "
-            "structures' outputs agree on shared cells. Allow more outputs, or call "
-            "approximate(), which returns -inf for such rows"
+            f"graph: found no relaxed solution of row {failed_rows[0]}: no mixtures of "
+            "its structures' outputs agree on shared cells. Allow more outputs, or "
+            "call approximate(), which returns -inf for such rows"
         )
 
 
-def _checked(structures: object) -> dict[str, Any]:
+def _checked_structures(structures: object) -> dict[str, Any]:
     if not isinstance(structures, Mapping) or not structures:
         raise TypeError(
             "structures: expected a dict of structures by name, got "
@@ -468,22 +485,22 @@ def _checked(structures: object) -> dict[str, Any]:
     return dict(structures)
 
 
-def _cells(structure: Any) -> tuple[torch.Size, torch.dtype]:
+def _cost_shape_and_dtype(structure: Any) -> tuple[torch.Size, torch.dtype]:
     """Shape and dtype of a cost of one row, in the search."""
-    main = getattr(structure, "_first_potentials", None)
-    if main is not None and hasattr(structure, "_map_potentials"):
-        return main.shape[1:], torch.float64
+    potentials = getattr(structure, "_first_potentials", None)
+    if potentials is not None and hasattr(structure, "_map_potentials"):
+        return potentials.shape[1:], torch.float64
     with torch.no_grad():
         cost = structure.hamming(structure.decode()[1])
     return cost.shape[1:], cost.dtype
 
 
-def _factor(structure: Any, shape: torch.Size, dtype: torch.dtype) -> Factor:
+def _build_factor(structure: Any, shape: torch.Size, dtype: torch.dtype) -> Factor:
     """The structure in float64 without gradients, where it can be had."""
-    search: Any = Mixtures
+    mixtures_class: Any = Mixtures
     if hasattr(structure, "_map_potentials"):
         structure = structure._map_potentials(lambda x: x.detach().double())
     # a subclass of chains may decode in its own way
     if type(structure) is Chain and structure._buffers.kernel_ready:
-        search = ChainMixtures
-    return Factor(structure, shape, dtype, search)
+        mixtures_class = ChainMixtures
+    return Factor(structure, shape, dtype, mixtures_class)

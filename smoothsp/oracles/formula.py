@@ -13,9 +13,9 @@ from smoothsp.oracles._inference.in_graphs import ConstantArgument
 from smoothsp.oracles._inference.read_only import ReadOnly
 from smoothsp.oracles._inference.tracing import is_compiling
 from smoothsp.oracles._logic.checks import check_decomposable, check_deterministic
-from smoothsp.oracles._logic.circuit import count_models, sentence_circuit, smooth
+from smoothsp.oracles._logic.circuit import build_nnf_circuit, count_models, smooth
 from smoothsp.oracles._logic.cnf import compile_clauses
-from smoothsp.oracles._logic.nnf import MOST_VARIABLES, NNF
+from smoothsp.oracles._logic.nnf import MAX_VARIABLES, NNF
 from smoothsp.oracles._logic.readers import read_nnf, read_sdd
 
 
@@ -67,7 +67,7 @@ class Formula(ReadOnly, ConstantArgument):
         self.count = count_models(smoothed)
         if not self.count:
             raise ValueError("formula: expected one that has a model, got none")
-        self._topology = Topology.from_circuit(*sentence_circuit(smoothed, variables))
+        self._topology = Topology.from_circuit(*build_nnf_circuit(smoothed, variables))
 
     @classmethod
     def from_clauses(
@@ -102,20 +102,24 @@ class Formula(ReadOnly, ConstantArgument):
         little. For harder formulas, run d4 or c2d and read their file with
         ``from_nnf``.
         """
-        given = [_clause(clause) for clause in _iterated(clauses)]
-        most = max((abs(x) for clause in given for x in clause), default=0)
+        literals_by_clause = [
+            _as_literals(clause) for clause in _require_iterable(clauses)
+        ]
+        max_variable = max(
+            (abs(x) for clause in literals_by_clause for x in clause), default=0
+        )
         if variables is None:
-            variables = _count("clauses", most)
+            variables = _as_num_variables("clauses", max_variable)
         else:
-            variables = _count("variables", variables)
-        for x in (x for clause in given for x in clause):
+            variables = _as_num_variables("variables", variables)
+        for x in (x for clause in literals_by_clause for x in clause):
             if not 0 < abs(x) <= variables:
                 raise ValueError(
                     f"clauses: expected literals from 1 to {variables} or their "
                     f"negatives, got {x}"
                 )
         checks.as_positive_int("most_nodes", most_nodes)
-        return cls(compile_clauses(given, most_nodes), variables)
+        return cls(compile_clauses(literals_by_clause, most_nodes), variables)
 
     @classmethod
     def from_sdd(cls, node: Any) -> "Formula":
@@ -148,18 +152,18 @@ class Formula(ReadOnly, ConstantArgument):
             For a line that cannot be parsed, or a circuit that is not decomposable, not
             provably deterministic, or without a model.
         """
-        sentence, found = read_nnf(path)
+        nnf, num_read = read_nnf(path)
         if variables is None:
-            variables = found
-        elif _count("variables", variables) < found:
+            variables = num_read
+        elif _as_num_variables("variables", variables) < num_read:
             raise ValueError(
-                f"variables: expected at least {found}, which the file has, got "
+                f"variables: expected at least {num_read}, which the file has, got "
                 f"{variables}"
             )
-        scopes = sentence.scopes()
-        check_decomposable(sentence, scopes)
-        check_deterministic(sentence, scopes)
-        return cls(sentence, variables)
+        scopes = nnf.scopes()
+        check_decomposable(nnf, scopes)
+        check_deterministic(nnf, scopes)
+        return cls(nnf, variables)
 
     def __call__(self, scores: Tensor) -> "Models":
         """The structure whose outputs are the models, with these scores."""
@@ -169,7 +173,7 @@ class Formula(ReadOnly, ConstantArgument):
         return f"Formula(variables={self.variables}, count={self.count})"
 
 
-def _iterated(clauses: Any) -> Iterable[Any]:
+def _require_iterable(clauses: Any) -> Iterable[Any]:
     if isinstance(clauses, str | bytes) or not isinstance(clauses, Iterable):
         raise TypeError(
             f"clauses: expected lists of literals, got {type(clauses).__name__}"
@@ -177,7 +181,7 @@ def _iterated(clauses: Any) -> Iterable[Any]:
     return clauses
 
 
-def _clause(clause: Any) -> tuple[int, ...]:
+def _as_literals(clause: Any) -> tuple[int, ...]:
     if isinstance(clause, str | bytes) or not isinstance(clause, Iterable):
         raise TypeError(
             "clauses: expected each to be a list of literals, got "
@@ -192,13 +196,13 @@ def _clause(clause: Any) -> tuple[int, ...]:
     return tuple(int(x) for x in literals)
 
 
-def _count(name: str, value: Any) -> int:
+def _as_num_variables(name: str, value: Any) -> int:
     """``value`` as a number of variables."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name}: expected an int, got {type(value).__name__}")
-    if not 0 <= value <= MOST_VARIABLES:
+    if not 0 <= value <= MAX_VARIABLES:
         raise ValueError(
-            f"{name}: expected from 0 to {MOST_VARIABLES} variables, got {value}"
+            f"{name}: expected from 0 to {MAX_VARIABLES} variables, got {value}"
         )
     return value
 

@@ -10,7 +10,7 @@ from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topolog
 from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._inference.tracing import is_eager_tensor
-from smoothsp.oracles.span_tree import counted_spans
+from smoothsp.oracles.span_tree import mask_non_trees
 
 
 class Grammar(CircuitStructure):
@@ -93,7 +93,7 @@ class Grammar(CircuitStructure):
                 f"least one symbol, got {tuple(spans.shape)}"
             )
         if not square:
-            spans = _spans_of(spans)
+            spans = _word_scores_as_spans(spans)
         B, n, _, S = spans.shape
         rules = checks.as_potentials("rules", rules)
         checks.require_same_dtype("rules", rules, "spans", spans)
@@ -109,13 +109,13 @@ class Grammar(CircuitStructure):
             checks.require_same_dtype("top", top, "spans", spans)
             checks.require_shape("top", top, (S,), "(symbol,)")
         size = n if lengths is None else checks.as_lengths(lengths, B, n, spans.device)
-        own, shared = {"spans": spans}, {"rules": rules, "top": top}
+        row_potentials, shared = {"spans": spans}, {"rules": rules, "top": top}
         if rules.dim() == 4:
-            own["rules"] = shared.pop("rules")
-        built = topology(_derivations, n, S, rules.dim() == 3)
+            row_potentials["rules"] = shared.pop("rules")
+        built = topology(_build_grammar, n, S, rules.dim() == 3)
         super().__init__(
             built,
-            own,
+            row_potentials,
             shared,
             roots=built.root(size),
             lengths=size,
@@ -127,7 +127,7 @@ class Grammar(CircuitStructure):
 
         ``cost`` has the shape of the spans, or ``(batch, n, symbol)`` for single words.
         """
-        return super().augment(self._at_words(cost, 0.0))
+        return super().augment(self._expand_word_values(cost, 0.0))
 
     def restrict(self, allowed: Tensor) -> "Grammar":
         """The grammar in which a span has only symbols that are True in ``allowed``.
@@ -135,19 +135,19 @@ class Grammar(CircuitStructure):
         ``allowed`` has the shape of the spans, or ``(batch, n, symbol)`` for single
         words; longer spans may then have any symbol.
         """
-        return super().restrict(self._at_words(allowed, True))
+        return super().restrict(self._expand_word_values(allowed, True))
 
-    def _at_words(self, given: Tensor, longer: float) -> Tensor:
+    def _expand_word_values(self, values: Tensor, fill_value: float) -> Tensor:
         """Values of single words, with ``longer`` for the other spans."""
         B, n, _, S = self.spans.shape
-        if not isinstance(given, Tensor) or tuple(given.shape) != (B, n, S):
-            return given
-        spans = torch.full_like(self.spans, longer, dtype=given.dtype)
-        return torch.diagonal_scatter(spans, given.mT, dim1=1, dim2=2)
+        if not isinstance(values, Tensor) or tuple(values.shape) != (B, n, S):
+            return values
+        spans = torch.full_like(self.spans, fill_value, dtype=values.dtype)
+        return torch.diagonal_scatter(spans, values.mT, dim1=1, dim2=2)
 
     def labels_of(self, y: Tensor) -> Tensor:
         """The labels of spans, words included."""
-        return counted_spans(y, self.lengths).flatten(2)
+        return mask_non_trees(y, self.lengths).flatten(2)
 
     def leaves_used(self, labels: Tensor) -> Tensor:
         """Leaves of spans and of the rules that split them, and the root's."""
@@ -155,44 +155,49 @@ class Grammar(CircuitStructure):
         _, n, _, S = self.spans.shape
         symbol = labels.reshape(B, K, n, n)
         symbol = torch.where(symbol < S, symbol, -1)
-        known = symbol >= 0
-        at = torch.arange(n, device=labels.device)
-        spans = torch.where(known, (at[:, None] * n + at) * S + symbol, -1).flatten(2)
+        is_span = symbol >= 0
+        word = torch.arange(n, device=labels.device)
+        spans = torch.where(
+            is_span, (word[:, None] * n + word) * S + symbol, -1
+        ).flatten(2)
         leaf = n * n * S
         if n < 2:
             rules = spans[..., :0]
         else:
             # split[i, j, k]: words i to k and k + 1 to j are spans of the tree
-            left, right = known[..., None, :-1], known[..., 1:, :].mT[..., None, :, :]
+            left, right = (
+                is_span[..., None, :-1],
+                is_span[..., 1:, :].mT[..., None, :, :],
+            )
             split = (left & right).int()
             k = split.argmax(4)
-            some = known & (split.amax(4) > 0) & (at[:, None] < at)
+            has_split = is_span & (split.amax(4) > 0) & (word[:, None] < word)
             first = symbol.gather(3, k)
             second = symbol.mT.gather(3, (k + 1).mT).mT
             rule = leaf + (symbol * S + first) * S + second
-            rules = torch.where(some, rule, -1).flatten(2)
+            rules = torch.where(has_split, rule, -1).flatten(2)
         leaf += S**3
         last = (self.lengths - 1).clamp(min=0)[:, None, None].expand(B, K, 1)
         if n:
-            whole = symbol[:, :, 0].gather(2, last)
-            real = (self.lengths[:, None, None] > 0) & (whole >= 0)
-            whole = torch.where(real, leaf + whole, -1)
+            root = symbol[:, :, 0].gather(2, last)
+            real = (self.lengths[:, None, None] > 0) & (root >= 0)
+            root = torch.where(real, leaf + root, -1)
         else:
-            whole = last - 1
-        return torch.cat([spans, rules, whole], 2)
+            root = last - 1
+        return torch.cat([spans, rules, root], 2)
 
 
-def _spans_of(words: Tensor) -> Tensor:
+def _word_scores_as_spans(words: Tensor) -> Tensor:
     """Scores ``[B, n, n, S]`` of spans, 0 for those of several words."""
     if is_eager_tensor(words):
-        found: Tensor = _OnDiagonal.apply(words)
-        return found
+        spans: Tensor = _DiagonalScatter.apply(words)
+        return spans
     B, n, S = words.shape
     longer = words.new_zeros(B, n, n, S)
     return torch.diagonal_scatter(longer, words.mT, dim1=1, dim2=2)
 
 
-class _OnDiagonal(torch.autograd.Function):
+class _DiagonalScatter(torch.autograd.Function):
     """``_spans_of`` on this thread alone.
 
     PyTorch would wake its others for so many zeros, and these go on waiting for work
@@ -201,18 +206,18 @@ class _OnDiagonal(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, words: Tensor) -> Tensor:
-        given = to_numpy(words)
-        B, n, S = given.shape
-        found, at = np.zeros((B, n, n, S), given.dtype), np.arange(n)
-        found[:, at, at] = given
-        return torch.from_numpy(found)
+        scores = to_numpy(words)
+        B, n, S = scores.shape
+        spans, word = np.zeros((B, n, n, S), scores.dtype), np.arange(n)
+        spans[:, word, word] = scores
+        return torch.from_numpy(spans)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         return grads[0].diagonal(dim1=1, dim2=2).mT.contiguous()
 
 
-def _derivations(n: int, S: int, shared: bool) -> tuple[Circuit, Items]:
+def _build_grammar(n: int, S: int, shared: bool) -> tuple[Circuit, Items]:
     """``inside[i, j, a]``: all derivations of words i to j from a.
 
     ``below``, the same without the score of a itself; ``pair[i, j, b, c]``, all
@@ -222,14 +227,14 @@ def _derivations(n: int, S: int, shared: bool) -> tuple[Circuit, Items]:
     span = c.leaves(n, n, S)
     rule = c.shared(S, S, S) if shared else c.leaves(S, S, S)
     top = c.shared(S)
-    at, symbol = np.arange(n), np.arange(S)
-    c.label(span, (at[:, None] * n + at)[..., None], symbol)
-    inside, below = c.chart(n, n, S), c.chart(n, n, S)
+    word, symbol = np.arange(n), np.arange(S)
+    c.label(span, (word[:, None] * n + word)[..., None], symbol)
+    inside, unscored = c.chart(n, n, S), c.chart(n, n, S)
     pair = c.chart(n, n, S, S)
-    answer = c.chart(n + 1)
-    answer[0] = c.ONE
+    roots = c.chart(n + 1)
+    roots[0] = c.ONE
     # items of their own, so that sums over splits walk with constant steps
-    c.multiply(inside[at, at], span[at, at])
+    c.multiply(inside[word, word], span[word, word])
     for width in range(2, n + 1):
         i = np.arange(n + 1 - width)
         j = i + width - 1
@@ -238,8 +243,8 @@ def _derivations(n: int, S: int, shared: bool) -> tuple[Circuit, Items]:
         right = np.moveaxis(inside[k + 1, j[:, None]], 1, -1)[:, None]
         c.define(pair[i, j], (left, right))
         pairs = pair[i, j].reshape(len(i), 1, S * S)
-        c.define(below[i, j], (pairs, rule.reshape(1, S, S * S)))
-        c.multiply(inside[i, j], below[i, j], span[i, j])
+        c.define(unscored[i, j], (pairs, rule.reshape(1, S, S * S)))
+        c.multiply(inside[i, j], unscored[i, j], span[i, j])
     if n:
-        c.define(answer[1:], (inside[0], top[None]))
-    return c, answer
+        c.define(roots[1:], (inside[0], top[None]))
+    return c, roots

@@ -101,7 +101,7 @@ class IntegerProgram(Structure):
 
     scores: Tensor
     time_limit: float | None
-    row_attributes = ("_which",)
+    row_attributes = ("_program_index",)
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class IntegerProgram(Structure):
         *,
         time_limit: float | None = None,
     ) -> None:
-        _highs()
+        _import_highspy()
         if not (is_eager() or is_compiling()):
             raise TypeError(
                 "scores: IntegerProgram needs values, which torch.func does not "
@@ -133,11 +133,13 @@ class IntegerProgram(Structure):
             self._output_dtype = in_graphs.INT if integer else in_graphs.FLOAT
             self._set_potentials({"scores": scores})
             return
-        rows = _constraint_rows(constraints, B, N)
-        bounds = _pair("lower", "upper", lower, upper, B, N)
-        self._integer = _integers(integer, N)
-        self._programs, which = _distinct(rows, bounds, B)
-        self._which = torch.tensor(which, dtype=torch.int64, device=scores.device)
+        rows = _as_constraint_blocks(constraints, B, N)
+        bounds = _as_bounds("lower", "upper", lower, upper, B, N)
+        self._integer = _as_integer_mask(integer, N)
+        self._programs, program_index = _distinct_programs(rows, bounds, B)
+        self._program_index = torch.tensor(
+            program_index, dtype=torch.int64, device=scores.device
+        )
         if time_limit is not None:
             time_limit = checks.as_positive("time_limit", time_limit)
         self.time_limit = time_limit
@@ -156,7 +158,7 @@ class IntegerProgram(Structure):
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
         """``(batch,)``: the number of variables."""
-        return torch.full_like(self._which, self.scores.shape[1])
+        return torch.full_like(self._program_index, self.scores.shape[1])
 
     @property
     def output_shapes(self) -> Int[Tensor, "batch 1"]:
@@ -165,7 +167,7 @@ class IntegerProgram(Structure):
 
     # Outputs --------------------------------------------------------------------
 
-    def _proved(self, y: Tensor) -> tuple[Tensor, bool]:
+    def _checked_outputs(self, y: Tensor) -> tuple[Tensor, bool]:
         """Outputs ``(batch, k, N)``, and whether k was there."""
         B, N = self.scores.shape
         if self._integer.all():
@@ -173,22 +175,24 @@ class IntegerProgram(Structure):
         else:
             y = checks.as_dense("y", y)
             checks.require_device("y", y, self.scores.device)
-        one = y.dim() == 2
-        many = y[:, None] if one else y
-        if many.dim() != 3 or (len(many), many.shape[2]) != (B, N):
+        lacks_k = y.dim() == 2
+        y_with_k = y[:, None] if lacks_k else y
+        if y_with_k.dim() != 3 or (len(y_with_k), y_with_k.shape[2]) != (B, N):
             raise ValueError(
                 f"y: expected ({B}, {N}) or ({B}, k, {N}), got {tuple(y.shape)}"
             )
-        values = to_numpy(many.detach().cpu().double())
-        for b, p in enumerate(self._which.tolist()):
+        values = to_numpy(y_with_k.detach().cpu().double())
+        for b, p in enumerate(self._program_index.tolist()):
             for k in range(values.shape[1]):
-                wrong = self._programs[p].violation(values[b, k], self._integer)
-                if wrong:
+                violation = self._programs[p].describe_violation(
+                    values[b, k], self._integer
+                )
+                if violation:
                     raise ValueError(
-                        f"y: expected an output of the programme, got one with {wrong} "
-                        f"at row {b}"
+                        "y: expected an output of the programme, got one with "
+                        f"{violation} at row {b}"
                     )
-        return many, not one
+        return y_with_k, not lacks_k
 
     def score(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Score of the outputs y, ``(batch, N)`` or ``(batch, k, N)``.
@@ -198,27 +202,27 @@ class IntegerProgram(Structure):
         ValueError
             If y is not an output of the programme.
         """
-        many, several = self._proved(y)
-        value = self._value(many)
-        return value if several else value.squeeze(1)
+        y_with_k, has_k = self._checked_outputs(y)
+        value = self._score_outputs(y_with_k)
+        return value if has_k else value.squeeze(1)
 
-    def _value(self, y: Tensor) -> Tensor:
+    def _score_outputs(self, y: Tensor) -> Tensor:
         used = y != 0
         scores = torch.where(used, self.scores[:, None], 0).double()
         return (scores * y).sum(2).to(self.scores.dtype)
 
     def hamming(self, y: Tensor) -> Float[Tensor, "batch N"]:
         """Cost 1 for variables that are 0 in y and cannot be negative, else 0."""
-        many, several = self._proved(y)
-        if several:
+        y_with_k, has_k = self._checked_outputs(y)
+        if has_k:
             raise ValueError(
                 f"y: expected one output per row, (batch, N), got {tuple(y.shape)}"
             )
         if not self._programs:
             return torch.zeros_like(self.scores)
         low = torch.from_numpy(np.stack([p.lower for p in self._programs]))
-        fine = low.to(self.scores.device)[self._which] >= 0
-        return ((many[:, 0] == 0) & fine).to(self.scores.dtype)
+        is_nonnegative = low.to(self.scores.device)[self._program_index] >= 0
+        return ((y_with_k[:, 0] == 0) & is_nonnegative).to(self.scores.dtype)
 
     @property
     def _num_labels(self) -> int:
@@ -226,7 +230,7 @@ class IntegerProgram(Structure):
 
     def label_counts(self, y: Tensor) -> Float[Tensor, "batch N"]:
         """Units of each variable: y, with 0 where it is negative."""
-        return self._proved(y)[0][:, 0].clamp(min=0).to(self.scores.dtype)
+        return self._checked_outputs(y)[0][:, 0].clamp(min=0).to(self.scores.dtype)
 
     # Maxima ---------------------------------------------------------------------
 
@@ -240,43 +244,47 @@ class IntegerProgram(Structure):
         y
             ``(batch, N)``.
         """
-        y = torch.from_numpy(self._solve()[0]).to(self.scores.device)
+        y = torch.from_numpy(self._solve_rows()[0]).to(self.scores.device)
         y = y.long() if self._integer.all() else y.to(self.scores.dtype)
-        return self._value(y[:, None]).squeeze(1), y
+        return self._score_outputs(y[:, None]).squeeze(1), y
 
     def bound(self) -> Float[Tensor, " batch"]:
         """Upper bound of all scores, from the relaxation or the search.
 
         ``decode()`` attains it up to rounding, unless ``time_limit`` ended the search.
         """
-        y, bound = self._solve()
-        attained = self._value(torch.from_numpy(y).to(self.scores.device)[:, None])
-        found = torch.from_numpy(bound).to(self.scores)
-        return torch.maximum(found, attained.detach().squeeze(1))
+        y, bound = self._solve_rows()
+        attained = self._score_outputs(
+            torch.from_numpy(y).to(self.scores.device)[:, None]
+        )
+        upper = torch.from_numpy(bound).to(self.scores)
+        return torch.maximum(upper, attained.detach().squeeze(1))
 
-    def _solve(self) -> tuple[Floats, Floats]:
+    def _solve_rows(self) -> tuple[Floats, Floats]:
         """Best outputs ``(batch, N)`` and bounds ``(batch,)`` of their scores."""
         scores = to_numpy(self.scores.detach().cpu().double())
         y, bound = np.zeros(scores.shape), np.zeros(len(scores))
         if not scores.size:
             # without a variable only constraints of 0 are left
             for b in range(len(scores)):
-                if self._programs[int(self._which[b])].violation(y[b], self._integer):
+                if self._programs[int(self._program_index[b])].describe_violation(
+                    y[b], self._integer
+                ):
                     raise ValueError(_INFEASIBLE.format(b))
             return y, bound
         # rows of one programme are neighbours
-        order = np.argsort(to_numpy(self._which.cpu()), kind="stable")
-        pieces = np.array_split(order, min(len(order), torch.get_num_threads()))
+        order = np.argsort(to_numpy(self._program_index.cpu()), kind="stable")
+        chunks = np.array_split(order, min(len(order), torch.get_num_threads()))
 
-        def solve(rows: Ints) -> None:
+        def solve_chunk(rows: Ints) -> None:
             solver, p = None, -1
             for b in rows.tolist():
-                if solver is None or int(self._which[b]) != p:
-                    p = int(self._which[b])
+                if solver is None or int(self._program_index[b]) != p:
+                    p = int(self._program_index[b])
                     solver = _Solver(self._programs[p], self._integer, self.time_limit)
-                y[b], bound[b] = solver.best(scores[b], b)
+                y[b], bound[b] = solver.maximise(scores[b], b)
 
-        run_all([partial(solve, rows) for rows in pieces])
+        run_all([partial(solve_chunk, rows) for rows in chunks])
         return y, bound
 
 
@@ -291,25 +299,25 @@ class _Program(NamedTuple):
     lower: Floats
     upper: Floats
 
-    def violation(self, y: Floats, integer: NDArray[np.bool_]) -> str:
+    def describe_violation(self, y: Floats, integer: NDArray[np.bool_]) -> str:
         """Description of why y is not an output; empty if it is one."""
         if not np.isfinite(y).all():
             return "a number that is not finite"
         slack = _TOLERANCE * (1 + np.abs(y))
-        wrong = (y < self.lower - slack) | (y > self.upper + slack)
-        wrong |= integer & (np.abs(y - np.round(y)) > _TOLERANCE)
-        if wrong.any():
-            i = int(wrong.argmax())
+        is_violated = (y < self.lower - slack) | (y > self.upper + slack)
+        is_violated |= integer & (np.abs(y - np.round(y)) > _TOLERANCE)
+        if is_violated.any():
+            i = int(is_violated.argmax())
             return f"{y[i]:g} for variable {i}"
         row = np.repeat(np.arange(len(self.low)), np.diff(self.starts))
         terms = self.value * y[self.columns]
         total, size = (
             np.bincount(row, x, len(self.low)) for x in (terms, np.abs(terms))
         )
-        room = _TOLERANCE * (1 + size)
-        wrong = (total < self.low - room) | (total > self.high + room)
-        if wrong.any():
-            i = int(wrong.argmax())
+        row_slack = _TOLERANCE * (1 + size)
+        is_violated = (total < self.low - row_slack) | (total > self.high + row_slack)
+        if is_violated.any():
+            i = int(is_violated.argmax())
             return f"{total[i]:g} for constraint {i}"
         return ""
 
@@ -324,16 +332,16 @@ class _Solver:
     """Two models in HiGHS that share their constraints: relaxed, and of integers."""
 
     def __init__(
-        self, program: _Program, integer: NDArray[np.bool_], limit: float | None
+        self, program: _Program, integer: NDArray[np.bool_], time_limit: float | None
     ) -> None:
-        self._program, self._integer, self._limit = program, integer, limit
+        self._program, self._integer, self._time_limit = program, integer, time_limit
         self._columns = np.arange(len(program.lower), dtype=np.int32)
-        self._relaxed = self._model(False)
-        self._whole: Any = None
-        self._before: Floats | None = None
+        self._relaxed = self._build_model(False)
+        self._mip: Any = None
+        self._warm_start: Floats | None = None
 
-    def _model(self, whole: bool) -> Any:
-        highspy, p = _highs(), self._program
+    def _build_model(self, is_integer: bool) -> Any:
+        highspy, p = _import_highspy(), self._program
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(p.lower), len(p.low)
         lp.col_cost_ = np.zeros(len(p.lower))
@@ -344,12 +352,12 @@ class _Solver:
         lp.a_matrix_.start_, lp.a_matrix_.index_ = p.starts, p.columns
         lp.a_matrix_.value_ = p.value
         lp.sense_ = highspy.ObjSense.kMaximize
-        if whole:
+        if is_integer:
             kinds = highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger
             lp.integrality_ = [kinds[int(x)] for x in self._integer]
-        model = _quiet()
-        if whole and self._limit is not None:
-            model.setOptionValue("time_limit", self._limit)
+        model = _build_silent_solver()
+        if is_integer and self._time_limit is not None:
+            model.setOptionValue("time_limit", self._time_limit)
         # rows are what threads share
         model.setOptionValue("threads", 1)
         model.setOptionValue("mip_rel_gap", 1e-9)
@@ -357,82 +365,82 @@ class _Solver:
         model.passModel(lp)
         return model
 
-    def best(self, scores: Floats, row: int) -> tuple[Floats, float]:
+    def maximise(self, scores: Floats, row: int) -> tuple[Floats, float]:
         """The best output of such scores, and a bound of its score."""
-        barred = scores == -np.inf
-        finite = np.where(barred, 0.0, scores)
+        forbidden = scores == -np.inf
+        finite = np.where(forbidden, 0.0, scores)
         # costs of one size, whatever units they are given in
-        size = float(np.abs(finite).max(initial=0))
-        unit = 2.0 ** np.floor(np.log2(size)) if size else 1.0
+        magnitude = float(np.abs(finite).max(initial=0))
+        unit = 2.0 ** np.floor(np.log2(magnitude)) if magnitude else 1.0
         cost = finite / unit
-        y, bound = self._run(self._relaxed, cost, barred, row)
+        y, bound = self._run_solver(self._relaxed, cost, forbidden, row)
         integer = self._integer
         if (np.abs(y - np.round(y))[integer] > _TOLERANCE).any():
             # of some versions the limit counts what earlier calls took
-            if self._whole is None or self._limit is not None:
-                self._whole = self._model(True)
-            if self._before is not None:
-                start = _highs().HighsSolution()
-                start.col_value = self._before.tolist()
-                self._whole.setSolution(start)
-            y, found = self._run(self._whole, cost, barred, row)
-            bound = min(bound, found)
+            if self._mip is None or self._time_limit is not None:
+                self._mip = self._build_model(True)
+            if self._warm_start is not None:
+                start = _import_highspy().HighsSolution()
+                start.col_value = self._warm_start.tolist()
+                self._mip.setSolution(start)
+            y, mip_bound = self._run_solver(self._mip, cost, forbidden, row)
+            bound = min(bound, mip_bound)
         y = np.where(integer, np.round(y), y)
-        self._before = y
+        self._warm_start = y
         return y, bound * unit
 
-    def _run(
-        self, model: Any, cost: Floats, barred: NDArray[np.bool_], row: int
+    def _run_solver(
+        self, model: Any, cost: Floats, forbidden: NDArray[np.bool_], row: int
     ) -> tuple[Floats, float]:
-        status, p, n = _highs().HighsModelStatus, self._program, len(cost)
+        status, p, n = _import_highspy().HighsModelStatus, self._program, len(cost)
         model.changeColsCost(n, self._columns, cost)
-        lower, upper = (np.where(barred, 0.0, x) for x in (p.lower, p.upper))
-        if ((p.lower > 0) | (p.upper < 0))[barred].any():
+        lower, upper = (np.where(forbidden, 0.0, x) for x in (p.lower, p.upper))
+        if ((p.lower > 0) | (p.upper < 0))[forbidden].any():
             raise ValueError(_INFEASIBLE.format(row))
         model.changeColsBounds(n, self._columns, lower, upper)
         model.run()
-        found = model.getModelStatus()
-        if found == status.kUnboundedOrInfeasible:
+        model_status = model.getModelStatus()
+        if model_status == status.kUnboundedOrInfeasible:
             model.setOptionValue("presolve", "off")
             model.run()
             model.setOptionValue("presolve", "choose")
-            found = model.getModelStatus()
+            model_status = model.getModelStatus()
         info = model.getInfo()
-        whole = model is self._whole
-        if found == status.kInfeasible:
+        is_mip = model is self._mip
+        if model_status == status.kInfeasible:
             raise ValueError(_INFEASIBLE.format(row))
-        if found in (status.kUnbounded, status.kUnboundedOrInfeasible):
+        if model_status in (status.kUnbounded, status.kUnboundedOrInfeasible):
             raise ValueError(
                 f"scores: row {row} is unbounded: a variable without a bound raises "
                 "the score; give finite bounds (lower, upper)"
             )
-        if found == status.kTimeLimit and info.primal_solution_status != 2:
+        if model_status == status.kTimeLimit and info.primal_solution_status != 2:
             raise ValueError(
-                f"time_limit: expected an output of row {row} within {self._limit:g} s,"
-                " got none; give it longer"
+                f"time_limit: expected an output of row {row} within "
+                f"{self._time_limit:g} s, got none; give it longer"
             )
-        if found not in (status.kOptimal, status.kTimeLimit):
-            words = model.modelStatusToString(found)
+        if model_status not in (status.kOptimal, status.kTimeLimit):
+            status_text = model.modelStatusToString(model_status)
             raise ValueError(
-                f"constraints: row {row} cannot be solved by HiGHS: {words}"
+                f"constraints: row {row} cannot be solved by HiGHS: {status_text}"
             )
-        bound = info.mip_dual_bound if whole else info.objective_function_value
+        bound = info.mip_dual_bound if is_mip else info.objective_function_value
         return np.array(model.getSolution().col_value), float(bound)
 
 
-def _quiet() -> Any:
+def _build_silent_solver() -> Any:
     """Return a solver that prints nothing, not even when it is made."""
 
-    class Quiet(_highs().Highs):  # type: ignore[misc]
+    class SilentHighs(_import_highspy().Highs):  # type: ignore[misc]
         def enableCallbacks(self) -> None:
             # prints a banner unless the output is off before
             self.setOptionValue("output_flag", False)
             super().enableCallbacks()
 
-    return Quiet()
+    return SilentHighs()
 
 
-def _highs() -> Any:
+def _import_highspy() -> Any:
     try:
         import highspy
     except ImportError as error:
@@ -445,84 +453,88 @@ def _highs() -> Any:
 # Arguments ----------------------------------------------------------------------
 
 
-def _floats(name: str, value: Any) -> Floats:
+def _as_floats(name: str, value: Any) -> Floats:
     """Numbers of a tensor, an array or a number, without NaN."""
     if isinstance(value, Tensor):
         value = to_numpy(value.detach().cpu().double())
-    found = np.array(value)
-    if found.dtype.kind not in "biuf":
+    array_ = np.array(value)
+    if array_.dtype.kind not in "biuf":
         raise TypeError(f"{name}: expected numbers, got {type(value).__name__}")
-    found = found.astype(np.float64)
-    if np.isnan(found).any():
+    array_ = array_.astype(np.float64)
+    if np.isnan(array_).any():
         raise ValueError(f"{name}: expected numbers, got NaN")
-    return found
+    return array_
 
 
-def _pair(
+def _as_bounds(
     low_name: str, high_name: str, low: Any, high: Any, B: int, size: int
 ) -> tuple[Floats, Floats]:
     """Bounds of ``(size,)`` or ``(batch, size)``, of which none exclude each other."""
-    found = []
+    bounds = []
     for name, value in ((low_name, low), (high_name, high)):
-        x = _floats(name, value)
+        x = _as_floats(name, value)
         if x.shape not in ((), (size,), (B, size)):
             raise ValueError(
                 f"{name}: expected a number, ({size},) or (batch, {size}) = "
                 f"({B}, {size}), got {x.shape}"
             )
-        found.append(x if x.ndim == 2 else np.broadcast_to(x, (size,)))
-    wrong = (found[0] > found[1]) | (found[0] == np.inf) | (found[1] == -np.inf)
-    if wrong.any():
-        at = tuple(int(i) for i in np.argwhere(wrong)[0])
-        a, b = (np.broadcast_to(x, wrong.shape)[at] for x in found)
+        bounds.append(x if x.ndim == 2 else np.broadcast_to(x, (size,)))
+    is_empty = (bounds[0] > bounds[1]) | (bounds[0] == np.inf) | (bounds[1] == -np.inf)
+    if is_empty.any():
+        index = tuple(int(i) for i in np.argwhere(is_empty)[0])
+        a, b = (np.broadcast_to(x, is_empty.shape)[index] for x in bounds)
         raise ValueError(
-            f"{low_name}: expected at most {high_name}, got {a:g} and {b:g} at {at[-1]}"
+            f"{low_name}: expected at most {high_name}, got {a:g} and {b:g} at "
+            f"{index[-1]}"
         )
-    return found[0], found[1]
+    return bounds[0], bounds[1]
 
 
-def _integers(value: Any, N: int) -> NDArray[np.bool_]:
+def _as_integer_mask(value: Any, N: int) -> NDArray[np.bool_]:
     if isinstance(value, Tensor):
         value = to_numpy(value.cpu())
-    found = np.array(value)
-    if found.dtype != np.bool_ or found.shape not in ((), (N,)):
+    is_integer = np.array(value)
+    if is_integer.dtype != np.bool_ or is_integer.shape not in ((), (N,)):
         raise ValueError(
-            f"integer: expected True, or bool ({N},), got {found.dtype} {found.shape}"
+            f"integer: expected True, or bool ({N},), got {is_integer.dtype} "
+            f"{is_integer.shape}"
         )
-    return np.broadcast_to(found, (N,)).copy()
+    return np.broadcast_to(is_integer, (N,)).copy()
 
 
-Rows = tuple[Any, Floats, Floats]
+ConstraintBlock = tuple[Any, Floats, Floats]
 
 
-def _constraint_rows(value: Any, B: int, N: int) -> list[Rows]:
+def _as_constraint_blocks(value: Any, B: int, N: int) -> list[ConstraintBlock]:
     """Blocks of constraints: a matrix, in one or for each row, and its bounds."""
     if value is None:
         return []
     if hasattr(value, "lb"):
         value = [value]
-    given = list(value) if isinstance(value, tuple | list) else None
-    if given is None or not (all(hasattr(x, "lb") for x in given) or len(given) == 3):
+    entries = list(value) if isinstance(value, tuple | list) else None
+    if entries is None or not (
+        all(hasattr(x, "lb") for x in entries) or len(entries) == 3
+    ):
         raise TypeError(
             "constraints: expected (A, low, high), LinearConstraint of scipy or a list "
             f"of these, got {type(value).__name__}"
         )
-    if len(given) == 3 and not hasattr(given[0], "lb"):
-        blocks = [tuple(given)]
+    if len(entries) == 3 and not hasattr(entries[0], "lb"):
+        blocks = [tuple(entries)]
     else:
-        blocks = [(x.A, x.lb, x.ub) for x in given]
-    found = []
+        blocks = [(x.A, x.lb, x.ub) for x in entries]
+    checked_blocks = []
     for A, low, high in blocks:
         if hasattr(A, "tocsr"):
             A = A.tocsr()
             shape = A.shape
-            _floats("constraints", A.data)
+            _as_floats("constraints", A.data)
         else:
-            A = _floats("constraints", A)
+            A = _as_floats("constraints", A)
             A = A[None] if A.ndim == 1 else A
             shape = A.shape
-        several = len(shape) == 3 and shape[0] == B
-        if (len(shape) != 2 and not several) or shape[-1] != N:
+        has_batch = len(shape) == 3 and shape[0] == B
+        if (len(shape) != 2 and not has_batch) or shape[-1] != N:
             raise ValueError(
                 f"constraints: expected A (M, {N}) or (batch, M, {N}) with batch = {B},"
                 f" got {tuple(shape)}"
@@ -531,33 +543,35 @@ def _constraint_rows(value: Any, B: int, N: int) -> list[Rows]:
         if not finite.all():
             raise ValueError("constraints: expected finite numbers in A, got inf")
         M = shape[-2]
-        pair = _pair("constraints, low", "constraints, high", low, high, B, M)
-        found.append((A, *pair))
-    return found
+        pair = _as_bounds("constraints, low", "constraints, high", low, high, B, M)
+        checked_blocks.append((A, *pair))
+    return checked_blocks
 
 
-def _distinct(
-    blocks: list[Rows], bounds: tuple[Floats, Floats], B: int
+def _distinct_programs(
+    blocks: list[ConstraintBlock], bounds: tuple[Floats, Floats], B: int
 ) -> tuple[list[_Program], list[int]]:
     """The programmes of a batch without repetition, and the one of each row."""
-    each = any(A.ndim == 3 or x.ndim == 2 for A, *pair in blocks for x in pair)
-    each |= any(x.ndim == 2 for x in bounds)
-    if not each:
-        return [_program(blocks, bounds, 0)], [0] * B
-    known: dict[bytes, int] = {}
+    has_batch = any(A.ndim == 3 or x.ndim == 2 for A, *pair in blocks for x in pair)
+    has_batch |= any(x.ndim == 2 for x in bounds)
+    if not has_batch:
+        return [_build_program(blocks, bounds, 0)], [0] * B
+    index_of_key: dict[bytes, int] = {}
     programs: list[_Program] = []
-    which = []
+    program_index = []
     for b in range(B):
-        program = _program(blocks, bounds, b)
+        program = _build_program(blocks, bounds, b)
         key = b"|".join(x.tobytes() for x in program)
-        if key not in known:
-            known[key] = len(programs)
+        if key not in index_of_key:
+            index_of_key[key] = len(programs)
             programs.append(program)
-        which.append(known[key])
-    return programs, which
+        program_index.append(index_of_key[key])
+    return programs, program_index
 
 
-def _program(blocks: list[Rows], bounds: tuple[Floats, Floats], b: int) -> _Program:
+def _build_program(
+    blocks: list[ConstraintBlock], bounds: tuple[Floats, Floats], row: int
+) -> _Program:
     """Linear programme of row b."""
     counts = [np.zeros(1, np.int64)]
     index: list[Any] = []
@@ -570,23 +584,23 @@ def _program(blocks: list[Rows], bounds: tuple[Floats, Floats], b: int) -> _Prog
             index.append(A.indices)
             value.append(A.data)
         else:
-            table = A[b] if A.ndim == 3 else A
+            table = A[row] if A.ndim == 3 else A
             counts.append((table != 0).sum(1))
             index.append(np.nonzero(table)[1])
             value.append(table[table != 0])
         for x, to in zip(pair, (low, high), strict=True):
-            to.append(x[b] if x.ndim == 2 else x)
+            to.append(x[row] if x.ndim == 2 else x)
 
-    def joined(arrays: list[Any], kind: type) -> NDArray[Any]:
+    def concatenate(arrays: list[Any], kind: type) -> NDArray[Any]:
         return np.concatenate(arrays).astype(kind) if arrays else np.zeros(0, kind)
 
-    lower, upper = (np.array(x[b] if x.ndim == 2 else x) for x in bounds)
+    lower, upper = (np.array(x[row] if x.ndim == 2 else x) for x in bounds)
     return _Program(
-        np.cumsum(joined(counts, np.int64)).astype(np.int32),
-        joined(index, np.int32),
-        joined(value, np.float64),
-        joined(low, np.float64),
-        joined(high, np.float64),
+        np.cumsum(concatenate(counts, np.int64)).astype(np.int32),
+        concatenate(index, np.int32),
+        concatenate(value, np.float64),
+        concatenate(low, np.float64),
+        concatenate(high, np.float64),
         lower,
         upper,
     )

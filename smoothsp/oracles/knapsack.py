@@ -14,9 +14,9 @@ from smoothsp.oracles._inference.tracing import is_compiling
 from smoothsp.oracles.large_knapsack import LargeKnapsack
 
 # Elements times weights that a circuit may have: 80 bytes each while it is built.
-_MOST = 4_000_000
+_MAX_ITEMS = 4_000_000
 # Memory that a thread takes for one row of a larger one.
-_BYTES = 2**30
+_MAX_BYTES = 2**30
 
 
 class Knapsack(CircuitStructure):
@@ -86,10 +86,10 @@ class Knapsack(CircuitStructure):
         lengths: Any = None,
     ) -> Any:
         """The structure, or one in memory of few rows of its chart."""
-        if _may_be_large(scores, capacity):
-            given = _checked(scores, weights, capacity, lengths)
-            if given.is_large:
-                return LargeKnapsack(*given.in_tensors())
+        if _may_exceed_circuit_size(scores, capacity):
+            arguments = _checked_arguments(scores, weights, capacity, lengths)
+            if arguments.is_large:
+                return LargeKnapsack(*arguments.large_knapsack_args())
         return object.__new__(cls)
 
     def __init__(
@@ -100,21 +100,23 @@ class Knapsack(CircuitStructure):
         *,
         lengths: Tensor | None = None,
     ) -> None:
-        scores, each, room, size = _checked(scores, weights, capacity, lengths)
+        scores, unit_weights, capacities, size = _checked_arguments(
+            scores, weights, capacity, lengths
+        )
         N = scores.shape[1]
         if is_compiling():
-            built = topology(_filled, (0,) * N, 0)
+            built = topology(_build_knapsack, (0,) * N, 0)
             super().__init__(built, {"scores": scores}, roots=0, lengths=N, shape=(N,))
             return
-        largest = max(room, default=0)
-        built = topology(_filled, tuple(each), largest)
-        held: int | Tensor = largest
-        if len(set(room)) > 1:
-            held = torch.tensor(room, device="cpu")
+        largest = max(capacities, default=0)
+        built = topology(_build_knapsack, tuple(unit_weights), largest)
+        root_capacity: int | Tensor = largest
+        if len(set(capacities)) > 1:
+            root_capacity = torch.tensor(capacities, device="cpu")
         super().__init__(
             built,
             {"scores": scores},
-            roots=built.root(size, held),
+            roots=built.root(size, root_capacity),
             lengths=size,
             shape=(N,),
         )
@@ -124,85 +126,90 @@ class Knapsack(CircuitStructure):
         return self.scores, self.scores.new_zeros(self.shape)
 
 
-class _Given(NamedTuple):
+class _KnapsackArguments(NamedTuple):
     """Checked arguments, weights and rooms in units."""
 
     scores: Tensor
     weights: list[int]
-    rooms: list[int]
+    capacities: list[int]
     lengths: int | Tensor
 
     @property
     def is_large(self) -> bool:
         """Whether a circuit would have too many items."""
-        units = 1 + max(self.rooms, default=0)
-        return len(self.weights) * units > _MOST
+        units = 1 + max(self.capacities, default=0)
+        return len(self.weights) * units > _MAX_ITEMS
 
-    def in_tensors(self) -> tuple[Tensor, NDArray[np.int64], Tensor, Tensor]:
+    def large_knapsack_args(self) -> tuple[Tensor, NDArray[np.int64], Tensor, Tensor]:
         """Arguments of ``LargeKnapsack``."""
-        N, largest = len(self.weights), max(self.rooms)
+        N, largest = len(self.weights), max(self.capacities)
         # bits of all elements, and two rows for each row that is kept
-        most = _BYTES // (N // 8 + 16 * (2 + math.isqrt(N))) - 1
-        if largest > most:
+        max_capacity = _MAX_BYTES // (N // 8 + 16 * (2 + math.isqrt(N))) - 1
+        if largest > max_capacity:
             raise ValueError(
-                f"capacity: expected at most {most:,} units for {N:,} elements, got "
-                f"{largest:,}; measure weights in larger units"
+                f"capacity: expected at most {max_capacity:,} units for {N:,} "
+                f"elements, got {largest:,}; measure weights in larger units"
             )
         device = self.scores.device
-        rooms, size = torch.tensor(self.rooms, device=device), self.lengths
+        capacities, size = torch.tensor(self.capacities, device=device), self.lengths
         if isinstance(size, int):
-            size = torch.full_like(rooms, size)
-        return self.scores, np.array(self.weights, np.int64), rooms, size
+            size = torch.full_like(capacities, size)
+        return self.scores, np.array(self.weights, np.int64), capacities, size
 
 
-def _may_be_large(scores: Any, capacity: Any) -> bool:
+def _may_exceed_circuit_size(scores: Any, capacity: Any) -> bool:
     """Whether a look at the weights has to tell."""
     if is_compiling() or not isinstance(scores, Tensor) or scores.dim() != 2:
         return False
-    known = isinstance(capacity, int)
-    return not known or scores.shape[1] * (capacity + 1) > _MOST
+    is_int = isinstance(capacity, int)
+    return not is_int or scores.shape[1] * (capacity + 1) > _MAX_ITEMS
 
 
-def _checked(
+def _checked_arguments(
     scores: Tensor,
     weights: Tensor,
     capacity: int | Tensor,
     lengths: Tensor | None,
-) -> _Given:
+) -> _KnapsackArguments:
     scores = checks.as_potentials("scores", scores)
     if scores.dim() != 2:
         raise ValueError(f"scores: expected (batch, N), got {tuple(scores.shape)}")
     B, N = scores.shape
     weights = checks.as_int64("weights", weights, scores.device)
     checks.require_shape("weights", weights, (N,), "(N,)")
-    each = checks.as_row_ints("weights", weights, N, scores.device)
+    unit_weights = checks.as_row_ints("weights", weights, N, scores.device)
     rows = B if isinstance(capacity, Tensor) else 1
-    most = checks.as_row_ints("capacity", capacity, rows, scores.device)
+    capacities = checks.as_row_ints("capacity", capacity, rows, scores.device)
     size = N if lengths is None else checks.as_lengths(lengths, B, N, scores.device)
-    unit = max(math.gcd(*each), 1)
-    each = [weight // unit for weight in each]
-    room = [min(c // unit, sum(each)) for c in most]
-    return _Given(scores, each, room if len(room) == B else room * B, size)
+    unit = max(math.gcd(*unit_weights), 1)
+    unit_weights = [weight // unit for weight in unit_weights]
+    unit_capacities = [min(c // unit, sum(unit_weights)) for c in capacities]
+    return _KnapsackArguments(
+        scores,
+        unit_weights,
+        unit_capacities if len(unit_capacities) == B else unit_capacities * B,
+        size,
+    )
 
 
-def _filled(weights: tuple[int, ...], capacity: int) -> tuple[Circuit, Items]:
+def _build_knapsack(weights: tuple[int, ...], capacity: int) -> tuple[Circuit, Items]:
     """``within[v, c]``: all choices of the first v elements that weigh at most c."""
     c = Circuit()
     N = len(weights)
     chosen, out = c.leaves(N), c.shared(N)
     for value, leaf in enumerate((out, chosen)):
         c.label(leaf, np.arange(N), value)
-    within = c.chart(N + 1, capacity + 1)
-    within[0] = c.ONE
-    heaviest = 0
+    prefix = c.chart(N + 1, capacity + 1)
+    prefix[0] = c.ONE
+    max_weight = 0
     for v, weight in enumerate(weights):
-        lighter = np.full(capacity + 1, c.NONE)
-        lighter[weight:] = within[v, : max(capacity + 1 - weight, 0)]
-        before = np.stack([within[v], lighter], 1)
+        without_element = np.full(capacity + 1, c.NONE)
+        without_element[weight:] = prefix[v, : max(capacity + 1 - weight, 0)]
+        predecessors = np.stack([prefix[v], without_element], 1)
         # all together weigh no more than this
-        heaviest = min(heaviest + weight, capacity)
-        some = slice(heaviest + 1)
-        either = np.stack([out[v], chosen[v]])[None]
-        c.define(within[v + 1, some], (before[some], either))
-        within[v + 1, heaviest + 1 :] = within[v + 1, heaviest]
-    return c, within
+        max_weight = min(max_weight + weight, capacity)
+        reachable = slice(max_weight + 1)
+        choices = np.stack([out[v], chosen[v]])[None]
+        c.define(prefix[v + 1, reachable], (predecessors[reachable], choices))
+        prefix[v + 1, max_weight + 1 :] = prefix[v + 1, max_weight]
+    return c, prefix

@@ -68,96 +68,104 @@ class LabelledSpanningTree(DependencyTrees):
         if not arcs.shape[3]:
             raise ValueError("arcs: expected at least one label, got none")
         self._set_lengths(arcs, lengths)
-        self._single = checks.as_flag("single_root", single_root)
+        self._single_root = checks.as_flag("single_root", single_root)
         super().__init__({"arcs": arcs}, (arcs.shape[1] - 1, 2))
 
     @classmethod
-    def _of(
+    def _from_checked(
         cls, arcs: Tensor, lengths: Tensor, single_root: bool
     ) -> "LabelledSpanningTree":
         """Trees of such arcs, trusted to be sound."""
-        found = object.__new__(cls)
-        found._lengths, found._single = lengths, single_root
-        found.shape = (arcs.shape[1] - 1, 2)
-        found._set_potentials({"arcs": arcs})
-        return found
+        trees = object.__new__(cls)
+        trees._lengths, trees._single_root = lengths, single_root
+        trees.shape = (arcs.shape[1] - 1, 2)
+        trees._set_potentials({"arcs": arcs})
+        return trees
 
     @property
     def output_shapes(self) -> Int[Tensor, "batch 2"]:
         """``(batch, 2)``: the words of each sentence, and 2."""
         return torch.stack([self._lengths, torch.full_like(self._lengths, 2)], 1)
 
-    def _trees(self, arcs: Tensor) -> SpanningTree:
+    def _unlabelled_trees(self, arcs: Tensor) -> SpanningTree:
         """Trees of arcs without labels, trusted to be sound."""
-        return SpanningTree._of(arcs, self._lengths, self._single)
+        return SpanningTree._from_checked(arcs, self._lengths, self._single_root)
 
     def _usable_parts(self, name: str) -> Tensor:
-        read = self._trees(self.arcs[..., 0])._usable_parts("arcs")
+        read = self._unlabelled_trees(self.arcs[..., 0])._usable_parts("arcs")
         return read[..., None].expand(self.arcs.shape)
 
     @property
     def _num_labels(self) -> int:
         return self.arcs.shape[1] * self.arcs.shape[3]
 
-    def _labels(self, y: Tensor) -> Tensor:
+    def _labels_of_outputs(self, y: Tensor) -> Tensor:
         head, label = y.unbind(3)
-        found = head * self.arcs.shape[3] + label
-        return found.masked_fill(~self._real[:, None], -1)
+        labels = head * self.arcs.shape[3] + label
+        return labels.masked_fill(~self._real_mask[:, None], -1)
 
-    def _used(self, y: Tensor) -> Tensor:
+    def _used_entries(self, y: Tensor) -> Tensor:
         m, L = self.arcs.shape[2:]
         head, label = y.unbind(3)
         word = torch.arange(1, m, device=y.device)
         entry = (head.clamp(0, m - 1) * m + word) * L + label.clamp(0, L - 1)
-        return entry.masked_fill(~self._real[:, None], -1)
+        return entry.masked_fill(~self._real_mask[:, None], -1)
 
-    def _exist(self, y: Tensor) -> Tensor:
+    def _is_output(self, y: Tensor) -> Tensor:
         head, label = y.unbind(3)
-        known = (label >= 0) & (label < self.arcs.shape[3]) | ~self._real[:, None]
-        return self._trees(self.arcs[..., 0])._exist(head) & known.all(2)
+        is_label = (label >= 0) & (label < self.arcs.shape[3]) | ~self._real_mask[
+            :, None
+        ]
+        return self._unlabelled_trees(self.arcs[..., 0])._is_output(
+            head
+        ) & is_label.all(2)
 
-    def _best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         # in numpy: a forked child must not wait for PyTorch's threads
         arcs = to_numpy(self.arcs.detach().cpu())
-        heads, found = self._trees(torch.from_numpy(arcs.max(3)))._best()
-        best = _at_heads(arcs.argmax(3), heads[:, None])[:, 0]
-        return np.stack([heads, np.where(heads < 0, -1, best)], 2), found
+        heads, has_output = self._unlabelled_trees(
+            torch.from_numpy(arcs.max(3))
+        )._search_best()
+        best_label = _take_at_heads(arcs.argmax(3), heads[:, None])[:, 0]
+        return np.stack([heads, np.where(heads < 0, -1, best_label)], 2), has_output
 
-    def _k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         arcs = self.arcs.detach().cpu()
-        heads, exist = self._trees(arcs.amax(3))._k_best(k)
+        heads, is_tree = self._unlabelled_trees(arcs.amax(3))._search_k_best(k)
         B, n, L = len(arcs), self.shape[0], arcs.shape[3]
-        ys, found = np.full((B, k, n, 2), -1), np.zeros((B, k), np.bool_)
-        ranked = arcs.double().sort(3, descending=True)
-        scores, label = (to_numpy(x[..., : min(k, L)].contiguous()) for x in ranked)
+        ys, valid = np.full((B, k, n, 2), -1), np.zeros((B, k), np.bool_)
+        sorted_scores = arcs.double().sort(3, descending=True)
+        scores, label = (
+            to_numpy(x[..., : min(k, L)].contiguous()) for x in sorted_scores
+        )
         for b, size in enumerate(self._lengths.tolist()):
-            trees = heads[b, exist[b], :size]
-            options = _at_heads(scores[b], trees)  # [tree, word, rank]
-            tree, ranks = _best_choices(options, k)
-            some = len(tree)
-            labels = _at_heads(label[b], trees)[tree]
+            trees = heads[b, is_tree[b], :size]
+            options = _take_at_heads(scores[b], trees)  # [tree, word, rank]
+            tree, ranks = _k_best_label_ranks(options, k)
+            num_outputs = len(tree)
+            labels = _take_at_heads(label[b], trees)[tree]
             picked = np.take_along_axis(labels, ranks[..., None], 2)[..., 0]
-            ys[b, :some, :size] = np.stack([trees[tree], picked], 2)
-            found[b, :some] = True
-        return ys, found
+            ys[b, :num_outputs, :size] = np.stack([trees[tree], picked], 2)
+            valid[b, :num_outputs] = True
+        return ys, valid
 
     def max_marginals(self, name: str = "arcs") -> Float[Tensor, "batch h m label"]:
         """Highest score of a tree that has each arc with each label."""
         arcs = self.arcs.detach().double()
         top = arcs.amax(3)
-        best = self._trees(top).max_marginals(name)
-        loss = torch.where(best > -torch.inf, best - top, -torch.inf)
-        found = loss[..., None] + torch.where(self._usable_parts(name), arcs, 0)
-        return found.to(self.arcs.dtype)
+        best = self._unlabelled_trees(top).max_marginals(name)
+        detour = torch.where(best > -torch.inf, best - top, -torch.inf)
+        highest = detour[..., None] + torch.where(self._usable_parts(name), arcs, 0)
+        return highest.to(self.arcs.dtype)
 
     # Sums ------------------------------------------------------------------------
 
-    def _relative(self) -> Tensor:
+    def _shifted_potentials(self) -> Tensor:
         """Arcs in float64, -inf where none reads, less the best of each word."""
         arcs = torch.where(self._usable_parts("arcs"), self.arcs.double(), -torch.inf)
-        return arcs - self._tops()[:, None, :, None]
+        return arcs - self._max_per_word()[:, None, :, None]
 
-    def _tops(self) -> Tensor:
+    def _max_per_word(self) -> Tensor:
         """The best of each word ``[B, m]`` in float64, 0 where it has none."""
         arcs = torch.where(
             self._usable_parts("arcs"), self.arcs.detach().double(), -torch.inf
@@ -171,30 +179,32 @@ class LabelledSpanningTree(DependencyTrees):
         Its gradient is the marginals. Differentiable twice.
         """
         # the best of each word is added last: sums of large scores would round chances
-        found = self._log_partition(self._relative())
-        return self._to_dtype(found + self._tops().sum(1))
+        shifted = self._log_partition_float64(self._shifted_potentials())
+        return self._to_dtype(shifted + self._max_per_word().sum(1))
 
-    def _log_partition(self, arcs: Tensor) -> Tensor:
-        return self._trees(logsumexp(arcs)).log_partition()
+    def _log_partition_float64(self, arcs: Tensor) -> Tensor:
+        return self._unlabelled_trees(logsumexp(arcs)).log_partition()
 
     def _log_partition_hi_lo(self) -> DoubleDouble:
-        found = self._log_partition(self._relative().detach())
-        return self._around(self.log_partition(), self._tops(), found)
+        shifted = self._log_partition_float64(self._shifted_potentials().detach())
+        return self._add_log_partition_hi_lo(
+            self.log_partition(), self._max_per_word(), shifted
+        )
 
     def marginals(self, name: str = "arcs") -> Float[Tensor, "batch h m label"]:
         """Probability of each arc with each label. Differentiable once."""
-        arcs = self._relative()
-        chances = self._trees(logsumexp(arcs)).marginals(name)
-        return (chances[..., None] * softmax(arcs)).to(self.arcs.dtype)
+        arcs = self._shifted_potentials()
+        tree_marginals = self._unlabelled_trees(logsumexp(arcs)).marginals(name)
+        return (tree_marginals[..., None] * softmax(arcs)).to(self.arcs.dtype)
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of trees and labels together, in nats. Differentiable once."""
-        arcs = self._relative()
-        trees = self._trees(logsumexp(arcs))
-        found = trees.entropy() + (trees.marginals() * softmax_entropy(arcs)).sum(
+        arcs = self._shifted_potentials()
+        trees = self._unlabelled_trees(logsumexp(arcs))
+        entropy = trees.entropy() + (trees.marginals() * softmax_entropy(arcs)).sum(
             (1, 2)
         )
-        return found.to(self.arcs.dtype)
+        return entropy.to(self.arcs.dtype)
 
     def sample(
         self,
@@ -207,21 +217,25 @@ class LabelledSpanningTree(DependencyTrees):
         B, m, _, _ = self.arcs.shape
         n = checks.as_output_count("n", n, 2 * B * m, sampled=True)
         generator = checks.as_generator(generator)
-        arcs = self._relative().detach()
+        arcs = self._shifted_potentials().detach()
         if not checks.as_flag("replace", replace):
-            return self._trees(arcs[..., 0])._distinct(arcs, n, generator)
-        heads = self._trees(logsumexp(arcs)).sample(n, generator)
-        share = softmax(arcs).cumsum(3)
+            return self._unlabelled_trees(arcs[..., 0])._sample_distinct(
+                arcs, n, generator
+            )
+        heads = self._unlabelled_trees(logsumexp(arcs)).sample(n, generator)
+        cumulative_probs = softmax(arcs).cumsum(3)
         words = heads.shape[2]
         word = torch.arange(1, words + 1, device=heads.device)
-        upto = share[torch.arange(B, device=heads.device)[:, None, None], heads, word]
-        chance = torch.rand(
+        cumulative = cumulative_probs[
+            torch.arange(B, device=heads.device)[:, None, None], heads, word
+        ]
+        uniform = torch.rand(
             heads.shape, generator=generator, dtype=torch.float64, device=heads.device
         )
-        last = upto[..., -1:]
-        label = (upto <= chance[..., None] * last).sum(3)
+        total = cumulative[..., -1:]
+        label = (cumulative <= uniform[..., None] * total).sum(3)
         # of labels that cannot be, none is the last to be passed
-        label = torch.minimum(label, (upto < last).sum(3))
+        label = torch.minimum(label, (cumulative < total).sum(3))
         return torch.stack([heads, torch.where(heads < 0, -1, label)], 3)
 
     def log_count(self) -> Float[Tensor, " batch"]:
@@ -231,13 +245,15 @@ class LabelledSpanningTree(DependencyTrees):
         return self._with_potentials({"arcs": flat}).log_partition()
 
     def _has_same_outputs(self, other: "LabelledSpanningTree") -> bool:
-        return self._single == other._single and self._lengths.equal(other._lengths)
+        return self._single_root == other._single_root and self._lengths.equal(
+            other._lengths
+        )
 
 
 SpanningTree._labelled = LabelledSpanningTree
 
 
-def _at_heads(numbers: NDArray[Any], heads: NDArray[np.int64]) -> NDArray[Any]:
+def _take_at_heads(numbers: NDArray[Any], heads: NDArray[np.int64]) -> NDArray[Any]:
     """Entries of ``[(B,) m, m, ...]`` at arcs ``heads [(B,) k, n]``."""
     word = np.arange(1, heads.shape[-1] + 1)
     if heads.ndim == 2:
@@ -245,7 +261,7 @@ def _at_heads(numbers: NDArray[Any], heads: NDArray[np.int64]) -> NDArray[Any]:
     return numbers[np.arange(len(heads))[:, None, None], heads, word]
 
 
-def _best_choices(
+def _k_best_label_ranks(
     options: NDArray[np.float64], k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The k best ways to pick one option for each word of one of several trees.
@@ -253,17 +269,19 @@ def _best_choices(
     Of scores ``[tree, word, rank]``: trees ``[k]`` and ranks ``[k, word]``, best first;
     fewer where there are fewer.
     """
-    found = [(np.zeros(0), np.zeros(0, np.int64), np.zeros((0, options.shape[1]), int))]
+    candidates = [
+        (np.zeros(0), np.zeros(0, np.int64), np.zeros((0, options.shape[1]), int))
+    ]
     for tree, scores in enumerate(options):
         total, ranks = np.zeros(1), np.zeros((1, 0), np.int64)
         for word in scores:
             sums = (total[:, None] + word).reshape(-1)
             order = np.argsort(-sums, kind="stable")[:k]
             order = order[sums[order] > -np.inf]
-            before, rank = np.divmod(order, len(word))
+            prefix, rank = np.divmod(order, len(word))
             total = sums[order]
-            ranks = np.concatenate([ranks[before], rank[:, None]], 1)
-        found.append((total, np.full(len(total), tree), ranks))
-    totals, trees, ranks = (np.concatenate(x) for x in zip(*found, strict=True))
+            ranks = np.concatenate([ranks[prefix], rank[:, None]], 1)
+        candidates.append((total, np.full(len(total), tree), ranks))
+    totals, trees, ranks = (np.concatenate(x) for x in zip(*candidates, strict=True))
     order = np.argsort(-totals, kind="stable")[:k]
     return trees[order], ranks[order]

@@ -44,14 +44,14 @@ class LargeKnapsack(SearchStructure, Distribution):
     """
 
     scores: Tensor
-    row_attributes = ("_rooms", "_lengths")
+    row_attributes = ("_capacities", "_lengths")
     output_description = "0 or 1 for each element, of no more weight than the capacity"
     _num_labels = 2
 
     def __init__(
-        self, scores: Tensor, weights: Ints, rooms: Tensor, lengths: Tensor
+        self, scores: Tensor, weights: Ints, capacities: Tensor, lengths: Tensor
     ) -> None:
-        self._weights, self._rooms, self._lengths = weights, rooms, lengths
+        self._weights, self._capacities, self._lengths = weights, capacities, lengths
         super().__init__({"scores": scores}, (scores.shape[1],))
 
     @property
@@ -65,65 +65,65 @@ class LargeKnapsack(SearchStructure, Distribution):
         return self._lengths[:, None].clone()
 
     @property
-    def _real(self) -> Tensor:
-        at = torch.arange(self.shape[0], device=self.scores.device)
-        return at < self._lengths[:, None]
+    def _real_mask(self) -> Tensor:
+        element = torch.arange(self.shape[0], device=self.scores.device)
+        return element < self._lengths[:, None]
 
     @property
-    def _weights_here(self) -> Tensor:
+    def _weights_on_device(self) -> Tensor:
         return torch.from_numpy(self._weights).to(self.scores.device)
 
     def _usable_parts(self, name: str) -> Tensor:
-        return self._real & (self._weights_here <= self._rooms[:, None])
+        return self._real_mask & (self._weights_on_device <= self._capacities[:, None])
 
     def _can_be_infeasible(self, name: str) -> bool:
         return False
 
-    def _labels(self, y: Tensor) -> Tensor:
-        return y.masked_fill(~self._real[:, None], -1)
+    def _labels_of_outputs(self, y: Tensor) -> Tensor:
+        return y.masked_fill(~self._real_mask[:, None], -1)
 
-    def _used(self, y: Tensor) -> Tensor:
-        chosen = (y == 1) & self._real[:, None]
+    def _used_entries(self, y: Tensor) -> Tensor:
+        chosen = (y == 1) & self._real_mask[:, None]
         return torch.where(chosen, torch.arange(self.shape[0], device=y.device), -1)
 
-    def _exist(self, y: Tensor) -> Tensor:
-        real = self._real[:, None]
-        weight = ((y == 1) & real).long() * self._weights_here
-        known = ((y == 0) | (y == 1) | ~real).all(2)
-        return known & (weight.sum(2) <= self._rooms[:, None])
+    def _is_output(self, y: Tensor) -> Tensor:
+        real = self._real_mask[:, None]
+        weight = ((y == 1) & real).long() * self._weights_on_device
+        is_binary = ((y == 0) | (y == 1) | ~real).all(2)
+        return is_binary & (weight.sum(2) <= self._capacities[:, None])
 
     @property
     def _engine(self) -> "KnapsackEngine":
-        return self._engine_of(self.scores)
+        return self._engine_with_scores(self.scores)
 
-    def _engine_of(self, scores: Tensor) -> "KnapsackEngine":
-        return KnapsackEngine(scores, self._rooms, self._lengths, self._weights)
+    def _engine_with_scores(self, scores: Tensor) -> "KnapsackEngine":
+        return KnapsackEngine(scores, self._capacities, self._lengths, self._weights)
 
-    def _tables(self) -> Floats:
+    def _score_tables(self) -> Floats:
         """Scores ``[B, N, 2]`` for leaving out and for choosing each element."""
-        return _tables(
+        return _stack_score_tables(
             torch.where(self._usable_parts("scores"), self.scores, -torch.inf)
         )
 
-    def _solve(self, tables: Floats, rows: Ints) -> tuple[Ints, Bools]:
-        outputs, _, found = self._engine.best_of(tables, rows)
-        return outputs, found
+    def _decode_tables(self, tables: Floats, rows: Ints) -> tuple[Ints, Bools]:
+        outputs, _, has_output = self._engine.decode_tables(tables, rows)
+        return outputs, has_output
 
-    def _best(self) -> tuple[Ints, Bools]:
-        return self._solve(self._tables(), np.arange(len(self.scores)))
+    def _search_best(self) -> tuple[Ints, Bools]:
+        return self._decode_tables(self._score_tables(), np.arange(len(self.scores)))
 
-    def _best_and_total(self) -> tuple[Ints, Floats]:
-        every = np.arange(len(self.scores))
-        outputs, values, _ = self._engine.best_of(self._tables(), every)
+    def _search_best_and_score(self) -> tuple[Ints, Floats]:
+        rows = np.arange(len(self.scores))
+        outputs, values, _ = self._engine.decode_tables(self._score_tables(), rows)
         return outputs, values
 
-    def _k_best(self, k: int) -> tuple[Ints, Bools]:
-        tables = self._tables()
+    def _search_k_best(self, k: int) -> tuple[Ints, Bools]:
+        tables = self._score_tables()
         if not self.shape[0]:
-            exist = np.zeros((len(tables), k), np.bool_)
-            exist[:, 0] = True
-            return np.empty((len(tables), k, 0), np.int64), exist
-        return bmmf.k_best(tables, k, self._solve, self._engine.max_marginals_of)
+            valid = np.zeros((len(tables), k), np.bool_)
+            valid[:, 0] = True
+            return np.empty((len(tables), k, 0), np.int64), valid
+        return bmmf.k_best(tables, k, self._decode_tables, self._engine.max_marginals)
 
     def max_marginals(self, name: str = "scores") -> Float[Tensor, "batch element"]:
         """Highest score of an output that chooses each element; -inf if there is none.
@@ -131,24 +131,26 @@ class LargeKnapsack(SearchStructure, Distribution):
         Not differentiable.
         """
         self._resolve_name(name)
-        every = np.arange(len(self.scores))
-        found = self._engine.max_marginals_of(self._tables(), every)[..., 1]
-        return torch.from_numpy(found).to(self.scores)
+        rows = np.arange(len(self.scores))
+        highest = self._engine.max_marginals(self._score_tables(), rows)[..., 1]
+        return torch.from_numpy(highest).to(self.scores)
 
     def log_partition(self) -> Float[Tensor, " batch"]:
         """Logarithm of the sum of exp(score) over all outputs: the exp oracle.
 
         Its gradient is the marginals. Differentiable once.
         """
-        return self._to_dtype(self._log_partition(self.scores))
+        return self._to_dtype(self._log_partition_float64(self.scores))
 
-    def _log_partition(self, scores: Tensor) -> Tensor:
-        return rules.log_partition(self._engine_of(scores), torch.float64).value
+    def _log_partition_float64(self, scores: Tensor) -> Tensor:
+        return rules.log_partition(
+            self._engine_with_scores(scores), torch.float64
+        ).value
 
     def _log_partition_hi_lo(self) -> DoubleDouble:
-        value = self._log_partition(self.scores)
-        parts = torch.stack([value.detach(), torch.zeros_like(value)], -1)
-        return DoubleDouble(self._to_dtype(value), parts)
+        value = self._log_partition_float64(self.scores)
+        hi_lo = torch.stack([value.detach(), torch.zeros_like(value)], -1)
+        return DoubleDouble(self._to_dtype(value), hi_lo)
 
     def marginals(self, name: str = "scores") -> Float[Tensor, "batch element"]:
         """Probability that each element is chosen. Not differentiable."""
@@ -163,7 +165,7 @@ class LargeKnapsack(SearchStructure, Distribution):
         """Logarithm of the number of outputs that are not forbidden."""
         scores = self.scores.detach()
         flat = torch.where(scores > -torch.inf, 0.0, -torch.inf).to(scores.dtype)
-        return self._to_dtype(self._log_partition(flat))
+        return self._to_dtype(self._log_partition_float64(flat))
 
     def _has_same_outputs(self, other: "LargeKnapsack") -> bool:
         same = np.array_equal(self._weights, other._weights)
@@ -176,36 +178,41 @@ class KnapsackEngine(Engine):
     num_row_potentials = 1
 
     def __init__(
-        self, scores: Tensor, rooms: Tensor, lengths: Tensor, weights: Ints
+        self, scores: Tensor, capacities: Tensor, lengths: Tensor, weights: Ints
     ) -> None:
-        self.potentials, self.row_attributes = (scores,), (rooms, lengths)
+        self.potentials, self.row_attributes = (scores,), (capacities, lengths)
         self.weights = weights
 
     def with_tensors(self, tensors: Sequence[Tensor]) -> "KnapsackEngine":
         """The engine of other scores, and perhaps of other rooms and lengths."""
-        scores, rooms, lengths = (*tensors, *self.row_attributes[len(tensors) - 1 :])
-        return KnapsackEngine(scores, rooms, lengths, self.weights)
+        scores, capacities, lengths = (
+            *tensors,
+            *self.row_attributes[len(tensors) - 1 :],
+        )
+        return KnapsackEngine(scores, capacities, lengths, self.weights)
 
     def log_partition_and_marginals(
-        self, wanted: Sequence[bool], dtype: torch.dtype | None, two: bool = False
+        self, needs_grad: Sequence[bool], dtype: torch.dtype | None, two: bool = False
     ) -> tuple[Tensor, None, list[Tensor]]:
         """Log-partition ``[B]`` and, if wanted, marginals ``[B, N]``."""
         (scores,) = self.potentials
-        tables = _tables(scores)
-        value, parts = self._passes(tables, np.arange(len(tables)), True, any(wanted))
-        chances = torch.from_numpy(parts[..., 1]).to(scores)
-        found = torch.from_numpy(value).to(scores.device)
-        return to_dtype(found, dtype or scores.dtype), None, [chances]
+        tables = _stack_score_tables(scores)
+        value, parts = self._run_passes(
+            tables, np.arange(len(tables)), True, any(needs_grad)
+        )
+        marginals = torch.from_numpy(parts[..., 1]).to(scores)
+        log_partition = torch.from_numpy(value).to(scores.device)
+        return to_dtype(log_partition, dtype or scores.dtype), None, [marginals]
 
     def entropy(self) -> Tensor:
         """Entropy ``[B]`` of the outputs."""
         (scores,) = self.potentials
-        tables = _tables(scores)
-        value, parts = self._passes(tables, np.arange(len(tables)), True, True)
+        tables = _stack_score_tables(scores)
+        value, parts = self._run_passes(tables, np.arange(len(tables)), True, True)
         means = (np.where(np.isfinite(tables), tables, 0) * parts).sum((1, 2))
         return torch.from_numpy(np.maximum(value - means, 0)).to(scores)
 
-    def covariance(self, along: Sequence[Tensor]) -> list[Tensor]:
+    def covariance(self, directions: Sequence[Tensor]) -> list[Tensor]:
         """Raise an error."""
         raise NotImplementedError(
             "log_partition: expected one derivative of a Knapsack of over 4,000,000 "
@@ -213,41 +220,57 @@ class KnapsackEngine(Engine):
             "or entropy; measure weights in larger units, or detach"
         )
 
-    def best_of(self, tables: Floats, rows: Ints) -> tuple[Ints, Floats, Bools]:
+    def decode_tables(self, tables: Floats, rows: Ints) -> tuple[Ints, Floats, Bools]:
         """Best outputs ``[M, N]`` of tables, scores, and which exist."""
         M, N = tables.shape[:2]
         outputs = np.empty((M, N), np.int64)
-        values, found = np.empty(M), np.empty(M, np.bool_)
-        given = tables, *self._sizes(rows), outputs, values, found
-        run_rows(knapsack.best_packing, M, self._work(M), *given)
-        return outputs, values, found
+        values, has_output = np.empty(M), np.empty(M, np.bool_)
+        args = (
+            tables,
+            *self._weights_capacities_lengths(rows),
+            outputs,
+            values,
+            has_output,
+        )
+        run_rows(knapsack.best_packing, M, self._estimated_work(M), *args)
+        return outputs, values, has_output
 
-    def max_marginals_of(self, tables: Floats, rows: Ints) -> Floats:
+    def max_marginals(self, tables: Floats, rows: Ints) -> Floats:
         """Highest scores ``[M, N, 2]`` of outputs without and with each element."""
-        return self._passes(tables, rows, False, True)[1]
+        return self._run_passes(tables, rows, False, True)[1]
 
-    def _passes(
-        self, tables: Floats, rows: Ints, soft: bool, inwards: bool
+    def _run_passes(
+        self, tables: Floats, rows: Ints, use_logsumexp: bool, with_marginals: bool
     ) -> tuple[Floats, Floats]:
         values = np.empty(len(tables))
-        parts = np.empty(tables.shape if inwards else (0, 0, 2))
-        given = tables, *self._sizes(rows), soft, inwards, values, parts
-        run_rows(
-            knapsack.forward_backward, len(tables), 20 * self._work(len(tables)), *given
+        marginals = np.empty(tables.shape if with_marginals else (0, 0, 2))
+        args = (
+            tables,
+            *self._weights_capacities_lengths(rows),
+            use_logsumexp,
+            with_marginals,
+            values,
+            marginals,
         )
-        return values, parts
+        run_rows(
+            knapsack.forward_backward,
+            len(tables),
+            20 * self._estimated_work(len(tables)),
+            *args,
+        )
+        return values, marginals
 
-    def _sizes(self, rows: Ints) -> tuple[Ints, Any, Any]:
+    def _weights_capacities_lengths(self, rows: Ints) -> tuple[Ints, Any, Any]:
         """Weights, and rooms and lengths of the rows."""
-        rooms, lengths = (to_numpy(x.cpu())[rows] for x in self.row_attributes)
-        return self.weights, rooms, lengths
+        capacities, lengths = (to_numpy(x.cpu())[rows] for x in self.row_attributes)
+        return self.weights, capacities, lengths
 
-    def _work(self, rows: int) -> int:
-        most = int(self.row_attributes[0].max()) if rows else 0
-        return rows * len(self.weights) * (1 + most)
+    def _estimated_work(self, num_rows: int) -> int:
+        max_capacity = int(self.row_attributes[0].max()) if num_rows else 0
+        return num_rows * len(self.weights) * (1 + max_capacity)
 
 
-def _tables(scores: Tensor) -> Floats:
+def _stack_score_tables(scores: Tensor) -> Floats:
     """Scores ``[B, N, 2]`` for leaving out and for choosing each element."""
     chosen = to_numpy(scores.detach().cpu().double())
     return np.stack([np.zeros_like(chosen), chosen], 2)

@@ -19,7 +19,7 @@ from smoothsp.oracles._searches.structure import SearchStructure
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-Solved = tuple[Ints, Floats, Floats, Bools]
+Assignments = tuple[Ints, Floats, Floats, Bools]
 
 
 class Matching(SearchStructure):
@@ -83,50 +83,60 @@ class Matching(SearchStructure):
         super().__init__({"scores": scores}, (scores.shape[1],))
 
     @property
-    def _sizes(self) -> tuple[int, int]:
+    def _num_rows_and_columns(self) -> tuple[int, int]:
         """Number of rows and columns to match."""
         _, P, C = self.scores.shape
         return P, C - 1 if self._partial else C
 
     @property
-    def _turned(self) -> bool:
+    def _is_transposed(self) -> bool:
         """Whether columns look for rows: all of them find one."""
-        P, Q = self._sizes
+        P, Q = self._num_rows_and_columns
         return P > Q and not self._partial
 
     @property
     def _num_labels(self) -> int:
         return self.scores.shape[2]
 
-    def _labels(self, y: Tensor) -> Tensor:
-        return torch.where(y < 0, self._sizes[1], y) if self._partial else y
+    def _labels_of_outputs(self, y: Tensor) -> Tensor:
+        return (
+            torch.where(y < 0, self._num_rows_and_columns[1], y) if self._partial else y
+        )
 
-    def _entries_of(self, y: Tensor) -> tuple[Tensor | None, int]:
+    def _used_entries_and_first_invalid(self, y: Tensor) -> tuple[Tensor | None, int]:
         if not is_eager_tensor(y):
-            return super()._entries_of(y)
+            return super()._used_entries_and_first_invalid(y)
         y = y.contiguous()
         used = y.new_empty(y.shape)
         sizes = y.shape[0] * y.shape[1], *self.scores.shape[1:]
-        places = y.data_ptr(), used.data_ptr()
-        return used, jonker_volgenant.indices_of_pairs(sizes, places, self._partial)
+        data_ptrs = y.data_ptr(), used.data_ptr()
+        return used, jonker_volgenant.indices_of_pairs(sizes, data_ptrs, self._partial)
 
-    def _used(self, y: Tensor) -> Tensor:
-        used, _ = self._entries_of(y) if is_eager_tensor(y) else (None, 0)
+    def _used_entries(self, y: Tensor) -> Tensor:
+        used, _ = (
+            self._used_entries_and_first_invalid(y) if is_eager_tensor(y) else (None, 0)
+        )
         if used is not None:
             return used
-        (_, P, C), Q = self.scores.shape, self._sizes[1]
+        (_, P, C), Q = self.scores.shape, self._num_rows_and_columns[1]
         column = torch.where((y >= 0) & (y < Q), y, Q)
         entry = torch.arange(P, device=y.device) * C + column
         return entry if self._partial else entry.masked_fill(column == Q, -1)
 
-    def _exist(self, y: Tensor) -> Tensor:
-        P, Q = self._sizes
+    def _is_output(self, y: Tensor) -> Tensor:
+        P, Q = self._num_rows_and_columns
         inside = (y >= -1) & (y < Q)
         column = torch.where(inside & (y >= 0), y, Q)
-        taken = y.new_zeros(*y.shape[:2], Q + 1)
-        taken = taken.scatter_add(2, column, torch.ones_like(y))
-        fine = inside.all(2) & (taken[..., :Q] <= 1).all(2)
-        return fine if self._partial else fine & (taken[..., Q] == max(P - Q, 0))
+        num_rows_of_column = y.new_zeros(*y.shape[:2], Q + 1)
+        num_rows_of_column = num_rows_of_column.scatter_add(
+            2, column, torch.ones_like(y)
+        )
+        is_matching = inside.all(2) & (num_rows_of_column[..., :Q] <= 1).all(2)
+        return (
+            is_matching
+            if self._partial
+            else is_matching & (num_rows_of_column[..., Q] == max(P - Q, 0))
+        )
 
     def hamming(self, y: Tensor) -> Float[Tensor, "batch row column"]:
         """Cost of each pair; they sum to the number of rows with a wrong column.
@@ -135,45 +145,47 @@ class Matching(SearchStructure):
         of rows that y leaves unmatched cost 2, since another row loses its pair.
         """
         cost = super().hamming(y)
-        if not self._turned:
+        if not self._is_transposed:
             return cost
         return cost + (y < 0)[..., None].to(cost.dtype)
 
     def _augment_by_hamming(
         self, y: Tensor, scale: float
     ) -> tuple["Matching", Tensor] | None:
-        if self._turned or not self._inherits_costs(Matching):
+        if self._is_transposed or not self._inherits_costs(Matching):
             return None
-        return self._with_hamming(self._gold_parts(y), scale)
+        return self._add_hamming_cost(self._gold_parts(y), scale)
 
-    def _have_outputs(self) -> Bools:
-        scores = self._on_host()
-        given = scores.data_ptr(), tuple(scores.shape), VECTORS[scores.dtype]
-        found = np.empty(given[1][0], np.bool_)
-        jonker_volgenant.is_feasible(*given, self._partial, found)
-        return found
+    def _has_output(self) -> Bools:
+        scores = self._first_potentials_on_cpu()
+        args = scores.data_ptr(), tuple(scores.shape), VECTORS[scores.dtype]
+        has_output = np.empty(args[1][0], np.bool_)
+        jonker_volgenant.is_feasible(*args, self._partial, has_output)
+        return has_output
 
-    def _totals(self, y: Ints) -> Floats:
+    def _kernel_scores(self, y: Ints) -> Floats:
         values = np.empty(y.shape[:2])
-        alone = self._sizes[1] if self._partial else -1
-        jonker_volgenant.score_assignments(to_numpy(self.scores), alone, y, values)
+        unmatched_column = self._num_rows_and_columns[1] if self._partial else -1
+        jonker_volgenant.score_assignments(
+            to_numpy(self.scores), unmatched_column, y, values
+        )
         return values
 
-    def _squares(self, scores: Floats) -> Floats:
+    def _pad_to_square(self, scores: Floats) -> Floats:
         """Scores ``[M, N, N]`` of as many rows as columns: who is left meets padding.
 
         Those whom the first rows stand for are all matched, or with ``partial`` have a
         column of padding each.
         """
-        P, Q = self._sizes
+        P, Q = self._num_rows_and_columns
         if self._partial:
             squares = np.zeros((len(scores), P + Q, P + Q))
             squares[:, :P, :Q] = scores[:, :, :Q]
             squares[:, :P, Q:] = -np.inf
-            at = np.arange(P)
-            squares[:, at, Q + at] = scores[:, :, Q]
+            row = np.arange(P)
+            squares[:, row, Q + row] = scores[:, :, Q]
             return squares
-        if self._turned:
+        if self._is_transposed:
             scores = scores.transpose(0, 2, 1)
         if P == Q:
             return np.ascontiguousarray(scores)
@@ -182,70 +194,83 @@ class Matching(SearchStructure):
         return squares
 
     @property
-    def _real(self) -> int:
+    def _num_assigned_rows(self) -> int:
         """Number of rows of the square that distinguish matchings."""
-        P, Q = self._sizes
+        P, Q = self._num_rows_and_columns
         return P if self._partial else min(P, Q)
 
-    def _outputs(self, columns: Ints) -> Ints:
+    def _columns_to_outputs(self, columns: Ints) -> Ints:
         """Outputs ``[..., P]`` of the columns ``[..., N]`` of a square's rows."""
-        P, Q = self._sizes
-        real = columns[..., : self._real]
-        if not self._turned:
-            return np.where(real < Q, real, -1)
-        found = np.full((*columns.shape[:-1], P), -1, np.int64)
-        at = np.broadcast_to(np.arange(Q), real.shape)
-        np.put_along_axis(found, np.maximum(real, 0), at, -1)
-        return found
+        P, Q = self._num_rows_and_columns
+        assigned = columns[..., : self._num_assigned_rows]
+        if not self._is_transposed:
+            return np.where(assigned < Q, assigned, -1)
+        outputs = np.full((*columns.shape[:-1], P), -1, np.int64)
+        column = np.broadcast_to(np.arange(Q), assigned.shape)
+        np.put_along_axis(outputs, np.maximum(assigned, 0), column, -1)
+        return outputs
 
-    def _assigned(self, squares: Floats) -> Solved:
+    def _solve_assignments(self, squares: Floats) -> Assignments:
         """Columns and prices ``[M, N]`` of a square's rows and columns, which exist."""
         M, N = squares.shape[:2]
-        columns, found = np.empty((M, N), np.int64), np.empty(M, np.bool_)
+        columns, has_output = np.empty((M, N), np.int64), np.empty(M, np.bool_)
         u, v = np.empty((M, N)), np.empty((M, N))
         work = M * N**2 * (10 + N // 4)
         run_rows(
-            jonker_volgenant.best_assignment, M, work, squares, columns, u, v, found
+            jonker_volgenant.best_assignment,
+            M,
+            work,
+            squares,
+            columns,
+            u,
+            v,
+            has_output,
         )
-        return columns, u, v, found
+        return columns, u, v, has_output
 
-    def _search(self) -> tuple[Ints, NDArray[Any], Bools]:
+    def _decode_rows(self) -> tuple[Ints, NDArray[Any], Bools]:
         """Best outputs, their scores, and which rows have any."""
-        scores = self._on_host()
+        scores = self._first_potentials_on_cpu()
         B, P, C = shape = tuple(scores.shape)
-        columns, found = np.empty((B, P), np.int64), np.empty(B, np.bool_)
+        columns, has_output = np.empty((B, P), np.int64), np.empty(B, np.bool_)
         values = np.empty(B, VECTORS[scores.dtype].dtype)
         N = P + C - 1 if self._partial else max(P, C)
-        given = scores.data_ptr(), shape, self._partial
+        args = scores.data_ptr(), shape, self._partial
         work = B * N**2 * (10 + N // 4)
         run_rows(
-            jonker_volgenant.decode_assignment, B, work, *given, columns, values, found
+            jonker_volgenant.decode_assignment,
+            B,
+            work,
+            *args,
+            columns,
+            values,
+            has_output,
         )
-        return columns, values, found
+        return columns, values, has_output
 
-    def _best(self) -> tuple[Ints, Bools]:
-        columns, _, found = self._search()
-        return columns, found
+    def _search_best(self) -> tuple[Ints, Bools]:
+        columns, _, has_output = self._decode_rows()
+        return columns, has_output
 
-    def _best_and_total(self) -> tuple[Ints, NDArray[Any]]:
-        columns, values, _ = self._search()
+    def _search_best_and_score(self) -> tuple[Ints, NDArray[Any]]:
+        columns, values, _ = self._decode_rows()
         return columns, values
 
-    def _k_best(self, k: int) -> tuple[Ints, Bools]:
-        squares = self._squares(self._array("scores"))
-        solved = self._assigned(squares)
-        if self._real == 0:
+    def _search_k_best(self, k: int) -> tuple[Ints, Bools]:
+        squares = self._pad_to_square(self._potentials_as_numpy("scores"))
+        assignments = self._solve_assignments(squares)
+        if self._num_assigned_rows == 0:
             # one output, which matches nobody
-            exist = np.zeros((len(squares), k), np.bool_)
-            exist[:, 0] = True
-            return np.full((len(squares), k, *self.shape), -1, np.int64), exist
+            valid = np.zeros((len(squares), k), np.bool_)
+            valid[:, 0] = True
+            return np.full((len(squares), k, *self.shape), -1, np.int64), valid
         M, N = squares.shape[:2]
-        columns = np.empty((M, k, self._real), np.int64)
-        exist = np.empty((M, k), np.bool_)
-        work = M * N**2 * (10 + N // 4 + k * self._real // 4)
-        arrays = squares, self._real, solved, columns, exist
+        columns = np.empty((M, k, self._num_assigned_rows), np.int64)
+        valid = np.empty((M, k), np.bool_)
+        work = M * N**2 * (10 + N // 4 + k * self._num_assigned_rows // 4)
+        arrays = squares, self._num_assigned_rows, assignments, columns, valid
         run_rows(murty.k_best_assignments, M, work, *arrays)
-        return self._outputs(columns), exist
+        return self._columns_to_outputs(columns), valid
 
     def max_marginals(self) -> Float[Tensor, "batch row column"]:
         """Highest score of a matching that has each pair; -inf if there is none.
@@ -253,15 +278,15 @@ class Matching(SearchStructure):
         Of the shape of the scores; not differentiable. O(N^3): one maximum, and
         shortest paths between all rows.
         """
-        to_numpy = self._array("scores")
-        found = self._max_marginals(to_numpy)
-        return torch.from_numpy(found).to(self.scores)
+        scores = self._potentials_as_numpy("scores")
+        highest = self._max_marginals_float64(scores)
+        return torch.from_numpy(highest).to(self.scores)
 
-    def _max_marginals(self, scores: Floats) -> Floats:
-        squares = self._squares(scores)
+    def _max_marginals_float64(self, scores: Floats) -> Floats:
+        squares = self._pad_to_square(scores)
         M, N = squares.shape[:2]
-        columns, u, v, exist = self._assigned(squares)
-        lost = np.empty_like(squares)
+        columns, u, v, has_output = self._solve_assignments(squares)
+        loss = np.empty_like(squares)
         run_rows(
             jonker_volgenant.max_marginal_gaps,
             M,
@@ -270,15 +295,15 @@ class Matching(SearchStructure):
             columns,
             u,
             v,
-            lost,
+            loss,
         )
         picked = np.take_along_axis(squares, columns[..., None], 2)
-        value = np.where(exist, picked.sum((1, 2)), -np.inf)
-        P, Q = self._sizes
-        padded = value[:, None, None] - lost
+        value = np.where(has_output, picked.sum((1, 2)), -np.inf)
+        P, Q = self._num_rows_and_columns
+        padded = value[:, None, None] - loss
         if self._partial:
-            at = np.arange(P)
-            alone = padded[:, at, Q + at][..., None]
-            return np.concatenate([padded[:, :P, :Q], alone], 2)
-        kept = padded[:, : self._real]
-        return kept.transpose(0, 2, 1) if self._turned else kept
+            row = np.arange(P)
+            unmatched = padded[:, row, Q + row][..., None]
+            return np.concatenate([padded[:, :P, :Q], unmatched], 2)
+        highest = padded[:, : self._num_assigned_rows]
+        return highest.transpose(0, 2, 1) if self._is_transposed else highest

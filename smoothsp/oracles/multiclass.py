@@ -64,8 +64,8 @@ class Multiclass(Distribution):
             mask = torch.ones_like(scores, dtype=torch.bool)
         else:
             set_attribute(self, "_masked", True)
-            words, size = "(batch, candidate)", tuple(scores.shape)
-            mask = checks.as_bool_mask("mask", mask, size, words, scores.device)
+            form, size = "(batch, candidate)", tuple(scores.shape)
+            mask = checks.as_bool_mask("mask", mask, size, form, scores.device)
             mask = mask.clone()
             scores = torch.where(mask, scores, -torch.inf)
         set_attribute(self, "mask", mask)
@@ -101,16 +101,16 @@ class Multiclass(Distribution):
         if not self._inherits_costs(Multiclass):
             return None
         used = self._gold_parts(y)
-        read = self.mask if self._masked else None
+        usable = self.mask if self._masked else None
         return self._with_augmented_potentials(
-            add_hamming(self.scores, read, used, scale)
+            add_hamming(self.scores, usable, used, scale)
         ), used
 
     def _first_infeasible_row(self) -> int:
         if not self._masked:
             return score_values.first_forbidden_row(self.scores)
-        stuck = (self.scores.amax(1) == -torch.inf) & self.mask.any(1)
-        return int(stuck.int().argmax()) if bool(stuck.any()) else -1
+        infeasible = (self.scores.amax(1) == -torch.inf) & self.mask.any(1)
+        return int(infeasible.int().argmax()) if bool(infeasible.any()) else -1
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
@@ -118,17 +118,17 @@ class Multiclass(Distribution):
         return self.mask.any(1).long()
 
     @property
-    def _filled(self) -> Tensor:
+    def _scores_or_zeros(self) -> Tensor:
         """Scores in which a row without candidates holds zeros, for a sound softmax.
 
         At least one column.
         """
         if not self._masked:
             return self.scores
-        filled = self.scores.masked_fill(~self.mask.any(1, keepdim=True), 0)
-        return filled if filled.shape[1] else torch.nn.functional.pad(filled, (0, 1))
+        scores = self.scores.masked_fill(~self.mask.any(1, keepdim=True), 0)
+        return scores if scores.shape[1] else torch.nn.functional.pad(scores, (0, 1))
 
-    def _candidates(self, y: Tensor) -> Tensor:
+    def _checked_candidates(self, y: Tensor) -> Tensor:
         mask = (
             self.mask if self.mask.shape[1] else self.mask.new_zeros(len(self.mask), 1)
         )
@@ -142,10 +142,12 @@ class Multiclass(Distribution):
         ValueError
             If y is not a real candidate of its row.
         """
-        y = self._candidates(y)
-        columns = y if y.dim() == 2 else y[:, None]
-        some = self.mask.any(1, keepdim=True)
-        picked = self._filled.gather(1, columns.masked_fill(~some, 0))
+        y = self._checked_candidates(y)
+        candidates = y if y.dim() == 2 else y[:, None]
+        has_candidates = self.mask.any(1, keepdim=True)
+        picked = self._scores_or_zeros.gather(
+            1, candidates.masked_fill(~has_candidates, 0)
+        )
         return picked if y.dim() == 2 else picked.squeeze(1)
 
     def hamming(self, y: Tensor) -> Float[Tensor, "batch candidate"]:
@@ -156,7 +158,7 @@ class Multiclass(Distribution):
         return cost.scatter(1, label.clamp(min=0), 0) if cost.shape[1] else cost
 
     def _labels_per_row(self, y: Tensor) -> Tensor:
-        label = self._candidates(y)
+        label = self._checked_candidates(y)
         checks.require_shape("y", label, (len(self.mask),), "(batch,)")
         return label.masked_fill(~self.mask.any(1), -1)[:, None]
 
@@ -166,12 +168,12 @@ class Multiclass(Distribution):
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, " batch"]]:
         """Highest score, and a candidate that attains it; -1 where there is none."""
-        filled = self._filled
-        y = filled.argmax(1)
-        value = filled.gather(1, y[:, None]).squeeze(1)
-        return value, self._some(y)
+        scores = self._scores_or_zeros
+        y = scores.argmax(1)
+        value = scores.gather(1, y[:, None]).squeeze(1)
+        return value, self._mask_empty_rows(y)
 
-    def _some(self, y: Tensor) -> Tensor:
+    def _mask_empty_rows(self, y: Tensor) -> Tensor:
         """The candidates ``(batch,)``, -1 for rows without any."""
         return y.masked_fill(~self.mask.any(1), -1) if self._masked else y
 
@@ -208,12 +210,12 @@ class Multiclass(Distribution):
 
     def log_partition(self) -> Float[Tensor, " batch"]:
         """Logarithm of the sum of exp(score); its gradient is the marginals."""
-        return logsumexp(self._filled) * self.mask.any(1)
+        return logsumexp(self._scores_or_zeros) * self.mask.any(1)
 
     def marginals(self, name: str = "scores") -> Float[Tensor, "batch candidate"]:
         """Probability of each candidate."""
-        chances = self._filled.softmax(1)[:, : self.mask.shape[1]]
-        return chances * self.mask.any(1, keepdim=True)
+        marginals = self._scores_or_zeros.softmax(1)[:, : self.mask.shape[1]]
+        return marginals * self.mask.any(1, keepdim=True)
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Log-probability of y: ``score(y) - log_partition()``, at most 0.
@@ -223,41 +225,43 @@ class Multiclass(Distribution):
         ValueError
             If y is not a real candidate of its row.
         """
-        y = self._candidates(y)
-        columns = y if y.dim() == 2 else y[:, None]
-        some = self.mask.any(1, keepdim=True)
+        y = self._checked_candidates(y)
+        candidates = y if y.dim() == 2 else y[:, None]
+        has_candidates = self.mask.any(1, keepdim=True)
         # in one pass, at most 0 to the last bit
-        chances = self._filled.log_softmax(1)
-        columns = columns.masked_fill(~some, 0)
-        picked = chances.gather(1, columns).masked_fill(~some, 0)
+        log_probs = self._scores_or_zeros.log_softmax(1)
+        candidates = candidates.masked_fill(~has_candidates, 0)
+        picked = log_probs.gather(1, candidates).masked_fill(~has_candidates, 0)
         return picked if y.dim() == 2 else picked.squeeze(1)
 
     def _score_hi_lo(self, y: Tensor) -> DoubleDouble:
-        return _as_two(self.score(y))
+        return _with_hi_lo(self.score(y))
 
     def _decode_hi_lo(self) -> tuple[DoubleDouble, Tensor]:
         value, y = self.decode()
-        return _as_two(value), y
+        return _with_hi_lo(value), y
 
     def _decode_topk_hi_lo(self, k: int) -> tuple[DoubleDouble, Tensor, Tensor]:
         values, ys, valid = self.decode_topk(k)
-        return _as_two(values), ys, valid
+        return _with_hi_lo(values), ys, valid
 
     def _log_partition_hi_lo(self) -> DoubleDouble:
         if not is_eager():
-            return DoubleDouble(logsumexp(self._filled.double()) * self.mask.any(1))
-        filled = self._filled.detach()
-        top = filled.amax(1)
+            return DoubleDouble(
+                logsumexp(self._scores_or_zeros.double()) * self.mask.any(1)
+            )
+        scores = self._scores_or_zeros.detach()
+        top = scores.amax(1)
         # the maximum, and what is relative to it
-        rest = logsumexp(filled - top[:, None])
-        parts = torch.stack([top.double(), rest.double()], -1)
+        shifted_log_partition = logsumexp(scores - top[:, None])
+        hi_lo = torch.stack([top.double(), shifted_log_partition.double()], -1)
         return DoubleDouble(
-            self.log_partition(), parts * self.mask.any(1, keepdim=True)
+            self.log_partition(), hi_lo * self.mask.any(1, keepdim=True)
         )
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the choice, in nats."""
-        return softmax_entropy(self._filled) * self.mask.any(1)
+        return softmax_entropy(self._scores_or_zeros) * self.mask.any(1)
 
     def max_marginals(self) -> Float[Tensor, "batch candidate"]:
         """The scores, -inf where there is no candidate. Not differentiable."""
@@ -285,14 +289,14 @@ class Multiclass(Distribution):
         if not checks.as_flag("replace", replace):
             noise = torch.empty_like(self.scores.detach(), dtype=torch.float64)
             noise = -noise.exponential_(generator=generator).log()
-            races, order = (self.scores.detach() + noise).sort(1, descending=True)
-            order = order.masked_fill(races == -torch.inf, -1)[:, :n]
+            perturbed, order = (self.scores.detach() + noise).sort(1, descending=True)
+            order = order.masked_fill(perturbed == -torch.inf, -1)[:, :n]
             return torch.nn.functional.pad(order, (0, max(n - M, 0)), value=-1)
         if B == 0:
             return self.mask.new_empty((0, n), dtype=torch.int64)
-        chances = self._filled.detach().double().softmax(1)
-        draws = torch.multinomial(chances, n, replacement=True, generator=generator)
-        return draws.masked_fill(~self.mask.any(1, keepdim=True), -1)
+        probs = self._scores_or_zeros.detach().double().softmax(1)
+        samples = torch.multinomial(probs, n, replacement=True, generator=generator)
+        return samples.masked_fill(~self.mask.any(1, keepdim=True), -1)
 
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of candidates that are not forbidden."""
@@ -300,6 +304,6 @@ class Multiclass(Distribution):
         return allowed.to(self.scores.dtype).log()
 
 
-def _as_two(value: Tensor) -> DoubleDouble:
+def _with_hi_lo(value: Tensor) -> DoubleDouble:
     """Scores, which are sums of one number."""
     return DoubleDouble(value, double_double.as_hi_lo(value))

@@ -114,17 +114,17 @@ class PictorialStructure(SearchStructure):
         B, P = parts.shape[:2]
         deformation = checks.as_potentials("deformation", deformation)
         checks.require_same_dtype("deformation", deformation, "parts", parts)
-        deformation = _of_each_row("deformation", deformation, (B, P, 4))
+        deformation = _expand_to_rows("deformation", deformation, (B, P, 4))
         if anchors is None:
             anchors = parts.new_zeros((P, 2))
         anchors = checks.as_potentials("anchors", anchors)
         checks.require_device("anchors", anchors, parts.device)
-        small = anchors.abs() < score_values.LIMIT
-        if checks.has_concrete_values() and not bool(small.all()):
+        is_small = anchors.abs() < score_values.LIMIT
+        if checks.has_concrete_values() and not bool(is_small.all()):
             raise ValueError(
                 "anchors: expected numbers below 2^40 (1.1e12) in size, got others"
             )
-        self.anchors = _of_each_row("anchors", anchors, (B, P, 2))
+        self.anchors = _expand_to_rows("anchors", anchors, (B, P, 2))
         if is_compiling():
             super().__init__({"parts": parts, "deformation": deformation}, (P, 2))
             return
@@ -133,26 +133,27 @@ class PictorialStructure(SearchStructure):
             parents = checks.as_int64("parents", parents, parts.device)
             checks.require_shape("parents", parents, (P,), "(P,)")
             self.parents = parents.clone(memory_format=torch.contiguous_format)
-            self._above = self.parents.cpu().numpy()
-            self._order = _from_roots(self._above)
-            self._held_parts = (self.parents >= 0).nonzero().squeeze(1)
-        self._require_springs(deformation)
+            self._parents = self.parents.cpu().numpy()
+            self._topological_order = _parents_before_children(self._parents)
+            self._non_root_parts = (self.parents >= 0).nonzero().squeeze(1)
+        self._require_convex_springs(deformation)
         super().__init__({"parts": parts, "deformation": deformation}, (P, 2))
 
-    def _require_springs(self, deformation: Tensor) -> None:
+    def _require_convex_springs(self, deformation: Tensor) -> None:
         """No -inf, and no spring that pushes the more the longer it is."""
         if not checks.has_concrete_values():
             return
-        read = deformation.detach()[:, self._held_parts]
-        wrong = read < 0
-        wrong[..., 0] = read[..., 0] <= -score_values.LIMIT
-        wrong[..., 2] = read[..., 2] <= -score_values.LIMIT
-        if bool(wrong.any()):
-            b, i, entry = wrong.nonzero()[0].tolist()
+        deformation_read = deformation.detach()[:, self._non_root_parts]
+        is_invalid = deformation_read < 0
+        is_invalid[..., 0] = deformation_read[..., 0] <= -score_values.LIMIT
+        is_invalid[..., 2] = deformation_read[..., 2] <= -score_values.LIMIT
+        if bool(is_invalid.any()):
+            b, i, entry = is_invalid.nonzero()[0].tolist()
             raise ValueError(
-                "deformation: expected finite weights, those of squares (entries 1 and "
-                f"3) at least 0, got {read[b, i, entry].item():.6g} at row {b}, part "
-                f"{int(self._held_parts[i])}, entry {entry}; compute them with softplus"
+                "deformation: expected finite weights, those of squares (entries 1 "
+                f"and 3) at least 0, got {deformation_read[b, i, entry].item():.6g} at "
+                f"row {b}, part {int(self._non_root_parts[i])}, entry {entry}; compute "
+                "them with softplus"
             )
 
     @property
@@ -164,47 +165,47 @@ class PictorialStructure(SearchStructure):
     def _usable_parts(self, name: str) -> Tensor | None:
         if name == "parts":
             return None
-        held = (self.parents >= 0)[None, :, None]
-        return held.expand(self._row_potentials[name].shape)
+        has_parent = (self.parents >= 0)[None, :, None]
+        return has_parent.expand(self._row_potentials[name].shape)
 
     @property
     def _num_labels(self) -> int:
         return self.parts.shape[2:].numel()
 
-    def _labels(self, y: Tensor) -> Tensor:
+    def _labels_of_outputs(self, y: Tensor) -> Tensor:
         """The number of each part's place, row by row."""
         row, column = y.unbind(3)
-        inside = self._inside(y)
-        return torch.where(inside, row * self.parts.shape[3] + column, -1)
+        is_inside = self._is_inside_grid(y)
+        return torch.where(is_inside, row * self.parts.shape[3] + column, -1)
 
-    def _inside(self, y: Tensor) -> Tensor:
+    def _is_inside_grid(self, y: Tensor) -> Tensor:
         H, W = self.parts.shape[2:]
         row, column = y.unbind(3)
         return (row >= 0) & (row < H) & (column >= 0) & (column < W)
 
-    def _exist(self, y: Tensor) -> Tensor:
-        return self._inside(y).all(2)
+    def _is_output(self, y: Tensor) -> Tensor:
+        return self._is_inside_grid(y).all(2)
 
-    def _used(self, y: Tensor) -> Tensor:
+    def _used_entries(self, y: Tensor) -> Tensor:
         """Entries of the parts' scores; ``_value`` adds the springs."""
         part = torch.arange(self.parts.shape[1], device=y.device)
-        return part * self._num_labels + self._labels(y).clamp(min=0)
+        return part * self._num_labels + self._labels_of_outputs(y).clamp(min=0)
 
-    def _exactly(self, value: Tensor, y: Tensor) -> DoubleDouble:
+    def _with_hi_lo(self, value: Tensor, y: Tensor) -> DoubleDouble:
         return DoubleDouble(
             value.to(self._first_potentials.dtype), double_double.as_hi_lo(value)
         )
 
-    def _given(self, y: Tensor) -> Tensor:
-        return self._value(y)
+    def _score_unmasked(self, y: Tensor) -> Tensor:
+        return self._score_float64(y)
 
-    def _value(self, y: Tensor) -> Tensor:
-        held = self._held_parts
-        move = (y[:, :, held] - y[:, :, self.parents[held]]).double()
-        d = move - self.anchors[:, None, held].double()
-        terms = torch.stack([d, d.square()], 4).flatten(3)
-        springs = self.deformation[:, None, held].double()
-        return super()._value(y) - (springs * terms).sum((2, 3))
+    def _score_float64(self, y: Tensor) -> Tensor:
+        parts = self._non_root_parts
+        displacement = (y[:, :, parts] - y[:, :, self.parents[parts]]).double()
+        deviation = displacement - self.anchors[:, None, parts].double()
+        terms = torch.stack([deviation, deviation.square()], 4).flatten(3)
+        springs = self.deformation[:, None, parts].double()
+        return super()._score_float64(y) - (springs * terms).sum((2, 3))
 
     def distance_cost(
         self, y: Tensor, reach: float | Tensor
@@ -227,85 +228,91 @@ class PictorialStructure(SearchStructure):
         Source: Osokin et al., "Minding the Gaps for Block Frank-Wolfe Optimization of
         Structured SVMs" (2016), the loss on LSP, there divided by the number of parts.
         """
-        _, several = self._proved(y)
-        if several:
+        _, has_k = self._checked_outputs(y)
+        if has_k:
             raise ValueError(f"y: expected (batch, P, 2), got {tuple(y.shape)}")
         B, _, H, W = self.parts.shape
         if not isinstance(reach, Tensor):
             checks.require_number("reach", reach)
-        far = torch.as_tensor(reach, dtype=torch.float64, device=self.parts.device)
-        if far.dim() and tuple(far.shape) != (B,):
+        radius = torch.as_tensor(reach, dtype=torch.float64, device=self.parts.device)
+        if radius.dim() and tuple(radius.shape) != (B,):
             raise ValueError(
-                f"reach: expected a number or (batch,) = ({B},), got {tuple(far.shape)}"
+                f"reach: expected a number or (batch,) = ({B},), got "
+                f"{tuple(radius.shape)}"
             )
-        if not bool(((far > 0) & (far < torch.inf)).all()):
+        if not bool(((radius > 0) & (radius < torch.inf)).all()):
             raise ValueError(f"reach: expected positive numbers, got {reach}")
         row = torch.arange(H, device=y.device)[:, None] - y[..., 0, None, None]
         column = torch.arange(W, device=y.device) - y[..., 1, None, None]
         squared = (row.square() + column.square()).double()
-        cost = squared / far.expand(B)[:, None, None, None].square()
+        cost = squared / radius.expand(B)[:, None, None, None].square()
         return cost.clamp(max=1).to(self.parts.dtype)
 
-    def _springs(self, rows: Ints) -> tuple[Floats, Floats, Ints, Ints]:
+    def _kernel_args(self, rows: Ints) -> tuple[Floats, Floats, Ints, Ints]:
         """Arguments of kernels besides the scores of parts."""
-        springs = np.ascontiguousarray(self._array("deformation")[rows])
+        springs = np.ascontiguousarray(self._potentials_as_numpy("deformation")[rows])
         anchors = to_numpy(self.anchors.cpu().double())[rows]
-        return springs, np.ascontiguousarray(anchors), self._above, self._order
+        return (
+            springs,
+            np.ascontiguousarray(anchors),
+            self._parents,
+            self._topological_order,
+        )
 
-    def _solve(self, tables: Floats, rows: Ints) -> tuple[Ints, Bools]:
+    def _decode_tables(self, tables: Floats, rows: Ints) -> tuple[Ints, Bools]:
         """Best places ``[M, P]`` of tables ``[M, P, H W]``, and which exist."""
         H, W = self.parts.shape[2:]
         M, P = tables.shape[:2]
         scores = np.ascontiguousarray(tables).reshape(M, P, H, W)
-        places, found = np.empty((M, P, 2), np.int64), np.empty(M, np.bool_)
-        arrays = scores, *self._springs(rows), places, found
+        cells, has_output = np.empty((M, P, 2), np.int64), np.empty(M, np.bool_)
+        arrays = scores, *self._kernel_args(rows), cells, has_output
         run_rows(distance_transform.best_locations, M, 20 * tables.size, *arrays)
-        return places[..., 0] * W + places[..., 1], found
+        return cells[..., 0] * W + cells[..., 1], has_output
 
-    def _highest(self, tables: Floats, rows: Ints) -> Floats:
+    def _max_marginals(self, tables: Floats, rows: Ints) -> Floats:
         """Max-marginals ``[M, P, H W]`` of tables, in any order of rows."""
         H, W = self.parts.shape[2:]
         M, P = tables.shape[:2]
         scores = np.ascontiguousarray(tables).reshape(M, P, H, W)
         highest = np.empty_like(scores)
-        arrays = scores, *self._springs(rows), highest
+        arrays = scores, *self._kernel_args(rows), highest
         run_rows(distance_transform.max_marginals, M, 60 * tables.size, *arrays)
         return highest.reshape(tables.shape)
 
-    def _tables(self) -> tuple[Floats, Ints]:
+    def _score_tables_and_rows(self) -> tuple[Floats, Ints]:
         B, P = self.parts.shape[:2]
-        tables = self._array("parts").reshape(B, P, self._num_labels)
+        tables = self._potentials_as_numpy("parts").reshape(B, P, self._num_labels)
         return np.ascontiguousarray(tables), np.arange(B)
 
-    def _places(self, places: Ints) -> Ints:
+    def _cells_to_rows_and_columns(self, cells: Ints) -> Ints:
         """Rows and columns ``[..., 2]`` of numbers of places, -1 of what is none."""
         W = self.parts.shape[3]
-        found = np.stack([places // W, places % W], -1)
-        return np.where(places[..., None] < 0, -1, found)
+        rows_and_columns = np.stack([cells // W, cells % W], -1)
+        return np.where(cells[..., None] < 0, -1, rows_and_columns)
 
     def _first_infeasible_row(self) -> int:
         part = score_values.first_forbidden_row(self.parts.flatten(0, 1).flatten(1))
         return part if part < 0 else part // self.shape[0]
 
-    def _best(self) -> tuple[Ints, Bools]:
-        places, found = self._solve(*self._tables())
-        return self._places(places), found
+    def _search_best(self) -> tuple[Ints, Bools]:
+        cells, has_output = self._decode_tables(*self._score_tables_and_rows())
+        return self._cells_to_rows_and_columns(cells), has_output
 
-    def _k_best(self, k: int) -> tuple[Ints, Bools]:
-        tables, _ = self._tables()
-        places, exist = bmmf.k_best(tables, k, self._solve, self._highest)
-        return self._places(places), exist
+    def _search_k_best(self, k: int) -> tuple[Ints, Bools]:
+        tables, _ = self._score_tables_and_rows()
+        cells, valid = bmmf.k_best(tables, k, self._decode_tables, self._max_marginals)
+        return self._cells_to_rows_and_columns(cells), valid
 
     def max_marginals(self) -> Float[Tensor, "batch part row column"]:
         """Highest score of an output with each part at each cell; -inf if none.
 
         Of the shape of ``parts``; not differentiable.
         """
-        found = self._highest(*self._tables())
-        return torch.from_numpy(found).to(self.parts).reshape(self.parts.shape)
+        highest = self._max_marginals(*self._score_tables_and_rows())
+        return torch.from_numpy(highest).to(self.parts).reshape(self.parts.shape)
 
 
-def _of_each_row(name: str, value: Tensor, shape: tuple[int, int, int]) -> Tensor:
+def _expand_to_rows(name: str, value: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """``value`` with an entry for each row of the batch."""
     if value.dim() == 2:
         checks.require_shape(name, value, shape[1:], f"(P, {shape[2]})")
@@ -316,27 +323,27 @@ def _of_each_row(name: str, value: Tensor, shape: tuple[int, int, int]) -> Tenso
     return value
 
 
-def _from_roots(parents: Ints) -> Ints:
+def _parents_before_children(parents: Ints) -> Ints:
     """Parts in an order in which each stands after its parent."""
     P = len(parents)
     if P and not ((parents >= -1) & (parents < P)).all():
-        wrong = int(((parents < -1) | (parents >= P)).argmax())
+        invalid_part = int(((parents < -1) | (parents >= P)).argmax())
         raise ValueError(
             f"parents: expected numbers of parts, 0 to {P - 1}, or -1 at roots, got "
-            f"{int(parents[wrong])} at part {wrong}"
+            f"{int(parents[invalid_part])} at part {invalid_part}"
         )
     depth = np.full(P, -1, np.int64)
     for part in range(P):
         path = []
-        at = part
-        while at >= 0 and depth[at] < 0:
-            if at in path:
+        node = part
+        while node >= 0 and depth[node] < 0:
+            if node in path:
                 raise ValueError(
-                    f"parents: expected no cycle, got one through part {at}"
+                    f"parents: expected no cycle, got one through part {node}"
                 )
-            path.append(at)
-            at = int(parents[at])
-        base = -1 if at < 0 else int(depth[at])
-        for above, one in enumerate(reversed(path), 1):
-            depth[one] = base + above
+            path.append(node)
+            node = int(parents[node])
+        base = -1 if node < 0 else int(depth[node])
+        for steps, descendant in enumerate(reversed(path), 1):
+            depth[descendant] = base + steps
     return np.argsort(depth, kind="stable")

@@ -8,7 +8,7 @@ from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.structure import Potentials
 
 # In place of -inf: nothing beside any score, and without NaN in derivatives.
-_NOTHING = -1e30
+_NEGLIGIBLE = -1e30
 
 
 class PlackettLuce(Potentials):
@@ -75,8 +75,8 @@ class PlackettLuce(Potentials):
         if scores.dim() != 2:
             raise ValueError(f"scores: expected (batch, N), got {tuple(scores.shape)}")
         N = scores.shape[1]
-        most = N if places is None else checks.as_positive_int("places", places)
-        self.places = min(most, N)
+        max_length = N if places is None else checks.as_positive_int("places", places)
+        self.places = min(max_length, N)
         self._set_potentials({"scores": scores})
         self._require_valid("scores")
 
@@ -90,14 +90,14 @@ class PlackettLuce(Potentials):
         return (self.places,)
 
     @property
-    def _items(self) -> Tensor:
+    def _num_items(self) -> Tensor:
         """Number of items that each row may rank."""
         return (self.scores.detach() > -torch.inf).sum(1)
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
         """``(batch,)``: the number of items of an output."""
-        return self._items.clamp(max=self.places)
+        return self._num_items.clamp(max=self.places)
 
     @property
     def output_shapes(self) -> Int[Tensor, "batch 1"]:
@@ -105,12 +105,12 @@ class PlackettLuce(Potentials):
         return self.lengths[:, None]
 
     def _labels_per_row(self, y: Tensor) -> Tensor:
-        many, several = self._several(y)
-        if several:
+        y_with_k, has_k = self._with_k_axis(y)
+        if has_k:
             raise ValueError(
                 f"y: expected one output per row, (batch, T), got {tuple(y.shape)}"
             )
-        return many[:, 0]
+        return y_with_k[:, 0]
 
     @property
     def _num_labels(self) -> int:
@@ -118,36 +118,37 @@ class PlackettLuce(Potentials):
 
     # Probabilities --------------------------------------------------------------
 
-    def _several(self, y: Tensor) -> tuple[Tensor, bool]:
+    def _with_k_axis(self, y: Tensor) -> tuple[Tensor, bool]:
         """Rankings or beginnings ``(batch, k, T)``, and whether k was there."""
         y = checks.as_int64("y", y, self.scores.device)
-        (B, N), one = self.scores.shape, y.dim() == 2
-        many = y[:, None] if one else y
-        if many.dim() != 3 or len(many) != B or many.shape[2] > N:
+        (B, N), lacks_k = self.scores.shape, y.dim() == 2
+        y_with_k = y[:, None] if lacks_k else y
+        if y_with_k.dim() != 3 or len(y_with_k) != B or y_with_k.shape[2] > N:
             raise ValueError(
                 f"y: expected ({B}, T) or ({B}, k, T), with T at most {N}, got "
                 f"{tuple(y.shape)}"
             )
         if not checks.has_concrete_values():
-            return many, not one
-        inside = (many >= 0) & (many < N)
-        item = many.clamp(0, max(N - 1, 0))
-        wrong = ~(inside | (many == -1)).all(2)
+            return y_with_k, not lacks_k
+        is_item = (y_with_k >= 0) & (y_with_k < N)
+        item = y_with_k.clamp(0, max(N - 1, 0))
+        is_invalid = ~(is_item | (y_with_k == -1)).all(2)
         if N:
-            scores = self.scores.detach()[:, None].expand(-1, many.shape[1], -1)
-            wrong |= (inside & (scores.gather(2, item) == -torch.inf)).any(2)
-        wrong |= (inside[..., 1:] & ~inside[..., :-1]).any(2)
-        ordered = many.sort(2).values
-        wrong |= (
-            (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] >= 0)
+            scores = self.scores.detach()[:, None].expand(-1, y_with_k.shape[1], -1)
+            is_invalid |= (is_item & (scores.gather(2, item) == -torch.inf)).any(2)
+        is_invalid |= (is_item[..., 1:] & ~is_item[..., :-1]).any(2)
+        sorted_items = y_with_k.sort(2).values
+        is_invalid |= (
+            (sorted_items[..., 1:] == sorted_items[..., :-1])
+            & (sorted_items[..., 1:] >= 0)
         ).any(2)
-        if bool(wrong.any()):
-            b, k = wrong.nonzero()[0].tolist()
+        if bool(is_invalid.any()):
+            b, k = is_invalid.nonzero()[0].tolist()
             raise ValueError(
                 "y: expected items that are allowed, each once, and -1 after the last "
-                f"one, got {many[b, k].tolist()} at row {b}"
+                f"one, got {y_with_k[b, k].tolist()} at row {b}"
             )
-        return many, not one
+        return y_with_k, not lacks_k
 
     def log_prob(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Log-probability that the ranking is y, or begins with y.
@@ -158,33 +159,35 @@ class PlackettLuce(Potentials):
             ``(batch, T)`` or ``(batch, k, T)`` items in order, of any T up to N; -1
             after the last one.
         """
-        many, several = self._several(y)
-        (B, N), k, T = self.scores.shape, many.shape[1], many.shape[2]
-        real = many >= 0
+        y_with_k, has_k = self._with_k_axis(y)
+        (B, N), k, T = self.scores.shape, y_with_k.shape[1], y_with_k.shape[2]
+        real = y_with_k >= 0
         if not T:
             value = self.scores.sum(1, keepdim=True).masked_fill(real.any(), 0)
             value = torch.zeros_like(value).expand(B, k)
-            return value if several else value.squeeze(1)
+            return value if has_k else value.squeeze(1)
         # the items of y, then all others
-        place = many.new_full((B, k, N + 1), N)
-        at = torch.arange(T, device=many.device).expand(B, k, T)
-        place = place.scatter(2, torch.where(real, many, N), at)[..., :N]
-        value = self._of_orders(place.argsort(dim=2, stable=True), T, real)
-        return value if several else value.squeeze(1)
+        rank_of_item = y_with_k.new_full((B, k, N + 1), N)
+        rank = torch.arange(T, device=y_with_k.device).expand(B, k, T)
+        rank_of_item = rank_of_item.scatter(2, torch.where(real, y_with_k, N), rank)[
+            ..., :N
+        ]
+        value = self._prefix_log_prob(rank_of_item.argsort(dim=2, stable=True), T, real)
+        return value if has_k else value.squeeze(1)
 
     score = log_prob
 
-    def _of_orders(self, order: Tensor, T: int, real: Tensor) -> Tensor:
+    def _prefix_log_prob(self, order: Tensor, T: int, real: Tensor) -> Tensor:
         """Log-probabilities ``(batch, k)`` of the first items of ``(batch, k, N)``."""
-        wide = self.scores.double().clamp(min=_NOTHING)
-        scores = wide[:, None].expand(order.shape).gather(2, order)
-        left = scores.flip(2).logcumsumexp(2).flip(2)
-        steps = (scores - left)[..., :T]
-        return steps.masked_fill(~real, 0).sum(2).to(self.scores.dtype)
+        scores_float64 = self.scores.double().clamp(min=_NEGLIGIBLE)
+        scores = scores_float64[:, None].expand(order.shape).gather(2, order)
+        log_remaining = scores.flip(2).logcumsumexp(2).flip(2)
+        log_conditionals = (scores - log_remaining)[..., :T]
+        return log_conditionals.masked_fill(~real, 0).sum(2).to(self.scores.dtype)
 
     # Rankings -------------------------------------------------------------------
 
-    def _sorted(self, scores: Tensor) -> Tensor:
+    def _rank_items(self, scores: Tensor) -> Tensor:
         """Items from the highest score on, ``(..., places)``, -1 for none."""
         values, items = scores.sort(dim=-1, descending=True, stable=True)
         return items.masked_fill(values == -torch.inf, -1)[..., : self.places]
@@ -194,7 +197,7 @@ class PlackettLuce(Potentials):
 
         Items are sorted by decreasing score, up to ``places``.
         """
-        y = self._sorted(self.scores.detach())
+        y = self._rank_items(self.scores.detach())
         return self.log_prob(y), y
 
     def decode_topk(
@@ -218,12 +221,12 @@ class PlackettLuce(Potentials):
         B, N = self.scores.shape
         k = checks.as_output_count("k", k, B * (1 + N))
         with torch.no_grad():
-            ys, valid = self._k_best(k)
-        some = torch.where(valid[..., None], ys, ys[:, :1])
-        values = self.log_prob(some).masked_fill(~valid, -torch.inf)
+            ys, valid = self._search_k_best(k)
+        filled = torch.where(valid[..., None], ys, ys[:, :1])
+        values = self.log_prob(filled).masked_fill(~valid, -torch.inf)
         return values, ys.masked_fill(~valid[..., None], -1), valid
 
-    def _k_best(self, k: int) -> tuple[Tensor, Tensor]:
+    def _search_k_best(self, k: int) -> tuple[Tensor, Tensor]:
         """Rankings ``(batch, k, places)``, and which of them exist.
 
         A ranking is followed by rankings that keep its beginning and take the next
@@ -234,41 +237,52 @@ class PlackettLuce(Potentials):
         (B, N), P, device = self.scores.shape, self.places, self.scores.device
         sorted_ = self.scores.sort(dim=1, descending=True, stable=True)
         ranked = PlackettLuce(sorted_.values.double(), max(P, 1))
-        items, length = self._items[:, None], self.lengths[:, None]
-        at, rank = torch.arange(P, device=device), torch.arange(N, device=device)
+        items, length = self._num_items[:, None], self.lengths[:, None]
+        rank_index, rank = (
+            torch.arange(P, device=device),
+            torch.arange(N, device=device),
+        )
         # pools of orders of all ranks, where each was changed last, and their values
         pool = rank.expand(B, 1, N)
         changed = torch.zeros(B, 1, dtype=torch.int64, device=device)
         value = self.scores.new_zeros(B, 1, dtype=torch.float64)
         row = torch.arange(B, device=device)
-        found, valid = [], []
-        for left in range(k - 1, -1, -1):
-            best, place = value.max(1)
-            order, since = pool[row, place], changed[row, place]
-            found.append(order)
+        listed, valid = [], []
+        for num_left in range(k - 1, -1, -1):
+            best, best_index = value.max(1)
+            order, last_changed = pool[row, best_index], changed[row, best_index]
+            listed.append(order)
             valid.append(best > -torch.inf)
-            value[row, place] = -torch.inf
-            if not left or not P:
+            value[row, best_index] = -torch.inf
+            if not num_left or not P:
                 continue
             # of each place the next worse item behind it
-            worse = (rank > at[:, None]) & (order[:, None] > order[:, :P, None])
-            next_ = torch.where(worse, order[:, None], N).amin(2)
-            fine = (next_ < items) & (at >= since[:, None]) & (at < length)
-            keys = torch.where(rank < at[:, None], rank - 2 * N, order[:, None])
-            keys = torch.where(order[:, None] == next_[..., None], -1, keys)
-            orders = order[:, None].expand(B, P, N).gather(2, keys.argsort(2))
-            real = (at < length)[:, None].expand(B, P, P)
-            values = ranked._of_orders(orders, P, real)
-            values = values.masked_fill(~(fine & valid[-1][:, None]), -torch.inf)
+            is_worse = (rank > rank_index[:, None]) & (
+                order[:, None] > order[:, :P, None]
+            )
+            next_ = torch.where(is_worse, order[:, None], N).amin(2)
+            is_child = (
+                (next_ < items)
+                & (rank_index >= last_changed[:, None])
+                & (rank_index < length)
+            )
+            sort_keys = torch.where(
+                rank < rank_index[:, None], rank - 2 * N, order[:, None]
+            )
+            sort_keys = torch.where(order[:, None] == next_[..., None], -1, sort_keys)
+            orders = order[:, None].expand(B, P, N).gather(2, sort_keys.argsort(2))
+            real = (rank_index < length)[:, None].expand(B, P, P)
+            values = ranked._prefix_log_prob(orders, P, real)
+            values = values.masked_fill(~(is_child & valid[-1][:, None]), -torch.inf)
             value = torch.cat([value, values], 1)
             pool = torch.cat([pool, orders], 1)
-            changed = torch.cat([changed, at.expand(B, P)], 1)
+            changed = torch.cat([changed, rank_index.expand(B, P)], 1)
             # no more are ever listed
-            value, kept = value.topk(min(left, value.shape[1]), 1)
-            changed = changed.gather(1, kept)
-            pool = pool.gather(1, kept[..., None].expand(*kept.shape, N))
-        orders = torch.stack(found, 1)[..., :P]
-        real = (at < length)[:, None]
+            value, pool_index = value.topk(min(num_left, value.shape[1]), 1)
+            changed = changed.gather(1, pool_index)
+            pool = pool.gather(1, pool_index[..., None].expand(*pool_index.shape, N))
+        orders = torch.stack(listed, 1)[..., :P]
+        real = (rank_index < length)[:, None]
         ranks = orders.flatten(1)
         ys = sorted_.indices.gather(1, ranks) if N else ranks
         return ys.reshape(orders.shape).masked_fill(~real, -1), torch.stack(valid, 1)
@@ -282,4 +296,4 @@ class PlackettLuce(Potentials):
         generator = checks.as_generator(generator)
         scores = self.scores.detach().double()[:, None].expand(B, n, N)
         noise = torch.empty_like(scores, memory_format=torch.contiguous_format)
-        return self._sorted(scores - noise.exponential_(generator=generator).log())
+        return self._rank_items(scores - noise.exponential_(generator=generator).log())

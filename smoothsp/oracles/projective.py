@@ -80,7 +80,7 @@ class ProjectiveDependencies(CircuitStructure):
         if labels == 0:
             raise ValueError("arcs: expected at least one label, got none")
         size = n if lengths is None else checks.as_lengths(lengths, B, n, arcs.device)
-        built = topology(_eisner, n, labels, single_root)
+        built = topology(_build_eisner, n, labels, single_root)
         super().__init__(
             built,
             {"arcs": arcs},
@@ -103,11 +103,13 @@ class ProjectiveDependencies(CircuitStructure):
             return y
         head, label = y.unbind(3)
         L = self.arcs.shape[3]
-        known = (head >= 0) & (label >= 0) & (label < L)
-        return torch.where(known, head * L + label, -1)
+        is_valid = (head >= 0) & (label >= 0) & (label < L)
+        return torch.where(is_valid, head * L + label, -1)
 
 
-def _eisner(n: int, labels: int | None, single_root: bool) -> tuple[Circuit, Items]:
+def _build_eisner(
+    n: int, labels: int | None, single_root: bool
+) -> tuple[Circuit, Items]:
     """Eisner's algorithm: ``full[h, m]`` is a head with all that lies up to m.
 
     ``half[h, m]``, the same while m, which h is the head of, lacks its further side.
@@ -122,28 +124,28 @@ def _eisner(n: int, labels: int | None, single_root: bool) -> tuple[Circuit, Ite
         value = word[:, None, None] * labels + np.arange(labels)
         c.label(leaf, word[:, None] - 1, value)
         c.define(arc, (leaf,))
-    full, half, joint = (c.chart(n + 1, n + 1) for _ in range(3))
+    complete, incomplete, adjacent = (c.chart(n + 1, n + 1) for _ in range(3))
     # items of their own, not c.ONE, so that sums over splits walk with constant steps
-    c.multiply(full[word, word], np.full(n + 1, c.ONE))
-    lowest = 1 if single_root else 0
+    c.multiply(complete[word, word], np.full(n + 1, c.ONE))
+    first_head = 1 if single_root else 0
     for width in range(1, n + 1):
-        i = np.arange(lowest, n + 1 - width)
+        i = np.arange(first_head, n + 1 - width)
         j = i + width
         k = i[:, None] + np.arange(width)
         left, right = i[:, None], j[:, None]
-        c.define(joint[i, j], (full[left, k], full[right, k + 1]))
-        c.multiply(half[i, j], joint[i, j], arc[i, j])
-        c.define(full[i, j], (half[left, k + 1], full[k + 1, right]))
+        c.define(adjacent[i, j], (complete[left, k], complete[right, k + 1]))
+        c.multiply(incomplete[i, j], adjacent[i, j], arc[i, j])
+        c.define(complete[i, j], (incomplete[left, k + 1], complete[k + 1, right]))
         # nothing is the head of the root
-        i, j, k, left, right = (x[1 - lowest :] for x in (i, j, k, left, right))
-        c.multiply(half[j, i], joint[i, j], arc[j, i])
-        c.define(full[j, i], (half[right, k], full[k, left]))
+        i, j, k, left, right = (x[1 - first_head :] for x in (i, j, k, left, right))
+        c.multiply(incomplete[j, i], adjacent[i, j], arc[j, i])
+        c.define(complete[j, i], (incomplete[right, k], complete[k, left]))
     if not single_root:
-        return c, full[0]
-    whole, answer = c.chart(n + 1, n + 1), c.chart(n + 1)
-    answer[0] = c.ONE
+        return c, complete[0]
+    tree, roots = c.chart(n + 1, n + 1), c.chart(n + 1)
+    roots[0] = c.ONE
     for size in range(1, n + 1):
         top = np.arange(1, size + 1)
-        c.multiply(whole[size, top], full[top, 1], full[top, size])
-        c.define(answer[size], (whole[size, top], arc[0, top]))
-    return c, answer
+        c.multiply(tree[size, top], complete[top, 1], complete[top, size])
+        c.define(roots[size], (tree[size, top], arc[0, top]))
+    return c, roots

@@ -11,7 +11,7 @@ from smoothsp.oracles._circuits.masked_sequences import MaskedSequences
 from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.in_graphs import ConstantArgument
 from smoothsp.oracles._inference.read_only import ReadOnly
-from smoothsp.oracles._logic.regular import Automaton, automaton
+from smoothsp.oracles._logic.regular import Automaton, build_automaton
 
 
 class RegularLanguage(ReadOnly, ConstantArgument):
@@ -37,7 +37,7 @@ class RegularLanguage(ReadOnly, ConstantArgument):
 
     def __init__(self, labels: Sequence[str], pattern: str) -> None:
         self.labels, self.pattern = tuple(labels), pattern
-        self._automaton = automaton(pattern, self.labels)
+        self._automaton = build_automaton(pattern, self.labels)
 
     def __call__(
         self,
@@ -54,7 +54,7 @@ class RegularLanguage(ReadOnly, ConstantArgument):
         return RegularChain(emissions, transitions, start, end, self, **options)
 
     def __repr__(self) -> str:
-        states = len(self._automaton.moves)
+        states = len(self._automaton.transitions)
         return f"RegularLanguage({self.pattern!r}, states={states})"
 
 
@@ -141,20 +141,20 @@ class RegularChain(MaskedSequences):
             )
         T = emissions.shape[1]
         shared = {}
-        given = {"transitions": transitions, "start": start, "end": end}
-        for name, value in given.items():
-            words = "(state, state)" if name == "transitions" else "(state,)"
+        arguments = {"transitions": transitions, "start": start, "end": end}
+        for name, value in arguments.items():
+            form = "(state, state)" if name == "transitions" else "(state,)"
             shape = (S, S) if name == "transitions" else (S,)
             if value is None:
                 value = emissions.new_zeros(shape)
             else:
                 value = checks.as_potentials(name, value)
                 checks.require_same_dtype(name, value, "emissions", emissions)
-                checks.require_shape(name, value, shape, words)
+                checks.require_shape(name, value, shape, form)
             shared[name] = value
         size = self._count_real_positions(emissions, lengths, mask)
         self.language = language
-        built = topology(_accepted, T, language._automaton)
+        built = topology(_build_regular_chain, T, language._automaton)
         super().__init__(
             built,
             {"emissions": emissions},
@@ -178,50 +178,58 @@ class RegularChain(MaskedSequences):
         T, S = self.emissions.shape[1:]
         if not T:
             return emissions
-        known, P = emissions >= 0, T * S
-        both = known[..., :-1] & known[..., 1:]
-        moves = P + labels[..., :-1] * S + labels[..., 1:]
+        is_real, P = emissions >= 0, T * S
+        has_transition = is_real[..., :-1] & is_real[..., 1:]
+        transitions = P + labels[..., :-1] * S + labels[..., 1:]
         last = (self.lengths - 1).clamp(min=0)[:, None, None]
         last = last.expand(*labels.shape[:2], 1)
         ends = [
             torch.where(
-                known.gather(2, at), P + S * S + i * S + labels.gather(2, at), -1
+                is_real.gather(2, position),
+                P + S * S + i * S + labels.gather(2, position),
+                -1,
             )
-            for i, at in enumerate((torch.zeros_like(last), last))
+            for i, position in enumerate((torch.zeros_like(last), last))
         ]
-        return torch.cat([emissions, torch.where(both, moves, -1), *ends], 2)
+        return torch.cat(
+            [emissions, torch.where(has_transition, transitions, -1), *ends], 2
+        )
 
 
-def _accepted(T: int, language: Automaton) -> tuple[Circuit, Items]:
+def _build_regular_chain(T: int, language: Automaton) -> tuple[Circuit, Items]:
     """``upto[t, q, s]``: labels up to t, the last being s, which lead to state q.
 
     ``then[t, q, s]``: labels before t which lead to q, and a move to s.
     """
     c = Circuit()
-    moves = np.array(language.moves, np.int64).reshape(len(language.moves), -1)
-    Q, S = moves.shape
+    next_state = np.array(language.transitions, np.int64).reshape(
+        len(language.transitions), -1
+    )
+    Q, S = next_state.shape
     label = c.leaves(T, S)
-    move, start, end = c.shared(S, S), c.shared(S), c.shared(S)
+    transition, start, end = c.shared(S, S), c.shared(S), c.shared(S)
     c.label(label, np.arange(T)[:, None], np.arange(S))
     # from state q by label s, in order of where that leads
-    q, s = (moves >= 0).nonzero()
-    order = np.lexsort((q, s, moves[q, s]))
+    q, s = (next_state >= 0).nonzero()
+    order = np.lexsort((q, s, next_state[q, s]))
     q, s = q[order], s[order]
-    reached, counts = np.unique(moves[q, s] * S + s, return_counts=True)
-    answer = np.full(T + 1, c.NONE, np.int32)
-    answer[0] = c.ONE if language.accepts[0] else c.NONE
-    last = np.flatnonzero(np.array(language.accepts)[reached // S])
-    if T and len(last):
-        answer[1:] = c.chart(T)
-    then, upto = np.full((Q, S), c.NONE, np.int32), label[:0]
-    then[0] = start
+    reached, counts = np.unique(next_state[q, s] * S + s, return_counts=True)
+    roots = np.full(T + 1, c.NONE, np.int32)
+    roots[0] = c.ONE if language.accepts[0] else c.NONE
+    accepting = np.flatnonzero(np.array(language.accepts)[reached // S])
+    if T and len(accepting):
+        roots[1:] = c.chart(T)
+    entering, alpha = np.full((Q, S), c.NONE, np.int32), label[:0]
+    entering[0] = start
     for t in range(T):
         if t > 0:
-            then = c.chart(Q, S)
-            c.define(then, (upto.reshape(Q, 1, S), move.T[None]))
-        upto = np.full(Q * S, c.NONE, np.int32)
-        upto[reached] = c.chart(len(reached))
-        c.define_each(upto[reached], counts, then[q, s], label[t, s])
-        if len(last):
-            c.define(answer[t + 1], (upto[reached[last]], end[reached[last] % S]))
-    return c, answer
+            entering = c.chart(Q, S)
+            c.define(entering, (alpha.reshape(Q, 1, S), transition.T[None]))
+        alpha = np.full(Q * S, c.NONE, np.int32)
+        alpha[reached] = c.chart(len(reached))
+        c.define_each(alpha[reached], counts, entering[q, s], label[t, s])
+        if len(accepting):
+            c.define(
+                roots[t + 1], (alpha[reached[accepting]], end[reached[accepting] % S])
+            )
+    return c, roots

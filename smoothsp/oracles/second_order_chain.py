@@ -89,7 +89,7 @@ class SecondOrderChain(MaskedSequences):
             "transitions", transitions, (S, S, S), "(state, state, state)"
         )
         size = self._count_real_positions(emissions, lengths, mask)
-        built = topology(_triples, T, S)
+        built = topology(_build_second_order_chain, T, S)
         super().__init__(
             built,
             {"emissions": emissions},
@@ -108,28 +108,28 @@ class SecondOrderChain(MaskedSequences):
         T, S = self.emissions.shape[1:]
         emissions = super().leaves_used(labels)
         i, j, k = (labels[..., t : max(T - 2, 0) + t] for t in range(3))
-        known = (emissions >= 0).unfold(2, 3, 1).all(3) if T > 2 else i >= 0
-        moves = torch.where(known, T * S + (i * S + j) * S + k, -1)
-        return torch.cat([emissions, moves], 2)
+        is_real = (emissions >= 0).unfold(2, 3, 1).all(3) if T > 2 else i >= 0
+        transitions = torch.where(is_real, T * S + (i * S + j) * S + k, -1)
+        return torch.cat([emissions, transitions], 2)
 
 
-def _triples(T: int, S: int) -> tuple[Circuit, Items]:
+def _build_second_order_chain(T: int, S: int) -> tuple[Circuit, Items]:
     """``upto[t, i, j]``: all labels up to position t, the last two being i and j."""
     c = Circuit()
-    label, move = c.leaves(T, S), c.shared(S, S, S)
+    label, transition = c.leaves(T, S), c.shared(S, S, S)
     c.label(label, np.arange(T)[:, None], np.arange(S))
-    upto, moved = c.chart(T, S, S), c.chart(T, S, S)
-    answer = c.chart(T + 1)
-    answer[0] = c.ONE
+    alpha, entering = c.chart(T, S, S), c.chart(T, S, S)
+    roots = c.chart(T + 1)
+    roots[0] = c.ONE
     for t in range(T):
         if t == 0:
-            c.define(answer[1], (label[0],))
+            c.define(roots[1], (label[0],))
             continue
         if t == 1:
-            moved[1] = label[0][:, None]
+            entering[1] = label[0][:, None]
         else:
-            before = np.moveaxis(upto[t - 1], 0, 1)[:, None]
-            c.define(moved[t], (before, np.moveaxis(move, 0, 2)))
-        c.multiply(upto[t], moved[t], np.broadcast_to(label[t], (S, S)))
-        c.define(answer[t + 1], (upto[t].reshape(-1),))
-    return c, answer
+            previous = np.moveaxis(alpha[t - 1], 0, 1)[:, None]
+            c.define(entering[t], (previous, np.moveaxis(transition, 0, 2)))
+        c.multiply(alpha[t], entering[t], np.broadcast_to(label[t], (S, S)))
+        c.define(roots[t + 1], (alpha[t].reshape(-1),))
+    return c, roots

@@ -96,20 +96,22 @@ class SemiMarkov(MaskedSequences):
                 f"duration and one state, got {tuple(segments.shape)}"
             )
         _, T, D, S = segments.shape
-        by_step = isinstance(transitions, Tensor) and transitions.dim() == 4
+        per_position = isinstance(transitions, Tensor) and transitions.dim() == 4
         scores = {
-            "transitions": _scores("transitions", transitions, segments, by_step),
-            "start": _scores("start", start, segments),
-            "end": _scores("end", end, segments),
+            "transitions": _as_shared_or_position_scores(
+                "transitions", transitions, segments, per_position
+            ),
+            "start": _as_shared_or_position_scores("start", start, segments),
+            "end": _as_shared_or_position_scores("end", end, segments),
         }
-        own = {"segments": segments}
-        if by_step:
-            own["transitions"] = scores.pop("transitions")
+        row_potentials = {"segments": segments}
+        if per_position:
+            row_potentials["transitions"] = scores.pop("transitions")
         size = self._count_real_positions(segments, lengths, mask)
-        built = topology(_segmentations, T, D, S, by_step)
+        built = topology(_build_semi_markov, T, D, S, per_position)
         super().__init__(
             built,
-            own,
+            row_potentials,
             scores,
             roots=built.root(size),
             lengths=size,
@@ -143,11 +145,11 @@ class SemiMarkov(MaskedSequences):
         if starts is None:
             starts = changed
         else:
-            words, size = "the shape of tags", tuple(tags.shape)
-            starts = checks.as_bool_mask("starts", starts, size, words, tags.device)
-            wrong = changed & ~starts & (tags >= 0)
-            if bool(wrong.any()):
-                b, t = wrong.nonzero()[0].tolist()
+            form, size = "the shape of tags", tuple(tags.shape)
+            starts = checks.as_bool_mask("starts", starts, size, form, tags.device)
+            is_missing = changed & ~starts & (tags >= 0)
+            if bool(is_missing.any()):
+                b, t = is_missing.nonzero()[0].tolist()
                 raise ValueError(
                     "starts: expected True at the first position and wherever the tag "
                     f"changes, got False at row {b}, position {t}"
@@ -157,22 +159,22 @@ class SemiMarkov(MaskedSequences):
     def to_tags(self, y: Int[Tensor, "batch *k time"]) -> Int[Tensor, "batch *k time"]:
         """Convert an output to the state of each real position, -1 elsewhere."""
         self._resolve_outputs(y)
-        several = y.dim() == 3
-        labels = self._pack_labels(y if several else y[:, None])
+        has_k = y.dim() == 3
+        labels = self._pack_labels(y if has_k else y[:, None])
         T = labels.shape[2]
-        place = torch.where(labels >= 0, torch.arange(T, device=y.device), 0)
-        last = place.cummax(2).values if T else place
+        start_position = torch.where(labels >= 0, torch.arange(T, device=y.device), 0)
+        last_start = start_position.cummax(2).values if T else start_position
         real = torch.arange(T, device=y.device) < self.lengths[:, None, None]
         S = self.segments.shape[3]
-        wrong = real & ((labels < -1) | (labels >= S))
-        if checks.has_concrete_values() and bool(wrong.any()):
-            b, k, t = wrong.nonzero()[0].tolist()
+        is_invalid = real & ((labels < -1) | (labels >= S))
+        if checks.has_concrete_values() and bool(is_invalid.any()):
+            b, k, t = is_invalid.nonzero()[0].tolist()
             raise ValueError(
                 f"y: expected states from 0 to {S - 1} at the starts of segments, -1 "
                 f"between starts, got {labels[b, k, t].item()} at row {b}"
             )
-        tags = self._unpack_labels(torch.where(real, labels.gather(2, last), -1))
-        return tags if several else tags.squeeze(1)
+        tags = self._unpack_labels(torch.where(real, labels.gather(2, last_start), -1))
+        return tags if has_k else tags.squeeze(1)
 
     def hamming(
         self, y: Int[Tensor, "batch time"]
@@ -181,15 +183,17 @@ class SemiMarkov(MaskedSequences):
         labels = self._labels_per_row(y)
         _, T, D, S = self.segments.shape
         state = torch.where(labels >= 0, labels % S, -1)
-        wrong_start = state[:, :, None] != torch.arange(S, device=y.device)
+        differs = state[:, :, None] != torch.arange(S, device=y.device)
         # starts of y strictly inside: those up to t + d, less those up to t
         count = torch.nn.functional.pad((state >= 0).long().cumsum(1), (0, D))
-        at = torch.arange(T, device=y.device)[:, None]
-        to = at + torch.arange(D, device=y.device)
-        inside = count[:, to.clamp(max=max(T - 1, 0))] - count[:, :T, None]
-        cost = wrong_start[:, :, None] + inside[..., None]
-        read = to < self.lengths[:, None, None]
-        cost = torch.where(read[..., None], cost, 0).to(self.segments.dtype)
+        position = torch.arange(T, device=y.device)[:, None]
+        last_position = position + torch.arange(D, device=y.device)
+        num_starts_inside = (
+            count[:, last_position.clamp(max=max(T - 1, 0))] - count[:, :T, None]
+        )
+        cost = differs[:, :, None] + num_starts_inside[..., None]
+        is_real = last_position < self.lengths[:, None, None]
+        cost = torch.where(is_real[..., None], cost, 0).to(self.segments.dtype)
         return self._unpack(cost)
 
     @property
@@ -206,8 +210,8 @@ class SemiMarkov(MaskedSequences):
 
     def leaves(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Potentials of real positions first, then those of all rows."""
-        own = tuple(self._pack(x) for x in self._row_potentials.values())
-        return own, tuple(self._shared_potentials.values())
+        row_leaves = tuple(self._pack(x) for x in self._row_potentials.values())
+        return row_leaves, tuple(self._shared_potentials.values())
 
     def outputs_of(self, labels: Tensor) -> Tensor:
         """The state where a segment starts, -1 elsewhere."""
@@ -218,17 +222,21 @@ class SemiMarkov(MaskedSequences):
         """``duration * S + state`` where a segment starts, from duration 0."""
         state = self._pack_labels(y)
         _, T, D, S = self.segments.shape
-        at = torch.arange(T, device=y.device)
-        real = at < self.lengths[:, None, None]
+        position = torch.arange(T, device=y.device)
+        real = position < self.lengths[:, None, None]
         begins = real & (state != -1)
         # the next start, or the end of the row
-        ends = self.lengths[:, None, None].expand(*state.shape[:2], 1)
-        stops = torch.cat([torch.where(begins, at, T)[..., 1:], ends], 2)
-        stops = stops.flip(2).cummin(2).values.flip(2) if T else stops[..., :0]
-        lasts = torch.minimum(stops, ends) - at - 1
-        known = begins & (state >= 0) & (state < S) & (lasts < D)
+        row_end = self.lengths[:, None, None].expand(*state.shape[:2], 1)
+        segment_end = torch.cat([torch.where(begins, position, T)[..., 1:], row_end], 2)
+        segment_end = (
+            segment_end.flip(2).cummin(2).values.flip(2) if T else segment_end[..., :0]
+        )
+        duration = torch.minimum(segment_end, row_end) - position - 1
+        is_segment = begins & (state >= 0) & (state < S) & (duration < D)
         # a start that no segment can be made of is a label that no leaf has
-        return torch.where(known, lasts * S + state, torch.where(begins, D * S, -1))
+        return torch.where(
+            is_segment, duration * S + state, torch.where(begins, D * S, -1)
+        )
 
     def leaves_used(self, labels: Tensor) -> Tensor:
         """Leaves of segments, transitions and both ends."""
@@ -237,35 +245,47 @@ class SemiMarkov(MaskedSequences):
         # where moves begin, and where starts do
         P = T * D * S
         Q = P + S * S * (T if "transitions" in self._row_potentials else 1)
-        at = torch.arange(T, device=labels.device)
-        known = (labels >= 0) & (labels < D * S)
-        parts = torch.where(known, at * D * S + labels, -1)
-        state = torch.where(known, labels % S, -1)
+        position = torch.arange(T, device=labels.device)
+        is_segment = (labels >= 0) & (labels < D * S)
+        parts = torch.where(is_segment, position * D * S + labels, -1)
+        state = torch.where(is_segment, labels % S, -1)
         # the state of the segment before: that of the last start so far, moved by one
-        seen = torch.where(known, at, -1)
-        seen = seen.cummax(2).values if T else seen
-        before = torch.cat([seen.new_full((B, K, 1), -1), seen], 2)
-        old = state.gather(2, before[..., :T].clamp(min=0))
-        old = at * S + old if "transitions" in self._row_potentials else old
-        moves = torch.where(known & (before[..., :T] >= 0), P + old * S + state, -1)
-        some = before[..., T:] >= 0
-        first = known.int().argmax(2, keepdim=True) if T else before
-        ends = (first, before[..., T:].clamp(min=0)) if T else (before, before)
-        start, end = (
-            torch.where(some, Q + i * S + state.gather(2, x), -1) if T else x
-            for i, x in enumerate(ends)
+        last_start = torch.where(is_segment, position, -1)
+        last_start = last_start.cummax(2).values if T else last_start
+        previous_start = torch.cat([last_start.new_full((B, K, 1), -1), last_start], 2)
+        previous_state = state.gather(2, previous_start[..., :T].clamp(min=0))
+        previous_state = (
+            position * S + previous_state
+            if "transitions" in self._row_potentials
+            else previous_state
         )
-        return torch.cat([parts, moves, start, end], 2)
+        transitions = torch.where(
+            is_segment & (previous_start[..., :T] >= 0),
+            P + previous_state * S + state,
+            -1,
+        )
+        has_segment = previous_start[..., T:] >= 0
+        first = is_segment.int().argmax(2, keepdim=True) if T else previous_start
+        first_and_last = (
+            (first, previous_start[..., T:].clamp(min=0))
+            if T
+            else (previous_start, previous_start)
+        )
+        start, end = (
+            torch.where(has_segment, Q + i * S + state.gather(2, x), -1) if T else x
+            for i, x in enumerate(first_and_last)
+        )
+        return torch.cat([parts, transitions, start, end], 2)
 
 
-def _scores(
-    name: str, value: Tensor | None, segments: Tensor, by_step: bool = False
+def _as_shared_or_position_scores(
+    name: str, value: Tensor | None, segments: Tensor, per_position: bool = False
 ) -> Tensor:
     """Scores of moves ``(state, state)``, or of each position, or ``(state,)``."""
     B, T, _, S = segments.shape
     form = ("state", "state") if name == "transitions" else ("state",)
     shape: tuple[int, ...] = (S,) * len(form)
-    if by_step:
+    if per_position:
         form, shape = ("batch", "time", *form), (B, T, *shape)
     if value is None:
         return segments.new_zeros(shape)
@@ -277,27 +297,31 @@ def _scores(
     return value
 
 
-def _segmentations(T: int, D: int, S: int, by_step: bool) -> tuple[Circuit, Items]:
+def _build_semi_markov(
+    T: int, D: int, S: int, per_position: bool
+) -> tuple[Circuit, Items]:
     """``ended[t, s]``: all ways in which a segment of state s ends before position t.
 
     ``entered[t, s]``: all ways up to t, then a segment of state s begins there.
     """
     c = Circuit()
     segment = c.leaves(T, D, S)
-    move = c.leaves(T, S, S) if by_step else c.shared(S, S)[None].repeat(T, 0)
+    transition = (
+        c.leaves(T, S, S) if per_position else c.shared(S, S)[None].repeat(T, 0)
+    )
     start, end = c.shared(S), c.shared(S)
     value = np.arange(D)[:, None] * S + np.arange(S)
     c.label(segment, np.arange(T)[:, None, None], value)
-    ended, entered = c.chart(T + 1, S), c.chart(T, S)
-    answer = c.chart(T + 1)
-    answer[0] = c.ONE
+    ending, entering = c.chart(T + 1, S), c.chart(T, S)
+    roots = c.chart(T + 1)
+    roots[0] = c.ONE
     for t in range(T):
         if t:
-            c.define(entered[t], (ended[t][None], move[t].T))
+            c.define(entering[t], (ending[t][None], transition[t].T))
         else:
-            entered[0] = start
+            entering[0] = start
         d = np.arange(min(D, t + 1))
         # the axis that is summed is last: one duration more is one position earlier
-        c.define(ended[t + 1], (entered[t - d].T, segment[t - d, d].T))
-        c.define(answer[t + 1], (ended[t + 1], end))
-    return c, answer
+        c.define(ending[t + 1], (entering[t - d].T, segment[t - d, d].T))
+        c.define(roots[t + 1], (ending[t + 1], end))
+    return c, roots

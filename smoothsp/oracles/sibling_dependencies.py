@@ -10,7 +10,7 @@ from torch import Tensor
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._inference import checks
 
-Places = NDArray[Any]
+Indices = NDArray[Any]
 
 
 class SiblingDependencies(CircuitStructure):
@@ -89,12 +89,12 @@ class SiblingDependencies(CircuitStructure):
         B, m, _ = arcs.shape
         siblings = checks.as_potentials("siblings", siblings)
         checks.require_same_dtype("siblings", siblings, "arcs", arcs)
-        words = "(batch, n + 1, n + 1, n + 1)"
-        checks.require_shape("siblings", siblings, (B, m, m, m), words)
+        form = "(batch, n + 1, n + 1, n + 1)"
+        checks.require_shape("siblings", siblings, (B, m, m, m), form)
         n = m - 1
         size = n if lengths is None else checks.as_lengths(lengths, B, n, arcs.device)
         single_root = checks.as_flag("single_root", single_root)
-        built = topology(_second_order, n, single_root)
+        built = topology(_build_sibling_eisner, n, single_root)
         super().__init__(
             built,
             {"arcs": arcs, "siblings": siblings},
@@ -109,22 +109,26 @@ class SiblingDependencies(CircuitStructure):
         word = torch.arange(1, m, device=labels.device)
         head = labels.clamp(0, m - 1)
         # words in order of head and side: neighbours there are neighbours of a head
-        right = word > head
-        side = torch.where(labels < 0, -word, 2 * head + right)
+        is_right = word > head
+        side = torch.where(labels < 0, -word, 2 * head + is_right)
         side, order = side.sort(dim=2, stable=True)
-        alike = side[..., 1:] == side[..., :-1]
-        before = torch.where(alike, 1 + order[..., :-1], 0)
-        after = torch.where(alike, 1 + order[..., 1:], 0)
+        is_same_side = side[..., 1:] == side[..., :-1]
+        previous = torch.where(is_same_side, 1 + order[..., :-1], 0)
+        following = torch.where(is_same_side, 1 + order[..., 1:], 0)
         pad = torch.nn.functional.pad
-        shifted = (pad(before, (1, 0)), pad(after, (0, 1))) if m > 1 else (order, order)
-        before, after = (torch.empty_like(order).scatter(2, order, x) for x in shifted)
-        inner = torch.where(right, before, after)
-        known = (arcs >= 0) & (inner > 0)
+        shifted = (
+            (pad(previous, (1, 0)), pad(following, (0, 1))) if m > 1 else (order, order)
+        )
+        previous, following = (
+            torch.empty_like(order).scatter(2, order, x) for x in shifted
+        )
+        inner = torch.where(is_right, previous, following)
+        has_sibling = (arcs >= 0) & (inner > 0)
         pairs = m * m + (head * m + inner) * m + word
-        return torch.cat([arcs, torch.where(known, pairs, -1)], 2)
+        return torch.cat([arcs, torch.where(has_sibling, pairs, -1)], 2)
 
 
-def _second_order(n: int, single_root: bool) -> tuple[Circuit, Items]:
+def _build_sibling_eisner(n: int, single_root: bool) -> tuple[Circuit, Items]:
     """Eisner's algorithm, whose half spans carry the modifier next to the last.
 
     ``full[h, m]`` is a head with all that lies up to m; ``half[h, m]``, the same while
@@ -135,40 +139,52 @@ def _second_order(n: int, single_root: bool) -> tuple[Circuit, Items]:
     word = np.arange(n + 1)
     arc, sibling = c.leaves(n + 1, n + 1), c.leaves(n + 1, n + 1, n + 1)
     c.label(arc, word - 1, word[:, None])
-    full, half, joint, before = (c.chart(n + 1, n + 1) for _ in range(4))
+    complete, incomplete, adjacent, without_arc = (
+        c.chart(n + 1, n + 1) for _ in range(4)
+    )
     # items of their own, not c.ONE, so that sums over splits walk with constant steps
-    c.multiply(full[word, word], np.full(n + 1, c.ONE))
-    lowest = 1 if single_root else 0
+    c.multiply(complete[word, word], np.full(n + 1, c.ONE))
+    first_head = 1 if single_root else 0
     for width in range(1, n + 1):
-        i = np.arange(lowest, n + 1 - width)
+        i = np.arange(first_head, n + 1 - width)
         j = i + width
         k = i[:, None] + np.arange(width)
         left, right = i[:, None], j[:, None]
-        c.define(joint[i, j], (full[left, k], full[right, k + 1]))
+        c.define(adjacent[i, j], (complete[left, k], complete[right, k + 1]))
 
-        def attach(head: Places, last: Places, nearest: Places, inner: Places) -> None:
+        def attach(
+            head: Indices, modifier: Indices, nearest: Indices, inner: Indices
+        ) -> None:
             """``half``: the last modifier is the first one, or there is one before."""
-            h, m = head[:, None], last[:, None]
+            h, m = head[:, None], modifier[:, None]
             lower, upper = np.minimum(inner, m), np.maximum(inner, m)
             pair = c.chart(*inner.shape)
-            c.multiply(pair, joint[lower, upper], sibling[h, inner, m])
-            first = full[last, nearest][:, None]
-            alone = first, np.full_like(first, c.ONE)
-            c.define(before[head, last], alone, (half[h, inner], pair))
-            c.multiply(half[head, last], before[head, last], arc[head, last])
+            c.multiply(pair, adjacent[lower, upper], sibling[h, inner, m])
+            first = complete[modifier, nearest][:, None]
+            first_modifier = first, np.full_like(first, c.ONE)
+            c.define(
+                without_arc[head, modifier],
+                first_modifier,
+                (incomplete[h, inner], pair),
+            )
+            c.multiply(
+                incomplete[head, modifier],
+                without_arc[head, modifier],
+                arc[head, modifier],
+            )
 
         attach(i, j, i + 1, k[:, 1:])
-        c.define(full[i, j], (half[left, k + 1], full[k + 1, right]))
+        c.define(complete[i, j], (incomplete[left, k + 1], complete[k + 1, right]))
         # nothing is the head of the root
-        i, j, k, left, right = (x[1 - lowest :] for x in (i, j, k, left, right))
+        i, j, k, left, right = (x[1 - first_head :] for x in (i, j, k, left, right))
         attach(j, i, j - 1, k[:, 1:])
-        c.define(full[j, i], (half[right, k], full[k, left]))
+        c.define(complete[j, i], (incomplete[right, k], complete[k, left]))
     if not single_root:
-        return c, full[0]
-    whole, answer = c.chart(n + 1, n + 1), c.chart(n + 1)
-    answer[0] = c.ONE
+        return c, complete[0]
+    tree, roots = c.chart(n + 1, n + 1), c.chart(n + 1)
+    roots[0] = c.ONE
     for size in range(1, n + 1):
         top = np.arange(1, size + 1)
-        c.multiply(whole[size, top], full[top, 1], full[top, size])
-        c.define(answer[size], (whole[size, top], arc[0, top]))
-    return c, answer
+        c.multiply(tree[size, top], complete[top, 1], complete[top, size])
+        c.define(roots[size], (tree[size, top], arc[0, top]))
+    return c, roots

@@ -75,7 +75,7 @@ class SpanTree(CircuitStructure):
         if labels == 0:
             raise ValueError("spans: expected at least one label, got none")
         size = n if lengths is None else checks.as_lengths(lengths, B, n, spans.device)
-        built = topology(_trees, n, labels)
+        built = topology(_build_span_tree, n, labels)
         super().__init__(
             built,
             {"spans": spans},
@@ -86,10 +86,10 @@ class SpanTree(CircuitStructure):
 
     def labels_of(self, y: Tensor) -> Tensor:
         """The labels of spans; those of words count, too."""
-        return counted_spans(y, self.lengths).flatten(2)
+        return mask_non_trees(y, self.lengths).flatten(2)
 
 
-def counted_spans(y: Tensor, lengths: Tensor) -> Tensor:
+def mask_non_trees(y: Tensor, lengths: Tensor) -> Tensor:
     """Labels ``(batch, k, n, n)`` of spans, all -1 where there are not 2 length - 1.
 
     Of so many spans that make a tree, none is left over.
@@ -97,37 +97,37 @@ def counted_spans(y: Tensor, lengths: Tensor) -> Tensor:
     if is_eager_tensor(y) and y.dtype == lengths.dtype == torch.int64:
         y, lengths = y.contiguous(), lengths.contiguous()
         labels = y.new_empty(y.shape)
-        places = y.data_ptr(), lengths.data_ptr(), labels.data_ptr()
-        labels_of_complete_trees(tuple(y.shape[:3]), places)
+        data_ptrs = y.data_ptr(), lengths.data_ptr(), labels.data_ptr()
+        labels_of_complete_trees(tuple(y.shape[:3]), data_ptrs)
         return labels
-    at = torch.arange(y.shape[3], device=y.device)
-    read = (at[:, None] <= at) & (at < lengths[:, None, None])
-    several = ((y >= 0) & read[:, None]).sum((2, 3))
-    right = several == (2 * lengths - 1).clamp(min=0)[:, None]
-    return torch.where(right[..., None, None], y, -1)
+    word = torch.arange(y.shape[3], device=y.device)
+    is_span = (word[:, None] <= word) & (word < lengths[:, None, None])
+    num_spans = ((y >= 0) & is_span[:, None]).sum((2, 3))
+    is_tree_size = num_spans == (2 * lengths - 1).clamp(min=0)[:, None]
+    return torch.where(is_tree_size[..., None, None], y, -1)
 
 
-def _trees(n: int, labels: int | None) -> tuple[Circuit, Items]:
+def _build_span_tree(n: int, labels: int | None) -> tuple[Circuit, Items]:
     """``inside[i, j]``: all trees over the words i to j; ``split``, without the top."""
     c = Circuit()
     word = np.arange(n)
-    place = word[:, None] * n + word
+    label = word[:, None] * n + word
     if labels is None:
         leaf = span = c.leaves(n, n)
-        c.label(leaf, place, 0)
+        c.label(leaf, label, 0)
     else:
         leaf, span = c.leaves(n, n, labels), c.chart(n, n)
-        c.label(leaf, place[..., None], np.arange(labels))
+        c.label(leaf, label[..., None], np.arange(labels))
         c.define(span, (leaf,))
-    inside, split = c.chart(n, n), c.chart(n, n)
+    inside, unscored = c.chart(n, n), c.chart(n, n)
     # items of their own, so that sums over splits walk with constant steps
     c.multiply(inside[word, word], span[word, word])
     for width in range(2, n + 1):
         i = np.arange(n + 1 - width)
         j = i + width - 1
         k = i[:, None] + np.arange(width - 1)
-        c.define(split[i, j], (inside[i[:, None], k], inside[k + 1, j[:, None]]))
-        c.multiply(inside[i, j], split[i, j], span[i, j])
-    answer = np.full(n + 1, c.ONE, np.int32)
-    answer[1:] = inside[:1].reshape(-1)
-    return c, answer
+        c.define(unscored[i, j], (inside[i[:, None], k], inside[k + 1, j[:, None]]))
+        c.multiply(inside[i, j], unscored[i, j], span[i, j])
+    roots = np.full(n + 1, c.ONE, np.int32)
+    roots[1:] = inside[:1].reshape(-1)
+    return c, roots

@@ -16,7 +16,7 @@ from smoothsp.oracles._inference.logsumexp import logsumexp, softmax
 from smoothsp.oracles._inference.score_values import VECTORS
 from smoothsp.oracles._inference.to_numpy import to_numpy
 from smoothsp.oracles._inference.tracing import is_eager_tensor
-from smoothsp.oracles._searches.distinct_trees import distinct_trees
+from smoothsp.oracles._searches.distinct_trees import sample_distinct_trees
 from smoothsp.oracles._searches.tree_engine import TreeEngine
 from smoothsp.oracles._searches.trees import DependencyTrees
 
@@ -108,17 +108,19 @@ class SpanningTree(DependencyTrees):
                 f"got {tuple(arcs.shape)}"
             )
         self._set_lengths(arcs, lengths)
-        self._single = checks.as_flag("single_root", single_root)
+        self._single_root = checks.as_flag("single_root", single_root)
         super().__init__({"arcs": arcs}, (arcs.shape[1] - 1,))
 
     @classmethod
-    def _of(cls, arcs: Tensor, lengths: Tensor, single_root: bool) -> "SpanningTree":
+    def _from_checked(
+        cls, arcs: Tensor, lengths: Tensor, single_root: bool
+    ) -> "SpanningTree":
         """Trees of such arcs, trusted to be sound."""
-        found = object.__new__(cls)
-        found._lengths, found._single = lengths, single_root
-        found.shape = (arcs.shape[1] - 1,)
-        found._set_potentials({"arcs": arcs})
-        return found
+        trees = object.__new__(cls)
+        trees._lengths, trees._single_root = lengths, single_root
+        trees.shape = (arcs.shape[1] - 1,)
+        trees._set_potentials({"arcs": arcs})
+        return trees
 
     @property
     def output_shapes(self) -> Int[Tensor, "batch axis"]:
@@ -126,88 +128,93 @@ class SpanningTree(DependencyTrees):
         return self._lengths[:, None].clone()
 
     def _usable_parts(self, name: str) -> Tensor:
-        at = torch.arange(self.arcs.shape[1], device=self.arcs.device)
-        inside = at <= self._lengths[:, None]
-        read = inside[:, :, None] & inside[:, None] & (at[:, None] != at) & (at > 0)
-        return read
+        node = torch.arange(self.arcs.shape[1], device=self.arcs.device)
+        inside = node <= self._lengths[:, None]
+        usable = (
+            inside[:, :, None] & inside[:, None] & (node[:, None] != node) & (node > 0)
+        )
+        return usable
 
-    def _labels(self, y: Tensor) -> Tensor:
-        return y.masked_fill(~self._real[:, None], -1)
+    def _labels_of_outputs(self, y: Tensor) -> Tensor:
+        return y.masked_fill(~self._real_mask[:, None], -1)
 
     @property
     def _num_labels(self) -> int:
         return self.shape[0] + 1
 
-    def _entries_of(self, y: Tensor) -> tuple[Tensor | None, int]:
+    def _used_entries_and_first_invalid(self, y: Tensor) -> tuple[Tensor | None, int]:
         if not is_eager_tensor(y):
-            return super()._entries_of(y)
-        y, lengths = y.contiguous(), self._lengths_on_host()
+            return super()._used_entries_and_first_invalid(y)
+        y, lengths = y.contiguous(), self._lengths_on_cpu()
         used = y.new_empty(y.shape)
-        at = 0 if lengths is None else lengths.data_ptr()
-        places = y.data_ptr(), used.data_ptr(), at
+        lengths_data_ptr = 0 if lengths is None else lengths.data_ptr()
+        data_ptrs = y.data_ptr(), used.data_ptr(), lengths_data_ptr
         return used, chu_liu_edmonds.indices_of_arcs(
-            tuple(y.shape), places, self._single
+            tuple(y.shape), data_ptrs, self._single_root
         )
 
-    def _used(self, y: Tensor) -> Tensor:
-        used, _ = self._entries_of(y) if is_eager_tensor(y) else (None, 0)
+    def _used_entries(self, y: Tensor) -> Tensor:
+        used, _ = (
+            self._used_entries_and_first_invalid(y) if is_eager_tensor(y) else (None, 0)
+        )
         if used is not None:
             return used
         n = self.shape[0]
         word = torch.arange(1, n + 1, device=y.device)
         entry = y.clamp(0, n) * (n + 1) + word
-        return entry.masked_fill(~self._real[:, None], -1)
+        return entry.masked_fill(~self._real_mask[:, None], -1)
 
-    def _exist(self, y: Tensor) -> Tensor:
-        real = self._real[:, None]
-        inside = (y >= 0) & (y <= self._lengths[:, None, None])
-        head = torch.where(real & inside, y, 0)
-        ahead = torch.nn.functional.pad(head, (1, 0))
+    def _is_output(self, y: Tensor) -> Tensor:
+        real = self._real_mask[:, None]
+        is_node = (y >= 0) & (y <= self._lengths[:, None, None])
+        head = torch.where(real & is_node, y, 0)
+        ancestor = torch.nn.functional.pad(head, (1, 0))
         for _ in range(self.shape[0].bit_length()):
-            ahead = ahead.gather(2, ahead)
-        fine = (inside | ~real).all(2) & (ahead == 0).all(2)
-        if self._single:
+            ancestor = ancestor.gather(2, ancestor)
+        is_tree = (is_node | ~real).all(2) & (ancestor == 0).all(2)
+        if self._single_root:
             roots = ((head == 0) & real).sum(2)
-            fine = fine & (roots == self._lengths[:, None].clamp(max=1))
-        return fine
+            is_tree = is_tree & (roots == self._lengths[:, None].clamp(max=1))
+        return is_tree
 
-    def _have_outputs(self) -> NDArray[np.bool_]:
-        arcs, lengths = self._on_host(), self._lengths_on_host()
-        given = arcs.data_ptr(), tuple(arcs.shape), VECTORS[arcs.dtype]
-        found = np.empty(given[1][0], np.bool_)
-        place = 0 if lengths is None else lengths.data_ptr()
-        chu_liu_edmonds.is_feasible(*given, place, self._single, found)
-        return found
+    def _has_output(self) -> NDArray[np.bool_]:
+        arcs, lengths = self._first_potentials_on_cpu(), self._lengths_on_cpu()
+        args = arcs.data_ptr(), tuple(arcs.shape), VECTORS[arcs.dtype]
+        has_output = np.empty(args[1][0], np.bool_)
+        lengths_data_ptr = 0 if lengths is None else lengths.data_ptr()
+        settings = lengths_data_ptr, self._single_root
+        chu_liu_edmonds.is_feasible(*args, *settings, has_output)
+        return has_output
 
-    def _search(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.bool_]]:
+    def _decode_rows(self) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.bool_]]:
         """Best outputs, their scores, and which rows have any."""
-        arcs, lengths = self._on_host(), self._lengths_on_host()
+        arcs, lengths = self._first_potentials_on_cpu(), self._lengths_on_cpu()
         B, m, _ = shape = tuple(arcs.shape)
-        heads, found = np.empty((B, m - 1), np.int64), np.empty(B, np.bool_)
+        heads, has_output = np.empty((B, m - 1), np.int64), np.empty(B, np.bool_)
         values = np.empty(B, VECTORS[arcs.dtype].dtype)
-        place = 0 if lengths is None else lengths.data_ptr()
-        given = arcs.data_ptr(), shape, place, self._single
+        lengths_data_ptr = 0 if lengths is None else lengths.data_ptr()
+        args = arcs.data_ptr(), shape, lengths_data_ptr, self._single_root
         work = 8 * B * m**2
-        run_rows(chu_liu_edmonds.best_tree, B, work, *given, heads, values, found)
-        return heads, values, found
+        run_rows(chu_liu_edmonds.best_tree, B, work, *args, heads, values, has_output)
+        return heads, values, has_output
 
-    def _best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        heads, _, found = self._search()
-        return heads, found
+    def _search_best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        heads, _, has_output = self._decode_rows()
+        return heads, has_output
 
-    def _best_and_total(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        heads, values, _ = self._search()
+    def _search_best_and_score(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        heads, values, _ = self._decode_rows()
         return heads, values
 
-    def _k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         B, m, _ = self.arcs.shape
-        heads, exist = np.empty((B, k, m - 1), np.int64), np.empty((B, k), np.bool_)
+        heads, valid = np.empty((B, k, m - 1), np.int64), np.empty((B, k), np.bool_)
         arcs, lengths = to_numpy(self.arcs.cpu()), to_numpy(self._lengths.cpu())
-        arrays = arcs, lengths, self._single, heads, exist
+        arrays = arcs, lengths, self._single_root, heads, valid
         run_rows(camerini.k_best_trees, B, 30 * B * k * m**2, *arrays)
-        return heads, exist
+        return heads, valid
 
-    def _totals(self, y: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _kernel_scores(self, y: NDArray[np.int64]) -> NDArray[np.float64]:
         values = np.empty(y.shape[:2])
         chu_liu_edmonds.score_trees(to_numpy(self.arcs.cpu()), y, values)
         return values
@@ -219,7 +226,7 @@ class SpanningTree(DependencyTrees):
         """
         self._resolve_name(name)
         arcs, lengths = self.arcs.detach().cpu().double(), self._lengths.tolist()
-        found = torch.full_like(arcs, -torch.inf)
+        highest = torch.full_like(arcs, -torch.inf)
         for b, size in enumerate(lengths):
             head, word = torch.meshgrid(
                 *(torch.arange(x, size + 1, device="cpu") for x in (0, 1)),
@@ -227,47 +234,49 @@ class SpanningTree(DependencyTrees):
             )
             head, word = (x[head != word] for x in (head, word))
             # in row i no word has another head where arc i is
-            every = torch.arange(len(head), device="cpu")
+            arc = torch.arange(len(head), device="cpu")
             rows = arcs[b].repeat(len(head), 1, 1)
-            rows[every, :, word] = -torch.inf
-            rows[every, head, word] = arcs[b, head, word]
+            rows[arc, :, word] = -torch.inf
+            rows[arc, head, word] = arcs[b, head, word]
             sizes = torch.full((len(head),), size, device="cpu")
-            trees = SpanningTree._of(rows, sizes, self._single)
-            _, total, exist = trees._search()
-            values = np.where(exist, total, -np.inf)
-            found[b, head, word] = torch.from_numpy(values)
-        return found.to(self.arcs)
+            trees = SpanningTree._from_checked(rows, sizes, self._single_root)
+            _, score, has_output = trees._decode_rows()
+            values = np.where(has_output, score, -np.inf)
+            highest[b, head, word] = torch.from_numpy(values)
+        return highest.to(self.arcs)
 
     def _has_same_outputs(self, other: "SpanningTree") -> bool:
-        return self._single == other._single and self._lengths.equal(other._lengths)
+        return self._single_root == other._single_root and self._lengths.equal(
+            other._lengths
+        )
 
     def log_partition(self) -> Float[Tensor, " batch"]:
         """Logarithm of the sum of exp(score) over all outputs: the exp oracle.
 
         Its gradient is the marginals. Differentiable twice.
         """
-        return self._to_dtype(self._log_partition(self.arcs))
+        return self._to_dtype(self._log_partition_float64(self.arcs))
 
     @property
     def _engine(self) -> TreeEngine:
-        return TreeEngine(self.arcs, self._lengths, self._single)
+        return TreeEngine(self.arcs, self._lengths, self._single_root)
 
     @property
     def _likelihood_structure(self) -> "SpanningTree":
-        return self._with_first_potentials(self._relative())
+        return self._with_first_potentials(self._shifted_potentials())
 
-    def _log_partition(self, arcs: Tensor) -> Tensor:
-        engine = TreeEngine(arcs, self._lengths, self._single)
+    def _log_partition_float64(self, arcs: Tensor) -> Tensor:
+        engine = TreeEngine(arcs, self._lengths, self._single_root)
         return rules.log_partition(engine, torch.float64).value
 
-    def _relative(self) -> Tensor:
+    def _shifted_potentials(self) -> Tensor:
         """Arcs in float64, -inf where none reads, less the best head of each word.
 
         Each word has one head: what all of its heads share takes no part in
         log-probabilities and entropies.
         """
-        read = self._usable_parts("arcs")
-        arcs = torch.where(read, self.arcs.double(), -torch.inf)
+        usable = self._usable_parts("arcs")
+        arcs = torch.where(usable, self.arcs.double(), -torch.inf)
         if not arcs.numel():
             return arcs
         top = arcs.detach().amax(1, keepdim=True)
@@ -283,17 +292,19 @@ class SpanningTree(DependencyTrees):
         arcs = torch.where(
             self._usable_parts("arcs"), self.arcs.detach().double(), -torch.inf
         )
-        tops = arcs.amax(1) if arcs.numel() else arcs.new_zeros(len(arcs), 0)
-        found = self._log_partition(self._relative().detach())
-        return self._around(self.log_partition(), tops, found)
+        max_per_word = arcs.amax(1) if arcs.numel() else arcs.new_zeros(len(arcs), 0)
+        shifted = self._log_partition_float64(self._shifted_potentials().detach())
+        return self._add_log_partition_hi_lo(
+            self.log_partition(), max_per_word, shifted
+        )
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
-        arcs = self._relative()
-        chances = rules.marginals(self._engine.with_tensors([arcs]))[0]
-        barred = arcs.detach() == -torch.inf
-        mean = (chances * arcs.masked_fill(barred, 0)).sum((1, 2))
-        value = self._log_partition(arcs) - mean
+        arcs = self._shifted_potentials()
+        marginals = rules.marginals(self._engine.with_tensors([arcs]))[0]
+        forbidden = arcs.detach() == -torch.inf
+        mean = (marginals * arcs.masked_fill(forbidden, 0)).sum((1, 2))
+        value = self._log_partition_float64(arcs) - mean
         return value.clamp(min=0).to(self.arcs.dtype)
 
     def sample(
@@ -317,27 +328,33 @@ class SpanningTree(DependencyTrees):
             arcs = torch.where(
                 self._usable_parts("arcs"), self.arcs.double(), -torch.inf
             )
-            return self._distinct(arcs.detach()[..., None], n, generator)[..., 0]
+            return self._sample_distinct(arcs.detach()[..., None], n, generator)[..., 0]
         size, device = (B, n), self.arcs.device
         seeds = torch.randint(2**63 - 1, size, generator=generator, device=device)
         return rules.sample(self._engine, seeds)
 
-    def _distinct(
+    def _sample_distinct(
         self, arcs: Tensor, n: int, generator: torch.Generator | None
     ) -> Tensor:
         """Distinct trees of arcs with labels, ``(batch, n, words, 2)``."""
 
-        def sums(arcs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-            trees = SpanningTree._of(logsumexp(arcs), lengths, self._single)
-            chances = trees.marginals()[..., None] * softmax(arcs)
+        def log_partition_and_marginals(
+            arcs: Tensor, lengths: Tensor
+        ) -> tuple[Tensor, Tensor]:
+            trees = SpanningTree._from_checked(
+                logsumexp(arcs), lengths, self._single_root
+            )
+            marginals = trees.marginals()[..., None] * softmax(arcs)
             # sums are of rows that have a tree
-            none = torch.from_numpy(~trees._best()[1]).to(arcs.device)
-            return trees.log_partition().masked_fill(none, -torch.inf), chances
+            has_none = torch.from_numpy(~trees._search_best()[1]).to(arcs.device)
+            return trees.log_partition().masked_fill(has_none, -torch.inf), marginals
 
-        return distinct_trees(arcs, self._lengths, n, generator, sums)
+        return sample_distinct_trees(
+            arcs, self._lengths, n, generator, log_partition_and_marginals
+        )
 
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""
         arcs = self.arcs.detach()
         flat = torch.where(arcs > -torch.inf, 0.0, -torch.inf).to(arcs.dtype)
-        return self._to_dtype(self._log_partition(flat))
+        return self._to_dtype(self._log_partition_float64(flat))

@@ -115,13 +115,13 @@ class SparseMAP(ReadOnly):
             self.gap, self.residual = self._graph.gap, self._graph.residual
             return
         with torch.no_grad():
-            self._piece = _search(structure, self.strength, max_outputs)
-        self.outputs, self.gap = self._piece.outputs, self._piece.gap
+            self._solution = _solve_sparse_map(structure, self.strength, max_outputs)
+        self.outputs, self.gap = self._solution.outputs, self._solution.gap
         self._scores = score_outputs(structure, self.outputs)
         scores = self._scores.value / self.strength
         # the values are the weights, derivatives those of the linear piece around them
-        moved = moved_by(self._piece, scores)
-        self.weights = self._piece.weights.to(scores) + moved
+        tangents = zeros_with_jvp(self._solution, scores)
+        self.weights = self._solution.weights.to(scores) + tangents
 
     def marginals(self) -> Any:
         """Total weight of outputs that use each part, of the shape of a cost.
@@ -130,26 +130,26 @@ class SparseMAP(ReadOnly):
         """
         if self._graph is not None:
             return self._graph.marginals()
-        return self._piece.marginals(self.weights)
+        return self._solution.marginals(self.weights)
 
     def maximum(self) -> Float[Tensor, " batch"]:
         """The regularised maximum, ``(batch,)``; its gradient is the mixture."""
         if self._graph is not None:
-            found: Tensor = self._graph.maximum()
-            return found
-        return self._mixed(self._scores.value)
+            relaxed_maximum: Tensor = self._graph.maximum()
+            return relaxed_maximum
+        return self._regularised_value(self._scores.value)
 
     def _minus_score(self, gold: DoubleDouble) -> Tensor:
         """``maximum()`` less the score of an output of each row."""
         if self._graph is not None:
             return self.maximum() - gold.value
-        return self._mixed(self._scores.minus(gold.unsqueeze(1)))
+        return self._regularised_value(self._scores.minus(gold.unsqueeze(1)))
 
-    def _mixed(self, scores: Tensor) -> Tensor:
-        products = self._piece.products().to(self.weights)
+    def _regularised_value(self, scores: Tensor) -> Tensor:
+        gram = self._solution.gram().to(self.weights)
         # no matrix product, which autocast would compute in half precision
-        squares = (products * self.weights.unsqueeze(1)).sum(2)
-        return (self.weights * (scores - self.strength / 2 * squares)).sum(1)
+        gram_products = (gram * self.weights.unsqueeze(1)).sum(2)
+        return (self.weights * (scores - self.strength / 2 * gram_products)).sum(1)
 
     def __repr__(self) -> str:
         if self._graph is not None:
@@ -158,7 +158,7 @@ class SparseMAP(ReadOnly):
         return f"SparseMAP(batch={B}, outputs={k}, strength={self.strength})"
 
 
-class _Piece:
+class _Solution:
     """Outputs with weight, around whose weights the solution is linear in the scores.
 
     Parameters
@@ -176,79 +176,79 @@ class _Piece:
         """Total weight of outputs that use each part."""
         raise NotImplementedError
 
-    def products(self) -> Tensor:
+    def gram(self) -> Tensor:
         """Number of parts that two outputs share, ``(batch, k, k)`` float64."""
         raise NotImplementedError
 
-    def moved(self, scores: Tensor) -> Tensor:
+    def weights_jvp(self, scores: Tensor) -> Tensor:
         """Tangents of the weights: a symmetric matrix times tangents of the scores."""
         if not bool(scores.any()):
             return torch.zeros_like(scores)
-        given = scores.detach().cpu().double()
-        found = torch.empty_like(given)
-        B, k = given.shape
+        tangents = scores.detach().cpu().double()
+        derivatives = torch.empty_like(tangents)
+        B, k = tangents.shape
         active = (self.weights > 0).cpu()
-        arrays = (self.products(), active, given, found)
+        arrays = (self.gram(), active, tangents, derivatives)
         run_rows(sparsemap_qp.weights_jvp, B, B * k**3 // 6, *map(to_numpy, arrays))
-        return found.to(scores)
+        return derivatives.to(scores)
 
 
-class _PieceOfParts(_Piece):
+class _PartSolution(_Solution):
     """Piece of the solution with the parts of each output, ``(batch, k, ...)``."""
 
     def __init__(
-        self, found: tuple[Tensor, Tensor, Tensor], parts: Tensor, products: Tensor
+        self, solution: tuple[Tensor, Tensor, Tensor], parts: Tensor, gram: Tensor
     ) -> None:
-        super().__init__(*found)
-        self._parts, self._products = parts, products
+        super().__init__(*solution)
+        self._parts, self._gram = parts, gram
 
     def marginals(self, weights: Tensor) -> Tensor:
-        shares = (weights.unsqueeze(2) * self._parts.flatten(2)).sum(1)
-        return shares.reshape(len(shares), *self._parts.shape[2:])
+        marginals = (weights.unsqueeze(2) * self._parts.flatten(2)).sum(1)
+        return marginals.reshape(len(marginals), *self._parts.shape[2:])
 
-    def products(self) -> Tensor:
-        return self._products
+    def gram(self) -> Tensor:
+        return self._gram
 
 
-class _PieceOfChains(_Piece):
+class _ChainSolution(_Solution):
     """Piece of the solution for chains, whose parts are their labels."""
 
-    def __init__(self, found: tuple[Tensor, Tensor, Tensor], chain: Chain) -> None:
-        super().__init__(*found)
+    def __init__(self, solution: tuple[Tensor, Tensor, Tensor], chain: Chain) -> None:
+        super().__init__(*solution)
         self._buffers = chain._buffers
-        self._products: Tensor | None = None
+        self._gram: Tensor | None = None
 
     def marginals(self, weights: Tensor) -> Tensor:
         return sparse_map.mixture_marginals(self._buffers, weights, self.outputs)
 
-    def products(self) -> Tensor:
-        if self._products is None:
-            self._products = sparse_map.agreement_counts(self.outputs)
-        return self._products
+    def gram(self) -> Tensor:
+        if self._gram is None:
+            self._gram = sparse_map.agreement_counts(self.outputs)
+        return self._gram
 
 
-class _Moved(torch.autograd.Function):
+class _WeightsJVP(torch.autograd.Function):
     """A symmetric linear map, its own adjoint: ``piece.moved``."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, piece: Any) -> Tensor:
-        ctx.piece = piece
-        found: Tensor = piece.moved(scores)
-        return found
+    def forward(ctx: Any, scores: Tensor, solution: Any) -> Tensor:
+        ctx.solution = solution
+        derivatives: Tensor = solution.weights_jvp(scores)
+        return derivatives
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return _Moved.apply(grads[0], ctx.piece), None
+        return _WeightsJVP.apply(grads[0], ctx.solution), None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        return _Moved.apply(tangents[0], ctx.piece)
+        return _WeightsJVP.apply(tangents[0], ctx.solution)
 
 
-def moved_by(piece: Any, scores: Tensor) -> Tensor:
+def zeros_with_jvp(solution: Any, scores: Tensor) -> Tensor:
     """Zeros whose derivatives in the scores are those of the weights of a piece."""
-    found: Tensor = _Moved.apply(scores - scores.detach(), piece)
-    return found
+    zeros: Tensor = _WeightsJVP.apply(scores - scores.detach(), solution)
+    return zeros
 
 
 def check_settings(strength: float, max_outputs: int) -> None:
@@ -265,17 +265,19 @@ def check_settings(strength: float, max_outputs: int) -> None:
         raise ValueError(f"max_outputs: expected at least 1, got {max_outputs}")
 
 
-def _search(structure: Structure, strength: float, most: int) -> _Piece:
+def _solve_sparse_map(
+    structure: Structure, strength: float, max_decodes: int
+) -> _Solution:
     """The best mixture."""
     if isinstance(structure, Chain):
         rounding = ROUNDINGS * torch.finfo(structure.emissions.dtype).eps
-        given = structure._buffers, strength, most, rounding
-        found = sparse_map.solve_sparse_map(*given)
-        if found is not None:
-            return _PieceOfChains(found, structure)
+        args = structure._buffers, strength, max_decodes, rounding
+        solution = sparse_map.solve_sparse_map(*args)
+        if solution is not None:
+            return _ChainSolution(solution, structure)
     _, y = structure.decode()
     strengths = torch.full((len(y),), strength, dtype=torch.float64, device=y.device)
     search = Mixtures(structure, strengths, y)
-    search.run(most)
-    outputs, weights, parts, products = search.result()
-    return _PieceOfParts((outputs, weights, search.gap), parts, products)
+    search.run(max_decodes)
+    outputs, weights, parts, gram = search.result()
+    return _PartSolution((outputs, weights, search.gap), parts, gram)

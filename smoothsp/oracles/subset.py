@@ -89,13 +89,13 @@ class Subset(CircuitStructure):
             raise ValueError(f"scores: expected (batch, N), got {tuple(scores.shape)}")
         B, N = scores.shape
         size = N if lengths is None else checks.as_lengths(lengths, B, N, scores.device)
-        most = N if at_most is None else at_most
-        alike = isinstance(at_least, int) and isinstance(most, int)
-        rows = min(B, 1) if alike and lengths is None else B
+        max_size = N if at_most is None else at_most
+        has_int_bounds = isinstance(at_least, int) and isinstance(max_size, int)
+        rows = min(B, 1) if has_int_bounds and lengths is None else B
         low = checks.as_row_ints("at_least", at_least, rows, scores.device)
-        high = checks.as_row_ints("at_most", most, rows, scores.device)
+        high = checks.as_row_ints("at_most", max_size, rows, scores.device)
         if is_compiling():
-            built = topology(_counted, N, ())
+            built = topology(_build_subset, N, ())
             super().__init__(built, {"scores": scores}, roots=0, lengths=N, shape=(N,))
             return
         bounds = [(a, min(b, N)) for a, b in zip(low, high, strict=True)]
@@ -108,15 +108,15 @@ class Subset(CircuitStructure):
                 )
         pairs = tuple(dict.fromkeys(bounds)) or ((0, N),)
         self._pairs = pairs
-        which: int | Tensor = 0
+        pair_index: int | Tensor = 0
         if len(pairs) > 1:
-            places = [pairs.index(pair) for pair in bounds]
-            which = torch.tensor(places, device="cpu")
-        built = topology(_counted, N, pairs)
+            indices = [pairs.index(pair) for pair in bounds]
+            pair_index = torch.tensor(indices, device="cpu")
+        built = topology(_build_subset, N, pairs)
         super().__init__(
             built,
             {"scores": scores},
-            roots=built.root(which, size),
+            roots=built.root(pair_index, size),
             lengths=size,
             shape=(N,),
         )
@@ -124,18 +124,18 @@ class Subset(CircuitStructure):
     def _best(self, precise: bool) -> tuple[DoubleDouble, Tensor]:
         if not is_eager_tensor(self.scores) or any_requires_grad((self.scores,)):
             return super()._best(precise)
-        given = self.scores, self._circuit_batch, self._pairs
-        exact = None
+        args = self.scores, self._circuit_batch, self._pairs
+        hi_lo = None
         if precise:
-            exact = EMPTY[torch.float64].new_empty(self.scores.shape[0], 2)
-        values, y = _largest(*given, None, exact)
-        return DoubleDouble(values, exact), y
+            hi_lo = EMPTY[torch.float64].new_empty(self.scores.shape[0], 2)
+        values, y = _select_best(*args, None, hi_lo)
+        return DoubleDouble(values, hi_lo), y
 
     @property
     def _engine(self) -> CircuitEngine:
-        found = _SubsetEngine(self._leaves(), self._circuit_batch)
-        found.pairs = self._pairs
-        return found
+        engine = _SubsetEngine(self._leaves(), self._circuit_batch)
+        engine.pairs = self._pairs
+        return engine
 
     def leaves(self) -> tuple[Tensor, Tensor]:
         """Scores, and a leaf of score 0 for an element that is left out."""
@@ -155,48 +155,54 @@ class _SubsetEngine(CircuitEngine):
         if k is not None or not scores.is_cpu:
             return super().best(k, dtype, precise)
         used = EMPTY[torch.int32].new_empty(scores.shape)
-        exact = EMPTY[torch.float64].new_empty(scores.shape[0], 2)
-        values, labels = _largest(scores, self.batch, self.pairs, used, exact)
-        values = values if scores.dtype == dtype else round_hi_lo(exact, dtype)
-        return BestOutputs(values, labels, used, exact)
+        hi_lo = EMPTY[torch.float64].new_empty(scores.shape[0], 2)
+        values, labels = _select_best(scores, self.batch, self.pairs, used, hi_lo)
+        values = values if scores.dtype == dtype else round_hi_lo(hi_lo, dtype)
+        return BestOutputs(values, labels, used, hi_lo)
 
 
-def _largest(
+def _select_best(
     scores: Tensor,
     query: CircuitBatch,
     pairs: Pairs,
     used: Tensor | None,
-    exact: Tensor | None,
+    hi_lo: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Values and labels of the best; fills what they use, and values as two numbers."""
     scores = scores.contiguous()
     B, N = shape = tuple(scores.shape)
     labels = EMPTY[torch.int64].new_empty(shape)
     values = EMPTY[scores.dtype].new_empty(B)
-    given = scores.data_ptr(), shape, VECTORS[scores.dtype], _bounds(query, pairs)
-    wanted = (0 if x is None else x.data_ptr() for x in (used, exact))
-    places = labels.data_ptr(), values.data_ptr(), *wanted
-    run_rows(selection.best_subset, B, 10 * B * N, *given, places)
+    args = (
+        scores.data_ptr(),
+        shape,
+        VECTORS[scores.dtype],
+        _size_bounds_and_lengths(query, pairs),
+    )
+    optional_data_ptrs = (0 if x is None else x.data_ptr() for x in (used, hi_lo))
+    data_ptrs = labels.data_ptr(), values.data_ptr(), *optional_data_ptrs
+    run_rows(selection.best_subset, B, 10 * B * N, *args, data_ptrs)
     return values, labels
 
 
-_known: "WeakKeyDictionary[CircuitBatch, NDArray[np.int64]]" = WeakKeyDictionary()
+_Bounds = NDArray[np.int64]
+_bounds_cache: "WeakKeyDictionary[CircuitBatch, _Bounds]" = WeakKeyDictionary()
 
 
-def _bounds(query: CircuitBatch, pairs: Pairs) -> NDArray[np.int64]:
+def _size_bounds_and_lengths(query: CircuitBatch, pairs: Pairs) -> NDArray[np.int64]:
     """Least and largest size, and length, of the rows of a query, ``[B, 3]``."""
-    found = _known.get(query)
-    if found is None:
+    bounds = _bounds_cache.get(query)
+    if bounds is None:
         roots = query.topology.roots.numpy()
-        place = np.zeros(roots.max() + 1, np.int64)
-        place[roots.reshape(-1)] = np.arange(roots.size)
-        pair, length = np.divmod(place[query.rows.roots], roots.shape[1])
+        root_number = np.zeros(roots.max() + 1, np.int64)
+        root_number[roots.reshape(-1)] = np.arange(roots.size)
+        pair, length = np.divmod(root_number[query.rows.roots], roots.shape[1])
         sizes = np.array(pairs, np.int64)[pair]
-        found = _known[query] = np.concatenate([sizes, length[:, None]], 1)
-    return found
+        bounds = _bounds_cache[query] = np.concatenate([sizes, length[:, None]], 1)
+    return bounds
 
 
-def _counted(N: int, bounds: tuple[tuple[int, int], ...]) -> tuple[Circuit, Items]:
+def _build_subset(N: int, bounds: tuple[tuple[int, int], ...]) -> tuple[Circuit, Items]:
     """Item ``count[v, j]`` of each pair of bounds: choices of j of the first v.
 
     Items of one pair are consecutive and no other's, so that a row is computed alike
@@ -206,13 +212,13 @@ def _counted(N: int, bounds: tuple[tuple[int, int], ...]) -> tuple[Circuit, Item
     chosen, out = c.leaves(N), c.shared(N)
     for value, leaf in enumerate((out, chosen)):
         c.label(leaf, np.arange(N), value)
-    answer = c.chart(len(bounds), N + 1)
-    for (low, high), answers in zip(bounds, answer, strict=True):
+    roots = c.chart(len(bounds), N + 1)
+    for (low, high), pair_roots in zip(bounds, roots, strict=True):
         count = c.chart(N + 1, high + 1)
         count[0] = c.NONE
         count[0, 0] = c.ONE
         for v in range(N):
-            before = np.stack([count[v], np.append(c.NONE, count[v, :-1])], 1)
-            c.define(count[v + 1], (before, np.stack([out[v], chosen[v]])[None]))
-        c.define(answers, (count[:, low:],))
-    return c, answer
+            predecessors = np.stack([count[v], np.append(c.NONE, count[v, :-1])], 1)
+            c.define(count[v + 1], (predecessors, np.stack([out[v], chosen[v]])[None]))
+        c.define(pair_roots, (count[:, low:],))
+    return c, roots

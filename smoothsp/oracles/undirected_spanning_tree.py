@@ -14,13 +14,13 @@ from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.double_double import DoubleDouble
 from smoothsp.oracles._inference.to_numpy import to_numpy, unwrapped_to_numpy
 from smoothsp.oracles._inference.tracing import is_compiling
-from smoothsp.oracles._searches.edge_subset import ChosenEdges, edges_and_index
+from smoothsp.oracles._searches.edge_subset import EdgeSubset, as_edges_and_index
 from smoothsp.oracles._searches.trees import Trees
 from smoothsp.oracles.labelled_spanning_tree import LabelledSpanningTree
 from smoothsp.oracles.spanning_tree import SpanningTree
 
 
-class UndirectedSpanningTree(ChosenEdges, Trees):
+class UndirectedSpanningTree(EdgeSubset, Trees):
     r"""A batch of undirected graphs; the outputs are their spanning trees.
 
     .. math:: s(y) = \sum_e y_e \, \mathrm{edges}[e], \quad
@@ -77,112 +77,118 @@ class UndirectedSpanningTree(ChosenEdges, Trees):
     """
 
     edges: Tensor
-    row_attributes = ("index", "_nodes", "_table")
+    row_attributes = ("index", "_num_nodes", "_edge_table")
     output_description = "0 or 1 for each edge, 1 for those of one spanning tree"
 
     def __init__(self, edges: Tensor, index: Tensor) -> None:
-        edges, index = edges_and_index("edges", edges, index)
+        edges, index = as_edges_and_index("edges", edges, index)
         B, E = edges.shape
         if is_compiling():
             super().__init__({"edges": edges}, (E,))
             return
-        given: NDArray[np.int64] = unwrapped_to_numpy("index", index)
-        rows = given.shape[0] if given.ndim == 3 else 1
-        nodes, table = _laid_out(given.tobytes(), rows, E)
-        self._most_nodes = table.shape[1]
-        self._nodes, self._table = (
+        index_array: NDArray[np.int64] = unwrapped_to_numpy("index", index)
+        rows = index_array.shape[0] if index_array.ndim == 3 else 1
+        num_nodes, table = _num_nodes_and_edge_table(index_array.tobytes(), rows, E)
+        self._max_nodes = table.shape[1]
+        self._num_nodes, self._edge_table = (
             torch.from_numpy(x).to(edges.device).expand(B, *x.shape[1:])
-            for x in (nodes, table)
+            for x in (num_nodes, table)
         )
         # a copy, which nobody else can change
         self.index = index.clone().expand(B, E, 2)
         super().__init__({"edges": edges}, (E,))
 
-    def _exist(self, y: Tensor) -> Tensor:
+    def _is_output(self, y: Tensor) -> Tensor:
         if not checks.has_concrete_values():
             return torch.ones_like(y[..., 0] if y.shape[2] else y.sum(2)).bool()
-        found = np.empty(tuple(y.shape[:2]), np.bool_)
+        is_tree = np.empty(tuple(y.shape[:2]), np.bool_)
         kruskal.are_spanning_trees(
-            *self._graph(), to_numpy(y.cpu().contiguous()), found
+            *self._index_and_num_nodes(), to_numpy(y.cpu().contiguous()), is_tree
         )
-        return torch.from_numpy(found).to(y.device)
+        return torch.from_numpy(is_tree).to(y.device)
 
-    def _graph(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _index_and_num_nodes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Nodes of edges ``[B, E, 2]``, and how many nodes there are ``[B]``."""
-        index, nodes = self.index.cpu().contiguous(), self._nodes.cpu().contiguous()
+        index, nodes = self.index.cpu().contiguous(), self._num_nodes.cpu().contiguous()
         return to_numpy(index), to_numpy(nodes)
 
-    def _best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         edges = self.edges.detach().cpu()
-        return _best_trees(to_numpy(edges.contiguous()), *self._graph())
+        return _maximum_spanning_trees(
+            to_numpy(edges.contiguous()), *self._index_and_num_nodes()
+        )
 
-    def _k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        ys, exist = self._rooted(self.edges.detach().cpu())._k_best(k)
-        return to_numpy(self._from_heads(torch.from_numpy(ys))), exist
+    def _search_k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        ys, valid = self._rooted_trees(self.edges.detach().cpu())._search_k_best(k)
+        return to_numpy(self._heads_to_edges(torch.from_numpy(ys))), valid
 
     # Sums: of trees rooted at node 0 --------------------------------------------
 
-    def _rooted(self, edges: Tensor) -> SpanningTree | LabelledSpanningTree:
+    def _rooted_trees(self, edges: Tensor) -> SpanningTree | LabelledSpanningTree:
         """Trees of arcs both ways; several between two nodes have labels."""
-        table = self._table.to(edges.device)
+        table = self._edge_table.to(edges.device)
         padded = torch.nn.functional.pad(edges, (0, 1), value=-torch.inf)
         arcs = padded.gather(1, table.flatten(1)).reshape(table.shape)
-        words = self._nodes.to(edges.device) - 1
+        words = self._num_nodes.to(edges.device) - 1
         if arcs.shape[3] == 1:
-            return SpanningTree._of(arcs[..., 0], words, False)
-        return LabelledSpanningTree._of(arcs, words, False)
+            return SpanningTree._from_checked(arcs[..., 0], words, False)
+        return LabelledSpanningTree._from_checked(arcs, words, False)
 
-    def _from_heads(self, ys: Tensor) -> Tensor:
+    def _heads_to_edges(self, ys: Tensor) -> Tensor:
         """Edges ``(batch, k, E)`` of heads ``(batch, k, V - 1)``, or with labels."""
-        many = self._table.shape[3]
-        head, label = ys.unbind(3) if many > 1 else (ys, torch.zeros_like(ys))
-        word = torch.arange(1, self._most_nodes, device=ys.device)
-        place = (head * self._most_nodes + word) * many + label
-        table = self._table.to(ys.device).flatten(1)[:, None]
+        num_parallel = self._edge_table.shape[3]
+        head, label = ys.unbind(3) if num_parallel > 1 else (ys, torch.zeros_like(ys))
+        word = torch.arange(1, self._max_nodes, device=ys.device)
+        entry = (head * self._max_nodes + word) * num_parallel + label
+        table = self._edge_table.to(ys.device).flatten(1)[:, None]
         table = table.expand(*ys.shape[:2], table.shape[2])
-        edge = table.gather(2, place.clamp(min=0)).masked_fill(head < 0, self.shape[0])
+        edge = table.gather(2, entry.clamp(min=0)).masked_fill(head < 0, self.shape[0])
         used = ys.new_zeros(*ys.shape[:2], self.shape[0] + 1).scatter(2, edge, 1)
-        return torch.where(self._real.to(ys.device)[:, None], used[..., :-1], -1)
+        return torch.where(self._real_mask.to(ys.device)[:, None], used[..., :-1], -1)
 
-    def _of_arcs(self, arcs: Tensor, none: float, join: str) -> Tensor:
+    def _reduce_arcs_to_edges(
+        self, arcs: Tensor, fill_value: float, reduction: str
+    ) -> Tensor:
         """Values of arcs ``(batch, V, V)``, or with labels, for each edge, joined."""
-        found = arcs.new_full((len(arcs), self.shape[0] + 1), none)
-        table = self._table.flatten(1)
-        return found.scatter_reduce(1, table, arcs.flatten(1), join)[:, :-1]
+        values = arcs.new_full((len(arcs), self.shape[0] + 1), fill_value)
+        table = self._edge_table.flatten(1)
+        return values.scatter_reduce(1, table, arcs.flatten(1), reduction)[:, :-1]
 
     def max_marginals(self, name: str = "edges") -> Float[Tensor, "batch E"]:
         """Highest score of a tree that has each edge; -inf if there is none."""
         self._resolve_name(name)
-        found = self._rooted(self.edges.detach()).max_marginals()
-        return self._of_arcs(found, -torch.inf, "amax")
+        arc_maxima = self._rooted_trees(self.edges.detach()).max_marginals()
+        return self._reduce_arcs_to_edges(arc_maxima, -torch.inf, "amax")
 
     def log_partition(self) -> Float[Tensor, " batch"]:
         """Logarithm of the sum of exp(score) over all outputs: the exp oracle.
 
         Its gradient is the marginals. Differentiable twice.
         """
-        return self._log_partition(self.edges)
+        return self._log_partition_float64(self.edges)
 
-    def _log_partition(self, edges: Tensor) -> Tensor:
-        return self._rooted(edges).log_partition()
+    def _log_partition_float64(self, edges: Tensor) -> Tensor:
+        return self._rooted_trees(edges).log_partition()
 
     def _log_partition_hi_lo(self) -> DoubleDouble:
-        edges = torch.where(self._real, self.edges.detach().double(), -torch.inf)
+        edges = torch.where(self._real_mask, self.edges.detach().double(), -torch.inf)
         # a tree has an edge less than there are nodes
-        at = torch.arange(1, self._most_nodes, device=edges.device)
+        tree_edge = torch.arange(1, self._max_nodes, device=edges.device)
         top = edges.amax(1, keepdim=True) if edges.numel() else edges.sum(1, True)
-        tops = torch.where(at < self._nodes[:, None], top, 0.0)
-        found = self._log_partition(self._relative().detach())
-        return self._around(self.log_partition(), tops, found)
+        shifts = torch.where(tree_edge < self._num_nodes[:, None], top, 0.0)
+        shifted = self._log_partition_float64(self._shifted_potentials().detach())
+        return self._add_log_partition_hi_lo(self.log_partition(), shifts, shifted)
 
     def marginals(self, name: str = "edges") -> Float[Tensor, "batch E"]:
         """Probability of each edge. Differentiable once."""
         self._resolve_name(name)
-        return self._of_arcs(self._rooted(self.edges).marginals(), 0.0, "sum")
+        return self._reduce_arcs_to_edges(
+            self._rooted_trees(self.edges).marginals(), 0.0, "sum"
+        )
 
-    def _relative(self) -> Tensor:
+    def _shifted_potentials(self) -> Tensor:
         """Edges in float64 less the best of each row: all trees have as many."""
-        edges = torch.where(self._real, self.edges.double(), -torch.inf)
+        edges = torch.where(self._real_mask, self.edges.double(), -torch.inf)
         if not edges.numel():
             return edges
         top = edges.detach().amax(1, keepdim=True)
@@ -190,7 +196,11 @@ class UndirectedSpanningTree(ChosenEdges, Trees):
 
     def entropy(self) -> Float[Tensor, " batch"]:
         """Entropy of the outputs, in nats. Differentiable once."""
-        return self._rooted(self._relative()).entropy().to(self.edges.dtype)
+        return (
+            self._rooted_trees(self._shifted_potentials())
+            .entropy()
+            .to(self.edges.dtype)
+        )
 
     def sample(
         self,
@@ -205,8 +215,8 @@ class UndirectedSpanningTree(ChosenEdges, Trees):
         outputs that were not drawn before it. If a row has fewer than n outputs, the
         remaining samples are -1 throughout.
         """
-        heads = self._rooted(self.edges).sample(n, generator, replace=replace)
-        ys = self._from_heads(heads)
+        heads = self._rooted_trees(self.edges).sample(n, generator, replace=replace)
+        ys = self._heads_to_edges(heads)
         if replace:
             return ys
         # a tree has a head for each node but the first; that of one node comes once
@@ -216,57 +226,63 @@ class UndirectedSpanningTree(ChosenEdges, Trees):
 
     def log_count(self) -> Float[Tensor, " batch"]:
         """Logarithm of the number of outputs that are not forbidden."""
-        return self._rooted(self.edges).log_count()
+        return self._rooted_trees(self.edges).log_count()
 
 
-def _best_trees(
-    edges: NDArray[np.floating], index: NDArray[np.int64], nodes: NDArray[np.int64]
+def _maximum_spanning_trees(
+    edges: NDArray[np.floating], index: NDArray[np.int64], num_nodes: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Best trees ``[B, E]``, and whether a row has any."""
     B, E = edges.shape
     # NaN, which only edges hold that are none, comes last
     order = np.argsort(-edges, axis=1, kind="stable")
-    trees, found = np.empty((B, E), np.int64), np.empty(B, np.bool_)
-    given = edges, index, order, nodes, trees, found
-    run_rows(kruskal.best_spanning_tree, B, 20 * B * (E + 1), *given)
-    return trees, found
+    trees, has_output = np.empty((B, E), np.int64), np.empty(B, np.bool_)
+    args = edges, index, order, num_nodes, trees, has_output
+    run_rows(kruskal.best_spanning_tree, B, 20 * B * (E + 1), *args)
+    return trees, has_output
 
 
 @lru_cache(maxsize=64)
-def _laid_out(
-    index: bytes, rows: int, E: int
+def _num_nodes_and_edge_table(
+    index: bytes, num_graphs: int, E: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Number of nodes of graphs ``[rows, E, 2]``, and their edges by nodes.
 
     ``[rows, V, V, number]``: both ways, E for none; the number counts edges that join
     the same nodes.
     """
-    ends = np.frombuffer(index, np.int64).reshape(rows, E, 2)
+    ends = np.frombuffer(index, np.int64).reshape(num_graphs, E, 2)
     first, second = ends[..., 0], ends[..., 1]
-    fine = (first >= 0) & (second >= 0) & (first != second) & (ends.max(2) <= E)
-    fine |= (first == -1) & (second == -1)
-    if not fine.all():
-        row, e = np.argwhere(~fine)[0]
+    is_valid = (first >= 0) & (second >= 0) & (first != second) & (ends.max(2) <= E)
+    is_valid |= (first == -1) & (second == -1)
+    if not is_valid.all():
+        row, e = np.argwhere(~is_valid)[0]
         raise ValueError(
             f"index: expected two nodes from 0 to {E}, the number of edges, or -1 for "
             f"none, got {ends[row, e].tolist()} at row {row}, edge {e}"
         )
-    nodes = 1 + ends.max((1, 2), initial=0)
-    _, connected = _best_trees(np.zeros((rows, E), np.float32), ends, nodes)
+    num_nodes = 1 + ends.max((1, 2), initial=0)
+    _, connected = _maximum_spanning_trees(
+        np.zeros((num_graphs, E), np.float32), ends, num_nodes
+    )
     if not connected.all():
         raise ValueError(
             "index: expected edges that join all nodes from 0 to the highest, got two "
             f"nodes that no path joins at row {int(connected.argmin())}"
         )
-    V = int(nodes.max(initial=1))
+    V = int(num_nodes.max(initial=1))
     row, edge = (first >= 0).nonzero()
     pair = row * V * V + ends[row, edge].min(1) * V + ends[row, edge].max(1)
     order = np.argsort(pair, kind="stable")
-    inorder, at = pair[order], np.arange(len(pair))
-    begins = np.append(True, inorder[1:] != inorder[:-1])[: len(pair)]
-    number = np.empty_like(pair)
-    number[order] = at - np.maximum.accumulate(np.where(begins, at, 0))
-    table = np.full((rows, V, V, 1 + int(number.max(initial=0))), E)
+    sorted_pair, position = pair[order], np.arange(len(pair))
+    is_first = np.append(True, sorted_pair[1:] != sorted_pair[:-1])[: len(pair)]
+    parallel_index = np.empty_like(pair)
+    parallel_index[order] = position - np.maximum.accumulate(
+        np.where(is_first, position, 0)
+    )
+    table = np.full((num_graphs, V, V, 1 + int(parallel_index.max(initial=0))), E)
     start, end = ends[row, edge].T
-    table[row, start, end, number] = table[row, end, start, number] = edge
-    return nodes, table
+    table[row, start, end, parallel_index] = table[row, end, start, parallel_index] = (
+        edge
+    )
+    return num_nodes, table

@@ -7,7 +7,11 @@ from torch import Tensor
 
 from smoothsp.oracles._circuits import Circuit, CircuitStructure, Items, topology
 from smoothsp.oracles._inference import checks
-from smoothsp.oracles.alignment import real_items, steps_to, within
+from smoothsp.oracles.alignment import (
+    is_within_lengths,
+    resolve_lengths,
+    steps_between_labels,
+)
 
 
 class Warping(CircuitStructure):
@@ -81,10 +85,10 @@ class Warping(CircuitStructure):
         if match.dim() != 3:
             raise ValueError(f"match: expected (batch, N, M), got {tuple(match.shape)}")
         _, N, M = match.shape
-        first, second = real_items(match, lengths_first, lengths_second)
+        first, second = resolve_lengths(match, lengths_first, lengths_second)
         ragged = isinstance(first, Tensor)
         self._sizes = torch.stack([first, second], 1) if ragged else None
-        built = topology(_warpings, N, M)
+        built = topology(_build_warping, N, M)
         super().__init__(
             built,
             {"match": match},
@@ -95,10 +99,10 @@ class Warping(CircuitStructure):
 
     def labels_of(self, y: Tensor) -> Tensor:
         """0 along a path, 1 everywhere for what is no path."""
-        pairs = torch.where(within(y, self._sizes), y, -1)
-        down, right, _ = steps_to(pairs)
-        fine = (down >= 0) & (down <= 1) & (right >= 0) & (right <= 1)
-        on_path = (fine | (pairs.flatten(2) == -1)).all(2)
+        pairs = torch.where(is_within_lengths(y, self._sizes), y, -1)
+        down, right, _ = steps_between_labels(pairs)
+        is_step = (down >= 0) & (down <= 1) & (right >= 0) & (right <= 1)
+        on_path = (is_step | (pairs.flatten(2) == -1)).all(2)
         # what is no path has a label that no pair gives
         return torch.where(on_path[..., None], super().labels_of(y), 1)
 
@@ -108,17 +112,19 @@ class Warping(CircuitStructure):
         return super().output_shapes if self._sizes is None else self._sizes.clone()
 
 
-def _warpings(N: int, M: int) -> tuple[Circuit, Items]:
+def _build_warping(N: int, M: int) -> tuple[Circuit, Items]:
     """``reach[i, j]``: all paths to the pair of item i and item j, from 1."""
     c = Circuit()
     match = c.leaves(N, M)
     c.label(match, np.arange(N * M).reshape(N, M), 0)
-    reach = c.chart(N + 1, M + 1)
-    reach[0], reach[:, 0] = c.NONE, c.NONE
-    reach[0, 0] = c.ONE
+    prefix = c.chart(N + 1, M + 1)
+    prefix[0], prefix[:, 0] = c.NONE, c.NONE
+    prefix[0, 0] = c.ONE
     for d in range(2, N + M + 1):
         i = np.arange(max(1, d - M), min(N, d - 1) + 1)
         j = d - i
-        froms = [reach[i - 1, j - 1], reach[i - 1, j], reach[i, j - 1]]
-        c.define(reach[i, j], (np.stack(froms, 1), match[i - 1, j - 1][:, None]))
-    return c, reach
+        predecessors = [prefix[i - 1, j - 1], prefix[i - 1, j], prefix[i, j - 1]]
+        c.define(
+            prefix[i, j], (np.stack(predecessors, 1), match[i - 1, j - 1][:, None])
+        )
+    return c, prefix

@@ -692,13 +692,13 @@ def bomb(folder, kind):
 
 CHILD = """
 import resource, sys
-from smoothsp.data.text_files import content_of, lines_of
+from smoothsp.data.text_files import decode_lines, read_content
 with open("/proc/self/statm") as file:
     used = int(file.read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, 2 * (used + 600 * 2**20,))
 for path in sys.argv[1:]:
     try:
-        lines_of(content_of(path, "text"), path)
+        decode_lines(read_content(path, "text"), path)
     except ValueError as error:
         print(error)
 """

@@ -107,7 +107,7 @@ def test_half_of_a_surrogate_pair_is_no_text(reader, example):
     str(caught.value).encode()
 
 
-TREE = dependencies.from_words(WORDS, HEADS, LABELS)
+TREE = dependencies.make_tree(WORDS, HEADS, LABELS)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ class Case:
     potentials: Arrays
     arrays: Arrays
     options: dict[str, Any]
-    question: str
+    loss_arguments: str
     seed: int
     # potentials of a second structure, for divergences
     other: Arrays = field(default_factory=dict)

@@ -249,13 +249,13 @@ def test_pragam_counts_rows_as_dense_ones():
 def test_structures_count_their_examples(name, monkeypatch):
     problem = known_problem("chain").problem
     counts = []
-    usual = StructureProblem._ask
+    usual = StructureProblem._prepare
 
     def counted(problem, w, chosen):
         counts.append(len(chosen))
         return usual(problem, w, chosen)
 
-    monkeypatch.setattr(StructureProblem, "_ask", counted)
+    monkeypatch.setattr(StructureProblem, "_prepare", counted)
     assert run(name, problem)[0].oracle_calls == sum(counts) > 0
 
 

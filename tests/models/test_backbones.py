@@ -117,11 +117,11 @@ def test_the_package_of_weights_is_read_and_never_imported(lite, tmp_path, monke
     folder.mkdir()
     (tmp_path / "__init__.py").write_text("raise RuntimeError('imported')")
     torch.save(published(lite) | {"_fc.bias": torch.zeros(2)}, folder / "lite0.pth")
-    spec = ModuleSpec(backbones.PACKAGE, None, is_package=True)
+    spec = ModuleSpec(backbones.LITE_PACKAGE, None, is_package=True)
     spec.submodule_search_locations = [str(tmp_path)]
-    monkeypatch.setattr(backbones, "find_spec", {backbones.PACKAGE: spec}.get)
+    monkeypatch.setattr(backbones, "find_spec", {backbones.LITE_PACKAGE: spec}.get)
     assert backbone(LITE, "imagenet").checksum() == lite.checksum()
-    assert backbones.PACKAGE not in sys.modules
+    assert backbones.LITE_PACKAGE not in sys.modules
     monkeypatch.setattr(backbones, "find_spec", lambda name: None)
     with pytest.raises(FileNotFoundError, match="package efficientnet-lite0-pytorch-m"):
         backbone(LITE, "imagenet")

@@ -12,7 +12,7 @@ from smoothsp.models.box_images import SingleObjectImages, open_features
 from smoothsp.models.box_scores import FeatureScale, LinearScores
 from smoothsp.models.candidates import Proposals
 from smoothsp.models.localiser import Localiser, LocaliserNetwork
-from smoothsp.models.localiser_training import Options, _scores
+from smoothsp.models.localiser_training import Options, _build_scores
 from smoothsp.models.regions import Appearance, resize_image, scale_boxes
 
 BOXES = np.array([[0, 0, 40, 30], [3, 4, 9, 28], [39.8, 29.9, 40, 30]], np.float32)
@@ -36,7 +36,7 @@ def kept(path, tmp_path, monkeypatch):
     """Files of kept features of an image with these boxes."""
 
     def make(network, boxes=BOXES, side=SIDE):
-        monkeypatch.setattr(box_images, "of_images", lambda *_: [boxes])
+        monkeypatch.setattr(box_images, "compute_candidates", lambda *_: [boxes])
         ones, twelve = torch.ones(112), torch.ones(12)
         scores = LinearScores(FeatureScale(ones, ones, twelve, twelve))
         whole = LocaliserNetwork(network, scores)
@@ -49,7 +49,7 @@ def kept(path, tmp_path, monkeypatch):
 
 def test_kept_features_are_those_of_the_network(layers, path, kept):
     images = kept(layers)
-    found = open_features(images.kept[0])
+    found = open_features(images.feature_files[0])
     assert found.dtype == torch.float16 and found.shape == (3, 9, 112)
     image = resize_image(np.asarray(Image.open(path)), SIDE)
     with torch.no_grad():
@@ -68,15 +68,15 @@ def test_features_are_kept_until_boxes_weights_or_size_change(
         return torch.zeros(len(boxes), 9, 112)
 
     monkeypatch.setattr(LocaliserNetwork, "features", features)
-    (first,) = kept(layers).kept
-    assert kept(layers).kept == [first] and len(made) == 1
-    assert kept(layers, boxes=BOXES[:2]).kept != [first] and len(made) == 2
-    assert kept(layers, side=96).kept != [first] and len(made) == 3
+    (first,) = kept(layers).feature_files
+    assert kept(layers).feature_files == [first] and len(made) == 1
+    assert kept(layers, boxes=BOXES[:2]).feature_files != [first] and len(made) == 2
+    assert kept(layers, side=96).feature_files != [first] and len(made) == 3
     other = backbone("efficientnet-lite0", "random")
     torch.nn.init.ones_(other.layers[0].normalisation.bias)
-    assert kept(other).kept != [first] and len(made) == 4
+    assert kept(other).feature_files != [first] and len(made) == 4
     first.write_bytes(first.read_bytes()[:1000])
-    assert kept(layers).kept == [first] and len(made) == 5
+    assert kept(layers).feature_files == [first] and len(made) == 5
     assert open_features(first).shape == (3, 9, 112)
 
 
@@ -97,7 +97,7 @@ def test_mean_and_deviation_are_those_of_all_boxes_and_places():
     torch.manual_seed(0)
     looks, where = torch.randn(7, 9, 5), torch.randn(7, 12)
     images = Features((looks[:2], where[:2]), (looks[2:], where[2:]))
-    found = _scores(images, Options())
+    found = _build_scores(images, Options())
     flat = looks.flatten(0, 1)
     torch.testing.assert_close(found.mean, flat.mean(0))
     torch.testing.assert_close(found.scale, 1 / flat.std(0, correction=0))

@@ -95,7 +95,7 @@ def test_boxes_are_searched_once_and_again_where_a_file_is_damaged(
         counted.append(image.shape)
         return np.arange(20, dtype=np.float32).reshape(5, 4)
 
-    monkeypatch.setattr(candidates, "propose", search)
+    monkeypatch.setattr(candidates, "propose_boxes", search)
     arguments = (images, Proposals(limit=3), tmp_path)
     first = candidates.compute_candidates(*arguments)
     assert len(counted) == len(images) == len(list(tmp_path.iterdir()))
@@ -141,7 +141,7 @@ class Payload:
 def test_nothing_in_a_kept_file_is_run(tmp_path):
     path, made = tmp_path / "boxes.npz", tmp_path / "made"
     np.savez(path, boxes=np.array([Payload(made)], dtype=object))
-    assert candidates._load(path) is None
+    assert candidates._load_cached_boxes(path) is None
     assert not made.exists()
 
 
@@ -150,8 +150,8 @@ import signal, sys
 from pathlib import Path
 from smoothsp.models import candidates
 if __name__ == "__main__":
-    with candidates._processes(1) as pool:
-        pool.submit(candidates._search, *map(Path, sys.argv[1:])).result()
+    with candidates._spawn_pool(1) as pool:
+        pool.submit(candidates._save_proposals, *map(Path, sys.argv[1:])).result()
         print("found", flush=True)
         signal.pause()
 """
@@ -168,6 +168,6 @@ def test_a_process_ends_with_the_one_that_is_killed(images, tmp_path):
         found = candidates.compute_candidates(
             images[:1], Proposals(limit=candidates.MAX_PROPOSALS), tmp_path / "own"
         )
-        assert np.array_equal(candidates._load(path), found[0])
+        assert np.array_equal(candidates._load_cached_boxes(path), found[0])
         parent.kill()
         parent.wait(parent.all_ended)

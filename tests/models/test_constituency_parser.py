@@ -31,7 +31,7 @@ DRAWN = {
 
 def made(labels=LABELS, levels=0, encoder=None, **options):
     torch.manual_seed(0)
-    vocabulary = Vocabulary.of(SENTENCES, [])
+    vocabulary = Vocabulary.from_sentences(SENTENCES, [])
     sizes = ParserSizes(word=4, hidden=5, arc=6)
     network = SpanScores(vocabulary, labels, sizes, encoder)
     with torch.no_grad():
@@ -85,7 +85,7 @@ def test_batches_do_not_change_trees(parser, monkeypatch):
         return forward(self, batch)
 
     monkeypatch.setattr(SpanScores, "forward", watched)
-    monkeypatch.setattr(module, "MOST_SPANS", 100)
+    monkeypatch.setattr(module, "MAX_BATCH_SPANS", 100)
     short, long = ["a", "dog", "slept"], ["a", "dog", "slept"] * 4
     found = parser.parse([long, *[short] * 18, long])
     assert shapes == [(11, 3), (7, 3), (1, 12), (1, 12)]

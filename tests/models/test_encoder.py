@@ -43,21 +43,21 @@ def test_every_word_is_read_at_its_first_sub_word(encoder):
     first |= {word: encoder.tokenizer.token_to_id(word) for word in ("met", "of")}
     first |= {f"{x}o": encoder.tokenizer.token_to_id(x) for x in LETTERS}
     for words in (*LONG, *SHORT[:2]):
-        [cut] = encoder.cut([words])
+        [cut] = encoder.split_subwords([words])
         assert all(len(window) <= 20 for window in cut.windows)
-        found = [cut.windows[window][column] for window, column in cut.places]
+        found = [cut.windows[window][column] for window, column in cut.starts]
         assert found == [first[word] for word in words]
     # in a window that is not the last of several, a word is not near its end
-    [cut] = encoder.cut(LONG)
+    [cut] = encoder.split_subwords(LONG)
     assert len(cut.windows) > 3
-    for window, column in cut.places:
+    for window, column in cut.starts:
         inner = 0 < window < len(cut.windows) - 1
         assert not inner or 4 <= column < 16
 
 
 def test_a_word_of_no_sub_word_has_the_first_place(encoder):
-    [cut] = encoder.cut([SHORT[2]])
-    assert cut.places == [(0, 0), (0, 1)]
+    [cut] = encoder.split_subwords([SHORT[2]])
+    assert cut.starts == [(0, 0), (0, 1)]
 
 
 def test_vectors_are_those_of_the_transformer(encoder, folder):
@@ -66,7 +66,7 @@ def test_vectors_are_those_of_the_transformer(encoder, folder):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModel.from_pretrained(folder).eval()
     with torch.no_grad():
-        found = encoder(encoder.join(encoder.cut(SHORT[:2])))
+        found = encoder(encoder.collate(encoder.split_subwords(SHORT[:2])))
         expected = []
         for words in SHORT[:2]:
             batch = tokenizer(words, is_split_into_words=True, return_tensors="pt")
@@ -78,7 +78,7 @@ def test_vectors_are_those_of_the_transformer(encoder, folder):
 
 def test_mixed_layers_begin_as_their_mean_and_learn(folder):
     plain, mixed = (Encoder.pretrained(folder, mixed).eval() for mixed in (False, True))
-    pieces = plain.join(plain.cut(SHORT[:2]))
+    pieces = plain.collate(plain.split_subwords(SHORT[:2]))
     out = plain.model(pieces.ids, pieces.mask, output_hidden_states=True)
     layers = torch.stack(out.hidden_states)[:, pieces.window, pieces.column]
     assert len(layers) == 3
@@ -102,7 +102,7 @@ def test_a_processor_that_multiplies_bfloat16_trains_in_it(encoder, name, monkey
     seen = []
     inner = encoder.model.encoder.layer[0].intermediate.dense
     inner.register_forward_hook(lambda module, given, out: seen.append(out.dtype))
-    pieces = encoder.join(encoder.cut(SHORT[:2]))
+    pieces = encoder.collate(encoder.split_subwords(SHORT[:2]))
     vectors = [encoder.train(trained)(pieces) for trained in (True, False)]
     short = name is not None and name.endswith("bf16")
     assert seen == [torch.bfloat16 if short else torch.float32, torch.float32]
@@ -113,7 +113,7 @@ def test_a_processor_that_multiplies_bfloat16_trains_in_it(encoder, name, monkey
 
 def test_a_tagger_with_an_encoder_is_a_folder(encoder, tmp_path):
     sentences = [*SHORT, *LONG]
-    vocabulary = Vocabulary.of(sentences, [])
+    vocabulary = Vocabulary.from_sentences(sentences, [])
     torch.manual_seed(1)
     network = TaggerNetwork(vocabulary, LABELS, TaggerSizes(4, 5), encoder)
     tagger = Tagger(network, vocabulary, LABELS)
@@ -134,9 +134,9 @@ def test_batches_have_like_numbers_of_sub_words(folder):
     encoder = Encoder.pretrained(folder)
     # of as many words, with 3 and 18 sub-words
     sentences = [["of"], ["abcdefghijklmnop"]] * 8
-    corpus = Corpus(Vocabulary.of(sentences, []), sentences, None, encoder)
-    batches = [corpus.batch(numbers) for numbers in corpus.shuffled(4)]
-    assert sorted(batch.pieces.ids.shape for batch in batches) == [
+    corpus = Corpus(Vocabulary.from_sentences(sentences, []), sentences, None, encoder)
+    batches = [corpus.batch(numbers) for numbers in corpus.shuffled_batches(4)]
+    assert sorted(batch.subwords.ids.shape for batch in batches) == [
         (4, 3), (4, 3), (4, 18), (4, 18)
     ]  # fmt: skip
 
@@ -151,16 +151,18 @@ def test_a_context_is_the_sentences_around_of_a_document(folder, tmp_path):
         ["ada", "of"],
     ]
     documents = [0, 0, 0, 1]
-    vocabulary = Vocabulary.of(sentences, [])
+    vocabulary = Vocabulary.from_sentences(sentences, [])
     corpus = Corpus(vocabulary, sentences, None, encoder, documents)
-    assert [sum(map(len, cut.windows)) for cut in corpus.cuts] == [7, 9, 6]
+    assert [sum(map(len, cut.windows)) for cut in corpus.subword_windows] == [7, 9, 6]
     stretches = [[0], [1, 2], [3]]
-    for found in (corpus.shuffled(1), [*corpus.in_order_of_length(1)]):
+    for found in (corpus.shuffled_batches(1), [*corpus.batches_by_length(1)]):
         assert sorted(numbers.tolist() for numbers in found) == stretches
-    assert sorted(torch.cat(corpus.shuffled(3)).tolist()) == [0, 1, 2, 3]
+    assert sorted(torch.cat(corpus.shuffled_batches(3)).tolist()) == [0, 1, 2, 3]
     batch = corpus.batch(torch.tensor([3, 1, 2]))
-    joined = encoder.join(encoder.cut([sentences[3], sentences[1] + sentences[2]]))
-    torch.testing.assert_close(encoder(batch.pieces), encoder(joined))
+    joined = encoder.collate(
+        encoder.split_subwords([sentences[3], sentences[1] + sentences[2]])
+    )
+    torch.testing.assert_close(encoder(batch.subwords), encoder(joined))
 
     torch.manual_seed(1)
     network = TaggerNetwork(vocabulary, LABELS, TaggerSizes(4, 5), encoder)

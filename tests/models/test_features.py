@@ -10,8 +10,10 @@ from smoothsp.models.features import Corpus, Vocabulary
 
 
 def batches(lengths, size):
-    corpus = Corpus(Vocabulary.of([["a"]], []), [["a"] * n for n in lengths])
-    return [lengths[rows].tolist() for rows in corpus.in_order_of_length(size)]
+    corpus = Corpus(
+        Vocabulary.from_sentences([["a"]], []), [["a"] * n for n in lengths]
+    )
+    return [lengths[rows].tolist() for rows in corpus.batches_by_length(size)]
 
 
 def test_batches_hold_so_many_sentences_the_shortest_first():
@@ -38,7 +40,7 @@ SHAPES = {
 @pytest.mark.parametrize("word", SHAPES)
 def test_features_of_a_word_are_those_of_its_definition(word):
     shape, short = SHAPES[word]
-    vocabulary = Vocabulary.of([[word] * 3], [])
+    vocabulary = Vocabulary.from_sentences([[word] * 3], [])
     vocabulary = dataclasses.replace(vocabulary, buckets=2**18)
     assert vocabulary.shapes == [shape]
     batch = Corpus(vocabulary, [["new", word]]).batch(torch.tensor([0]))
@@ -68,5 +70,5 @@ def test_features_of_a_word_are_those_of_its_definition(word):
 
 def test_of_a_long_word_both_ends_are_read():
     word = "ab" * 6 + "cd" * 6
-    table = Corpus(Vocabulary.of([[word]], []), [[word]]).table
+    table = Corpus(Vocabulary.from_sentences([[word]], []), [[word]]).table
     assert table.characters[1].tolist() == [2, 3] * 5 + [4, 5] * 5

@@ -34,7 +34,7 @@ def test_a_save_that_fails_after_its_switch_says_that_the_model_is_there(folder)
 
 @pytest.mark.parametrize("moment", ["config.json", "a"])
 def test_a_folder_can_be_read_while_it_is_saved(moment, folder, monkeypatch):
-    read_bytes, seen = files._bytes, []
+    read_bytes, seen = files._read_bytes, []
 
     def interrupted(path, *checksum):
         content = read_bytes(path, *checksum)
@@ -43,24 +43,24 @@ def test_a_folder_can_be_read_while_it_is_saved(moment, folder, monkeypatch):
             files.write(folder, {"kind": "new"}, NEW)
         return content
 
-    monkeypatch.setattr(files, "_bytes", interrupted)
+    monkeypatch.setattr(files, "_read_bytes", interrupted)
     assert files.read(folder) == ({"kind": "new"}, NEW)
 
 
 def test_files_may_take_their_places_while_a_folder_is_read(folder, monkeypatch):
-    finish = files._finish
-    monkeypatch.setattr(files, "_finish", lambda folder: None)
+    finish = files._commit_new_files
+    monkeypatch.setattr(files, "_commit_new_files", lambda folder: None)
     files.write(folder, {"kind": "new"}, NEW)
-    read_bytes = files._bytes
+    read_bytes = files._read_bytes
 
     def interrupted(path, *checksum):
         content = read_bytes(path, *checksum)
         if path.name == "a":
-            monkeypatch.setattr(files, "_bytes", read_bytes)
+            monkeypatch.setattr(files, "_read_bytes", read_bytes)
             finish(folder)
         return content
 
-    monkeypatch.setattr(files, "_bytes", interrupted)
+    monkeypatch.setattr(files, "_read_bytes", interrupted)
     assert files.read(folder) == ({"kind": "new"}, NEW)
 
 

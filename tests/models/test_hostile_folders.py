@@ -14,7 +14,7 @@ from smoothsp.models.encoder import Encoder
 from smoothsp.models.features import Vocabulary
 from smoothsp.models.network import TaggerNetwork, TaggerSizes
 from smoothsp.models.span_scores import SpanScores
-from smoothsp.models.word_vectors import TaggerSizes as ParserSizes
+from smoothsp.models.word_vectors import ParserSizes
 from tests.models.encoders import write_encoder
 from tests.programs import run
 
@@ -106,7 +106,7 @@ def encoder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tagger(encoder):
-    vocabulary = Vocabulary.of([["ada", "met", "bo"]], [])
+    vocabulary = Vocabulary.from_sentences([["ada", "met", "bo"]], [])
     torch.manual_seed(1)
     inner = Encoder.pretrained(encoder)
     network = TaggerNetwork(vocabulary, LABELS, TaggerSizes(4, 5), inner)
@@ -115,7 +115,7 @@ def tagger(encoder):
 
 @pytest.fixture(scope="module")
 def parser(encoder):
-    vocabulary = Vocabulary.of([["ada", "met", "bo"]], [])
+    vocabulary = Vocabulary.from_sentences([["ada", "met", "bo"]], [])
     sizes = ParserSizes(word=4, hidden=5, arc=6)
     network = SpanScores(vocabulary, ["S"], sizes, Encoder.pretrained(encoder))
     return ConstituencyParser(network, vocabulary, ["S"])

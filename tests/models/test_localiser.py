@@ -418,13 +418,13 @@ def test_pictures_that_lie_about_their_size_are_named(size, message, tmp_path):
     path = tmp_path / "x.png"
     path.write_bytes(png(*size))
     with pytest.raises(ValueError, match=f"^images: expected .*{message}"):
-        localisers._pixels(path, 0)
+        localisers._as_pixels(path, 0)
 
 
 def test_a_pipe_is_no_picture(tmp_path):
     os.mkfifo(tmp_path / "pipe.png")
     with pytest.raises(ValueError, match=r"^images: expected an image, got .* no file"):
-        localisers._pixels(tmp_path / "pipe.png", 0)
+        localisers._as_pixels(tmp_path / "pipe.png", 0)
 
 
 @pytest.mark.parametrize("shape", [(1, 64), (500, 2)])

@@ -98,14 +98,14 @@ def test_the_hinge_is_that_of_enumeration(seed):
     image = few(seed)
     chance = torch.Generator().manual_seed(seed)
     scores = torch.randn(6, 2, generator=chance, dtype=torch.float64)
-    windows = image.considered(scores, "hinge")
+    windows = image.select_windows(scores, "hinge")
     assert windows[0] == 0 and sorted(windows.tolist()) == list(range(6))
     own = scores[windows]
     pairs = image.boxes.repeat_interleave(2, 0)
     cost = torch.tensor(
         [
             [-c if c > MATCH_IOU else 1 for c in row]
-            for row in image.covered.double().tolist()
+            for row in image.class_overlap.double().tolist()
         ]
     )
     values = [float((scores + cost).flatten()[mask].sum()) for mask in sets_of(pairs)]
@@ -120,7 +120,7 @@ def test_the_hinge_is_that_of_enumeration(seed):
 def test_the_likelihood_of_groups_sums_to_one():
     image = few(1)
     scores = torch.randn(6, 2, generator=torch.Generator().manual_seed(0))
-    windows = image.considered(scores, "cliques")
+    windows = image.select_windows(scores, "cliques")
     own = scores[windows]
     found = of_cliques(own, image, windows)
     # windows of the group of the true one compete with it, others with nothing
@@ -144,9 +144,9 @@ def test_the_true_set_has_no_boxes_that_exclude_each_other():
     own = box_iou(boxes[found.true], boxes[found.true])
     assert 2 < len(found.true) < 20
     assert float(own.fill_diagonal_(0).max()) <= MAX_OVERLAP
-    assert (found.covered[found.true, found.labels] > MATCH_IOU).all()
+    assert (found.class_overlap[found.true, found.labels] > MATCH_IOU).all()
     hard = Targets(boxes, boxes[:0], torch.arange(0), boxes[:1], 2)
-    assert hard.ignored[0] and not len(hard.true) and not hard.covered.any()
+    assert hard.is_ignored[0] and not len(hard.true) and not hard.class_overlap.any()
 
 
 def test_windows_are_as_large_as_boxes_and_cover_an_image():

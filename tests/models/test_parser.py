@@ -35,7 +35,7 @@ SIZES = ParserSizes(word=4, hidden=5, arc=6, label=3, sibling=4)
 
 def made(structure="spanning-tree", encoder=None, **options):
     torch.manual_seed(0)
-    vocabulary = Vocabulary.of(SENTENCES, [])
+    vocabulary = Vocabulary.from_sentences(SENTENCES, [])
     network = Biaffine(vocabulary, LABELS, SIZES, structure, encoder)
     with torch.no_grad():
         for weight in network.parameters():
@@ -87,7 +87,7 @@ def test_trees_are_the_best_of_all(structure):
 
 def test_batches_and_other_structures(parser, monkeypatch):
     whole = parser.parse(SENTENCES)
-    monkeypatch.setattr("smoothsp.models.parser.MOST_SCORES", 20)
+    monkeypatch.setattr("smoothsp.models.parser.MAX_BATCH_SCORES", 20)
     for found in (parser.parse(SENTENCES, batch_size=1), parser.parse(SENTENCES)):
         assert [x.heads for x in found] == [x.heads for x in whole]
         assert [x.labels for x in found] == [x.labels for x in whole]
@@ -105,7 +105,7 @@ def test_batches_and_other_structures(parser, monkeypatch):
 def test_scores_of_a_batch_have_bounded_memory(structure, expected, monkeypatch):
     parser, shapes, forward = made(structure), [], Biaffine.forward
     # eight sentences of four words have 128 pairs of words, two have 128 triples
-    monkeypatch.setattr("smoothsp.models.parser.MOST_SCORES", 128)
+    monkeypatch.setattr("smoothsp.models.parser.MAX_BATCH_SCORES", 128)
 
     def watched(self, batch):
         shapes.append(tuple(batch.mask.shape))
@@ -280,7 +280,7 @@ def test_a_loss_that_is_no_number_ends_the_run(monkeypatch):
         def forward(self, structure, gold):
             return structure.score(gold).sum() * torch.inf
 
-    monkeypatch.setattr(parser_training, "_criterion", lambda _: Wrong())
+    monkeypatch.setattr(parser_training, "_build_criterion", lambda _: Wrong())
     with pytest.raises(ValueError, match=r"loss: expected a finite .* of size"):
         Parser.train(TRAIN, DEV, epochs=1, hidden=5)
 

@@ -110,7 +110,9 @@ def test_files_pairs_and_dictionaries_are_the_same_data(pairs, tmp_path):
 
 def test_one_image_in_ten_is_held_out(pairs, monkeypatch):
     counts = []
-    monkeypatch.setattr(training, "_pictures", lambda x, _: counts.append(len(x)))
+    monkeypatch.setattr(
+        training, "_build_image_set", lambda x, _: counts.append(len(x))
+    )
     for count in (19, 20, 31):
         with pytest.raises(AttributeError):
             Segmenter.train(pairs[:1] * count)
@@ -193,11 +195,11 @@ def test_images_of_a_batch_do_not_depend_on_each_other(pairs):
 
 
 def test_a_mirrored_image_has_the_loss_of_its_mirrored_graph(untrained, pairs):
-    pictures = training._pictures(training.as_masks(pairs[:1]), untrained)
+    pictures = training._build_image_set(training.as_masks(pairs[:1]), untrained)
     torch.manual_seed(1)
     with torch.no_grad():
         losses = [
-            training._loss(untrained, pictures, [0], "balanced").item()
+            training._compute_loss(untrained, pictures, [0], "balanced").item()
             for _ in range(12)
         ]
     assert len({round(loss, 5) for loss in losses}) == 2

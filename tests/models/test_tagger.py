@@ -38,7 +38,7 @@ SIZES = TaggerSizes(word=4, hidden=5)
 
 def made(sizes=SIZES, seed=0):
     torch.manual_seed(seed)
-    vocabulary = Vocabulary.of(SENTENCES, [])
+    vocabulary = Vocabulary.from_sentences(SENTENCES, [])
     network = TaggerNetwork(vocabulary, LABELS, sizes)
     with torch.no_grad():
         for p in network.parameters():
@@ -74,7 +74,7 @@ def test_a_loaded_model_answers_as_the_one_that_was_saved(tagger, folder):
 @pytest.mark.parametrize("batch_size", [1, 2])
 def test_batches_change_nothing(tagger, batch_size, monkeypatch):
     whole = tagger.tag(SENTENCES, confidence=True)
-    monkeypatch.setattr("smoothsp.models.tagger.PAIRS", 1)
+    monkeypatch.setattr("smoothsp.models.tagger.MAX_PAIR_MARGINALS", 1)
     parts = tagger.tag(SENTENCES, confidence=True, batch_size=batch_size)
     for ours, theirs in zip(whole, parts, strict=True):
         assert ours.words == theirs.words
@@ -219,12 +219,12 @@ def test_offsets_lead_to_the_words_in_the_users_text(tokenizer, tagger, tmp_path
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
 def test_offsets_of_any_text_are_in_order(text):
-    cut = pytest.importorskip("smoothsp.data.word_tokenizers").cutter
+    cut = pytest.importorskip("smoothsp.data.word_tokenizers").make_tokenizer
     for name in ("treebank", "blanks"):
         found = cut(name)(text)
-        ends = [0, *(end for place in found.places for end in place), len(text)]
+        ends = [0, *(end for bounds in found.offsets for end in bounds), len(text)]
         assert ends == sorted(ends)
-        assert found.words == [text[a:b] for a, b in found.places]
+        assert found.words == [text[a:b] for a, b in found.offsets]
         assert "".join(found.words) == "".join(text.split())
 
 
@@ -240,7 +240,7 @@ def test_answers_are_in_the_scheme_of_the_tagger(tagger, tmp_path):
 
 
 def test_sentences_are_streamed_in_parts(tagger, monkeypatch):
-    monkeypatch.setattr("smoothsp.models.tokenisation.PART", 1)
+    monkeypatch.setattr("smoothsp.models.tokenisation.BATCHES_PER_CHUNK", 1)
     taken = []
 
     def sentences():

@@ -105,11 +105,11 @@ def test_scores_are_those_of_the_best_epoch(splits, tagger):
 def test_one_sentence_in_ten_is_held_out_if_no_others_choose(splits):
     train = list(splits[0])
     for given, kept, held in ((train, 36, 4), (train[:5], 5, 5)):
-        found = tagger_training._examples(given, None)
+        found = tagger_training._load_examples(given, None)
         assert tuple(map(len, found)) == (kept, held)
     # those whose tags are not known are never held out
     train[10] = TaggedSentence(train[10].words, [None] * len(train[10].words))
-    kept, held = tagger_training._examples(train, None)
+    kept, held = tagger_training._load_examples(train, None)
     assert (len(kept), len(held)) == (36, 4) and train[10] in kept
 
 
@@ -153,7 +153,7 @@ def test_control_c_returns_the_best_epoch_and_resume_goes_on(
     splits, tagger, tmp_path, monkeypatch
 ):
     calls = []
-    honest = tagger_training._Objective.__call__
+    honest = tagger_training._TaggingLoss.__call__
 
     def pressed(objective, numbers):
         calls.append(numbers)
@@ -161,7 +161,7 @@ def test_control_c_returns_the_best_epoch_and_resume_goes_on(
             raise KeyboardInterrupt
         return honest(objective, numbers)
 
-    monkeypatch.setattr(tagger_training._Objective, "__call__", pressed)
+    monkeypatch.setattr(tagger_training._TaggingLoss, "__call__", pressed)
     given = {"epochs": 2, "out": tmp_path, **SMALL}
     stopped = Tagger.train(*splits, **given)
     assert stopped.about["interrupted"] and len(stopped.about["history"]) == 1

@@ -75,13 +75,13 @@ FAULTS = {
     ),
     "slopes of one class twice": (
         "linear/problems/roc_area",
-        "from_b = _one_side(-b[::-1], -a[::-1], of_a[::-1], mu)[1][::-1]",
-        "from_b = _one_side(-b[::-1], -a[::-1], 2 * of_a[::-1], mu)[1][::-1]",
+        "_pairwise_hinge_sums(-b[::-1], -a[::-1], weights_of_a[::-1], mu)",
+        "_pairwise_hinge_sums(-b[::-1], -a[::-1], 2 * weights_of_a[::-1], mu)",
     ),
     "expected costs without their examples": (
         "linear/problems/structure",
-        "total += float(losses.detach().sum()), float(expected.sum())",
-        "total += float(losses.detach().sum()), float(expected[:1].sum())",
+        "total += float(losses.detach().sum()), float(expected_costs.sum())",
+        "total += float(losses.detach().sum()), float(expected_costs[:1].sum())",
     ),
     "no trial fails": (
         AGM + "estimate_functions",

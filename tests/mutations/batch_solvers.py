@@ -70,8 +70,8 @@ FAULTS = {
     ),
     "slope of one class": (
         PROBLEMS + "f1",
-        "for side, fall, chance in zip(sides, falls, chances, strict=True):",
-        "for side, fall, chance in zip(sides, falls, chances[::-1], strict=True):",
+        "classes, weight_ratios, count_probabilities, strict=True",
+        "classes, weight_ratios, count_probabilities[::-1], strict=True",
     ),
     "not centred": (
         PROBLEMS + "f1",
@@ -85,18 +85,18 @@ FAULTS = {
     ),
     "squares forgotten": (
         PROBLEMS + "roc_area",
-        "+ bent / (2 * mu)",
-        "+ bent / mu",
+        "+ quadratic_term / (2 * mu)",
+        "+ quadratic_term / mu",
     ),
     "weights of a class not as shares": (
         PROBLEMS + "roc_area",
-        "[c[at] / c[at].sum() for at in",
-        "[c[at] / len(at) for at in",
+        "c[members] / c[members].sum()",
+        "c[members] / len(members)",
     ),
     "weights of the other class": (
         PROBLEMS + "roc_area",
-        "values, from_a = _one_side(a, b, of_b, mu)",
-        "values, from_a = _one_side(a, b, np.full(len(b), 1 / len(b)), mu)",
+        "_pairwise_hinge_sums(a, b, weights_of_b, mu)",
+        "_pairwise_hinge_sums(a, b, np.full(len(b), 1 / len(b)), mu)",
     ),
     "losses without their weights": (
         "_kernels/svm/binary_hinge",
@@ -110,18 +110,18 @@ FAULTS = {
     ),
     "bias one kink too far": (
         PROBLEMS + "binary",
-        "return float(ends[0] + (ends[1] - ends[0]) / 2)",
-        "return float(ends[1] + (ends[1] - ends[0]))",
+        "return float(interval[0] + (interval[1] - interval[0]) / 2)",
+        "return float(interval[1] + (interval[1] - interval[0]))",
     ),
     "the border counts in full": (
         PROBLEMS + "binary",
-        "alpha += share * room",
-        "alpha += room",
+        "alpha += fraction * headroom",
+        "alpha += headroom",
     ),
     "smoothed by another width": (
         PROBLEMS + "binary",
-        "return float(alpha @ short - alpha @ (alpha / tight) / 2), alpha",
-        "return float(alpha @ short - alpha @ (alpha / tight)), alpha",
+        "alpha @ margin_deficits - alpha @ (alpha / inverse_width) / 2",
+        "alpha @ margin_deficits - alpha @ (alpha / inverse_width)",
     ),
     "older slopes in the products": (
         CUTS,
@@ -185,23 +185,23 @@ FAULTS = {
     ),
     "dual without its scale": (
         ESTIMATORS + "l1_svc",
-        "return float(alpha.sum()) / max(longest, 1.0)",
+        "return float(alpha.sum()) / max(max_ratio, 1.0)",
         "return float(alpha.sum())",
     ),
     "a free bias without balance": (
         ESTIMATORS + "l1_svc",
-        "return np.where(sides[0], shares[0], shares[1]) * alpha",
+        "return np.where(class_masks[0], factors[0], factors[1]) * alpha",
         "return alpha",
     ),
     "cap of the next": (
         ESTIMATORS + "lp_boost",
-        "left = 1 - (np.cumsum(caps) - caps)",
-        "left = 1 - np.cumsum(caps)",
+        "remaining_mass = 1 - (np.cumsum(sorted_caps) - sorted_caps)",
+        "remaining_mass = 1 - np.cumsum(sorted_caps)",
     ),
     "dual player answers with the wrong sign": (
         ESTIMATORS + "lp_boost",
-        "capped_softmax(-(alpha @ self.votes) / self.lam, self.cap, self.prior)",
-        "capped_softmax((alpha @ self.votes) / self.lam, self.cap, self.prior)",
+        "-(alpha @ self.margins) / self.lam, self.max_weights, self.prior",
+        "(alpha @ self.margins) / self.lam, self.max_weights, self.prior",
     ),
 }
 

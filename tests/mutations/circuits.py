@@ -23,13 +23,13 @@ FAULTS = {
     # topologies
     "a half without its arc": (
         "oracles/projective",
-        "c.multiply(half[i, j], joint[i, j], arc[i, j])",
-        "c.multiply(half[i, j], joint[i, j], arc[j, i])",
+        "c.multiply(incomplete[i, j], adjacent[i, j], arc[i, j])",
+        "c.multiply(incomplete[i, j], adjacent[i, j], arc[j, i])",
     ),
     "arcs that may not point left": (
         "oracles/projective",
-        "c.define(full[j, i], (half[right, k], full[k, left]))",
-        "c.define(full[j, i], (half[right, k][:, :1], full[k, left][:, :1]))",
+        "(incomplete[right, k], complete[k, left])",
+        "(incomplete[right, k][:, :1], complete[k, left][:, :1])",
     ),
     "a split that overlaps": (
         "oracles/span_tree",
@@ -38,8 +38,8 @@ FAULTS = {
     ),
     "transitions the wrong way": (
         "oracles/semi_markov",
-        "(ended[t][None], move[t].T)",
-        "(ended[t][None], move[t])",
+        "(ending[t][None], transition[t].T)",
+        "(ending[t][None], transition[t])",
     ),
     "a rule's symbols exchanged": (
         "oracles/grammar",
@@ -48,48 +48,48 @@ FAULTS = {
     ),
     "messages that skip the edge": (
         "oracles/graphs/tree",
-        "c.define(message[v], (edge[v], below[None]))",
-        "c.define(message[v], (below[None],))",
+        "c.define(message[v], (edge[v], subtree[None]))",
+        "c.define(message[v], (subtree[None],))",
     ),
     "labels with the scores of those before": (
         "oracles/ctc",
-        "c.multiply(alpha[t, labels], reach[t, :most], frame[t, 1 : most + 1])",
-        "c.multiply(alpha[t, labels], reach[t, :most], frame[t, :most])",
+        "merged[t, :num_labels], frame[t, 1 : num_labels + 1]",
+        "merged[t, :num_labels], frame[t, :num_labels]",
     ),
     "subsets of one more": (
         "oracles/subset",
-        "c.define(answers, (count[:, low:],))",
-        "c.define(answers, (count[:, max(low - 1, 0) :],))",
+        "c.define(pair_roots, (count[:, low:],))",
+        "c.define(pair_roots, (count[:, max(low - 1, 0) :],))",
     ),
     "elements chosen again": (
         "oracles/knapsack",
-        "lighter[weight:] = within[v, : max(capacity + 1 - weight, 0)]",
-        "lighter[weight - 1 :] = within[v, : max(capacity + 2 - weight, 0)]",
+        "without_element[weight:] = prefix[v, : max(capacity + 1 - weight, 0)]",
+        "without_element[weight - 1 :] = prefix[v, : max(capacity + 2 - weight, 0)]",
     ),
     "arcs of another order": (
         "oracles/graphs/lattice",
-        "c.define_each(reach[1:], counts, reach[start[order]], arc[order])",
-        "c.define_each(reach[1:], counts, reach[start[order]], arc)",
+        "c.define_each(prefix[1:], counts, prefix[start[order]], arc[order])",
+        "c.define_each(prefix[1:], counts, prefix[start[order]], arc)",
     ),
     "three labels turned around": (
         "oracles/second_order_chain",
-        "c.define(moved[t], (before, np.moveaxis(move, 0, 2)))",
-        "c.define(moved[t], (before, np.moveaxis(move, 0, 2).transpose(1, 0, 2)))",
+        "(previous, np.moveaxis(transition, 0, 2))",
+        "(previous, np.moveaxis(transition, 0, 2).transpose(1, 0, 2))",
     ),
     "siblings turned around": (
         "oracles/sibling_dependencies",
-        "c.multiply(pair, joint[lower, upper], sibling[h, inner, m])",
-        "c.multiply(pair, joint[lower, upper], sibling[h, m, inner])",
+        "c.multiply(pair, adjacent[lower, upper], sibling[h, inner, m])",
+        "c.multiply(pair, adjacent[lower, upper], sibling[h, m, inner])",
     ),
     "gaps that open again": (
         "oracles/alignment",
-        "np.array([[start, start, extend]])",
-        "np.array([[start, start, start]])",
+        "np.array([[open_gap, open_gap, extend_gap]])",
+        "np.array([[open_gap, open_gap, open_gap]])",
     ),
     "languages that forget where they are": (
         "oracles/regular_chain",
-        "order = np.lexsort((q, s, moves[q, s]))",
-        "order = np.lexsort((q, moves[q, s], s))",
+        "order = np.lexsort((q, s, next_state[q, s]))",
+        "order = np.lexsort((q, next_state[q, s], s))",
     ),
     # the builder
     "runs that begin one too late": (

@@ -72,8 +72,8 @@ FAULTS = {
     ),
     "scores under a mask": (
         "oracles/multiclass",
-        "chances = self._filled.log_softmax(1)",
-        "chances = self._filled.softmax(1)",
+        "log_probs = self._scores_or_zeros.log_softmax(1)",
+        "log_probs = self._scores_or_zeros.softmax(1)",
     ),
 }
 # Structures of the kernels that a file's name begins with, and how many of each.

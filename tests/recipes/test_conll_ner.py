@@ -74,7 +74,7 @@ def test_the_folder_of_the_model_scores_as_it_did_in_training(trained, data):
 
 def test_a_sentence_alone_gets_the_emissions_it_gets_in_a_batch():
     sentences = [s.words for s in toy_corpus.make(train=8).train[:8]]
-    vocabulary = Vocabulary.of(sentences, [])
+    vocabulary = Vocabulary.from_sentences(sentences, [])
     torch.manual_seed(0)
     labels = ["O", "B-X", "I-X", "E-X", "S-X"]
     model = TaggerNetwork(vocabulary, labels, TaggerSizes(10))

@@ -165,7 +165,7 @@ def test_a_checkpoint_holds_all_that_a_tagger_needs(run, sentences, tmp_path):
 
 def test_epochs_have_other_batches_and_the_same_ones_again():
     corpus = Corpus(
-        Vocabulary.of([["a"]], []), [["a"] * (1 + n % 7) for n in range(50)]
+        Vocabulary.from_sentences([["a"]], []), [["a"] * (1 + n % 7) for n in range(50)]
     )
     rare = torch.arange(40) > 1
     batches = lightning_ner.Sentences(corpus, 8, rare, seed=1)

@@ -25,9 +25,9 @@ edit of any of these, even of a comment, invalidates the index. Each file begins
 the SHA-256 of the rest.
 
 A kernel that is not there may have come with the package: see ``prebuilt``. If it must
-be compiled, the subroutines that it calls are kept and loaded, too: another process
-does not compile them again for another kernel. Where nothing can be kept, each process
-compiles what it needs.
+be compiled, the subroutines that it calls are cached, too: another process
+does not compile them again for another kernel. Where no folder is writable, each
+process compiles what it needs.
 """
 
 import gc
@@ -59,7 +59,7 @@ def kernel(
     optimise: bool = True,
     **options: Any,
 ) -> Any:
-    """Compile a kernel: without the GIL, divisions by zero as numpy, kept on disk.
+    """Compile a kernel: without the GIL, divisions by zero as numpy, cached on disk.
 
     ``optimise``: as ``subroutine``, for kernels that call it. ``options`` are further
     options of ``numba.njit``.

@@ -9,7 +9,7 @@ time.
 
 A kernel links the code of its subroutines into its own module, where LLVM optimises all
 of it together and may inline it. Python cannot call a compiled subroutine. On disk it
-is kept as bitcode: see ``kernel`` for the place of the cache and its key.
+is cached as bitcode: see ``kernel`` for the place of the cache and its key.
 """
 
 import ctypes

@@ -5,8 +5,8 @@
 with the margin violations ``m_i(j) = cost(y, j) - (w_y - w_j)'x_i``, 0 at y. The
 weights are ``w = sum_i x_i a_i'`` with ``a_i = c_i e_y - b_i``, and a block is a
 projection: b_i is the point of ``b >= 0, sum(b) = c_i`` nearest to ``b_i + m_i / q``, q
-the squared norm of the sample. What is kept is a_i, never ``b_i(y) = c_i - a_i(y)``.
-Arrays as in ``weston_watkins``; costs are very negative past K.
+the squared norm of the sample. The stored variable is a_i, never ``b_i(y) = c_i -
+a_i(y)``. Arrays as in ``weston_watkins``; costs are very negative past K.
 
 Source: Crammer and Singer, "On the Algorithmic Implementation of Multiclass
 Kernel-based Vector Machines", sections 3 and 6.

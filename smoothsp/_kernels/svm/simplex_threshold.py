@@ -1,4 +1,4 @@
-"""The threshold that projects onto a simplex, or onto one with room to spare.
+"""The threshold that projects onto a simplex, or onto a simplex with a slack entry.
 
 The point of ``b >= 0, sum(b) = total`` nearest to v is ``b = max(v - t, 0)``. In a
 block of the Crammer-Singer dual one entry, that of the true class, stands for what the

@@ -1,7 +1,7 @@
 """Dual block coordinate descent for the Weston-Watkins SVM with a kernel.
 
-As ``weston_watkins``, with scores kept in place of weights, ``z_i = sum_s G(i, s) a_s``
-for the Gram matrix G. Block after block,
+As ``weston_watkins``, with stored scores in place of weights, ``z_i = sum_s G(i, s)
+a_s`` for the Gram matrix G. Block after block,
 
     step = new a_i - a_i from z_i,    z_s += G(i, s) step for all samples s
 
@@ -44,7 +44,7 @@ def coordinate_descent(
     skip_level,
     totals,
 ):
-    """Solve the blocks ``order[first:last]``; ``kept`` are the scores, ``[n, P]``."""
+    """Solve the blocks ``order[first:last]``; update sample_scores, ``[n, P]``."""
     V = len(zeros)
     n = len(labels)
     scores, a, cost = span(sample_scores), span(coefficients), span(costs)

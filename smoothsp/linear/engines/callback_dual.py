@@ -69,7 +69,7 @@ class CallbackEngine:
             self.step_oracle_calls
         ) = 0
         self.certificate_oracle_calls = self.num_certificates = 0
-        self.output_cache = [[gold_output(self.rows.zero())] for _ in range(n)]
+        self.output_cache = [[gold_output(self.rows.zero_vector())] for _ in range(n)]
 
     def _clip(self, change: Any = None) -> None:
         """Weights from what is unclipped, where it ``moved`` if that is known."""
@@ -303,7 +303,7 @@ class CallbackEngine:
 
     def _recompute_block(self, i: int) -> None:
         total = sum(output.alpha for output in self.output_cache[i])
-        self.blocks[i], self.ell[i] = self.rows.zero(), 0
+        self.blocks[i], self.ell[i] = self.rows.zero_vector(), 0
         for output in self.output_cache[i]:
             output.alpha /= total
             w, ell = self._dual_vertex(output.corner)
@@ -349,20 +349,20 @@ class CallbackEngine:
 
     def compute_expected_hinges(self) -> Floats:
         """``ell_i - lambda <w_i, w>`` of each example, without a call of the oracle."""
-        return self.ell - self.settings.lam * self.rows.products(
+        return self.ell - self.settings.lam * self.rows.dot_products(
             self.blocks, self.current_w
         )
 
     def expected_costs_and_squared_norms(self) -> tuple[Floats, Floats]:
         """Expected cost of each example, and ``|psi_i|^2`` of what it expects."""
-        expected_features = self.rows.scaled(self.blocks, self.settings.lam * self.n)
+        expected_features = self.rows.scale(self.blocks, self.settings.lam * self.n)
         return self.n * self.ell, np.array(
             [squared_norm(row) for row in expected_features]
         )
 
     def rebuild_weights(self) -> None:
         """Weights anew from the blocks: rounding does not add up."""
-        self.unclipped_w = self.rows.total(self.blocks)
+        self.unclipped_w = self.rows.sum(self.blocks)
         self._clip()
 
     # another lambda
@@ -376,7 +376,7 @@ class CallbackEngine:
         for outputs in self.output_cache:
             for output in outputs:
                 output.alpha *= rho
-            gold = gold_output(self.rows.zero())
+            gold = gold_output(self.rows.zero_vector())
             stored_gold = [
                 output for output in outputs if output.is_same_output(gold.corner)
             ]
@@ -387,7 +387,7 @@ class CallbackEngine:
 
     def scale_weights(self, factor: float) -> None:
         """``w <- factor w``, with the same dual variables."""
-        self.blocks = self.rows.scaled(self.blocks, factor)
+        self.blocks = self.rows.scale(self.blocks, factor)
         self.unclipped_w = self.unclipped_w * factor
         self._clip()
 

@@ -13,27 +13,26 @@ from smoothsp.linear.inputs import checks
 class BinaryClassifier(classifier.CertifiedClassifier):
     """Two classes, and a score that is above 0 for the second."""
 
-    def _samples(self, X: Any, y: Any, sample_weight: Any) -> classifier.Samples:
+    def _validate_binary(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> classifier.Samples:
         samples = classifier.validate_training_data(self, X, y, sample_weight)
         checks.require_binary(samples.classes)
         return samples
 
-    def _keep(
+    def _run_and_store(
         self,
         samples: classifier.Samples,
         solve: batch_fit.Solve,
         scale: float,
-        constant: float,
+        intercept_value: float,
     ) -> NDArray[np.float64]:
-        """Run a solver of the whole set as ``batch_fit.fit`` does; keep what it finds.
-
-        Returns the weights in float64.
-        """
+        """Run a batch solver and set the fitted attributes; return float64 weights."""
         history: list[Certificate] = []
         w, status = batch_fit.run_batch_solver(
             self, solve, scale, history, self.max_epochs
         )
-        classifier.set_coef(self, w.astype(samples.X.dtype)[:, None], constant)
+        classifier.set_coef(self, w.astype(samples.X.dtype)[:, None], intercept_value)
         classifier.set_fit_results(self, samples, status, history)
         return w
 

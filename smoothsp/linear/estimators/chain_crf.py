@@ -12,8 +12,8 @@ from smoothsp.linear.estimators.tagger import LinearTagger, make_solver
 from smoothsp.linear.problems import ChainProblem
 from smoothsp.linear.solvers import LBFGS, SDCA, SGD, SVRG
 
-# Parameters of sklearn-crfsuite, and their equivalents.
-_OF_CRFSUITE = {
+# Hints for parameters of sklearn-crfsuite, by name.
+_CRFSUITE_HINTS = {
     "algorithm": "write solver='lbfgs', or solver='sgd' for 'l2sgd'; of 'ap', 'pa' and "
     "'arow' the nearest is ChainSVM(solver='sgd')",
     "c1": "there is no L1 penalty: leave c1 out",
@@ -138,7 +138,7 @@ class ChainCRF(LinearTagger):
         **unknown: NoReturn,
     ) -> None:
         for name in unknown:
-            hint = _OF_CRFSUITE.get(name)
+            hint = _CRFSUITE_HINTS.get(name)
             raise TypeError(
                 f"ChainCRF: expected parameters of its own, got {name!r}"
                 + (f" of sklearn-crfsuite; {hint}" if hint else "")
@@ -158,46 +158,48 @@ class ChainCRF(LinearTagger):
 
     def set_params(self, **params: Any) -> "ChainCRF":
         """Set parameters, and return the estimator."""
-        for name in params.keys() & _OF_CRFSUITE.keys():
+        for name in params.keys() & _CRFSUITE_HINTS.keys():
             raise ValueError(
                 f"ChainCRF: expected parameters of its own, got {name!r} of "
-                f"sklearn-crfsuite; {_OF_CRFSUITE[name]}"
+                f"sklearn-crfsuite; {_CRFSUITE_HINTS[name]}"
             )
         super().set_params(**params)
         return self
 
-    def _solver(self, n: float, **more: Any) -> Any:
+    def _make_solver(self, num_examples: float, **options: Any) -> Any:
         if self.solver != "sdca":
-            more["loss"] = "likelihood"
-        return make_solver(self, n, **more)
+            options["loss"] = "likelihood"
+        return make_solver(self, num_examples, **options)
 
     def predict_marginals(self, X: Any, lengths: Any = None) -> list[NDArray[Any]]:
         """``(positions, classes)`` for each sentence: probabilities of the tags."""
-        problem, _ = self._read(X, lengths)
+        problem, _ = self._make_unlabelled_problem(X, lengths)
         return compute_marginals(problem, self.weights_)
 
     def predict_marginals_single(self, x: Any) -> list[dict[Any, float]]:
         """Probability of every tag by name, for each position of one sentence."""
-        [found] = self.predict_marginals([x])
+        [marginals] = self.predict_marginals([x])
         tags = self.classes_.tolist()
-        return [dict(zip(tags, row, strict=True)) for row in found.tolist()]
+        return [dict(zip(tags, row, strict=True)) for row in marginals.tolist()]
 
 
 def compute_marginals(
     problem: ChainProblem, w: NDArray[np.float64]
 ) -> list[NDArray[Any]]:
-    """Probabilities of the labels of each position, of unlabelled sentences."""
+    """``(positions, labels)`` for each sequence of an unlabelled problem."""
     if not len(problem.labels):
         return sequences.split_by_length(
             np.zeros((0, problem.num_labels)), np.diff(problem.offsets)
         )
     objective = ChainObjective(problem, Loss("likelihood"), 1.0)
     flat = problem.padded_weights(w)
-    _, nodes, _ = objective.gradient(
+    _, node_marginals, _ = objective.gradient(
         flat, 1.0, objective.zero_buffer(), per_example=True
     )
     shape = len(problem.labels), problem.row_width
-    found = nodes.reshape(shape)[:, : problem.num_labels].copy()
-    # they came less the labels, all of which are the first class
-    found[:, 0] += 1
-    return sequences.split_by_length(np.clip(found, 0.0, 1.0), np.diff(problem.offsets))
+    probabilities = node_marginals.reshape(shape)[:, : problem.num_labels].copy()
+    # the gradient is marginals minus gold indicators, and all gold labels are 0
+    probabilities[:, 0] += 1
+    return sequences.split_by_length(
+        np.clip(probabilities, 0.0, 1.0), np.diff(problem.offsets)
+    )

@@ -22,8 +22,8 @@ from smoothsp.linear.problems._rows import as_rows
 from smoothsp.linear.solvers import AGM, LBFGS
 
 Floats = NDArray[np.float64]
-# Parameters that a kernel may have.
-_OF_KERNELS = ("gamma", "degree", "coef0")
+# Parameters passed to kernels of scikit-learn, if not None.
+_KERNEL_PARAMS = ("gamma", "degree", "coef0")
 
 
 class ChainGP(BaseEstimator):  # type: ignore[misc]
@@ -166,96 +166,113 @@ class ChainGP(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _fit(self, X: Any, y: Any, resume: Any) -> None:
-        named = isinstance(self.kernel, str) and self.kernel != "precomputed"
-        if not named and not callable(self.kernel):
+        has_named_kernel = isinstance(self.kernel, str) and self.kernel != "precomputed"
+        if not has_named_kernel and not callable(self.kernel):
             raise TypeError(
                 "kernel: expected a function, or the name of a kernel of positions, "
                 f"got {self.kernel!r}"
             )
-        if named:
+        if has_named_kernel:
             checks.require_choice("kernel", self.kernel, tuple(kernel_metrics()))
-        for name in _OF_KERNELS:
+        for name in _KERNEL_PARAMS:
             value = getattr(self, name)
             if value is not None and not math.isfinite(checks.as_number(name, value)):
                 raise ValueError(f"{name}: expected a finite number, got {value}")
         checks.as_nonnegative("kernel_tol", self.kernel_tol)
         if self.max_rank is not None:
             checks.as_positive_int("max_rank", self.max_rank)
-        points, sizes = self._points(X, None)
-        flat = sequences.flatten_tags(y, sizes)
-        if not flat:
+        positions, sizes = self._stack_positions(X, None)
+        flat_tags = sequences.flatten_tags(y, sizes)
+        if not flat_tags:
             raise ValueError("X: expected at least one position, got none")
-        classes = np.unique(np.array(flat))
+        classes = np.unique(np.array(flat_tags))
         checks.require_two_classes(classes)
-        known = KernelFeatures(
-            self._kernel, points, tol=self.kernel_tol, most=self.max_rank
+        kernel_features = KernelFeatures(
+            self._compute_kernel, positions, tol=self.kernel_tol, most=self.max_rank
         )
-        if not known.rows.shape[1]:
+        if not kernel_features.rows.shape[1]:
             raise ValueError("kernel: expected a kernel that is not 0 at all positions")
         problem = ChainProblem(
-            self._counted(known.rows, sizes),
-            sequences.encode_tags(flat, classes),
+            self._weight_by_num_neighbours(kernel_features.rows, sizes),
+            sequences.encode_tags(flat_tags, classes),
             lengths=sizes,
             num_labels=len(classes),
             boundaries=False,
         )
-        solution = self._solver(len(problem)).solve(problem, resume=resume)
-        self.classes_, self.features_ = classes, known
-        self.n_features_in_ = points.shape[1]
+        solution = self._make_solver(len(problem)).solve(problem, resume=resume)
+        self.classes_, self.features_ = classes, kernel_features
+        self.n_features_in_ = positions.shape[1]
         self.weights_ = solution.w
         self.transitions_ = problem.split(solution.w)[1].copy()
         set_solution_attributes(self, solution)
 
-    def _solver(self, n: int) -> Any:
-        return make_solver(self, n, loss="likelihood")
+    def _make_solver(self, num_examples: int) -> Any:
+        return make_solver(self, num_examples, loss="likelihood")
 
-    def _kernel(self, A: Any, B: Any) -> Any:
+    def _compute_kernel(self, A: Any, B: Any) -> Any:
         if callable(self.kernel):
             return self.kernel(A, B)
-        asked = {name: getattr(self, name) for name in _OF_KERNELS}
-        known = {name: value for name, value in asked.items() if value is not None}
-        return pairwise_kernels(A, B, metric=self.kernel, filter_params=True, **known)
+        params = {name: getattr(self, name) for name in _KERNEL_PARAMS}
+        set_params = {
+            name: value for name, value in params.items() if value is not None
+        }
+        return pairwise_kernels(
+            A, B, metric=self.kernel, filter_params=True, **set_params
+        )
 
-    def _points(self, X: Any, width: int | None) -> tuple[Floats, NDArray[np.int64]]:
-        """All positions one below the other, and how many each sequence has."""
-        matrix, sizes = sequences.stack_sequences(sequences.as_list(X), None, width)
-        if width is not None and matrix.shape[1] != width:
+    def _stack_positions(
+        self, X: Any, num_features: int | None
+    ) -> tuple[Floats, NDArray[np.int64]]:
+        """Stack the positions of all sequences; return them and the lengths."""
+        matrix, lengths = sequences.stack_sequences(
+            sequences.as_list(X), None, num_features
+        )
+        if num_features is not None and matrix.shape[1] != num_features:
             raise ValueError(
-                f"X: expected {width} features, as in fit, got {matrix.shape[1]}"
+                f"X: expected {num_features} features, as in fit, got {matrix.shape[1]}"
             )
-        return np.asarray(matrix.toarray(), dtype=np.float64), sizes
+        return np.asarray(matrix.toarray(), dtype=np.float64), lengths
 
-    def _counted(self, rows: Floats, sizes: NDArray[np.int64]) -> Floats:
+    def _weight_by_num_neighbours(
+        self, rows: Floats, lengths: NDArray[np.int64]
+    ) -> Floats:
         checks.require_choice("counts", self.counts, ("edges", "positions"))
         if self.counts == "positions":
             return rows
-        times: Floats = np.full(len(rows), 2.0)
-        ends = np.cumsum(sizes)
-        for at in (ends[sizes > 0] - 1, (ends - sizes)[sizes > 0]):
-            times[at] -= 1
-        # alone
-        return np.asarray(rows * np.maximum(times, 1.0)[:, None])
+        counts: Floats = np.full(len(rows), 2.0)
+        ends = np.cumsum(lengths)
+        for positions in (ends[lengths > 0] - 1, (ends - lengths)[lengths > 0]):
+            counts[positions] -= 1
+        # a position without neighbours counts once
+        return np.asarray(rows * np.maximum(counts, 1.0)[:, None])
 
-    def _read(self, X: Any) -> tuple[ChainProblem, Floats]:
+    def _make_unlabelled_problem(self, X: Any) -> tuple[ChainProblem, Floats]:
         check_is_fitted(self)
-        points, sizes = self._points(X, self.n_features_in_)
-        rows = as_rows("X", self._counted(self.features_.transform(points), sizes))
-        problem = ChainProblem.unlabelled(rows, sizes, len(self.classes_))
-        # neither beginnings nor ends have scores of their own
+        positions, lengths = self._stack_positions(X, self.n_features_in_)
+        rows = as_rows(
+            "X",
+            self._weight_by_num_neighbours(
+                self.features_.transform(positions), lengths
+            ),
+        )
+        problem = ChainProblem.unlabelled(rows, lengths, len(self.classes_))
+        # unlabelled problems have start and end scores: set them to 0
         return problem, np.append(self.weights_, np.zeros(2 * len(self.classes_)))
 
     def predict(self, X: Any) -> list[NDArray[Any]]:
-        """The best tags of each sequence."""
-        problem, weights = self._read(X)
-        sizes = np.diff(problem.offsets)
-        return sequences.split_by_length(self.classes_[problem.decode(weights)], sizes)
+        """Return the tags of highest score of each sequence."""
+        problem, weights = self._make_unlabelled_problem(X)
+        lengths = np.diff(problem.offsets)
+        return sequences.split_by_length(
+            self.classes_[problem.decode(weights)], lengths
+        )
 
     def predict_marginals(self, X: Any) -> list[NDArray[Any]]:
         """``(positions, classes)`` for each sequence: probabilities of the tags."""
-        return compute_marginals(*self._read(X))
+        return compute_marginals(*self._make_unlabelled_problem(X))
 
     def score(self, X: Any, y: Any) -> float:
-        """Share of tags that are right; a tag not seen in ``fit`` counts as wrong."""
-        problem, weights = self._read(X)
-        found = self.classes_[problem.decode(weights)]
-        return sequences.compute_accuracy(found, y, np.diff(problem.offsets))
+        """Fraction of correct tags; a tag not seen in ``fit`` counts as wrong."""
+        problem, weights = self._make_unlabelled_problem(X)
+        predicted = self.classes_[problem.decode(weights)]
+        return sequences.compute_accuracy(predicted, y, np.diff(problem.offsets))

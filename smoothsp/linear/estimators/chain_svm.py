@@ -127,7 +127,7 @@ class ChainSVM(LinearTagger):
         self.callback = callback
         self.verbose = verbose
 
-    def _problem(
+    def _make_problem(
         self,
         matrix: Any,
         labels: Any,
@@ -135,14 +135,14 @@ class ChainSVM(LinearTagger):
         num_labels: int,
         loss_scale: NDArray[np.float64] | None = None,
     ) -> ChainProblem:
-        shared = checks.as_bool("normalise_cost", self.normalise_cost)
+        divides_by_length = checks.as_bool("normalise_cost", self.normalise_cost)
         return ChainProblem(
             matrix,
             labels,
             lengths=lengths,
             num_labels=num_labels,
             cost=checks.as_cost_matrix(self.cost, num_labels),
-            cost_scale=1 / np.maximum(lengths, 1) if shared else None,
+            cost_scale=1 / np.maximum(lengths, 1) if divides_by_length else None,
             loss_scale=loss_scale,
             all_pairs=self.all_pairs,
         )

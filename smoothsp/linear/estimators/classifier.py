@@ -1,4 +1,4 @@
-"""Base of the estimators: arguments to problems, solutions to attributes."""
+"""Base class of classifiers: validation of arguments, and fitted attributes."""
 
 import math
 import warnings
@@ -34,7 +34,7 @@ _REMEDY = (
 
 @dataclass(frozen=True)
 class Samples:
-    """Checked training data.
+    """Validated training data.
 
     ``bounds[i]`` multiplies the loss of sample i: C times its weights.
     """
@@ -47,25 +47,28 @@ class Samples:
 
 @contextmanager
 def restore_on_error(estimator: Any) -> Iterator[None]:
-    """Give the estimator its attributes back when what happens inside fails."""
-    before = dict(vars(estimator))
+    """Context manager that restores the estimator's attributes if its body raises."""
+    attributes = dict(vars(estimator))
     try:
         yield
     except BaseException:
         estimator.__dict__.clear()
-        estimator.__dict__.update(before)
+        estimator.__dict__.update(attributes)
         raise
 
 
 def make_descent_settings(
     estimator: Any, max_epochs: int | None = None
 ) -> DescentSettings:
-    """The parameters of the loop, checked; ``max_epochs`` where None is a default."""
+    """Return the validated settings of dual coordinate descent.
+
+    ``max_epochs`` overrides the parameter, for estimators whose default is None.
+    """
     checks.require_callback(estimator.callback)
     checks.as_optional_bool("verbose", estimator.verbose)
-    every = estimator.certify_every
-    if every != "auto":
-        every = checks.as_positive_int("certify_every", every)
+    certify_every = estimator.certify_every
+    if certify_every != "auto":
+        certify_every = checks.as_positive_int("certify_every", certify_every)
     return DescentSettings(
         name=type(estimator).__name__,
         tolerance=make_tolerance(estimator),
@@ -74,7 +77,7 @@ def make_descent_settings(
         max_epochs=checks.as_positive_int(
             "max_epochs", max_epochs or estimator.max_epochs
         ),
-        certify_every=every,
+        certify_every=certify_every,
         seed=int(checks.as_random_state(estimator.random_state).randint(2**31 - 1)),
         callback=estimator.callback,
         verbose=estimator.verbose,
@@ -82,7 +85,7 @@ def make_descent_settings(
 
 
 def make_tolerance(estimator: Any) -> Tolerance:
-    """The parameters ``tol`` and ``stopping``, checked."""
+    """Return the validated parameters ``tol`` and ``stopping``."""
     stopping = getattr(estimator, "stopping", "objective")
     checks.require_choice("stopping", stopping, STOPPING_RULES)
     return Tolerance(checks.as_nonnegative("tol", estimator.tol), stopping)
@@ -91,25 +94,26 @@ def make_tolerance(estimator: Any) -> Tolerance:
 def validate_training_data(
     estimator: Any, X: Any, y: Any, sample_weight: Any
 ) -> Samples:
-    """Check the training data, and find out what they say."""
+    """Validate X, y and weights; return them with classes and loss weights."""
     C = checks.as_positive("C", estimator.C)
     precomputed = getattr(estimator, "kernel", "linear") == "precomputed"
     X, y = validate_X_y(estimator, X, y, accept_sparse=False if precomputed else "csr")
     classes, labels = np.unique(y, return_inverse=True)
     checks.require_two_classes(classes)
-    asked = getattr(estimator, "class_weight", None)
-    factors = checks.compute_class_weights(asked, classes, y)
+    class_weight = getattr(estimator, "class_weight", None)
+    factors = checks.compute_class_weights(class_weight, classes, y)
     weights = checks.as_sample_weight(sample_weight, len(labels))
-    counted = np.unique(labels[(factors[labels] > 0) & (weights > 0)])
-    if len(counted) < 2:
+    # samples without weight do not count: two classes must remain
+    weighted_classes = np.unique(labels[(factors[labels] > 0) & (weights > 0)])
+    if len(weighted_classes) < 2:
         name = "class_weight" if (factors == 0).any() else "sample_weight"
         raise ValueError(
             f"{name}: expected positive weights in at least two classes, got"
-            f" {len(counted)}"
+            f" {len(weighted_classes)}"
         )
     with np.errstate(over="ignore"):
-        limits = C * factors[labels] * weights
-    return Samples(X, labels, classes, checks.cast_loss_weights(limits, X.dtype))
+        loss_weights = C * factors[labels] * weights
+    return Samples(X, labels, classes, checks.cast_loss_weights(loss_weights, X.dtype))
 
 
 def validate_X_y(
@@ -119,8 +123,8 @@ def validate_X_y(
     accept_sparse: str | bool = "csr",
     reset: bool = True,
 ) -> tuple[Any, NDArray[Any]]:
-    """Samples and what they are labelled, checked; of new features with ``reset``."""
-    # scikit-learn adds all numbers up
+    """Validate X and y; ``reset`` allows another number of features."""
+    # scikit-learn sums all entries to find infinities, which may overflow
     with np.errstate(over="ignore", invalid="ignore"):
         X, y = validate_data(
             estimator,
@@ -132,7 +136,7 @@ def validate_X_y(
             reset=reset,
         )
     try:
-        # both sort the labels; integers are classes, and numbers can be sorted
+        # skipped for integers, since both calls sort y
         if y.dtype.kind not in "biu":
             check_classification_targets(y)
         if y.dtype.kind not in "biuf":
@@ -145,7 +149,7 @@ def validate_X_y(
 
 
 def validate_X(estimator: Any, X: Any, accept_sparse: str | bool = "csr") -> Any:
-    """Samples to be classified, checked."""
+    """Validate the samples of a prediction."""
     with np.errstate(over="ignore", invalid="ignore"):
         return validate_data(
             estimator,
@@ -157,97 +161,105 @@ def validate_X(estimator: Any, X: Any, accept_sparse: str | bool = "csr") -> Any
 
 
 def intercept_feature_value(estimator: Any) -> float:
-    """The value of the feature that carries the intercept; 0 for none."""
+    """Return the value of the constant feature of the intercept; 0 for none."""
     scaling = checks.as_positive("intercept_scaling", estimator.intercept_scaling)
     return scaling if checks.as_bool("fit_intercept", estimator.fit_intercept) else 0.0
 
 
 def compute_squared_norms(
-    rows: SparseRows | DenseRows, constant: float
+    rows: SparseRows | DenseRows, intercept_value: float
 ) -> NDArray[np.float64]:
-    """Squared norms of the samples, ``constant`` among their features."""
-    squares = rows.squares
-    require_finite_squared_norms(squares, rows.data.dtype, constant)
-    return squares
+    """Squared norms of rows that include the constant feature; raise on overflow."""
+    squared_norms = rows.squared_norms
+    require_finite_squared_norms(squared_norms, rows.data.dtype, intercept_value)
+    return squared_norms
 
 
 def require_finite_squared_norms(
-    squares: NDArray[np.float64], dtype: Any, constant: float = 0.0
+    squared_norms: NDArray[np.float64], dtype: Any, intercept_value: float = 0.0
 ) -> None:
-    """Refuse samples whose squared norm the dtype cannot hold."""
-    most = float(np.finfo(dtype).max)
-    if constant and not constant * constant <= most:
+    """Raise ValueError for samples whose squared norm overflows ``dtype``."""
+    dtype_max = float(np.finfo(dtype).max)
+    if intercept_value and not intercept_value * intercept_value <= dtype_max:
         raise ValueError(
             f"intercept_scaling: expected a number whose square fits {np.dtype(dtype)},"
-            f" got {constant:.3g}"
+            f" got {intercept_value:.3g}"
         )
-    wrong = ~(squares <= most)
-    if wrong.any():
-        i = int(wrong.argmax())
+    overflows = ~(squared_norms <= dtype_max)
+    if overflows.any():
+        i = int(overflows.argmax())
         raise ValueError(
             f"X: expected samples whose squared norm fits {np.dtype(dtype)}, got "
-            f"{squares[i]:.3g} at sample {i}; scale the features, or lower C"
+            f"{squared_norms[i]:.3g} at sample {i}; scale the features, or lower C"
         )
 
 
-def linear_model_bytes(samples: Samples, features: int, outputs: int) -> dict[str, int]:
-    """Bytes of the weights and of the coefficients of a linear model."""
-    dtype, n = samples.X.dtype, len(samples.labels)
-    width = round_up_to_lanes(outputs, dtype) * dtype.itemsize
+def linear_model_bytes(
+    samples: Samples, num_features: int, num_outputs: int
+) -> dict[str, int]:
+    """Return the bytes of weights and dual coefficients, by purpose."""
+    dtype, num_samples = samples.X.dtype, len(samples.labels)
+    row_bytes = round_up_to_lanes(num_outputs, dtype) * dtype.itemsize
     return {
-        f"weights of {features:,} features x {outputs:,} classes": features * width,
-        f"coefficients of {n:,} samples x {outputs:,} classes": n * width,
+        f"weights of {num_features:,} features x {num_outputs:,} classes": num_features
+        * row_bytes,
+        f"coefficients of {num_samples:,} samples x {num_outputs:,}"
+        f" classes": num_samples * row_bytes,
     }
 
 
-def require_memory(needed: dict[str, int]) -> None:
-    """Refuse a fit that needs more bytes than the machine has left."""
-    arrays.require_memory(needed, _REMEDY)
+def require_memory(required_bytes: dict[str, int]) -> None:
+    """Raise MemoryError if a fit needs more bytes than are available."""
+    arrays.require_memory(required_bytes, _REMEDY)
 
 
 @dataclass(frozen=True)
 class _WarmStartData:
-    """Result of a fit, for a warm start."""
+    """Labels, classes and dual coefficients of the last fit, for a warm start."""
 
     labels: NDArray[np.intp]
     classes: NDArray[Any]
-    table: NDArray[Any]
+    duals: NDArray[Any]
 
 
 def load_warm_start(estimator: Any, samples: Samples) -> NDArray[Any] | None:
-    """Coefficients of the previous fit, 0 for samples whose class was another.
+    """Return the dual coefficients of the previous fit, or None.
 
-    None without ``warm_start``, and for the first fit.
+    Samples whose class has changed start at 0. None without ``warm_start`` and for the
+    first fit.
     """
-    wanted = checks.as_bool("warm_start", estimator.warm_start)
-    kept = getattr(estimator, "_warm_start_data", None)
-    if not wanted or kept is None:
+    warm_start = checks.as_bool("warm_start", estimator.warm_start)
+    previous = getattr(estimator, "_warm_start_data", None)
+    if not warm_start or previous is None:
         return None
-    n = len(samples.labels)
-    if len(kept.labels) != n or not np.array_equal(kept.classes, samples.classes):
+    num_samples = len(samples.labels)
+    if len(previous.labels) != num_samples or not np.array_equal(
+        previous.classes, samples.classes
+    ):
         raise ValueError(
-            f"warm_start: expected the {len(kept.labels)} samples and "
-            f"{len(kept.classes)} classes of the previous fit, got {n} and "
+            f"warm_start: expected the {len(previous.labels)} samples and "
+            f"{len(previous.classes)} classes of the previous fit, got {num_samples}"
+            f" and "
             f"{len(samples.classes)}, or other classes; set warm_start=False, or clone"
         )
-    table = np.array(kept.table, dtype=samples.X.dtype)
-    table[kept.labels != samples.labels] = 0
-    return table
+    duals = np.array(previous.duals, dtype=samples.X.dtype)
+    duals[previous.labels != samples.labels] = 0
+    return duals
 
 
-def store_warm_start(estimator: Any, samples: Samples, table: NDArray[Any]) -> None:
-    """Keep coefficients ``(samples, outputs)`` if the next fit is to begin there."""
+def store_warm_start(estimator: Any, samples: Samples, duals: NDArray[Any]) -> None:
+    """Store dual coefficients ``(samples, outputs)`` if ``warm_start`` is True."""
     estimator.__dict__.pop("_warm_start_data", None)
     if estimator.warm_start:
         estimator._warm_start_data = _WarmStartData(
-            samples.labels, samples.classes, table.copy()
+            samples.labels, samples.classes, duals.copy()
         )
 
 
 def set_fit_results(
     estimator: Any, samples: Samples, status: Status, history: list[Certificate]
 ) -> None:
-    """Set what is known about the fit."""
+    """Set ``classes_``, ``history_``, ``status_``, ``n_iter_`` and ``gap_``."""
     estimator.classes_ = samples.classes
     estimator.history_ = history
     estimator.status_ = status
@@ -255,7 +267,7 @@ def set_fit_results(
     estimator.gap_ = history[-1].gap
 
 
-_ADVICE = {
+_ADVICE_BY_STATUS = {
     Status.OUT_OF_EPOCHS: "Raise max_epochs or tol, or scale the features.",
     Status.ROUNDED: "Raise tol, lower C, or give X in float64.",
     Status.STOPPED: "With warm_start=True the next fit goes on from there.",
@@ -264,56 +276,58 @@ _ADVICE = {
 
 
 def warn_if_not_converged(estimator: Any) -> None:
-    """Warn of a fit that ended before its goal; called by ``fit`` itself."""
-    status, last = estimator.status_, estimator.history_[-1]
-    asked_for_all = status is Status.ROUNDED and estimator.tol == 0
-    if status in (Status.CONVERGED, Status.LEVELLED) or asked_for_all:
+    """Issue a ConvergenceWarning if the fit stopped above its tolerance."""
+    status, certificate = estimator.status_, estimator.history_[-1]
+    is_exact_as_possible = status is Status.ROUNDED and estimator.tol == 0
+    if status in (Status.CONVERGED, Status.LEVELLED) or is_exact_as_possible:
         return
-    found = last.primal, last.gap, last.epoch
-    warn_not_converged(estimator, status.value, found, _ADVICE[status])
+    last_values = certificate.primal, certificate.gap, certificate.epoch
+    warn_not_converged(estimator, status.value, last_values, _ADVICE_BY_STATUS[status])
 
 
 def warn_not_converged(
     estimator: Any,
     status: str,
-    found: tuple[float, float, int],
+    last_values: tuple[float, float, int],
     advice: str,
     unit: str = "passes",
 ) -> None:
-    """Warn of a fit that ended before its goal, at this objective, gap and pass."""
-    primal, gap, passes = found
-    known = f"{gap:.3g}" if math.isfinite(gap) else "not known"
-    of = "" if math.isnan(primal) else f" of an objective of {primal:.3g}"
+    """Issue a ConvergenceWarning; ``last_values`` are primal, gap and passes."""
+    primal, gap, passes = last_values
+    gap_text = f"{gap:.3g}" if math.isfinite(gap) else "not known"
+    objective_text = "" if math.isnan(primal) else f" of an objective of {primal:.3g}"
     warnings.warn(
-        f"{type(estimator).__name__}: {status}; the gap is {known}{of} after"
+        f"{type(estimator).__name__}: {status}; the gap is {gap_text}{objective_text}"
+        f" after"
         f" {passes} {unit}. {advice}",
         ConvergenceWarning,
         stacklevel=4,
     )
 
 
-def set_coef(estimator: Any, weights: NDArray[Any], constant: float) -> None:
+def set_coef(estimator: Any, weights: NDArray[Any], intercept_value: float) -> None:
     """Set ``coef_`` and ``intercept_`` from weights ``(features, outputs)``."""
+    # only the difference of two classes matters
     if weights.shape[1] == 2:
         weights = weights[:, 1:] - weights[:, :1]
-    if constant:
+    if intercept_value:
         estimator.coef_ = weights[:-1].T
-        estimator.intercept_ = constant * weights[-1]
+        estimator.intercept_ = intercept_value * weights[-1]
     else:
         estimator.coef_ = weights.T
         estimator.intercept_ = np.zeros(weights.shape[1], dtype=weights.dtype)
 
 
-def set_dual_coef(estimator: Any, table: NDArray[Any]) -> None:
+def set_dual_coef(estimator: Any, duals: NDArray[Any]) -> None:
     """Set ``support_`` and ``dual_coef_`` from coefficients ``(samples, outputs)``."""
-    if table.shape[1] == 2:
-        table = table[:, 1:] - table[:, :1]
-    estimator.support_ = np.flatnonzero(table.any(axis=1))
-    estimator.dual_coef_ = table[estimator.support_].T
+    if duals.shape[1] == 2:
+        duals = duals[:, 1:] - duals[:, :1]
+    estimator.support_ = np.flatnonzero(duals.any(axis=1))
+    estimator.dual_coef_ = duals[estimator.support_].T
 
 
 def compute_linear_scores(estimator: Any, X: Any) -> NDArray[Any]:
-    """``X coef_' + intercept_``; one column is flat."""
+    """``X @ coef_.T + intercept_``; ``(samples, 1)`` is flattened."""
     check_is_fitted(estimator)
     X = validate_X(estimator, X)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -323,34 +337,38 @@ def compute_linear_scores(estimator: Any, X: Any) -> NDArray[Any]:
 
 
 def require_finite_scores(scores: NDArray[Any]) -> NDArray[Any]:
-    """Scores, unless they are out of range."""
-    wrong = ~np.isfinite(scores)
-    if wrong.any():
+    """Return scores; raise ValueError if any is infinite or NaN."""
+    is_infinite = ~np.isfinite(scores)
+    if is_infinite.any():
         raise ValueError(
             f"X: expected features whose scores fit {scores.dtype}, got "
-            f"{scores[wrong][0]} for sample {np.argwhere(wrong)[0, 0]}; scale the "
+            f"{scores[is_infinite][0]} for sample {np.argwhere(is_infinite)[0, 0]};"
+            f" scale the "
             "features"
         )
     return scores
 
 
 def ravel_binary_scores(scores: NDArray[Any]) -> NDArray[Any]:
-    """Scores of two classes as one number a sample: above 0 for the second."""
+    """Flatten ``(samples, 1)`` scores of two classes to ``(samples,)``."""
     return scores.ravel() if scores.shape[1] == 1 else scores
 
 
 def scores_to_classes(estimator: Any, scores: NDArray[Any]) -> NDArray[Any]:
-    """The class with the best score."""
-    chosen = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(int)
-    return np.asarray(estimator.classes_[chosen])
+    """``(samples,)``: the class of largest score, or of its sign for two classes."""
+    class_index = (
+        scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(int)
+    )
+    return np.asarray(estimator.classes_[class_index])
 
 
+# Fitted attributes that only some parameters set.
 _FITTED_ATTRIBUTES = ("coef_", "dual_coef_", "gamma_", "support_", "support_vectors_")
 _Fitted = TypeVar("_Fitted", bound="CertifiedClassifier")
 
 
 class CertifiedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Classes with scores linear in the features, and weights with a certificate."""
+    """Linear classifier whose weights come with a certified duality gap."""
 
     def fit(
         self: _Fitted,
@@ -386,7 +404,7 @@ class CertifiedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raises. After an error the estimator is unchanged.
         """
         with restore_on_error(self):
-            # what this fit does not set would be another's
+            # attributes that this fit does not set would be those of an earlier one
             for name in _FITTED_ATTRIBUTES:
                 self.__dict__.pop(name, None)
             self._fit(X, y, sample_weight, resume)

@@ -35,8 +35,8 @@ from smoothsp.linear.inputs import checks
 from smoothsp.linear.inputs.sparse_matrices import as_sparse_sample_rows
 from smoothsp.linear.problems import MulticlassProblem
 
-# Arguments of solvers in place of ``certify_every``.
-_EVERY = {
+# Names that solvers have for ``certify_every``, if they differ.
+_CERTIFY_OPTION = {
     "bcfw": "refresh_every",
     **dict.fromkeys(("sgd", "svrg", "casimir"), "evaluate_every"),
 }
@@ -209,19 +209,23 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
         checks.require_choice("solver", self.solver, ("dual", *self.SOLVERS))
-        plan = classifier.make_descent_settings(
+        settings = classifier.make_descent_settings(
             self, resolve_max_passes(self, self.max_epochs)
         )
-        constant = classifier.intercept_feature_value(self)
+        intercept_value = classifier.intercept_feature_value(self)
         store_dual = checks.as_bool("store_dual", self.store_dual)
         samples = classifier.validate_training_data(self, X, y, sample_weight)
         if self.solver != "dual":
             if store_dual:
                 raise ValueError("store_dual: expected False, or solver='dual'")
-            problem, limits = self._structured(samples, constant)
-            start = None if resume is not None else self._start(problem, samples)
+            problem, loss_weights = self._make_problem(samples, intercept_value)
+            start = (
+                None if resume is not None else self._load_warm_start(problem, samples)
+            )
             history: list[Certificate] = []
-            status = self._solve(problem, limits, constant, history, start, resume)
+            status = self._run_solver(
+                problem, loss_weights, intercept_value, history, start, resume
+            )
             classifier.set_fit_results(self, samples, status, history)
             return
         if self.solver_options:
@@ -229,35 +233,36 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
                 "solver_options: expected None for solver='dual', got"
                 f" {checks.short_repr(self.solver_options)}"
             )
-        self._fit_dual(samples, plan, constant, resume)
+        self._fit_dual(samples, settings, intercept_value, resume)
 
     def _fit_dual(
         self,
         samples: classifier.Samples,
-        plan: DescentSettings,
-        constant: float,
+        settings: DescentSettings,
+        intercept_value: float,
         resume: Any,
     ) -> None:
         dtype, classes = samples.X.dtype, len(samples.classes)
         costs = checks.as_cost_matrix(self.cost, classes, dtype)
-        rows = as_sparse_sample_rows(samples.X, constant)
+        rows = as_sparse_sample_rows(samples.X, intercept_value)
         classifier.require_memory(
             classifier.linear_model_bytes(samples, rows.features, classes)
         )
-        # finite, so that no product with 0 is NaN, and never the largest violation
+        # cost of padded classes: finite, so that 0 times it is not NaN, and too low to
+        # be the largest violation
         padding = -float(np.finfo(dtype).max) / 8
         blocks = DualBlocks(
             samples.labels,
             samples.bounds,
-            classifier.compute_squared_norms(rows, constant),
+            classifier.compute_squared_norms(rows, intercept_value),
             classes,
             costs,
             padding_cost=padding,
-            shrinking=plan.shrinking,
+            shrinking=settings.shrinking,
         )
-        earlier = classifier.load_warm_start(self, samples)
-        if earlier is not None:
-            warm_start_blocks(blocks, earlier, max_over_classes=True)
+        previous_duals = classifier.load_warm_start(self, samples)
+        if previous_duals is not None:
+            warm_start_blocks(blocks, previous_duals, max_over_classes=True)
         saturate_costliest_class(blocks)
         problem = LinearDual(
             blocks,
@@ -268,29 +273,35 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
             blocks.losses_at_zero(max_over_classes=True),
         )
         history: list[Certificate] = []
-        status = descend(problem, plan, history, resume)
-        classifier.set_coef(self, problem.w, constant)
+        status = descend(problem, settings, history, resume)
+        classifier.set_coef(self, problem.w, intercept_value)
         if self.store_dual:
             classifier.set_dual_coef(self, blocks.coefficient_matrix)
         classifier.set_fit_results(self, samples, status, history)
         classifier.store_warm_start(self, samples, blocks.coefficient_matrix)
-        self._keep_last(problem.w.astype(np.float64).ravel())
+        self._store_solution(problem.w.astype(np.float64).ravel())
 
-    def _structured(
-        self, samples: classifier.Samples, constant: float
+    def _make_problem(
+        self, samples: classifier.Samples, intercept_value: float
     ) -> tuple[MulticlassProblem, NDArray[np.float64]]:
-        """The samples as a structured problem, and C times their weights."""
+        """Return the samples as a structured problem, and their loss weights."""
         batch_fit.require_valid_loss_weights(samples.bounds)
-        limits = samples.bounds.astype(np.float64)
-        n, total = len(limits), float(limits.sum())
-        scale = None if (limits == limits[0]).all() else limits * (n / total)
-        most = 1.0 if scale is None else float(scale.max())
-        rows = as_sparse_sample_rows(samples.X, constant)
-        # of the dual, whose variables add up to 1 for each sample
+        loss_weights = samples.bounds.astype(np.float64)
+        n, total = len(loss_weights), float(loss_weights.sum())
+        scale = (
+            None
+            if (loss_weights == loss_weights[0]).all()
+            else loss_weights * (n / total)
+        )
+        max_scale = 1.0 if scale is None else float(scale.max())
+        rows = as_sparse_sample_rows(samples.X, intercept_value)
+        # curvature of the dual, whose variables sum to 1 for each sample
         with np.errstate(over="ignore"):
-            curvature = 2 * most**2 * rows.squares * (total / n) / n
-        squares = np.maximum(curvature, rows.squares)
-        classifier.require_finite_squared_norms(squares, np.float64, constant)
+            curvature = 2 * max_scale**2 * rows.squared_norms * (total / n) / n
+        squared_norms = np.maximum(curvature, rows.squared_norms)
+        classifier.require_finite_squared_norms(
+            squared_norms, np.float64, intercept_value
+        )
         matrix = sparse.csr_matrix(
             (rows.data, rows.indices, rows.indptr), (n, rows.features)
         )
@@ -303,36 +314,43 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
             loss_scale=scale,
         )
         problem.called = "X"
-        return problem, limits
+        return problem, loss_weights
 
-    def _solve(
+    def _run_solver(
         self,
         problem: MulticlassProblem,
-        limits: NDArray[np.float64],
-        constant: float,
+        loss_weights: NDArray[np.float64],
+        intercept_value: float,
         history: list[Certificate],
         start: Any,
         resume: Any,
-        **more: Any,
+        **overrides: Any,
     ) -> Status:
-        """Run the solver, and keep its weights; ``more`` replaces its arguments."""
-        scale = float(limits.sum())
-        # with w = w_2 - w_1 and |W|^2 = |w|^2 / 2 at the optimum
+        """Run the solver and set ``coef_``; ``overrides`` replace its arguments."""
+        scale = float(loss_weights.sum())
+        # two classes: w = w_2 - w_1 and |W|^2 = |w|^2 / 2 at the optimum
         lam = (2 if problem.num_labels == 2 else 1) / scale
-        more = {"max_passes": resolve_max_passes(self, self.max_epochs), **more}
+        overrides = {
+            "max_passes": resolve_max_passes(self, self.max_epochs),
+            **overrides,
+        }
         if self.certify_every != "auto":
-            more[_EVERY.get(self.solver, "certify_every")] = self.certify_every
+            overrides[_CERTIFY_OPTION.get(self.solver, "certify_every")] = (
+                self.certify_every
+            )
         solution: Solution | None = None
 
-        def solve(**given: Any) -> Solution:
+        def solve(**run_options: Any) -> Solution:
             nonlocal solution
-            solver = instantiate_solver(self, **{"lam": lam, **given, **more})
+            solver = instantiate_solver(
+                self, **{"lam": lam, **run_options, **overrides}
+            )
             with np.errstate(over="ignore", invalid="ignore"):
                 solution = solver.solve(problem, start=start, resume=resume)
             return solution
 
         w, status = batch_fit.run_batch_solver(
-            self, solve, scale, history, more["max_passes"]
+            self, solve, scale, history, overrides["max_passes"]
         )
         if not np.isfinite(w).all():
             raise ValueError(
@@ -340,21 +358,23 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
                 "the features, or lower C"
             )
         W = w.reshape(-1, problem.num_labels)
-        classifier.set_coef(self, W, constant)
+        classifier.set_coef(self, W, intercept_value)
         self.__dict__.pop("_warm_start_data", None)
-        self._keep_last(solution)
+        self._store_solution(solution)
         return status
 
-    def _keep_last(self, found: Any) -> None:
-        """Keep a solution or weights if the next fit is to begin there."""
-        self.__dict__.pop("_last", None)
+    def _store_solution(self, solution: Any) -> None:
+        """Store a solution or weights if ``warm_start`` is True."""
+        self.__dict__.pop("_warm_start_solution", None)
         if self.warm_start:
-            self._last = found
+            self._warm_start_solution = solution
 
-    def _start(self, problem: MulticlassProblem, samples: classifier.Samples) -> Any:
-        """Start from the previous fit, if the solver supports it."""
-        found = self.__dict__.get("_last")
-        if not checks.as_bool("warm_start", self.warm_start) or found is None:
+    def _load_warm_start(
+        self, problem: MulticlassProblem, samples: classifier.Samples
+    ) -> Any:
+        """Return the stored solution of the previous fit, or None."""
+        previous = self.__dict__.get("_warm_start_solution")
+        if not checks.as_bool("warm_start", self.warm_start) or previous is None:
             return None
         if not np.array_equal(samples.classes, self.classes_):
             raise ValueError(
@@ -364,16 +384,16 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
                 " or clone"
             )
         if self.solver == "bcfw":
-            if not isinstance(found, Solution) or "ell" not in found.state:
-                # no such dual variables: the fit before had another solver
+            if not isinstance(previous, Solution) or "ell" not in previous.state:
+                # another solver left no dual variables
                 return None
-            require_same_data(problem, found)
-        elif len(getattr(found, "w", found)) != problem.num_weights:
+            require_same_data(problem, previous)
+        elif len(getattr(previous, "w", previous)) != problem.num_weights:
             raise ValueError(
                 "warm_start: expected the features and fit_intercept of the previous "
                 "fit; set warm_start=False, or clone"
             )
-        return found
+        return previous
 
     @available_if(supports_partial_fit)  # type: ignore[untyped-decorator]
     def partial_fit(
@@ -398,36 +418,48 @@ class CrammerSingerSVC(classifier.CertifiedClassifier):
             ``history_`` has one certificate a call, of the samples of that call.
         """
         with classifier.restore_on_error(self):
-            self._fit_part(X, y, classes, sample_weight)
+            self._partial_fit(X, y, classes, sample_weight)
         return self
 
-    def _fit_part(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
+    def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
         C = checks.as_positive("C", self.C)
-        constant = classifier.intercept_feature_value(self)
-        begins = not hasattr(self, "classes_")
-        X, y = classifier.validate_X_y(self, X, y, reset=begins)
-        known = resolve_partial_fit_classes(self, classes, y.tolist())
-        labels = np.searchsorted(known, y)
-        factors = checks.compute_class_weights(self.class_weight, known, y)
+        intercept_value = classifier.intercept_feature_value(self)
+        is_first_call = not hasattr(self, "classes_")
+        X, y = classifier.validate_X_y(self, X, y, reset=is_first_call)
+        all_classes = resolve_partial_fit_classes(self, classes, y.tolist())
+        labels = np.searchsorted(all_classes, y)
+        factors = checks.compute_class_weights(self.class_weight, all_classes, y)
         weights = checks.as_sample_weight(sample_weight, len(labels))
         with np.errstate(over="ignore"):
-            limits = checks.cast_loss_weights(C * factors[labels] * weights, np.float64)
-        samples = classifier.Samples(X, labels, known, limits)
-        problem, limits = self._structured(samples, constant)
+            loss_weights = checks.cast_loss_weights(
+                C * factors[labels] * weights, np.float64
+            )
+        samples = classifier.Samples(X, labels, all_classes, loss_weights)
+        problem, loss_weights = self._make_problem(samples, intercept_value)
         history: list[Certificate] = []
-        only_one = {"max_passes": 1, "tol": 0.0, "progress": False}
-        start = None if begins else self._reached(constant)
-        before, epochs = getattr(self, "history_", []), getattr(self, "n_iter_", 0)
-        status = self._solve(
-            problem, limits, constant, history, start, None, **only_one
+        single_pass_options = {"max_passes": 1, "tol": 0.0, "progress": False}
+        start = None if is_first_call else self._current_weights(intercept_value)
+        previous_history, previous_epochs = (
+            getattr(self, "history_", []),
+            getattr(self, "n_iter_", 0),
         )
-        classifier.set_fit_results(self, samples, status, [*before, *history])
-        self.n_iter_ = self.n_epochs_ = epochs + history[-1].epoch
+        status = self._run_solver(
+            problem,
+            loss_weights,
+            intercept_value,
+            history,
+            start,
+            None,
+            **single_pass_options,
+        )
+        classifier.set_fit_results(self, samples, status, [*previous_history, *history])
+        self.n_iter_ = self.n_epochs_ = previous_epochs + history[-1].epoch
 
-    def _reached(self, constant: float) -> NDArray[np.float64]:
-        """The weights so far, one column a class."""
+    def _current_weights(self, intercept_value: float) -> NDArray[np.float64]:
+        """Return the current weights, flat ``(features * classes,)``."""
         rows = [self.coef_.T]
-        if constant:
-            rows.append(self.intercept_[None] / constant)
+        if intercept_value:
+            rows.append(self.intercept_[None] / intercept_value)
         W = np.vstack(rows).astype(np.float64)
+        # coef_ of two classes is w_2 - w_1, and the optimum has w_1 = -w_2
         return (np.hstack([-W / 2, W / 2]) if W.shape[1] == 1 else W).ravel()

@@ -13,7 +13,7 @@ from smoothsp.linear.estimators import batch_fit, classifier
 from smoothsp.linear.estimators.binary_classifier import BinaryClassifier
 from smoothsp.linear.inputs import checks
 from smoothsp.linear.inputs.sparse_matrices import as_sample_rows
-from smoothsp.linear.problems import binary as whole
+from smoothsp.linear.problems import binary as batch_binary
 from smoothsp.linear.solvers import AGM, BMRM, Pragam
 
 SOLVERS: dict[str, Callable[..., Any]] = {
@@ -159,54 +159,56 @@ class HingeSVC(BinaryClassifier):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
         checks.require_choice("solver", self.solver, ("dual", *SOLVERS))
-        plan = classifier.make_descent_settings(self)
-        constant = classifier.intercept_feature_value(self)
+        settings = classifier.make_descent_settings(self)
+        intercept_value = classifier.intercept_feature_value(self)
         store_dual = checks.as_bool("store_dual", self.store_dual)
-        samples = self._samples(X, y, sample_weight)
+        samples = self._validate_binary(X, y, sample_weight)
         if self.solver != "dual":
-            self._fit_whole(samples, constant, resume)
+            self._fit_batch(samples, intercept_value, resume)
             return
-        rows = as_sample_rows(samples.X, constant)
+        rows = as_sample_rows(samples.X, intercept_value)
         dtype = samples.X.dtype
         signs = np.where(samples.labels == 1, dtype.type(1), dtype.type(-1))
         problem = BinaryHingeDual(
             rows,
             signs,
             samples.bounds,
-            classifier.compute_squared_norms(rows, constant),
-            plan.shrinking,
+            classifier.compute_squared_norms(rows, intercept_value),
+            settings.shrinking,
             classifier.load_warm_start(self, samples),
         )
         history: list[Certificate] = []
-        status = descend(problem, plan, history, resume)
-        classifier.set_coef(self, problem.weights[:, None], constant)
+        status = descend(problem, settings, history, resume)
+        classifier.set_coef(self, problem.weights[:, None], intercept_value)
         if store_dual:
             classifier.set_dual_coef(self, (signs * problem.coefficients)[:, None])
         classifier.set_fit_results(self, samples, status, history)
         classifier.store_warm_start(self, samples, problem.coefficients[:, None])
 
-    def _fit_whole(self, samples: Any, constant: float, resume: Any) -> None:
+    def _fit_batch(self, samples: Any, intercept_value: float, resume: Any) -> None:
         for name in ("store_dual", "warm_start"):
             if getattr(self, name):
                 raise ValueError(f"{name}: expected False, or solver='dual'")
         batch_fit.require_valid_loss_weights(samples.bounds)
-        rows = batch_fit.append_intercept_feature(samples.X, constant)
+        rows = batch_fit.append_intercept_feature(samples.X, intercept_value)
         y = batch_fit.labels_to_signs(samples.labels)
-        problem = whole.BinaryProblem(rows, y, weights=samples.bounds)
+        problem = batch_binary.BinaryProblem(rows, y, weights=samples.bounds)
         with np.errstate(over="ignore"):
             classifier.require_finite_squared_norms(
-                problem.squares, np.float64, constant
+                problem.squares, np.float64, intercept_value
             )
-        auto = 1 if self.solver == "bmrm" else 10
-        every = auto if self.certify_every == "auto" else self.certify_every
+        default_period = 1 if self.solver == "bmrm" else 10
+        certify_every = (
+            default_period if self.certify_every == "auto" else self.certify_every
+        )
 
-        def solve(**given: Any) -> Any:
+        def solve(**run_options: Any) -> Any:
             solver = SOLVERS[self.solver](
                 lam=1 / len(y),
-                certify_every=every,
+                certify_every=certify_every,
                 max_passes=self.max_epochs,
-                **given,
+                **run_options,
             )
             return solver.solve(problem, resume=resume)
 
-        self._keep(samples, solve, len(y), constant)
+        self._run_and_store(samples, solve, len(y), intercept_value)

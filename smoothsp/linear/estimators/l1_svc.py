@@ -1,4 +1,4 @@
-"""The binary SVM with few features: an l1 penalty and a free bias."""
+"""Binary SVM with an l1 penalty, by a proximal method of multipliers."""
 
 import math
 from collections.abc import Callable
@@ -20,25 +20,31 @@ from smoothsp.linear.problems import BinaryProblem
 
 Floats = NDArray[np.float64]
 
-# Of the largest bound of a multiplier, and of the curvature of a feature whose mean
-# square is 1: how sharp the hinge is at first, and how firmly weights are held.
-_SHARP, _HELD = 0.1, 0.01
-# What multipliers of the first inner problem may be short of feasible, relative; how
-# much less those of each later one, and of the last ones.
-_CLOSE, _CLOSER, _CLOSEST = 0.1, 0.4, 1e-9
-# Newton steps of an inner problem: so few, and the next one is harder; at most so many.
-_EASY, _MANY = 6, 30
-# How much sharper the hinge is after a problem that took more steps than that, and
-# after one whose first step rounding hid.
-_SOFTER, _BLURRED = 1 / 2, 1 / 16
-# Weights that a Newton step moves, at most; sweeps for it; how close, of what is left
-# of the gain after the first.
-_MOVED, _SWEEPS, _EXACT = 1000, 50, 1e-6
-# What a gain may lose of the objective; so little more on a diagonal makes it regular.
-_ROUNDING, _RIDGE = 1e-15, 1e-12
-# Passes from one certificate to the next, and certificates without a smaller gap after
-# which the rest is rounding.
-_EVERY, _PATIENCE = 10, 40
+# First penalty of the augmented Lagrangian, relative to the largest multiplier bound.
+_INITIAL_PENALTY = 0.1
+# First proximal weight, relative to the curvature of a feature of mean square 1.
+_INITIAL_PROX_WEIGHT = 0.01
+# Relative optimality violation accepted in the first inner problem, its factor for each
+# later one, and its lower limit.
+_INITIAL_TOL, _TOL_DECAY, _MIN_TOL = 0.1, 0.4, 1e-9
+# Inner problems with fewer Newton steps than the first number double the penalty; the
+# second number is the maximum.
+_FEW_NEWTON_STEPS, _MAX_NEWTON_STEPS = 6, 30
+# Factors of the penalty after the maximum of Newton steps, and after a first step that
+# rounding errors prevented.
+_PENALTY_BACKOFF, _ROUNDING_BACKOFF = 1 / 2, 1 / 16
+# Weights that a Newton step changes at most; sweeps of coordinate descent for it; and
+# their tolerance, relative to the gain that the first sweep leaves.
+_MAX_ACTIVE, _MAX_CD_SWEEPS, _CD_TOL = 1000, 50, 1e-6
+# Gain below which a step is rounding error, relative to the objective; and relative
+# ridge on the Hessian that makes it regular.
+_MIN_RELATIVE_GAIN, _RIDGE = 1e-15, 1e-12
+# Passes between certificates, and certificates without a smaller gap after which the
+# gap is rounding error.
+_CERTIFICATE_PERIOD, _MAX_STALLED = 10, 40
+
+# Keys of the arrays of an ``_Iterate`` in saved states, in the order of its fields.
+_STATE_KEYS = ("point", "bias", "centre", "middle", "alpha", "beta")
 
 
 class L1SVC(BinaryClassifier):
@@ -131,97 +137,111 @@ class L1SVC(BinaryClassifier):
         self.verbose = verbose
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
-        most = checks.as_positive_int("max_epochs", self.max_epochs)
-        free = checks.as_bool("fit_intercept", self.fit_intercept)
-        samples = self._samples(X, y, sample_weight)
+        max_epochs = checks.as_positive_int("max_epochs", self.max_epochs)
+        has_bias = checks.as_bool("fit_intercept", self.fit_intercept)
+        samples = self._validate_binary(X, y, sample_weight)
         batch_fit.require_valid_loss_weights(samples.bounds)
         signs = batch_fit.labels_to_signs(samples.labels)
-        problem = BinaryProblem(samples.X, signs, bias=free, weights=samples.bounds)
+        problem = BinaryProblem(samples.X, signs, bias=has_bias, weights=samples.bounds)
 
-        # a state is one of the samples as they are: kept before they are scaled
+        # cache the checksum of the samples before scaling changes them in place
         _ = problem.checksum
-        scales = _scaled(problem)
+        scales = _scale_columns(problem)
 
         def solve(tol: Any, callback: Any, progress: Any) -> Solution:
-            steps = _Steps(problem, 1 / len(signs), scales)
-            budget = check_limits("L1SVC", tol, most, None, callback, progress)
-            said = f"L1SVC C={self.C!r}"
-            return run_solver(steps, RunMonitor(budget, problem), said, None, resume)
+            method = _MultiplierMethod(problem, 1 / len(signs), scales)
+            budget = check_limits("L1SVC", tol, max_epochs, None, callback, progress)
+            settings_key = f"L1SVC C={self.C!r}"
+            return run_solver(
+                method, RunMonitor(budget, problem), settings_key, None, resume
+            )
 
-        w = self._keep(samples, solve, len(signs), 0.0)
+        w = self._run_and_store(samples, solve, len(signs), 0.0)
         bias = problem.optimal_bias(w * scales)
         self.intercept_ = np.array([bias], dtype=samples.X.dtype)
 
 
-def _scaled(problem: BinaryProblem) -> Floats:
-    """Divide each column by a power of 2, in place; by which each was.
+def _scale_columns(problem: BinaryProblem) -> Floats:
+    """Divide each column of X by a power of 2, in place; return these powers.
 
-    Its root mean square over all samples is about 1 then: a feature of few samples
-    takes steps that are as much longer.
+    Root mean squares are then about 1, so that one proximal weight suits all columns.
+    Powers of 2 are exact.
     """
     X = problem.X
     dense = not sparse.issparse(X)
     entries: Floats = X if dense else X.data
     columns: Any = slice(None) if dense else X.indices
-    largest = np.zeros(problem.num_weights)
+    max_abs = np.zeros(problem.num_weights)
     if dense:
-        largest = np.abs(X).max(axis=0)
+        max_abs = np.abs(X).max(axis=0)
     else:
-        np.maximum.at(largest, columns, np.abs(entries))
-    # two times, for squares may leave the range
-    powers = np.frexp(largest)[1]
-    entries[:] = np.ldexp(entries, -powers[columns])
-    squares = X**2 if dense else X.power(2)
-    means = np.asarray(squares.sum(axis=0)).ravel() / X.shape[0]
-    more = np.round(np.log2(means, where=means > 0, out=np.zeros(len(means))) / 2)
-    more = more.astype(np.int64)
-    entries[:] = np.ldexp(entries, -more[columns])
-    return np.asarray(np.ldexp(np.ones(len(more)), powers + more))
+        np.maximum.at(max_abs, columns, np.abs(entries))
+    # first by the largest entry: squares of the original entries could overflow
+    exponents = np.frexp(max_abs)[1]
+    entries[:] = np.ldexp(entries, -exponents[columns])
+    squared = X**2 if dense else X.power(2)
+    mean_squares = np.asarray(squared.sum(axis=0)).ravel() / X.shape[0]
+    second_exponents = np.round(
+        np.log2(mean_squares, where=mean_squares > 0, out=np.zeros(len(mean_squares)))
+        / 2
+    )
+    second_exponents = second_exponents.astype(np.int64)
+    entries[:] = np.ldexp(entries, -second_exponents[columns])
+    return np.asarray(
+        np.ldexp(np.ones(len(second_exponents)), exponents + second_exponents)
+    )
 
 
-class _Point(NamedTuple):
-    """Weights and bias, those that they are held at, multipliers, and the next ones."""
+class _Iterate(NamedTuple):
+    """Weights and bias, their proximal centre, multipliers and next multipliers."""
 
-    point: Floats
+    w: Floats
     bias: Floats
-    centre: Floats
-    middle: Floats
+    prox_centre: Floats
+    prox_bias: Floats
     alpha: Floats
     beta: Floats
 
 
-class _Pace(NamedTuple):
-    """Smoothing of the hinge, proximal weight and tolerance of a problem.
+class _InnerSettings(NamedTuple):
+    """Penalty, proximal weight and tolerance of an inner problem.
 
-    ``tries`` are the Newton steps since multipliers last changed, ``idle`` the
-    certificates since the gap last fell.
+    ``num_newton_steps`` counts steps since the multipliers last changed, and
+    ``num_stalled`` certificates since the gap last fell.
     """
 
-    sharp: float
-    held: float
-    close: float
-    tries: int = 0
-    idle: int = 0
+    penalty: float
+    prox_weight: float
+    tol: float
+    num_newton_steps: int = 0
+    num_stalled: int = 0
 
-    def after(self, solved: bool) -> "_Pace":
-        """Settings of the next problem, softer if this one was not solved."""
-        times = 2.0 if self.tries < _EASY else 1.0
-        if not solved and self.tries == 0:
-            times = _BLURRED
-        elif not solved and self.tries == _MANY:
-            times = _SOFTER
-        held, close = self.held / times, max(self.close * _CLOSER, _CLOSEST)
-        return _Pace(self.sharp * times, held, close, 0, self.idle)
+    def next_settings(self, solved: bool) -> "_InnerSettings":
+        """Return the settings of the next inner problem: easier if this one failed."""
+        factor = 2.0 if self.num_newton_steps < _FEW_NEWTON_STEPS else 1.0
+        if not solved and self.num_newton_steps == 0:
+            factor = _ROUNDING_BACKOFF
+        elif not solved and self.num_newton_steps == _MAX_NEWTON_STEPS:
+            factor = _PENALTY_BACKOFF
+        prox_weight, tol = (
+            self.prox_weight / factor,
+            max(self.tol * _TOL_DECAY, _MIN_TOL),
+        )
+        return _InnerSettings(
+            self.penalty * factor, prox_weight, tol, 0, self.num_stalled
+        )
 
 
-class _Best(NamedTuple):
+class _BestSolution(NamedTuple):
+    """Weights of least primal value, and the best bounds."""
+
     w: Floats
     primal: float
     dual: float
 
 
-class _Steps(Solver):
-    r"""Newton steps for ``lam |w|_1``, weights held at a centre, and smoothed hinges.
+class _MultiplierMethod(Solver):
+    r"""Outer loop: Newton steps on ``lam |w|_1``, a proximal term and smoothed hinges.
 
     .. math:: \max_{0 \le \beta_i \le c_i / n}
         \beta_i m_i - \tfrac{1}{2 \sigma} (\beta_i - \alpha_i)^2,
@@ -235,193 +255,284 @@ class _Steps(Solver):
 
     def __init__(self, problem: BinaryProblem, lam: float, scales: Floats) -> None:
         self.problem, self.lam, self.scales = problem, lam / scales, scales
-        zero, nothing = np.zeros(problem.num_weights), np.zeros(len(problem))
-        none = np.zeros(1)
-        self.at = _Point(zero, none, zero, none, nothing, nothing)
-        self.best = _Best(zero, math.inf, -math.inf)
-        sharp = _SHARP * float(problem.bounds.max())
-        held = _HELD * sharp * len(problem)
-        self.pace = _Pace(sharp, held, _CLOSE)
+        zero, zero_duals = np.zeros(problem.num_weights), np.zeros(len(problem))
+        zero_bias = np.zeros(1)
+        self.iterate = _Iterate(
+            zero, zero_bias, zero, zero_bias, zero_duals, zero_duals
+        )
+        self.best = _BestSolution(zero, math.inf, -math.inf)
+        penalty = _INITIAL_PENALTY * float(problem.bounds.max())
+        prox_weight = _INITIAL_PROX_WEIGHT * penalty * len(problem)
+        self.settings = _InnerSettings(penalty, prox_weight, _INITIAL_TOL)
 
     def advance(self) -> str | None:
-        at, pace = self.at, self.pace
-        if pace.idle >= _PATIENCE:
+        iterate, settings = self.iterate, self.settings
+        if settings.num_stalled >= _MAX_STALLED:
             return "the gap does not fall any more: it is rounding"
-        value, beta, tight = self._inner(at.point, at.bias)
-        moved, solved = None, False
-        if pace.tries < _MANY:
-            moved, solved = self._newton(value, beta, tight)
-        if moved is None:
-            at = _Point(at.point, at.bias, at.point, at.bias, beta, beta)
-            pace = pace.after(solved)
+        value, beta, is_smooth = self._inner_objective(iterate.w, iterate.bias)
+        step, solved = None, False
+        if settings.num_newton_steps < _MAX_NEWTON_STEPS:
+            step, solved = self._newton_step(value, beta, is_smooth)
+        if step is None:
+            iterate = _Iterate(
+                iterate.w, iterate.bias, iterate.w, iterate.bias, beta, beta
+            )
+            settings = settings.next_settings(solved)
         else:
-            at = at._replace(point=moved[0], bias=moved[1], beta=beta)
-            pace = pace._replace(tries=pace.tries + 1)
+            iterate = iterate._replace(w=step[0], bias=step[1], beta=beta)
+            settings = settings._replace(num_newton_steps=settings.num_newton_steps + 1)
         with defer_sigint():
-            self.at, self.pace, self.passes = at, pace, self.passes + 1
+            self.iterate, self.settings, self.passes = (
+                iterate,
+                settings,
+                self.passes + 1,
+            )
         return None
 
-    def _inner(self, w: Floats, bias: Floats) -> tuple[float, Floats, Any]:
-        """The inner objective, its multipliers, and where hinges are smooth."""
-        problem, at, (sharp, held, *_) = self.problem, self.at, self.pace
+    def _inner_objective(self, w: Floats, bias: Floats) -> tuple[float, Floats, Any]:
+        """Return the inner objective, its multipliers, and a mask of smooth hinges."""
+        problem, iterate, (penalty, prox_weight, *_) = (
+            self.problem,
+            self.iterate,
+            self.settings,
+        )
         self.calls += len(problem)
-        short = 1 - problem.y * (problem.scores(w) + bias)
-        free = at.alpha + sharp * short
-        beta = np.clip(free, 0.0, problem.bounds)
-        apart = beta - at.alpha
-        value = float(beta @ short - (apart / sharp) @ apart / 2)
-        far, off = w - at.centre, bias - at.middle
-        value += held / 2 * float(far @ far + off @ off) + float(self.lam @ np.abs(w))
-        return value, beta, (free > 0) & (free < problem.bounds)
+        margin_deficits = 1 - problem.y * (problem.scores(w) + bias)
+        # the maximiser of the concave quadratic in beta, clipped to its bounds
+        unclipped = iterate.alpha + penalty * margin_deficits
+        beta = np.clip(unclipped, 0.0, problem.bounds)
+        difference = beta - iterate.alpha
+        value = float(beta @ margin_deficits - (difference / penalty) @ difference / 2)
+        w_offset, bias_offset = w - iterate.prox_centre, bias - iterate.prox_bias
+        value += prox_weight / 2 * float(
+            w_offset @ w_offset + bias_offset @ bias_offset
+        ) + float(self.lam @ np.abs(w))
+        return value, beta, (unclipped > 0) & (unclipped < problem.bounds)
 
-    def _newton(
-        self, value: float, beta: Floats, smooth: Any
+    def _newton_step(
+        self, value: float, beta: Floats, is_smooth: Any
     ) -> tuple[tuple[Floats, Floats] | None, bool]:
-        """Weights and bias after a step, or none; and whether they are near enough."""
-        problem, at, pace, lam = self.problem, self.at, self.pace, self.lam
-        slope, steep, pull, wrong = self._slopes(at.point, at.bias, beta)
-        if wrong <= pace.close:
+        """Return weights and bias after a Newton step, or None; and whether solved.
+
+        ``is_smooth`` masks the samples whose hinge has curvature.
+        """
+        problem, iterate, settings, lam = (
+            self.problem,
+            self.iterate,
+            self.settings,
+            self.lam,
+        )
+        gradient, violations, bias_gradient, relative_violation = (
+            self._optimality_violations(iterate.w, iterate.bias, beta)
+        )
+        if relative_violation <= settings.tol:
             return None, True
-        chosen = np.flatnonzero((steep > 0) | (at.point != 0))
-        if len(chosen) > _MOVED:
-            chosen = np.sort(np.argpartition(steep, -_MOVED)[-_MOVED:])
-        width = len(chosen) + problem.bias
-        rows = problem.X[smooth][:, chosen]
-        bends = np.zeros((width, width))
-        square = rows.T @ rows
-        d = len(chosen)
-        bends[:d, :d] = square.toarray() if sparse.issparse(square) else square
-        start, shrink, ascent = (np.zeros(width) for _ in range(3))
-        start[:d], shrink[:d], ascent[:d] = (
-            at.point[chosen],
-            lam[chosen],
-            -slope[chosen],
+        active = np.flatnonzero((violations > 0) | (iterate.w != 0))
+        if len(active) > _MAX_ACTIVE:
+            active = np.sort(np.argpartition(violations, -_MAX_ACTIVE)[-_MAX_ACTIVE:])
+        width = len(active) + problem.bias
+        rows = problem.X[is_smooth][:, active]
+        # second derivatives: penalty X'X over smooth samples, plus the proximal weight
+        hessian = np.zeros((width, width))
+        gram = rows.T @ rows
+        num_active = len(active)
+        hessian[:num_active, :num_active] = (
+            gram.toarray() if sparse.issparse(gram) else gram
+        )
+        start, l1_weights, negative_gradient = (np.zeros(width) for _ in range(3))
+        start[:num_active], l1_weights[:num_active], negative_gradient[:num_active] = (
+            iterate.w[active],
+            lam[active],
+            -gradient[active],
         )
         if problem.bias:
-            bends[d, :d] = bends[:d, d] = np.asarray(rows.sum(axis=0)).ravel()
-            bends[d, d] = len(rows) if not sparse.issparse(rows) else rows.shape[0]
-            start[d], ascent[d] = at.bias[0], pull
-        bends *= pace.sharp
+            hessian[num_active, :num_active] = hessian[:num_active, num_active] = (
+                np.asarray(rows.sum(axis=0)).ravel()
+            )
+            hessian[num_active, num_active] = (
+                len(rows) if not sparse.issparse(rows) else rows.shape[0]
+            )
+            start[num_active], negative_gradient[num_active] = (
+                iterate.bias[0],
+                bias_gradient,
+            )
+        hessian *= settings.penalty
         diagonal = np.diag_indices(width)
-        bends[diagonal] += pace.held + _RIDGE * bends[diagonal]
-        found = _lowest(bends, ascent, start, shrink)
-        step = found - start
-        gain = shrink @ (np.abs(start) - np.abs(found)) + ascent @ step
-        if not gain > _ROUNDING * abs(value):
-            # slopes still tell where values do not
-            w, bias = at.point.copy(), at.bias + step[d:].sum()
-            w[chosen] += step[:d]
-            less = self._slopes(w, bias, self._inner(w, bias)[1])[3] < wrong / 2
-            return ((w, bias) if less else None), False
-        share = 1.0
-        while share > 1e-9:
-            w, bias = at.point.copy(), at.bias.copy()
-            w[chosen] += share * step[:d]
-            bias += share * step[d:].sum()
-            if self._inner(w, bias)[0] <= value - 1e-4 * share * gain:
+        hessian[diagonal] += settings.prox_weight + _RIDGE * hessian[diagonal]
+        minimiser = _minimise_l1_quadratic(
+            hessian, negative_gradient, start, l1_weights
+        )
+        step = minimiser - start
+        gain = (
+            l1_weights @ (np.abs(start) - np.abs(minimiser)) + negative_gradient @ step
+        )
+        if not gain > _MIN_RELATIVE_GAIN * abs(value):
+            # values agree to rounding near the optimum: compare gradients instead
+            w, bias = iterate.w.copy(), iterate.bias + step[num_active:].sum()
+            w[active] += step[:num_active]
+            is_closer = (
+                self._optimality_violations(w, bias, self._inner_objective(w, bias)[1])[
+                    3
+                ]
+                < relative_violation / 2
+            )
+            return ((w, bias) if is_closer else None), False
+        # Armijo line search; gain is the predicted decrease
+        step_size = 1.0
+        while step_size > 1e-9:
+            w, bias = iterate.w.copy(), iterate.bias.copy()
+            w[active] += step_size * step[:num_active]
+            bias += step_size * step[num_active:].sum()
+            if self._inner_objective(w, bias)[0] <= value - 1e-4 * step_size * gain:
                 return (w, bias), False
-            share /= 2
+            step_size /= 2
         return None, False
 
-    def _slopes(
+    def _optimality_violations(
         self, w: Floats, bias: Floats, beta: Floats
     ) -> tuple[Floats, Floats, float, float]:
-        """Slopes of the smooth part, how far from level, the bias's; the worst of all.
+        """Return the smooth gradient, violations, bias gradient and largest violation.
 
-        The worst one is relative, to the penalty or to the sum of the multipliers.
+        Violations are distances of 0 from the subdifferential. The largest is relative
+        to the l1 penalty, or to the sum of the multipliers for the bias.
         """
-        problem, at, held, lam = self.problem, self.at, self.pace.held, self.lam
-        slope = held * (w - at.centre) - problem.combine(beta)
-        steep = np.abs(slope + lam * np.sign(w))
-        steep = np.where(w != 0, steep, np.maximum(np.abs(slope) - lam, 0.0))
-        wrong, pull = float((steep / lam).max()), 0.0
+        problem, iterate, prox_weight, lam = (
+            self.problem,
+            self.iterate,
+            self.settings.prox_weight,
+            self.lam,
+        )
+        gradient = prox_weight * (w - iterate.prox_centre) - problem.combine(beta)
+        violations = np.abs(gradient + lam * np.sign(w))
+        violations = np.where(
+            w != 0, violations, np.maximum(np.abs(gradient) - lam, 0.0)
+        )
+        max_violation, bias_gradient = float((violations / lam).max()), 0.0
         if problem.bias:
-            pull = float(problem.y @ beta) - held * float(bias[0] - at.middle[0])
-            wrong = max(wrong, abs(pull) / (float(beta.sum()) or 1.0))
-        return slope, steep, pull, wrong
+            bias_gradient = float(problem.y @ beta) - prox_weight * float(
+                bias[0] - iterate.prox_bias[0]
+            )
+            max_violation = max(
+                max_violation, abs(bias_gradient) / (float(beta.sum()) or 1.0)
+            )
+        return gradient, violations, bias_gradient, max_violation
 
     def due(self) -> bool:
-        return self.pace.tries == 0 or self.passes % _EVERY == 0
+        return (
+            self.settings.num_newton_steps == 0
+            or self.passes % _CERTIFICATE_PERIOD == 0
+        )
 
     def certify(self) -> tuple[float, float, float]:
-        problem, at, before = self.problem, self.at, self.best
+        problem, iterate, previous = self.problem, self.iterate, self.best
         self.calls += len(problem)
-        value, own = problem.risk_of_scores(problem.scores(at.point))
-        primal = float(self.lam @ np.abs(at.point)) + value
-        dual = max(before.dual, self._bound(own), self._bound(self._balanced(at.beta)))
-        better = primal < before.primal
-        best = _Best(at.point, primal, dual) if better else before._replace(dual=dual)
-        fallen = best.primal - best.dual < before.primal - before.dual
+        value, alpha = problem.risk_of_scores(problem.scores(iterate.w))
+        primal = float(self.lam @ np.abs(iterate.w)) + value
+        dual = max(
+            previous.dual,
+            self._dual_bound(alpha),
+            self._dual_bound(self._balance_classes(iterate.beta)),
+        )
+        is_better = primal < previous.primal
+        best = (
+            _BestSolution(iterate.w, primal, dual)
+            if is_better
+            else previous._replace(dual=dual)
+        )
+        has_improved = best.primal - best.dual < previous.primal - previous.dual
         with defer_sigint():
-            idle = 0 if fallen else self.pace.idle + 1
-            self.best, self.pace = best, self.pace._replace(idle=idle)
+            num_stalled = 0 if has_improved else self.settings.num_stalled + 1
+            self.best, self.settings = (
+                best,
+                self.settings._replace(num_stalled=num_stalled),
+            )
         return best.primal, best.dual, max(best.primal - best.dual, 0.0)
 
-    def _bound(self, alpha: Floats) -> float:
-        """The dual value of multipliers, made so small that they are feasible."""
-        longest = float((np.abs(self.problem.combine(alpha)) / self.lam).max())
-        return float(alpha.sum()) / max(longest, 1.0)
+    def _dual_bound(self, alpha: Floats) -> float:
+        """Return the dual value of multipliers after scaling them to be feasible."""
+        max_ratio = float((np.abs(self.problem.combine(alpha)) / self.lam).max())
+        return float(alpha.sum()) / max(max_ratio, 1.0)
 
-    def _balanced(self, alpha: Floats) -> Floats:
-        """Less of the heavier class, as a free bias wants it."""
+    def _balance_classes(self, alpha: Floats) -> Floats:
+        """Scale down one class until ``sum_i y_i alpha_i = 0``, if there is a bias."""
         if not self.problem.bias:
             return alpha
-        sides = [self.problem.y > 0, self.problem.y < 0]
-        masses = [float(alpha[side].sum()) for side in sides]
-        least = min(masses)
-        if not least > 0:
+        class_masks = [self.problem.y > 0, self.problem.y < 0]
+        class_sums = [float(alpha[mask].sum()) for mask in class_masks]
+        min_sum = min(class_sums)
+        if not min_sum > 0:
             return np.zeros_like(alpha)
-        shares = [least / mass for mass in masses]
-        return np.where(sides[0], shares[0], shares[1]) * alpha
+        factors = [min_sum / class_sum for class_sum in class_sums]
+        return np.where(class_masks[0], factors[0], factors[1]) * alpha
 
     def weights(self) -> Floats:
         return self.best.w / self.scales
 
     def state(self) -> State:
-        found: State = {"w": self.weights(), "calls": np.array(self.calls)}
-        found |= {name: x.copy() for name, x in self.at._asdict().items()}
-        found["numbers"] = np.array([*self.pace, self.best.primal, self.best.dual])
-        return found
+        state: State = {"w": self.weights(), "calls": np.array(self.calls)}
+        state |= {
+            key: x.copy() for key, x in zip(_STATE_KEYS, self.iterate, strict=True)
+        }
+        state["numbers"] = np.array([*self.settings, self.best.primal, self.best.dual])
+        return state
 
     def load(self, state: State) -> None:
-        rooms = {name: np.empty_like(x) for name, x in self.at._asdict().items()}
-        point = _Point(*checks.fill_from_state(state, **rooms))
-        *pace, tries, idle, primal, dual = (float(x) for x in state["numbers"])
-        sharp, held, close = pace
-        self.at = point
-        self.pace = _Pace(sharp, held, close, int(tries), int(idle))
+        buffers = {
+            key: np.empty_like(x)
+            for key, x in zip(_STATE_KEYS, self.iterate, strict=True)
+        }
+        iterate = _Iterate(*checks.fill_from_state(state, **buffers))
+        *settings, num_newton_steps, num_stalled, primal, dual = (
+            float(x) for x in state["numbers"]
+        )
+        penalty, prox_weight, tol = settings
+        self.iterate = iterate
+        self.settings = _InnerSettings(
+            penalty, prox_weight, tol, int(num_newton_steps), int(num_stalled)
+        )
         self.passes, self.calls = int(state["passes"]), int(state["calls"])
-        self.best = _Best(state["w"] * self.scales, primal, dual)
+        self.best = _BestSolution(state["w"] * self.scales, primal, dual)
 
 
-def _lowest(bends: Floats, ascent: Floats, start: Floats, shrink: Floats) -> Floats:
-    """Minimum of a quadratic with ``shrink |w|``, from the start.
+def _minimise_l1_quadratic(
+    hessian: Floats, negative_gradient: Floats, start: Floats, l1_weights: Floats
+) -> Floats:
+    r"""Minimise a quadratic with l1 penalty, starting at ``start``.
 
-    Sweeps over the coordinates, and Newton steps of those that are not 0, up to where
-    the first changes its sign.
+    .. math:: \tfrac12 (w - s)^\top H (w - s) - \langle g, w - s \rangle
+        + \sum_j \lambda_j |w_j|
+
+    with s the start and g the negative gradient there. Alternates coordinate descent
+    with Newton steps on the nonzero coordinates, cut where the first changes sign.
     """
-    w, rest = start.copy(), ascent.copy()
-    none, zero, sweeps = np.zeros(0), np.zeros(1), np.ones(1, dtype=np.int64)
-    index, squares = np.zeros(len(w) + 1, dtype=np.int32), np.diag(bends).copy()
-    first = math.inf
-    for _ in range(_SWEEPS):
+    w, residual = start.copy(), negative_gradient.copy()
+    empty, zero, sweeps = np.zeros(0), np.zeros(1), np.ones(1, dtype=np.int64)
+    index, curvature = np.zeros(len(w) + 1, dtype=np.int32), np.diag(hessian).copy()
+    first_gain = math.inf
+    for _ in range(_MAX_CD_SWEEPS):
         elastic_net.coordinate_descent(
-            bends, index, index, none, squares, 1.0, shrink, 0.0, 5, zero, w, rest,
-            sweeps,
+            hessian, index, index, empty, curvature, 1.0, l1_weights, 0.0, 5, zero, w,
+            residual, sweeps,
         )  # fmt: skip
-        used = np.flatnonzero((w != 0) | (shrink == 0))
-        pull = rest[used] - shrink[used] * np.sign(w[used])
-        left = float((pull**2 / squares[used]).sum())
-        first = min(first, left)
-        step = np.linalg.solve(bends[np.ix_(used, used)], pull)
-        at, kinks = w[used], (shrink[used] > 0) & (step * w[used] < 0)
-        shares = np.where(kinks, -at / np.where(kinks, step, 1.0), math.inf)
-        share = min(1.0, float(shares.min(initial=math.inf)))
-        moved = np.where(shares <= share, -at, share * step)
-        w[used] += moved
-        rest -= bends[:, used] @ moved
-        outside = np.maximum(np.abs(rest) - shrink, 0.0)
-        outside[used] = 0.0
-        if share == 1.0 and float((outside**2 / squares).sum()) <= _EXACT * first:
+        free = np.flatnonzero((w != 0) | (l1_weights == 0))
+        free_gradient = residual[free] - l1_weights[free] * np.sign(w[free])
+        remaining_gain = float((free_gradient**2 / curvature[free]).sum())
+        first_gain = min(first_gain, remaining_gain)
+        step = np.linalg.solve(hessian[np.ix_(free, free)], free_gradient)
+        free_w, crosses_zero = w[free], (l1_weights[free] > 0) & (step * w[free] < 0)
+        step_sizes = np.where(
+            crosses_zero, -free_w / np.where(crosses_zero, step, 1.0), math.inf
+        )
+        step_size = min(1.0, float(step_sizes.min(initial=math.inf)))
+        change = np.where(step_sizes <= step_size, -free_w, step_size * step)
+        w[free] += change
+        residual -= hessian[:, free] @ change
+        # coordinates at 0 are optimal if their gradient is at most the penalty
+        excess = np.maximum(np.abs(residual) - l1_weights, 0.0)
+        excess[free] = 0.0
+        if (
+            step_size == 1.0
+            and float((excess**2 / curvature).sum()) <= _CD_TOL * first_gain
+        ):
             break
     return w

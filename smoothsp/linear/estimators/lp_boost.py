@@ -1,4 +1,4 @@
-"""Boosting as a game of samples against hypotheses, with a certificate."""
+"""Entropy-regularised LPBoost with a certified gap."""
 
 import math
 from collections.abc import Callable
@@ -20,11 +20,12 @@ from smoothsp.linear.inputs import checks
 
 Floats = NDArray[np.float64]
 
-# Of the gap to stop at: how exactly the weights of the hypotheses so far are found.
-_INNER = 0.25
-_MOST_STEPS = 100_000
-# An optimum below this counts as this much: margins are from -1 to 1.
-_LEAST = 1e-3
+# Tolerance of the inner problem, relative to the gap at which boosting stops.
+_INNER_GAP_FRACTION = 0.25
+# Steps of Nesterov's method in an inner problem at most.
+_MAX_INNER_STEPS = 100_000
+# Lower limit of the optimum in relative gaps: margins are from -1 to 1.
+_MIN_OPTIMUM = 1e-3
 
 
 class LPBoostClassifier(BinaryClassifier):
@@ -133,17 +134,17 @@ class LPBoostClassifier(BinaryClassifier):
             estimator is what it was before.
         """
         with classifier.restore_on_error(self):
-            converged = self._boost(X, y, sample_weight)
+            converged = self._fit_boosting(X, y, sample_weight)
         if not converged:
-            self._warn_of_budget()
+            self._warn_not_converged()
         return self
 
-    def _warn_of_budget(self) -> None:
-        found = self.history_[-1].primal, self.history_[-1].gap, self.n_iter_
+    def _warn_not_converged(self) -> None:
+        last_values = self.history_[-1].primal, self.history_[-1].gap, self.n_iter_
         advice = "Raise n_estimators, tol or lam."
-        classifier.warn_not_converged(self, self.status_, found, advice, "rounds")
+        classifier.warn_not_converged(self, self.status_, last_values, advice, "rounds")
 
-    def _boost(self, X: Any, y: Any, sample_weight: Any) -> bool:
+    def _fit_boosting(self, X: Any, y: Any, sample_weight: Any) -> bool:
         lam, tol = (
             checks.as_positive("lam", self.lam),
             checks.as_positive("tol", self.tol),
@@ -156,120 +157,136 @@ class LPBoostClassifier(BinaryClassifier):
         checks.require_two_classes(classes)
         checks.require_binary(classes)
         counts = checks.as_sample_weight(sample_weight, len(labels))
-        n = _total(counts)
-        # shares that are rounded to 0 are 0
-        used = counts / n > 0
-        X, labels, counts = _for_trees(X[used]), labels[used], counts[used]
+        n = _finite_sum(counts)
+        # weights that underflow after normalisation count as 0
+        has_weight = counts / n > 0
+        X, labels, counts = (
+            _with_int32_indices(X[has_weight]),
+            labels[has_weight],
+            counts[has_weight],
+        )
         prior = counts / n
         nu = None if self.nu is None else checks.as_positive("nu", self.nu)
         if nu is not None and nu > 1:
             raise ValueError(f"nu: expected at most 1, got {self.nu}")
-        cap = np.ones(len(prior)) if nu is None else prior / nu
+        max_weights = np.ones(len(prior)) if nu is None else prior / nu
         signs = np.where(labels == 1, 1.0, -1.0)
-        learn, exact = self._learner(
+        fit_hypothesis, is_exact = self._make_learner(
             X, signs, checks.as_random_state(self.random_state)
         )
-        weights, votes = prior, np.zeros((0, len(prior)))
-        alpha, dual, spread = np.zeros(0), -math.inf, 0.0
+        weights, margins = prior, np.zeros((0, len(prior)))
+        alpha, dual, divergence = np.zeros(0), -math.inf, 0.0
         self.estimators_: list[Any] = []
         self.history_: list[Certificate] = []
         began = clock.seconds_without_compilation()
-        solved, close = True, False
+        solved, has_converged = True, False
         bar = make_progress_bar(
             checks.as_optional_bool("verbose", self.verbose),
             "LPBoostClassifier",
             unit=" rounds",
         )
         for _ in range(rounds):
-            found = learn(n * weights)
-            vote = signs * (2.0 * found.predict(X) - 1)
-            largest = float((np.vstack([votes, vote]) @ weights).max())
-            primal = lam * spread + largest
+            hypothesis = fit_hypothesis(n * weights)
+            margins_of_hypothesis = signs * (2.0 * hypothesis.predict(X) - 1)
+            largest = float(
+                (np.vstack([margins, margins_of_hypothesis]) @ weights).max()
+            )
+            primal = lam * divergence + largest
             gap = max(primal - dual, 0.0)
-            number, known = len(self.history_) + 1, (gap if exact else math.nan)
+            round_number, certified_gap = (
+                len(self.history_) + 1,
+                (gap if is_exact else math.nan),
+            )
             seconds = clock.seconds_without_compilation() - began
             self.history_.append(
-                Certificate(number, number, seconds, primal, dual, known)
+                Certificate(
+                    round_number, round_number, seconds, primal, dual, certified_gap
+                )
             )
-            close = gap <= _goal(tol, dual)
+            has_converged = gap <= _gap_threshold(tol, dual)
             if bar is not None:
-                shown = f"objective {primal:.5g}, gap {gap:.2e}"
-                bar.set_postfix_str(f"{shown}, goal {_goal(tol, dual):.2e}", False)
+                text = f"objective {primal:.5g}, gap {gap:.2e}"
+                bar.set_postfix_str(
+                    f"{text}, goal {_gap_threshold(tol, dual):.2e}", False
+                )
                 bar.update()
-            if close or not solved:
+            if has_converged or not solved:
                 break
-            self.estimators_.append(found)
-            votes = np.vstack([votes, vote])
+            self.estimators_.append(hypothesis)
+            margins = np.vstack([margins, margins_of_hypothesis])
             start = np.append(alpha, 0.0) if len(alpha) else np.ones(1)
-            game = EntropicGame(votes, lam, cap, prior)
-            # more hypotheses only raise the optimum
-            near = _INNER * _goal(tol, dual)
-            alpha, weights, dual = game.solve(start, near)
-            spread = game.divergence(weights)
-            # more hypotheses would only ask for more steps
-            solved = game.primal(weights) - dual <= near
+            game = EntropicGame(margins, lam, max_weights, prior)
+            # the optimum grows with more hypotheses, so this threshold is safe
+            inner_tol = _INNER_GAP_FRACTION * _gap_threshold(tol, dual)
+            alpha, weights, dual = game.solve(start, inner_tol)
+            divergence = game.divergence(weights)
+            # an unsolved inner problem ends boosting: later ones would be harder
+            solved = game.primal(weights) - dual <= inner_tol
         if bar is not None:
             bar.close()
         self.classes_ = classes
         self.estimator_weights_ = alpha
-        self.sample_weights_ = np.zeros(len(used))
-        self.sample_weights_[used] = weights
+        self.sample_weights_ = np.zeros(len(has_weight))
+        self.sample_weights_[has_weight] = weights
         self.gap_, self.n_iter_ = self.history_[-1].gap, len(self.history_)
-        if close:
+        if has_converged:
             self.status_ = f"the gap is at most tol = {tol:.3g}"
         elif solved:
             self.status_ = f"n_estimators = {rounds} rounds are used up"
         else:
-            self.status_ = f"a round takes more than {_MOST_STEPS:,} steps"
-        if not exact:
+            self.status_ = f"a round takes more than {_MAX_INNER_STEPS:,} steps"
+        if not is_exact:
             self.status_ += (
                 ", among the hypotheses that the estimator found; there is no"
                 " certificate, since it does not promise the largest edge"
             )
-        return close
+        return has_converged
 
-    def _learner(
-        self, X: Any, signs: Floats, stream: Any
+    def _make_learner(
+        self, X: Any, signs: Floats, rng: Any
     ) -> tuple[Callable[[Floats], Any], bool]:
-        """A hypothesis for weights of samples, and whether its edge is the largest."""
+        """Return a function from sample weights to hypotheses, and whether it is exact.
+
+        Exact means that the hypothesis has the largest edge, as a certificate needs.
+        """
         if self.estimator is None:
             stumps = StumpLearner(X)
             return lambda weights: stumps.best(signs * weights), True
-        if not _takes_weights(self.estimator):
+        if not _supports_sample_weight(self.estimator):
             raise TypeError(
                 "estimator: expected a classifier of scikit-learn that takes"
                 f" sample_weight, got {checks.short_repr(self.estimator)}"
             )
         labels = (signs > 0).astype(np.intp)
 
-        def learn(weights: Floats) -> Any:
-            found = clone(self.estimator)
-            if "random_state" in found.get_params():
-                found.set_params(random_state=int(stream.randint(2**31 - 1)))
-            return found.fit(X, labels, sample_weight=weights)
+        def fit_hypothesis(weights: Floats) -> Any:
+            hypothesis = clone(self.estimator)
+            if "random_state" in hypothesis.get_params():
+                hypothesis.set_params(random_state=int(rng.randint(2**31 - 1)))
+            return hypothesis.fit(X, labels, sample_weight=weights)
 
-        return learn, bool(getattr(self.estimator, "maximises_edge", False))
+        return fit_hypothesis, bool(getattr(self.estimator, "maximises_edge", False))
 
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """Votes for the second class minus those for the first, from -1 to 1."""
+        """``(samples,)``: weighted vote for the second class, from -1 to 1."""
         check_is_fitted(self)
-        X = _for_trees(classifier.validate_X(self, X))
+        X = _with_int32_indices(classifier.validate_X(self, X))
         score = np.zeros(X.shape[0])
-        for found, weight in zip(
+        for hypothesis, weight in zip(
             self.estimators_, self.estimator_weights_, strict=True
         ):
             if weight > 0:
-                score += weight * (2.0 * found.predict(X) - 1)
+                score += weight * (2.0 * hypothesis.predict(X) - 1)
         return score
 
 
-def _goal(tol: float, dual: float) -> float:
-    """The gap at which to stop."""
-    return tol * max(dual, _LEAST)
+def _gap_threshold(tol: float, dual: float) -> float:
+    """Return the gap at which boosting stops."""
+    return tol * max(dual, _MIN_OPTIMUM)
 
 
-def _total(counts: Floats) -> float:
-    """The sum of the weights of samples, if it is a number."""
+def _finite_sum(counts: Floats) -> float:
+    """Return the sum of sample weights; raise ValueError if it overflows."""
     with np.errstate(over="ignore"):
         total = float(counts.sum())
     if math.isinf(total):
@@ -280,106 +297,118 @@ def _total(counts: Floats) -> float:
     return total
 
 
-def _for_trees(X: Any) -> Any:
-    """X with indices of int32, the only ones that trees of scikit-learn take."""
+def _with_int32_indices(X: Any) -> Any:
+    """Return X with int32 indices, which trees of scikit-learn require."""
     if not sparse.issparse(X) or X.nnz >= 2**31 or max(X.shape) >= 2**31:
         return X
-    found = X.copy()
-    found.indices = X.indices.astype(np.int32)
-    found.indptr = X.indptr.astype(np.int32)
-    return found
+    converted = X.copy()
+    converted.indices = X.indices.astype(np.int32)
+    converted.indptr = X.indptr.astype(np.int32)
+    return converted
 
 
-def _takes_weights(estimator: Any) -> bool:
-    made = hasattr(estimator, "get_params") and not isinstance(estimator, type)
-    return made and has_fit_parameter(estimator, "sample_weight")
+def _supports_sample_weight(estimator: Any) -> bool:
+    """Whether ``fit`` of an estimator object accepts ``sample_weight``."""
+    is_instance = hasattr(estimator, "get_params") and not isinstance(estimator, type)
+    return is_instance and has_fit_parameter(estimator, "sample_weight")
 
 
 class EntropicGame:
     r""":math:`\min_d \lambda KL(d | p) + \max_j \langle u_j, d \rangle`, d capped."""
 
     def __init__(
-        self, votes: Floats, lam: float, cap: Any, prior: Floats | None = None
+        self, margins: Floats, lam: float, max_weights: Any, prior: Floats | None = None
     ) -> None:
-        self.votes, self.lam, self.cap = votes, lam, cap
-        n = votes.shape[1]
+        self.margins, self.lam, self.max_weights = margins, lam, max_weights
+        n = margins.shape[1]
         self.prior = np.full(n, 1 / n) if prior is None else prior
 
-    def answer(self, alpha: Floats) -> Floats:
-        """The weights of samples that are best against weights of hypotheses."""
-        return capped_softmax(-(alpha @ self.votes) / self.lam, self.cap, self.prior)
+    def best_response(self, alpha: Floats) -> Floats:
+        """Return the sample weights d that minimise the game for hypothesis weights."""
+        return capped_softmax(
+            -(alpha @ self.margins) / self.lam, self.max_weights, self.prior
+        )
 
     def divergence(self, d: Floats) -> float:
-        """Divergence from the prior."""
+        """Kullback-Leibler divergence ``KL(d | prior)``."""
         used = d > 0
         return float(d[used] @ np.log(d[used] / self.prior[used]))
 
     def dual(self, alpha: Floats) -> float:
-        """A lower bound of the minimum."""
-        d = self.answer(alpha)
-        return self.lam * self.divergence(d) + float(alpha @ (self.votes @ d))
+        """Lower bound of the minimum, from hypothesis weights alpha."""
+        d = self.best_response(alpha)
+        return self.lam * self.divergence(d) + float(alpha @ (self.margins @ d))
 
     def primal(self, d: Floats) -> float:
-        """The objective."""
-        return self.lam * self.divergence(d) + float((self.votes @ d).max())
+        """Objective at sample weights d."""
+        return self.lam * self.divergence(d) + float((self.margins @ d).max())
 
     def solve(self, start: Floats, tol: float) -> tuple[Floats, Floats, float]:
-        """Weights of hypotheses and of samples with a gap of ``tol``, and the bound.
+        """Return hypothesis and sample weights with gap ``tol``, and the lower bound.
 
         Notes
         -----
         Entropy makes the dual smooth with a constant of ``max |u|^2 / lam``.
         """
-        t = len(start)
-        L = float(np.abs(self.votes).max()) ** 2 / self.lam
-        alpha, logs = start, np.log(0.9 * start + 0.1 / t)
-        z, weights = np.exp(logs), np.zeros(self.votes.shape[1])
-        best, bound, kept, held = math.inf, -math.inf, weights, alpha
-        for k in range(_MOST_STEPS):
-            share = 2 / (k + 2)
-            d = self.answer((1 - share) * alpha + share * z)
-            weights = (1 - share) * weights + share * d
-            logs = logs + self.votes @ d / (share * L)
+        num_hypotheses = len(start)
+        L = float(np.abs(self.margins).max()) ** 2 / self.lam
+        alpha, logs = start, np.log(0.9 * start + 0.1 / num_hypotheses)
+        z, weights = np.exp(logs), np.zeros(self.margins.shape[1])
+        best, bound, best_weights, best_alpha = math.inf, -math.inf, weights, alpha
+        for k in range(_MAX_INNER_STEPS):
+            step_weight = 2 / (k + 2)
+            d = self.best_response((1 - step_weight) * alpha + step_weight * z)
+            weights = (1 - step_weight) * weights + step_weight * d
+            logs = logs + self.margins @ d / (step_weight * L)
             logs -= logs.max() + math.log(float(np.exp(logs - logs.max()).sum()))
             z = np.exp(logs)
-            alpha = (1 - share) * alpha + share * z
+            alpha = (1 - step_weight) * alpha + step_weight * z
+            # bounds cost as much as a step: compute them at 2^j - 1 and multiples of 8
             if k & (k + 1) and k % 8:
                 continue
-            # rounding must not leave the simplex
+            # renormalise, since rounding errors accumulate
             alpha = alpha / alpha.sum()
-            for point in (weights, d):
-                reached = self.primal(point)
-                if reached < best:
-                    best, kept = reached, point
-            low = self.dual(alpha)
-            if low > bound:
-                bound, held = low, alpha
+            for candidate in (weights, d):
+                value = self.primal(candidate)
+                if value < best:
+                    best, best_weights = value, candidate
+            lower_bound = self.dual(alpha)
+            if lower_bound > bound:
+                bound, best_alpha = lower_bound, alpha
             if best - bound <= tol:
                 break
-        return held, kept, bound
+        return best_alpha, best_weights, bound
 
 
-def capped_softmax(z: Floats, cap: Any, prior: Floats | None = None) -> Floats:
+def capped_softmax(z: Floats, max_weights: Any, prior: Floats | None = None) -> Floats:
     r""":math:`\arg\min KL(d | p e^z)` on the simplex, each d at most its ``cap``.
 
-    Those that are largest by their caps are at them, and the others share the rest in
-    proportion to :math:`p e^z`.
+    The entries with the largest ratio of :math:`p e^z` to the cap are at their cap; the
+    others have the remaining mass in proportion to :math:`p e^z`.
     """
     z = z if prior is None else z + np.log(prior)
-    logs = np.broadcast_to(np.log(cap), z.shape)
-    order = np.argsort(logs - z, kind="stable")
-    s, logs = z[order], logs[order]
-    # logs of the sums from each on
-    rest = np.logaddexp.accumulate(s[::-1])[::-1]
-    caps = np.exp(logs)
-    left = 1 - (np.cumsum(caps) - caps)
+    log_caps = np.broadcast_to(np.log(max_weights), z.shape)
+    order = np.argsort(log_caps - z, kind="stable")
+    sorted_z, log_caps = z[order], log_caps[order]
+    # log of the sum of each entry and all later ones
+    log_tail_sums = np.logaddexp.accumulate(sorted_z[::-1])[::-1]
+    sorted_caps = np.exp(log_caps)
+    remaining_mass = 1 - (np.cumsum(sorted_caps) - sorted_caps)
     with np.errstate(divide="ignore", invalid="ignore"):
-        first = np.where(left > 0, np.log(np.maximum(left, 0.0)), -np.inf) + s - rest
-    good = first <= logs + 1e-15
-    k = int(good.argmax()) if good.any() else len(s)
-    found = caps.copy()
-    if k < len(s):
-        found[k:] = max(left[k], 0.0) * np.exp(s[k:] - rest[k])
-    out = np.empty(len(s))
-    out[order] = found
+        log_scaled = (
+            np.where(
+                remaining_mass > 0, np.log(np.maximum(remaining_mass, 0.0)), -np.inf
+            )
+            + sorted_z
+            - log_tail_sums
+        )
+    is_feasible = log_scaled <= log_caps + 1e-15
+    num_capped = int(is_feasible.argmax()) if is_feasible.any() else len(sorted_z)
+    sorted_weights = sorted_caps.copy()
+    if num_capped < len(sorted_z):
+        sorted_weights[num_capped:] = max(remaining_mass[num_capped], 0.0) * np.exp(
+            sorted_z[num_capped:] - log_tail_sums[num_capped]
+        )
+    out = np.empty(len(sorted_z))
+    out[order] = sorted_weights
     return np.asarray(out / out.sum())

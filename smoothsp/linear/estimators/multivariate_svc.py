@@ -1,4 +1,4 @@
-"""Binary SVMs of losses that belong to the whole set."""
+"""Binary SVMs for multivariate losses: F1 and ROC area of the whole set."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,13 +17,13 @@ from smoothsp.linear.solvers import BMRM
 Floats = NDArray[np.float64]
 
 
-class _SetSVC(BinaryClassifier):
-    """Base class of SVMs of a whole set."""
+class _MultivariateSVC(BinaryClassifier):
+    """Base class of SVMs whose loss is of the whole training set."""
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
         C = checks.as_positive("C", self.C)
-        most = checks.as_positive_int("max_epochs", self.max_epochs)
-        samples = self._samples(X, y, None)
+        max_epochs = checks.as_positive_int("max_epochs", self.max_epochs)
+        samples = self._validate_binary(X, y, None)
         y = batch_fit.labels_to_signs(samples.labels)
         weights = None
         if sample_weight is not None:
@@ -34,32 +34,34 @@ class _SetSVC(BinaryClassifier):
                     " class"
                 )
         total = len(y) if weights is None else float(weights.sum())
-        constant = self._constant()
+        intercept_value = self._intercept_feature_value()
         lam = batch_fit.lambda_from_C(C, total)
-        rows = batch_fit.append_intercept_feature(samples.X, constant)
+        rows = batch_fit.append_intercept_feature(samples.X, intercept_value)
         with np.errstate(over="ignore"):
-            squares = compute_squared_norms(rows.astype(np.float64))
-        classifier.require_finite_squared_norms(squares, np.float64, constant)
-        problem = self._problem(rows, y, weights)
+            squared_norms = compute_squared_norms(rows.astype(np.float64))
+        classifier.require_finite_squared_norms(
+            squared_norms, np.float64, intercept_value
+        )
+        problem = self._make_problem(rows, y, weights)
 
-        def solve(**given: Any) -> Any:
-            solver = BMRM(lam=lam, max_passes=most, **given)
+        def solve(**run_options: Any) -> Any:
+            solver = BMRM(lam=lam, max_passes=max_epochs, **run_options)
             return solver.solve(problem, resume=resume)
 
-        self._keep(samples, solve, 1 / lam, constant)
-        self._place(samples.X, y, weights)
+        self._run_and_store(samples, solve, 1 / lam, intercept_value)
+        self._set_intercept(samples.X, y, weights)
 
-    def _constant(self) -> float:
+    def _intercept_feature_value(self) -> float:
         raise NotImplementedError
 
-    def _problem(self, X: Any, y: Floats, weights: Floats | None) -> Any:
+    def _make_problem(self, X: Any, y: Floats, weights: Floats | None) -> Any:
         raise NotImplementedError
 
-    def _place(self, X: Any, y: Floats, weights: Floats | None) -> None:
-        """Set the intercept, where the solver does not."""
+    def _set_intercept(self, X: Any, y: Floats, weights: Floats | None) -> None:
+        """Set ``intercept_`` after the fit; by default the solver has set it."""
 
 
-class F1SVC(_SetSVC):
+class F1SVC(_MultivariateSVC):
     r"""Binary linear SVM that is trained for F1, solved to a certified optimum.
 
     .. math:: \min_w \tfrac12 \|w\|^2 + C n \max_{y'} \Big[ 1 - F_1(y', y)
@@ -128,30 +130,30 @@ class F1SVC(_SetSVC):
         self.callback = callback
         self.verbose = verbose
 
-    def _constant(self) -> float:
+    def _intercept_feature_value(self) -> float:
         return classifier.intercept_feature_value(self)
 
-    def _problem(self, X: Any, y: Floats, weights: Floats | None) -> F1Problem:
+    def _make_problem(self, X: Any, y: Floats, weights: Floats | None) -> F1Problem:
         if weights is None:
             return F1Problem(X, y)
-        wrong = weights != np.round(weights)
-        if wrong.any():
-            i = int(wrong.argmax())
+        is_fractional = weights != np.round(weights)
+        if is_fractional.any():
+            i = int(is_fractional.argmax())
             raise ValueError(
                 "sample_weight: expected whole numbers, how often each sample counts,"
                 f" for F1 is of the whole set, got {weights[i]} at sample {i}"
             )
         total = float(weights.sum())
-        needed = int(total * (8 + 12 * X.size / len(y)))
+        required_bytes = int(total * (8 + 12 * X.size / len(y)))
         arrays.require_memory(
-            {f"{total:.3g} samples": needed},
+            {f"{total:.3g} samples": required_bytes},
             "sample_weight is how often samples are repeated: lower it.",
         )
-        at = np.repeat(np.arange(len(y)), weights.astype(np.int64))
-        return F1Problem(X[at], y[at])
+        repeated = np.repeat(np.arange(len(y)), weights.astype(np.int64))
+        return F1Problem(X[repeated], y[repeated])
 
 
-class ROCSVC(_SetSVC):
+class ROCSVC(_MultivariateSVC):
     r"""Linear SVM that is trained for the area under the ROC curve, and certified.
 
     .. math:: \min_w \tfrac12 \|w\|^2 + \frac{C n}{n_+ n_-} \sum_{y_i = 1} \sum_{y_j =
@@ -213,13 +215,15 @@ class ROCSVC(_SetSVC):
         self.callback = callback
         self.verbose = verbose
 
-    def _constant(self) -> float:
+    def _intercept_feature_value(self) -> float:
         return 0.0
 
-    def _problem(self, X: Any, y: Floats, weights: Floats | None) -> ROCAreaProblem:
+    def _make_problem(
+        self, X: Any, y: Floats, weights: Floats | None
+    ) -> ROCAreaProblem:
         return ROCAreaProblem(X, y, weights=weights)
 
-    def _place(self, X: Any, y: Floats, weights: Floats | None) -> None:
+    def _set_intercept(self, X: Any, y: Floats, weights: Floats | None) -> None:
         scores = np.asarray(X @ self.coef_[0], dtype=np.float64)
         bias = optimal_bias(scores, y, weights)
         self.intercept_ = np.array([bias], dtype=self.coef_.dtype)

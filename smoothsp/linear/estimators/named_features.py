@@ -1,4 +1,4 @@
-r"""Features that tokens call by name, and the columns of these names.
+r"""Named features: tokens given as dicts or strings, and the index from name to column.
 
 A feature is a path with a value, as in sklearn-crfsuite: ``{"word": "Ada"}`` and
 ``{"word": ["Ada"]}`` are the path (word, Ada) with 1, ``{"length": 3}`` is (length)
@@ -23,156 +23,172 @@ from numpy.typing import NDArray
 
 from smoothsp.linear.problems._rows import Rows
 
-# Tokens that are looked up at once.
-_AT_ONCE = 1 << 14
+# Tokens converted at a time: bounds the memory of an iterator.
+_TOKENS_PER_BATCH = 1 << 14
 _NUMBERS = (int, float, np.number, np.bool_)
 
-# Of one step a string, else a tuple.
+# A path of one step is a string, longer ones are tuples.
 Path = str | tuple[str, ...]
 
 
 class ColumnIndex(dict[Path, int]):
-    """Columns by path."""
+    """Dict from feature path to column."""
 
     @classmethod
-    def of(
-        cls, names: Sequence[str], first: Sequence[int] | None = None
+    def from_names(
+        cls, names: Sequence[str], column_order: Sequence[int] | None = None
     ) -> "ColumnIndex":
-        """Columns of names.
+        """Create the index of a list of names: names[j] has column j.
 
         Parameters
         ----------
         first
-            All columns, the most frequent first: side by side they
-            stay in the cache, which halves the time of a look-up.
+            Order of insertion, all columns, the most frequent first. Their entries are
+            then adjacent and stay in the cache, which halves the time of a look-up.
         """
-        order = range(len(names)) if first is None else first
-        chosen = map(names.__getitem__, order)
-        return cls(zip(map(name_to_path, chosen), order, strict=True))
+        column_order = range(len(names)) if column_order is None else column_order
+        ordered_names = map(names.__getitem__, column_order)
+        return cls(zip(map(name_to_path, ordered_names), column_order, strict=True))
 
-    def find(self, paths: Iterable[Path]) -> Iterator[int]:
-        """The column of each path, -1 where there is none."""
+    def find_columns(self, paths: Iterable[Path]) -> Iterator[int]:
+        """Return an iterator of the column of each path, -1 for unknown ones."""
         return map(self.get, paths, repeat(-1))
 
 
 class _GrowingColumnIndex(ColumnIndex):
-    """Columns, numbered in the order of their first use."""
+    """Index that numbers new paths in the order of their first look-up."""
 
     def __missing__(self, path: Path) -> int:
         self[path] = column = len(self)
         return column
 
-    def find(self, paths: Iterable[Path]) -> Iterator[int]:
-        """The column of each path, a new one where there was none."""
+    def find_columns(self, paths: Iterable[Path]) -> Iterator[int]:
+        """Return an iterator of the column of each path; new paths get a new column."""
         return map(self.__getitem__, paths)
 
 
 def fit_columns(X: Iterable[Sequence[Any]]) -> tuple[list[str], Rows]:
-    """Every name that occurs, in alphabetical order, and the rows of all tokens."""
+    """Return all names in alphabetical order, and the rows of all tokens."""
     columns = _GrowingColumnIndex()
     rows = build_rows(X, columns, 0)
     names = list(map(path_to_name, columns))
     if not names:
         raise ValueError("X: expected at least one feature, got none")
     order = sorted(range(len(names)), key=names.__getitem__)
-    place = np.empty(len(order), dtype=np.int32)
-    place[order] = np.arange(len(order))
-    found = rows._replace(indices=place[rows.indices], columns=len(order))
-    return [names[column] for column in order], found
+    rank = np.empty(len(order), dtype=np.int32)
+    rank[order] = np.arange(len(order))
+    sorted_rows = rows._replace(indices=rank[rows.indices], columns=len(order))
+    return [names[column] for column in order], sorted_rows
 
 
-def build_rows(X: Iterable[Sequence[Any]], columns: ColumnIndex, count: int) -> Rows:
-    """Rows of ``count`` columns, a token each; what has no column is left out.
+def build_rows(
+    X: Iterable[Sequence[Any]], columns: ColumnIndex, num_columns: int
+) -> Rows:
+    """Return a row of features for each token; unknown features are dropped.
 
-    Columns do not rise within a row, and may occur twice.
+    Columns are unsorted within a row and may be repeated.
     """
     tokens = chain.from_iterable(X)
-    parts: list[tuple[NDArray[Any], ...]] = []
-    while some := list(islice(tokens, _AT_ONCE)):
-        if not all(map(_has_features, set(map(type, some)))):
-            raise TypeError(_without_features(X, some, len(parts) * _AT_ONCE))
-        parts.append(_rows(some, columns))
-    sizes, indices, values = zip(*parts, strict=True) if parts else ((), (), ())
-    ends = np.cumsum(np.concatenate([np.zeros(1, np.int64), *sizes]))
+    batches: list[tuple[NDArray[Any], ...]] = []
+    while batch := list(islice(tokens, _TOKENS_PER_BATCH)):
+        if not all(map(_is_feature_container, set(map(type, batch)))):
+            raise TypeError(
+                _describe_missing_features(X, batch, len(batches) * _TOKENS_PER_BATCH)
+            )
+        batches.append(_encode_tokens(batch, columns))
+    row_lengths, indices, values = (
+        zip(*batches, strict=True) if batches else ((), (), ())
+    )
+    indptr = np.cumsum(np.concatenate([np.zeros(1, np.int64), *row_lengths]))
     return Rows(
-        ends,
+        indptr,
         np.concatenate([np.zeros(0, np.int32), *indices]),
         np.concatenate([np.zeros(0), *values]),
-        count,
+        num_columns,
     )
 
 
-def _has_features(kind: type) -> bool:
-    return issubclass(kind, Iterable) and not issubclass(kind, str)
+def _is_feature_container(token_type: type) -> bool:
+    return issubclass(token_type, Iterable) and not issubclass(token_type, str)
 
 
-def _without_features(X: Any, tokens: Sequence[Any], before: int) -> str:
-    """Message about the first token that has no features, with its place."""
-    n, token = next(x for x in enumerate(tokens) if not _has_features(type(x[1])))
-    sizes = X.sizes if hasattr(X, "sizes") else [len(x) for x in X]
+def _describe_missing_features(
+    X: Any, tokens: Sequence[Any], first_position: int
+) -> str:
+    """Return the message for the first token that has no features."""
+    token_index, token = next(
+        x for x in enumerate(tokens) if not _is_feature_container(type(x[1]))
+    )
+    sizes = X.lengths if hasattr(X, "lengths") else [len(x) for x in X]
     starts = np.cumsum([0, *sizes])
-    sentence = int(np.searchsorted(starts, before + n, side="right")) - 1
+    sentence = (
+        int(np.searchsorted(starts, first_position + token_index, side="right")) - 1
+    )
     return (
         f"X: expected the features of each token, got {token!r} at position "
-        f"{before + n - starts[sentence]} of sentence {sentence}"
+        f"{first_position + token_index - starts[sentence]} of sentence {sentence}"
     )
 
 
-def _rows(
+def _encode_tokens(
     tokens: Sequence[Any], columns: ColumnIndex
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
-    """Entries of each token, their columns and their values."""
-    paths, values, counts = _entries(tokens)
-    found = np.fromiter(columns.find(paths), np.int32, sum(counts))
-    known = found >= 0
+    """Return the number of entries of each token, their columns and values."""
+    paths, values, counts = _flatten_features(tokens)
+    indices = np.fromiter(columns.find_columns(paths), np.int32, sum(counts))
+    has_column = indices >= 0
     if values is not None:
         amounts = np.array(values, dtype=np.float64)
-        known &= amounts != 0
-    ends = np.cumsum([0, *counts])
-    sizes = np.diff(np.concatenate([[0], np.cumsum(known)])[ends])
-    amounts = np.ones(int(sizes.sum())) if values is None else amounts[known]
-    return sizes, found[known], amounts
+        has_column &= amounts != 0
+    bounds = np.cumsum([0, *counts])
+    row_lengths = np.diff(np.concatenate([[0], np.cumsum(has_column)])[bounds])
+    amounts = np.ones(int(row_lengths.sum())) if values is None else amounts[has_column]
+    return row_lengths, indices[has_column], amounts
 
 
-def _entries(
+def _flatten_features(
     tokens: Sequence[Any],
 ) -> tuple[Iterable[Path], list[Any] | None, list[int]]:
-    """Paths and values of the features of tokens, how many each has; None: all 1."""
-    kinds = set(map(type, tokens))
-    if kinds <= {list, tuple}:
+    """Return paths and values of all features, and their number for each token.
+
+    Values are None if all are 1.
+    """
+    token_types = set(map(type, tokens))
+    # fast paths without a Python loop: lists of strings, and flat dicts
+    if token_types <= {list, tuple}:
         names = list(chain.from_iterable(tokens))
         if set(map(type, names)) <= {str}:
             return names, None, list(map(len, tokens))
-    elif kinds == {dict}:
+    elif token_types == {dict}:
         keys = list(chain.from_iterable(tokens))
         values = list(chain.from_iterable(map(dict.values, tokens)))
-        of = set(map(type, values))
-        if set(map(type, keys)) <= {str} and of <= {str, bool, int, float}:
+        value_types = set(map(type, values))
+        if set(map(type, keys)) <= {str} and value_types <= {str, bool, int, float}:
             counts = list(map(len, tokens))
-            if of <= {str}:
+            if value_types <= {str}:
                 return zip(keys, values, strict=True), None, counts
             pairs = list(zip(keys, values, strict=True))
             strings = [type(value) is str for value in values]
             paths = [p if s else p[0] for p, s in zip(pairs, strings, strict=True)]
             amounts = [1 if s else p[1] for p, s in zip(pairs, strings, strict=True)]
             return paths, amounts, counts
-    found: list[tuple[Path, Any]] = []
+    entries: list[tuple[Path, Any]] = []
     counts = []
     for token in tokens:
-        before = len(found)
-        found.extend(_features(token, ()))
-        counts.append(len(found) - before)
-    return [path for path, _ in found], [value for _, value in found], counts
+        num_before = len(entries)
+        entries.extend(_iter_features(token, ()))
+        counts.append(len(entries) - num_before)
+    return [path for path, _ in entries], [value for _, value in entries], counts
 
 
-def _features(token: Any, before: tuple[str, ...]) -> Iterator[tuple[Path, Any]]:
-    """Paths and values of a token, or of what stands in it after some steps."""
+def _iter_features(token: Any, prefix: tuple[str, ...]) -> Iterator[tuple[Path, Any]]:
+    """Yield paths and values of a token, or of a nested value after ``prefix``."""
     if not isinstance(token, Mapping):
         for name in token:
             if isinstance(name, str):
-                yield (*before, name) if before else name, 1.0
-            elif isinstance(name, tuple) and len(name) == 2 and not before:
-                yield from _features(dict([name]), before)
+                yield (*prefix, name) if prefix else name, 1.0
+            elif isinstance(name, tuple) and len(name) == 2 and not prefix:
+                yield from _iter_features(dict([name]), prefix)
             else:
                 raise TypeError(
                     "X: expected names of features, or pairs of a name and a value,"
@@ -180,13 +196,13 @@ def _features(token: Any, before: tuple[str, ...]) -> Iterator[tuple[Path, Any]]
                 )
         return
     for name, value in token.items():
-        steps = (*before, str(name))
+        steps = (*prefix, str(name))
         if isinstance(value, str):
             yield (*steps, value), 1.0
         elif isinstance(value, _NUMBERS):
-            yield steps if before else steps[0], value
+            yield steps if prefix else steps[0], value
         elif isinstance(value, Mapping | list | tuple | set | frozenset):
-            yield from _features(value, steps)
+            yield from _iter_features(value, steps)
         else:
             raise TypeError(
                 "X: expected a string, a number, a list of strings or a dict as"
@@ -195,13 +211,13 @@ def _features(token: Any, before: tuple[str, ...]) -> Iterator[tuple[Path, Any]]
 
 
 def path_to_name(path: Path) -> str:
-    """The name of a path."""
+    """Return the name of a path: steps joined by ``=``, with escapes."""
     steps = (path,) if isinstance(path, str) else path
     return "=".join([x.replace("\\", "\\\\").replace("=", "\\=") for x in steps])
 
 
 def name_to_path(name: str) -> Path:
-    """The path of a name."""
+    """Return the path of a name, the inverse of ``path_to_name``."""
     if "\\" not in name:
         steps = name.split("=")
         return steps[0] if len(steps) == 1 else tuple(steps)

@@ -1,4 +1,4 @@
-"""The weights of a tagger by the names of what they weigh."""
+"""Weights of a tagger by the names of features and labels."""
 
 from typing import Any, NamedTuple
 
@@ -10,28 +10,28 @@ from smoothsp.linear.inputs import checks
 
 
 class Weight(NamedTuple):
-    """A line of a table of weights."""
+    """Row of a table of weights."""
 
     label: str
-    """Of a transition, the label that comes second."""
+    """Label; of a transition, the second label."""
     feature: str
-    """Its name or column; of a transition, the label that comes first."""
+    """Name or column of the feature; of a transition, the first label."""
     kind: str
     """``"feature"`` or ``"transition"``."""
     weight: float
 
 
 class WeightTable(list[Weight]):
-    """Lines of a table; ``print`` shows it."""
+    """List of ``Weight`` that prints as a table."""
 
     def __str__(self) -> str:
-        heads = Weight("label", "feature", "kind", 0.0)
-        wide = [max(len(row[n]) for row in (heads, *self)) for n in range(2)]
-        lines = [f"{'weight':>9}  {'label':<{wide[0]}}  feature"]
+        header = Weight("label", "feature", "kind", 0.0)
+        widths = [max(len(row[field]) for row in (header, *self)) for field in range(2)]
+        lines = [f"{'weight':>9}  {'label':<{widths[0]}}  feature"]
         for row in self:
             arrow = "after " if row.kind == "transition" else ""
             lines.append(
-                f"{row.weight:9.4f}  {row.label:<{wide[0]}}  {arrow}{row.feature}"
+                f"{row.weight:9.4f}  {row.label:<{widths[0]}}  {arrow}{row.feature}"
             )
         return "\n".join(lines)
 
@@ -43,8 +43,8 @@ class NamedWeights:
     coef_: NDArray[np.float64]
     transitions_: NDArray[np.float64]
     feature_names_: list[str] | None
-    # what has the names of the columns of a matrix that Templates made
-    _dictionary: Any = None
+    # index with the names of columns, if X came from Templates
+    _feature_index: Any = None
 
     @property
     def state_features_(self) -> dict[tuple[Any, Any], float]:
@@ -55,7 +55,7 @@ class NamedWeights:
         check_is_fitted(self)
         classes = self.classes_.tolist()
         rows, columns = np.nonzero(self.coef_)
-        names = self._names()
+        names = self._feature_names()
         values = self.coef_[rows, columns].tolist()
         return {
             (names[column], classes[row]): value
@@ -100,33 +100,33 @@ class NamedWeights:
         """
         check_is_fitted(self)
         checks.as_positive_int("k", k)
-        known = self._names() if names is None else list(names)
-        if len(known) != self.coef_.shape[1]:
+        feature_names = self._feature_names() if names is None else list(names)
+        if len(feature_names) != self.coef_.shape[1]:
             raise ValueError(
                 f"names: expected one for each of the {self.coef_.shape[1]} features,"
-                f" got {len(known)}"
+                f" got {len(feature_names)}"
             )
         classes = [str(label) for label in self.classes_.tolist()]
-        found = WeightTable()
-        for number, label in enumerate(classes):
+        table = WeightTable()
+        for class_index, label in enumerate(classes):
             kinds = (
-                ("feature", known, self.coef_[number]),
-                ("transition", classes, self.transitions_[:, number]),
+                ("feature", feature_names, self.coef_[class_index]),
+                ("transition", classes, self.transitions_[:, class_index]),
             )
-            for kind, of, weights in kinds:
+            for kind, source_names, weights in kinds:
                 order = np.argsort(-np.abs(weights), kind="stable")[:k].tolist()
                 lines = [
-                    Weight(label, str(of[n]), kind, float(weights[n]))
-                    for n in order
-                    if weights[n] != 0
+                    Weight(label, str(source_names[index]), kind, float(weights[index]))
+                    for index in order
+                    if weights[index] != 0
                 ]
-                found += sorted(lines, key=lambda line: -line.weight)
-        return found
+                table += sorted(lines, key=lambda line: -line.weight)
+        return table
 
-    def _names(self) -> list[Any]:
+    def _feature_names(self) -> list[Any]:
         if self.feature_names_ is not None:
             return self.feature_names_
-        if self._dictionary is not None:
-            found: list[Any] = self._dictionary.names()
-            return found
+        if self._feature_index is not None:
+            names: list[Any] = self._feature_index.names()
+            return names
         return list(range(self.coef_.shape[1]))

@@ -1,4 +1,4 @@
-"""Fitted estimators as files of arrays and JSON: reading one runs no code."""
+"""Save and load of estimators as npz files with JSON: loading runs no code."""
 
 import io
 import json
@@ -14,30 +14,30 @@ from numpy.typing import NDArray
 
 from smoothsp.linear.features import whole_files
 
-# Not stored: it may be any function.
-_LEFT_OUT = "callback"
+# Parameter that is not saved, since it may be any function.
+_UNSAVED_PARAMETER = "callback"
 
 
 def save(
     estimator: Any,
     path: str | os.PathLike[str],
     arrays: dict[str, NDArray[Any]],
-    facts: dict[str, Any],
+    metadata: dict[str, Any],
 ) -> None:
-    """Write parameters, arrays and facts, whole or not at all."""
+    """Write parameters, arrays and metadata to a file, atomically."""
     parameters = estimator.get_params(deep=False)
-    parameters.pop(_LEFT_OUT, None)
-    # JSON makes strings of keys
+    parameters.pop(_UNSAVED_PARAMETER, None)
+    # JSON keys are strings: save keys of dicts as a separate list
     keys = {}
     for name, value in parameters.items():
         if isinstance(value, dict):
-            keys[name] = [_plain(key) for key in value]
-            parameters[name] = [_plain(x) for x in value.values()]
+            keys[name] = [_to_python(key) for key in value]
+            parameters[name] = [_to_python(x) for x in value.values()]
         else:
-            parameters[name] = _plain(value)
+            parameters[name] = _to_python(value)
     content = {"kind": type(estimator).__name__, "parameters": parameters}
     try:
-        text = json.dumps({**content, "keys": keys, "facts": facts})
+        text = json.dumps({**content, "keys": keys, "facts": metadata})
     except TypeError as error:
         raise TypeError(
             f"save: expected parameters of numbers, strings, lists and dicts: {error}"
@@ -49,13 +49,16 @@ def save(
     whole_files.write(path, file.getvalue())
 
 
-def _plain(value: Any) -> Any:
-    """Numbers and lists of Python in place of numpy's."""
+def _to_python(value: Any) -> Any:
+    """Convert numpy arrays and scalars to lists and Python numbers."""
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
-def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
-    """An array as it stands in the file, of no more bytes than there are."""
+def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    """Read an uncompressed npy member; raise ValueError if its size is inconsistent.
+
+    numpy would allocate the shape of the header first, whatever it says.
+    """
     if member.compress_type != zipfile.ZIP_STORED:
         raise ValueError(f"{member.filename} is compressed")
     content = io.BytesIO(archive.read(member))
@@ -64,20 +67,20 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
         (2, 0): np.lib.format.read_array_header_2_0,
     }
     shape, _, dtype = read_header[np.lib.format.read_magic(content)](content)
-    left = member.file_size - content.tell()
-    if dtype.hasobject or math.prod(shape) * dtype.itemsize != left:
-        raise ValueError(f"{member.filename} of {left} bytes is {shape} {dtype}")
+    num_bytes = member.file_size - content.tell()
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize != num_bytes:
+        raise ValueError(f"{member.filename} of {num_bytes} bytes is {shape} {dtype}")
     content.seek(0)
     return np.asarray(np.lib.format.read_array(content, allow_pickle=False))
 
 
 def load(
-    kind: type,
+    estimator_class: type,
     path: str | os.PathLike[str],
     arrays: Iterable[str],
-    facts: Iterable[str],
+    metadata_keys: Iterable[str],
 ) -> tuple[Any, dict[str, NDArray[Any]], dict[str, Any]]:
-    """An estimator with the stored parameters, its arrays, and its facts.
+    """Return an estimator with the saved parameters, its arrays and its metadata.
 
     Raises
     ------
@@ -85,35 +88,39 @@ def load(
         If another class wrote the file, or the file is damaged or lacks an entry. Also
         for NaN or infinity in an array.
     """
-    refused = f"{path}: expected a file that {kind.__name__}.save wrote"
-    # what is damaged or edited may fail at any place of the readers
+    error_prefix = f"{path}: expected a file that {estimator_class.__name__}.save wrote"
+    # a damaged or edited file can raise any error in the readers
     try:
         with zipfile.ZipFile(Path(path)) as archive:
-            found = {
-                member.filename.removesuffix(".npy"): _array(archive, member)
+            stored_arrays = {
+                member.filename.removesuffix(".npy"): _read_array(archive, member)
                 for member in archive.infolist()
             }
-        content = json.loads(found.pop("json").tobytes().decode("utf-8"))
-        parameters, known = dict(content["parameters"]), dict(content["facts"])
-        # files of before have none
+        content = json.loads(stored_arrays.pop("json").tobytes().decode("utf-8"))
+        parameters, metadata = dict(content["parameters"]), dict(content["facts"])
+        # older files have no keys of dicts
         for name, keys in dict(content.get("keys", {})).items():
             parameters[name] = dict(zip(keys, parameters[name], strict=True))
-        of = content["kind"]
+        class_name = content["kind"]
     except Exception as error:
-        raise ValueError(f"{refused}, got {type(error).__name__}: {error}") from error
-    if of != kind.__name__:
-        raise ValueError(f"{refused}, got one of {of}")
-    missing = [name for name in arrays if name not in found]
-    missing += [name for name in facts if name not in known]
+        raise ValueError(
+            f"{error_prefix}, got {type(error).__name__}: {error}"
+        ) from error
+    if class_name != estimator_class.__name__:
+        raise ValueError(f"{error_prefix}, got one of {class_name}")
+    missing = [name for name in arrays if name not in stored_arrays]
+    missing += [name for name in metadata_keys if name not in metadata]
     if missing:
-        raise ValueError(f"{refused}, got one without {', '.join(missing)}")
-    for name, array in found.items():
+        raise ValueError(f"{error_prefix}, got one without {', '.join(missing)}")
+    for name, array in stored_arrays.items():
         if array.dtype.kind in "fc" and not np.isfinite(array).all():
             count = array.size - np.count_nonzero(np.isfinite(array))
             raise ValueError(
-                f"{refused}, got NaN or infinity in {count} of {array.size} {name}"
+                f"{error_prefix}, got NaN or infinity in {count} of {array.size} {name}"
             )
     try:
-        return kind(**parameters), found, known
+        return estimator_class(**parameters), stored_arrays, metadata
     except TypeError as error:
-        raise ValueError(f"{refused}, got one of another version: {error}") from error
+        raise ValueError(
+            f"{error_prefix}, got one of another version: {error}"
+        ) from error

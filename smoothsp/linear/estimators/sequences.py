@@ -1,4 +1,4 @@
-"""Sequences as users have them, as one sparse matrix and flat labels."""
+"""Conversion of users' sequences to one sparse matrix and flat labels."""
 
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice, pairwise
@@ -14,9 +14,9 @@ from smoothsp.linear.inputs.sparse_matrices import validate_sparse
 
 
 def has_named_features(X: Any) -> bool | None:
-    """Whether tokens say their features by name: as dicts, or as lists of strings.
+    """Whether tokens have named features: dicts, or lists of strings.
 
-    None where there is no token to tell.
+    None if there is no token.
     """
     if sparse.issparse(X) or isinstance(X, np.ndarray | str):
         return False
@@ -30,7 +30,7 @@ def has_named_features(X: Any) -> bool | None:
             )
         if sparse.issparse(x) or isinstance(x, np.ndarray | str):
             return False
-        # a table of pandas, say, whose entries are its columns' names
+        # iterating over a pandas table would yield names of columns
         if len(getattr(x, "shape", ())) == 2:
             return False
         if not hasattr(x, "__iter__"):
@@ -55,7 +55,7 @@ def has_named_features(X: Any) -> bool | None:
 
 
 class OneShotSequences:
-    """Sentences of an iterator and their tags, to be read once.
+    """Sentences of an iterator and their tags, which can be read once.
 
     Parameters
     ----------
@@ -68,27 +68,27 @@ class OneShotSequences:
     def __init__(self, X: Iterator[Any], y: Any) -> None:
         self._y = None if hasattr(y, "__len__") or not hasattr(y, "__iter__") else y
         self.tags: Any = y if self._y is None else []
-        self._sizes: list[int] = []
-        first: list[Any] = []
-        # empty ones do not say what their tokens are
+        self._lengths: list[int] = []
+        prefix: list[Any] = []
+        # empty sentences do not determine the kind of tokens: read on
         for x in X:
-            first.append(x)
+            prefix.append(x)
             if has_named_features([x]) is not None:
                 break
-        self.named = has_named_features(first)
-        self._X = chain(first, X)
+        self.has_names = has_named_features(prefix)
+        self._X = chain(prefix, X)
 
     @property
-    def sizes(self) -> NDArray[np.int64]:
-        """Positions of the sentences so far."""
-        return np.array(self._sizes, dtype=np.int64)
+    def lengths(self) -> NDArray[np.int64]:
+        """Lengths of the sentences read so far."""
+        return np.array(self._lengths, dtype=np.int64)
 
     def __iter__(self) -> Iterator[Any]:
         y = None if self._y is None else iter(self._y)
         for i, x in enumerate(self._X):
-            self._sizes.append(_positions(x, i))
+            self._lengths.append(_num_positions(x, i))
             if y is not None:
-                # what is missing is counted and refused with the tags
+                # a missing sequence is reported later, by ``flatten_tags``
                 self.tags += [list(tags) for tags in islice(y, 1)]
             yield x
         if y is not None:
@@ -96,7 +96,7 @@ class OneShotSequences:
 
 
 def as_list(X: Any) -> Any:
-    """An array of sentences as a list of them; all else as it is.
+    """Return an array of sentences as a list; other types unchanged.
 
     An array ``(sentences, positions, features)``, or one of objects.
     """
@@ -106,7 +106,7 @@ def as_list(X: Any) -> Any:
 
 
 def compute_lengths(X: Any) -> NDArray[np.int64]:
-    """Positions of each sentence."""
+    """``(n,)`` int64: number of positions of each sentence."""
     if (
         not hasattr(X, "__iter__")
         or not hasattr(X, "__len__")
@@ -117,35 +117,35 @@ def compute_lengths(X: Any) -> NDArray[np.int64]:
             f"X: expected a list, a matrix for each sentence, got {type(X).__name__}."
             " Give the lengths of the sentences with a matrix of all of them"
         )
-    return np.array([_positions(x, i) for i, x in enumerate(X)], dtype=np.int64)
+    return np.array([_num_positions(x, i) for i, x in enumerate(X)], dtype=np.int64)
 
 
-def _positions(x: Any, i: int) -> int:
+def _num_positions(x: Any, sentence_index: int) -> int:
     shape = getattr(x, "shape", None)
     if shape is None and hasattr(x, "__len__"):
         return len(x)
     if not shape:
         raise TypeError(
             "X: expected a matrix (positions, features) or a list of tokens in"
-            f" sentence {i}, got {type(x).__name__}"
+            f" sentence {sentence_index}, got {type(x).__name__}"
         )
     return int(shape[0])
 
 
 def stack_sequences(
-    X: Any, lengths: Any, width: int | None
+    X: Any, lengths: Any, num_features: int | None
 ) -> tuple[Any, NDArray[np.int64]]:
-    """All positions one below the other, and the lengths of the sentences.
+    """Return one CSR matrix of all positions, and the lengths of the sentences.
 
     Parameters
     ----------
     X
-        A sequence of matrices or of sequences of rows, or, with ``lengths``, one
-        matrix; or ``Words``, which know them.
+        A sequence of matrices or of sequences of rows; one matrix with ``lengths``; or
+        ``Words``, which have lengths.
     lengths
         None, or those of the sentences in the matrix.
     width
-        How many features there are where no sentence tells.
+        Number of features if all sentences are empty lists.
     """
     if lengths is None and isinstance(X, Words):
         lengths = X.lengths
@@ -157,84 +157,90 @@ def stack_sequences(
                 f"X: expected one matrix with lengths, got {type(X).__name__}; omit "
                 "lengths, and pass other arguments by name: sample_weight=..."
             )
-        sizes = _lengths(lengths, np.shape(X)[0])
+        lengths_array = _check_lengths(lengths, np.shape(X)[0])
         X = validate_sparse(X) if sparse.issparse(X) else sparse.csr_matrix(X)
-        require_finite(X.indptr, X.data, sizes)
-        return _with_columns(X), sizes
-    sizes = compute_lengths(X)
-    # in the order in which they come: a Series counts by the names of its rows
+        require_finite(X.indptr, X.data, lengths_array)
+        return _require_columns(X), lengths_array
+    lengths_array = compute_lengths(X)
+    # a pandas Series would be indexed by its labels, not by position
     X = list(X)
-    # an empty list does not say how many features there are
-    sized = [i for i, x in enumerate(X) if hasattr(x, "shape") or len(x)]
-    parts = [_matrix(X[i], i) for i in sized]
+    # an empty list has no number of features
+    nonempty = [i for i, x in enumerate(X) if hasattr(x, "shape") or len(x)]
+    parts = [_as_csr_matrix(X[i], i) for i in nonempty]
     if parts:
-        width = parts[0].shape[1]
-    for i, part in zip(sized, parts, strict=True):
-        if part.shape[1] != width:
+        num_features = parts[0].shape[1]
+    for i, part in zip(nonempty, parts, strict=True):
+        if part.shape[1] != num_features:
             raise ValueError(
-                f"X: expected (positions, {width}) in sentence {i}, got {part.shape}"
+                f"X: expected (positions, {num_features}) in sentence {i}, got"
+                f" {part.shape}"
             )
-    empty = sparse.csr_matrix((0, width or 1))
-    whole = sparse.vstack(parts or [empty], format="csr")
-    require_finite(whole.indptr, whole.data, sizes)
-    return _with_columns(whole), sizes
+    empty = sparse.csr_matrix((0, num_features or 1))
+    stacked = sparse.vstack(parts or [empty], format="csr")
+    require_finite(stacked.indptr, stacked.data, lengths_array)
+    return _require_columns(stacked), lengths_array
 
 
-def _lengths(lengths: Any, positions: int) -> NDArray[np.int64]:
-    """Lengths of sentences in one matrix."""
-    found = np.asarray(lengths)
-    expected = f"lengths: expected ints of at least 0 that sum to {positions}, the rows"
-    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
-        raise ValueError(f"{expected} of X, got {found.dtype} of shape {found.shape}")
-    sizes = found.astype(np.int64)
-    if (sizes < 0).any() or sizes.sum() != positions:
+def _check_lengths(lengths: Any, num_positions: int) -> NDArray[np.int64]:
+    """Validate lengths of the sentences in one matrix."""
+    values = np.asarray(lengths)
+    expected = (
+        f"lengths: expected ints of at least 0 that sum to {num_positions}, the rows"
+    )
+    if values.ndim != 1 or (values.size and values.dtype.kind not in "iu"):
+        raise ValueError(f"{expected} of X, got {values.dtype} of shape {values.shape}")
+    checked_lengths = values.astype(np.int64)
+    if (checked_lengths < 0).any() or checked_lengths.sum() != num_positions:
         raise ValueError(
-            f"{expected} of X, got a sum of {sizes.sum()} and at least"
-            f" {sizes.min(initial=0)}"
+            f"{expected} of X, got a sum of {checked_lengths.sum()} and at least"
+            f" {checked_lengths.min(initial=0)}"
         )
-    return sizes
+    return checked_lengths
 
 
-def _with_columns(X: Any) -> Any:
+def _require_columns(X: Any) -> Any:
     if not np.shape(X)[1]:
         raise ValueError("X: expected at least one feature, got none")
     return X
 
 
-def _matrix(x: Any, i: int) -> Any:
-    """A sentence as a CSR matrix of numbers."""
-    expected = f"X: expected a matrix (positions, features) of numbers in sentence {i}"
+def _as_csr_matrix(x: Any, sentence_index: int) -> Any:
+    """Return a sentence as a CSR matrix of numbers."""
+    expected = (
+        "X: expected a matrix (positions, features) of numbers in sentence"
+        f" {sentence_index}"
+    )
     if isinstance(x, list | tuple):
         widths = sorted({np.size(row) for row in x})
         if len(widths) > 1:
             raise ValueError(f"{expected}, got rows of {widths[0]} and of {widths[-1]}")
-    x = validate_sparse(x, f"X[{i}]")
+    x = validate_sparse(x, f"X[{sentence_index}]")
     try:
-        part = x if sparse.issparse(x) else np.asarray(x)
-        if part.dtype.kind == "O":
-            part = part.astype(np.float64)
+        matrix = x if sparse.issparse(x) else np.asarray(x)
+        if matrix.dtype.kind == "O":
+            matrix = matrix.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{expected}, got rows that are none ({error})") from error
-    if part.ndim != 2 or part.dtype.kind not in "fiub":
-        raise ValueError(f"{expected}, got {part.dtype} of shape {part.shape}")
-    return sparse.csr_matrix(part)
+    if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
+        raise ValueError(f"{expected}, got {matrix.dtype} of shape {matrix.shape}")
+    return sparse.csr_matrix(matrix)
 
 
 def require_finite(
-    indptr: NDArray[Any], data: NDArray[Any], sizes: NDArray[np.int64]
+    indptr: NDArray[Any], data: NDArray[Any], lengths: NDArray[np.int64]
 ) -> None:
-    """Refuse NaN and infinity among the entries of rows."""
+    """Raise ValueError for NaN or infinity, naming the sentence."""
     finite = np.isfinite(data) if data.dtype.kind == "f" else np.ones(1, np.bool_)
     if not finite.all():
         position = np.searchsorted(indptr, finite.argmin(), side="right") - 1
-        sentence = np.searchsorted(sizes.cumsum(), position, side="right")
+        sentence = np.searchsorted(lengths.cumsum(), position, side="right")
         raise ValueError(
             f"X: expected finite numbers, got NaN or infinity in sentence {sentence}"
         )
 
 
 def flatten_tags(y: Any, lengths: NDArray[np.int64]) -> list[Any]:
-    """All tags one after the other, once each sentence has as many as positions."""
+    """Return the tags of all sentences in one list; check their numbers and types."""
     if not hasattr(y, "__len__"):
         raise TypeError(f"y: expected a list of tags, got {type(y).__name__}")
     if len(y) != len(lengths):
@@ -262,37 +268,43 @@ def flatten_tags(y: Any, lengths: NDArray[np.int64]) -> list[Any]:
     return flat
 
 
-def encode_tags(flat: list[Any], classes: NDArray[Any]) -> NDArray[np.int32]:
-    """Place of each tag in ``classes``."""
-    place = {tag: n for n, tag in enumerate(classes.tolist())}
-    return np.array([place[tag] for tag in flat], dtype=np.int32)
+def encode_tags(tags: list[Any], classes: NDArray[Any]) -> NDArray[np.int32]:
+    """Index of each tag in ``classes``, int32."""
+    index_of = {tag: index for index, tag in enumerate(classes.tolist())}
+    return np.array([index_of[tag] for tag in tags], dtype=np.int32)
 
 
 def compute_accuracy(
-    found: NDArray[Any],
+    predicted: NDArray[Any],
     y: Any,
     lengths: NDArray[np.int64],
     sample_weight: Any = None,
 ) -> float:
-    """Share of the tags in ``y`` that are equal to those found, one after the other.
+    """Fraction of the tags in ``y`` that equal the flat array ``predicted``.
 
-    A tag that was not in the training set is never found, and counts as wrong.
+    ``sample_weight`` weights sentences. Tags not seen in training count as wrong.
     """
-    wanted = flatten_tags(y, lengths)
-    right = [a == b for a, b in zip(found.tolist(), wanted, strict=True)]
-    each = np.repeat(checks.as_sample_weight(sample_weight, len(lengths)), lengths)
-    total = each.sum()
-    return float(each[np.array(right, dtype=bool)].sum() / total) if total else 0.0
+    gold = flatten_tags(y, lengths)
+    is_correct = [a == b for a, b in zip(predicted.tolist(), gold, strict=True)]
+    token_weights = np.repeat(
+        checks.as_sample_weight(sample_weight, len(lengths)), lengths
+    )
+    total = token_weights.sum()
+    return (
+        float(token_weights[np.array(is_correct, dtype=bool)].sum() / total)
+        if total
+        else 0.0
+    )
 
 
 def split_by_length(flat: NDArray[Any], lengths: NDArray[np.int64]) -> "Sequences":
-    """One array for each sentence."""
+    """Split a flat array into one array for each sentence."""
     ends = np.cumsum(lengths).tolist()
-    return Sequences(flat[i:j] for i, j in pairwise([0, *ends]))
+    return Sequences(flat[begin:end] for begin, end in pairwise([0, *ends]))
 
 
 class Sequences(list[NDArray[Any]]):
-    """A list of arrays, which numpy takes for one array of objects.
+    """List of arrays that numpy converts to a one-dimensional object array.
 
     numpy makes a table of a plain list of arrays if their lengths are equal, and raises
     an error if not. scikit-learn's ``cross_val_predict`` joins predictions by
@@ -300,7 +312,7 @@ class Sequences(list[NDArray[Any]]):
     """
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        found = np.empty(len(self), dtype=object)
+        objects = np.empty(len(self), dtype=object)
         for i, sequence in enumerate(self):
-            found[i] = sequence
-        return found if dtype is None else found.astype(dtype)
+            objects[i] = sequence
+        return objects if dtype is None else objects.astype(dtype)

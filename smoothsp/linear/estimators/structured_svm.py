@@ -1,4 +1,4 @@
-"""A linear model over any structure, as a scikit-learn estimator."""
+"""Linear structured SVM or CRF over any structure, as a scikit-learn estimator."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -193,25 +193,25 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
     def _fit(self, X: Any, y: Any, resume: Any) -> None:
         problem = StructureProblem(
             self.build,
-            self._features(X),
+            self._compute_features(X),
             y,
             cost=self.cost,
             cost_scale=self.cost_scale,
         )
-        solver = self._solver(len(problem))
-        start = self._start(problem) if resume is None else None
+        solver = self._make_solver(len(problem))
+        start = self._load_warm_start(problem) if resume is None else None
         solution = solver.solve(problem, start=start, resume=resume)
         self.weights_ = solution.w
         self.coef_ = {k: w.copy() for k, w in problem.split(solution.w).items()}
         self._solution = solution if self.warm_start else None
         set_solution_attributes(self, solution)
 
-    def _features(self, X: Any) -> Any:
+    def _compute_features(self, X: Any) -> Any:
         if not callable(self.features):
             raise TypeError(f"features: expected a function, got {self.features!r}")
         return self.features(X)
 
-    def _solver(self, n: int) -> Any:
+    def _make_solver(self, num_examples: int) -> Any:
         checks.require_choice("loss", self.loss, ("hinge", "likelihood"))
         checks.require_choice("solver", self.solver, tuple(self.SOLVERS))
         if self.loss == "likelihood":
@@ -220,32 +220,32 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
                     f"loss: expected 'hinge' for solver={self.solver!r}, got"
                     " 'likelihood', which solver='lbfgs' minimises"
                 )
-            return make_solver(self, n, loss="likelihood")
+            return make_solver(self, num_examples, loss="likelihood")
         if self.solver == "lbfgs" and "loss" not in check_solver_options(
             self, LBFGS, {}
         ):
-            return make_solver(self, n, loss="hinge-l2")
-        return make_solver(self, n)
+            return make_solver(self, num_examples, loss="hinge-l2")
+        return make_solver(self, num_examples)
 
-    def _start(
+    def _load_warm_start(
         self, problem: StructureProblem
     ) -> Solution | NDArray[np.float64] | None:
-        """Start from the previous fit, if the solver supports it."""
-        warm = checks.as_bool("warm_start", self.warm_start)
-        if not warm or not hasattr(self, "weights_"):
+        """Return the solution or weights of the previous fit, or None."""
+        warm_start = checks.as_bool("warm_start", self.warm_start)
+        if not warm_start or not hasattr(self, "weights_"):
             return None
         if self.solver != "bcfw":
-            self._require_width(problem, "warm_start")
+            self._require_num_weights(problem, "warm_start")
             weights: NDArray[np.float64] = self.weights_
             return weights
-        found: Solution | None = self.__dict__.get("_solution")
-        if found is None or "ell" not in found.state:
-            # no dual variables: the fit before had another solver
+        previous: Solution | None = self.__dict__.get("_solution")
+        if previous is None or "ell" not in previous.state:
+            # another solver left no dual variables
             return None
-        require_same_data(problem, found)
-        return found
+        require_same_data(problem, previous)
+        return previous
 
-    def _require_width(self, problem: StructureProblem, name: str) -> None:
+    def _require_num_weights(self, problem: StructureProblem, name: str) -> None:
         if problem.num_weights != len(self.weights_):
             raise ValueError(
                 f"{name}: expected features with {len(self.weights_)} weights, as in"
@@ -253,24 +253,28 @@ class StructuredSVM(BaseEstimator):  # type: ignore[misc]
             )
 
     def predict(self, X: Any) -> list[NDArray[np.int64]]:
-        """The best output of each example."""
+        """Return the output of highest score of each example."""
         check_is_fitted(self)
-        problem = StructureProblem(self.build, self._features(X))
-        self._require_width(problem, "X")
+        problem = StructureProblem(self.build, self._compute_features(X))
+        self._require_num_weights(problem, "X")
         return Sequences(problem.decode(self.weights_))
 
     def score(self, X: Any, y: Any) -> float:
-        """Share of the entries of the outputs that are right."""
-        found = self.predict(X)
-        if len(found) != len(y):
-            raise ValueError(f"y: expected {len(found)} outputs, got {len(y)}")
-        right = total = 0
-        for i, (guess, gold) in enumerate(zip(found, y, strict=True)):
-            known = np.asarray(gold)
-            if known.shape != np.shape(guess):
+        """Fraction of the entries of all outputs that are correct."""
+        predicted = self.predict(X)
+        if len(predicted) != len(y):
+            raise ValueError(f"y: expected {len(predicted)} outputs, got {len(y)}")
+        num_correct = total = 0
+        for i, (predicted_output, gold) in enumerate(zip(predicted, y, strict=True)):
+            gold_array = np.asarray(gold)
+            if gold_array.shape != np.shape(predicted_output):
                 raise ValueError(
-                    f"y: expected an output of shape {np.shape(guess)} at example {i},"
-                    f" got {known.shape}"
+                    f"y: expected an output of shape {np.shape(predicted_output)} at"
+                    f" example {i},"
+                    f" got {gold_array.shape}"
                 )
-            right, total = right + int((known == guess).sum()), total + known.size
-        return right / max(total, 1)
+            num_correct, total = (
+                num_correct + int((gold_array == predicted_output).sum()),
+                total + gold_array.size,
+            )
+        return num_correct / max(total, 1)

@@ -1,4 +1,4 @@
-"""Decision stumps, the best of which is found exactly."""
+"""Decision stumps, and the exact search for the one of largest edge."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Stump:
-    """Labels 0 and 1 by one threshold: ``above`` where ``x[feature] > threshold``."""
+    """Stump with labels 0 and 1: ``above`` if ``x[feature] > threshold``."""
 
     feature: int
     threshold: float
@@ -27,7 +27,7 @@ class Stump:
 
 
 class StumpLearner:
-    r"""The stump of largest edge, over all features, thresholds and both signs.
+    r"""Search for the stump of largest edge over features, thresholds and signs.
 
     .. math:: \max_{j, \theta, s} \sum_i d_i y_i \, s \operatorname{sign}(x_{ij} -
         \theta)
@@ -48,53 +48,65 @@ class StumpLearner:
             columns = sparse.csc_array(X)
             columns.eliminate_zeros()
             counts = np.diff(columns.indptr)
-            # samples that are 0 in a column are one entry of it, numbered n + column
-            lacking = np.flatnonzero(counts < n)
-            owner = np.repeat(np.arange(self.features), counts)
-            owner = np.append(owner, lacking)
-            values = np.append(columns.data, np.zeros(len(lacking), X.dtype))
-            rows = np.append(columns.indices.astype(np.int64), n + lacking)
-            order = np.lexsort((values, owner))
-            self._rows, self._values, owner = rows[order], values[order], owner[order]
+            # all implicit zeros of a column are one entry, with row n + column
+            columns_with_zeros = np.flatnonzero(counts < n)
+            entry_feature = np.repeat(np.arange(self.features), counts)
+            entry_feature = np.append(entry_feature, columns_with_zeros)
+            values = np.append(columns.data, np.zeros(len(columns_with_zeros), X.dtype))
+            rows = np.append(columns.indices.astype(np.int64), n + columns_with_zeros)
+            order = np.lexsort((values, entry_feature))
+            self._rows, self._values, entry_feature = (
+                rows[order],
+                values[order],
+                entry_feature[order],
+            )
             self._present = columns != 0
         else:
             order = np.argsort(X, axis=0, kind="stable").T
             self._rows = order.ravel()
             self._values = np.take_along_axis(X.T, order, axis=1).ravel()
-            owner = np.repeat(np.arange(self.features), n)
+            entry_feature = np.repeat(np.arange(self.features), n)
             self._present = None
-        self._owner = owner
-        self._starts = np.searchsorted(owner, np.arange(self.features))
-        # a threshold lies after each entry that is less than the next one
+        self._entry_feature = entry_feature
+        self._starts = np.searchsorted(entry_feature, np.arange(self.features))
+        # thresholds lie between different neighbouring values of a column
         rises = self._values[1:] > self._values[:-1]
-        self._cuts = np.flatnonzero(rises & (owner[1:] == owner[:-1]))
+        self._threshold_positions = np.flatnonzero(
+            rises & (entry_feature[1:] == entry_feature[:-1])
+        )
 
-    def best(self, signed: Floats) -> Stump:
+    def best(self, signed_weights: Floats) -> Stump:
         """Return the stump of largest edge under ``signed``, the ``d y`` of samples."""
-        total = float(signed.sum())
-        masses = signed
+        total = float(signed_weights.sum())
+        entry_weights = signed_weights
         if self._present is not None:
-            masses = np.append(signed, total - self._present.T @ signed)
-        # below any value all samples lie above the threshold
-        found = Stump(0, -np.inf, int(total >= 0))
-        if not len(self._cuts):
-            return found
-        entries = masses[self._rows]
+            # weight of the implicit zeros of a column: the total less its entries
+            entry_weights = np.append(
+                signed_weights, total - self._present.T @ signed_weights
+            )
+        # a threshold of -inf: the constant stump
+        constant_stump = Stump(0, -np.inf, int(total >= 0))
+        if not len(self._threshold_positions):
+            return constant_stump
+        entries = entry_weights[self._rows]
         sums = np.cumsum(entries)
-        before = sums[self._starts] - entries[self._starts]
-        edges = total - 2 * (sums - before[self._owner])[self._cuts]
+        sums_before = sums[self._starts] - entries[self._starts]
+        edges = (
+            total
+            - 2 * (sums - sums_before[self._entry_feature])[self._threshold_positions]
+        )
         k = int(np.abs(edges).argmax())
         if abs(edges[k]) <= abs(total):
-            return found
-        at = int(self._cuts[k])
+            return constant_stump
+        position = int(self._threshold_positions[k])
         return Stump(
-            int(self._owner[at]),
-            _between(self._values[at], self._values[at + 1]),
+            int(self._entry_feature[position]),
+            _midpoint(self._values[position], self._values[position + 1]),
             int(edges[k] > 0),
         )
 
 
-def _between(low: Any, high: Any) -> float:
-    """The middle of two numbers, at least the lower and less than the higher one."""
+def _midpoint(low: Any, high: Any) -> float:
+    """Return the mean of two numbers, in [low, high) despite rounding."""
     middle = low / 2 + high / 2
     return float(middle) if low <= middle < high else float(low)

@@ -1,4 +1,4 @@
-"""Base of the linear taggers: sequences in, labels out."""
+"""Base class of linear taggers, and solvers made from estimator parameters."""
 
 import math
 import os
@@ -26,7 +26,7 @@ from smoothsp.linear.problems._rows import Rows, as_rows
 from smoothsp.linear.solvers import AGM, BCFW, BMRM, SGD, SVRG, CasimirSVRG, Solution
 from smoothsp.linear.solvers.sdca import has_duals_for
 
-# Those of the structural hinge, by the names that estimators have for them.
+# Solvers of the structural hinge, by the value of the parameter ``solver``.
 HINGE_SOLVERS: dict[str, Any] = {
     "bcfw": BCFW,
     "sgd": SGD,
@@ -37,23 +37,23 @@ HINGE_SOLVERS: dict[str, Any] = {
 }
 # Their default options, chosen by measurement.
 HINGE_DEFAULTS: dict[str, Any] = {"bcfw": {"steps": "pairwise", "cache": True}}
-# Passes where ``max_passes`` is None.
-_PASSES = 10_000
-_PASSES_OF = {"sgd": 1000, "svrg": 1000, "casimir": 1000, "lbfgs": 1000}
-# Stored with a fitted tagger, besides its weights.
-_NUMBERS = ("primal_", "dual_", "gap_", "n_passes_")
+# Maximum number of passes if ``max_passes`` is None; for some solvers another one.
+_DEFAULT_MAX_PASSES = 10_000
+_MAX_PASSES_BY_SOLVER = {"sgd": 1000, "svrg": 1000, "casimir": 1000, "lbfgs": 1000}
+# Fitted numbers in saved files.
+_SAVED_NUMBERS = ("primal_", "dual_", "gap_", "n_passes_")
 
 
 def normalise_sample_weight(
-    sample_weight: Any, n: int, factors: NDArray[np.float64] | float = 1.0
+    sample_weight: Any, num_examples: int, factors: NDArray[np.float64] | float = 1.0
 ) -> tuple[NDArray[np.float64] | None, float]:
-    """Factor of the loss of each example, with mean 1, and the sum of weights.
+    """Return loss factors ``(n,)`` of mean 1, and the sum of the weights.
 
-    Then the mean over all examples is that of examples repeated as their weights say.
-    None for weights that are all the same.
+    The weighted mean of losses then equals the mean over repeated examples. The factors
+    are None if all weights are equal.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        weights = checks.as_sample_weight(sample_weight, n) * factors
+        weights = checks.as_sample_weight(sample_weight, num_examples) * factors
         total = float(weights.sum())
     if not 0 < total < math.inf:
         raise ValueError(
@@ -62,11 +62,11 @@ def normalise_sample_weight(
         )
     if (weights == weights[0]).all():
         return None, total
-    return weights * (n / total), total
+    return weights * (num_examples / total), total
 
 
-def resolve_lambda(estimator: Any, n: float) -> float:
-    """The lambda of the mean over n examples, from ``l2`` or from ``C`` of the sum."""
+def resolve_lambda(estimator: Any, num_examples: float) -> float:
+    """Return lambda: ``l2``, or ``1 / (C num_examples)``."""
     if estimator.l2 is not None:
         if estimator.C is not None:
             raise ValueError(
@@ -75,85 +75,91 @@ def resolve_lambda(estimator: Any, n: float) -> float:
             )
         return checks.as_positive("l2", estimator.l2)
     C = 1.0 if estimator.C is None else checks.as_positive("C", estimator.C)
-    if not math.inf > 1 / (C * n) > 0:
+    if not math.inf > 1 / (C * num_examples) > 0:
         raise ValueError(
             f"C: expected a number for which lambda = 1 / (C n) fits float64, got {C}"
         )
-    return 1 / (C * n)
+    return 1 / (C * num_examples)
 
 
-def resolve_max_passes(estimator: Any, asked: int | None) -> int:
-    """The most passes of a fit: those asked for, or the default of its solver."""
-    if asked is None:
-        return _PASSES_OF.get(estimator.solver, _PASSES)
-    return asked
+def resolve_max_passes(estimator: Any, max_passes: int | None) -> int:
+    """Return ``max_passes``, or the default of the solver if it is None."""
+    if max_passes is None:
+        return _MAX_PASSES_BY_SOLVER.get(estimator.solver, _DEFAULT_MAX_PASSES)
+    return max_passes
 
 
-def make_solver(estimator: Any, n: float, **more: Any) -> Any:
-    """The solver that the parameters of an estimator ask for."""
+def make_solver(estimator: Any, num_examples: float, **overrides: Any) -> Any:
+    """Create the solver of an estimator from its parameters; ``overrides`` win."""
     checks.require_choice("solver", estimator.solver, tuple(estimator.SOLVERS))
-    most = resolve_max_passes(estimator, estimator.max_passes)
-    given = {
-        "lam": resolve_lambda(estimator, n),
+    max_passes = resolve_max_passes(estimator, estimator.max_passes)
+    arguments = {
+        "lam": resolve_lambda(estimator, num_examples),
         "tol": classifier.make_tolerance(estimator),
-        "max_passes": checks.as_positive_int("max_passes", most),
+        "max_passes": checks.as_positive_int("max_passes", max_passes),
         "callback": estimator.callback,
         "progress": checks.as_optional_bool("verbose", estimator.verbose),
-        **more,
+        **overrides,
     }
-    return instantiate_solver(estimator, **given)
+    return instantiate_solver(estimator, **arguments)
 
 
-def instantiate_solver(estimator: Any, **given: Any) -> Any:
-    """The estimator's solver with these arguments, its defaults and options."""
-    make = estimator.SOLVERS[estimator.solver]
+def instantiate_solver(estimator: Any, **arguments: Any) -> Any:
+    """Create the estimator's solver from arguments, defaults and solver_options."""
+    solver_class = estimator.SOLVERS[estimator.solver]
     defaults = getattr(estimator, "DEFAULTS", {}).get(estimator.solver, {})
-    if "seed" in signature(make).parameters:
-        stream = checks.as_random_state(estimator.random_state)
-        given["seed"] = int(stream.randint(2**31 - 1))
-    return make(**{**defaults, **given, **check_solver_options(estimator, make, given)})
+    if "seed" in signature(solver_class).parameters:
+        rng = checks.as_random_state(estimator.random_state)
+        arguments["seed"] = int(rng.randint(2**31 - 1))
+    return solver_class(
+        **{
+            **defaults,
+            **arguments,
+            **check_solver_options(estimator, solver_class, arguments),
+        }
+    )
 
 
 def supports_partial_fit(estimator: Any) -> bool:
-    """Whether the solver goes from example to example, as ``partial_fit`` needs it."""
+    """Whether the solver visits single examples, as ``partial_fit`` requires."""
     return estimator.solver in ("sgd", "svrg")
 
 
 def resolve_partial_fit_classes(
     estimator: Any, classes: Any, labels: list[Any]
 ) -> NDArray[Any]:
-    """All classes that ``partial_fit`` will meet, with those of ``labels`` in them."""
-    known: NDArray[Any] | None = getattr(estimator, "classes_", None)
+    """Return the classes of ``partial_fit``: of this call, or of the previous one."""
+    previous: NDArray[Any] | None = getattr(estimator, "classes_", None)
     if estimator.class_weight == "balanced":
         raise ValueError(
             "class_weight: expected a dict or None for partial_fit, got 'balanced',"
             " which counts all examples"
         )
     if classes is not None:
-        found = np.unique(np.asarray(classes))
-    elif known is not None:
-        found = known
+        all_classes = np.unique(np.asarray(classes))
+    elif previous is not None:
+        all_classes = previous
     else:
         raise ValueError(
             "classes: expected all classes in the first call of partial_fit, got None"
         )
-    if known is not None and not np.array_equal(found, known):
+    if previous is not None and not np.array_equal(all_classes, previous):
         raise ValueError(
             "classes: expected those of the previous call "
-            f"({', '.join(map(str, known))}), got {', '.join(map(str, found))}"
+            f"({', '.join(map(str, previous))}), got {', '.join(map(str, all_classes))}"
         )
-    checks.require_two_classes(found)
-    strange = sorted(set(labels) - set(found.tolist()))
-    if strange:
+    checks.require_two_classes(all_classes)
+    unknown_labels = sorted(set(labels) - set(all_classes.tolist()))
+    if unknown_labels:
         raise ValueError(
-            f"y: expected some of classes ({', '.join(map(str, found))}), got"
-            f" {strange[0]!r}"
+            f"y: expected some of classes ({', '.join(map(str, all_classes))}), got"
+            f" {unknown_labels[0]!r}"
         )
-    return found
+    return all_classes
 
 
 def set_partial_fit_results(estimator: Any, solution: Solution) -> None:
-    """Set what is known after a pass over some of the examples."""
+    """Set history, status and values after a call of ``partial_fit``."""
     estimator.history_ = [*getattr(estimator, "history_", []), *solution.history]
     estimator.status_ = solution.status
     estimator.primal_, estimator.dual_ = solution.primal, solution.dual
@@ -163,32 +169,33 @@ def set_partial_fit_results(estimator: Any, solution: Solution) -> None:
 
 
 def check_solver_options(
-    estimator: Any, make: Any, given: Mapping[str, Any]
+    estimator: Any, solver_class: Any, arguments: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """``solver_options``: arguments that the solver knows, and that are not given."""
-    asked = estimator.solver_options
-    if asked is not None and not isinstance(asked, Mapping):
+    """Return ``solver_options``; raise for unknown arguments and for parameters."""
+    solver_options = estimator.solver_options
+    if solver_options is not None and not isinstance(solver_options, Mapping):
         raise TypeError(
             "solver_options: expected a dict of further arguments of the solver, got"
-            f" {checks.short_repr(asked)}"
+            f" {checks.short_repr(solver_options)}"
         )
-    options = dict(asked or {})
-    known = signature(make).parameters
-    unknown = [name for name in options if name not in known]
-    if unknown:
+    options = dict(solver_options or {})
+    parameters = signature(solver_class).parameters
+    unknown_options = [name for name in options if name not in parameters]
+    if unknown_options:
         raise ValueError(
-            f"solver_options: expected some of {', '.join(known)}, got {unknown[0]!r}"
+            f"solver_options: expected some of {', '.join(parameters)}, got"
+            f" {unknown_options[0]!r}"
         )
-    twice = sorted(given.keys() & options.keys())
-    if twice:
+    duplicates = sorted(arguments.keys() & options.keys())
+    if duplicates:
         raise ValueError(
-            f"solver_options: expected none that are parameters, got {twice}"
+            f"solver_options: expected none that are parameters, got {duplicates}"
         )
     return options
 
 
 def set_solution_attributes(estimator: Any, solution: Solution) -> None:
-    """Set what is known about a fit; warn if it stopped above ``tol``."""
+    """Set history, status and values of a fit; warn if it stopped above ``tol``."""
     estimator.history_ = solution.history
     estimator.status_ = solution.status
     estimator.primal_, estimator.dual_ = solution.primal, solution.dual
@@ -202,9 +209,9 @@ def set_solution_attributes(estimator: Any, solution: Solution) -> None:
         classifier.warn_not_converged(estimator, solution.status, last, advice)
 
 
-def require_same_data(problem: Any, found: Solution) -> None:
-    """Refuse dual variables of other data."""
-    if found.state["examples"] != problem.checksum:
+def require_same_data(problem: Any, previous: Solution) -> None:
+    """Raise ValueError if a solution has dual variables of other data."""
+    if previous.state["examples"] != problem.checksum:
         raise ValueError(
             "warm_start: expected the features, labels and costs of the previous fit, "
             "since bcfw starts from its dual variables; set warm_start=False, or "
@@ -213,7 +220,7 @@ def require_same_data(problem: Any, found: Solution) -> None:
 
 
 class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
-    """A linear chain over sequences."""
+    """Base class of estimators of linear chains."""
 
     warm_start: bool
     class_weight: Any
@@ -309,7 +316,7 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             ``primal_`` and ``history_`` are of the sentences of single calls.
         """
         with classifier.restore_on_error(self):
-            self._fit(X, y, lengths, sample_weight, None, parts=(classes,))
+            self._fit(X, y, lengths, sample_weight, None, partial_fit_args=(classes,))
         return self
 
     def _fit(
@@ -319,73 +326,77 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         lengths: Any,
         sample_weight: Any,
         resume: Any,
-        parts: tuple[Any] | None = None,
+        partial_fit_args: tuple[Any] | None = None,
     ) -> None:
         names = None
         stream = None
         X = sequences.as_list(X)
         if isinstance(X, Iterator):
             stream = sequences.OneShotSequences(X, y)
-            if not stream.named:
+            if not stream.has_names:
                 X, y, stream = list(stream), stream.tags, None
         if stream is not None or (lengths is None and sequences.has_named_features(X)):
             names, rows = fit_columns(X if stream is None else stream)
-            sizes = sequences.compute_lengths(X) if stream is None else stream.sizes
+            sizes = sequences.compute_lengths(X) if stream is None else stream.lengths
             y = y if stream is None else stream.tags
-            if parts is not None:
-                names, rows = self._with_known(names, rows)
+            if partial_fit_args is not None:
+                names, rows = self._extend_columns(names, rows)
             arrays = (rows.values, rows.indices, rows.indptr)
             shape = (len(rows.indptr) - 1, rows.columns)
             sequences.require_finite(rows.indptr, rows.values, sizes)
             matrix = sparse.csr_matrix(arrays, shape)
         else:
             matrix, sizes = sequences.stack_sequences(X, lengths, None)
-            if parts is not None:
+            if partial_fit_args is not None:
                 self._require_same_features(matrix)
         if not len(sizes):
             raise ValueError("X: expected at least one sentence, got none")
         flat = sequences.flatten_tags(y, sizes)
         if not flat:
             raise ValueError("X: expected at least one position, got none")
-        if parts is None:
+        if partial_fit_args is None:
             classes = np.unique(np.array(flat))
             checks.require_two_classes(classes)
         else:
-            classes = resolve_partial_fit_classes(self, parts[0], flat)
+            classes = resolve_partial_fit_classes(self, partial_fit_args[0], flat)
         labels = sequences.encode_tags(flat, classes)
-        each = self._class_means(classes, flat, labels, sizes)
+        each = self._mean_class_weights(classes, flat, labels, sizes)
         scale, total = normalise_sample_weight(sample_weight, len(sizes), each)
-        problem = self._problem(matrix, labels, sizes, len(classes), scale)
+        problem = self._make_problem(matrix, labels, sizes, len(classes), scale)
         problem.called = "X"
-        if parts is None:
-            start = self._start(problem, names, classes) if resume is None else None
-            solver = self._solver(total)
+        if partial_fit_args is None:
+            start = (
+                self._load_warm_start(problem, names, classes)
+                if resume is None
+                else None
+            )
+            solver = self._make_solver(total)
         else:
-            start = self._reached(problem)
-            solver = self._solver(total, max_passes=1, tol=0.0, progress=False)
+            start = self._pad_current_weights(problem)
+            solver = self._make_solver(total, max_passes=1, tol=0.0, progress=False)
         with np.errstate(over="ignore", invalid="ignore"):
             solution = solver.solve(problem, start=start, resume=resume)
         self._solution = solution if self.warm_start else None
         self.classes_ = classes
         self.feature_names_ = names
-        self._dictionary = getattr(X, "dictionary", None)
+        self._feature_index = getattr(X, "dictionary", None)
         self.n_features_in_ = problem.num_features
         self.weights_ = solution.w
-        self._split(problem)
-        if parts is None:
+        self._set_coef(problem)
+        if partial_fit_args is None:
             set_solution_attributes(self, solution)
         else:
             set_partial_fit_results(self, solution)
 
-    def _with_known(self, names: list[str], rows: Rows) -> tuple[list[str], Rows]:
-        """Columns of the calls before, then those of new names."""
-        before = getattr(self, "feature_names_", [])
-        if before is None:
+    def _extend_columns(self, names: list[str], rows: Rows) -> tuple[list[str], Rows]:
+        """Append new names to the columns of previous calls; renumber the rows."""
+        previous_names = getattr(self, "feature_names_", [])
+        if previous_names is None:
             raise TypeError("X: expected matrices, as before, got named features")
-        place = {name: n for n, name in enumerate(before)}
-        moved = [place.setdefault(name, len(place)) for name in names]
-        columns = np.array(moved, dtype=np.int32)[rows.indices]
-        return list(place), rows._replace(indices=columns, columns=len(place))
+        column_of = {name: n for n, name in enumerate(previous_names)}
+        new_columns = [column_of.setdefault(name, len(column_of)) for name in names]
+        columns = np.array(new_columns, dtype=np.int32)[rows.indices]
+        return list(column_of), rows._replace(indices=columns, columns=len(column_of))
 
     def _require_same_features(self, matrix: Any) -> None:
         if not hasattr(self, "weights_"):
@@ -398,27 +409,29 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
                 f" {matrix.shape[1]}"
             )
 
-    def _reached(self, problem: ChainProblem) -> NDArray[np.float64] | None:
-        """The weights so far, with zeros for new features."""
+    def _pad_current_weights(self, problem: ChainProblem) -> NDArray[np.float64] | None:
+        """Return the current weights with zeros for new features; None before a fit."""
         if not hasattr(self, "weights_"):
             return None
-        old = self.weights_.reshape(-1, problem.num_labels)
-        known = self.n_features_in_
-        new = np.zeros((problem.num_features - known, problem.num_labels))
-        return np.vstack([old[:known], new, old[known:]]).ravel()
+        previous = self.weights_.reshape(-1, problem.num_labels)
+        num_previous = self.n_features_in_
+        zeros = np.zeros((problem.num_features - num_previous, problem.num_labels))
+        return np.vstack(
+            [previous[:num_previous], zeros, previous[num_previous:]]
+        ).ravel()
 
-    def _class_means(
-        self, classes: NDArray[Any], flat: list[Any], labels: Any, sizes: Any
+    def _mean_class_weights(
+        self, classes: NDArray[Any], tags: list[Any], labels: Any, lengths: Any
     ) -> NDArray[np.float64]:
-        """Mean class weight of the tags of each sentence; 1 without weights."""
+        """``(n,)``: mean class weight of the tags of a sentence; 1 if it is empty."""
         factors = checks.compute_class_weights(
-            self.class_weight, classes, np.array(flat)
+            self.class_weight, classes, np.array(tags)
         )
-        owner = np.repeat(np.arange(len(sizes)), sizes)
-        sums = np.bincount(owner, factors[labels], len(sizes))
-        return np.where(sizes > 0, sums / np.maximum(sizes, 1), 1.0)
+        sentence = np.repeat(np.arange(len(lengths)), lengths)
+        sums = np.bincount(sentence, factors[labels], len(lengths))
+        return np.where(lengths > 0, sums / np.maximum(lengths, 1), 1.0)
 
-    def _problem(
+    def _make_problem(
         self,
         matrix: Any,
         labels: Any,
@@ -435,13 +448,13 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             all_pairs=self.all_pairs,
         )
 
-    def _solver(self, n: float, **more: Any) -> Any:
-        return make_solver(self, n, **more)
+    def _make_solver(self, num_examples: float, **overrides: Any) -> Any:
+        return make_solver(self, num_examples, **overrides)
 
-    def _start(
+    def _load_warm_start(
         self, problem: ChainProblem, names: list[str] | None, classes: NDArray[Any]
     ) -> Solution | NDArray[np.float64] | None:
-        """Start from the previous fit, in the columns of this fit."""
+        """Return solution or weights of the previous fit, in columns of this fit."""
         if not checks.as_bool("warm_start", self.warm_start) or not hasattr(
             self, "weights_"
         ):
@@ -452,43 +465,48 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
                 f" ({', '.join(map(str, self.classes_[:20]))}), got"
                 f" {', '.join(map(str, classes[:20]))}; set warm_start=False, or clone"
             )
-        found: Solution | None = self.__dict__.get("_solution")
-        if self.solver == "sdca" and has_duals_for(problem, found):
-            return found
+        previous: Solution | None = self.__dict__.get("_solution")
+        if self.solver == "sdca" and has_duals_for(problem, previous):
+            return previous
         if self.solver == "bcfw":
-            if found is None or "ell" not in found.state:
-                # no dual variables: the fit before had another solver
+            if previous is None or "ell" not in previous.state:
+                # another solver left no dual variables
                 return None
-            require_same_data(problem, found)
-            return found
-        old = self.weights_.reshape(-1, len(classes))
+            require_same_data(problem, previous)
+            return previous
+        previous_table = self.weights_.reshape(-1, len(classes))
         if names is None or self.feature_names_ is None:
-            if names is not self.feature_names_ or len(old) != problem.num_rows:
+            if (
+                names is not self.feature_names_
+                or len(previous_table) != problem.num_rows
+            ):
                 raise ValueError(
                     "warm_start: expected the features of the previous fit; set"
                     " warm_start=False, or clone"
                 )
             return problem.without_unseen(self.weights_)
         table = np.zeros((problem.num_rows, len(classes)))
-        table[problem.num_features :] = old[self.n_features_in_ :]
-        place = {name: row for row, name in enumerate(self.feature_names_)}
+        table[problem.num_features :] = previous_table[self.n_features_in_ :]
+        previous_row = {name: row for row, name in enumerate(self.feature_names_)}
         for row, name in enumerate(names):
-            if name in place:
-                table[row] = old[place[name]]
+            if name in previous_row:
+                table[row] = previous_table[previous_row[name]]
         return problem.without_unseen(table.ravel())
 
-    def _split(self, problem: ChainProblem) -> None:
+    def _set_coef(self, problem: ChainProblem) -> None:
         W, A, start, end = problem.split(self.weights_)
         self.coef_, self.transitions_ = W.T, A
         self.start_, self.end_ = start, end
 
-    def _read(self, X: Any, lengths: Any) -> tuple[ChainProblem, NDArray[np.int64]]:
-        """Sentences to be tagged, with the first class as their labels."""
+    def _make_unlabelled_problem(
+        self, X: Any, lengths: Any
+    ) -> tuple[ChainProblem, NDArray[np.int64]]:
+        """Return the problem of sentences to tag, with labels 0, and their lengths."""
         X = list(X) if isinstance(X, Iterator) else sequences.as_list(X)
         if not hasattr(self, "weights_"):
             check_is_fitted(self)
         if self.feature_names_ is not None:
-            rows, sizes = self._rows_by_name(X, lengths)
+            rows, sizes = self._build_named_rows(X, lengths)
         else:
             if lengths is None and sequences.has_named_features(X):
                 raise TypeError("X: expected matrices, as in fit, got named features")
@@ -502,54 +520,54 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         problem = ChainProblem.unlabelled(rows, sizes, len(self.classes_))
         return problem, sizes
 
-    def _rows_by_name(self, X: Any, lengths: Any) -> tuple[Rows, NDArray[np.int64]]:
+    def _build_named_rows(self, X: Any, lengths: Any) -> tuple[Rows, NDArray[np.int64]]:
         if lengths is not None or sequences.has_named_features(X) is False:
             raise TypeError(
                 "X: expected tokens with named features, as in fit, got"
                 f" {type(X).__name__}"
             )
         names: list[str] = self.feature_names_ or []
-        known = self.__dict__.get("_columns")
-        if known is None or known[0] is not names:
-            # features that occur often have large weights
-            first = np.argsort(-np.abs(self.coef_).sum(axis=0), kind="stable").tolist()
-            known = self._columns = names, ColumnIndex.of(names, first)
-        rows = build_rows(X, known[1], len(names))
-        sizes = sequences.compute_lengths(X)
-        sequences.require_finite(rows.indptr, rows.values, sizes)
-        return rows, sizes
+        cached = self.__dict__.get("_column_index")
+        if cached is None or cached[0] is not names:
+            # features of large weight occur often: insert them first
+            order = np.argsort(-np.abs(self.coef_).sum(axis=0), kind="stable").tolist()
+            cached = self._column_index = names, ColumnIndex.from_names(names, order)
+        rows = build_rows(X, cached[1], len(names))
+        lengths_of_sentences = sequences.compute_lengths(X)
+        sequences.require_finite(rows.indptr, rows.values, lengths_of_sentences)
+        return rows, lengths_of_sentences
 
     def __getstate__(self) -> Any:
         state = super().__getstate__()
-        state.pop("_columns", None)
+        state.pop("_column_index", None)
         return state
 
     def predict(self, X: Any, lengths: Any = None) -> list[NDArray[Any]]:
-        """The best tags of each sentence; arguments as those of ``fit``."""
-        problem, sizes = self._read(X, lengths)
+        """Return the tags of highest score of each sentence."""
+        problem, sizes = self._make_unlabelled_problem(X, lengths)
         tags = self.classes_[problem.decode(self.weights_)]
         return sequences.split_by_length(tags, sizes)
 
     def decision_function(self, X: Any, lengths: Any = None) -> list[NDArray[Any]]:
-        """``(positions, classes)`` for each sentence: scores but for transitions."""
-        problem, sizes = self._read(X, lengths)
+        """``(positions, classes)`` for each sentence: scores without transitions."""
+        problem, sizes = self._make_unlabelled_problem(X, lengths)
         W, _, start, end = problem.split(self.weights_)
         rows = (problem.values, problem.indices, problem.indptr)
         shape = (len(problem.labels), problem.num_features)
         scores = sparse.csr_matrix(rows, shape=shape) @ W
-        some = sizes > 0
-        scores[problem.offsets[:-1][some]] += start
-        scores[problem.offsets[1:][some] - 1] += end
+        is_nonempty = sizes > 0
+        scores[problem.offsets[:-1][is_nonempty]] += start
+        scores[problem.offsets[1:][is_nonempty] - 1] += end
         return sequences.split_by_length(scores, sizes)
 
     def score(
         self, X: Any, y: Any, lengths: Any = None, sample_weight: Any = None
     ) -> float:
-        """Share of tags that are right; a tag not seen in ``fit`` counts as wrong.
+        """Fraction of correct tags; a tag not seen in ``fit`` counts as wrong.
 
         ``sample_weight`` has a weight for all tags of each sentence.
         """
-        problem, sizes = self._read(X, lengths)
+        problem, sizes = self._make_unlabelled_problem(X, lengths)
         tags = self.classes_[problem.decode(self.weights_)]
         return sequences.compute_accuracy(tags, y, sizes, sample_weight)
 
@@ -557,33 +575,33 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
         """Write a fitted tagger to a file of numpy arrays and JSON (``.npz``)."""
         check_is_fitted(self)
         arrays = {"weights": self.weights_, "classes": self.classes_}
-        facts = {
-            **{name: getattr(self, name) for name in _NUMBERS},
+        metadata = {
+            **{name: getattr(self, name) for name in _SAVED_NUMBERS},
             "status_": self.status_,
             "n_features_in_": self.n_features_in_,
             "feature_names_": self.feature_names_,
         }
-        persistence.save(self, path, arrays, facts)
+        persistence.save(self, path, arrays, metadata)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Any:
-        """A tagger from a file that ``save`` wrote; no code in it is run.
+        """Load a tagger from a file of ``save``; runs no code of the file.
 
         Raises
         ------
         ValueError
-            If the file is no such file, is damaged, or does not fit together.
+            If the file is of another kind, damaged or inconsistent.
         """
-        about = (*_NUMBERS, "status_", "n_features_in_", "feature_names_")
-        tagger, arrays, facts = persistence.load(
-            cls, path, ("classes", "weights"), about
+        metadata_keys = (*_SAVED_NUMBERS, "status_", "n_features_in_", "feature_names_")
+        tagger, arrays, metadata = persistence.load(
+            cls, path, ("classes", "weights"), metadata_keys
         )
-        for name in about:
-            setattr(tagger, name, facts[name])
+        for name in metadata_keys:
+            setattr(tagger, name, metadata[name])
         tagger.classes_, tagger.weights_ = arrays["classes"], arrays["weights"]
         tagger.history_, tagger.n_iter_ = [], tagger.n_passes_
         try:
-            tagger._restore()
+            tagger._validate_loaded()
         except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(
                 f"{path}: expected parts that fit together, as {cls.__name__}.save"
@@ -591,28 +609,32 @@ class LinearTagger(NamedWeights, BaseEstimator):  # type: ignore[misc]
             ) from error
         return tagger
 
-    def _restore(self) -> None:
-        """Cut the weights into what they mean; raise if they cannot be."""
-        known, n = self.classes_, self.n_features_in_
-        if known.ndim != 1 or known.dtype.kind not in "biU" or len(known) < 2:
-            raise ValueError(f"classes {known.dtype} of shape {known.shape}")
-        if (known[1:] <= known[:-1]).any():
+    def _validate_loaded(self) -> None:
+        """Set ``coef_`` and others from loaded weights; raise if inconsistent."""
+        labels, num_features = self.classes_, self.n_features_in_
+        if labels.ndim != 1 or labels.dtype.kind not in "biU" or len(labels) < 2:
+            raise ValueError(f"classes {labels.dtype} of shape {labels.shape}")
+        if (labels[1:] <= labels[:-1]).any():
             raise ValueError("classes that do not rise")
         if self.weights_.dtype.kind != "f":
             raise ValueError(f"weights of {self.weights_.dtype}")
-        if type(n) is not int or not 0 < n <= self.weights_.size:
-            raise ValueError(f"{n!r} features for {self.weights_.size} weights")
-        classes = len(known)
-        one = sparse.csr_matrix((1, n))
-        problem = self._problem(one, np.zeros(1, np.int32), [1], classes)
+        if type(num_features) is not int or not 0 < num_features <= self.weights_.size:
+            raise ValueError(
+                f"{num_features!r} features for {self.weights_.size} weights"
+            )
+        num_classes = len(labels)
+        # a problem of one empty position: its layout defines the expected weights
+        empty_row = sparse.csr_matrix((1, num_features))
+        problem = self._make_problem(empty_row, np.zeros(1, np.int32), [1], num_classes)
         if self.weights_.shape != (problem.num_weights,):
             raise ValueError(
-                f"weights {self.weights_.shape} for {n} features and {classes} classes,"
+                f"weights {self.weights_.shape} for {num_features} features and"
+                f" {num_classes} classes,"
                 f" which have {problem.num_weights}"
             )
         names = self.feature_names_
-        if names is not None and len(set(names)) != n:
-            raise ValueError(f"{len(set(names))} names of {n} features")
+        if names is not None and len(set(names)) != num_features:
+            raise ValueError(f"{len(set(names))} names of {num_features} features")
         if names is not None and not all(isinstance(name, str) for name in names):
             raise ValueError("names that are no strings")
-        self._split(problem)
+        self._set_coef(problem)

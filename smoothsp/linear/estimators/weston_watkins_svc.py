@@ -26,8 +26,8 @@ from smoothsp.linear.inputs.sparse_matrices import as_sparse_sample_rows
 
 _SOLVERS = ("walrus", "greedy")
 _KERNELS = ("linear", "rbf", "precomputed")
-# Where the greedy solver leaves a block, in units of the margin.
-_GREED = {"float64": 1e-6, "float32": 1e-5}
+# Violation at which the greedy solver leaves a block, relative to the margin.
+_GREEDY_TOL = {"float64": 1e-6, "float32": 1e-5}
 
 
 class WestonWatkinsSVC(classifier.CertifiedClassifier):
@@ -194,13 +194,13 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
     def _fit(self, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
         checks.require_choice("solver", self.solver, _SOLVERS)
         checks.require_choice("kernel", self.kernel, _KERNELS)
-        plan = classifier.make_descent_settings(self)
-        constant = classifier.intercept_feature_value(self)
+        settings = classifier.make_descent_settings(self)
+        intercept_value = classifier.intercept_feature_value(self)
         samples = classifier.validate_training_data(self, X, y, sample_weight)
         costs = checks.as_cost_matrix(self.cost, len(samples.classes), samples.X.dtype)
         history: list[Certificate] = []
         solve = self._fit_linear if self.kernel == "linear" else self._fit_kernel
-        status = solve(samples, costs, constant, plan, history, resume)
+        status = solve(samples, costs, intercept_value, settings, history, resume)
         classifier.set_fit_results(self, samples, status, history)
 
     def decision_function(self, X: Any) -> NDArray[Any]:
@@ -209,20 +209,20 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         The scores of the linear kernel are ``X @ coef_.T + intercept_``.
         """
         check_is_fitted(self)
-        # by the kernel of the fit, whatever the parameter is now
+        # the parameter kernel may have changed since the fit
         if hasattr(self, "coef_"):
             return classifier.compute_linear_scores(self, X)
-        rbf = hasattr(self, "support_vectors_")
-        X = classifier.validate_X(self, X, accept_sparse="csr" if rbf else False)
+        is_rbf = hasattr(self, "support_vectors_")
+        X = classifier.validate_X(self, X, accept_sparse="csr" if is_rbf else False)
         if not len(self.support_):
-            # scikit-learn has no kernel against nothing
-            similar = np.zeros((X.shape[0], 0), dtype=self.dual_coef_.dtype)
-        elif rbf:
-            similar = rbf_kernel(X, self.support_vectors_, gamma=self.gamma_)
+            # scikit-learn raises for kernels with no rows
+            kernel_values = np.zeros((X.shape[0], 0), dtype=self.dual_coef_.dtype)
+        elif is_rbf:
+            kernel_values = rbf_kernel(X, self.support_vectors_, gamma=self.gamma_)
         else:
-            similar = X[:, self.support_]
+            kernel_values = X[:, self.support_]
         with np.errstate(over="ignore", invalid="ignore"):
-            scores = similar @ self.dual_coef_.T + self.intercept_
+            scores = kernel_values @ self.dual_coef_.T + self.intercept_
         return classifier.ravel_binary_scores(classifier.require_finite_scores(scores))
 
     def __sklearn_tags__(self) -> Any:
@@ -231,36 +231,38 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         tags.input_tags.pairwise = self.kernel == "precomputed"
         return tags
 
-    def _stops(self, blocks: DualBlocks) -> tuple[Any, ...]:
-        dtype, greedy = blocks.bounds.dtype, self.solver == "greedy"
-        greed = _GREED[dtype.name] * blocks.class_costs.max() if greedy else 0.0
-        return blocks.zero_violation_tol, dtype.type(greed)
+    def _stopping_tolerances(self, blocks: DualBlocks) -> tuple[Any, ...]:
+        dtype, is_greedy = blocks.bounds.dtype, self.solver == "greedy"
+        greedy_tol = (
+            _GREEDY_TOL[dtype.name] * blocks.class_costs.max() if is_greedy else 0.0
+        )
+        return blocks.zero_violation_tol, dtype.type(greedy_tol)
 
     def _fit_linear(
         self,
         samples: Samples,
         costs: NDArray[np.float64] | None,
-        constant: float,
-        plan: DescentSettings,
+        intercept_value: float,
+        settings: DescentSettings,
         history: list[Certificate],
         resume: Any,
     ) -> Status:
-        rows = as_sparse_sample_rows(samples.X, constant)
+        rows = as_sparse_sample_rows(samples.X, intercept_value)
         classifier.require_memory(
             classifier.linear_model_bytes(samples, rows.features, len(samples.classes))
         )
-        squares = classifier.compute_squared_norms(rows, constant)
-        blocks = self._blocks(samples, squares, costs, plan)
+        squared_norms = classifier.compute_squared_norms(rows, intercept_value)
+        blocks = self._make_blocks(samples, squared_norms, costs, settings)
         problem = LinearDual(
             blocks,
             rows,
             weston_watkins.coordinate_descent,
             weston_watkins.compute_gaps,
-            self._stops(blocks),
+            self._stopping_tolerances(blocks),
             blocks.losses_at_zero(max_over_classes=False),
         )
-        status = descend(problem, plan, history, resume)
-        classifier.set_coef(self, problem.w, constant)
+        status = descend(problem, settings, history, resume)
+        classifier.set_coef(self, problem.w, intercept_value)
         if checks.as_bool("store_dual", self.store_dual):
             classifier.set_dual_coef(self, blocks.coefficient_matrix)
         classifier.store_warm_start(self, samples, blocks.coefficient_matrix)
@@ -270,8 +272,8 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
         self,
         samples: Samples,
         costs: NDArray[np.float64] | None,
-        constant: float,
-        plan: DescentSettings,
+        intercept_value: float,
+        settings: DescentSettings,
         history: list[Certificate],
         resume: Any,
     ) -> Status:
@@ -284,53 +286,61 @@ class WestonWatkinsSVC(classifier.CertifiedClassifier):
             }
         )
         if self.kernel == "rbf":
-            # a distance is made of four products
-            most = 4 * as_sparse_sample_rows(samples.X, 0.0).squares
-            classifier.require_finite_squared_norms(most, samples.X.dtype)
-            self.gamma_ = _rbf_gamma(self.gamma, samples.X)
+            # |x - y|^2 is at most 4 max |x|^2: check it in the dtype of X
+            max_squared_distances = (
+                4 * as_sparse_sample_rows(samples.X, 0.0).squared_norms
+            )
+            classifier.require_finite_squared_norms(
+                max_squared_distances, samples.X.dtype
+            )
+            self.gamma_ = _resolve_rbf_gamma(self.gamma, samples.X)
             gram = rbf_kernel(samples.X, gamma=self.gamma_)
         else:
-            gram = _gram_matrix(samples.X)
-        lift = _lift(float(gram.diagonal().min()), constant)
-        gram = np.ascontiguousarray(gram + samples.X.dtype.type(lift))
-        squares = gram.diagonal().astype(np.float64)
-        classifier.require_finite_squared_norms(squares, samples.X.dtype, constant)
-        blocks = self._blocks(samples, squares, costs, plan)
-        stakes = blocks.losses_at_zero(max_over_classes=False)
-        problem = GramDual(blocks, gram, self._stops(blocks), stakes)
-        status = descend(problem, plan, history, resume)
+            gram = _check_gram_matrix(samples.X)
+        diagonal_shift = _diagonal_shift(float(gram.diagonal().min()), intercept_value)
+        gram = np.ascontiguousarray(gram + samples.X.dtype.type(diagonal_shift))
+        squared_norms = gram.diagonal().astype(np.float64)
+        classifier.require_finite_squared_norms(
+            squared_norms, samples.X.dtype, intercept_value
+        )
+        blocks = self._make_blocks(samples, squared_norms, costs, settings)
+        losses_at_zero = blocks.losses_at_zero(max_over_classes=False)
+        problem = GramDual(
+            blocks, gram, self._stopping_tolerances(blocks), losses_at_zero
+        )
+        status = descend(problem, settings, history, resume)
         classifier.set_dual_coef(self, blocks.coefficient_matrix)
         classifier.store_warm_start(self, samples, blocks.coefficient_matrix)
-        self.intercept_ = lift * self.dual_coef_.sum(axis=1)
+        self.intercept_ = diagonal_shift * self.dual_coef_.sum(axis=1)
         if self.kernel == "rbf":
             self.support_vectors_ = samples.X[self.support_]
         return status
 
-    def _blocks(
+    def _make_blocks(
         self,
         samples: Samples,
-        squares: NDArray[np.float64],
+        squared_norms: NDArray[np.float64],
         costs: NDArray[np.float64] | None,
-        plan: DescentSettings,
+        settings: DescentSettings,
     ) -> DualBlocks:
         blocks = DualBlocks(
             samples.labels,
             samples.bounds,
-            squares,
+            squared_norms,
             len(samples.classes),
             costs,
             padding_cost=0.0,
-            shrinking=plan.shrinking,
+            shrinking=settings.shrinking,
         )
-        earlier = classifier.load_warm_start(self, samples)
-        if earlier is not None:
-            warm_start_blocks(blocks, earlier, max_over_classes=False)
+        previous_duals = classifier.load_warm_start(self, samples)
+        if previous_duals is not None:
+            warm_start_blocks(blocks, previous_duals, max_over_classes=False)
         saturate_zero_norm_rows(blocks)
         return blocks
 
 
-def _gram_matrix(X: NDArray[Any]) -> NDArray[Any]:
-    """X, if it can be the Gram matrix of the samples."""
+def _check_gram_matrix(X: NDArray[Any]) -> NDArray[Any]:
+    """Return X; raise ValueError unless it is square and symmetric."""
     if X.shape[0] != X.shape[1]:
         raise ValueError(
             "X: expected a Gram matrix (samples, samples) for "
@@ -343,40 +353,44 @@ def _gram_matrix(X: NDArray[Any]) -> NDArray[Any]:
     return X
 
 
-def _lift(least: float, constant: float) -> float:
-    """Number added to all products: the square of the constant feature, or more."""
-    if least >= 0:
-        return constant**2
-    if not constant:
+def _diagonal_shift(min_diagonal: float, intercept_value: float) -> float:
+    """Return the number added to the Gram matrix: the squared intercept feature.
+
+    A negative diagonal adds its absolute value, so that no squared norm is negative.
+    """
+    if min_diagonal >= 0:
+        return intercept_value**2
+    if not intercept_value:
         raise ValueError(
-            f"X: expected a Gram matrix with a diagonal of at least 0, got {least:.3g};"
+            f"X: expected a Gram matrix with a diagonal of at least 0, got"
+            f" {min_diagonal:.3g};"
             " fit_intercept=True adds a constant to it"
         )
-    return constant**2 - least
+    return intercept_value**2 - min_diagonal
 
 
-def _rbf_gamma(gamma: object, X: Any) -> float:
-    """The width as a number; scikit-learn's rules for ``"scale"`` and ``"auto"``."""
+def _resolve_rbf_gamma(gamma: object, X: Any) -> float:
+    """Return gamma as a number; ``"scale"`` and ``"auto"`` as in scikit-learn."""
     if not isinstance(gamma, str):
         return checks.as_positive("gamma", gamma)
     checks.require_choice("gamma", gamma, ("scale", "auto"))
     if gamma == "auto":
         return 1 / int(X.shape[1])
-    size = float(abs(X).max())
-    if not size:
+    max_abs = float(abs(X).max())
+    if not max_abs:
         return 1.0
-    # of numbers up to 1, so that no square leaves float64
-    scaled = X.astype(np.float64) / size
-    squares = scaled.multiply(scaled) if sparse.issparse(X) else np.square(scaled)
-    variance = float(squares.mean() - scaled.mean() ** 2)
+    # variance of X / max |X|, whose squares cannot overflow
+    scaled = X.astype(np.float64) / max_abs
+    squared = scaled.multiply(scaled) if sparse.issparse(X) else np.square(scaled)
+    variance = float(squared.mean() - scaled.mean() ** 2)
     if variance <= 0:
         return 1.0
     with np.errstate(over="ignore", divide="ignore"):
-        found = float(np.float64(1 / (int(X.shape[1]) * variance)) / size / size)
-    if not 0 < found <= float(np.finfo(X.dtype).max):
+        value = float(np.float64(1 / (int(X.shape[1]) * variance)) / max_abs / max_abs)
+    if not 0 < value <= float(np.finfo(X.dtype).max):
         raise ValueError(
             "X: expected features for which gamma, one over their number times their"
-            f" variance, fits {X.dtype}, got {found:.3g}; scale the features, or give"
+            f" variance, fits {X.dtype}, got {value:.3g}; scale the features, or give"
             " gamma"
         )
-    return found
+    return value

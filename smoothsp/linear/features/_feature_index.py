@@ -1,4 +1,4 @@
-"""Features that are numbered as they are met."""
+"""Index from the values of templates to columns, fitted on sentences."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,12 +12,12 @@ from smoothsp.linear.features._token_columns import EncodedTokens, apply_functio
 
 
 class FeatureIndex:
-    """The features of some templates that occur in some sentences.
+    """Features of templates, numbered template after template.
 
-    A source numbers its values 0 to V - 1, and V is the outside of a sentence. Level 0
-    of a template lists the numbers that its first piece met, in order; level j lists
-    the met pairs ``place in level j - 1 times (V + 1) plus number``. The last level is
-    the features, counted on from those of the template before.
+    The distinct strings of a source have the codes 0 to V - 1; V stands for positions
+    outside of the sentence. Level 0 of a template is the sorted codes of its first
+    piece. Level j is the sorted keys ``rank in level j - 1 * (V + 1) + code of piece
+    j`` that occur. Ranks in the last level are the features of the template.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class FeatureIndex:
         self.levels: list[list[NDArray[np.int64]]] = []
 
     @property
-    def sizes(self) -> list[int]:
+    def num_features_by_template(self) -> list[int]:
         """Number of features of each template."""
         return [
             len(levels[-1]) if levels else 1  # the bias
@@ -39,57 +39,68 @@ class FeatureIndex:
         ]
 
     def fit(self, tokens: EncodedTokens, min_count: int) -> NDArray[np.int32]:
-        """Number the features of at least ``min_count`` positions; where they are."""
+        """Number features of at least ``min_count`` positions; return ``columns``."""
         self.values, self.levels = {}, []
         tables: dict[Source, dict[str, int]] = {}
         for piece in (piece for template in self.templates for piece in template):
             if piece.source not in tables:
-                found = apply_functions(
+                values = apply_functions(
                     piece.source, tokens.strings[piece.source.column]
                 )
-                present = dict.fromkeys(v for v in found if v is not None)
-                tables[piece.source] = {value: n for n, value in enumerate(present)}
+                distinct = dict.fromkeys(v for v in values if v is not None)
+                tables[piece.source] = {
+                    value: code for code, value in enumerate(distinct)
+                }
         self.values = {source: list(table) for source, table in tables.items()}
-        return self._columns(tokens, min_count)
+        return self._number_features(tokens, min_count)
 
-    def columns(self, tokens: EncodedTokens) -> NDArray[np.int32]:
-        """The features ``[position, template]``; -1 where a template has none."""
-        return self._columns(tokens, None)
+    def transform(self, tokens: EncodedTokens) -> NDArray[np.int32]:
+        """Return features ``[position, template]``; -1 where a template has none."""
+        return self._number_features(tokens, None)
 
-    def _columns(
+    def _number_features(
         self, tokens: EncodedTokens, min_count: int | None
     ) -> NDArray[np.int32]:
-        codes = self._codes(tokens)
+        codes = self._encode_sources(tokens)
         positions = int(tokens.offsets[-1])
-        found = np.empty((positions, len(self.templates)), dtype=np.int32)
-        here = np.empty(positions, dtype=np.int32)
-        first = 0
-        for t, template in enumerate(self.templates):
-            running = np.zeros(positions, dtype=np.int64)
+        columns = np.empty((positions, len(self.templates)), dtype=np.int32)
+        neighbour_codes = np.empty(positions, dtype=np.int32)
+        first_column = 0
+        for template_index, template in enumerate(self.templates):
+            keys = np.zeros(positions, dtype=np.int64)
             if min_count is not None:
                 self.levels.append([])
-            for j, piece in enumerate(template):
+            for level, piece in enumerate(template):
                 size = len(self.values[piece.source])
                 kernel.shift_codes(
-                    codes[piece.source], tokens.offsets, piece.offset, size, here
+                    codes[piece.source],
+                    tokens.offsets,
+                    piece.offset,
+                    size,
+                    neighbour_codes,
                 )
-                kernel.join_codes(here, size + 1, running)
+                kernel.join_codes(neighbour_codes, size + 1, keys)
                 if min_count is not None:
-                    least = min_count if j == len(template) - 1 else 1
-                    self.levels[t].append(_met(running, size + 1, j == 0, least))
-                _find(self.levels[t][j], size + 1, j == 0, running)
-            found[:, t] = np.where(running < 0, -1, running + first)
-            first += self.sizes[t]
-        return found
+                    # prefixes of a feature occur at least as often as the feature
+                    required_count = min_count if level == len(template) - 1 else 1
+                    self.levels[template_index].append(
+                        _frequent_keys(keys, size + 1, level == 0, required_count)
+                    )
+                _replace_by_rank(
+                    self.levels[template_index][level], size + 1, level == 0, keys
+                )
+            columns[:, template_index] = np.where(keys < 0, -1, keys + first_column)
+            first_column += self.num_features_by_template[template_index]
+        return columns
 
-    def _codes(self, tokens: EncodedTokens) -> dict[Source, NDArray[np.int32]]:
+    def _encode_sources(self, tokens: EncodedTokens) -> dict[Source, NDArray[np.int32]]:
         codes = {}
         for source, values in self.values.items():
-            table = {value: n for n, value in enumerate(values)}
-            found = apply_functions(source, tokens.strings[source.column])
-            of_string = [-1 if v is None else table.get(v, -1) for v in found]
-            lookup = np.array(of_string, dtype=np.int32)
-            codes[source] = lookup[tokens.codes[source.column]]
+            table = {value: code for code, value in enumerate(values)}
+            derived = apply_functions(source, tokens.strings[source.column])
+            code_of_string = [-1 if v is None else table.get(v, -1) for v in derived]
+            code_table = np.array(code_of_string, dtype=np.int32)
+            codes[source] = code_table[tokens.codes[source.column]]
         return codes
 
     def names(self) -> list[str]:
@@ -100,28 +111,32 @@ class FeatureIndex:
                 names.append("bias")
             if not levels:
                 continue
-            texts = [""]
-            for j, (piece, known) in enumerate(zip(template, levels, strict=True)):
-                values = [f"={_escaped(v)}" for v in self.values[piece.source]]
+            prefixes = [""]
+            for j, (piece, keys) in enumerate(zip(template, levels, strict=True)):
+                values = [f"={_escape_value(v)}" for v in self.values[piece.source]]
                 values.append("")
-                size = len(values)
-                link = " & " if j else ""
-                texts = [
-                    f"{texts[key // size]}{link}{piece}{values[key % size]}"
-                    for key in known.tolist()
+                num_codes = len(values)
+                separator = " & " if j else ""
+                prefixes = [
+                    f"{prefixes[key // num_codes]}{separator}"
+                    f"{piece}{values[key % num_codes]}"
+                    for key in keys.tolist()
                 ]
-            names += texts
+            names += prefixes
         return names
 
     def state(self) -> dict[str, Any]:
-        """Everything that ``fit`` found, as lists and strings."""
+        """Return the fitted values and levels as lists and strings, for JSON."""
         return {
             "values": list(self.values.values()),
-            "levels": [[known.tolist() for known in of] for of in self.levels],
+            "levels": [
+                [keys.tolist() for keys in template_levels]
+                for template_levels in self.levels
+            ],
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take over the ``state`` of another; raise if it is not a valid state."""
+        """Load a ``state``; raise TypeError or ValueError if it is invalid."""
         order = [p.source for template in self.templates for p in template]
         self.values = dict(zip(dict.fromkeys(order), state["values"], strict=True))
         for source, values in self.values.items():
@@ -130,42 +145,46 @@ class FeatureIndex:
             if len(set(values)) < len(values):
                 raise ValueError(f"values of {source} that stand there twice")
         self.levels = []
-        for template, of in zip(self.templates, state["levels"], strict=True):
+        for template, saved_levels in zip(self.templates, state["levels"], strict=True):
             self.levels.append([])
-            size = 1
-            for piece, numbers in zip(template, of, strict=True):
-                known = np.array(numbers, dtype=np.int64)
-                pairs = size * (len(self.values[piece.source]) + 1)
-                inside = (known >= 0) & (known < pairs)
-                if not (inside.all() and (np.diff(known) > 0).all()):
+            previous_size = 1
+            for piece, saved_keys in zip(template, saved_levels, strict=True):
+                keys = np.array(saved_keys, dtype=np.int64)
+                num_pairs = previous_size * (len(self.values[piece.source]) + 1)
+                in_range = (keys >= 0) & (keys < num_pairs)
+                if not (in_range.all() and (np.diff(keys) > 0).all()):
                     raise ValueError(f"numbers of {piece} out of range or of order")
-                self.levels[-1].append(known)
-                size = len(known)
+                self.levels[-1].append(keys)
+                previous_size = len(keys)
 
 
-def _escaped(value: str) -> str:
+def _escape_value(value: str) -> str:
+    """Escape backslashes and ``&``, which separates pieces in names."""
     return value.replace("\\", "\\\\").replace("&", "\\&")
 
 
-def _met(
-    running: NDArray[np.int64], size: int, first: bool, least: int
+def _frequent_keys(
+    keys: NDArray[np.int64], num_keys: int, is_first_level: bool, min_count: int
 ) -> NDArray[np.int64]:
-    """The values that occur at least so often, in order; -1 is none."""
-    if first:
-        counts = np.bincount(running + 1, minlength=size + 1)[1:]
-        return np.flatnonzero(counts >= max(least, 1))
-    known, times = np.unique(running, return_counts=True)
-    return np.asarray(known[(times >= least) & (known >= 0)])
+    """Return the sorted keys that occur at least ``min_count`` times; -1 is none."""
+    if is_first_level:
+        counts = np.bincount(keys + 1, minlength=num_keys + 1)[1:]
+        return np.flatnonzero(counts >= max(min_count, 1))
+    distinct, counts = np.unique(keys, return_counts=True)
+    return np.asarray(distinct[(counts >= min_count) & (distinct >= 0)])
 
 
-def _find(
-    known: NDArray[np.int64], size: int, first: bool, running: NDArray[np.int64]
+def _replace_by_rank(
+    sorted_keys: NDArray[np.int64],
+    num_keys: int,
+    is_first_level: bool,
+    keys: NDArray[np.int64],
 ) -> None:
-    """Replace values by their places in ``known``, or by -1."""
-    if not first:
-        kernel.vocabulary_indices(known, running)
+    """Replace keys in place by their rank in ``sorted_keys``, or by -1."""
+    if not is_first_level:
+        kernel.vocabulary_indices(sorted_keys, keys)
         return
-    # the last entry is read where there is no value
-    place = np.full(size + 1, -1, dtype=np.int64)
-    place[known] = np.arange(len(known))
-    running[:] = place[running]
+    # key -1 reads the last entry, which stays -1
+    rank = np.full(num_keys + 1, -1, dtype=np.int64)
+    rank[sorted_keys] = np.arange(len(sorted_keys))
+    keys[:] = rank[keys]

@@ -1,22 +1,21 @@
-r"""The language of templates, and what a template in it stands for.
+r"""Recursive-descent parser of feature templates.
 
-A template is pieces joined by ``&``; a piece is a source and where to look::
+A template is pieces joined by ``&``; a piece is a source and a range of offsets::
 
     template := piece { "&" piece }  |  "bias"
     piece    := source [ "[" range "]" ]
     source   := column  |  function "(" source [ "," range ] ")"
     range    := integer [ ".." integer ]
 
-Both ends of a range belong to it, and without one a piece looks at the position itself.
-Each combination of the numbers in its ranges is a template of its own:
-``word[-1..1]`` is three.
+Ranges include both ends; without one, the offset is 0. Each combination of numbers in
+ranges is a separate template: ``word[-1..1]`` is three.
 """
 
 import itertools
 import re
 from dataclasses import dataclass
 
-# Functions of a string, and whether they take a number.
+# Functions of a string, and whether they have a number as second argument.
 FUNCTIONS = {
     "lower": False,
     "shape": False,
@@ -43,7 +42,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Piece:
-    """The value of a source, some positions away."""
+    """Value of a source at ``offset`` positions from the current one."""
 
     source: Source
     offset: int
@@ -52,109 +51,111 @@ class Piece:
         return f"{self.source}[{self.offset}]"
 
 
-# All pieces together are one feature; no pieces are always there: the bias.
+# A template is the conjunction of its pieces; the empty one is the bias.
 Template = tuple[Piece, ...]
 
 
 def template_to_text(template: Template) -> str:
-    """A template in its own language."""
+    """Return the text of a template, which parses to it."""
     return " & ".join(map(str, template)) or "bias"
 
 
 def parse_template(text: str, columns: tuple[str, ...]) -> list[Template]:
-    """The templates that ``text`` stands for, in the order of its ranges."""
+    """Parse ``text`` into templates, in the order of its ranges."""
     if not isinstance(text, str):
         raise TypeError(f"templates: expected strings, got {text!r}")
-    reader = _Reader(text, columns)
-    if reader.tokens == ["bias", ""]:
+    parser = _TemplateParser(text, columns)
+    if parser.tokens == ["bias", ""]:
         return [()]
-    pieces = [reader.piece()]
-    while reader.take("&"):
-        pieces.append(reader.piece())
-    if reader.next:
-        reader.refuse("& or the end")
+    pieces = [parser.parse_piece()]
+    while parser.accept("&"):
+        pieces.append(parser.parse_piece())
+    if parser.next_token:
+        parser.raise_unexpected("& or the end")
     return list(itertools.product(*pieces))
 
 
-class _Reader:
-    """The tokens of one template, taken from left to right."""
+class _TemplateParser:
+    """Parser of one template; its methods consume tokens from left to right."""
 
     def __init__(self, text: str, columns: tuple[str, ...]) -> None:
         self.text = text
         self.columns = columns
         self.tokens: list[str] = []
-        at = 0
-        while text[at:].strip():
-            found = _TOKEN.match(text, at)
-            if found is None:
+        position = 0
+        while text[position:].strip():
+            match = _TOKEN.match(text, position)
+            if match is None:
                 raise ValueError(
                     f"templates: expected names, numbers and [ ] ( ) , .. & in"
-                    f" {text!r}, got {text[at:].strip()!r}"
+                    f" {text!r}, got {text[position:].strip()!r}"
                 )
-            self.tokens.append(found[1])
-            at = found.end()
+            self.tokens.append(match[1])
+            position = match.end()
         self.tokens.append("")
 
     @property
-    def next(self) -> str:
+    def next_token(self) -> str:
         return self.tokens[0]
 
-    def take(self, token: str) -> bool:
-        """Whether the next token is this one, which is then taken."""
-        if self.next != token:
+    def accept(self, token: str) -> bool:
+        """Consume the next token if it equals ``token``; return whether it did."""
+        if self.next_token != token:
             return False
         self.tokens.pop(0)
         return True
 
-    def refuse(self, expected: str) -> None:
-        found = repr(self.next) if self.next else "the end"
+    def raise_unexpected(self, expected: str) -> None:
+        """Raise a ValueError that names the next token."""
+        actual = repr(self.next_token) if self.next_token else "the end"
         raise ValueError(
-            f"templates: expected {expected} in template {self.text!r}, got {found}"
+            f"templates: expected {expected} in template {self.text!r}, got {actual}"
         )
 
-    def need(self, token: str) -> None:
-        if not self.take(token):
-            self.refuse(token)
+    def expect(self, token: str) -> None:
+        """Consume ``token``, or raise."""
+        if not self.accept(token):
+            self.raise_unexpected(token)
 
-    def piece(self) -> list[Piece]:
-        sources = self.source()
+    def parse_piece(self) -> list[Piece]:
+        sources = self.parse_source()
         offsets = [0]
-        if self.take("["):
-            offsets = self.range()
-            self.need("]")
+        if self.accept("["):
+            offsets = self.parse_range()
+            self.expect("]")
         return [Piece(s, o) for o in offsets for s in sources]
 
-    def source(self) -> list[Source]:
-        name = self.next
+    def parse_source(self) -> list[Source]:
+        name = self.next_token
         if self.tokens[1:2] == ["("]:
             if name not in FUNCTIONS:
-                self.refuse(f"a function ({', '.join(FUNCTIONS)})")
+                self.raise_unexpected(f"a function ({', '.join(FUNCTIONS)})")
             self.tokens.pop(0)
-            self.need("(")
-            inner = self.source()
+            self.expect("(")
+            inner = self.parse_source()
             numbers = [0]
             if FUNCTIONS[name]:
-                self.need(",")
-                numbers = self.range()
+                self.expect(",")
+                numbers = self.parse_range()
                 if min(numbers) < 1:
                     raise ValueError(
                         f"templates: expected lengths of at least 1 in {self.text!r},"
                         f" got {min(numbers)}"
                     )
-            self.need(")")
+            self.expect(")")
             return [
                 Source(s.column, (*s.functions, (name, number)))
                 for number in numbers
                 for s in inner
             ]
         if name not in self.columns:
-            self.refuse(f"a column ({', '.join(self.columns)})")
+            self.raise_unexpected(f"a column ({', '.join(self.columns)})")
         self.tokens.pop(0)
         return [Source(name)]
 
-    def range(self) -> list[int]:
-        first = self.integer()
-        last = self.integer() if self.take("..") else first
+    def parse_range(self) -> list[int]:
+        first = self.parse_integer()
+        last = self.parse_integer() if self.accept("..") else first
         if last < first:
             raise ValueError(
                 f"templates: expected a range from low to high in {self.text!r}, got"
@@ -162,7 +163,7 @@ class _Reader:
             )
         return list(range(first, last + 1))
 
-    def integer(self) -> int:
-        if not self.next.lstrip("-").isdecimal():
-            self.refuse("an integer")
+    def parse_integer(self) -> int:
+        if not self.next_token.lstrip("-").isdecimal():
+            self.raise_unexpected("an integer")
         return int(self.tokens.pop(0))

@@ -1,4 +1,4 @@
-"""Features whose inner products are a kernel."""
+"""Kernel features by pivoted Cholesky: inner products approximate a kernel."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +11,8 @@ from smoothsp.linear.inputs import checks
 
 Floats = NDArray[np.float64]
 
-# Rows whose kernel is asked for at once, where only its diagonal is wanted.
-_ROWS = 64
+# Rows of a kernel call for the diagonal: the block is quadratic in them.
+_DIAGONAL_BATCH = 64
 
 
 class KernelFeatures:
@@ -85,62 +85,70 @@ class KernelFeatures:
         tol, n = checks.as_nonnegative("tol", tol), len(X)
         most = n if most is None else min(checks.as_positive_int("most", most), n)
         self.kernel = kernel
-        left = self._diagonal(X)
-        largest = float(left.max(initial=0.0))
+        residual_diagonal = self._kernel_diagonal(X)
+        largest = float(residual_diagonal.max(initial=0.0))
         factor = np.zeros((most, n))
-        chosen: list[int] = []
-        while len(chosen) < most:
-            r, p = len(chosen), int(left.argmax())
-            if not left[p] > tol * largest:
+        pivots: list[int] = []
+        while len(pivots) < most:
+            rank, pivot = len(pivots), int(residual_diagonal.argmax())
+            if not residual_diagonal[pivot] > tol * largest:
                 break
-            column = self._ask(X, X[p : p + 1])[:, 0] - factor[:r].T @ factor[:r, p]
-            factor[r] = column / np.sqrt(left[p])
-            # what rounding leaves
-            factor[r, chosen] = 0.0
-            factor[r, p] = np.sqrt(left[p])
-            chosen.append(p)
-            left = left - factor[r] ** 2
-            left[chosen] = 0.0
-            if left.min() < -1e-6 * largest:
+            column = (
+                self._evaluate_kernel(X, X[pivot : pivot + 1])[:, 0]
+                - factor[:rank].T @ factor[:rank, pivot]
+            )
+            factor[rank] = column / np.sqrt(residual_diagonal[pivot])
+            # exact values where rounding leaves small residuals
+            factor[rank, pivots] = 0.0
+            factor[rank, pivot] = np.sqrt(residual_diagonal[pivot])
+            pivots.append(pivot)
+            residual_diagonal = residual_diagonal - factor[rank] ** 2
+            residual_diagonal[pivots] = 0.0
+            if residual_diagonal.min() < -1e-6 * largest:
                 raise ValueError(
                     "kernel: expected a positive semidefinite kernel, got"
-                    f" {left.min():.3g} as the residual of point {int(left.argmin())}"
+                    f" {residual_diagonal.min():.3g} as the residual of point"
+                    f" {int(residual_diagonal.argmin())}"
                 )
-            left = np.maximum(left, 0.0)
-        self.rows: Floats = np.ascontiguousarray(factor[: len(chosen)].T)
-        self.pivots = np.array(chosen, dtype=np.int64)
-        self.residual = float(left.max(initial=0.0))
-        self._base = X[self.pivots]
+            residual_diagonal = np.maximum(residual_diagonal, 0.0)
+        self.rows: Floats = np.ascontiguousarray(factor[: len(pivots)].T)
+        self.pivots = np.array(pivots, dtype=np.int64)
+        self.residual = float(residual_diagonal.max(initial=0.0))
+        self._pivot_points = X[self.pivots]
 
     def transform(self, X: Any) -> Floats:
-        """``(points, rank)``: features of other points."""
-        against = self._ask(X, self._base)
-        corner = self.rows[self.pivots]
-        found = solve_triangular(corner, against.T, lower=True)
-        return np.ascontiguousarray(found.T)
+        """``(points, rank)``: features of new points, by a triangular solve."""
+        cross_kernel = self._evaluate_kernel(X, self._pivot_points)
+        pivot_factor = self.rows[self.pivots]
+        features = solve_triangular(pivot_factor, cross_kernel.T, lower=True)
+        return np.ascontiguousarray(features.T)
 
-    def _ask(self, A: Any, B: Any) -> Floats:
+    def _evaluate_kernel(self, A: Any, B: Any) -> Floats:
+        """``(len(A), len(B))``: values of the kernel, validated."""
         if not (len(A) and len(B)):
             return np.zeros((len(A), len(B)))
         try:
-            found = checks.as_real_float64(np.asarray(self.kernel(A, B)))
+            values = checks.as_real_float64(np.asarray(self.kernel(A, B)))
         except TypeError as error:
             raise TypeError(f"kernel: expected real numbers, got {error}") from error
-        if found.shape != (len(A), len(B)) or not np.isfinite(found).all():
+        if values.shape != (len(A), len(B)) or not np.isfinite(values).all():
             raise ValueError(
                 f"kernel: expected {(len(A), len(B))} finite numbers, got shape"
-                f" {found.shape}, or numbers that are not finite"
+                f" {values.shape}, or numbers that are not finite"
             )
-        return found
+        return values
 
-    def _diagonal(self, X: Any) -> Floats:
-        found = np.empty(len(X))
-        for at in range(0, len(X), _ROWS):
-            part = X[at : at + _ROWS]
-            found[at : at + _ROWS] = self._ask(part, part).diagonal()
-        if found.size and found.min() < 0:
+    def _kernel_diagonal(self, X: Any) -> Floats:
+        """``(points,)``: ``k(x, x)``, validated."""
+        diagonal = np.empty(len(X))
+        for start in range(0, len(X), _DIAGONAL_BATCH):
+            batch = X[start : start + _DIAGONAL_BATCH]
+            diagonal[start : start + _DIAGONAL_BATCH] = self._evaluate_kernel(
+                batch, batch
+            ).diagonal()
+        if diagonal.size and diagonal.min() < 0:
             raise ValueError(
                 "kernel: expected a positive semidefinite kernel, got"
-                f" {found.min():.3g} of point {int(found.argmin())} with itself"
+                f" {diagonal.min():.3g} of point {int(diagonal.argmin())} with itself"
             )
-        return found
+        return diagonal

@@ -1,4 +1,4 @@
-"""Features of the tokens of sentences, by templates."""
+"""Templates: sparse indicator features of the tokens of sentences."""
 
 import json
 import os
@@ -28,8 +28,8 @@ from smoothsp.linear.features._token_columns import (
 )
 
 _FORMAT = "smoothsp templates 1"
-# Columns of features that are hashed again, with labels.
-_MOST = 2**31 - 1
+# Number of columns with ``hash_with_label``: the problem hashes them again.
+_NUM_HASHED_COLUMNS = 2**31 - 1
 
 
 class Words(sparse.csr_array):  # type: ignore[misc]
@@ -144,27 +144,27 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         dtype: DTypeLike = np.float64,
         hash_with_label: int | None = None,
     ) -> None:
-        # as they are given, or scikit-learn cannot clone
-        self.templates = _kept("templates", templates)
-        self.columns = _kept("columns", columns)
+        # stored unchanged, since clone of scikit-learn compares identities
+        self.templates = _check_strings("templates", templates)
+        self.columns = _check_strings("columns", columns)
         self.hashing = hashing
         self.min_count = min_count
         self.dtype = dtype
         self.hash_with_label = hash_with_label
-        self._dictionary: FeatureIndex | None = None
-        self._parse()
+        self._feature_index: FeatureIndex | None = None
+        self._parse_templates()
 
     def set_params(self, **params: Any) -> "Templates":
         """Set parameters and discard the fitted features."""
-        found = clone(self)
-        BaseEstimator.set_params(found, **params)
-        found._dictionary = None
-        found._parse()
-        self.__dict__.update(found.__dict__)
+        updated = clone(self)
+        BaseEstimator.set_params(updated, **params)
+        updated._feature_index = None
+        updated._parse_templates()
+        self.__dict__.update(updated.__dict__)
         return self
 
-    def _parse(self) -> None:
-        self._check()
+    def _parse_templates(self) -> None:
+        self._check_params()
         columns = tuple(self.columns)
         self._parsed = [
             t for text in self.templates for t in parse_template(text, columns)
@@ -176,7 +176,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                     f" {template_to_text(template)} twice"
                 )
 
-    def _check(self) -> None:
+    def _check_params(self) -> None:
         if not len(self.templates):
             raise ValueError("templates: expected at least one, got none")
         for name in self.columns:
@@ -191,7 +191,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
         for name in ("hashing", "hash_with_label"):
             size = getattr(self, name)
-            if size is not None and not 1 <= _whole(name, size) < 2**31:
+            if size is not None and not 1 <= _check_int(name, size) < 2**31:
                 raise ValueError(
                     f"{name}: expected a number from 1 to 2^31 - 1, got {size}"
                 )
@@ -200,9 +200,9 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"hash_with_label: expected None with hashing, got"
                 f" {self.hash_with_label}; features are hashed once"
             )
-        if _whole("min_count", self.min_count) < 1:
+        if _check_int("min_count", self.min_count) < 1:
             raise ValueError(f"min_count: expected at least 1, got {self.min_count}")
-        if self._size is not None and self.min_count > 1:
+        if self._num_hashed_columns is not None and self.min_count > 1:
             raise ValueError(
                 f"min_count: expected 1 with hashing, which counts nothing, got"
                 f" {self.min_count}"
@@ -213,16 +213,16 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
 
     @property
-    def _size(self) -> int | None:
-        """Columns that features are hashed to, if they are."""
-        return self.hashing if self.hash_with_label is None else _MOST
+    def _num_hashed_columns(self) -> int | None:
+        """Number of hashed columns; None without hashing."""
+        return self.hashing if self.hash_with_label is None else _NUM_HASHED_COLUMNS
 
     @property
     def num_features(self) -> int:
         """Number of columns of the matrices of ``transform``."""
-        if self._size is not None:
-            return self._size
-        return sum(self._fitted().sizes)
+        if self._num_hashed_columns is not None:
+            return self._num_hashed_columns
+        return sum(self._require_index().num_features_by_template)
 
     def fit(self, sentences: Iterable[Sequence[Any]], y: Any = None) -> "Templates":
         """Number the features of ``sentences``; ``y`` is ignored.
@@ -230,16 +230,16 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ``sentences`` may come from an iterator, here and in ``transform``: some of them
         are in memory at a time.
         """
-        if self._size is None:
-            self._fit(self._tokens(sentences))
+        if self._num_hashed_columns is None:
+            self._fit_index(self._encode_tokens(sentences))
         return self
 
     def fit_transform(self, sentences: Iterable[Sequence[Any]], y: Any = None) -> Words:
         """``fit``, then ``transform``, at the cost of one of them."""
-        if self._size is not None:
+        if self._num_hashed_columns is not None:
             return self.transform(sentences)
-        tokens = self._tokens(sentences)
-        return self._matrix(self._fit(tokens), tokens)
+        tokens = self._encode_tokens(sentences)
+        return self._build_matrix(self._fit_index(tokens), tokens)
 
     def transform(self, sentences: Iterable[Sequence[Any]]) -> Words:
         """Return the features of each token, sentence after sentence.
@@ -264,21 +264,23 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         TypeError
             If it has something other than strings.
         """
-        tokens = self._tokens(sentences)
-        if self._size is not None:
-            columns = compute_hashed_columns(self._parsed, tokens, self._size)
+        tokens = self._encode_tokens(sentences)
+        if self._num_hashed_columns is not None:
+            columns = compute_hashed_columns(
+                self._parsed, tokens, self._num_hashed_columns
+            )
         else:
-            columns = self._fitted().columns(tokens)
-        return self._matrix(columns, tokens)
+            columns = self._require_index().transform(tokens)
+        return self._build_matrix(columns, tokens)
 
-    def _tokens(self, sentences: Iterable[Sequence[Any]]) -> EncodedTokens:
+    def _encode_tokens(self, sentences: Iterable[Sequence[Any]]) -> EncodedTokens:
         return EncodedTokens(sentences, tuple(self.columns))
 
     def names(self) -> list[str]:
         """The name of each feature; not with hashing, which does not keep names."""
-        if self._size is not None:
+        if self._num_hashed_columns is not None:
             raise ValueError("names: expected templates without hashing")
-        return self._fitted().names()
+        return self._require_index().names()
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Return the names of the columns of ``transform``; not with hashing.
@@ -305,7 +307,7 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             "hash_with_label": self.hash_with_label,
             "min_count": self.min_count,
             "dtype": np.dtype(self.dtype).name,
-            "dictionary": self._dictionary.state() if self._dictionary else None,
+            "dictionary": self._feature_index.state() if self._feature_index else None,
         }
         whole_files.write(path, json.dumps(content).encode("utf-8"))
 
@@ -322,10 +324,10 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             content = json.loads(Path(path).read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}: expected JSON, got {error}") from error
-        found = content.get("format") if isinstance(content, dict) else None
-        if found != _FORMAT:
+        file_format = content.get("format") if isinstance(content, dict) else None
+        if file_format != _FORMAT:
             raise ValueError(
-                f"{path}: expected a file with format {_FORMAT!r}, got {found!r}"
+                f"{path}: expected a file with format {_FORMAT!r}, got {file_format!r}"
             )
         names = ("templates", "columns", "hashing", "min_count", "dtype")
         missing = [name for name in (*names, "dictionary") if name not in content]
@@ -335,13 +337,13 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f" {', '.join(missing)}"
             )
         options = {name: content[name] for name in names}
-        # files of before there was such an option have none
+        # older files lack this option
         options["hash_with_label"] = content.get("hash_with_label")
         try:
             templates = cls(options.pop("templates"), **options)
             if content["dictionary"] is not None:
-                templates._dictionary = FeatureIndex(templates._parsed)
-                templates._dictionary.set_state(content["dictionary"])
+                templates._feature_index = FeatureIndex(templates._parsed)
+                templates._feature_index.set_state(content["dictionary"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(
                 f"{path}: expected parts that fit together, as Templates.save writes"
@@ -349,26 +351,26 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             ) from error
         return templates
 
-    def _fit(self, tokens: EncodedTokens) -> NDArray[np.int32]:
+    def _fit_index(self, tokens: EncodedTokens) -> NDArray[np.int32]:
         if len(tokens.offsets) == 1:
             raise ValueError("sentences: expected at least one to fit, got none")
         dictionary = FeatureIndex(self._parsed)
         columns = dictionary.fit(tokens, self.min_count)
-        self._dictionary = dictionary
+        self._feature_index = dictionary
         return columns
 
-    def _fitted(self) -> FeatureIndex:
-        if self._dictionary is None:
+    def _require_index(self) -> FeatureIndex:
+        if self._feature_index is None:
             raise ValueError("Templates: expected a fitted object; call fit first")
-        return self._dictionary
+        return self._feature_index
 
-    def _matrix(self, columns: NDArray[np.int32], tokens: EncodedTokens) -> Words:
+    def _build_matrix(self, columns: NDArray[np.int32], tokens: EncodedTokens) -> Words:
         indptr = np.empty(len(columns) + 1, dtype=np.int64)
         indices = np.empty(columns.size, dtype=np.int32)
         values = np.empty(columns.size, dtype=np.dtype(self.dtype))
         kernel.build_rows(columns, indptr, indices, values)
         used = int(indptr[-1])
-        # scipy wants the two kinds of index alike
+        # scipy requires indptr and indices of one dtype
         if used <= np.iinfo(np.int32).max:
             indptr = indptr.astype(np.int32)
         if used < columns.size:
@@ -378,21 +380,24 @@ class Templates(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         matrix.has_canonical_format = True
         matrix.lengths = np.diff(tokens.offsets)
         matrix.hash_with_label = self.hash_with_label
-        matrix.dictionary = None if self._size is not None else self._fitted()
+        matrix.dictionary = (
+            None if self._num_hashed_columns is not None else self._require_index()
+        )
         return matrix
 
 
-def _kept(name: str, given: Iterable[str]) -> Sequence[str]:
-    """Strings as they are given, or as a tuple if they can be read only once."""
-    if isinstance(given, str):
-        raise TypeError(f"{name}: expected several strings, got one, {given!r}")
-    texts = given if isinstance(given, list | tuple) else tuple(given)
+def _check_strings(name: str, strings: Iterable[str]) -> Sequence[str]:
+    """Return a sequence of strings; an iterator as a tuple. Raise for other types."""
+    if isinstance(strings, str):
+        raise TypeError(f"{name}: expected several strings, got one, {strings!r}")
+    texts = strings if isinstance(strings, list | tuple) else tuple(strings)
     if not all(isinstance(text, str) for text in texts):
         raise TypeError(f"{name}: expected strings, got {texts!r}")
     return texts
 
 
-def _whole(name: str, value: object) -> int:
+def _check_int(name: str, value: object) -> int:
+    """Return ``value`` as an int; raise TypeError unless it is one."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name}: expected an int, got {value!r}")
     return int(value)
@@ -401,10 +406,10 @@ def _whole(name: str, value: object) -> int:
 def compute_hashed_columns(
     templates: Sequence[Template], tokens: EncodedTokens, size: int
 ) -> NDArray[np.int32]:
-    """Features ``[position, template]`` in [0, size); -1 where a template has none.
+    """Return hashes ``[position, template]`` in [0, size); -1 for no feature.
 
-    The hash starts from that of the template's text and takes in those of the values,
-    piece by piece. It depends on nothing else.
+    The hash of the template's text is mixed with the hashes of the values, piece by
+    piece, and depends on nothing else.
     """
     positions = int(tokens.offsets[-1])
     sources = {piece.source: None for template in templates for piece in template}
@@ -412,25 +417,37 @@ def compute_hashed_columns(
     hashes: dict[Source, NDArray[np.uint64]] = {}
     for source in sources:
         values = apply_functions(source, tokens.strings[source.column])
-        table = {v: n for n, v in enumerate(dict.fromkeys(values)) if v is not None}
-        table = {value: n for n, value in enumerate(table)}
-        lookup = [-1 if v is None else table[v] for v in values]
-        codes[source] = np.array(lookup, np.int32)[tokens.codes[source.column]]
-        known = [stable_hash(value) for value in table]
-        hashes[source] = np.array([*known, kernel.OUTSIDE_HASH], dtype=np.uint64)
-    found = np.empty((positions, len(templates)), dtype=np.int32)
-    here = np.empty(positions, dtype=np.int32)
-    for t, template in enumerate(templates):
-        running = np.full(
+        table = {
+            value: code
+            for code, value in enumerate(dict.fromkeys(values))
+            if value is not None
+        }
+        table = {value: code for code, value in enumerate(table)}
+        codes_of_strings = [-1 if value is None else table[value] for value in values]
+        codes[source] = np.array(codes_of_strings, np.int32)[
+            tokens.codes[source.column]
+        ]
+        value_hashes = [stable_hash(value) for value in table]
+        hashes[source] = np.array([*value_hashes, kernel.OUTSIDE_HASH], dtype=np.uint64)
+    columns = np.empty((positions, len(templates)), dtype=np.int32)
+    neighbour_codes = np.empty(positions, dtype=np.int32)
+    for template_index, template in enumerate(templates):
+        feature_hashes = np.full(
             positions, stable_hash(template_to_text(template)), dtype=np.uint64
         )
-        fires = np.ones(positions, dtype=np.bool_)
+        is_active = np.ones(positions, dtype=np.bool_)
         for piece in template:
             outside = len(hashes[piece.source]) - 1
             kernel.shift_codes(
-                codes[piece.source], tokens.offsets, piece.offset, outside, here
+                codes[piece.source],
+                tokens.offsets,
+                piece.offset,
+                outside,
+                neighbour_codes,
             )
-            kernel.hash_codes(here, hashes[piece.source], running, fires)
-        numbers = (running % np.uint64(size)).astype(np.int32)
-        found[:, t] = np.where(fires, numbers, -1)
-    return found
+            kernel.hash_codes(
+                neighbour_codes, hashes[piece.source], feature_hashes, is_active
+            )
+        hashed = (feature_hashes % np.uint64(size)).astype(np.int32)
+        columns[:, template_index] = np.where(is_active, hashed, -1)
+    return columns

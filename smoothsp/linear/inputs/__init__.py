@@ -1,1 +1,1 @@
-"""Checks of inputs of solvers: numbers, arrays and memory."""
+"""Validation and conversion of inputs: numbers, arrays, sparse matrices, states."""

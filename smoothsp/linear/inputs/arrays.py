@@ -1,4 +1,4 @@
-"""Arrays of whole vectors, their checksums, and the memory that they take."""
+"""SIMD-aligned arrays, checksums of arrays, and a check of available memory."""
 
 import os
 import zlib
@@ -8,32 +8,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Bytes of a vector, and of a line of the cache.
-_VECTOR = 64
-# The share of the memory that is kept free for everything that is not counted.
-_SPARE = 0.05
+# Bytes of an AVX-512 register and of a cache line: kernels load aligned vectors.
+_ALIGNMENT_BYTES = 64
+# Fraction of memory left free: estimates count large arrays only.
+_RESERVED_FRACTION = 0.05
 
 
 def num_simd_lanes(dtype: Any) -> int:
-    """Numbers of a vector."""
-    return _VECTOR // int(np.dtype(dtype).itemsize)
+    """Number of values of ``dtype`` in a SIMD register."""
+    return _ALIGNMENT_BYTES // int(np.dtype(dtype).itemsize)
 
 
 def round_up_to_lanes(count: int, dtype: Any) -> int:
-    """``count``, up to whole vectors."""
+    """Round ``count`` up to a multiple of ``num_simd_lanes(dtype)``."""
     return -(-count // num_simd_lanes(dtype)) * num_simd_lanes(dtype)
 
 
 def aligned_zeros(size: int, dtype: Any) -> NDArray[Any]:
-    """Zeros that begin where a line of the cache does."""
+    """Return ``(size,)`` zeros whose first byte is aligned to a cache line."""
     extra = num_simd_lanes(dtype)
+    # numpy aligns to 16 bytes only: allocate one register more and skip the offset
     memory = np.zeros(size + extra, dtype=dtype)
-    past = -memory.ctypes.data % _VECTOR // memory.itemsize
-    return memory[past : past + size]
+    offset = -memory.ctypes.data % _ALIGNMENT_BYTES // memory.itemsize
+    return memory[offset : offset + size]
 
 
 def checksum(*arrays: NDArray[Any]) -> int:
-    """CRC-32 of the bytes, one array after the other."""
+    """CRC-32 of the bytes of the arrays, concatenated."""
     total = 0
     for array in arrays:
         total = zlib.crc32(np.ascontiguousarray(array).data, total)
@@ -41,35 +42,37 @@ def checksum(*arrays: NDArray[Any]) -> int:
 
 
 def available_bytes() -> int | None:
-    """Memory that a new allocation may take, or None where the system does not say."""
+    """Return the bytes of memory that are available, or None if unknown."""
     try:
         for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("MemAvailable:"):
                 return 1024 * int(line.split()[1])
     except OSError:
         pass
+    # macOS and BSD have no /proc: use the physical memory, an upper bound
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return None
 
 
-def require_memory(needed: dict[str, int], remedy: str) -> None:
-    """Raise MemoryError when the machine has not the bytes that are ``needed``.
+def require_memory(required_bytes: dict[str, int], hint: str) -> None:
+    """Raise MemoryError if ``required_bytes`` exceed the available memory.
 
     Parameters
     ----------
     needed
-        What for, in words, and how many bytes.
+        Dict from the purpose of an allocation, in words, to its bytes.
     remedy
-        What the user can do.
+        End of the message: how to need less.
     """
-    total, free = sum(needed.values()), available_bytes()
-    if free is None or total <= (1 - _SPARE) * free:
+    num_bytes, num_available = sum(required_bytes.values()), available_bytes()
+    if num_available is None or num_bytes <= (1 - _RESERVED_FRACTION) * num_available:
         return
-    parts = ", ".join(
-        f"{size / 1e9:.3g} GB for {what}" for what, size in needed.items()
+    amounts = ", ".join(
+        f"{size / 1e9:.3g} GB for {purpose}" for purpose, size in required_bytes.items()
     )
     raise MemoryError(
-        f"the fit needs {parts}; this machine has {free / 1e9:.3g} GB left. {remedy}"
+        f"the fit needs {amounts}; this machine has {num_available / 1e9:.3g} GB"
+        f" left. {hint}"
     )

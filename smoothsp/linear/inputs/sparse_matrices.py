@@ -1,4 +1,4 @@
-"""Sparse matrices as callers pass them, checked, and rows as kernels read them."""
+"""Validation of scipy matrices, and CSR or dense rows in the layout of kernels."""
 
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -11,15 +11,15 @@ from smoothsp._kernels.svm import csr_rows
 
 
 def validate_sparse(X: Any, name: str = "X") -> Any:
-    """X, or of a sparse matrix a CSR matrix whose columns rise within each row.
+    """Return X; a sparse matrix as CSR with ascending columns in each row.
 
-    A scipy matrix is three arrays that anybody may change, and scipy itself writes
-    where they point: this comes before any conversion. X is not changed.
+    scipy does not check the indices of a matrix and its conversions write where they
+    point. Validate before any conversion. X is not changed.
 
     Raises
     ------
     ValueError
-        If indices point outside of X, or its arrays do not fit together.
+        If indices are out of range, or the arrays of X are inconsistent.
     TypeError
         If indices are not int32 or int64.
     """
@@ -28,37 +28,39 @@ def validate_sparse(X: Any, name: str = "X") -> Any:
     if X.ndim != 2:
         raise ValueError(f"{name}: expected (samples, features), got shape {X.shape}")
     if X.format in ("csc", "bsr"):
-        _check_compressed(X, name)
+        _check_compressed_indices(X, name)
     elif X.format == "coo":
-        for index, length, kind in zip(X.coords, X.shape, _AXES, strict=True):
-            _check_integers(name, f"{kind} indices", index)
-            wrong = (index < 0) | (index >= length)
-            if wrong.any():
-                _refuse(name, kind, length, index[wrong.argmax()], "")
+        for index, length, axis in zip(X.coords, X.shape, _AXES, strict=True):
+            _require_index_array(name, f"{axis} indices", index)
+            out_of_range = (index < 0) | (index >= length)
+            if out_of_range.any():
+                _raise_index_out_of_range(
+                    name, axis, length, index[out_of_range.argmax()], ""
+                )
     if X.format != "csr":
         X = X.tocsr()
-    rises = _check_compressed(X, name)
+    is_sorted = _check_compressed_indices(X, name)
     end = X.indptr[-1]
-    if rises and end == len(X.indices) == len(X.data):
+    if is_sorted and end == len(X.indices) == len(X.data):
         return X
-    # rows are put in order, what stands twice is added up, and what is left is dropped
+    # sort columns, sum duplicates, and drop entries beyond the last row
     arrays = X.data[:end], X.indices[:end], X.indptr
-    fresh = sparse.csr_array(arrays, shape=X.shape, copy=True)
-    fresh.sum_duplicates()
-    return fresh
+    canonical = sparse.csr_array(arrays, shape=X.shape, copy=True)
+    canonical.sum_duplicates()
+    return canonical
 
 
 def list_arrays(X: Any) -> list[NDArray[Any]]:
-    """The arrays that a matrix is made of, and its shape."""
+    """Return the arrays of a dense or CSR matrix and its shape, for a checksum."""
     arrays = [X.indptr, X.indices, X.data] if sparse.issparse(X) else [X]
     return [*arrays, np.array(X.shape)]
 
 
 @dataclass(frozen=True)
 class SparseRows:
-    """Sample i has ``data[e]`` at feature ``indices[e]``.
+    """CSR rows: sample i has ``data[e]`` at feature ``indices[e]``, 0 elsewhere.
 
-    For e from ``indptr[i]`` to ``indptr[i + 1]``, and zeros elsewhere.
+    e runs from ``indptr[i]`` to ``indptr[i + 1]``, exclusive.
     """
 
     indptr: NDArray[np.int64]
@@ -67,21 +69,23 @@ class SparseRows:
     features: int
 
     @property
-    def squares(self) -> NDArray[np.float64]:
-        """Squared norm of each sample."""
-        found = np.empty(len(self.indptr) - 1)
-        csr_rows.squared_norms(0, len(found), self.indptr, self.data, found)
-        return found
+    def squared_norms(self) -> NDArray[np.float64]:
+        """``(samples,)`` float64: squared norm of each sample."""
+        squared_norms = np.empty(len(self.indptr) - 1)
+        csr_rows.squared_norms(
+            0, len(squared_norms), self.indptr, self.data, squared_norms
+        )
+        return squared_norms
 
     @property
     def arrays(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Arrays in the order of the arguments of kernels."""
+        """Return ``indptr, indices, data``: the order of kernel arguments."""
         return self.indptr, self.indices, self.data
 
 
 @dataclass(frozen=True)
 class DenseRows:
-    """Sample i has the features ``data[i]``."""
+    """Dense rows: sample i has the features ``data[i]``."""
 
     data: NDArray[Any]
 
@@ -91,38 +95,42 @@ class DenseRows:
         return int(self.data.shape[1])
 
     @property
-    def squares(self) -> NDArray[np.float64]:
-        """Squared norm of each sample."""
-        found = np.einsum("ij,ij->i", self.data, self.data, dtype=np.float64)
-        return np.asarray(found)
+    def squared_norms(self) -> NDArray[np.float64]:
+        """``(samples,)`` float64: squared norm of each sample."""
+        squared_norms = np.einsum("ij,ij->i", self.data, self.data, dtype=np.float64)
+        return np.asarray(squared_norms)
 
     @property
     def arrays(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Arrays of compressed rows, two of them empty."""
+        """Return kernel arguments: empty ``indptr`` and ``indices``, flat ``data``."""
         return np.zeros(0, np.int64), np.zeros(0, np.int32), self.data.ravel()
 
 
-def as_sample_rows(X: Any, constant: float) -> SparseRows | DenseRows:
-    """Rows as ``sparse_rows``, dense if half of the numbers are not 0."""
-    stored = X.nnz if sparse.issparse(X) else np.count_nonzero(X)
-    if 2 * stored < X.shape[0] * X.shape[1]:
-        return as_sparse_sample_rows(X, constant)
+def as_sample_rows(X: Any, intercept_value: float) -> SparseRows | DenseRows:
+    """Return rows for kernels: dense if at least half of X is nonzero, else CSR.
+
+    An ``intercept_value`` other than 0 is appended as a constant feature.
+    """
+    num_nonzeros = X.nnz if sparse.issparse(X) else np.count_nonzero(X)
+    if 2 * num_nonzeros < X.shape[0] * X.shape[1]:
+        return as_sparse_sample_rows(X, intercept_value)
     X = X.toarray() if sparse.issparse(X) else X
-    if constant:
-        X = np.insert(X, X.shape[1], constant, axis=1)
+    if intercept_value:
+        X = np.insert(X, X.shape[1], intercept_value, axis=1)
     return DenseRows(np.ascontiguousarray(X))
 
 
-def as_sparse_sample_rows(X: Any, constant: float) -> SparseRows:
-    """Rows of X, dense or ``checked``; a ``constant`` is one more feature, if not 0."""
+def as_sparse_sample_rows(X: Any, intercept_value: float) -> SparseRows:
+    """Return CSR rows for kernels; ``intercept_value`` is a last feature if not 0."""
     X = sparse.csr_array(X)
-    if constant:
-        column = np.full((X.shape[0], 1), constant, dtype=X.dtype)
+    if intercept_value:
+        column = np.full((X.shape[0], 1), intercept_value, dtype=X.dtype)
         X = sparse.hstack([X, column], format="csr", dtype=X.dtype)
-    small = X.shape[1] <= np.iinfo(np.int32).max
+    # narrower indices halve the memory traffic of a product
+    fits_int32 = X.shape[1] <= np.iinfo(np.int32).max
     return SparseRows(
         np.ascontiguousarray(X.indptr, dtype=np.int64),
-        np.ascontiguousarray(X.indices, dtype=np.int32 if small else np.int64),
+        np.ascontiguousarray(X.indices, dtype=np.int32 if fits_int32 else np.int64),
         np.ascontiguousarray(X.data),
         X.shape[1],
     )
@@ -131,49 +139,66 @@ def as_sparse_sample_rows(X: Any, constant: float) -> SparseRows:
 _AXES = ("row", "column")
 
 
-def _check_compressed(X: Any, name: str) -> bool:
-    """Whether indices rise in the rows of a CSR or BSR, the columns of a CSC matrix."""
-    by_column = X.format == "csc"
-    axis, other = _AXES[::-1] if by_column else _AXES
+def _check_compressed_indices(X: Any, name: str) -> bool:
+    """Validate the indices of a CSR, BSR or CSC matrix; return whether they ascend.
+
+    The outer axis is the one of ``indptr``: columns for CSC, (block) rows otherwise.
+    """
+    is_csc = X.format == "csc"
+    outer_axis, inner_axis = _AXES[::-1] if is_csc else _AXES
     block = X.blocksize if X.format == "bsr" else (1, 1)
-    sizes = [length // size for length, size in zip(X.shape, block, strict=True)]
-    rows, columns = sizes[::-1] if by_column else sizes
-    _check_integers(name, "indptr", X.indptr)
-    _check_integers(name, "indices", X.indices)
-    entries = 3 if X.format == "bsr" else 1
-    if not isinstance(X.data, np.ndarray) or X.data.ndim != entries:
+    num_blocks = [length // size for length, size in zip(X.shape, block, strict=True)]
+    num_outer, num_inner = num_blocks[::-1] if is_csc else num_blocks
+    _require_index_array(name, "indptr", X.indptr)
+    _require_index_array(name, "indices", X.indices)
+    num_data_axes = 3 if X.format == "bsr" else 1
+    if not isinstance(X.data, np.ndarray) or X.data.ndim != num_data_axes:
         raise ValueError(
-            f"{name}: expected entries in an array of {entries} axes, got"
+            f"{name}: expected entries in an array of {num_data_axes} axes, got"
             f" {type(X.data).__name__} of shape {np.shape(X.data)}"
         )
     indptr = np.ascontiguousarray(X.indptr, dtype=np.int64)
     indices = np.ascontiguousarray(X.indices)
-    room = min(len(indices), len(X.data))
-    sound = indptr.shape == (rows + 1,) and indptr[0] == 0 and indptr[-1] <= room
-    if not sound or (indptr[1:] < indptr[:-1]).any():
+    num_entries = min(len(indices), len(X.data))
+    is_valid = (
+        indptr.shape == (num_outer + 1,)
+        and indptr[0] == 0
+        and indptr[-1] <= num_entries
+    )
+    if not is_valid or (indptr[1:] < indptr[:-1]).any():
         raise ValueError(
-            f"{name}: expected an indptr of {rows + 1} numbers that rise from 0 to at"
-            f" most the number of entries, {room}; build the matrix anew"
+            f"{name}: expected an indptr of {num_outer + 1} numbers that rise from 0"
+            f" to at"
+            f" most the number of entries, {num_entries}; build the matrix anew"
         )
-    found = np.empty(2, dtype=np.int64)
-    csr_rows.check_csr(0, rows, indptr, indices, columns, found)
-    e, rises = found
-    if e >= 0:
-        i = int(np.searchsorted(indptr, e, side="right")) - 1
-        _refuse(name, other, columns, indices[e], f" in {axis} {i}")
-    return bool(rises)
+    result = np.empty(2, dtype=np.int64)
+    csr_rows.check_csr(0, num_outer, indptr, indices, num_inner, result)
+    bad_entry, is_sorted = result
+    if bad_entry >= 0:
+        outer_index = int(np.searchsorted(indptr, bad_entry, side="right")) - 1
+        _raise_index_out_of_range(
+            name,
+            inner_axis,
+            num_inner,
+            indices[bad_entry],
+            f" in {outer_axis} {outer_index}",
+        )
+    return bool(is_sorted)
 
 
-def _check_integers(name: str, part: str, array: Any) -> None:
-    found = getattr(array, "dtype", type(array).__name__)
-    if found not in (np.int32, np.int64):
-        raise TypeError(f"{name}: expected {part} of int32 or int64, got {found}")
+def _require_index_array(name: str, array_name: str, array: Any) -> None:
+    dtype = getattr(array, "dtype", type(array).__name__)
+    if dtype not in (np.int32, np.int64):
+        raise TypeError(f"{name}: expected {array_name} of int32 or int64, got {dtype}")
     if array.ndim != 1:
-        raise ValueError(f"{name}: expected flat {part}, got shape {array.shape}")
+        raise ValueError(f"{name}: expected flat {array_name}, got shape {array.shape}")
 
 
-def _refuse(name: str, kind: str, length: int, got: int, where: str) -> NoReturn:
+def _raise_index_out_of_range(
+    name: str, axis: str, axis_length: int, index: int, location: str
+) -> NoReturn:
     raise ValueError(
-        f"{name}: expected {kind} indices from 0 to {length - 1}, got {got}{where};"
+        f"{name}: expected {axis} indices from 0 to {axis_length - 1}, got"
+        f" {index}{location};"
         " build the matrix anew"
     )

@@ -1,7 +1,7 @@
-"""States of runs, of which each array has a checksum: damaged ones are refused.
+"""Checksums of saved states: a damaged or edited state raises an error.
 
-A run that goes on from changed numbers may end anywhere, never end, or read memory that
-is not its own. So states are checked by their bytes, before anything reads them.
+Resuming from changed numbers could converge elsewhere, loop forever or make kernels
+read out of bounds. The bytes of a state are therefore verified before it is loaded.
 """
 
 import zlib
@@ -15,67 +15,80 @@ from numpy.typing import NDArray
 from smoothsp.linear.inputs.checks import short_repr
 
 State = dict[str, NDArray[Any]]
-_SUMS = "checksums"
-_EXPECTED = "resume: expected a state as the callback of a fit had it"
+_CHECKSUMS_KEY = "checksums"
+_EXPECTED_STATE = "resume: expected a state as the callback of a fit had it"
 
 
 def add_checksums(state: State) -> State:
-    """The state with the checksums of its arrays."""
-    sums = {name: _sum(array) for name, array in state.items() if name != _SUMS}
-    words = [f"{name}={found}" for name, found in sums.items()]
-    return {**state, _SUMS: np.array(" ".join(words))}
+    """Return the state with a text of the checksums of its arrays."""
+    checksums = {
+        name: _array_checksum(array)
+        for name, array in state.items()
+        if name != _CHECKSUMS_KEY
+    }
+    entries = [f"{name}={checksum}" for name, checksum in checksums.items()]
+    return {**state, _CHECKSUMS_KEY: np.array(" ".join(entries))}
 
 
 @contextmanager
-def open_state(given: object) -> Iterator[State]:
-    """Arrays of a state as it was saved, around what goes on from them.
+def open_state(saved: object) -> Iterator[State]:
+    """Context manager that yields the verified arrays of a saved state.
+
+    Errors in its body become a ValueError: the state is damaged or of other data.
 
     Raises
     ------
     TypeError
-        If it is no mapping.
+        If ``saved`` is no mapping.
     ValueError
         If an array is missing, was added, or differs from the saved one in dtype, shape
         or bytes. Also for a state of another problem that cannot be loaded.
     """
-    if not isinstance(given, Mapping):
+    if not isinstance(saved, Mapping):
         raise TypeError(
             "resume: expected the state of a certificate, a mapping from names to "
-            f"arrays, got {type(given).__name__}"
+            f"arrays, got {type(saved).__name__}"
         )
     try:
-        yield _unsealed(given)
-    # files that are read lazily may be damaged, too, and names may be of any type
-    except Exception as why:
-        if str(why).startswith(("resume:", "state:")):
+        yield _verify_checksums(saved)
+    # lazily read npz files can raise any error, and keys may be of any type
+    except Exception as error:
+        if str(error).startswith(("resume:", "state:")):
             raise
         raise ValueError(
-            f"{_EXPECTED}, got one that was damaged or edited"
-            f" ({type(why).__name__}: {short_repr(str(why))})"
-        ) from why
+            f"{_EXPECTED_STATE}, got one that was damaged or edited"
+            f" ({type(error).__name__}: {short_repr(str(error))})"
+        ) from error
 
 
-def _unsealed(given: Mapping[Any, Any]) -> State:
-    found = {name: np.asarray(given[name]) for name in given}
-    sums = found.pop(_SUMS, None)
-    if sums is None:
-        raise ValueError(f"{_EXPECTED}, got one without {_SUMS}")
-    saved = dict(word.rpartition("=")[::2] for word in str(sums).split())
-    for name in sorted({*saved, *found}, key=str):
-        if name not in found:
-            raise ValueError(f"{_EXPECTED}, got one without {name}")
-        if name not in saved:
-            raise ValueError(f"{_EXPECTED}, got one with {short_repr(name)} besides")
-        if _sum(found[name]) != saved[name]:
-            raise ValueError(f"{_EXPECTED}, got one whose {name} was damaged or edited")
-    return found
+def _verify_checksums(saved: Mapping[Any, Any]) -> State:
+    arrays = {name: np.asarray(saved[name]) for name in saved}
+    checksums = arrays.pop(_CHECKSUMS_KEY, None)
+    if checksums is None:
+        raise ValueError(f"{_EXPECTED_STATE}, got one without {_CHECKSUMS_KEY}")
+    expected_checksums = dict(
+        entry.rpartition("=")[::2] for entry in str(checksums).split()
+    )
+    for name in sorted({*expected_checksums, *arrays}, key=str):
+        if name not in arrays:
+            raise ValueError(f"{_EXPECTED_STATE}, got one without {name}")
+        if name not in expected_checksums:
+            raise ValueError(
+                f"{_EXPECTED_STATE}, got one with {short_repr(name)} besides"
+            )
+        if _array_checksum(arrays[name]) != expected_checksums[name]:
+            raise ValueError(
+                f"{_EXPECTED_STATE}, got one whose {name} was damaged or edited"
+            )
+    return arrays
 
 
-def _sum(array: NDArray[Any]) -> str:
+def _array_checksum(array: NDArray[Any]) -> str:
     if array.dtype.hasobject:
         return "objects"
-    about = f"{array.dtype.str}{array.shape}".encode()
-    total = zlib.crc32(about)
+    # dtype and shape count too: equal bytes could be other numbers
+    header = f"{array.dtype.str}{array.shape}".encode()
+    crc = zlib.crc32(header)
     if array.size:
-        total = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, total)
-    return f"{total:08x}"
+        crc = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, crc)
+    return f"{crc:08x}"

@@ -1,4 +1,4 @@
-"""Vectors of which few entries are not zero, and the plain ones, by the same words."""
+"""Sparse and dense vectors with one interface, and lists of them in one store."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -12,7 +12,7 @@ State = dict[str, NDArray[Any]]
 
 
 class SparseVector:
-    """A vector as its entries: columns that rise, and their values."""
+    """Sparse vector: ascending ``columns`` and their ``values``."""
 
     __slots__ = ("columns", "values")
 
@@ -20,16 +20,16 @@ class SparseVector:
         self.columns, self.values = columns, values
 
     @classmethod
-    def summed(cls, columns: NDArray[Any], values: Floats) -> "SparseVector":
-        """Sum entries of equal columns and drop zeros; entries may have any order."""
-        found, at = np.unique(columns, return_inverse=True)
-        sums = np.bincount(at, values, len(found))
-        some = sums != 0
-        return cls(found[some], sums[some])
+    def from_entries(cls, columns: NDArray[Any], values: Floats) -> "SparseVector":
+        """Create a vector from unordered entries: sum equal columns, drop zeros."""
+        unique_columns, inverse = np.unique(columns, return_inverse=True)
+        sums = np.bincount(inverse, values, len(unique_columns))
+        is_nonzero = sums != 0
+        return cls(unique_columns[is_nonzero], sums[is_nonzero])
 
     def __add__(self, other: "SparseVector") -> "SparseVector":
         columns = np.concatenate([self.columns, other.columns])
-        return self.summed(columns, np.concatenate([self.values, other.values]))
+        return self.from_entries(columns, np.concatenate([self.values, other.values]))
 
     def __sub__(self, other: "SparseVector") -> "SparseVector":
         return self + -other
@@ -59,20 +59,23 @@ ZERO = SparseVector(np.zeros(0, np.int64), np.zeros(0))
 
 
 class LazyCombination(NamedTuple):
-    """Weights that are a sum of factors times vectors, added up where they are read."""
+    """Weights ``sum_j factor_j vector_j`` whose sum is not evaluated in advance.
+
+    Products with features use each vector in turn, which saves a pass over all weights.
+    """
 
     terms: tuple[tuple[float, Floats], ...]
 
 
 def as_vector(psi: Any) -> Vector:
-    """A CSR row as its entries; anything else as it is."""
+    """Return a CSR row as a ``SparseVector``; a dense vector unchanged."""
     if not hasattr(psi, "indptr"):
         return psi
     return SparseVector(psi.indices, psi.data)
 
 
 def dot(x: Vector, w: Floats) -> float:
-    """``<x, w>``, for what the entries of x cost."""
+    """``<x, w>``, in time linear in the stored entries of x."""
     if isinstance(x, SparseVector):
         return float(np.dot(x.values, w[x.columns]))
     return float(np.dot(x, w))
@@ -85,7 +88,7 @@ def squared_norm(x: Vector) -> float:
 
 
 def add(target: Floats, x: Vector) -> None:
-    """``target += x``."""
+    """Compute ``target += x`` in place."""
     if isinstance(x, SparseVector):
         target[x.columns] += x.values
     else:
@@ -93,80 +96,80 @@ def add(target: Floats, x: Vector) -> None:
 
 
 def is_equal(x: Vector, y: Vector) -> bool:
-    """Whether all entries are the same."""
+    """Whether all entries are equal."""
     return bool(x == y) if isinstance(x, SparseVector) else bool(np.array_equal(x, y))
 
 
 class DenseVectorStore:
-    """Rows that are plain vectors: a matrix."""
+    """Operations on n dense vectors, stored as a matrix ``(n, width)``."""
 
     def __init__(self, width: int) -> None:
         self.width = width
 
-    def zero(self) -> Vector:
-        """One row of zeros."""
+    def zero_vector(self) -> Vector:
+        """Return one zero vector."""
         return np.zeros(self.width)
 
     def zeros(self, n: int) -> Any:
-        """N of them."""
+        """Return n zero vectors."""
         return np.zeros((n, self.width))
 
-    def scaled(self, rows: Any, factor: float) -> Any:
-        """Each times a number."""
+    def scale(self, rows: Any, factor: float) -> Any:
+        """Return all vectors multiplied by ``factor``."""
         return rows * factor
 
-    def total(self, rows: Any) -> Floats:
-        """Their sum."""
+    def sum(self, rows: Any) -> Floats:
+        """Sum of all vectors, dense ``(width,)``."""
         return np.asarray(rows.sum(0))
 
-    def products(self, rows: Any, w: Floats) -> Floats:
-        """The product of each with w."""
+    def dot_products(self, rows: Any, w: Floats) -> Floats:
+        """``(n,)``: inner product of each vector with w."""
         return np.asarray(rows @ w)
 
     def save(self, name: str, rows: Any) -> State:
-        """Save as arrays."""
+        """Return the vectors as arrays of a state; keys begin with ``name``."""
         return {name: np.array(rows)}
 
     def load(self, name: str, state: State) -> Any:
-        """The rows that were saved."""
+        """Return copies of the vectors that ``save`` stored under ``name``."""
         return state[name].copy()
 
     def shape(self, name: str, state: State) -> tuple[int, ...]:
-        """Shape of the saved row."""
+        """``(n, width)`` of the vectors stored under ``name``; ``()`` without any."""
         return np.shape(state[name]) if name in state else ()
 
 
 class SparseVectorStore(DenseVectorStore):
-    """Rows of few entries: a list."""
+    """Operations on n sparse vectors, stored as a list of ``SparseVector``."""
 
-    def zero(self) -> Vector:
-        """One row of zeros."""
+    def zero_vector(self) -> Vector:
+        """Return one zero vector."""
         return ZERO
 
     def zeros(self, n: int) -> Any:
-        """N of them."""
+        """Return n zero vectors."""
         return [ZERO] * n
 
-    def scaled(self, rows: Any, factor: float) -> Any:
-        """Each times a number."""
+    def scale(self, rows: Any, factor: float) -> Any:
+        """Return all vectors multiplied by ``factor``."""
         return [row * factor for row in rows]
 
-    def total(self, rows: Any) -> Floats:
-        """Their sum."""
-        found = np.zeros(self.width)
+    def sum(self, rows: Any) -> Floats:
+        """Sum of all vectors, dense ``(width,)``."""
+        total = np.zeros(self.width)
         for row in rows:
-            add(found, row)
-        return found
+            add(total, row)
+        return total
 
-    def products(self, rows: Any, w: Floats) -> Floats:
-        """The product of each with w."""
+    def dot_products(self, rows: Any, w: Floats) -> Floats:
+        """``(n,)``: inner product of each vector with w."""
         return np.array([dot(row, w) for row in rows])
 
     def save(self, name: str, rows: Sequence[SparseVector]) -> State:
-        """Save as arrays."""
-        ends = np.cumsum([0, *(len(row.columns) for row in rows)])
+        """Return the vectors as arrays of a state; keys begin with ``name``."""
+        indptr = np.cumsum([0, *(len(row.columns) for row in rows)])
         return {
-            f"{name}_indptr": ends,
+            f"{name}_indptr": indptr,
             f"{name}_indices": np.concatenate(
                 [np.zeros(0, np.int64), *(row.columns for row in rows)]
             ),
@@ -177,22 +180,24 @@ class SparseVectorStore(DenseVectorStore):
         }
 
     def load(self, name: str, state: State) -> Any:
-        """The rows that were saved."""
-        ends = state[f"{name}_indptr"]
+        """Return copies of the vectors that ``save`` stored under ``name``."""
+        indptr = state[f"{name}_indptr"]
         columns, values = state[f"{name}_indices"], state[f"{name}_values"]
         return [
-            SparseVector(columns[a:b].copy(), values[a:b].copy())
-            for a, b in pairwise(ends)
+            SparseVector(columns[begin:end].copy(), values[begin:end].copy())
+            for begin, end in pairwise(indptr)
         ]
 
     def shape(self, name: str, state: State) -> tuple[int, ...]:
-        """Shape of the saved row."""
+        """``(n, width)`` of the vectors stored under ``name``; ``()`` without any."""
         if f"{name}_indptr" not in state:
             return ()
         return len(state[f"{name}_indptr"]) - 1, int(state[f"{name}_width"])
 
 
 def make_vector_store(problem: Any) -> DenseVectorStore:
-    """Rows of the kind that corners of a problem use."""
-    kind = SparseVectorStore if getattr(problem, "sparse", False) else DenseVectorStore
-    return kind(problem.num_weights)
+    """Return the store for the psi of a problem: sparse if ``problem.sparse``."""
+    store_class = (
+        SparseVectorStore if getattr(problem, "sparse", False) else DenseVectorStore
+    )
+    return store_class(problem.num_weights)

@@ -1,4 +1,4 @@
-"""Checks of features, labels and costs, and sparse rows as plain arrays."""
+"""Validation of features, labels, offsets and costs; CSR rows as plain arrays."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,9 +11,9 @@ from smoothsp.linear.inputs.sparse_matrices import validate_sparse
 
 
 class Rows(NamedTuple):
-    """Sparse rows: row t has ``values[k]`` at column ``indices[k]``.
+    """CSR matrix: row t has ``values[k]`` at column ``indices[k]``.
 
-    k runs from ``indptr[t]`` to ``indptr[t + 1]``, and columns rise within a row.
+    k runs from ``indptr[t]`` to ``indptr[t + 1]``; columns ascend within a row.
     """
 
     indptr: NDArray[np.int64]
@@ -21,64 +21,72 @@ class Rows(NamedTuple):
     values: NDArray[Any]
     columns: int
 
-    def take(self, chosen: NDArray[np.int64]) -> "Rows":
-        """The rows ``chosen``, in that order."""
-        lengths = np.diff(self.indptr)[chosen]
+    def select_rows(self, row_indices: NDArray[np.int64]) -> "Rows":
+        """Return the rows ``row_indices``, in that order."""
+        lengths = np.diff(self.indptr)[row_indices]
         indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        within = np.arange(indptr[-1]) - np.repeat(indptr[:-1], lengths)
-        entries = np.repeat(self.indptr[chosen], lengths) + within
-        return Rows(indptr, self.indices[entries], self.values[entries], self.columns)
+        # 0, 1, ... within each selected row, without a loop over rows
+        offset_in_row = np.arange(indptr[-1]) - np.repeat(indptr[:-1], lengths)
+        entry_indices = np.repeat(self.indptr[row_indices], lengths) + offset_in_row
+        return Rows(
+            indptr,
+            self.indices[entry_indices],
+            self.values[entry_indices],
+            self.columns,
+        )
 
 
-def as_rows(name: str, given: Any) -> Rows:
-    """A scipy matrix, or a dense array, as checked rows."""
-    if not sparse.issparse(given):
-        dense = np.asarray(given)
+def as_rows(name: str, matrix: Any) -> Rows:
+    """Return a scipy matrix or dense array as validated CSR rows."""
+    if not sparse.issparse(matrix):
+        dense = np.asarray(matrix)
         if dense.ndim != 2:
             raise ValueError(
                 f"{name}: expected (positions, features), got shape {dense.shape}"
             )
-        given = sparse.csr_matrix(dense)
-    given = validate_sparse(given, name)
-    if not 0 < given.shape[1] < 2**31:
+        matrix = sparse.csr_matrix(dense)
+    matrix = validate_sparse(matrix, name)
+    if not 0 < matrix.shape[1] < 2**31:
         raise ValueError(
-            f"{name}: expected 1 to 2**31 - 1 columns, got {given.shape[1]}"
+            f"{name}: expected 1 to 2**31 - 1 columns, got {matrix.shape[1]}"
         )
-    if given.data.dtype.kind not in "fiub":
-        raise TypeError(f"{name}: expected real numbers, got {given.data.dtype}")
-    data = given.data if given.data.dtype == np.float32 else given.data.astype(float)
-    wrong = ~np.isfinite(data)
-    if wrong.any():
-        k = int(wrong.argmax())
+    if matrix.data.dtype.kind not in "fiub":
+        raise TypeError(f"{name}: expected real numbers, got {matrix.data.dtype}")
+    # float32 stays; integers and bools become float64
+    data = matrix.data if matrix.data.dtype == np.float32 else matrix.data.astype(float)
+    invalid = ~np.isfinite(data)
+    if invalid.any():
+        entry = int(invalid.argmax())
         raise ValueError(
-            f"{name}: expected finite numbers, got {data[k]} in row "
-            f"{_row_of(given.indptr, k)}, column {given.indices[k]}"
+            f"{name}: expected finite numbers, got {data[entry]} in row "
+            f"{_find_row_of_entry(matrix.indptr, entry)}, column"
+            f" {matrix.indices[entry]}"
         )
     return Rows(
-        np.ascontiguousarray(given.indptr, dtype=np.int64),
-        np.ascontiguousarray(given.indices, dtype=np.int32),
+        np.ascontiguousarray(matrix.indptr, dtype=np.int64),
+        np.ascontiguousarray(matrix.indices, dtype=np.int32),
         np.ascontiguousarray(data),
-        int(given.shape[1]),
+        int(matrix.shape[1]),
     )
 
 
-def _row_of(indptr: NDArray[Any], entry: int) -> int:
-    return int(np.searchsorted(indptr, entry, side="right")) - 1
+def _find_row_of_entry(indptr: NDArray[Any], entry_index: int) -> int:
+    return int(np.searchsorted(indptr, entry_index, side="right")) - 1
 
 
 def stack_labelled_sequences(
-    name: str, given: Sequence[Any], labels: Sequence[Any]
+    name: str, sequences: Sequence[Any], labels: Sequence[Any]
 ) -> Any:
-    """Sequences one below the other, once each fits its labels."""
-    if len(given) != len(labels):
+    """Stack feature matrices of sequences after checking them against their labels."""
+    if len(sequences) != len(labels):
         raise ValueError(
             f"{name}: expected as many sequences of features as of labels, got "
-            f"{len(given)} and {len(labels)}"
+            f"{len(sequences)} and {len(labels)}"
         )
-    if not len(given):
+    if not len(sequences):
         raise ValueError(f"{name}: expected at least one sequence, got none")
-    width = given[0].shape[1] if getattr(given[0], "ndim", 0) == 2 else None
-    for i, (x, y) in enumerate(zip(given, labels, strict=True)):
+    width = sequences[0].shape[1] if getattr(sequences[0], "ndim", 0) == 2 else None
+    for i, (x, y) in enumerate(zip(sequences, labels, strict=True)):
         if getattr(x, "ndim", 0) != 2 or x.shape[1] != width:
             raise ValueError(
                 f"{name}: expected (positions, {width}) at sequence {i}, got shape "
@@ -89,137 +97,141 @@ def stack_labelled_sequences(
                 f"labels: expected one for each of {x.shape[0]} positions of sequence "
                 f"{i}, got {len(y)}"
             )
-    return stack_matrices(name, given)
+    return stack_matrices(name, sequences)
 
 
-def stack_matrices(name: str, given: Sequence[Any]) -> Any:
-    """Matrices one below the other."""
-    parts = [
+def stack_matrices(name: str, matrices: Sequence[Any]) -> Any:
+    """Stack matrices vertically, as CSR."""
+    csr_matrices = [
         sparse.csr_matrix(validate_sparse(x, f"{name}[{i}]"))
-        for i, x in enumerate(given)
+        for i, x in enumerate(matrices)
     ]
-    return sparse.vstack(parts, format="csr")
+    return sparse.vstack(csr_matrices, format="csr")
 
 
-def as_offsets(offsets: Any, lengths: Any, positions: int) -> NDArray[np.int64]:
-    """Offsets of sequences, from offsets or lengths."""
+def as_offsets(offsets: Any, lengths: Any, num_positions: int) -> NDArray[np.int64]:
+    """Return ``(n + 1,)`` offsets of sequences, from offsets or lengths."""
     if (offsets is None) == (lengths is None):
         raise TypeError("offsets: expected either offsets or lengths")
     if offsets is None:
-        lengths = _integers("lengths", lengths)
-        found = np.concatenate([[0], np.cumsum(lengths)])
+        lengths = _as_int64_vector("lengths", lengths)
+        bounds = np.concatenate([[0], np.cumsum(lengths)])
     else:
-        found = _integers("offsets", offsets)
+        bounds = _as_int64_vector("offsets", offsets)
     name = "lengths" if offsets is None else "offsets"
-    if len(found) < 2:
+    if len(bounds) < 2:
         raise ValueError(f"{name}: expected at least one sequence, got none")
-    short = np.diff(found) < 0
-    if short.any():
+    is_negative = np.diff(bounds) < 0
+    if is_negative.any():
         raise ValueError(
             f"{name}: expected at least 0 positions in each sequence, got "
-            f"{np.diff(found)[short.argmax()]} in sequence {short.argmax()}"
+            f"{np.diff(bounds)[is_negative.argmax()]} in sequence"
+            f" {is_negative.argmax()}"
         )
-    if found[0] != 0 or found[-1] != positions:
+    if bounds[0] != 0 or bounds[-1] != num_positions:
         raise ValueError(
-            f"{name}: expected sequences that cover the {positions} rows of features, "
-            f"got {found[0]} to {found[-1]}"
+            f"{name}: expected sequences that cover the {num_positions} rows of"
+            f" features, "
+            f"got {bounds[0]} to {bounds[-1]}"
         )
-    return found
+    return bounds
 
 
 def as_labels(
-    labels: Any, positions: int, num_labels: int | None
+    labels: Any, num_positions: int, num_labels: int | None
 ) -> tuple[NDArray[np.int32], int]:
-    """Labels, and how many there are."""
-    found = _integers("labels", labels)
-    if len(found) != positions:
+    """Return labels ``(num_positions,)`` as int32, and the number of labels."""
+    values = _as_int64_vector("labels", labels)
+    if len(values) != num_positions:
         raise ValueError(
-            f"labels: expected one for each of {positions} rows of features, got "
-            f"{len(found)}"
+            f"labels: expected one for each of {num_positions} rows of features, got "
+            f"{len(values)}"
         )
-    count = int(found.max(initial=0)) + 1 if num_labels is None else int(num_labels)
+    count = int(values.max(initial=0)) + 1 if num_labels is None else int(num_labels)
     if count < 2:
         raise ValueError(
             "labels: expected at least two different labels, got only one; "
             "num_labels says how many there are if not all occur"
         )
-    wrong = (found < 0) | (found >= count)
-    if wrong.any():
+    out_of_range = (values < 0) | (values >= count)
+    if out_of_range.any():
         raise ValueError(
-            f"labels: expected 0 to {count - 1}, got {found[wrong.argmax()]} at "
-            f"position {wrong.argmax()}"
+            f"labels: expected 0 to {count - 1}, got {values[out_of_range.argmax()]}"
+            f" at "
+            f"position {out_of_range.argmax()}"
         )
-    return found.astype(np.int32), count
+    return values.astype(np.int32), count
 
 
-def as_cost_matrix(cost: Any, labels: int) -> NDArray[np.float64]:
-    """``cost[gold, guessed]``, by default 1 for each wrong label."""
+def as_cost_matrix(cost: Any, num_labels: int) -> NDArray[np.float64]:
+    """Return ``cost[gold, guessed]``; by default 1 for each wrong label."""
     if cost is None:
-        return 1.0 - np.eye(labels)
-    found = np.asarray(cost, dtype=np.float64)
-    if found.shape != (labels, labels):
+        return 1.0 - np.eye(num_labels)
+    matrix = np.asarray(cost, dtype=np.float64)
+    if matrix.shape != (num_labels, num_labels):
         raise ValueError(
-            f"cost: expected (gold, guessed) = ({labels}, {labels}), got {found.shape}"
+            f"cost: expected (gold, guessed) = ({num_labels}, {num_labels}), got"
+            f" {matrix.shape}"
         )
-    if not (np.isfinite(found) & (found >= 0)).all():
+    if not (np.isfinite(matrix) & (matrix >= 0)).all():
         raise ValueError("cost: expected finite numbers of at least 0")
-    if found.diagonal().any():
+    if matrix.diagonal().any():
         raise ValueError(
             "cost: expected zeros on the diagonal, the cost of a correct label"
         )
-    return found
+    return matrix
 
 
-def _numbers(name: str, value: Any) -> NDArray[np.float64]:
+def _as_float64(name: str, value: Any) -> NDArray[np.float64]:
     try:
         return np.asarray(value, dtype=np.float64)
     except (OverflowError, TypeError, ValueError) as error:
         raise TypeError(f"{name}: expected numbers, got others ({error})") from error
 
 
-def as_cost_scale(cost_scale: Any, examples: int) -> NDArray[np.float64]:
-    """Factors of the costs of each example."""
+def as_cost_scale(cost_scale: Any, num_examples: int) -> NDArray[np.float64]:
+    """Return ``(num_examples,)`` positive factors of the costs; by default 1."""
     if cost_scale is None:
-        return np.ones(examples)
-    found = _numbers("cost_scale", cost_scale)
-    if found.shape != (examples,):
+        return np.ones(num_examples)
+    scales = _as_float64("cost_scale", cost_scale)
+    if scales.shape != (num_examples,):
         raise ValueError(
-            f"cost_scale: expected one for each of {examples} examples, got shape "
-            f"{found.shape}"
+            f"cost_scale: expected one for each of {num_examples} examples, got shape "
+            f"{scales.shape}"
         )
-    wrong = ~(np.isfinite(found) & (found > 0))
-    if wrong.any():
+    invalid = ~(np.isfinite(scales) & (scales > 0))
+    if invalid.any():
         raise ValueError(
-            f"cost_scale: expected positive numbers, got {found[wrong.argmax()]} at "
-            f"example {wrong.argmax()}"
+            f"cost_scale: expected positive numbers, got {scales[invalid.argmax()]} at "
+            f"example {invalid.argmax()}"
         )
-    return found.copy()
+    return scales.copy()
 
 
-def as_loss_scale(loss_scale: Any, examples: int) -> NDArray[np.float64]:
-    """Factors of the losses of each example."""
+def as_loss_scale(loss_scale: Any, num_examples: int) -> NDArray[np.float64]:
+    """Return ``(num_examples,)`` factors of the losses, at least 0; by default 1."""
     if loss_scale is None:
-        return np.ones(examples)
-    found = _numbers("loss_scale", loss_scale)
-    if found.shape != (examples,):
+        return np.ones(num_examples)
+    scales = _as_float64("loss_scale", loss_scale)
+    if scales.shape != (num_examples,):
         raise ValueError(
-            f"loss_scale: expected one for each of {examples} examples, got shape "
-            f"{found.shape}"
+            f"loss_scale: expected one for each of {num_examples} examples, got shape "
+            f"{scales.shape}"
         )
-    wrong = ~(np.isfinite(found) & (found >= 0))
-    if wrong.any():
+    invalid = ~(np.isfinite(scales) & (scales >= 0))
+    if invalid.any():
         raise ValueError(
             "loss_scale: expected finite numbers of at least 0, got "
-            f"{found[wrong.argmax()]} at example {wrong.argmax()}"
+            f"{scales[invalid.argmax()]} at example {invalid.argmax()}"
         )
-    return found.copy()
+    return scales.copy()
 
 
-def _integers(name: str, given: Any) -> NDArray[np.int64]:
-    found = np.asarray(given)
-    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+def _as_int64_vector(name: str, value: Any) -> NDArray[np.int64]:
+    array = np.asarray(value)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise TypeError(
-            f"{name}: expected a flat array of integers, got {found.dtype} of shape "
-            f"{found.shape}"
+            f"{name}: expected a flat array of integers, got {array.dtype} of shape "
+            f"{array.shape}"
         )
-    return found.astype(np.int64)
+    return array.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Means over the examples of a problem of any structure."""
+"""Risks of structure problems: mean losses and gradients over all examples."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -15,30 +15,30 @@ Weights = NDArray[np.float64]
 
 
 class StructureRiskMixin:
-    """Methods of a ``BatchProblem`` for problems with structures."""
+    """Mixin: the methods of ``BatchProblem``, from ``mean_slope`` and ``tangent``."""
 
-    # of the problem
+    # set by the problem class
     num_weights: int
 
     def __len__(self) -> int:
         """Number of examples of the problem."""
         raise NotImplementedError
 
-    def _chunks(self) -> Iterator[NDArray[np.int64]]:
+    def _iter_chunks(self) -> Iterator[NDArray[np.int64]]:
         raise NotImplementedError
 
     def structure(self, w: Weights, rows: Any = None) -> Any:
-        """Structure of the problem."""
+        """Return the structure of the examples ``rows`` at weights w."""
         raise NotImplementedError
 
     def mean_slope(self, w: Weights, loss: str, mu: float, k: int) -> ValueAndGradient:
-        """Mean gradient of the problem."""
+        """Return the mean loss and its gradient."""
         raise NotImplementedError
 
     def tangent(
         self, w: Weights, loss: str, mu: float, k: int
     ) -> tuple[float, Weights, float]:
-        """Tangent of the problem."""
+        """Return the mean loss, its gradient and the expected cost."""
         raise NotImplementedError
 
     def risk(self, w: Weights) -> ValueAndGradient:
@@ -50,8 +50,9 @@ class StructureRiskMixin:
     ) -> ValueAndGradient:
         """Mean hinge smoothed from below, and its gradient."""
         require_smoothing(smoothing, mu, k)
-        value, slope = self.mean_slope(w, f"hinge-{smoothing}", float(mu), k)
-        return value - mu * self.diameter(smoothing), slope
+        # losses are smoothed from above: subtract mu D for a lower bound of the risk
+        value, gradient = self.mean_slope(w, f"hinge-{smoothing}", float(mu), k)
+        return value - mu * self.diameter(smoothing), gradient
 
     def smoothed_tangent(
         self, w: Weights, mu: float, smoothing: str = "entropy", k: int = 5
@@ -61,27 +62,27 @@ class StructureRiskMixin:
         ``<v, slope>`` and the expected cost are at most the risk at any v.
         """
         require_smoothing(smoothing, mu, k)
-        value, slope, cost = self.tangent(w, f"hinge-{smoothing}", float(mu), k)
-        return value - mu * self.diameter(smoothing), slope, cost
+        value, gradient, cost = self.tangent(w, f"hinge-{smoothing}", float(mu), k)
+        return value - mu * self.diameter(smoothing), gradient, cost
 
     def has_more_outputs(self, k: int) -> bool:
         """Whether an example has more than k outputs."""
         zero = np.zeros(self.num_weights)
         return any(
-            bool(self.structure(zero, chosen).decode_topk(k + 1)[2][:, k].any())
-            for chosen in self._chunks()
+            bool(self.structure(zero, chunk).decode_topk(k + 1)[2][:, k].any())
+            for chunk in self._iter_chunks()
         )
 
     def diameter(self, smoothing: str = "entropy") -> float:
         """Largest gap between risk and smoothed risk, divided by mu."""
         require_smoothing(smoothing, 1.0, 1)
-        return 0.5 if smoothing == "l2" else self._mean_log_count
+        return 0.5 if smoothing == "l2" else self._mean_log_num_outputs
 
     @cached_property
-    def _mean_log_count(self) -> float:
+    def _mean_log_num_outputs(self) -> float:
         zero, total = np.zeros(self.num_weights), 0.0
-        for chosen in self._chunks():
-            structure = self.structure(zero, chosen)
+        for chunk in self._iter_chunks():
+            structure = self.structure(zero, chunk)
             if not hasattr(structure, "log_partition"):
                 raise TypeError(
                     "smoothing: expected 'l2' for a structure that has no"
@@ -96,63 +97,73 @@ class StructureRiskMixin:
 
 
 def compute_gradients(values: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Gradients of the sum; zeros for tensors that it does not depend on."""
+    """Gradients of ``values.sum()``; zeros for inputs that it does not depend on."""
     if not values.requires_grad:
         return [torch.zeros_like(x) for x in inputs]
-    found = torch.autograd.grad(values.sum(), inputs, allow_unused=True)
+    gradients = torch.autograd.grad(values.sum(), inputs, allow_unused=True)
     return [
-        torch.zeros_like(x) if slope is None else slope
-        for x, slope in zip(inputs, found, strict=True)
+        torch.zeros_like(x) if gradient is None else gradient
+        for x, gradient in zip(inputs, gradients, strict=True)
     ]
 
 
 def compute_costs(
-    cost: Any, structure: Any, y: Tensor, scale: Tensor, chosen: NDArray[np.int64]
+    cost: Any,
+    structure: Any,
+    y: Tensor,
+    scale: Tensor,
+    example_indices: NDArray[np.int64],
 ) -> Tensor:
-    """Scaled costs for ``augment``: a leaf tensor of finite numbers of at least 0."""
-    found = cost(structure, y) if callable(cost) else structure.hamming(y)
-    if not isinstance(found, Tensor):
+    """Return costs times ``scale`` for ``augment``: a leaf tensor, at least 0."""
+    costs = cost(structure, y) if callable(cost) else structure.hamming(y)
+    if not isinstance(costs, Tensor):
         raise TypeError(
             "cost: expected a function that returns a tensor, as augment takes it,"
-            f" got one that returns {type(found).__name__}"
+            f" got one that returns {type(costs).__name__}"
         )
-    if found.layout is not torch.strided or found.is_complex():
+    if costs.layout is not torch.strided or costs.is_complex():
         raise TypeError(
             "cost: expected a dense tensor of real numbers, got"
-            f" {found.layout}, {found.dtype}"
+            f" {costs.layout}, {costs.dtype}"
         )
-    if not found.dim() or len(found) != len(chosen):
+    if not costs.dim() or len(costs) != len(example_indices):
         raise ValueError(
-            f"cost: expected a tensor (batch, ...) = ({len(chosen)}, ...), as augment"
-            f" takes it, got shape {tuple(found.shape)}"
+            f"cost: expected a tensor (batch, ...) = ({len(example_indices)}, ...),"
+            f" as augment"
+            f" takes it, got shape {tuple(costs.shape)}"
         )
-    scaled: Tensor = found.detach() * scale.reshape(-1, *[1] * (found.dim() - 1))
-    wrong = ~((scaled >= 0) & (scaled < torch.inf))
-    if bool(wrong.any()):
-        place = tuple(wrong.nonzero()[0].tolist())
+    scaled: Tensor = costs.detach() * scale.reshape(-1, *[1] * (costs.dim() - 1))
+    invalid = ~((scaled >= 0) & (scaled < torch.inf))
+    if bool(invalid.any()):
+        entry = tuple(invalid.nonzero()[0].tolist())
         raise ValueError(
             "cost: expected finite numbers of at least 0, got"
-            f" {scaled[place].item():.6g} at example {chosen[place[0]]}, entry"
-            f" {list(place[1:])}"
+            f" {scaled[entry].item():.6g} at example {example_indices[entry[0]]}, entry"
+            f" {list(entry[1:])}"
         )
     return scaled.requires_grad_()
 
 
 def require_valid_costs(
-    structure: Any, y: Tensor, cost: Tensor, chosen: NDArray[np.int64]
+    structure: Any, y: Tensor, cost: Tensor, example_indices: NDArray[np.int64]
 ) -> None:
-    """Gold outputs, which score 0 without costs, are free; others cost by a slope."""
-    paid = structure.augment(cost.detach()).score(y).detach()
-    if bool(paid.any()):
-        i = int(paid.ne(0).int().argmax())
+    """Raise unless the gold output costs 0 and scores are differentiable in the cost.
+
+    Scores of the gold output at weights 0 are its costs, since potentials are 0.
+    """
+    gold_cost = structure.augment(cost.detach()).score(y).detach()
+    if bool(gold_cost.any()):
+        i = int(gold_cost.ne(0).int().argmax())
         raise ValueError(
             "cost: expected 0 for all that the gold output uses, got"
-            f" {paid[i].item():.6g} for it at example {chosen[i]}"
+            f" {gold_cost[i].item():.6g} for it at example {example_indices[i]}"
         )
-    one = torch.ones_like(cost).requires_grad_()
-    paid = structure.augment(one).score(y)
-    [slope] = compute_gradients(paid, [one])
-    if bool((paid.detach().ne(0) & ~slope.reshape(len(one), -1).any(1)).any()):
+    unit_cost = torch.ones_like(cost).requires_grad_()
+    gold_cost = structure.augment(unit_cost).score(y)
+    [gradient] = compute_gradients(gold_cost, [unit_cost])
+    if bool(
+        (gold_cost.detach().ne(0) & ~gradient.reshape(len(unit_cost), -1).any(1)).any()
+    ):
         raise ValueError(
             "build: expected a structure whose augment(cost) is differentiable in the"
             f" cost, got {type(structure).__name__}, whose scores have no derivative in"

@@ -74,21 +74,24 @@ class BatchProblem(Protocol):
 
 
 def require_smoothing(smoothing: str, mu: float, k: int) -> None:
-    """Refuse what is no smoothing."""
+    """Raise unless smoothing, mu and k are valid."""
     checks.require_choice("smoothing", smoothing, SMOOTHINGS)
     checks.as_positive("mu", mu)
     checks.as_positive_int("k", k)
 
 
 def smoothed_max(z: NDArray[np.float64], mu: float) -> tuple[float, Weights]:
-    r"""``max_u <u, z> + mu / 2 (1 - |u|^2)`` on the simplex, z falling, and that u.
+    r"""``max_u <u, z> + mu / 2 (1 - |u|^2)`` over the simplex, and the maximiser u.
+
+    z must be in descending order.
 
     Notes
     -----
     ``u`` is the projection of ``z / mu``. Source: Pillutla et al., "A Smoother Way to
     Train Structured Prediction Models", proposition 3 and algorithm 6.
     """
-    count, sums = np.arange(1, len(z) + 1), np.cumsum(z)
-    k = int(np.flatnonzero(sums - count * z < mu)[-1])
-    u = np.maximum((z - (sums[k] - mu) / (k + 1)) / mu, 0.0)
+    # support of the projection: the largest k with sum_{j<k} (z_j - z_k) < mu
+    ranks, partial_sums = np.arange(1, len(z) + 1), np.cumsum(z)
+    k = int(np.flatnonzero(partial_sums - ranks * z < mu)[-1])
+    u = np.maximum((z - (partial_sums[k] - mu) / (k + 1)) / mu, 0.0)
     return float(u @ z + mu / 2 * (1 - u @ u)), u

@@ -1,4 +1,4 @@
-"""Two classes, the hinge, and a bias that costs nothing."""
+"""Binary hinge risk with an optional unregularised bias, and its smoothings."""
 
 from functools import cached_property
 from typing import Any
@@ -57,17 +57,17 @@ class BinaryProblem:
     (0.0, -5.0)
     """
 
-    # in messages
+    # name of the features in messages
     called = "X"
-    # the default of AGM
+    # default smoothing of AGM
     smoothing = "l2"
 
     def __init__(
         self, X: Any, y: Any, *, bias: bool = False, weights: Any = None
     ) -> None:
         self.X = as_float64_matrix("X", X)
-        # scipy makes a new object at each transposition
-        self._across = self.X.T
+        # transposed once: scipy creates a new object at each .T
+        self._XT = self.X.T
         self.y = as_signs("y", y, self.X.shape[0])
         self.bias = checks.as_bool("bias", bias)
         n = len(self.y)
@@ -80,7 +80,8 @@ class BinaryProblem:
         self.num_weights = int(self.X.shape[1])
         self._rows: tuple[Any, Any, Any] | None = None
         if sparse.issparse(self.X) and not self.bias:
-            # without a bias each sample has its slope by itself
+            # without a bias the gradient of a sample depends on its own score only, so
+            # that kernels read each sparse row once for score and gradient
             self._rows = self.X.indptr, self.X.indices, self.X.data
 
     def __len__(self) -> int:
@@ -89,7 +90,7 @@ class BinaryProblem:
 
     @cached_property
     def checksum(self) -> int:
-        """A number that tells these samples from others."""
+        """Checksum of samples, labels and weights, stored in states."""
         return arrays.checksum(
             *list_arrays(self.X), self.y, self.bounds, np.array(self.bias)
         )
@@ -100,15 +101,15 @@ class BinaryProblem:
         return compute_squared_norms(self.X)
 
     def scores(self, w: Floats) -> Floats:
-        """``X w``."""
+        """``(n,)``: scores ``X w``."""
         return np.asarray(self.X @ w)
 
     def combine(self, alpha: Floats) -> Floats:
         """``sum_i alpha_i y_i x_i``."""
-        return np.asarray(self._across @ (alpha * self.y))
+        return np.asarray(self._XT @ (alpha * self.y))
 
     def project(self, v: Floats, scale: Floats | None = None) -> Floats:
-        r"""The dual variables nearest to v.
+        r"""Project v onto the dual feasible set.
 
         :math:`0 \le \alpha_i \le c_i / n`, and with a bias
         :math:`\sum_i y_i \alpha_i = 0`: O(n) either way. Distances along i are
@@ -117,20 +118,20 @@ class BinaryProblem:
         if not self.bias:
             return np.asarray(np.clip(v, 0.0, self.bounds))
         out: Floats = np.zeros((1, len(v)))
-        used = self.bounds > 0
-        if (self.y[used] > 0).all() or (self.y[used] < 0).all():
+        has_weight = self.bounds > 0
+        if (self.y[has_weight] > 0).all() or (self.y[has_weight] < 0).all():
             return np.zeros(len(v))
         scale = np.ones(1) if scale is None else scale
-        along = np.array([[0, 0], [0, 1], [0, 1], [0, int(len(scale) > 1)]])
+        block_layout = np.array([[0, 0], [0, 1], [0, 1], [0, int(len(scale) > 1)]])
         project_box_equality(
-            0, 1, v[None], _ZERO, self.bounds, self.y, scale, along, _ZERO, out
+            0, 1, v[None], _ZERO, self.bounds, self.y, scale, block_layout, _ZERO, out
         )
         return np.asarray(out[0])
 
     def mix(
         self, alpha: Floats, scores: Floats, mu: float, tau: float
     ) -> tuple[Floats, Floats]:
-        r"""Dual variables on the way to those of the smoothed risk.
+        r"""Convex combination of dual variables with those of the smoothed risk.
 
         .. math:: \beta = (1 - \tau) \alpha
             + \tau\, \mathrm{project}((1 - y s) / \mu)
@@ -155,10 +156,13 @@ class BinaryProblem:
             beta = (1 - tau) * alpha + tau * smoothed
             return beta, self.combine(beta)
         n = len(self.y)
-        alpha, scores = _held("alpha", alpha, n), _held("scores", scores, n)
+        alpha, scores = (
+            _as_kernel_vector("alpha", alpha, n),
+            _as_kernel_vector("scores", scores, n),
+        )
         beta, combined = np.empty(n), np.empty(self.num_weights)
-        given = (*self._rows, self.y, self.bounds, alpha, scores, mu, tau)
-        excessive_gap.mix_dual(0, n, *given, beta, combined)
+        kernel_args = (*self._rows, self.y, self.bounds, alpha, scores, mu, tau)
+        excessive_gap.mix_dual(0, n, *kernel_args, beta, combined)
         return beta, combined
 
     def climb(
@@ -170,7 +174,7 @@ class BinaryProblem:
         L: float,
         following: tuple[float, float] | None = None,
     ) -> tuple[Floats, Floats, tuple[Floats, Floats] | None]:
-        r"""A projected step of the dual, and scores on the way to those of w.
+        r"""Projected gradient step on the dual, and a convex combination of scores.
 
         .. math:: \alpha = \mathrm{project}(\beta + (1 - y (X w)) / L), \qquad
             (1 - \tau) s + \tau X w
@@ -186,79 +190,86 @@ class BinaryProblem:
         L
             Positive.
         following
-            mu and tau of the next ``mix``, if they are known.
+            mu and tau of the next ``mix``, or None.
 
         Returns
         -------
         alpha, mixed
             ``(n,)`` each.
         ahead
-            What ``mix`` with them and ``following`` answers, where it costs less now,
-            else None.
+            Result of ``mix`` with alpha, mixed and ``following``, if one pass over X
+            gives both; else None.
         """
         L = checks.as_positive("L", L)
         if self._rows is None:
-            found = self.scores(w)
-            alpha = self.project(beta + (1 - self.y * found) / L)
-            return alpha, (1 - tau) * scores + tau * found, None
-        n, w = len(self.y), _held("w", w, self.num_weights)
-        beta, scores = _held("beta", beta, n), _held("scores", scores, n)
+            new_scores = self.scores(w)
+            alpha = self.project(beta + (1 - self.y * new_scores) / L)
+            return alpha, (1 - tau) * scores + tau * new_scores, None
+        n, w = len(self.y), _as_kernel_vector("w", w, self.num_weights)
+        beta, scores = (
+            _as_kernel_vector("beta", beta, n),
+            _as_kernel_vector("scores", scores, n),
+        )
         alpha, mixed = np.empty((2, n))
-        given = (*self._rows, self.y, self.bounds, w, beta, scores, tau, L)
+        kernel_args = (*self._rows, self.y, self.bounds, w, beta, scores, tau, L)
         if following is None:
-            excessive_gap.dual_step(0, n, *given, alpha, mixed)
+            excessive_gap.dual_step(0, n, *kernel_args, alpha, mixed)
             return alpha, mixed, None
-        ahead = np.empty(n), np.empty(self.num_weights)
-        excessive_gap.dual_step_and_mix(0, n, *given, *following, alpha, mixed, *ahead)
-        return alpha, mixed, ahead
+        next_mix = np.empty(n), np.empty(self.num_weights)
+        excessive_gap.dual_step_and_mix(
+            0, n, *kernel_args, *following, alpha, mixed, *next_mix
+        )
+        return alpha, mixed, next_mix
 
     def risk(self, w: Floats) -> tuple[float, Floats]:
-        """The mean hinge, and a subgradient."""
+        """Weighted mean hinge at w, and a subgradient ``(num_weights,)``."""
         if self._rows is not None:
-            return self._risk_of_rows(w)
+            return self._sparse_risk(w)
         value, alpha = self.risk_of_scores(self.scores(w))
         return value, -self.combine(alpha)
 
-    def _risk_of_rows(self, w: Floats) -> tuple[float, Floats]:
+    def _sparse_risk(self, w: Floats) -> tuple[float, Floats]:
         assert self._rows is not None
-        w = _held("w", w, self.num_weights)
-        slope, value = np.empty(self.num_weights), np.empty(1)
+        w = _as_kernel_vector("w", w, self.num_weights)
+        gradient, value = np.empty(self.num_weights), np.empty(1)
         binary_hinge.empirical_risk(
-            0, len(self.y), *self._rows, self.y, self.bounds, _ZERO, w, slope, value
+            0, len(self.y), *self._rows, self.y, self.bounds, _ZERO, w, gradient, value
         )
-        return float(value[0]), slope
+        return float(value[0]), gradient
 
     def risk_of_scores(self, scores: Floats) -> tuple[float, Floats]:
-        """The risk, and the dual variables that attain it.
+        """Return the risk at scores ``(n,)`` and dual variables that attain it.
 
-        ``alpha_i`` is from 0 to ``c_i / n``; with a bias ``sum_i y_i alpha_i`` is 0,
-        for which samples on the border share what is left.
+        ``alpha_i`` is from 0 to ``c_i / n``. With a bias, ``sum_i y_i alpha_i = 0``:
+        samples exactly at the margin get fractions of their bounds.
         """
         if not self.bias:
-            # as few passes over all samples as there can be
-            short = self.y * scores
-            np.subtract(1.0, short, out=short)
-            alpha = self.bounds * (short > 0)
-            return float(alpha @ short), alpha
+            # in place: this loop is bound by memory traffic
+            margin_deficits = self.y * scores
+            np.subtract(1.0, margin_deficits, out=margin_deficits)
+            alpha = self.bounds * (margin_deficits > 0)
+            return float(alpha @ margin_deficits), alpha
         b = self.bias_of(scores)
         margins = self.y * (scores + b)
-        # not by margins, which are rounded: b is exactly one of these, or between two
-        # where nothing is missing
-        kinks = self.y - scores
-        border = kinks == b
-        alpha = np.where(self.y * (kinks - b) > 0, self.bounds, 0.0)
+        # compare b with the breakpoints y_i - s_i, since margins are rounded: b equals
+        # one of them exactly, or lies between two, where the imbalance is 0
+        breakpoints = self.y - scores
+        is_at_breakpoint = breakpoints == b
+        alpha = np.where(self.y * (breakpoints - b) > 0, self.bounds, 0.0)
         value = float(alpha @ (1 - margins))
-        missing = -float(self.y @ alpha)
-        for side in (1.0, -1.0):
-            if missing * side > 0:
-                room = np.where(border & (self.y == side), self.bounds, 0.0)
-                total = float(room.sum())
-                share = min(missing * side / total, 1.0) if total > 0 else 0.0
-                alpha += share * room
+        imbalance = -float(self.y @ alpha)
+        for sign in (1.0, -1.0):
+            if imbalance * sign > 0:
+                headroom = np.where(
+                    is_at_breakpoint & (self.y == sign), self.bounds, 0.0
+                )
+                total = float(headroom.sum())
+                fraction = min(imbalance * sign / total, 1.0) if total > 0 else 0.0
+                alpha += fraction * headroom
         return value, alpha
 
     def bias_of(self, scores: Floats) -> float:
-        """The best b for these scores; 0 without a bias, and for a single class.
+        """Return the b of least risk at scores ``(n,)``; 0 without a bias.
 
         See :func:`optimal_bias`.
         """
@@ -267,7 +278,7 @@ class BinaryProblem:
         return optimal_bias(scores, self.y, None if self._uniform else self.bounds)
 
     def optimal_bias(self, w: Floats) -> float:
-        """The best b for weights: O(n) besides ``X w``."""
+        """Return the b of least risk at weights w: O(n) besides ``X w``."""
         return self.bias_of(self.scores(w))
 
     def diameter(self, smoothing: str = "entropy") -> float:
@@ -294,7 +305,7 @@ class BinaryProblem:
             the margin, and linear from there. ``"entropy"``:
             :math:`\mu \log (1 + e^{(1 - m) / \mu}) - \mu \log 2`.
         k
-            No part in either.
+            Ignored.
 
         Notes
         -----
@@ -321,40 +332,56 @@ class BinaryProblem:
         smoothing: str = "entropy",
         cost: float = 1.0,
     ) -> tuple[float, Floats]:
-        """The smoothed risk, and the dual variables that attain it."""
+        """Return the smoothed risk at scores ``(n,)`` and its dual variables.
+
+        ``cost`` is the margin: 1 for the hinge, 0 for logistic regression.
+        """
         mu = checks.as_positive("mu", mu)
         checks.require_choice("smoothing", smoothing, ("entropy", "l2"))
         if smoothing == "l2":
-            return self._smoothed_by_l2(cost - self.y * scores, mu)
-        b = self._smoothed_bias(scores, mu, cost)
-        short = (cost - self.y * (scores + b)) / mu
-        value = mu * float(self.bounds @ (np.logaddexp(0.0, short) - np.log(2)))
-        return value, _logistic(short) * self.bounds
+            return self._l2_smoothed_risk(cost - self.y * scores, mu)
+        b = self._minimise_smoothed_bias(scores, mu, cost)
+        margin_deficits = (cost - self.y * (scores + b)) / mu
+        value = mu * float(
+            self.bounds @ (np.logaddexp(0.0, margin_deficits) - np.log(2))
+        )
+        return value, _logistic(margin_deficits) * self.bounds
 
-    def _smoothed_by_l2(self, short: Floats, mu: float) -> tuple[float, Floats]:
-        used = self.bounds > 0
-        tight = np.where(used, self.bounds, 1.0) / mu
-        alpha = self.project(short * self.bounds / mu, np.sqrt(1 / tight))
-        return float(alpha @ short - alpha @ (alpha / tight) / 2), alpha
+    def _l2_smoothed_risk(
+        self, margin_deficits: Floats, mu: float
+    ) -> tuple[float, Floats]:
+        has_weight = self.bounds > 0
+        # samples without weight have a bound of 0: avoid dividing by it
+        inverse_width = np.where(has_weight, self.bounds, 1.0) / mu
+        alpha = self.project(
+            margin_deficits * self.bounds / mu, np.sqrt(1 / inverse_width)
+        )
+        return float(
+            alpha @ margin_deficits - alpha @ (alpha / inverse_width) / 2
+        ), alpha
 
-    def _smoothed_bias(self, scores: Floats, mu: float, cost: float) -> float:
+    def _minimise_smoothed_bias(self, scores: Floats, mu: float, cost: float) -> float:
         """Bias at which the entropy-smoothed risk is minimal, by bisection."""
         if not self.bias:
             return 0.0
-        used = self.bounds > 0
-        kinks, y = (cost * self.y - scores)[used], self.y[used]
-        # where the dual variables of a class are full, and those of the other 0
-        reach = 40 * mu
+        has_weight = self.bounds > 0
+        breakpoints, y = (cost * self.y - scores)[has_weight], self.y[has_weight]
+        # 40 mu beyond the breakpoints the logistic function is 0 or 1 in float64
+        half_width = 40 * mu
         if (y > 0).all() or (y < 0).all():
-            return _one_class(kinks, y, reach)
-        low, high = float(kinks.min()) - reach, float(kinks.max()) + reach
-        signed = self.y * self.bounds
+            return _single_class_bias(breakpoints, y, half_width)
+        low, high = (
+            float(breakpoints.min()) - half_width,
+            float(breakpoints.max()) + half_width,
+        )
+        signed_bounds = self.y * self.bounds
+        # bisect the monotone derivative until the interval has no float64 inside
         while True:
             b = low + (high - low) / 2
             if not low < b < high:
                 return b
-            share = _logistic((cost - self.y * (scores + b)) / mu)
-            if float(signed @ share) > 0:
+            probabilities = _logistic((cost - self.y * (scores + b)) / mu)
+            if float(signed_bounds @ probabilities) > 0:
                 low = b
             else:
                 high = b
@@ -368,12 +395,12 @@ class BinaryProblem:
         return value + float(np.log(2) * self.bounds.sum()), -self.combine(alpha)
 
 
-def _held(name: str, x: Floats, size: int) -> Floats:
-    """Arrays in the layout of kernels, which read them unchecked."""
-    found = np.ascontiguousarray(x, dtype=np.float64)
-    if found.shape != (size,):
-        raise ValueError(f"{name}: expected ({size},), got {found.shape}")
-    return found
+def _as_kernel_vector(name: str, x: Floats, size: int) -> Floats:
+    """Return x as contiguous float64 ``(size,)``: kernels do not check layouts."""
+    array = np.ascontiguousarray(x, dtype=np.float64)
+    if array.shape != (size,):
+        raise ValueError(f"{name}: expected ({size},), got {array.shape}")
+    return array
 
 
 def optimal_bias(scores: Floats, y: Floats, weights: Floats | None = None) -> float:
@@ -393,82 +420,97 @@ def optimal_bias(scores: Floats, y: Floats, weights: Floats | None = None) -> fl
     weights
         ``(n,)``: c, at least 0; by default 1, which takes O(n), others O(n log n).
     """
-    kinks = y - scores
+    breakpoints = y - scores
     if weights is None:
-        above = int((y > 0).sum())
-        if not 0 < above < len(y):
-            return _one_class(kinks, y, 0.0)
-        ends = np.partition(kinks, (above - 1, above))[above - 1 : above + 1]
-        return float(ends[0] + (ends[1] - ends[0]) / 2)
-    used = weights > 0
-    kinks, y, weights = kinks[used], y[used], weights[used]
+        num_positive = int((y > 0).sum())
+        if not 0 < num_positive < len(y):
+            return _single_class_bias(breakpoints, y, 0.0)
+        interval = np.partition(breakpoints, (num_positive - 1, num_positive))[
+            num_positive - 1 : num_positive + 1
+        ]
+        return float(interval[0] + (interval[1] - interval[0]) / 2)
+    has_weight = weights > 0
+    breakpoints, y, weights = (
+        breakpoints[has_weight],
+        y[has_weight],
+        weights[has_weight],
+    )
     if (y > 0).all() or (y < 0).all():
-        return _one_class(kinks, y, 0.0)
-    order = np.argsort(kinks, kind="stable")
-    kinks, sums = kinks[order], np.cumsum(weights[order])
-    slopes = sums - float(weights[y > 0].sum())
-    rounding = len(sums) * float(np.finfo(np.float64).eps * sums[-1])
-    k = int((slopes >= -rounding).argmax())
-    # the next one is missing where negatives weigh no more than roundings
-    flat = slopes[k] <= rounding and k + 1 < len(kinks)
-    return float(kinks[k] + (kinks[k + 1] - kinks[k]) / 2 if flat else kinks[k])
+        return _single_class_bias(breakpoints, y, 0.0)
+    order = np.argsort(breakpoints, kind="stable")
+    breakpoints, cumulative_weights = breakpoints[order], np.cumsum(weights[order])
+    derivatives = cumulative_weights - float(weights[y > 0].sum())
+    rounding_error = len(cumulative_weights) * float(
+        np.finfo(np.float64).eps * cumulative_weights[-1]
+    )
+    index = int((derivatives >= -rounding_error).argmax())
+    # the last breakpoint has no successor if the negatives weigh less than rounding
+    is_interval = derivatives[index] <= rounding_error and index + 1 < len(breakpoints)
+    return float(
+        breakpoints[index] + (breakpoints[index + 1] - breakpoints[index]) / 2
+        if is_interval
+        else breakpoints[index]
+    )
 
 
-def _one_class(kinks: Floats, y: Floats, more: float) -> float:
+def _single_class_bias(breakpoints: Floats, y: Floats, margin: float) -> float:
+    """Return the bias nearest to 0 without loss when all samples are of one class."""
     if y[0] > 0:
-        return max(float(kinks.max()) + more, 0.0)
-    return min(float(kinks.min()) - more, 0.0)
+        return max(float(breakpoints.max()) + margin, 0.0)
+    return min(float(breakpoints.min()) - margin, 0.0)
 
 
-def _logistic(z: Floats) -> Floats:
-    return np.asarray(np.exp(-np.logaddexp(0.0, -z)))
+def _logistic(scores: Floats) -> Floats:
+    """``1 / (1 + exp(-scores))`` without overflow."""
+    return np.asarray(np.exp(-np.logaddexp(0.0, -scores)))
 
 
 def compute_squared_norms(X: Any) -> Floats:
-    """Squared norm of each row."""
+    """``(n,)`` float64: squared norm of each row."""
     squares = X.power(2) if sparse.issparse(X) else X**2
     return np.asarray(squares.sum(axis=1), dtype=np.float64).ravel()
 
 
 def as_float64_matrix(name: str, X: Any) -> Any:
-    """A copy in float64: CSR, or a dense array in rows."""
+    """Copy X as float64: CSR, or a dense array in C order; validate it."""
     if sparse.issparse(X):
         if X.dtype.kind not in "fiub":
             raise TypeError(f"{name}: expected real numbers, got {X.dtype}")
-        found = sparse.csr_array(validate_sparse(X), dtype=np.float64, copy=True)
-        numbers = found.data
+        matrix = sparse.csr_array(validate_sparse(X), dtype=np.float64, copy=True)
+        entries = matrix.data
     else:
-        given = np.asarray(X)
-        if given.dtype.kind not in "fiub":
-            raise TypeError(f"{name}: expected real numbers, got {given.dtype}")
-        found = numbers = np.array(given, dtype=np.float64, order="C")
-    if found.ndim != 2 or not all(found.shape):
+        dense = np.asarray(X)
+        if dense.dtype.kind not in "fiub":
+            raise TypeError(f"{name}: expected real numbers, got {dense.dtype}")
+        matrix = entries = np.array(dense, dtype=np.float64, order="C")
+    if matrix.ndim != 2 or not all(matrix.shape):
         raise ValueError(
             f"{name}: expected (samples, features), at least one of each, got"
-            f" {found.shape}"
+            f" {matrix.shape}"
         )
-    wrong = ~np.isfinite(numbers)
-    if wrong.any():
+    invalid = ~np.isfinite(entries)
+    if invalid.any():
         if sparse.issparse(X):
-            at = int(wrong.argmax())
-            i = int(np.searchsorted(found.indptr, at, side="right")) - 1
+            entry = int(invalid.argmax())
+            row = int(np.searchsorted(matrix.indptr, entry, side="right")) - 1
         else:
-            at, i = np.flatnonzero(wrong)[0], int(np.argwhere(wrong)[0, 0])
+            entry, row = np.flatnonzero(invalid)[0], int(np.argwhere(invalid)[0, 0])
         raise ValueError(
-            f"{name}: expected finite numbers, got {numbers.flat[at]} in sample {i}"
+            f"{name}: expected finite numbers, got {entries.flat[entry]} in sample"
+            f" {row}"
         )
-    return found
+    return matrix
 
 
 def as_signs(name: str, y: Any, n: int) -> Floats:
-    """Labels 1 and -1 as float64, copied."""
-    found = np.asarray(y)
-    if found.shape != (n,):
-        raise ValueError(f"{name}: expected ({n},) labels, got {found.shape}")
-    if found.dtype.kind not in "fiu":
-        raise TypeError(f"{name}: expected numbers 1 and -1, got {found.dtype}")
-    wrong = (found != 1) & (found != -1)
-    if wrong.any():
-        i = int(wrong.argmax())
-        raise ValueError(f"{name}: expected 1 or -1, got {found[i]} at sample {i}")
-    return found.astype(np.float64)
+    """Copy labels 1 and -1 as float64 ``(n,)``; raise for others."""
+    labels = np.asarray(y)
+    if labels.shape != (n,):
+        raise ValueError(f"{name}: expected ({n},) labels, got {labels.shape}")
+    if labels.dtype.kind not in "fiu":
+        raise TypeError(f"{name}: expected numbers 1 and -1, got {labels.dtype}")
+    invalid = (labels != 1) & (labels != -1)
+    if invalid.any():
+        i = int(invalid.argmax())
+        raise ValueError(f"{name}: expected 1 or -1, got {labels[i]} at sample {i}")
+    return labels.astype(np.float64)

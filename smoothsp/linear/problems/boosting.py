@@ -1,4 +1,4 @@
-"""The margins of weak learners, the worst of which counts."""
+"""LPBoost: the largest of linear functions, minus the smallest margin."""
 
 from functools import cached_property
 from typing import Any
@@ -45,7 +45,7 @@ class LPBoostProblem:
 
     def __init__(self, U: Any) -> None:
         self.U = as_float64_matrix("U", U)
-        self._across = self.U.T
+        self._UT = self.U.T
         self.num_weights = int(self.U.shape[1])
 
     def __len__(self) -> int:
@@ -54,15 +54,15 @@ class LPBoostProblem:
 
     @cached_property
     def checksum(self) -> int:
-        """A number that tells these margins from others."""
+        """Checksum of U; recognises the state of another problem."""
         return arrays.checksum(*list_arrays(self.U))
 
     def risk(self, w: Floats) -> tuple[float, Floats]:
-        """The largest product, and its row."""
+        """The largest ``<u_i, w>``, and its row as a subgradient."""
         z = np.asarray(self.U @ w)
-        only = np.zeros(len(z))
-        only[int(z.argmax())] = 1.0
-        return float(z.max()), np.asarray(self._across @ only)
+        one_hot = np.zeros(len(z))
+        one_hot[int(z.argmax())] = 1.0
+        return float(z.max()), np.asarray(self._UT @ one_hot)
 
     def diameter(self, smoothing: str = "entropy") -> float:
         """D: ``log t`` for ``"entropy"``, the only one."""
@@ -76,10 +76,11 @@ class LPBoostProblem:
         checks.require_choice("smoothing", smoothing, ("entropy",))
         mu = checks.as_positive("mu", mu)
         z = np.asarray(self.U @ w)
-        top = float(z.max())
-        mass = np.exp((z - top) / mu)
-        value = top + mu * float(np.log(mass.mean()))
-        return value, np.asarray(self._across @ (mass / mass.sum()))
+        # subtract the maximum: exponentials stay in (0, 1]
+        largest = float(z.max())
+        exponentials = np.exp((z - largest) / mu)
+        value = largest + mu * float(np.log(exponentials.mean()))
+        return value, np.asarray(self._UT @ (exponentials / exponentials.sum()))
 
     def smoothed_tangent(
         self, w: Floats, mu: float, smoothing: str = "entropy", k: int = 5

@@ -1,4 +1,4 @@
-"""Any structure that has a max oracle, as a linear problem."""
+"""Linear problems from Python functions: max, top-k and batch oracles."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -17,7 +17,7 @@ from smoothsp.linear.problems.batch import (
 )
 
 Weights = NDArray[np.float64]
-# psi, loss and key of an output.
+# (psi, loss, key) of an output, as user functions return it.
 OracleResult = tuple[Any, float, Hashable]
 
 
@@ -162,9 +162,9 @@ class CallbackProblem:
         self.batch_oracle = batch_oracle
         self.sparse = checks.as_bool("sparse", sparse)
 
-    # the default of AGM
+    # default smoothing of AGM
     smoothing = "l2"
-    # what messages call the two functions
+    # names of the two functions in messages
     called = "max_oracle", "topk_oracle"
 
     def __len__(self) -> int:
@@ -172,74 +172,80 @@ class CallbackProblem:
         return self._n
 
     def worst(self, i: int, w: Weights) -> Corner:
-        """Result of the oracle, checked."""
-        return self._corner(self.called[0], i, self.max_oracle(i, w))
+        """Call ``max_oracle`` for example i and validate its result."""
+        return self._as_corner(self.called[0], i, self.max_oracle(i, w))
 
     def worst_many(self, rows: Sequence[int], w: Weights) -> list[Corner]:
-        """Results of the oracle for several examples, checked."""
+        """Call ``batch_oracle`` for the examples ``rows`` and validate its results."""
         if self.batch_oracle is None:
             return [self.worst(i, w) for i in rows]
-        answers = self.batch_oracle(list(rows), w)
-        if len(answers) != len(rows):
+        results = self.batch_oracle(list(rows), w)
+        if len(results) != len(rows):
             raise ValueError(
                 f"batch_oracle: expected an output for each of {len(rows)} examples,"
-                f" got {len(answers)}"
+                f" got {len(results)}"
             )
         return [
-            self._corner("batch_oracle", i, answer)
-            for i, answer in zip(rows, answers, strict=True)
+            self._as_corner("batch_oracle", i, result)
+            for i, result in zip(rows, results, strict=True)
         ]
 
     def worst_few(self, i: int, w: Weights, k: int) -> list[Corner]:
-        """Results of the top-k oracle, checked."""
+        """Call ``topk_oracle`` for example i and validate its results."""
         if self.topk_oracle is None:
             raise TypeError(
                 "topk_oracle: expected topk_oracle(i, w, k), but this CallbackProblem"
                 " was made without"
             )
-        answers = self.topk_oracle(i, w, k)
-        if not 1 <= len(answers) <= k:
+        results = self.topk_oracle(i, w, k)
+        if not 1 <= len(results) <= k:
             raise ValueError(
                 f"{self.called[1]}: expected 1 to {k} outputs at example {i}, got"
-                f" {len(answers)}"
+                f" {len(results)}"
             )
-        return [self._corner(self.called[1], i, answer) for answer in answers]
+        return [self._as_corner(self.called[1], i, result) for result in results]
 
-    def _corner(self, name: str, i: int, answer: OracleResult) -> Corner:
-        psi, loss, key = answer
+    def _as_corner(self, argument: str, i: int, result: OracleResult) -> Corner:
+        """Validate psi and loss of example i and return them as a ``Corner``."""
+        psi, loss, key = result
         if self.sparse:
-            psi = _row(name, i, psi)
+            psi = _as_csr_row(argument, i, psi)
             shape = psi.shape if psi.shape[0] != 1 else psi.shape[1:]
         else:
             psi = np.asarray(psi, dtype=np.float64)
             shape = psi.shape
         if shape != (self.num_weights,):
             raise ValueError(
-                f"{name}: expected psi of ({self.num_weights},) at example {i}, "
+                f"{argument}: expected psi of ({self.num_weights},) at example {i}, "
                 f"got {psi.shape}"
             )
         entries = psi.data if self.sparse else psi
         if not (np.isfinite(entries).all() and 0 <= loss < np.inf):
             raise ValueError(
-                f"{name}: expected finite psi and a loss of at least 0 at example "
+                f"{argument}: expected finite psi and a loss of at least 0 at example "
                 f"{i}, got loss {loss}"
             )
         return Corner(psi, float(loss), key)
 
     def hinges(self, w: Weights) -> NDArray[np.float64]:
         """``(n,)``: the structured hinge of each example, one oracle call each."""
-        found = [self.worst(i, w) for i in range(self._n)]
-        return np.array([max(c.loss - dot(as_vector(c.psi), w), 0.0) for c in found])
+        corners = [self.worst(i, w) for i in range(self._n)]
+        return np.array(
+            [
+                max(corner.loss - dot(as_vector(corner.psi), w), 0.0)
+                for corner in corners
+            ]
+        )
 
     def corners(self, w: Weights, scale: float) -> tuple[Weights, float, float]:
         """``scale`` times the sum of psi of the worst outputs, mean loss and hinge."""
         v, losses, hinges = np.zeros(self.num_weights), [], []
         for i in range(self._n):
-            found = self.worst(i, w)
-            psi = as_vector(found.psi)
+            corner = self.worst(i, w)
+            psi = as_vector(corner.psi)
             add(v, psi)
-            losses.append(found.loss)
-            hinges.append(max(found.loss - dot(psi, w), 0.0))
+            losses.append(corner.loss)
+            hinges.append(max(corner.loss - dot(psi, w), 0.0))
         return v * scale, float(np.mean(losses)), float(np.mean(hinges))
 
     def primal(self, w: Weights, lam: float) -> float:
@@ -249,13 +255,13 @@ class CallbackProblem:
 
     def risk(self, w: Weights) -> ValueAndGradient:
         """Mean hinge at w, and a subgradient; see ``BatchProblem``."""
-        total, slope = 0.0, np.zeros(self.num_weights)
+        total, gradient = 0.0, np.zeros(self.num_weights)
         for i in range(self._n):
             worst = self.worst(i, w)
             psi = as_vector(worst.psi)
             total += worst.loss - dot(psi, w)
-            add(slope, -psi)
-        return total / self._n, slope / self._n
+            add(gradient, -psi)
+        return total / self._n, gradient / self._n
 
     def smoothed_risk(
         self, w: Weights, mu: float, smoothing: str = "l2", k: int = 5
@@ -263,34 +269,42 @@ class CallbackProblem:
         """Mean hinge smoothed from below, over the k worst outputs: ``"l2"`` only."""
         require_smoothing(smoothing, mu, k)
         if smoothing == "entropy":
-            self._refuse_sums("smoothing")
-        total, slope = 0.0, np.zeros(self.num_weights)
+            self._raise_no_sums("smoothing")
+        total, gradient = 0.0, np.zeros(self.num_weights)
         for i in range(self._n):
-            found = self.worst_few(i, w, k)
-            psi = [as_vector(corner.psi) for corner in found]
-            z = np.array([c.loss - dot(x, w) for c, x in zip(found, psi, strict=True)])
+            corners = self.worst_few(i, w, k)
+            psi = [as_vector(corner.psi) for corner in corners]
+            z = np.array(
+                [
+                    corner.loss - dot(x, w)
+                    for corner, x in zip(corners, psi, strict=True)
+                ]
+            )
             order = np.argsort(-z, kind="stable")
+            # sums over the top k outputs only: exact if all others have weight 0
             value, u = smoothed_max(z[order], mu)
             total += value - mu / 2
-            for share, j in zip(u, order, strict=True):
-                add(slope, psi[j] * -share)
-        return total / self._n, slope / self._n
+            for weight, j in zip(u, order, strict=True):
+                add(gradient, psi[j] * -weight)
+        return total / self._n, gradient / self._n
 
     def diameter(self, smoothing: str = "l2") -> float:
-        """1/2, of ``"l2"``."""
+        """D of ``R - mu D <= R_mu <= R``: 1/2 for ``"l2"``."""
         require_smoothing(smoothing, 1.0, 1)
         if smoothing == "entropy":
-            self._refuse_sums("smoothing")
+            self._raise_no_sums("smoothing")
         return 0.5
 
     def likelihood(self, w: Weights) -> ValueAndGradient:
         """Raise a TypeError: an oracle does not sum over outputs."""
-        self._refuse_sums("likelihood")
+        self._raise_no_sums("likelihood")
         raise AssertionError
 
-    def _refuse_sums(self, name: str) -> None:
+    def _raise_no_sums(self, argument: str) -> None:
+        """Raise a TypeError: log-partitions need a structure."""
         raise TypeError(
-            f"{name}: expected 'l2' for a problem with a Python oracle, which cannot "
+            f"{argument}: expected 'l2' for a problem with a Python oracle, which"
+            f" cannot "
             "sum over outputs; use StructureProblem with a structure that has "
             "log_partition"
         )
@@ -298,7 +312,7 @@ class CallbackProblem:
 
 @runtime_checkable
 class BatchLinearProblem(LinearProblem, Protocol):
-    """Interface of problems that check outputs, and evaluate all examples at once."""
+    """Interface of linear problems that also evaluate all examples at once."""
 
     def hinges(self, w: Weights) -> Weights:
         """``(n,)``: the structured hinge of each example."""
@@ -322,23 +336,23 @@ def as_batch_linear_problem(problem: LinearProblem) -> Any:
             "problem: expected a LinearProblem, which has num_weights, a length and"
             f" worst(i, w), got {type(problem).__name__}"
         )
-    few = getattr(problem, "worst_few", None)
-    found = CallbackProblem(
+    topk_oracle = getattr(problem, "worst_few", None)
+    callback_problem = CallbackProblem(
         len(problem),
         problem.num_weights,
         problem.worst,
-        few,
+        topk_oracle,
         sparse=bool(getattr(problem, "sparse", False)),
     )
-    found.called = "worst", "worst_few"
-    return found
+    callback_problem.called = "worst", "worst_few"
+    return callback_problem
 
 
-def _row(name: str, i: int, psi: Any) -> Any:
-    """A CSR matrix of one row, float64, whose columns rise."""
+def _as_csr_row(argument: str, i: int, psi: Any) -> Any:
+    """Return psi as a CSR matrix ``(1, num_weights)`` with ascending columns."""
     if not scipy_sparse.issparse(psi) or psi.format != "csr" or psi.ndim != 2:
         raise TypeError(
-            f"{name}: expected a scipy CSR matrix as psi at example {i}, since "
+            f"{argument}: expected a scipy CSR matrix as psi at example {i}, since "
             f"sparse=True, got {type(psi).__name__}"
         )
-    return validate_sparse(psi, f"{name}[{i}]").astype(np.float64, copy=False)
+    return validate_sparse(psi, f"{argument}[{i}]").astype(np.float64, copy=False)

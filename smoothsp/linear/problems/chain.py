@@ -1,4 +1,4 @@
-"""Sequences with sparse features and a label at each position, as a problem."""
+"""Linear chains over sparse features: the structured SVM and CRF of sequences."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -19,8 +19,8 @@ from smoothsp.linear.problems.batch import ValueAndGradient, require_smoothing
 from smoothsp.linear.problems.callback import Corner
 
 Weights = NDArray[np.float64]
-# Scores below two to this power never overflow on the way.
-_LARGE = 1000
+# Sums of scores below 2^1000 stay within float64, whose largest exponent is 1023.
+_MAX_SAFE_EXPONENT = 1000
 
 
 class ChainProblem:
@@ -94,9 +94,9 @@ class ChainProblem:
     """
 
     transitions = True
-    # what messages call the features
+    # name of the features in messages
     called = "features"
-    # where in padded weights those of pairs that occur are; None: all pairs have one
+    # indices, in padded weights, of the pairs that have a weight; None: all have one
     seen: NDArray[np.int64] | None = None
 
     def __init__(
@@ -114,20 +114,20 @@ class ChainProblem:
         all_pairs: bool = True,
     ) -> None:
         rows = _rows.as_rows("features", features)
-        positions = len(rows.indptr) - 1
-        found = _rows.as_offsets(offsets, lengths, positions)
-        labels, count = _rows.as_labels(labels, positions, num_labels)
-        self._keep(
+        num_positions = len(rows.indptr) - 1
+        sequence_offsets = _rows.as_offsets(offsets, lengths, num_positions)
+        labels, label_count = _rows.as_labels(labels, num_positions, num_labels)
+        self._set_arrays(
             rows,
             labels,
-            found,
-            _rows.as_cost_matrix(cost, count),
-            _rows.as_cost_scale(cost_scale, len(found) - 1),
+            sequence_offsets,
+            _rows.as_cost_matrix(cost, label_count),
+            _rows.as_cost_scale(cost_scale, len(sequence_offsets) - 1),
             checks.as_bool("boundaries", boundaries),
-            _rows.as_loss_scale(loss_scale, len(found) - 1),
+            _rows.as_loss_scale(loss_scale, len(sequence_offsets) - 1),
         )
         if not checks.as_bool("all_pairs", all_pairs):
-            self.seen = self._occurring()
+            self.seen = self._find_observed_pairs()
 
     @classmethod
     def from_sequences(
@@ -146,23 +146,23 @@ class ChainProblem:
         """
         matrix = _rows.stack_labelled_sequences("features", features, labels)
         lengths = [len(y) for y in labels]
-        known = [np.asarray(y) for y in labels if len(y)]
-        flat = np.concatenate([np.zeros(0, np.int64), *known])
+        nonempty_labels = [np.asarray(y) for y in labels if len(y)]
+        flat = np.concatenate([np.zeros(0, np.int64), *nonempty_labels])
         return cls(matrix, flat, lengths=lengths, **options)
 
     @classmethod
     def unlabelled(
         cls, rows: _rows.Rows, lengths: NDArray[np.int64], num_labels: int
     ) -> "ChainProblem":
-        """Problem of sequences to be tagged, of checked rows; all labels are 0."""
+        """Create the problem of sequences to decode; all labels are 0."""
         problem = object.__new__(cls)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         labels = np.zeros(len(rows.indptr) - 1, dtype=np.int32)
         costs, ones = np.zeros((num_labels, num_labels)), np.ones(len(lengths))
-        problem._keep(rows, labels, offsets, costs, ones, True, ones)
+        problem._set_arrays(rows, labels, offsets, costs, ones, True, ones)
         return problem
 
-    def _keep(
+    def _set_arrays(
         self,
         rows: _rows.Rows,
         labels: NDArray[np.int32],
@@ -177,27 +177,28 @@ class ChainProblem:
         self.cost, self.cost_scale, self.boundaries = cost, cost_scale, boundaries
         self.loss_scale = loss_scale
         self.num_labels = S = len(cost)
-        # rows of the weights as compiled loops have them: see linear.sparse_scores
+        # weights of a feature are one row, padded to whole SIMD registers
         self.row_width = P = round_up_to_lanes(S, np.float64)
         d = self.num_features
-        table = np.full((S, P), -np.inf)
-        table[:, :S] = cost
-        past = d + S if self.transitions else d
-        self.num_rows = past + 2 if boundaries else past
+        # costs of padded labels are -inf, so that maxima and sums exclude them
+        padded_cost = np.full((S, P), -np.inf)
+        padded_cost[:, :S] = cost
+        first_boundary_row = d + S if self.transitions else d
+        self.num_rows = first_boundary_row + 2 if boundaries else first_boundary_row
         self.sequences = kernels.Sequences(
             indptr=self.indptr,
             indices=self.indices,
             values=self.values,
             offsets=offsets,
             labels=labels,
-            costs=table.ravel(),
+            costs=padded_cost.ravel(),
             scales=cost_scale,
             loss_scales=loss_scale,
             S=S,
             P=P,
             transition_offset=d * P if self.transitions else -1,
-            start_offset=past * P if boundaries else -1,
-            end_offset=(past + 1) * P if boundaries else -1,
+            start_offset=first_boundary_row * P if boundaries else -1,
+            end_offset=(first_boundary_row + 1) * P if boundaries else -1,
             max_length=int(np.diff(offsets).max(initial=0)),
             tied_index=np.zeros(0, np.int32),
         )
@@ -209,7 +210,7 @@ class ChainProblem:
     @cached_property
     def checksum(self) -> int:
         """Checksum of the sequences, labels and costs."""
-        # states of problems without such scales are those of before there were any
+        # default scales are left out: checksums of older saved states stay valid
         scales: list[NDArray[Any]] = []
         if not (self.loss_scale == 1).all():
             scales.append(self.loss_scale)
@@ -233,49 +234,59 @@ class ChainProblem:
 
     @property
     def border(self) -> int:
-        """Offsets of transitions, start and end in padded weights."""
+        """Offset of the transitions in padded weights; features come before it."""
         return self.num_features * self.row_width
 
     @property
     def apart(self) -> kernels.Sequences:
-        """Arrays for loops that take W and the other weights as two arrays."""
+        """Kernel arguments for W and the other weights as two separate arrays."""
         s = self.sequences
         names = ("transition_offset", "start_offset", "end_offset")
-        given = {name: getattr(s, name) for name in names if getattr(s, name) >= 0}
-        return s._replace(**{name: at - self.border for name, at in given.items()})
+        offsets = {name: getattr(s, name) for name in names if getattr(s, name) >= 0}
+        return s._replace(
+            **{name: offset - self.border for name, offset in offsets.items()}
+        )
 
     def used(self) -> NDArray[np.int64]:
-        """Positions in padded weights of the weights that any sequence uses."""
+        """Indices, in padded weights, of the weights that any sequence uses."""
         if self.seen is not None:
             return self.seen
-        occur = np.zeros(self.num_rows, dtype=bool)
-        occur[self.indices] = True
-        occur[self.num_features :] = True
-        rows = np.flatnonzero(occur) * self.row_width
+        is_used = np.zeros(self.num_rows, dtype=bool)
+        is_used[self.indices] = True
+        is_used[self.num_features :] = True
+        rows = np.flatnonzero(is_used) * self.row_width
         return (rows[:, None] + np.arange(self.num_labels)).ravel()
 
-    def _occurring(self) -> NDArray[np.int64]:
-        """Positions in padded weights of pairs that occur where losses count."""
+    def _find_observed_pairs(self) -> NDArray[np.int64]:
+        """Indices, in padded weights, of pairs that occur where ``loss_scale > 0``."""
         s, P, lengths = self.sequences, self.row_width, np.diff(self.offsets)
-        counts = np.repeat(self.loss_scale > 0, lengths)
+        has_loss = np.repeat(self.loss_scale > 0, lengths)
         labels = self.labels.astype(np.int64)
-        of_entry = np.repeat(np.arange(len(labels)), np.diff(self.indptr))
-        some = self.offsets[:-1][lengths > 0], self.offsets[1:][lengths > 0] - 1
-        later = np.ones(len(labels), dtype=bool)
-        later[some[0]] = False
-        places: list[tuple[NDArray[Any], Any]]
-        places = [(of_entry, self.indices * np.int64(P))]
+        position_of_entry = np.repeat(np.arange(len(labels)), np.diff(self.indptr))
+        boundary_positions = (
+            self.offsets[:-1][lengths > 0],
+            self.offsets[1:][lengths > 0] - 1,
+        )
+        has_predecessor = np.ones(len(labels), dtype=bool)
+        has_predecessor[boundary_positions[0]] = False
+        position_offset_pairs: list[tuple[NDArray[Any], Any]]
+        position_offset_pairs = [(position_of_entry, self.indices * np.int64(P))]
         if s.transition_offset >= 0:
-            t = np.flatnonzero(later)
-            places.append((t, s.transition_offset + labels[t - 1] * P))
+            t = np.flatnonzero(has_predecessor)
+            position_offset_pairs.append((t, s.transition_offset + labels[t - 1] * P))
         if s.start_offset >= 0:
-            places += [(some[0], s.start_offset), (some[1], s.end_offset)]
-        # rows of the second label of a pair, or of the only one
-        found = [(row + labels[t])[counts[t]] for t, row in places]
-        return np.unique(np.concatenate(found))
+            position_offset_pairs += [
+                (boundary_positions[0], s.start_offset),
+                (boundary_positions[1], s.end_offset),
+            ]
+        # a weight is at the offset of its row plus the (second) label
+        weight_indices = [
+            (offset + labels[t])[has_loss[t]] for t, offset in position_offset_pairs
+        ]
+        return np.unique(np.concatenate(weight_indices))
 
     def require_all_pairs(self, solver: str) -> None:
-        """Refuse a problem of the pairs that occur."""
+        """Raise ValueError if only pairs that occur have a weight."""
         if self.seen is not None:
             raise ValueError(
                 f"all_pairs: expected True for {solver}, whose steps change the weights"
@@ -283,68 +294,79 @@ class ChainProblem:
                 " whole set: LBFGS, AGM or BMRM"
             )
 
-    def _only_seen(self, flat: Weights) -> Weights:
-        """Padded weights with 0 for pairs that have none."""
+    def _zero_unobserved(self, flat: Weights) -> Weights:
+        """Return padded weights with 0 for pairs without a weight."""
         if self.seen is None:
             return flat
-        found = aligned_zeros(len(flat), np.float64)
-        found[self.seen] = flat[self.seen]
-        return found
+        masked = aligned_zeros(len(flat), np.float64)
+        masked[self.seen] = flat[self.seen]
+        return masked
 
     def without_unseen(self, w: Weights) -> Weights:
-        """Weights with 0 for pairs that have none; they themselves if all have one."""
+        """Return w with 0 for pairs without a weight; w itself if all have one."""
         return w if self.seen is None else self.plain_weights(self.padded_weights(w))
 
     def split(self, w: Weights) -> tuple[Weights, Weights, Weights, Weights]:
-        """W, A, start and end as views of w; zeros for what is not learnt."""
-        table = self._checked(w).reshape(self.num_rows, self.num_labels)
+        """Return W, A, start and end as views of w; zeros where not learnt."""
+        table = self._check_weights(w).reshape(self.num_rows, self.num_labels)
         S, d = self.num_labels, self.num_features
-        past = d + S if self.transitions else d
-        A = table[d:past] if self.transitions else np.zeros((S, S))
-        ends = table[past:] if self.boundaries else np.zeros((2, S))
-        return table[:d], A, ends[0], ends[1]
+        first_boundary_row = d + S if self.transitions else d
+        A = table[d:first_boundary_row] if self.transitions else np.zeros((S, S))
+        boundary_weights = (
+            table[first_boundary_row:] if self.boundaries else np.zeros((2, S))
+        )
+        return table[:d], A, boundary_weights[0], boundary_weights[1]
 
     def padded_weights(self, w: Weights) -> Weights:
-        """A copy of w in rows of whole vectors, as compiled loops take it."""
+        """Copy w with rows padded to whole SIMD registers, the layout of kernels."""
         flat = aligned_zeros(self.flat_size, np.float64)
         shape = (self.num_rows, self.num_labels)
-        flat.reshape(self.num_rows, -1)[:, : shape[1]] = self._checked(w).reshape(shape)
-        return self._only_seen(flat)
+        flat.reshape(self.num_rows, -1)[:, : shape[1]] = self._check_weights(w).reshape(
+            shape
+        )
+        return self._zero_unobserved(flat)
 
     def plain_weights(self, flat: Weights) -> Weights:
-        """A copy of padded weights as w."""
-        table = self._only_seen(flat).reshape(self.num_rows, self.row_width)
+        """Copy padded weights to the layout of w."""
+        table = self._zero_unobserved(flat).reshape(self.num_rows, self.row_width)
         return table[:, : self.num_labels].flatten()
 
     def hinges(self, w: Weights) -> NDArray[np.float64]:
         """Weighted hinge ``(n,)`` of each sequence, by one oracle call each."""
-        out = np.empty(len(self))
-        power = self._run(kernels.structured_hinges, w, out)
+        hinges = np.empty(len(self))
+        exponent = self._run_kernel(kernels.structured_hinges, w, hinges)
         with np.errstate(over="ignore"):
-            out = self.loss_scale * np.ldexp(out, power)
-        if not np.isfinite(out).all():
+            hinges = self.loss_scale * np.ldexp(hinges, exponent)
+        if not np.isfinite(hinges).all():
             raise checks.Diverged(
                 "w: expected weights, and costs, for which the hinges fit float64, got"
-                f" infinity at sequence {int((~np.isfinite(out)).argmax())}"
+                f" infinity at sequence {int((~np.isfinite(hinges)).argmax())}"
             )
-        return out
+        return hinges
 
     def primal(self, w: Weights, lam: float) -> float:
         """The objective at w; ``lam > 0``."""
         lam = checks.as_positive("lam", lam)
-        w = self._checked(w)
-        most = float(np.abs(w).max())
+        w = self._check_weights(w)
+        largest = float(np.abs(w).max())
         with np.errstate(over="ignore"):
-            half = float(lam / 2 * np.dot(w, w))
-            if not np.isfinite(half):
-                half = lam / 2 * most * float(np.dot(w / most, w / most)) * most
-        found = float(half + self.hinges(w).mean())
-        if not np.isfinite(found):
+            regulariser = float(lam / 2 * np.dot(w, w))
+            # scale by the largest weight, so that its square does not overflow
+            if not np.isfinite(regulariser):
+                regulariser = (
+                    lam
+                    / 2
+                    * largest
+                    * float(np.dot(w / largest, w / largest))
+                    * largest
+                )
+        objective = float(regulariser + self.hinges(w).mean())
+        if not np.isfinite(objective):
             raise checks.Diverged(
                 "w: expected weights whose objective fits float64, got weights up to"
-                f" {most:.3g}"
+                f" {largest:.3g}"
             )
-        return found
+        return objective
 
     def worst(self, i: int, w: Weights) -> Corner:
         """Return the labelling of sequence i with the largest ``loss - <w, psi>``."""
@@ -357,17 +379,21 @@ class ChainProblem:
 
     def risk(self, w: Weights) -> ValueAndGradient:
         """Mean hinge at w, and a subgradient; see ``BatchProblem``."""
-        return self._mean_slope(w, MAX, 1.0, 1)
+        return self._mean_loss_and_gradient(w, MAX, 1.0, 1)
 
     def smoothed_risk(
         self, w: Weights, mu: float, smoothing: str = "entropy", k: int = 5
     ) -> ValueAndGradient:
         """Mean hinge smoothed from below, and its gradient; see ``BatchProblem``."""
         require_smoothing(smoothing, mu, k)
-        kind, K = (ENTROPY, 1) if smoothing == "entropy" else (TOP_K, k)
-        value, slope = self._mean_slope(w, kind, float(mu), K)
-        # the loops smooth from above
-        return value - mu * self.diameter(smoothing), slope
+        kernel_loss, num_outputs = (
+            (ENTROPY, 1) if smoothing == "entropy" else (TOP_K, k)
+        )
+        value, gradient = self._mean_loss_and_gradient(
+            w, kernel_loss, float(mu), num_outputs
+        )
+        # kernels smooth from above: subtract mu D for a lower bound
+        return value - mu * self.diameter(smoothing), gradient
 
     def smoothed_tangent(
         self, w: Weights, mu: float, smoothing: str = "entropy", k: int = 5
@@ -377,17 +403,24 @@ class ChainProblem:
         ``<v, slope>`` and the expected cost are at most the risk at any v.
         """
         require_smoothing(smoothing, mu, k)
-        kind, K = (ENTROPY, 1) if smoothing == "entropy" else (TOP_K, k)
+        kernel_loss, num_outputs = (
+            (ENTROPY, 1) if smoothing == "entropy" else (TOP_K, k)
+        )
         s, n = self.apart, len(self.offsets) - 1
-        nodes, edges = np.empty((len(s.labels), s.P)), np.empty((n, s.S * s.P))
-        kept = nodes.reshape(-1), edges
-        value, slope = self._mean_slope(w, kind, float(mu), K, kept=kept)
+        node_marginals, edge_marginals = (
+            np.empty((len(s.labels), s.P)),
+            np.empty((n, s.S * s.P)),
+        )
+        marginal_buffers = node_marginals.reshape(-1), edge_marginals
+        value, gradient = self._mean_loss_and_gradient(
+            w, kernel_loss, float(mu), num_outputs, marginal_buffers=marginal_buffers
+        )
         table = s.costs.reshape(-1, s.P)
         costs = np.where(np.isfinite(table), table, 0.0)[s.labels]
-        # right labels, which nodes have less 1, cost nothing
-        each = (nodes * costs).sum(1)
-        cost = float(each @ np.repeat(s.scales, np.diff(self.offsets)))
-        return value - mu * self.diameter(smoothing), slope, cost / n
+        # node_marginals have 1 subtracted at gold labels, whose cost is 0
+        expected_costs = (node_marginals * costs).sum(1)
+        cost = float(expected_costs @ np.repeat(s.scales, np.diff(self.offsets)))
+        return value - mu * self.diameter(smoothing), gradient, cost / n
 
     def has_more_outputs(self, k: int) -> bool:
         """Whether a sequence has more than k outputs."""
@@ -410,17 +443,17 @@ class ChainProblem:
         return self.plain_weights(v), float(losses.mean()), float(hinges.mean())
 
     def require_range(self, lam: float) -> None:
-        """Refuse features with which a step of a dual solver leaves float64.
+        """Raise ValueError if a step of a dual solver could overflow float64.
 
-        The curvature along one is at most ``|psi_i|^2 / (lambda n)``, and psi_i at most
-        twice the norms of the words, summed.
+        The curvature of a step is at most ``|psi_i|^2 / (lambda n)``, and ``|psi_i|``
+        is at most twice the sum of the norms of the words.
         """
         norms, n = 2 * self.norms, len(self.offsets) - 1
         with np.errstate(over="ignore"):
-            wrong = ~np.isfinite(norms * norms)
-            wrong |= ~np.isfinite(norms / (lam * n) * norms)
-        if wrong.any():
-            i = int(wrong.argmax())
+            overflows = ~np.isfinite(norms * norms)
+            overflows |= ~np.isfinite(norms / (lam * n) * norms)
+        if overflows.any():
+            i = int(overflows.argmax())
             raise ValueError(
                 f"{self.called}: expected words whose squared norm over lambda n fits"
                 f" float64, got norms that sum to {self.norms[i]:.3g} in sequence {i};"
@@ -429,21 +462,23 @@ class ChainProblem:
 
     def likelihood(self, w: Weights) -> ValueAndGradient:
         """Mean negative log-likelihood of the labels, and its gradient."""
-        return self._mean_slope(w, ENTROPY, 1.0, 1, with_costs=False)
+        return self._mean_loss_and_gradient(w, ENTROPY, 1.0, 1, with_costs=False)
 
     def mean_slope(self, w: Weights, loss: str, mu: float, k: int) -> ValueAndGradient:
-        """The mean loss, smoothed from above, and its gradient."""
+        """Return the mean loss, smoothed from above, and its gradient."""
         if loss == "likelihood":
             return self.likelihood(w)
-        kind = {"hinge": MAX, "hinge-l2": TOP_K, "hinge-entropy": ENTROPY}[loss]
+        kernel_loss = {"hinge": MAX, "hinge-l2": TOP_K, "hinge-entropy": ENTROPY}[loss]
         if mu == 0:
-            kind = MAX
-        return self._mean_slope(w, kind, float(mu) or 1.0, k if kind == TOP_K else 1)
+            kernel_loss = MAX
+        return self._mean_loss_and_gradient(
+            w, kernel_loss, float(mu) or 1.0, k if kernel_loss == TOP_K else 1
+        )
 
     def decode(self, w: Weights) -> NDArray[np.int32]:
-        """``(positions,)``: the best labels; ties go to the lower label."""
+        """``(positions,)``: labels of highest score; ties go to the lower label."""
         labels = np.empty(len(self.labels), dtype=np.int32)
-        self._run(kernels.decode, w, labels, np.empty(len(self)))
+        self._run_kernel(kernels.decode, w, labels, np.empty(len(self)))
         return labels
 
     def subset(self, rows: Any) -> "ChainProblem":
@@ -454,119 +489,141 @@ class ChainProblem:
         rows
             Indices of sequences, or one bool for each.
         """
-        chosen = np.arange(len(self))[rows]
-        lengths = np.diff(self.offsets)[chosen]
+        sequence_indices = np.arange(len(self))[rows]
+        lengths = np.diff(self.offsets)[sequence_indices]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         if len(offsets) < 2:
             raise ValueError("rows: expected at least one sequence, got none")
-        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
-        positions = np.repeat(self.offsets[chosen], lengths) + within
-        part = self._blank()
-        part._keep(
-            self._features().take(positions),
+        offset_in_sequence = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+        positions = (
+            np.repeat(self.offsets[sequence_indices], lengths) + offset_in_sequence
+        )
+        problem = self._new_instance()
+        problem._set_arrays(
+            self._feature_rows().select_rows(positions),
             self.labels[positions],
             offsets,
             self.cost,
-            self.cost_scale[chosen],
+            self.cost_scale[sequence_indices],
             self.boundaries,
-            self.loss_scale[chosen],
+            self.loss_scale[sequence_indices],
         )
-        # of all sequences
-        part.seen = self.seen
-        return part
+        # pairs of all sequences, so that weights keep their meaning
+        problem.seen = self.seen
+        return problem
 
-    def _mean_slope(
+    def _mean_loss_and_gradient(
         self,
         w: Weights,
-        kind: int,
+        kernel_loss: int,
         mu: float,
         k: int,
         with_costs: bool = True,
-        kept: tuple[Weights, Weights] | None = None,
+        marginal_buffers: tuple[Weights, Weights] | None = None,
     ) -> ValueAndGradient:
         s, flat, border = self.apart, self.padded_weights(w), self.border
         if not with_costs:
-            # -inf past the last label stays
+            # zero all costs, but keep the -inf of padded labels
             s = s._replace(costs=np.minimum(s.costs, 0.0))
-        n, slope = len(s.offsets) - 1, np.zeros_like(flat)
-        none, losses = np.empty(0), np.empty(n)
-        nodes, edges = kept or (none, none.reshape(0, s.S * s.P))
+        n, gradient = len(s.offsets) - 1, np.zeros_like(flat)
+        empty, losses = np.empty(0), np.empty(n)
+        node_marginals, edge_marginals = marginal_buffers or (
+            empty,
+            empty.reshape(0, s.S * s.P),
+        )
         gradients.losses_and_gradient(
             s,
             flat[:border],
             flat[border:],
-            kind,
+            kernel_loss,
             mu,
             k,
-            kept is not None,
-            slope[:border],
-            slope[border:],
-            nodes,
-            edges,
+            marginal_buffers is not None,
+            gradient[:border],
+            gradient[border:],
+            node_marginals,
+            edge_marginals,
             losses,
         )
-        return float(losses.mean()), self.plain_weights(slope) / n
+        return float(losses.mean()), self.plain_weights(gradient) / n
 
-    def _blank(self) -> "ChainProblem":
-        """A problem to be filled by ``_keep``."""
+    def _new_instance(self) -> "ChainProblem":
+        """Create an object without ``__init__``, to be filled by ``_set_arrays``."""
         return object.__new__(type(self))
 
-    def _features(self) -> _rows.Rows:
+    def _feature_rows(self) -> _rows.Rows:
         return _rows.Rows(self.indptr, self.indices, self.values, self.num_features)
 
-    def _run(self, kernel: Any, w: Weights, *out: NDArray[Any]) -> int:
-        """Fill ``out``; scores in it are to be multiplied by two to this power."""
+    def _run_kernel(self, kernel: Any, w: Weights, *outputs: NDArray[Any]) -> int:
+        """Run a kernel over all sequences, on several threads if worthwhile.
+
+        Fills ``outputs`` and returns an exponent: multiply scores in them by 2 to it.
+        """
+        # cost estimate in SIMD operations, for the number of threads
         work = len(self.indices) * self.row_width // 8
         work += len(self.labels) * self.num_labels * self.row_width // 8
-        few = self.seen is None and len(self.indices) < self.num_features
-        s, flat = self._few(w) if few else (self.sequences, self.padded_weights(w))
-        # scores that could overflow are those of smaller weights and costs
-        size = max(_exponent(flat) + self._sizes[0], self._sizes[1])
-        power = max(size - _LARGE, 0)
-        if power:
-            flat[:] = np.ldexp(flat, -power)
-            s = s._replace(scales=np.ldexp(s.scales, -power))
-        run_rows(kernel, len(self), work, s, flat, *out)
-        return power
+        # few entries, many features: copy the rows in use instead of padding them all
+        gathers_rows = self.seen is None and len(self.indices) < self.num_features
+        s, flat = (
+            self._gather_used_rows(w)
+            if gathers_rows
+            else (self.sequences, self.padded_weights(w))
+        )
+        # scale weights and costs by a power of 2, which is exact, if sums may overflow
+        largest_exponent = max(
+            _max_exponent(flat) + self._magnitude_exponents[0],
+            self._magnitude_exponents[1],
+        )
+        exponent = max(largest_exponent - _MAX_SAFE_EXPONENT, 0)
+        if exponent:
+            flat[:] = np.ldexp(flat, -exponent)
+            s = s._replace(scales=np.ldexp(s.scales, -exponent))
+        run_rows(kernel, len(self), work, s, flat, *outputs)
+        return exponent
 
     @cached_property
-    def _sizes(self) -> tuple[int, int]:
-        """Exponents of two above the sum of all features, and of all costs."""
+    def _magnitude_exponents(self) -> tuple[int, int]:
+        """Upper bounds of log2 of the sum of all features, and of all costs."""
         count = len(self.values) + 3 * len(self.labels) + 1
-        features = max(_exponent(self.values), 1) + count.bit_length()
-        costs = _exponent(self.cost) + _exponent(self.cost_scale)
+        features = max(_max_exponent(self.values), 1) + count.bit_length()
+        costs = _max_exponent(self.cost) + _max_exponent(self.cost_scale)
         return features, costs + count.bit_length()
 
     @cached_property
     def norms(self) -> NDArray[np.float64]:
-        """``(n,)``: the sum over its words of the norms of their features, weighted."""
+        """``(n,)``: sum of the norms of the words of each sequence, times its scale."""
         values = self.values.astype(np.float64)
-        most = float(np.abs(values).max(initial=0.0)) or 1.0
+        # scaled by the largest value: squares do not overflow
+        largest = float(np.abs(values).max(initial=0.0)) or 1.0
         rows = np.arange(len(self.labels))
-        of_entry = np.repeat(rows, np.diff(self.indptr))
-        squares = np.bincount(of_entry, (values / most) ** 2, len(rows))
-        of_word = np.repeat(np.arange(len(self)), np.diff(self.offsets))
+        position_of_entry = np.repeat(rows, np.diff(self.indptr))
+        squared_norms = np.bincount(
+            position_of_entry, (values / largest) ** 2, len(rows)
+        )
+        sequence_of_position = np.repeat(np.arange(len(self)), np.diff(self.offsets))
         with np.errstate(over="ignore"):
-            sums = most * np.bincount(of_word, np.sqrt(squares), len(self))
+            sums = largest * np.bincount(
+                sequence_of_position, np.sqrt(squared_norms), len(self)
+            )
             return np.asarray(self.loss_scale * sums)
 
-    def _few(self, w: Weights) -> tuple[kernels.Sequences, Weights]:
-        """Padded weights of only those rows that entries read, a copy for each."""
-        s, d, count = self.sequences, self.num_features, len(self.indices)
-        table = self._checked(w).reshape(self.num_rows, s.S)
-        flat = aligned_zeros((count + self.num_rows - d) * s.P, np.float64)
+    def _gather_used_rows(self, w: Weights) -> tuple[kernels.Sequences, Weights]:
+        """Return kernel arguments with one copied row of padded weights per entry."""
+        s, d, num_entries = self.sequences, self.num_features, len(self.indices)
+        table = self._check_weights(w).reshape(self.num_rows, s.S)
+        flat = aligned_zeros((num_entries + self.num_rows - d) * s.P, np.float64)
         rows = flat.reshape(-1, s.P)
-        rows[:count, : s.S] = table[self.indices]
-        rows[count:, : s.S] = table[d:]
-        moved = {
-            name: getattr(s, name) + (count - d) * s.P
+        rows[:num_entries, : s.S] = table[self.indices]
+        rows[num_entries:, : s.S] = table[d:]
+        offsets = {
+            name: getattr(s, name) + (num_entries - d) * s.P
             for name in ("transition_offset", "start_offset", "end_offset")
             if getattr(s, name) >= 0
         }
-        indices = np.arange(count, dtype=np.int32)
-        return s._replace(indices=indices, **moved), flat
+        indices = np.arange(num_entries, dtype=np.int32)
+        return s._replace(indices=indices, **offsets), flat
 
-    def _checked(self, w: Weights) -> Weights:
+    def _check_weights(self, w: Weights) -> Weights:
         w = np.ascontiguousarray(w, dtype=np.float64)
         if w.shape != (self.num_weights,):
             raise ValueError(
@@ -575,6 +632,6 @@ class ChainProblem:
         return w
 
 
-def _exponent(x: NDArray[Any]) -> int:
-    """No number of x is larger than two to this power."""
-    return int(np.frexp(np.abs(x).max(initial=0.0))[1])
+def _max_exponent(values: NDArray[Any]) -> int:
+    """Return the least e such that all values are below ``2 ** e``."""
+    return int(np.frexp(np.abs(values).max(initial=0.0))[1])

@@ -1,4 +1,4 @@
-"""F1: a loss of the whole set of samples at once."""
+"""Structural hinge of 1 - F1: a multivariate loss of the whole set of samples."""
 
 import math
 from functools import cached_property
@@ -59,7 +59,7 @@ class F1Problem:
 
     def __init__(self, X: Any, y: Any) -> None:
         self.X = as_float64_matrix("X", X)
-        self._across = self.X.T
+        self._XT = self.X.T
         self.y = as_signs("y", y, self.X.shape[0])
         if not (self.y > 0).any():
             raise ValueError(
@@ -73,40 +73,45 @@ class F1Problem:
 
     @cached_property
     def checksum(self) -> int:
-        """A number that tells these samples from others."""
+        """Checksum of samples and labels; recognises the state of another problem."""
         return arrays.checksum(*list_arrays(self.X), self.y)
 
-    def _gains(self, w: Floats) -> Floats:
-        """Change of the objective if the label of each sample is flipped."""
+    def _flip_gains(self, w: Floats) -> Floats:
+        """``(n,)``: change of ``<w, psi>`` if the label of each sample is flipped."""
         with np.errstate(over="ignore", invalid="ignore"):
             gains = -2 / len(self.y) * self.y * (self.X @ w)
-        wrong = ~np.isfinite(gains)
-        if wrong.any():
-            i = int(wrong.argmax())
+        invalid = ~np.isfinite(gains)
+        if invalid.any():
+            i = int(invalid.argmax())
             raise checks.Diverged(
                 f"w: expected weights with finite scores, got {gains[i]} at sample {i}"
             )
         return np.asarray(gains)
 
-    def _slope(self, flipped: Floats) -> Floats:
-        return np.asarray(self._across @ (-2 / len(self.y) * self.y * flipped))
+    def _gradient_of_flips(self, flip_weights: Floats) -> Floats:
+        return np.asarray(self._XT @ (-2 / len(self.y) * self.y * flip_weights))
 
-    def _sides(self, gains: Floats) -> list[NDArray[np.intp]]:
-        """Positives, then negatives, those first that gain most."""
-        sides = (np.flatnonzero(self.y > 0), np.flatnonzero(self.y < 0))
-        return [side[np.argsort(-gains[side], kind="stable")] for side in sides]
+    def _sort_classes_by_gain(self, gains: Floats) -> list[NDArray[np.intp]]:
+        """Indices of positives and of negatives, each in order of falling gain."""
+        classes = (np.flatnonzero(self.y > 0), np.flatnonzero(self.y < 0))
+        return [
+            members[np.argsort(-gains[members], kind="stable")] for members in classes
+        ]
 
     def risk(self, w: Floats) -> tuple[float, Floats]:
         """The hinge, and a subgradient."""
-        gains = self._gains(w)
-        sides = self._sides(gains)
-        best = [np.append(0.0, np.cumsum(gains[side])) for side in sides]
-        found = np.empty(3)
-        contingency.best_table(*best, found)
-        flipped = np.zeros(len(gains))
-        for side, count in zip(sides, found[1:], strict=True):
-            flipped[side[: int(count)]] = 1
-        return float(found[0]), self._slope(flipped)
+        gains = self._flip_gains(w)
+        classes = self._sort_classes_by_gain(gains)
+        # for a given number of flips in a class, flipping those of largest gain is best
+        cumulative_gains = [
+            np.append(0.0, np.cumsum(gains[members])) for members in classes
+        ]
+        result = np.empty(3)
+        contingency.best_table(*cumulative_gains, result)
+        flip_weights = np.zeros(len(gains))
+        for members, count in zip(classes, result[1:], strict=True):
+            flip_weights[members[: int(count)]] = 1
+        return float(result[0]), self._gradient_of_flips(flip_weights)
 
     def smoothed_risk(
         self, w: Floats, mu: float, smoothing: str = "entropy", k: int = 5
@@ -132,41 +137,52 @@ class F1Problem:
         ``<v, slope>`` and the expected loss are at most the risk at any v.
         """
         mu = checks.as_positive("mu", mu)
-        self._only_entropy(smoothing)
-        gains = self._gains(w)
-        sides = self._sides(gains)
+        self._require_entropy(smoothing)
+        gains = self._flip_gains(w)
+        classes = self._sort_classes_by_gain(gains)
+        # z / mu may overflow for tiny mu, which is reported below
         with np.errstate(over="ignore"):
-            odds = gains / mu
-        if not np.isfinite(odds).all():
+            scaled_gains = gains / mu
+        if not np.isfinite(scaled_gains).all():
             raise ValueError(f"mu: expected one by which scores can be divided: {mu}")
-        logs, falls = zip(*(_counted(odds[side]) for side in sides), strict=True)
-        chances, sums = [np.empty_like(x) for x in logs], np.empty(2)
-        contingency.table_marginals(*logs, mu, *chances, sums)
-        flipped = np.empty(len(gains))
-        for side, fall, chance in zip(sides, falls, chances, strict=True):
-            found = np.empty(len(side))
-            contingency.flip_probabilities(odds[side], fall, chance, found)
-            flipped[side] = found
-        value = mu * (float(sums[0]) - len(gains) * math.log(2))
-        return value, self._slope(flipped), float(sums[1])
+        log_weights, weight_ratios = zip(
+            *(_flip_count_log_weights(scaled_gains[members]) for members in classes),
+            strict=True,
+        )
+        count_probabilities, totals = (
+            [np.empty_like(x) for x in log_weights],
+            np.empty(2),
+        )
+        contingency.table_marginals(*log_weights, mu, *count_probabilities, totals)
+        flip_weights = np.empty(len(gains))
+        for members, ratios, probabilities in zip(
+            classes, weight_ratios, count_probabilities, strict=True
+        ):
+            flip_probabilities = np.empty(len(members))
+            contingency.flip_probabilities(
+                scaled_gains[members], ratios, probabilities, flip_probabilities
+            )
+            flip_weights[members] = flip_probabilities
+        value = mu * (float(totals[0]) - len(gains) * math.log(2))
+        return value, self._gradient_of_flips(flip_weights), float(totals[1])
 
     def diameter(self, smoothing: str = "entropy") -> float:
         r"""D of :math:`R - \mu D \le R_\mu \le R`: log of the number of labellings."""
-        self._only_entropy(smoothing)
+        self._require_entropy(smoothing)
         return len(self.y) * math.log(2)
 
     def likelihood(self, w: Floats) -> tuple[float, Floats]:
         r"""``sum_i log(1 + exp(-2 y_i s_i / n))``: no loss, so samples are apart."""
-        gains = self._gains(w)
+        gains = self._flip_gains(w)
         value = float(np.logaddexp(0.0, gains).sum())
-        return value, self._slope(np.exp(-np.logaddexp(0.0, -gains)))
+        return value, self._gradient_of_flips(np.exp(-np.logaddexp(0.0, -gains)))
 
-    def _only_entropy(self, smoothing: str) -> None:
+    def _require_entropy(self, smoothing: str) -> None:
         checks.require_choice("smoothing", smoothing, ("entropy",))
 
 
-def _counted(odds: Floats) -> tuple[Floats, Floats]:
-    """Log weights of how many elements of a class are flipped, and their ratios."""
-    found = np.empty(len(odds) + 1), np.empty(len(odds) + 1)
-    contingency.log_elementary_symmetric(odds, *found)
-    return found
+def _flip_count_log_weights(scaled_gains: Floats) -> tuple[Floats, Floats]:
+    """Log weights ``(m + 1,)`` of flipping 0 to m elements of a class, and ratios."""
+    result = np.empty(len(scaled_gains) + 1), np.empty(len(scaled_gains) + 1)
+    contingency.log_elementary_symmetric(scaled_gains, *result)
+    return result

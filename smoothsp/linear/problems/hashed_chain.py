@@ -1,4 +1,4 @@
-"""Sequences whose features and labels are hashed together, as a linear problem."""
+"""Linear chains whose (feature, label) pairs are hashed to a fixed set of weights."""
 
 from functools import cached_property
 from typing import Any
@@ -12,8 +12,8 @@ from smoothsp.linear.inputs.arrays import aligned_zeros, round_up_to_lanes
 from smoothsp.linear.problems import _rows
 from smoothsp.linear.problems.chain import ChainProblem, Weights
 
-# What a part is of, in the highest bits of what is hashed.
-_FEATURE, _PAIR, _START, _END = range(4)
+# Kind of a weight, in the two highest bits of the hashed key.
+_FEATURE_PART, _PAIR_PART, _START_PART, _END_PART = range(4)
 
 
 class HashedChainProblem(ChainProblem):
@@ -47,7 +47,7 @@ class HashedChainProblem(ChainProblem):
 
     Notes
     -----
-    The place of a weight depends only on the column of the feature, on the label and on
+    The index of a weight depends only on the column of the feature, on the label and on
     ``hash_with_label``. Weights can therefore be used for other sequences, and in other
     processes.
 
@@ -116,15 +116,17 @@ class HashedChainProblem(ChainProblem):
             f"{cls.__name__}: labels: expected labels; pass zeros if they are unknown"
         )
 
-    def _keep(self, rows: _rows.Rows, *rest: Any) -> None:
-        # rows of the table for the columns that occur alone
-        self.columns, found = np.unique(rows.indices, return_inverse=True)
-        self.all_columns = rows.columns
-        few = rows._replace(indices=found.astype(np.int32), columns=len(self.columns))
-        super()._keep(few, *rest)
+    def _set_arrays(self, rows: _rows.Rows, *arrays: Any) -> None:
+        # the table of weight indices has rows only for columns that occur
+        self.columns, column_index = np.unique(rows.indices, return_inverse=True)
+        self.num_original_columns = rows.columns
+        compact_rows = rows._replace(
+            indices=column_index.astype(np.int32), columns=len(self.columns)
+        )
+        super()._set_arrays(compact_rows, *arrays)
         s, S, P = self.sequences, self.num_labels, self.row_width
         table = np.zeros((self.num_rows, P), np.int32)
-        table[:, :S] = self._places()
+        table[:, :S] = self._hash_weight_indices()
         self.sequences = s._replace(
             tied_index=table.ravel(),
             transition_offset=0,
@@ -132,28 +134,29 @@ class HashedChainProblem(ChainProblem):
             end_offset=(S + 1) * P if self.boundaries else -1,
         )
 
-    def _places(self) -> NDArray[np.int64]:
-        """``(num_rows, num_labels)``: which weight each part has."""
+    def _hash_weight_indices(self) -> NDArray[np.int64]:
+        """``(num_rows, num_labels)``: weight index of each (part, label) pair."""
         labels = np.arange(self.num_labels, dtype=np.uint64)
-        kinds: list[tuple[int, NDArray[Any]]]
-        kinds = [(_FEATURE, self.columns), (_PAIR, labels)]
+        blocks: list[tuple[int, NDArray[Any]]]
+        blocks = [(_FEATURE_PART, self.columns), (_PAIR_PART, labels)]
         if self.boundaries:
-            kinds += [(_START, labels[:1]), (_END, labels[:1])]
+            blocks += [(_START_PART, labels[:1]), (_END_PART, labels[:1])]
+        # 64-bit keys: 2 bits of kind, 31 of the column or first label, 31 of the label
         keys = [
-            (np.uint64(kind) << np.uint64(62))
-            | (first.astype(np.uint64)[:, None] << np.uint64(31))
+            (np.uint64(part) << np.uint64(62))
+            | (left.astype(np.uint64)[:, None] << np.uint64(31))
             | labels
-            for kind, first in kinds
+            for part, left in blocks
         ]
-        running = np.concatenate(keys).ravel()
+        hashes = np.concatenate(keys).ravel()
         kernel.hash_codes(
-            np.zeros(len(running), np.int32),
+            np.zeros(len(hashes), np.int32),
             np.zeros(1, np.uint64),
-            running,
-            np.ones(len(running), np.bool_),
+            hashes,
+            np.ones(len(hashes), np.bool_),
         )
-        places = running % np.uint64(self.hash_with_label)
-        return places.astype(np.int64).reshape(-1, self.num_labels)
+        weight_indices = hashes % np.uint64(self.hash_with_label)
+        return weight_indices.astype(np.int64).reshape(-1, self.num_labels)
 
     @property
     def num_weights(self) -> int:
@@ -162,65 +165,72 @@ class HashedChainProblem(ChainProblem):
 
     @property
     def flat_size(self) -> int:
-        """Length of padded weights."""
+        """Length of padded weights: whole SIMD registers."""
         return round_up_to_lanes(self.hash_with_label, np.float64)
 
     @property
     def border(self) -> int:
-        """The same: A, start and end are not apart."""
+        """``flat_size``: transitions and boundaries share the one weight vector."""
         return self.flat_size
 
     @property
     def apart(self) -> Any:
-        """Arrays for loops that take W and the other weights as two arrays."""
+        """Kernel arguments: unchanged, since all weights are in the first array."""
         return self.sequences
 
     def used(self) -> NDArray[np.int64]:
-        """Positions in padded weights of the weights that any sequence uses."""
+        """Indices of the weights that any sequence uses, ascending."""
         table = self.sequences.tied_index.reshape(self.num_rows, -1)
         return np.unique(table[:, : self.num_labels]).astype(np.int64)
 
     @cached_property
     def checksum(self) -> int:
         """Checksum of the sequences, labels, costs and hash functions."""
-        mark = np.array([super().checksum, self.hash_with_label])
-        return arrays.checksum(mark, self.columns)
+        prefix = np.array([super().checksum, self.hash_with_label])
+        return arrays.checksum(prefix, self.columns)
 
     @cached_property
     def norms(self) -> NDArray[np.float64]:
-        """``(n,)``: the sum over its words of their features, which may all collide."""
-        of_entry = np.repeat(np.arange(len(self.labels)), np.diff(self.indptr))
-        of_word = np.repeat(np.arange(len(self)), np.diff(self.offsets))
-        sizes = np.abs(self.values.astype(np.float64))
+        """``(n,)``: sum of absolute features of each sequence, times its scale.
+
+        An upper bound of norms even if all features of a word collide.
+        """
+        position_of_entry = np.repeat(np.arange(len(self.labels)), np.diff(self.indptr))
+        sequence_of_position = np.repeat(np.arange(len(self)), np.diff(self.offsets))
+        magnitudes = np.abs(self.values.astype(np.float64))
         with np.errstate(over="ignore"):
-            sums = np.bincount(of_word[of_entry], sizes, len(self))
+            sums = np.bincount(
+                sequence_of_position[position_of_entry], magnitudes, len(self)
+            )
             return np.asarray(self.loss_scale * sums, float)
 
     def split(self, w: Weights) -> tuple[Weights, Weights, Weights, Weights]:
-        """W of the columns that occur, ``columns``, A, start and end, as copies."""
+        """Return copies of W (rows of ``columns``), A, start and end."""
         table = self.sequences.tied_index.reshape(self.num_rows, -1)[
             :, : self.num_labels
         ]
-        found = self._checked(w)[table]
-        d, past = self.num_features, self.num_features + self.num_labels
-        ends = found[past:] if self.boundaries else np.zeros((2, self.num_labels))
-        return found[:d], found[d:past], ends[0], ends[1]
+        weights = self._check_weights(w)[table]
+        d, end = self.num_features, self.num_features + self.num_labels
+        boundary_weights = (
+            weights[end:] if self.boundaries else np.zeros((2, self.num_labels))
+        )
+        return weights[:d], weights[d:end], boundary_weights[0], boundary_weights[1]
 
     def padded_weights(self, w: Weights) -> Weights:
-        """A copy of w, up to whole vectors, as compiled loops take it."""
+        """Copy w, padded to whole SIMD registers."""
         flat = aligned_zeros(self.flat_size, np.float64)
-        flat[: self.hash_with_label] = self._checked(w)
+        flat[: self.hash_with_label] = self._check_weights(w)
         return flat
 
     def plain_weights(self, flat: Weights) -> Weights:
-        """A copy of padded weights as w."""
+        """Copy padded weights without the padding."""
         return flat[: self.hash_with_label].copy()
 
-    def _blank(self) -> ChainProblem:
+    def _new_instance(self) -> ChainProblem:
         problem = object.__new__(type(self))
         problem.hash_with_label = self.hash_with_label
         return problem
 
-    def _features(self) -> _rows.Rows:
+    def _feature_rows(self) -> _rows.Rows:
         columns = self.columns[self.indices]
-        return _rows.Rows(self.indptr, columns, self.values, self.all_columns)
+        return _rows.Rows(self.indptr, columns, self.values, self.num_original_columns)

@@ -1,4 +1,4 @@
-"""Squares of residuals."""
+"""Least squares: the mean of squared residuals."""
 
 from functools import cached_property
 from typing import Any
@@ -51,7 +51,7 @@ class LeastSquaresProblem:
 
     def __init__(self, X: Any, y: Any) -> None:
         self.X = as_float64_matrix("X", X)
-        self._across = self.X.T
+        self._XT = self.X.T
         self.num_weights = int(self.X.shape[1])
         self.y = np.array(y, dtype=np.float64)
         if self.y.shape != (self.X.shape[0],):
@@ -68,13 +68,13 @@ class LeastSquaresProblem:
 
     @cached_property
     def checksum(self) -> int:
-        """A number that tells these samples from others."""
+        """Checksum of samples and targets; recognises the state of another problem."""
         return arrays.checksum(*list_arrays(self.X), self.y)
 
     def likelihood(self, w: Floats) -> tuple[float, Floats]:
         """The mean square, and its gradient."""
-        rest = np.asarray(self.X @ w) - self.y
-        slope = np.asarray(self._across @ rest) * (2 / len(rest))
-        return float(rest @ rest) / len(rest), slope
+        residuals = np.asarray(self.X @ w) - self.y
+        gradient = np.asarray(self._XT @ residuals) * (2 / len(residuals))
+        return float(residuals @ residuals) / len(residuals), gradient
 
     risk = likelihood

@@ -1,4 +1,4 @@
-"""The problem of the lower bound for cutting planes."""
+"""Worst-case problem of the lower bound for cutting-plane methods."""
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class LowerBoundProblem(CallbackProblem):
     def __init__(self, num_weights: int) -> None:
         d = checks.as_positive_int("num_weights", num_weights)
 
-        def worst(_: int, w: Weights) -> OracleResult:
+        def max_oracle(_: int, w: Weights) -> OracleResult:
             largest = int(w.argmax())
             psi = np.zeros(d)
             if not 1 + w[largest] > 0:
@@ -52,4 +52,4 @@ class LowerBoundProblem(CallbackProblem):
             psi[largest] = -1
             return psi, 1.0, largest
 
-        super().__init__(1, d, worst)
+        super().__init__(1, d, max_oracle)

@@ -1,4 +1,4 @@
-"""Samples with sparse features and a class each, as a linear problem."""
+"""Multiclass classification with sparse features as a linear problem."""
 
 from typing import Any
 
@@ -66,7 +66,7 @@ class MulticlassProblem(ChainProblem):
         n = len(rows.indptr) - 1
         offsets = _rows.as_offsets(np.arange(n + 1), None, n)
         labels, count = _rows.as_labels(labels, n, num_labels)
-        self._keep(
+        self._set_arrays(
             rows,
             labels,
             offsets,

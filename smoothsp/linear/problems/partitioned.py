@@ -1,4 +1,4 @@
-"""A set of examples in parts, each where a worker of joblib has it."""
+"""Problems partitioned over joblib workers, which map their parts into memory."""
 
 import hashlib
 import os
@@ -21,10 +21,10 @@ from smoothsp.linear.problems.batch import ValueAndGradient
 
 Weights = NDArray[np.float64]
 
-# Arrays of at least so many bytes are files; smaller ones travel with each question.
-_LARGE = 2**12
-# Parts that a worker keeps open.
-_KEPT = 64
+# Arrays of at least this size are files; smaller ones are sent with each call.
+_MIN_FILE_BYTES = 2**12
+# Parts that a worker keeps open at most; the oldest is closed first.
+_MAX_OPEN_PARTS = 64
 
 
 class PartitionedProblem:
@@ -34,40 +34,39 @@ class PartitionedProblem:
         \cdot \frac{1}{n_p} \sum_{i \in p} f_i(w)
 
     For solvers that use the whole set at a time: :class:`BatchFrankWolfe`,
-    :class:`LBFGS`, and all that ask a :class:`BatchProblem`. Each part is written to
-    files once, which workers map into memory; from then on only weights travel there,
-    and values and gradients back.
+    :class:`LBFGS`, and all solvers of a :class:`BatchProblem`. Each part is written to
+    files once, and workers map them into memory. From then on only weights are sent to
+    the workers, and values and gradients back.
 
     joblib runs the workers: processes of this machine, or whatever backend is chosen
     around the call, ``with joblib.parallel_config(backend="dask"):`` or ``"ray"``, for
-    a cluster. Parts are added up in their order, so that the answer has the same bits
-    with any number of workers.
+    a cluster. Results are summed in the order of the parts: their bits do not depend on
+    the number of workers.
 
     Parameters
     ----------
     problem
-        A chain problem or a :class:`StructureProblem`: what has ``subset(rows)``. A
-        ``build`` that looks at ``batch.rows`` sees the numbers within a part.
+        A chain problem or a :class:`StructureProblem`: an object with ``subset(rows)``.
+        For ``build``, ``batch.rows`` are indices within a part.
     partitions
-        How many parts, at least 1; neighbours in order, of about equal numbers of
-        examples. At least as many as workers.
+        Number of parts, at least 1 and at least the number of workers. Parts are
+        consecutive examples, about equally many.
     n_jobs
-        Of ``joblib.Parallel``: None is 1, or what the backend around says.
+        As in ``joblib.Parallel``: None is 1, or the default of the active backend.
     folder
-        Where the files of parts go: a directory that all workers see, which may have
-        those of other problems. By default a temporary one of this machine, which goes
-        with the problem.
+        Directory for the files of parts, visible to all workers; problems may share it.
+        By default a temporary one of this machine, deleted with the problem.
 
     Raises
     ------
     TypeError
-        From what solvers ask that look at single examples.
+        From methods for single examples, which are not in this process.
 
     Notes
     -----
-    A worker that dies ends a run of processes with an error of joblib; the ``state`` of
-    the last certificate goes on. Dask gives its parts to others, and the run does not
-    notice.
+    If a worker process dies, the run ends with an error of joblib. Resume it from the
+    ``state`` of the last certificate. Dask moves the parts of a lost worker to others,
+    and the run continues.
 
     Examples
     --------
@@ -101,76 +100,83 @@ class PartitionedProblem:
         self.num_weights, self.n_jobs = int(problem.num_weights), n_jobs
         self.checksum, self._n = problem.checksum, n
         self.called = problem.called
-        home = Path(folder or tempfile.mkdtemp(prefix="smoothsp-"))
+        directory = Path(folder or tempfile.mkdtemp(prefix="smoothsp-"))
         if not folder:
-            # gone with the problem
-            weakref.finalize(self, shutil.rmtree, home, ignore_errors=True)
-        ends = np.linspace(0, n, partitions + 1).astype(int)
-        self._sizes = np.diff(ends)
+            # delete the temporary files with the problem
+            weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+        bounds = np.linspace(0, n, partitions + 1).astype(int)
+        self._sizes = np.diff(bounds)
         self._parts = [
-            _written(problem.subset(np.arange(a, b)), home / f"part{number}")
-            for number, (a, b) in enumerate(pairwise(ends))
+            _serialise_part(
+                problem.subset(np.arange(begin, end)), directory / f"part{part_index}"
+            )
+            for part_index, (begin, end) in enumerate(pairwise(bounds))
         ]
 
     def __len__(self) -> int:
         """Number of examples."""
         return self._n
 
-    def _ask(self, question: str, *arguments: Any) -> list[Any]:
-        """The answers of all parts, in their order."""
-        ask = joblib.delayed(_answer)
-        calls = (ask(part, question, arguments) for part in self._parts)
+    def _map_parts(self, method: str, *arguments: Any) -> list[Any]:
+        """Call a method of each part in a worker; return the results in part order."""
+        call_part = joblib.delayed(_call_part)
+        calls = (call_part(part, method, arguments) for part in self._parts)
         return list(joblib.Parallel(n_jobs=self.n_jobs)(calls))
 
-    def _mean(self, question: str, *arguments: Any) -> ValueAndGradient:
-        total, slope = 0.0, np.zeros(self.num_weights)
-        answers = self._ask(question, *arguments)
-        for size, (value, part) in zip(self._sizes.tolist(), answers, strict=True):
+    def _mean_over_parts(self, method: str, *arguments: Any) -> ValueAndGradient:
+        """Mean of values and gradients, weighted by the sizes of the parts."""
+        total, gradient = 0.0, np.zeros(self.num_weights)
+        results = self._map_parts(method, *arguments)
+        for size, (value, part_gradient) in zip(
+            self._sizes.tolist(), results, strict=True
+        ):
             total += size * value
-            slope += size * part
-        return total / self._n, slope / self._n
+            gradient += size * part_gradient
+        return total / self._n, gradient / self._n
 
     def risk(self, w: Weights) -> ValueAndGradient:
         """Mean hinge at w, and a subgradient; see :class:`BatchProblem`."""
-        return self._mean("risk", w)
+        return self._mean_over_parts("risk", w)
 
     def smoothed_risk(
         self, w: Weights, mu: float, smoothing: str = "entropy", k: int = 5
     ) -> ValueAndGradient:
         """Mean hinge smoothed from below, and its gradient."""
-        return self._mean("smoothed_risk", w, mu, smoothing, k)
+        return self._mean_over_parts("smoothed_risk", w, mu, smoothing, k)
 
     def smoothed_tangent(
         self, w: Weights, mu: float, smoothing: str = "entropy", k: int = 5
     ) -> tuple[float, Weights, float]:
         """Result of ``smoothed_risk``, and the expected cost: a tangent at 0."""
-        means, slope = np.zeros(2), np.zeros(self.num_weights)
-        answers = self._ask("smoothed_tangent", w, mu, smoothing, k)
-        for size, (value, part, cost) in zip(self._sizes, answers, strict=True):
+        means, gradient = np.zeros(2), np.zeros(self.num_weights)
+        results = self._map_parts("smoothed_tangent", w, mu, smoothing, k)
+        for size, (value, part_gradient, cost) in zip(
+            self._sizes, results, strict=True
+        ):
             means += size * np.array([value, cost])
-            slope += size * part
+            gradient += size * part_gradient
         value, cost = (means / self._n).tolist()
-        return value, slope / self._n, cost
+        return value, gradient / self._n, cost
 
     def has_more_outputs(self, k: int) -> bool:
         """Whether an example has more than k outputs."""
-        return any(self._ask("has_more_outputs", k))
+        return any(self._map_parts("has_more_outputs", k))
 
     def diameter(self, smoothing: str = "entropy") -> float:
         """Largest gap between risk and smoothed risk, divided by mu."""
-        return float(self._sizes @ self._ask("diameter", smoothing) / self._n)
+        return float(self._sizes @ self._map_parts("diameter", smoothing) / self._n)
 
     def likelihood(self, w: Weights) -> ValueAndGradient:
         """Mean negative log-likelihood of the gold outputs, and its gradient."""
-        return self._mean("likelihood", w)
+        return self._mean_over_parts("likelihood", w)
 
     def mean_slope(self, w: Weights, loss: str, mu: float, k: int) -> ValueAndGradient:
-        """The mean loss, smoothed from above, and its gradient."""
-        return self._mean("mean_slope", w, loss, mu, k)
+        """Return the mean loss, smoothed from above, and its gradient."""
+        return self._mean_over_parts("mean_slope", w, loss, mu, k)
 
     def hinges(self, w: Weights) -> Weights:
         """``(n,)``: the structured hinge of each example."""
-        return np.concatenate(self._ask("hinges", w))
+        return np.concatenate(self._map_parts("hinges", w))
 
     def primal(self, w: Weights, lam: float) -> float:
         """The objective at w; ``lam > 0``."""
@@ -180,10 +186,10 @@ class PartitionedProblem:
     def corners(self, w: Weights, scale: float) -> tuple[Weights, float, float]:
         """``scale`` times the sum of psi of the worst outputs, mean loss and hinge."""
         v, means = np.zeros(self.num_weights), np.zeros(2)
-        answers = self._ask("corners", w, scale)
-        for size, (part, *rest) in zip(self._sizes, answers, strict=True):
-            v += part
-            means += size * np.array(rest)
+        results = self._map_parts("corners", w, scale)
+        for size, (part_psi, *part_means) in zip(self._sizes, results, strict=True):
+            v += part_psi
+            means += size * np.array(part_means)
         loss, hinge = (means / self._n).tolist()
         return v, loss, hinge
 
@@ -200,77 +206,78 @@ class PartitionedProblem:
         self.worst(0, np.zeros(0))
 
 
-def _written(part: Any, folder: Path) -> tuple[str, bytes, list[Any]]:
-    """A name for a part, the part as bytes, and the functions that it calls.
+def _serialise_part(part: Any, folder: Path) -> tuple[str, bytes, list[Any]]:
+    """Return a unique name, the pickled part, and the functions it refers to.
 
-    Its large arrays are files; functions are left to joblib, which takes any.
+    Large arrays are written to files. Functions are returned, since joblib pickles
+    closures and lambdas and the pickle module does not.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    stream = BytesIO()
+    buffer = BytesIO()
     functions: list[Any] = []
-    _ArraysApart(stream, folder, functions).dump(part)
-    return uuid.uuid4().hex, stream.getvalue(), functions
+    _ArraysToFilesPickler(buffer, folder, functions).dump(part)
+    return uuid.uuid4().hex, buffer.getvalue(), functions
 
 
-class _ArraysApart(pickle.Pickler):
-    """Writes large arrays to files of their own, which are mapped when read."""
+class _ArraysToFilesPickler(pickle.Pickler):
+    """Pickler that writes large arrays to files, to be memory-mapped."""
 
     def __init__(self, stream: BytesIO, folder: Path, functions: list[Any]) -> None:
         super().__init__(stream, pickle.HIGHEST_PROTOCOL)
         self.folder, self.functions = folder, functions
 
-    def persistent_id(self, thing: Any) -> int | None:
-        """The place of a function among those that are left out."""
-        if isinstance(thing, type) or not callable(thing):
+    def persistent_id(self, obj: Any) -> int | None:
+        """Return the index of a function in ``functions``; None pickles the object."""
+        if isinstance(obj, type) or not callable(obj):
             return None
-        self.functions.append(thing)
+        self.functions.append(obj)
         return len(self.functions) - 1
 
-    def reducer_override(self, thing: Any) -> Any:
-        """A large array as a file."""
-        if type(thing) is not np.ndarray or thing.nbytes < _LARGE:
+    def reducer_override(self, obj: Any) -> Any:
+        """Replace a large array by a call that maps its file."""
+        if type(obj) is not np.ndarray or obj.nbytes < _MIN_FILE_BYTES:
             return NotImplemented
-        # a name for what is in it: parts of other problems may be there, and be read
-        known = hashlib.blake2b(np.ascontiguousarray(thing).data, digest_size=16)
-        known.update(f"{thing.dtype.str} {thing.shape}".encode())
-        path = self.folder / f"{known.hexdigest()}.npy"
+        # named by content: equal arrays share a file, and no file in use is rewritten
+        digest = hashlib.blake2b(np.ascontiguousarray(obj).data, digest_size=16)
+        digest.update(f"{obj.dtype.str} {obj.shape}".encode())
+        path = self.folder / f"{digest.hexdigest()}.npy"
         if not path.exists():
-            begun = path.with_name(f"{uuid.uuid4().hex}.part")
-            with begun.open("wb") as stream:
-                np.save(stream, thing, allow_pickle=False)
-            os.replace(begun, path)
-        return _mapped, (str(path),)
+            temp_path = path.with_name(f"{uuid.uuid4().hex}.part")
+            with temp_path.open("wb") as file:
+                np.save(file, obj, allow_pickle=False)
+            os.replace(temp_path, path)
+        return _load_mapped_array, (str(path),)
 
 
-class _WithFunctions(pickle.Unpickler):
-    """Reads what ``_ArraysApart`` wrote in this program, never a file."""
+class _PartUnpickler(pickle.Unpickler):
+    """Unpickler for bytes of ``_ArraysToFilesPickler``, never for files."""
 
     def __init__(self, content: bytes, functions: list[Any]) -> None:
         super().__init__(BytesIO(content))
         self.functions = functions
 
-    def persistent_load(self, place: int) -> Any:
-        """The function at this place."""
-        return self.functions[place]
+    def persistent_load(self, function_index: int) -> Any:
+        """Return the function with this index."""
+        return self.functions[function_index]
 
 
-def _mapped(path: str) -> NDArray[Any]:
-    """An array of a file; what is written to it stays in this process."""
-    found: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
-    return found.view(np.ndarray)
+def _load_mapped_array(path: str) -> NDArray[Any]:
+    """Map an npy file into memory, copy-on-write."""
+    mapped: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
+    return mapped.view(np.ndarray)
 
 
-# parts that this process has opened, by name
-_OPEN: dict[str, Any] = {}
+# parts that this worker process has unpickled, by name
+_OPEN_PARTS: dict[str, Any] = {}
 
 
-def _answer(
-    part: tuple[str, bytes, list[Any]], question: str, arguments: tuple[Any, ...]
+def _call_part(
+    part: tuple[str, bytes, list[Any]], method: str, arguments: tuple[Any, ...]
 ) -> Any:
-    """Result of a partition, which is opened once in each worker."""
+    """Call a method of a part in a worker, which unpickles the part once."""
     name, content, functions = part
-    if name not in _OPEN:
-        while len(_OPEN) >= _KEPT:
-            del _OPEN[next(iter(_OPEN))]
-        _OPEN[name] = _WithFunctions(content, functions).load()
-    return getattr(_OPEN[name], question)(*arguments)
+    if name not in _OPEN_PARTS:
+        while len(_OPEN_PARTS) >= _MAX_OPEN_PARTS:
+            del _OPEN_PARTS[next(iter(_OPEN_PARTS))]
+        _OPEN_PARTS[name] = _PartUnpickler(content, functions).load()
+    return getattr(_OPEN_PARTS[name], method)(*arguments)

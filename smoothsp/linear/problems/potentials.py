@@ -1,4 +1,4 @@
-"""Potentials that are linear in the weights: features of parts, or weights as such."""
+"""Potentials of structures, linear in the weights: features of parts, or weights."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -70,29 +70,29 @@ class Parts:
                 f" {type(arrays).__name__}"
             )
         arrays = list(arrays)
-        sparse_ones = [sparse.issparse(x) for x in arrays]
-        given = [
-            x if known else np.asarray(x)
-            for x, known in zip(arrays, sparse_ones, strict=True)
+        is_sparse = [sparse.issparse(x) for x in arrays]
+        matrices = [
+            x if is_csr else np.asarray(x)
+            for x, is_csr in zip(arrays, is_sparse, strict=True)
         ]
-        if not given:
+        if not matrices:
             raise ValueError("arrays: expected at least one example, got none")
-        axes, width = given[0].ndim, given[0].shape[-1:]
-        for i, x in enumerate(given):
-            if x.ndim < 2 or x.ndim != axes or x.shape[-1:] != width:
+        num_axes, width = matrices[0].ndim, matrices[0].shape[-1:]
+        for i, x in enumerate(matrices):
+            if x.ndim < 2 or x.ndim != num_axes or x.shape[-1:] != width:
                 raise ValueError(
-                    f"arrays: expected {axes} axes of which the last is {width}, at"
+                    f"arrays: expected {num_axes} axes of which the last is {width}, at"
                     f" least two, got shape {x.shape} at example {i}"
                 )
-        shapes = [x.shape[:-1] for x in given]
-        if any(sparse_ones):
-            rows = _rows.stack_matrices("arrays", given)
+        shapes = [x.shape[:-1] for x in matrices]
+        if any(is_sparse):
+            rows = _rows.stack_matrices("arrays", matrices)
         else:
             counts = [math.prod(shape) for shape in shapes]
-            pairs = zip(given, counts, strict=True)
+            pairs = zip(matrices, counts, strict=True)
             rows = np.concatenate([x.reshape(n, *width) for x, n in pairs])
-        flat = [shape[0] for shape in shapes] if axes == 2 else shapes
-        return cls(rows, flat, states)
+        flat_shapes = [shape[0] for shape in shapes] if num_axes == 2 else shapes
+        return cls(rows, flat_shapes, states)
 
 
 @dataclass(frozen=True)
@@ -121,12 +121,12 @@ class Shared:
 
 
 class Batch(NamedTuple):
-    """Examples of which ``build`` makes a structure.
+    """Examples of one call of ``build``.
 
     Attributes
     ----------
     rows
-        ``(batch,)`` int64: the numbers of the examples, from 0.
+        ``(batch,)`` int64: indices of the examples, from 0.
     sizes
         Dict from each kind of :class:`Parts` to the given shapes of these examples,
         ``(batch,)`` or ``(batch, axes)`` int64. Tensors of potentials are padded with
@@ -151,160 +151,193 @@ class Batch(NamedTuple):
 
 
 def build_structure(build: Any, potentials: dict[str, Tensor], batch: Batch) -> Any:
-    """Return the structure that ``build`` makes of potentials, checked."""
-    found = build(potentials, batch)
-    if not hasattr(found, "score") and not hasattr(found, "decode"):
+    """Call ``build`` and check that it returns a structure."""
+    structure = build(potentials, batch)
+    if not hasattr(structure, "score") and not hasattr(structure, "decode"):
         raise TypeError(
             "build: expected a function that returns a structure, got one that"
-            f" returns {type(found).__name__}"
+            f" returns {type(structure).__name__}"
         )
-    return found
+    return structure
 
 
 class PaddedLayout(NamedTuple):
-    """Arrays of some examples in one padded tensor.
+    """Layout of ragged arrays in one padded array of ``shape``.
 
-    ``at`` is where in it the entries stand that the examples have one after the other.
+    ``positions`` are the flat indices of the unpadded entries, in order.
     """
 
     shape: tuple[int, ...]
-    at: Ints
+    positions: Ints
 
 
-def compute_padded_layout(shapes: Ints, least: tuple[int, ...] = ()) -> PaddedLayout:
-    """Places of arrays of these shapes, padded to the largest or more."""
-    most = shapes.max(0, initial=0)
-    if len(least) == len(most):
-        most = np.maximum(most, least)
+def compute_padded_layout(
+    shapes: Ints, min_shape: tuple[int, ...] = ()
+) -> PaddedLayout:
+    """Layout of arrays of ``shapes``, padded to the largest, or to ``min_shape``."""
+    max_shape = shapes.max(0, initial=0)
+    if len(min_shape) == len(max_shape):
+        max_shape = np.maximum(max_shape, min_shape)
     counts = shapes.prod(1)
-    owner = np.repeat(np.arange(len(shapes)), counts)
-    within = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
-    at, stride = np.zeros_like(within), 1
+    example = np.repeat(np.arange(len(shapes)), counts)
+    offset_in_example = np.arange(counts.sum()) - np.repeat(
+        counts.cumsum() - counts, counts
+    )
+    positions, stride = np.zeros_like(offset_in_example), 1
+    # from the last axis to the first: the flat index is a mixed-radix number
     for axis in range(shapes.shape[1] - 1, -1, -1):
-        at += within % shapes[owner, axis] * stride
-        within //= shapes[owner, axis]
-        stride *= int(most[axis])
-    return PaddedLayout((len(shapes), *map(int, most)), at + owner * stride)
+        positions += offset_in_example % shapes[example, axis] * stride
+        offset_in_example //= shapes[example, axis]
+        stride *= int(max_shape[axis])
+    return PaddedLayout(
+        (len(shapes), *map(int, max_shape)), positions + example * stride
+    )
 
 
-def as_shapes(name: str, shapes: Any, n: int | None) -> tuple[Ints, bool]:
-    """``(n, axes)``, and whether they were given flat."""
+def as_shapes(name: str, shapes: Any, num_examples: int | None) -> tuple[Ints, bool]:
+    """Return shapes as ``(n, axes)``, and whether the argument was ``(n,)``."""
     try:
-        found = np.asarray(shapes)
+        array = np.asarray(shapes)
     except ValueError as error:
         raise TypeError(
             f"{name}: expected integers (n,) or (n, axes), got a list of different"
             " lengths"
         ) from error
-    if found.ndim not in (1, 2) or (found.size and found.dtype.kind not in "iu"):
+    if array.ndim not in (1, 2) or (array.size and array.dtype.kind not in "iu"):
         raise TypeError(
-            f"{name}: expected integers (n,) or (n, axes), got {found.dtype} of shape"
-            f" {found.shape}"
+            f"{name}: expected integers (n,) or (n, axes), got {array.dtype} of shape"
+            f" {array.shape}"
         )
-    if n is not None and len(found) != n:
-        raise ValueError(f"{name}: expected one for each of {n} examples, got"
-                         f" {len(found)}")  # fmt: skip
-    if found.size and found.min() < 0:
-        raise ValueError(f"{name}: expected at least 0, got {found.min()}")
-    flat = found.ndim == 1
-    return (found[:, None] if flat else found).astype(np.int64), flat
+    if num_examples is not None and len(array) != num_examples:
+        raise ValueError(f"{name}: expected one for each of {num_examples} examples,"
+                         f" got"
+                         f" {len(array)}")  # fmt: skip
+    if array.size and array.min() < 0:
+        raise ValueError(f"{name}: expected at least 0, got {array.min()}")
+    is_flat = array.ndim == 1
+    return (array[:, None] if is_flat else array).astype(np.int64), is_flat
 
 
 class PartScores:
-    """One kind of parts: from weights to potentials, and from gradients back."""
+    """Potentials of one ``Parts``: weights to scores, gradients back to weights."""
 
-    def __init__(self, name: str, parts: Parts, n: int | None) -> None:
+    def __init__(self, name: str, parts: Parts, num_examples: int | None) -> None:
         self.name = name
-        words = f"features[{name!r}]"
-        self.rows = _rows.as_rows(f"{words}.features", parts.features)
-        self.shapes, self.flat = as_shapes(f"{words}.shapes", parts.shapes, n)
+        argument = f"features[{name!r}]"
+        self.rows = _rows.as_rows(f"{argument}.features", parts.features)
+        self.shapes, self.is_flat = as_shapes(
+            f"{argument}.shapes", parts.shapes, num_examples
+        )
         self.states = parts.states
         if parts.states is not None:
-            checks.as_positive_int(f"{words}.states", parts.states)
+            checks.as_positive_int(f"{argument}.states", parts.states)
         self.width = 1 if parts.states is None else int(parts.states)
         self.num_weights = self.rows.columns * self.width
         counts = self.shapes.prod(1)
-        self.starts = np.concatenate([[0], counts.cumsum()]).astype(np.int64)
-        if self.starts[-1] != len(self.rows.indptr) - 1:
+        self.part_offsets = np.concatenate([[0], counts.cumsum()]).astype(np.int64)
+        if self.part_offsets[-1] != len(self.rows.indptr) - 1:
             raise ValueError(
-                f"{words}: expected a row of features for each of"
-                f" {self.starts[-1]} parts, as shapes say, got"
+                f"{argument}: expected a row of features for each of"
+                f" {self.part_offsets[-1]} parts, as shapes say, got"
                 f" {len(self.rows.indptr) - 1}"
             )
 
     def costs(self) -> Ints:
-        """``(n,)``: numbers in the potentials of an example."""
+        """``(n,)``: number of potentials of each example."""
         return np.asarray(self.shapes.prod(1) * self.width)
 
-    def sizes(self, chosen: Ints) -> Tensor:
-        """The shapes as they were given."""
-        found = self.shapes[chosen]
-        return torch.from_numpy(found[:, 0].copy() if self.flat else found)
+    def sizes(self, example_indices: Ints) -> Tensor:
+        """Return the shapes of examples, ``(batch,)`` or ``(batch, axes)`` as given."""
+        shapes = self.shapes[example_indices]
+        return torch.from_numpy(shapes[:, 0].copy() if self.is_flat else shapes)
 
-    def _parts(self, chosen: Ints) -> _rows.Rows:
+    def _select_rows(self, example_indices: Ints) -> _rows.Rows:
         rows = self.rows
-        if len(chosen) and (np.diff(chosen) == 1).all():
-            # neighbours: views
-            a, b = self.starts[chosen[0]], self.starts[chosen[-1] + 1]
-            i, j = rows.indptr[a], rows.indptr[b]
-            ends = rows.indptr[a : b + 1] - i
-            return _rows.Rows(ends, rows.indices[i:j], rows.values[i:j], rows.columns)
-        counts = np.diff(self.starts)[chosen]
-        within = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
-        return rows.take(np.repeat(self.starts[chosen], counts) + within)
+        if len(example_indices) and (np.diff(example_indices) == 1).all():
+            # consecutive examples: views instead of copies
+            first_part, end_part = (
+                self.part_offsets[example_indices[0]],
+                self.part_offsets[example_indices[-1] + 1],
+            )
+            first_entry, end_entry = rows.indptr[first_part], rows.indptr[end_part]
+            indptr = rows.indptr[first_part : end_part + 1] - first_entry
+            return _rows.Rows(
+                indptr,
+                rows.indices[first_entry:end_entry],
+                rows.values[first_entry:end_entry],
+                rows.columns,
+            )
+        counts = np.diff(self.part_offsets)[example_indices]
+        offset_in_example = np.arange(counts.sum()) - np.repeat(
+            counts.cumsum() - counts, counts
+        )
+        return rows.select_rows(
+            np.repeat(self.part_offsets[example_indices], counts) + offset_in_example
+        )
 
-    def potentials(self, w: Floats, chosen: Ints) -> Tensor:
-        """``(batch, *axes)`` and the states, of weights of this kind."""
-        shape, at = compute_padded_layout(self.shapes[chosen])
-        rows = self._parts(chosen)
+    def potentials(self, w: Floats, example_indices: Ints) -> Tensor:
+        """Return padded potentials ``(batch, *axes[, states])`` at weights w."""
+        shape, positions = compute_padded_layout(self.shapes[example_indices])
+        rows = self._select_rows(example_indices)
         table = w.reshape(self.rows.columns, self.width)
-        scores = _matrix(rows) @ table
-        found = np.zeros((math.prod(shape), self.width))
-        found[at] = scores
-        last = () if self.states is None else (self.states,)
-        return torch.from_numpy(found.reshape(*shape, *last))
+        scores = _as_csr_matrix(rows) @ table
+        padded = np.zeros((math.prod(shape), self.width))
+        padded[positions] = scores
+        state_axes = () if self.states is None else (self.states,)
+        return torch.from_numpy(padded.reshape(*shape, *state_axes))
 
-    def add_gradient(self, gradient: Tensor, chosen: Ints, out: Floats) -> None:
-        """Add the gradient with respect to the weights to ``out``."""
-        _, at = compute_padded_layout(self.shapes[chosen])
-        slopes = gradient.numpy().reshape(-1, self.width)[at]
-        out += (_matrix(self._parts(chosen)).T @ slopes).ravel()
+    def add_gradient(
+        self, gradient: Tensor, example_indices: Ints, out: Floats
+    ) -> None:
+        """Add ``features.T @ gradient``, the gradient in the weights, to ``out``."""
+        _, positions = compute_padded_layout(self.shapes[example_indices])
+        part_gradients = gradient.numpy().reshape(-1, self.width)[positions]
+        out += (
+            _as_csr_matrix(self._select_rows(example_indices)).T @ part_gradients
+        ).ravel()
 
-    def entries(self, gradient: Tensor, chosen: Ints) -> tuple[Ints, Ints, Floats]:
-        """Entries of the gradients of examples: example, weight and value."""
-        _, at = compute_padded_layout(self.shapes[chosen])
-        slopes = gradient.numpy().reshape(-1, self.width)[at]
-        part, state = np.nonzero(slopes)
-        rows = self._parts(chosen)
-        counts = np.diff(self.starts)[chosen]
-        owner = np.repeat(np.arange(len(chosen)), counts)[part]
+    def entries(
+        self, gradient: Tensor, example_indices: Ints
+    ) -> tuple[Ints, Ints, Floats]:
+        """Return gradients of examples as sparse (example, weight, value) entries."""
+        _, positions = compute_padded_layout(self.shapes[example_indices])
+        part_gradients = gradient.numpy().reshape(-1, self.width)[positions]
+        part, state = np.nonzero(part_gradients)
+        rows = self._select_rows(example_indices)
+        counts = np.diff(self.part_offsets)[example_indices]
+        example = np.repeat(np.arange(len(example_indices)), counts)[part]
         lengths = np.diff(rows.indptr)[part]
-        ends = lengths.cumsum()
-        within = np.arange(lengths.sum()) - np.repeat(ends - lengths, lengths)
-        entry = np.repeat(rows.indptr[part], lengths) + within
+        entry_ends = lengths.cumsum()
+        offset_in_row = np.arange(lengths.sum()) - np.repeat(
+            entry_ends - lengths, lengths
+        )
+        entry = np.repeat(rows.indptr[part], lengths) + offset_in_row
         weight = rows.indices[entry].astype(np.int64) * self.width
         weight += np.repeat(state, lengths)
-        values = rows.values[entry] * np.repeat(slopes[part, state], lengths)
-        return np.repeat(owner, lengths), weight, values
+        values = rows.values[entry] * np.repeat(part_gradients[part, state], lengths)
+        return np.repeat(example, lengths), weight, values
 
-    def subset(self, chosen: Ints) -> "PartScores":
-        """Subset of the examples, in the given order."""
-        part = object.__new__(PartScores)
-        part.__dict__.update(self.__dict__)
-        part.rows, part.shapes = self._parts(chosen), self.shapes[chosen]
-        counts = part.shapes.prod(1)
-        part.starts = np.concatenate([[0], counts.cumsum()]).astype(np.int64)
-        return part
+    def subset(self, example_indices: Ints) -> "PartScores":
+        """Return the scores of the examples ``example_indices``, in that order."""
+        scores = object.__new__(PartScores)
+        scores.__dict__.update(self.__dict__)
+        scores.rows, scores.shapes = (
+            self._select_rows(example_indices),
+            self.shapes[example_indices],
+        )
+        counts = scores.shapes.prod(1)
+        scores.part_offsets = np.concatenate([[0], counts.cumsum()]).astype(np.int64)
+        return scores
 
 
 class SharedScores:
-    """One kind of potentials that are weights."""
+    """Potentials of one ``Shared``: the weights themselves."""
 
     def __init__(self, name: str, shared: Shared) -> None:
         if isinstance(shared.shape, str) or not hasattr(shared.shape, "__iter__"):
-            shown = checks.short_repr(shared.shape)
+            text = checks.short_repr(shared.shape)
             raise TypeError(
-                f"features[{name!r}].shape: expected a tuple of ints, got {shown};"
+                f"features[{name!r}].shape: expected a tuple of ints, got {text};"
                 " a vector has shape (size,)"
             )
         self.name, self.shape = name, tuple(shared.shape)
@@ -312,8 +345,8 @@ class SharedScores:
             checks.as_positive_int(f"features[{name!r}].shape", size)
         self.num_weights = math.prod(self.shape)
 
-    def potentials(self, w: Floats, chosen: Ints) -> Tensor:
-        """Potentials of weights of this kind, a copy."""
+    def potentials(self, w: Floats, example_indices: Ints) -> Tensor:
+        """Return a copy of the weights in the shape of the potentials."""
         return torch.from_numpy(w.reshape(self.shape).copy())
 
 
@@ -321,35 +354,36 @@ PotentialKind = PartScores | SharedScores
 
 
 def make_potential_kinds(features: Any) -> list[PotentialKind]:
-    """The kinds of potentials, checked, in the order in which they were given."""
+    """Validate the dict of features; return its potentials in the order of w."""
     if not isinstance(features, Mapping) or not features:
         raise TypeError(
             "features: expected a dict from the names of potentials to Parts or Shared,"
             f" got {type(features).__name__}"
         )
     kinds: list[PotentialKind] = []
-    n = None
-    for name, given in features.items():
-        if isinstance(given, Parts):
-            kinds.append(PartScores(name, given, n))
-            n = len(kinds[-1].shapes)  # type: ignore[union-attr]
-        elif isinstance(given, Shared):
-            kinds.append(SharedScores(name, given))
+    num_examples = None
+    for name, declaration in features.items():
+        if isinstance(declaration, Parts):
+            kinds.append(PartScores(name, declaration, num_examples))
+            num_examples = len(kinds[-1].shapes)  # type: ignore[union-attr]
+        elif isinstance(declaration, Shared):
+            kinds.append(SharedScores(name, declaration))
         else:
             raise TypeError(
                 f"features[{name!r}]: expected Parts or Shared, got"
-                f" {type(given).__name__}"
+                f" {type(declaration).__name__}"
             )
-    if n is None:
+    if num_examples is None:
         raise ValueError(
             "features: expected Parts of at least one kind, which say how many examples"
             " there are"
         )
-    if not n:
+    if not num_examples:
         raise ValueError("features: expected at least one example, got none")
     return kinds
 
 
-def _matrix(rows: _rows.Rows) -> Any:
+def _as_csr_matrix(rows: _rows.Rows) -> Any:
+    """Return rows as a scipy matrix that shares their arrays."""
     shape = (len(rows.indptr) - 1, rows.columns)
     return sparse.csr_matrix((rows.values, rows.indices, rows.indptr), shape=shape)

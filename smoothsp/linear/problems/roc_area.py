@@ -1,4 +1,4 @@
-"""The area under the ROC curve: a loss of all pairs of a positive and a negative."""
+"""Structural hinge of 1 - ROC area: the mean hinge over pairs of both classes."""
 
 from functools import cached_property
 from typing import Any
@@ -55,15 +55,18 @@ class ROCAreaProblem:
 
     def __init__(self, X: Any, y: Any, *, weights: Any = None) -> None:
         self.X = as_float64_matrix("X", X)
-        self._across = self.X.T
+        self._XT = self.X.T
         self.y = as_signs("y", y, self.X.shape[0])
         c = checks.as_sample_weight(weights, len(self.y))
         self._positive = np.flatnonzero((self.y > 0) & (c > 0))
         self._negative = np.flatnonzero((self.y < 0) & (c > 0))
         if not (len(self._positive) and len(self._negative)):
             raise ValueError("y: expected a positive and a negative sample")
-        # each class sums to 1
-        self._shares = [c[at] / c[at].sum() for at in (self._positive, self._negative)]
+        # normalised so that the weights of each class sum to 1
+        self._class_weights = [
+            c[members] / c[members].sum()
+            for members in (self._positive, self._negative)
+        ]
         self.num_weights = int(self.X.shape[1])
 
     def __len__(self) -> int:
@@ -72,14 +75,14 @@ class ROCAreaProblem:
 
     @cached_property
     def checksum(self) -> int:
-        """A number that tells these samples from others."""
+        """Checksum of samples and weights; recognises the state of another problem."""
         return arrays.checksum(
-            *list_arrays(self.X), self._positive, self._negative, *self._shares
+            *list_arrays(self.X), self._positive, self._negative, *self._class_weights
         )
 
     def risk(self, w: Floats) -> tuple[float, Floats]:
         """The mean hinge of pairs, and a subgradient."""
-        return self._pairs(w, 0.0)[:2]
+        return self._pairwise_hinge(w, 0.0)[:2]
 
     def smoothed_risk(
         self, w: Floats, mu: float, smoothing: str = "l2", k: int = 5
@@ -106,7 +109,7 @@ class ROCAreaProblem:
         ``<v, slope>`` and this mean are at most the risk at any v.
         """
         checks.require_choice("smoothing", smoothing, ("l2",))
-        return self._pairs(w, checks.as_positive("mu", mu))
+        return self._pairwise_hinge(w, checks.as_positive("mu", mu))
 
     def diameter(self, smoothing: str = "l2") -> float:
         r"""D of :math:`R - \mu D \le R_\mu \le R`: 1/2."""
@@ -120,7 +123,7 @@ class ROCAreaProblem:
             "set use risk, or smoothed_risk with smoothing='l2'"
         )
 
-    def _pairs(self, w: Floats, mu: float) -> tuple[float, Floats, float]:
+    def _pairwise_hinge(self, w: Floats, mu: float) -> tuple[float, Floats, float]:
         with np.errstate(over="ignore", invalid="ignore"):
             scores = np.asarray(self.X @ w)
         if not np.isfinite(scores).all():
@@ -128,39 +131,63 @@ class ROCAreaProblem:
             raise checks.Diverged(
                 f"w: expected weights with finite scores, got {scores[i]} at sample {i}"
             )
-        # a pair is short of the margin by b - a; from here on nothing is rounded twice
+        # the margin deficit of a pair is b - a, with 1 subtracted from a just once
         a, b = scores[self._positive] - 1, scores[self._negative]
-        up, down = np.argsort(a), np.argsort(b)
-        a, b = a[up], b[down]
-        # sums of squares lose least around 0, here the median of b
-        middle = float(b[len(b) // 2])
-        a, b = a - middle, b - middle
-        of_a, of_b = self._shares[0][up], self._shares[1][down]
-        values, from_a = _one_side(a, b, of_b, mu)
-        from_b = _one_side(-b[::-1], -a[::-1], of_a[::-1], mu)[1][::-1]
-        share = np.zeros(len(scores))
-        share[self._positive[up]] = -of_a * from_a
-        share[self._negative[down]] = of_b * from_b
-        slope = np.asarray(self._across @ share)
-        return float(of_a @ values), slope, float(of_a @ from_a)
+        positive_order, negative_order = np.argsort(a), np.argsort(b)
+        a, b = a[positive_order], b[negative_order]
+        # sums of squares lose fewest digits around 0: shift by the median of b
+        shift = float(b[len(b) // 2])
+        a, b = a - shift, b - shift
+        weights_of_a, weights_of_b = (
+            self._class_weights[0][positive_order],
+            self._class_weights[1][negative_order],
+        )
+        values, gradient_a = _pairwise_hinge_sums(a, b, weights_of_b, mu)
+        gradient_b = _pairwise_hinge_sums(-b[::-1], -a[::-1], weights_of_a[::-1], mu)[
+            1
+        ][::-1]
+        dual_variables = np.zeros(len(scores))
+        dual_variables[self._positive[positive_order]] = -weights_of_a * gradient_a
+        dual_variables[self._negative[negative_order]] = weights_of_b * gradient_b
+        gradient = np.asarray(self._XT @ dual_variables)
+        return float(weights_of_a @ values), gradient, float(weights_of_a @ gradient_a)
 
 
-def _one_side(a: Floats, b: Floats, shares: Floats, mu: float) -> tuple[Floats, Floats]:
-    """Sums over j of hinges of ``b_j - a_i`` for each i, and gradients.
+def _pairwise_hinge_sums(
+    a: Floats, b: Floats, b_weights: Floats, mu: float
+) -> tuple[Floats, Floats]:
+    """``sum_j w_j h_mu(b_j - a_i)`` for each i, and its derivative in ``-a_i``.
 
-    Both a and b rise: searches for one number after the other are several times faster.
+    a and b are ascending. Prefix sums of ``w``, ``w b`` and ``w b^2`` give each sum in
+    O(log n); binary searches in ascending order reuse the cache.
     """
-    counts = np.append(0.0, np.cumsum(shares))
-    sums = np.append(0.0, np.cumsum(shares * b))
-    past = np.searchsorted(b, a, side="right")
+    cumulative_weights = np.append(0.0, np.cumsum(b_weights))
+    weighted_sums = np.append(0.0, np.cumsum(b_weights * b))
+    first_active = np.searchsorted(b, a, side="right")
     if mu == 0:
-        count = counts[-1] - counts[past]
-        return (sums[-1] - sums[past]) - count * a, count
-    # from here on the smoothed hinge is linear
-    full = np.maximum(np.searchsorted(b, a + mu, side="left"), past)
-    count, inside = counts[-1] - counts[full], counts[full] - counts[past]
-    squares = np.append(0.0, np.cumsum(shares * b * b))
-    line = sums[full] - sums[past] - inside * a
-    bent = squares[full] - squares[past] - a * (sums[full] - sums[past]) - a * line
-    value = (sums[-1] - sums[full]) - count * (a + mu / 2) + bent / (2 * mu)
-    return value, count + line / mu
+        active_weight = cumulative_weights[-1] - cumulative_weights[first_active]
+        return (
+            weighted_sums[-1] - weighted_sums[first_active]
+        ) - active_weight * a, active_weight
+    # the smoothed hinge is quadratic up to a deficit of mu, and linear beyond
+    first_linear = np.maximum(np.searchsorted(b, a + mu, side="left"), first_active)
+    active_weight, quadratic_weight = (
+        cumulative_weights[-1] - cumulative_weights[first_linear],
+        cumulative_weights[first_linear] - cumulative_weights[first_active],
+    )
+    square_sums = np.append(0.0, np.cumsum(b_weights * b * b))
+    linear_term = (
+        weighted_sums[first_linear] - weighted_sums[first_active] - quadratic_weight * a
+    )
+    quadratic_term = (
+        square_sums[first_linear]
+        - square_sums[first_active]
+        - a * (weighted_sums[first_linear] - weighted_sums[first_active])
+        - a * linear_term
+    )
+    value = (
+        (weighted_sums[-1] - weighted_sums[first_linear])
+        - active_weight * (a + mu / 2)
+        + quadratic_term / (2 * mu)
+    )
+    return value, active_weight + linear_term / mu

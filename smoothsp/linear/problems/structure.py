@@ -1,4 +1,4 @@
-"""A linear model over any structure."""
+"""Linear structured SVMs and CRFs over any differentiable structure."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -17,8 +17,8 @@ from smoothsp.linear.problems import _rows
 from smoothsp.linear.problems._outputs import (
     Outputs,
     compute_output_shapes,
-    cut,
     declared_output_shapes,
+    unpad,
 )
 from smoothsp.linear.problems._structure_sums import (
     StructureRiskMixin,
@@ -41,14 +41,14 @@ Ints = NDArray[np.int64]
 Tangent = tuple[float, Weights, float]
 Build = Callable[[dict[str, Tensor], Batch], Any]
 
-# Numbers in the padded potentials of the examples that are asked about at once.
-_CHUNK = 2**19
+# Maximum number of padded potentials in a chunk of examples: 4 MB of float64.
+_MAX_CHUNK_SIZE = 2**19
 
 
-class _Asked(NamedTuple):
-    """Potentials of some examples, and the structure of them."""
+class _PreparedBatch(NamedTuple):
+    """Examples with their potentials (leaf tensors), structure and gold outputs."""
 
-    chosen: Ints
+    example_indices: Ints
     potentials: list[Tensor]
     structure: Any
     y: Tensor
@@ -126,9 +126,9 @@ class StructureProblem(StructureRiskMixin):
     (2, 5, 1.0)
     """
 
-    # what messages call the features
+    # name of the features in messages
     called = "features"
-    # corners are sparse rows
+    # psi of corners are CSR matrices
     sparse = True
 
     def __init__(
@@ -143,85 +143,106 @@ class StructureProblem(StructureRiskMixin):
         if not callable(build):
             raise TypeError(f"build: expected a function, got {build!r}")
         if not callable(cost) and not (isinstance(cost, str) and cost == "hamming"):
-            shown = checks.short_repr(cost)
-            raise ValueError(f"cost: expected 'hamming' or a function, got {shown}")
+            text = checks.short_repr(cost)
+            raise ValueError(f"cost: expected 'hamming' or a function, got {text}")
         self.build, self.cost = build, cost
         self.kinds = make_potential_kinds(features)
-        self._parts = [kind for kind in self.kinds if isinstance(kind, PartScores)]
-        n = len(self._parts[0].shapes)
-        self.cost_scale = _rows.as_cost_scale(cost_scale, n)
-        self._outputs = None if y is None else Outputs.of(y, n)
-        self._ends = np.cumsum([0, *(kind.num_weights for kind in self.kinds)])
-        self.num_weights = int(self._ends[-1])
-        self._numbers = np.arange(n)
+        self._part_scores = [
+            kind for kind in self.kinds if isinstance(kind, PartScores)
+        ]
+        num_examples = len(self._part_scores[0].shapes)
+        self.cost_scale = _rows.as_cost_scale(cost_scale, num_examples)
+        self._outputs = None if y is None else Outputs.from_list(y, num_examples)
+        self._weight_offsets = np.cumsum(
+            [0, *(kind.num_weights for kind in self.kinds)]
+        )
+        self.num_weights = int(self._weight_offsets[-1])
+        self._all_indices = np.arange(num_examples)
         if y is not None:
-            self._check_outputs()
+            self._validate_outputs()
 
     def __len__(self) -> int:
         """Number of examples."""
-        return len(self._numbers)
+        return len(self._all_indices)
 
     @cached_property
     def checksum(self) -> int:
         """Checksum of the examples, outputs and costs."""
         outputs = () if self._outputs is None else self._outputs
-        found = [self.cost_scale, *outputs]
-        for kind in self._parts:
+        hashed_arrays = [self.cost_scale, *outputs]
+        for kind in self._part_scores:
             rows = kind.rows
-            found += [rows.indptr, rows.indices, rows.values, kind.shapes]
-        return arrays.checksum(*found, self._ends)
+            hashed_arrays += [rows.indptr, rows.indices, rows.values, kind.shapes]
+        return arrays.checksum(*hashed_arrays, self._weight_offsets)
 
     def split(self, w: Weights) -> dict[str, Weights]:
         """Return the weights of each kind of potentials, as views."""
-        w = self._checked(w)
-        found = {}
-        for kind, a, b in zip(self.kinds, self._ends, self._ends[1:], strict=False):
-            table = w[a:b]
+        w = self._check_weights(w)
+        weights = {}
+        for kind, begin, end in zip(
+            self.kinds, self._weight_offsets, self._weight_offsets[1:], strict=False
+        ):
+            table = w[begin:end]
             if isinstance(kind, PartScores):
                 width = () if kind.states is None else (kind.width,)
-                found[kind.name] = table.reshape(kind.rows.columns, *width)
+                weights[kind.name] = table.reshape(kind.rows.columns, *width)
             else:
-                found[kind.name] = table.reshape(kind.shape)
-        return found
+                weights[kind.name] = table.reshape(kind.shape)
+        return weights
 
-    # the structure of some examples
+    # structures of batches of examples
 
     def structure(self, w: Weights, rows: Any = None) -> Any:
         """Return the structure of ``rows``, by default all examples, at weights w."""
-        chosen = self._numbers if rows is None else self._numbers[rows]
-        potentials = self._potentials(self._checked(w), chosen)
-        return build_structure(self.build, potentials, self._batch(chosen))
+        example_indices = self._all_indices if rows is None else self._all_indices[rows]
+        potentials = self._compute_potentials(self._check_weights(w), example_indices)
+        return build_structure(
+            self.build, potentials, self._make_batch(example_indices)
+        )
 
-    def _batch(self, chosen: Ints) -> Batch:
-        sizes = {kind.name: kind.sizes(chosen) for kind in self._parts}
-        return Batch(torch.from_numpy(chosen.copy()), sizes)
+    def _make_batch(self, example_indices: Ints) -> Batch:
+        sizes = {kind.name: kind.sizes(example_indices) for kind in self._part_scores}
+        return Batch(torch.from_numpy(example_indices.copy()), sizes)
 
-    def _potentials(
-        self, w: Weights | LazyCombination, chosen: Ints
+    def _compute_potentials(
+        self, w: Weights | LazyCombination, example_indices: Ints
     ) -> dict[str, Tensor]:
+        # a lazy combination is linear: combine scores, which are fewer than weights
         terms = w.terms if isinstance(w, LazyCombination) else ((1.0, w),)
-        found = {}
-        for kind, a, b in zip(self.kinds, self._ends, self._ends[1:], strict=False):
-            scores = [kind.potentials(v[a:b], chosen) for _, v in terms]
+        potentials = {}
+        for kind, begin, end in zip(
+            self.kinds, self._weight_offsets, self._weight_offsets[1:], strict=False
+        ):
+            scores = [
+                kind.potentials(vector[begin:end], example_indices)
+                for _, vector in terms
+            ]
             if len(terms) > 1 or terms[0][0] != 1:
-                scores = [f * x for (f, _), x in zip(terms, scores, strict=True)]
-            known = found[kind.name] = sum(scores[1:], scores[0])
-            if not bool(known.isfinite().all()):
+                scores = [
+                    factor * score
+                    for (factor, _), score in zip(terms, scores, strict=True)
+                ]
+            kind_potentials = potentials[kind.name] = sum(scores[1:], scores[0])
+            if not bool(kind_potentials.isfinite().all()):
                 raise checks.Diverged(
                     f"w: expected weights at which the potentials {kind.name!r} are"
                     " finite; scale down the weights or the features"
                 )
-        return found
+        return potentials
 
-    def _ask(self, w: Weights | LazyCombination, chosen: Ints) -> _Asked:
-        potentials = self._potentials(w, chosen)
+    def _prepare(
+        self, w: Weights | LazyCombination, example_indices: Ints
+    ) -> _PreparedBatch:
+        potentials = self._compute_potentials(w, example_indices)
         leaves = [x.requires_grad_() for x in potentials.values()]
-        structure = build_structure(self.build, potentials, self._batch(chosen))
-        y = self._gold.padded(chosen, structure)
-        return _Asked(chosen, leaves, structure, y)
+        structure = build_structure(
+            self.build, potentials, self._make_batch(example_indices)
+        )
+        y = self._gold_outputs.pad(example_indices, structure)
+        return _PreparedBatch(example_indices, leaves, structure, y)
 
     @property
-    def _gold(self) -> Outputs:
+    def _gold_outputs(self) -> Outputs:
         if self._outputs is None:
             raise ValueError(
                 "y: expected the gold outputs, got None; without them only decode(w) "
@@ -229,284 +250,330 @@ class StructureProblem(StructureRiskMixin):
             )
         return self._outputs
 
-    def _chunks(self, rows: Ints | None = None) -> Iterator[Ints]:
-        """Examples whose padded potentials fit in a bounded piece of memory."""
-        chosen = self._numbers if rows is None else rows
-        sizes = np.max([kind.costs()[chosen] for kind in self._parts], axis=0)
-        begin, most = 0, 1
+    def _iter_chunks(self, example_indices: Ints | None = None) -> Iterator[Ints]:
+        """Yield consecutive indices whose padded potentials fit ``_MAX_CHUNK_SIZE``."""
+        indices = self._all_indices if example_indices is None else example_indices
+        sizes = np.max([kind.costs()[indices] for kind in self._part_scores], axis=0)
+        begin, largest = 0, 1
         for end, size in enumerate(sizes.tolist()):
-            most = max(most, size)
-            if end > begin and (end + 1 - begin) * most > _CHUNK:
-                yield chosen[begin:end]
-                begin, most = end, max(size, 1)
-        yield chosen[begin:]
+            largest = max(largest, size)
+            if end > begin and (end + 1 - begin) * largest > _MAX_CHUNK_SIZE:
+                yield indices[begin:end]
+                begin, largest = end, max(size, 1)
+        yield indices[begin:]
 
-    def _costs(self, asked: _Asked) -> Tensor:
-        scale = torch.from_numpy(self.cost_scale[asked.chosen])
-        return compute_costs(self.cost, asked.structure, asked.y, scale, asked.chosen)
+    def _compute_costs(self, batch: _PreparedBatch) -> Tensor:
+        scale = torch.from_numpy(self.cost_scale[batch.example_indices])
+        return compute_costs(
+            self.cost, batch.structure, batch.y, scale, batch.example_indices
+        )
 
-    def _check_outputs(self) -> None:
+    def _validate_outputs(self) -> None:
         zero = np.zeros(self.num_weights)
         with torch.no_grad():
-            said = [
-                declared_output_shapes(self.structure(zero, x)) for x in self._chunks()
+            declared_shapes = [
+                declared_output_shapes(self.structure(zero, shapes))
+                for shapes in self._iter_chunks()
             ]
-        self._outputs = self._gold.fitted([x for x in said if x is not None])
-        for chosen in self._chunks():
+        self._outputs = self._gold_outputs.trim_padding(
+            [shapes for shapes in declared_shapes if shapes is not None]
+        )
+        for chunk in self._iter_chunks():
             with torch.no_grad():
-                asked = self._ask(zero, chosen)
-                found = asked.structure.score(asked.y).numpy()
-            wrong = found != 0
-            if wrong.any():
-                i = int(wrong.argmax())
+                batch = self._prepare(zero, chunk)
+                gold_scores = batch.structure.score(batch.y).numpy()
+            is_nonzero = gold_scores != 0
+            if is_nonzero.any():
+                i = int(is_nonzero.argmax())
                 raise ValueError(
                     "y: expected outputs that the structure allows, with a score that"
                     " is linear in the potentials, so 0 at weights 0, got"
-                    f" {found[i]} at example {chosen[i]}"
+                    f" {gold_scores[i]} at example {chunk[i]}"
                 )
-            own, made = callable(self.cost), asked.structure
-            if not hasattr(made, "augment") or not (own or hasattr(made, "hamming")):
+            has_custom_cost, structure = callable(self.cost), batch.structure
+            if not hasattr(structure, "augment") or not (
+                has_custom_cost or hasattr(structure, "hamming")
+            ):
                 continue
-            if own or chosen[0] == 0:
-                require_valid_costs(made, asked.y, self._costs(asked), chosen)
+            # Hamming costs are checked once, on the first chunk
+            if has_custom_cost or chunk[0] == 0:
+                require_valid_costs(
+                    structure, batch.y, self._compute_costs(batch), chunk
+                )
 
     # the max oracle
 
-    def _worst(
-        self, asked: _Asked, outputs: Tensor | None = None
+    def _decode_worst(
+        self, batch: _PreparedBatch, outputs: Tensor | None = None
     ) -> tuple[Tensor, Tensor, list[Tensor], Tensor]:
-        """Hinges, costs of the worst outputs, slopes of the hinges, and the outputs.
+        """Return hinges, costs of the worst outputs, gradients of hinges, and outputs.
 
-        With ``outputs`` these stand for the worst ones.
+        If ``outputs`` are given, they replace the worst ones.
         """
-        cost = self._costs(asked)
-        augmented = asked.structure.augment(cost)
+        cost = self._compute_costs(batch)
+        augmented = batch.structure.augment(cost)
         if outputs is None:
             with torch.no_grad():
                 outputs = augmented.decode()[1]
-        hinges = augmented.score(outputs) - asked.structure.score(asked.y)
-        slopes = compute_gradients(hinges, [*asked.potentials, cost])
-        losses = (slopes.pop() * cost.detach()).reshape(len(cost), -1).sum(1)
-        return hinges.detach(), losses, slopes, outputs
+        hinges = augmented.score(outputs) - batch.structure.score(batch.y)
+        gradients = compute_gradients(hinges, [*batch.potentials, cost])
+        # scores are linear in the costs: gradient times cost is the cost of an output
+        losses = (gradients.pop() * cost.detach()).reshape(len(cost), -1).sum(1)
+        return hinges.detach(), losses, gradients, outputs
 
     def worst(self, i: int, w: Weights) -> Corner:
-        """An output of example i with the largest ``loss - <w, psi>``; psi is CSR."""
+        """Return an output of example i with the largest ``loss - <w, psi>``."""
         if not 0 <= i < len(self):
             raise IndexError(f"i: expected 0 to {len(self) - 1}, got {i}")
-        asked = self._ask(self._checked(w), np.array([i]))
-        [found] = self._corners(asked, *self._worst(asked))
-        return found
+        batch = self._prepare(self._check_weights(w), np.array([i]))
+        [corner] = self._as_corners(batch, *self._decode_worst(batch))
+        return corner
 
     def worst_many(self, rows: Any, w: Weights) -> list[Corner]:
-        """``worst`` of several examples, for which the structure decodes at once."""
-        w, found = self._checked(w), []
-        for chosen in self._chunks(self._numbers[rows]):
-            asked = self._ask(w, chosen)
-            if len(self._parts) == len(self.kinds):
-                found += self._corners(asked, *self._worst(asked))
+        """Return ``worst`` of several examples, decoded in batches."""
+        w, corners = self._check_weights(w), []
+        for chunk in self._iter_chunks(self._all_indices[rows]):
+            batch = self._prepare(w, chunk)
+            if len(self._part_scores) == len(self.kinds):
+                corners += self._as_corners(batch, *self._decode_worst(batch))
                 continue
             with torch.no_grad():
-                augmented = asked.structure.augment(self._costs(asked))
+                augmented = batch.structure.augment(self._compute_costs(batch))
                 outputs = augmented.decode()[1]
-            # slopes of shared potentials are those of one example at a time
-            for i, y in zip(chosen, outputs, strict=True):
-                one = self._ask(w, np.array([i]))
-                alone = y[tuple(map(slice, one.y.shape[1:]))][None]
-                found += self._corners(one, *self._worst(one, alone))
-        return found
+            # autograd sums gradients of shared potentials over a batch: one at a time
+            for i, y in zip(chunk, outputs, strict=True):
+                single_batch = self._prepare(w, np.array([i]))
+                single_output = y[tuple(map(slice, single_batch.y.shape[1:]))][None]
+                corners += self._as_corners(
+                    single_batch, *self._decode_worst(single_batch, single_output)
+                )
+        return corners
 
-    def _corners(
+    def _as_corners(
         self,
-        asked: _Asked,
+        batch: _PreparedBatch,
         _: Tensor,
         losses: Tensor,
-        slopes: list[Tensor],
+        gradients: list[Tensor],
         outputs: Tensor,
     ) -> list[Corner]:
-        found = []
-        rows = self._sparse(slopes, asked.chosen)
-        keys = self._gold.cut(outputs, asked.chosen)
-        for row, loss, key in zip(rows, losses.tolist(), keys, strict=True):
+        corners = []
+        vectors = self._as_sparse_gradients(gradients, batch.example_indices)
+        keys = self._gold_outputs.unpad(outputs, batch.example_indices)
+        for vector, loss, key in zip(vectors, losses.tolist(), keys, strict=True):
             psi = sparse.csr_matrix(
-                (-row.values, row.columns, [0, len(row.columns)]),
+                (-vector.values, vector.columns, [0, len(vector.columns)]),
                 shape=(1, self.num_weights),
             )
-            found.append(Corner(psi, max(loss, 0.0), key.tobytes()))
-        return found
+            corners.append(Corner(psi, max(loss, 0.0), key.tobytes()))
+        return corners
 
     def hinges(self, w: Weights) -> Weights:
         """``(n,)``: the structured hinge of each example, one oracle call each."""
-        w, found = self._checked(w), np.empty(len(self))
-        for chosen in self._chunks():
+        w, hinges = self._check_weights(w), np.empty(len(self))
+        for chunk in self._iter_chunks():
             with torch.no_grad():
-                asked = self._ask(w, chosen)
-                augmented = asked.structure.augment(self._costs(asked))
-                value = augmented.decode()[0] - asked.structure.score(asked.y)
-            found[chosen] = value.clamp(min=0).numpy()
-        return found
+                batch = self._prepare(w, chunk)
+                augmented = batch.structure.augment(self._compute_costs(batch))
+                chunk_hinges = augmented.decode()[0] - batch.structure.score(batch.y)
+            hinges[chunk] = chunk_hinges.clamp(min=0).numpy()
+        return hinges
 
     def primal(self, w: Weights, lam: float) -> float:
         """The objective at w; ``lam > 0``."""
         lam = checks.as_positive("lam", lam)
-        w = self._checked(w)
+        w = self._check_weights(w)
         return float(lam / 2 * np.dot(w, w) + self.hinges(w).mean())
 
     def corners(self, w: Weights, scale: float) -> tuple[Weights, float, float]:
         """``scale`` times the sum of psi of the worst outputs, mean loss and hinge."""
-        w, v = self._checked(w), np.zeros(self.num_weights)
+        w, v = self._check_weights(w), np.zeros(self.num_weights)
         loss = hinge = 0.0
-        for chosen in self._chunks():
-            asked = self._ask(w, chosen)
-            hinges, losses, slopes, _ = self._worst(asked)
+        for chunk in self._iter_chunks():
+            batch = self._prepare(w, chunk)
+            hinges, losses, gradients, _ = self._decode_worst(batch)
             loss += float(losses.clamp(min=0).sum())
             hinge += float(hinges.clamp(min=0).sum())
-            self._add(slopes, chosen, v)
+            self._accumulate_gradients(gradients, chunk, v)
         v *= -scale
         return v, loss / len(self), hinge / len(self)
 
     def decode(self, w: Weights) -> list[NDArray[np.int64]]:
-        """The best output of each example."""
-        w, found = self._checked(w), []
-        for chosen in self._chunks():
+        """Return the output of highest score of each example."""
+        w, decoded = self._check_weights(w), []
+        for chunk in self._iter_chunks():
             with torch.no_grad():
-                structure = self.structure(w, chosen)
+                structure = self.structure(w, chunk)
                 outputs = structure.decode()[1]
-            found += cut(outputs, compute_output_shapes(structure, outputs))
-        return found
+            decoded += unpad(outputs, compute_output_shapes(structure, outputs))
+        return decoded
 
-    # losses of rows, and their slopes
+    # losses of examples and their gradients
 
-    def _losses(
-        self, asked: _Asked, loss: str, mu: float, k: int, cost: Tensor | None = None
+    def _compute_losses(
+        self,
+        batch: _PreparedBatch,
+        loss: str,
+        mu: float,
+        k: int,
+        cost: Tensor | None = None,
     ) -> Tensor:
-        """Losses of the examples, differentiable."""
-        structure, y = asked.structure, asked.y
+        """``(batch,)``: differentiable losses of the examples."""
+        structure, y = batch.structure, batch.y
         if loss == "likelihood":
             return functional.crf_nll(structure, y)
         smoothing: Any = None
         if loss != "hinge" and mu > 0:
             smoothing = Entropy(mu) if loss == "hinge-entropy" else L2(mu, k)
         if cost is None:
-            cost = self._costs(asked).detach()
+            cost = self._compute_costs(batch).detach()
         return functional.structural_hinge(structure, y, smoothing=smoothing, cost=cost)
 
     def losses(
         self, w: Weights, loss: str, mu: float, k: int, rows: Ints | None = None
     ) -> Weights:
-        """Losses of the examples; ``mu = 0`` is the hinge. Smoothed from above."""
-        w, found = self._checked(w), []
-        for chosen in self._chunks(rows):
+        """``(batch,)``: losses at w, smoothed from above; ``mu = 0`` is the hinge."""
+        w, losses = self._check_weights(w), []
+        for chunk in self._iter_chunks(rows):
             with torch.no_grad():
-                asked = self._ask(w, chosen)
-                found.append(self._losses(asked, loss, mu, k).numpy())
-        return np.concatenate(found)
+                batch = self._prepare(w, chunk)
+                losses.append(self._compute_losses(batch, loss, mu, k).numpy())
+        return np.concatenate(losses)
 
     def slopes(
         self, w: Weights | LazyCombination, loss: str, mu: float, k: int, rows: Ints
     ) -> tuple[Weights, list[SparseVector]]:
-        """Losses of some examples, and the gradient of each as a sparse row."""
-        w, values, found = self._checked(w), [], []
-        alone = len(self._parts) < len(self.kinds)
-        for chosen in rows[:, None] if alone else self._chunks(rows):
-            asked = self._ask(w, chosen)
-            losses, slopes = self._sloped(asked, loss, mu, k)
-            values.append(losses)
-            found += self._sparse(slopes, chosen)
-        return np.concatenate(values), found
+        """Return losses of the examples ``rows`` and the sparse gradient of each."""
+        w, losses_of_chunks, gradients = self._check_weights(w), [], []
+        has_shared = len(self._part_scores) < len(self.kinds)
+        for chunk in rows[:, None] if has_shared else self._iter_chunks(rows):
+            batch = self._prepare(w, chunk)
+            chunk_losses, chunk_gradients = self._losses_and_gradients(
+                batch, loss, mu, k
+            )
+            losses_of_chunks.append(chunk_losses)
+            gradients += self._as_sparse_gradients(chunk_gradients, chunk)
+        return np.concatenate(losses_of_chunks), gradients
 
     def mean_slope(self, w: Weights, loss: str, mu: float, k: int) -> ValueAndGradient:
-        """The mean loss, smoothed from above, and its gradient."""
-        w, total, out = self._checked(w), 0.0, np.zeros(self.num_weights)
-        for chosen in self._chunks():
-            losses, slopes = self._sloped(self._ask(w, chosen), loss, mu, k)
+        """Return the mean loss, smoothed from above, and its gradient."""
+        w, total, mean_gradient = (
+            self._check_weights(w),
+            0.0,
+            np.zeros(self.num_weights),
+        )
+        for chunk in self._iter_chunks():
+            losses, gradients = self._losses_and_gradients(
+                self._prepare(w, chunk), loss, mu, k
+            )
             total += float(losses.sum())
-            self._add(slopes, chosen, out)
-        out /= len(self)
-        return total / len(self), out
+            self._accumulate_gradients(gradients, chunk, mean_gradient)
+        mean_gradient /= len(self)
+        return total / len(self), mean_gradient
 
     def tangent(self, w: Weights, loss: str, mu: float, k: int) -> Tangent:
-        """The mean loss, smoothed from above, its gradient, and the expected cost."""
-        w, total, out = self._checked(w), np.zeros(2), np.zeros(self.num_weights)
-        for chosen in self._chunks():
-            asked = self._ask(w, chosen)
-            cost = self._costs(asked)
-            losses = self._losses(asked, loss, mu, k, cost)
-            slopes = compute_gradients(losses, [*asked.potentials, cost])
-            expected = slopes.pop() * cost.detach()
-            total += float(losses.detach().sum()), float(expected.sum())
-            self._add(slopes, chosen, out)
-        value, cost_of_all = (total / len(self)).tolist()
-        return value, out / len(self), cost_of_all
+        """Return the mean loss, smoothed from above, its gradient and expected cost."""
+        w, total, gradient_sum = (
+            self._check_weights(w),
+            np.zeros(2),
+            np.zeros(self.num_weights),
+        )
+        for chunk in self._iter_chunks():
+            batch = self._prepare(w, chunk)
+            cost = self._compute_costs(batch)
+            losses = self._compute_losses(batch, loss, mu, k, cost)
+            gradients = compute_gradients(losses, [*batch.potentials, cost])
+            expected_costs = gradients.pop() * cost.detach()
+            total += float(losses.detach().sum()), float(expected_costs.sum())
+            self._accumulate_gradients(gradients, chunk, gradient_sum)
+        value, mean_cost = (total / len(self)).tolist()
+        return value, gradient_sum / len(self), mean_cost
 
-    def _sloped(
-        self, asked: _Asked, loss: str, mu: float, k: int
+    def _losses_and_gradients(
+        self, batch: _PreparedBatch, loss: str, mu: float, k: int
     ) -> tuple[Weights, list[Tensor]]:
         if loss == "hinge" or (mu == 0 and loss != "likelihood"):
-            hinges, _, slopes, _ = self._worst(asked)
-            return hinges.numpy(), slopes
-        losses = self._losses(asked, loss, mu, k)
-        return losses.detach().numpy(), compute_gradients(losses, asked.potentials)
+            hinges, _, gradients, _ = self._decode_worst(batch)
+            return hinges.numpy(), gradients
+        losses = self._compute_losses(batch, loss, mu, k)
+        return losses.detach().numpy(), compute_gradients(losses, batch.potentials)
 
-    def _add(self, slopes: Sequence[Tensor], chosen: Ints, out: Weights) -> None:
-        for kind, slope, a, b in zip(
-            self.kinds, slopes, self._ends, self._ends[1:], strict=False
+    def _accumulate_gradients(
+        self, gradients: Sequence[Tensor], example_indices: Ints, out: Weights
+    ) -> None:
+        for kind, gradient, begin, end in zip(
+            self.kinds,
+            gradients,
+            self._weight_offsets,
+            self._weight_offsets[1:],
+            strict=False,
         ):
             if isinstance(kind, PartScores):
-                kind.add_gradient(slope, chosen, out[a:b])
+                kind.add_gradient(gradient, example_indices, out[begin:end])
             else:
-                out[a:b] += slope.numpy().ravel()
+                out[begin:end] += gradient.numpy().ravel()
 
-    def _sparse(self, slopes: Sequence[Tensor], chosen: Ints) -> list[SparseVector]:
-        """Sparse gradients of the examples; shared potentials count as one example."""
-        owners, columns, values = [], [], []
-        for kind, slope, begin in zip(self.kinds, slopes, self._ends, strict=False):
+    def _as_sparse_gradients(
+        self, gradients: Sequence[Tensor], example_indices: Ints
+    ) -> list[SparseVector]:
+        """Return the gradient of each example as a sparse vector.
+
+        Gradients of shared potentials are added to the first example, so that batches
+        with shared potentials must have one example.
+        """
+        examples, columns, values = [], [], []
+        for kind, gradient, weight_offset in zip(
+            self.kinds, gradients, self._weight_offsets, strict=False
+        ):
             if isinstance(kind, PartScores):
-                owner, column, value = kind.entries(slope, chosen)
+                example, column, value = kind.entries(gradient, example_indices)
             else:
-                flat = slope.numpy().ravel()
-                column = np.flatnonzero(flat)
-                owner, value = np.zeros_like(column), flat[column]
-            owners.append(owner)
-            columns.append(column + begin)
+                flat_gradient = gradient.numpy().ravel()
+                column = np.flatnonzero(flat_gradient)
+                example, value = np.zeros_like(column), flat_gradient[column]
+            examples.append(example)
+            columns.append(column + weight_offset)
             values.append(value)
-        owner, column = np.concatenate(owners), np.concatenate(columns)
+        example, column = np.concatenate(examples), np.concatenate(columns)
         value = np.concatenate(values)
-        order = np.argsort(owner, kind="stable")
-        ends = np.searchsorted(owner[order], np.arange(len(chosen) + 1))
+        order = np.argsort(example, kind="stable")
+        bounds = np.searchsorted(example[order], np.arange(len(example_indices) + 1))
         return [
-            SparseVector.summed(column[order[a:b]], value[order[a:b]])
-            for a, b in pairwise(ends)
+            SparseVector.from_entries(column[order[begin:end]], value[order[begin:end]])
+            for begin, end in pairwise(bounds)
         ]
 
     def subset(self, rows: Any) -> "StructureProblem":
-        """A problem of the examples ``rows``, in that order.
+        """Return the problem of the examples ``rows``, in that order.
 
-        Its ``batch.rows`` count these examples from 0.
+        ``batch.rows`` of the result are indices into ``rows``.
 
         Parameters
         ----------
         rows
             Indices of examples, or one bool an example.
         """
-        chosen = self._numbers[rows]
-        if not len(chosen):
+        example_indices = self._all_indices[rows]
+        if not len(example_indices):
             raise ValueError("rows: expected at least one example, got none")
-        part = object.__new__(type(self))
-        part.__dict__.update(self.__dict__)
-        for name in ("checksum", "_mean_log_count"):
-            part.__dict__.pop(name, None)
-        part.kinds = [
-            kind.subset(chosen) if isinstance(kind, PartScores) else kind
+        problem = object.__new__(type(self))
+        problem.__dict__.update(self.__dict__)
+        for name in ("checksum", "_mean_log_num_outputs"):
+            problem.__dict__.pop(name, None)
+        problem.kinds = [
+            kind.subset(example_indices) if isinstance(kind, PartScores) else kind
             for kind in self.kinds
         ]
-        part._parts = [kind for kind in part.kinds if isinstance(kind, PartScores)]
-        part.cost_scale = self.cost_scale[chosen]
+        problem._part_scores = [
+            kind for kind in problem.kinds if isinstance(kind, PartScores)
+        ]
+        problem.cost_scale = self.cost_scale[example_indices]
         if self._outputs is not None:
-            part._outputs = self._outputs.take(chosen)
-        part._numbers = np.arange(len(chosen))
-        return part
+            problem._outputs = self._outputs.select(example_indices)
+        problem._all_indices = np.arange(len(example_indices))
+        return problem
 
-    def _checked(self, w: Any) -> Any:
+    def _check_weights(self, w: Any) -> Any:
         if isinstance(w, LazyCombination):
             return w
         w = np.ascontiguousarray(w, dtype=np.float64)

@@ -199,7 +199,7 @@ class _CoordinateDescentRun(Solver):
         """At these weights."""
         self.w, residual = w, self._compute_residual(w)
         self.residual = (
-            self.scale * self.problem._across @ residual
+            self.scale * self.problem._XT @ residual
             if self.stores_products
             else residual
         )
@@ -245,7 +245,7 @@ class _CoordinateDescentRun(Solver):
         # of the dual variables 2/n rest, and of a multiple of them that is feasible
         dual_linear_term, correlations = (
             self.scale * float(residual @ y),
-            self.scale * self.problem._across @ residual,
+            self.scale * self.problem._XT @ residual,
         )
         max_correlation = float(np.abs(correlations - lam * w).max())
         max_scale = (

@@ -53,7 +53,9 @@ def _parts_of(structure: Any, y: Tensor) -> Tensor:
 
 def require_additive_cost(structure: Any) -> None:
     """Refuse a structure whose costs are not added to parts, one by one."""
-    if not hasattr(structure, "decode") or not getattr(structure, "_cost_adds", True):
+    if not hasattr(structure, "decode") or not getattr(
+        structure, "_has_additive_cost", True
+    ):
         raise TypeError(
             "structure: expected one that adds a cost to each part, got "
             f"{type(structure).__name__}; StructuralHinge takes any structure"

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-Solve = Callable[[Floats, Ints], tuple[Ints, Bools]]
-Marginals = Callable[[Floats, Ints], Floats]
+SolveFunction = Callable[[Floats, Ints], tuple[Ints, Bools]]
+MaxMarginalsFunction = Callable[[Floats, Ints], Floats]
 
 
 def k_best(
-    tables: Floats, k: int, solve: Solve, marginals: Marginals
+    tables: Floats, k: int, decode: SolveFunction, max_marginals: MaxMarginalsFunction
 ) -> tuple[Ints, Bools]:
     """The k best outputs ``[B, k, N]``, and which exist ``[B, k]``.
 
@@ -47,18 +47,18 @@ def k_best(
     """
     B, N, V = tables.shape
     outputs = np.full((B, k, N), -1, np.int64)
-    exist = np.zeros((B, k), np.bool_)
+    valid = np.zeros((B, k), np.bool_)
     allowed = np.zeros((B, k, N, V), np.bool_)
-    best = np.full((B, k, N, V), -np.inf)
+    highest = np.full((B, k, N, V), -np.inf)
     allowed[:, 0] = True
     rows = np.arange(B)
-    outputs[:, 0], exist[:, 0] = solve(tables, rows)
+    outputs[:, 0], valid[:, 0] = decode(tables, rows)
     if k > 1:
-        best[:, 0] = marginals(tables, rows)
+        highest[:, 0] = max_marginals(tables, rows)
     label = np.arange(V)
     for t in range(1, k):
-        others = outputs[:, :t, :, None] != label
-        scores = np.where(others & allowed[:, :t], best[:, :t], -np.inf)
+        is_other_label = outputs[:, :t, :, None] != label
+        scores = np.where(is_other_label & allowed[:, :t], highest[:, :t], -np.inf)
         scores = scores.reshape(B, t * N * V)
         if not scores.size:
             break
@@ -66,14 +66,16 @@ def k_best(
         rows = np.flatnonzero(scores[np.arange(B), pick] > -np.inf)
         if not len(rows):
             break
-        s, at, value = np.unravel_index(pick[rows], (t, N, V))
+        s, position, value = np.unravel_index(pick[rows], (t, N, V))
         allowed[rows, t] = allowed[rows, s]
-        allowed[rows, t, at] = label == value[:, None]
-        allowed[rows, s, at, value] = False
+        allowed[rows, t, position] = label == value[:, None]
+        allowed[rows, s, position, value] = False
         new = np.where(allowed[rows, t], tables[rows], -np.inf)
-        outputs[rows, t], exist[rows, t] = solve(new, rows)
+        outputs[rows, t], valid[rows, t] = decode(new, rows)
         if t + 1 < k:
             old = np.where(allowed[rows, s], tables[rows], -np.inf)
-            found = marginals(np.concatenate([new, old]), np.concatenate([rows, rows]))
-            best[rows, t], best[rows, s] = np.split(found, 2)
-    return outputs, exist
+            new_and_old = max_marginals(
+                np.concatenate([new, old]), np.concatenate([rows, rows])
+            )
+            highest[rows, t], highest[rows, s] = np.split(new_and_old, 2)
+    return outputs, valid

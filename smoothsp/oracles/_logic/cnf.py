@@ -26,13 +26,13 @@ def compile_clauses(clauses: Iterable[Iterable[int]], most_nodes: int) -> NNF:
     suits clauses without order, or variables as they are numbered, which often suits
     those that somebody wrote.
     """
-    given = (frozenset(clause) for clause in clauses)
-    first = frozenset(c for c in given if not any(-x in c for x in c))
-    best, most = None, most_nodes
-    for decide in (_heaviest, _foremost):
-        found = _compiled(first, decide, most)
-        if found is not None:
-            best, most = found, len(found.nodes) - 1
+    clause_sets = (frozenset(clause) for clause in clauses)
+    cnf = frozenset(c for c in clause_sets if not any(-x in c for x in c))
+    best, max_nodes = None, most_nodes
+    for decide in (_jeroslow_wang_variable, _lowest_variable):
+        compiled = _compile_cnf(cnf, decide, max_nodes)
+        if compiled is not None:
+            best, max_nodes = compiled, len(compiled.nodes) - 1
     if best is None:
         raise ValueError(
             f"clauses: expected a formula of at most {most_nodes} nodes, got more; "
@@ -41,55 +41,53 @@ def compile_clauses(clauses: Iterable[Iterable[int]], most_nodes: int) -> NNF:
     return best
 
 
-def _compiled(
-    first: Clauses, decide: Callable[[Clauses], int], most_nodes: int
+def _compile_cnf(
+    cnf: Clauses, decide: Callable[[Clauses], int], max_nodes: int
 ) -> NNF | None:
     """The sentence that an order of decisions gives, if it is no larger than that."""
-    sentence = NNF()
-    known: dict[Clauses, int] = {}
+    nnf = NNF()
+    cache: dict[Clauses, int] = {}
     # A stack of our own: Python's would end at a thousand decisions.
-    searches, waits = [_search(first, sentence, decide)], [first]
+    searches, pending = [_dpll_steps(cnf, nnf, decide)], [cnf]
     node: Any = None
     while searches:
-        if len(sentence.nodes) > most_nodes:
+        if len(nnf.nodes) > max_nodes:
             return None
         try:
-            wanted = searches[-1].send(node)
+            component = searches[-1].send(node)
         except StopIteration as done:
             searches.pop()
-            node = known[waits.pop()] = done.value
+            node = cache[pending.pop()] = done.value
             continue
-        node = known.get(wanted)
+        node = cache.get(component)
         if node is None:
-            searches.append(_search(wanted, sentence, decide))
-            waits.append(wanted)
-    sentence.root = node
-    return sentence
+            searches.append(_dpll_steps(component, nnf, decide))
+            pending.append(component)
+    nnf.root = node
+    return nnf
 
 
-def _search(
-    clauses: Clauses, sentence: NNF, decide: Callable[[Clauses], int]
-) -> Search:
-    forced, rest = _propagate(clauses)
-    if frozenset() in rest:
-        return sentence.FALSE
-    parts = [sentence.literal(x) for x in sorted(forced, key=abs)]
-    for component in _components(rest):
+def _dpll_steps(clauses: Clauses, nnf: NNF, decide: Callable[[Clauses], int]) -> Search:
+    forced, remaining = _unit_propagate(clauses)
+    if frozenset() in remaining:
+        return nnf.FALSE
+    parts = [nnf.literal(variable) for variable in sorted(forced, key=abs)]
+    for component in _connected_components(remaining):
         if component != clauses:
             parts.append((yield component))
         else:
-            x = decide(component)
-            ways = []
-            for literal in (x, -x):
-                below = yield _given(component, literal)
-                ways.append(sentence.conjoin([sentence.literal(literal), below]))
-            parts.append(sentence.disjoin(ways))
-        if parts[-1] == sentence.FALSE:
+            variable = decide(component)
+            branches = []
+            for literal in (variable, -variable):
+                conditioned = yield _condition(component, literal)
+                branches.append(nnf.conjoin([nnf.literal(literal), conditioned]))
+            parts.append(nnf.disjoin(branches))
+        if parts[-1] == nnf.FALSE:
             break
-    return sentence.conjoin(parts)
+    return nnf.conjoin(parts)
 
 
-def _given(clauses: Clauses, literal: int) -> Clauses:
+def _condition(clauses: Clauses, literal: int) -> Clauses:
     """Clauses that remain if a literal holds."""
     return frozenset(
         clause - {-literal} if -literal in clause else clause
@@ -98,36 +96,36 @@ def _given(clauses: Clauses, literal: int) -> Clauses:
     )
 
 
-def _propagate(clauses: Clauses) -> tuple[set[int], Clauses]:
+def _unit_propagate(clauses: Clauses) -> tuple[set[int], Clauses]:
     """Literals that clauses of one force, and what is left."""
     forced: set[int] = set()
     while units := {x for clause in clauses if len(clause) == 1 for x in clause}:
         for literal in sorted(units, key=abs):
-            clauses = _given(clauses, literal)
+            clauses = _condition(clauses, literal)
         forced |= units
     return forced, clauses
 
 
-def _components(clauses: Clauses) -> list[Clauses]:
+def _connected_components(clauses: Clauses) -> list[Clauses]:
     """Clauses that share variables, directly or through others, together."""
-    above: dict[int, int] = {}
+    parent: dict[int, int] = {}
 
-    def top(v: int) -> int:
-        while above.setdefault(v, v) != v:
-            above[v] = v = above[above[v]]
+    def find_root(v: int) -> int:
+        while parent.setdefault(v, v) != v:
+            parent[v] = v = parent[parent[v]]
         return v
 
     for clause in clauses:
         first, *others = (abs(x) for x in clause)
         for v in others:
-            above[top(v)] = top(first)
-    found = defaultdict(list)
+            parent[find_root(v)] = find_root(first)
+    members = defaultdict(list)
     for clause in clauses:
-        found[top(abs(next(iter(clause))))].append(clause)
-    return [frozenset(found[v]) for v in sorted(found)]
+        members[find_root(abs(next(iter(clause))))].append(clause)
+    return [frozenset(members[v]) for v in sorted(members)]
 
 
-def _heaviest(clauses: Clauses) -> int:
+def _jeroslow_wang_variable(clauses: Clauses) -> int:
     """The variable in the most and the shortest clauses."""
     weight: dict[int, float] = defaultdict(float)
     for clause in clauses:
@@ -136,6 +134,6 @@ def _heaviest(clauses: Clauses) -> int:
     return max(weight, key=lambda v: (weight[v], -v))
 
 
-def _foremost(clauses: Clauses) -> int:
+def _lowest_variable(clauses: Clauses) -> int:
     """The variable with the lowest number."""
     return min(abs(x) for clause in clauses for x in clause)

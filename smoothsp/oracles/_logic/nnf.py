@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 AND, OR = "and", "or"
 # Scopes have a bit for each.
-MOST_VARIABLES = 1_000_000
+MAX_VARIABLES = 1_000_000
 Node = tuple[str, tuple[int, ...]]
 
 
@@ -33,17 +33,21 @@ class NNF:
 
     def literal(self, literal: int) -> int:
         """The variable ``|literal| - 1`` is 1 (positive) or 0 (negative)."""
-        return self._node(("literal", (literal,)))
+        return self._add_node(("literal", (literal,)))
 
     def conjoin(self, parts: Iterable[int]) -> int:
         """All of them hold."""
-        return self._join(AND, parts, neutral=self.TRUE, absorbing=self.FALSE)
+        return self._simplify_and_join(
+            AND, parts, neutral=self.TRUE, absorbing=self.FALSE
+        )
 
     def disjoin(self, parts: Iterable[int]) -> int:
         """One of them holds."""
-        return self._join(OR, parts, neutral=self.FALSE, absorbing=self.TRUE)
+        return self._simplify_and_join(
+            OR, parts, neutral=self.FALSE, absorbing=self.TRUE
+        )
 
-    def _join(
+    def _simplify_and_join(
         self, kind: str, parts: Iterable[int], neutral: int, absorbing: int
     ) -> int:
         children = sorted(set(parts) - {neutral})
@@ -51,15 +55,15 @@ class NNF:
             return absorbing
         if len(children) < 2:
             return children[0] if children else neutral
-        return self._node((kind, tuple(children)))
+        return self._add_node((kind, tuple(children)))
 
-    def _node(self, node: Node) -> int:
-        found = self._ids.setdefault(node, len(self.nodes))
-        if found == len(self.nodes):
+    def _add_node(self, node: Node) -> int:
+        number = self._ids.setdefault(node, len(self.nodes))
+        if number == len(self.nodes):
             self.nodes.append(node)
-        return found
+        return number
 
-    def below(self, *nodes: int) -> list[int]:
+    def descendants(self, *nodes: int) -> list[int]:
         """Descendants of nodes and the nodes, children first."""
         needed = set(nodes)
         for node in range(max(nodes), -1, -1):
@@ -70,15 +74,15 @@ class NNF:
 
     def scopes(self) -> list[int]:
         """The variables of each node, as the bits of an integer."""
-        found: list[int] = []
+        scopes: list[int] = []
         for kind, children in self.nodes:
             bits = 0
             for child in children:
-                bits |= found[child] if kind in (AND, OR) else 1 << (abs(child) - 1)
-            found.append(bits)
-        return found
+                bits |= scopes[child] if kind in (AND, OR) else 1 << (abs(child) - 1)
+            scopes.append(bits)
+        return scopes
 
 
-def variables_of(bits: int) -> list[int]:
+def set_bits(bits: int) -> list[int]:
     """The bits of an integer that are 1."""
     return [v for v in range(bits.bit_length()) if bits >> v & 1]

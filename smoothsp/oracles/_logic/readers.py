@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from smoothsp.oracles._logic.nnf import MOST_VARIABLES, NNF
+from smoothsp.oracles._logic.nnf import MAX_VARIABLES, NNF
 
 Lines = list[tuple[int, list[str]]]
 
@@ -24,95 +24,98 @@ def read_nnf(path: str | Path) -> tuple[NNF, int]:
         raise ValueError(
             f"path: expected a file of c2d or d4, got {path}, which is no text"
         ) from error
-    every = enumerate(text.splitlines(), 1)
-    split = [(number, line.split()) for number, line in every]
+    numbered_lines = enumerate(text.splitlines(), 1)
+    split = [(number, line.split()) for number, line in numbered_lines]
     lines = [(number, words) for number, words in split if words and words[0] != "c"]
     if not lines:
         raise ValueError(f"path: expected a file of c2d or d4, got {path}: empty")
-    sentence = NNF()
+    nnf = NNF()
     if lines[0][1][0] == "nnf":
-        said = _read_c2d(lines, sentence, path)
+        declared = _read_c2d(lines, nnf, path)
     else:
-        said = _read_d4(lines, sentence, path)
-    used = max(scope.bit_length() for scope in sentence.scopes())
-    return sentence, max(said, used)
+        declared = _read_d4(lines, nnf, path)
+    used = max(scope.bit_length() for scope in nnf.scopes())
+    return nnf, max(declared, used)
 
 
-def _read_c2d(lines: Lines, sentence: NNF, path: str | Path) -> int:
-    with _blamed(path, lines[0][0]):
+def _read_c2d(lines: Lines, nnf: NNF, path: str | Path) -> int:
+    with _reraise_with_line(path, lines[0][0]):
         count, _, variables = (int(word) for word in lines[0][1][1:])
-        if not 0 <= variables <= MOST_VARIABLES:
+        if not 0 <= variables <= MAX_VARIABLES:
             raise ValueError
     nodes: dict[int, int] = {}
     for number, (kind, *words) in lines[1:]:
-        with _blamed(path, number):
+        with _reraise_with_line(path, number):
             numbers = [int(word) for word in words]
             if kind == "L":
                 (literal,) = numbers
-                found = _literal(sentence, literal)
+                node = _add_literal(nnf, literal)
             else:
-                join = {"A": sentence.conjoin, "O": sentence.disjoin}[kind]
+                join = {"A": nnf.conjoin, "O": nnf.disjoin}[kind]
                 size, *children = numbers if kind == "A" else numbers[1:]
                 if size != len(children):
                     raise ValueError
-                found = join([nodes[x] for x in children])
-            nodes[len(nodes)] = found
+                node = join([nodes[x] for x in children])
+            nodes[len(nodes)] = node
     if not 0 < count == len(nodes):
         raise ValueError(
             f"path: expected the {count} nodes that its first line says, got {path} "
             f"with {len(nodes)}; was it copied whole?"
         )
-    sentence.root = nodes[count - 1]
+    nnf.root = nodes[count - 1]
     return variables
 
 
-def _read_d4(lines: Lines, sentence: NNF, path: str | Path) -> int:
+def _read_d4(lines: Lines, nnf: NNF, path: str | Path) -> int:
     kinds: dict[int, str] = {}
-    parts: dict[int, list[tuple[int, list[int]]]] = {}
+    edges_of_node: dict[int, list[tuple[int, list[int]]]] = {}
     for number, (kind, *words) in lines:
-        with _blamed(path, number):
+        with _reraise_with_line(path, number):
             if kind in ("a", "o", "t", "f"):
                 if int(words[0]) in kinds:
                     raise ValueError
                 kinds[int(words[0])] = kind
-                parts[int(words[0])] = []
+                edges_of_node[int(words[0])] = []
             else:
-                above, below, *literals, zero = (int(x) for x in (kind, *words))
-                if zero or above not in kinds or below not in kinds:
+                parent, child, *literals, zero = (int(x) for x in (kind, *words))
+                if zero or parent not in kinds or child not in kinds:
                     raise ValueError
-                given = [_literal(sentence, x) for x in literals]
-                parts[above].append((below, given))
-    children = {below for edges in parts.values() for below, _ in edges}
+                literal_nodes = [_add_literal(nnf, x) for x in literals]
+                edges_of_node[parent].append((child, literal_nodes))
+    children = {child for edges in edges_of_node.values() for child, _ in edges}
     nodes: dict[int, int] = {}
     roots = [x for x in kinds if x not in children]
-    waiting, open_ones = roots[:1], set(roots[:1])
-    while waiting:
-        top = waiting[-1]
-        missing = [x for x, _ in parts[top] if x not in nodes]
-        if open_ones & set(missing):
+    stack, on_path = roots[:1], set(roots[:1])
+    while stack:
+        top = stack[-1]
+        missing = [x for x, _ in edges_of_node[top] if x not in nodes]
+        if on_path & set(missing):
             break
         if missing:
-            waiting.append(missing[0])
-            open_ones.add(missing[0])
+            stack.append(missing[0])
+            on_path.add(missing[0])
             continue
-        ways = [sentence.conjoin([nodes[x], *given]) for x, given in parts[top]]
-        every = kinds[top] in ("a", "t")
-        nodes[top] = sentence.conjoin(ways) if every else sentence.disjoin(ways)
-        open_ones.discard(waiting.pop())
-    if waiting or not roots:
+        branches = [
+            nnf.conjoin([nodes[x], *literal_nodes])
+            for x, literal_nodes in edges_of_node[top]
+        ]
+        is_conjunction = kinds[top] in ("a", "t")
+        nodes[top] = nnf.conjoin(branches) if is_conjunction else nnf.disjoin(branches)
+        on_path.discard(stack.pop())
+    if stack or not roots:
         raise ValueError(f"path: expected a file of c2d or d4, got {path}: a cycle")
-    sentence.root = nodes[roots[0]]
+    nnf.root = nodes[roots[0]]
     return 0
 
 
-def _literal(sentence: NNF, literal: int) -> int:
-    if not 0 < abs(literal) <= MOST_VARIABLES:
+def _add_literal(nnf: NNF, literal: int) -> int:
+    if not 0 < abs(literal) <= MAX_VARIABLES:
         raise ValueError
-    return sentence.literal(literal)
+    return nnf.literal(literal)
 
 
 @contextmanager
-def _blamed(path: str | Path, number: int) -> Iterator[None]:
+def _reraise_with_line(path: str | Path, number: int) -> Iterator[None]:
     """Turn parse errors into errors that name the line."""
     try:
         yield
@@ -132,24 +135,24 @@ def read_sdd(node: Any) -> tuple[NNF, int]:
         raise TypeError(
             f"node: expected a pysdd.sdd.SddNode, got {type(node).__name__}"
         )
-    sentence = NNF()
-    known: dict[int, int] = {}
-    waiting = [node]
-    while waiting:
-        top = waiting[-1]
-        if top.id in known:
-            waiting.pop()
+    nnf = NNF()
+    nodes: dict[int, int] = {}
+    stack = [node]
+    while stack:
+        top = stack[-1]
+        if top.id in nodes:
+            stack.pop()
         elif top.is_decision():
             elements = top.elements()
-            missing = [x for pair in elements for x in pair if x.id not in known]
+            missing = [x for pair in elements for x in pair if x.id not in nodes]
             if missing:
-                waiting += missing
+                stack += missing
                 continue
-            ways = [sentence.conjoin(known[x.id] for x in pair) for pair in elements]
-            known[top.id] = sentence.disjoin(ways)
+            branches = [nnf.conjoin(nodes[x.id] for x in pair) for pair in elements]
+            nodes[top.id] = nnf.disjoin(branches)
         elif top.is_literal():
-            known[top.id] = sentence.literal(top.literal)
+            nodes[top.id] = nnf.literal(top.literal)
         else:
-            known[top.id] = sentence.TRUE if top.is_true() else sentence.FALSE
-    sentence.root = known[node.id]
-    return sentence, int(node.manager.var_count())
+            nodes[top.id] = nnf.TRUE if top.is_true() else nnf.FALSE
+    nnf.root = nodes[node.id]
+    return nnf, int(node.manager.var_count())

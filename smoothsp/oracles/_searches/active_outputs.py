@@ -20,12 +20,12 @@ Floats = NDArray[np.float64]
 
 # Singular values below this share of the largest are 0: entries of E are simple
 # fractions.
-_RANK = 1e-9
+_RELATIVE_RANK_TOLERANCE = 1e-9
 # Weights below 0 by less, and equations that are missed by less, relative to scores.
-_ROUNDING = 1e-10
+_TOLERANCE = 1e-10
 
 
-class Face(NamedTuple):
+class ActiveSetEquations(NamedTuple):
     """The equations of a row.
 
     Parameters
@@ -46,7 +46,7 @@ class Face(NamedTuple):
         ``(K, K)``.
     """
 
-    structures: int
+    num_structures: int
     cells: NDArray[np.int64]
     E: Floats
     pinv: Floats
@@ -56,11 +56,13 @@ class Face(NamedTuple):
 
     def derivative(self, gamma: float) -> Floats:
         """``dp / ds``, ``(K, K)``, symmetric."""
-        found: Floats = self.null @ np.linalg.solve(self.curvature, self.null.T) / gamma
-        return found
+        derivative: Floats = (
+            self.null @ np.linalg.solve(self.curvature, self.null.T) / gamma
+        )
+        return derivative
 
 
-def block(parts: Sequence[Floats]) -> Floats:
+def stack_block_diagonal(parts: Sequence[Floats]) -> Floats:
     """Parts ``(cells, K)`` of outputs ``(k, cells)`` of each structure."""
     A = np.zeros((sum(x.shape[1] for x in parts), sum(len(x) for x in parts)))
     row = column = 0
@@ -71,9 +73,12 @@ def block(parts: Sequence[Floats]) -> Floats:
     return A
 
 
-def face_of(
-    A: Floats, owner: NDArray[np.int64], of_cell: NDArray[np.int64], degree: Floats
-) -> Face:
+def build_equations(
+    A: Floats,
+    structure_of_output: NDArray[np.int64],
+    variable_of_cell: NDArray[np.int64],
+    num_structures: Floats,
+) -> ActiveSetEquations:
     """The equations of a row.
 
     Parameters
@@ -85,27 +90,31 @@ def face_of(
     of_cell, degree
         ``(cells,)``: the variable of each cell, and how many cells it has.
     """
-    K, F = A.shape[1], int(owner.max()) + 1
+    K, F = A.shape[1], int(structure_of_output.max()) + 1
     # shared cells of variables that no output uses agree
-    used, touched = A.any(1), np.zeros(len(A), np.bool_)
-    touched[of_cell[used]] = True
-    cells = np.flatnonzero(touched[of_cell] & (degree > 1))
-    names, group = np.unique(of_cell[cells], return_inverse=True)
-    total = np.zeros((len(names), K))
+    is_used, has_used_cell = A.any(1), np.zeros(len(A), np.bool_)
+    has_used_cell[variable_of_cell[is_used]] = True
+    cells = np.flatnonzero(has_used_cell[variable_of_cell] & (num_structures > 1))
+    variables, group = np.unique(variable_of_cell[cells], return_inverse=True)
+    total = np.zeros((len(variables), K))
     np.add.at(total, group, A[cells])
-    apart = A[cells] - total[group] / degree[cells, None]
-    E = np.concatenate([(owner == np.arange(F).reshape(F, 1)), apart])
+    deviation = A[cells] - total[group] / num_structures[cells, None]
+    E = np.concatenate([(structure_of_output == np.arange(F).reshape(F, 1)), deviation])
     # at least as many rows as columns, so that all of the null space comes out
-    square = np.concatenate([E, np.zeros((max(K - len(E), 0), K))])
-    U, S, V = np.linalg.svd(square, full_matrices=False)
-    rank = int((_RANK * S[0] < S).sum())
+    padded = np.concatenate([E, np.zeros((max(K - len(E), 0), K))])
+    U, S, V = np.linalg.svd(padded, full_matrices=False)
+    rank = int((_RELATIVE_RANK_TOLERANCE * S[0] < S).sum())
     pinv = (V[:rank].T / S[:rank]) @ U[: len(E), :rank].T
-    null, Q = V[rank:].T, A[used].T @ (A[used] / degree[used, None])
-    return Face(F, cells, E, pinv, null, null.T @ Q @ null, Q)
+    null, Q = V[rank:].T, A[is_used].T @ (A[is_used] / num_structures[is_used, None])
+    return ActiveSetEquations(F, cells, E, pinv, null, null.T @ Q @ null, Q)
 
 
-def solution(
-    face: Face, p: Floats, scores: Floats, pull: Floats, gamma: float
+def solve_equations(
+    equations: ActiveSetEquations,
+    p: Floats,
+    scores: Floats,
+    multipliers: Floats,
+    gamma: float,
 ) -> tuple[Floats, Floats] | None:
     """Weights, and changes of multipliers of ``face.cells``; None if there are none.
 
@@ -122,22 +131,27 @@ def solution(
     gamma
         Strength of the regularisation.
     """
-    F = face.structures
-    e = np.zeros(len(face.E))
+    F = equations.num_structures
+    e = np.zeros(len(equations.E))
     e[:F] = 1
-    p = p + face.pinv @ (e - face.E @ p)
-    if gamma > 0 and face.null.shape[1]:
-        slope = face.null.T @ (scores - gamma * face.Q @ p)
-        p = p + face.null @ np.linalg.solve(gamma * face.curvature, slope)
-    if np.abs(face.E @ p - e).max() > _ROUNDING or p.min() < -_ROUNDING:
+    p = p + equations.pinv @ (e - equations.E @ p)
+    if gamma > 0 and equations.null.shape[1]:
+        reduced_grad = equations.null.T @ (scores - gamma * equations.Q @ p)
+        p = p + equations.null @ np.linalg.solve(
+            gamma * equations.curvature, reduced_grad
+        )
+    if np.abs(equations.E @ p - e).max() > _TOLERANCE or p.min() < -_TOLERANCE:
         return None
     # outputs with weight are all best: E' (tau, -change) is their score, up to a number
     # for each structure, of which the least are taken
-    raised = scores + pull - gamma * face.Q @ p
-    ones = face.E[:F]
-    raised = raised - ones.T @ (ones @ raised / ones.sum(1))
-    change = face.pinv.T @ raised
-    size = 1 + np.abs(scores).max() + np.abs(pull).max()
-    if np.abs(face.E.T @ change - raised).max() > _ROUNDING * size:
+    augmented = scores + multipliers - gamma * equations.Q @ p
+    ones = equations.E[:F]
+    augmented = augmented - ones.T @ (ones @ augmented / ones.sum(1))
+    multiplier_change = equations.pinv.T @ augmented
+    magnitude = 1 + np.abs(scores).max() + np.abs(multipliers).max()
+    if (
+        np.abs(equations.E.T @ multiplier_change - augmented).max()
+        > _TOLERANCE * magnitude
+    ):
         return None
-    return np.maximum(p, 0), -change[F:]
+    return np.maximum(p, 0), -multiplier_change[F:]

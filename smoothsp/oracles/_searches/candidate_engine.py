@@ -16,27 +16,32 @@ class CandidateEngine(Engine):
 
     num_row_potentials = 1
 
-    def __init__(self, choice: Any) -> None:
-        self.choice, self.potentials = choice, (choice.scores,)
+    def __init__(self, multiclass: Any) -> None:
+        self.multiclass, self.potentials = multiclass, (multiclass.scores,)
 
     @torch.no_grad()
     def best(
         self, k: int | None, dtype: torch.dtype, precise: bool = False
     ) -> BestOutputs:
         values, y, *_ = (
-            self.choice.decode() if k is None else self.choice.decode_topk(k)
+            self.multiclass.decode() if k is None else self.multiclass.decode_topk(k)
         )
         return BestOutputs(values, y, y.unsqueeze(-1), as_hi_lo(values))
 
     @torch.no_grad()
     def log_partition(
-        self, wanted: Sequence[bool], dtype: torch.dtype, two: bool = False
+        self, needs_grad: Sequence[bool], dtype: torch.dtype, two: bool = False
     ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
-        choice = self.choice
-        filled, some = choice._filled, choice.mask.any(1, keepdim=True)
-        top = filled.amax(1, keepdim=True)
+        multiclass = self.multiclass
+        scores, has_candidates = (
+            multiclass._scores_or_zeros,
+            multiclass.mask.any(1, keepdim=True),
+        )
+        top = scores.amax(1, keepdim=True)
         # the maximum, and what is relative to it
-        rest = logsumexp(filled - top)[:, None]
-        probabilities = (filled - top - rest).exp()[:, : choice.scores.shape[1]] * some
-        parts = torch.cat([top, rest], 1).double() * some
-        return parts.sum(1).to(dtype), parts, [probabilities]
+        shifted_log_partition = logsumexp(scores - top)[:, None]
+        probabilities = (scores - top - shifted_log_partition).exp()[
+            :, : multiclass.scores.shape[1]
+        ] * has_candidates
+        hi_lo = torch.cat([top, shifted_log_partition], 1).double() * has_candidates
+        return hi_lo.sum(1).to(dtype), hi_lo, [probabilities]

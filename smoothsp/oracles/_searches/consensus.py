@@ -26,29 +26,33 @@ from torch import Tensor
 
 from smoothsp.oracles._inference.parts import part_counts
 from smoothsp.oracles._inference.score_values import LIMIT
-from smoothsp.oracles._searches.active_outputs import block, face_of, solution
+from smoothsp.oracles._searches.active_outputs import (
+    build_equations,
+    solve_equations,
+    stack_block_diagonal,
+)
 from smoothsp.oracles._searches.shared_cells import Variables
 
 # Most decodes of a structure in a round: to search on for the best mixture of a round
 # saves rounds, and no decodes.
-_FEW = 2
+_DECODES_PER_ROUND = 2
 # Rounds between solutions of equations, certificates, and changes of the strength.
-_SOLVE, _CERTIFY, _ADAPT = 4, 8, 10
+_ROUNDS_PER_SOLVE, _ROUNDS_PER_CERTIFICATE, _ROUNDS_PER_ADAPTATION = 4, 8, 10
 # Outputs of a fractional solution, of each structure, that are completed.
-_STARTS = 4
+_MAX_COMPLETED = 4
 # Roundings of scores and multipliers that a gap may consist of: those of the equations
 # come to about twenty.
-_ROUNDINGS = 64
+_GAP_ULPS = 64
 # The first strength beside gamma, in mean scores of shared cells. Of 1/4 to 4, this
 # takes the fewest rounds on random graphs of chains, trees and matchings.
-_EXTRA = 4.0
+_EXTRA_STRENGTH = 4.0
 # Residuals that differ by more than this factor change the strength.
-_UNLIKE = 10.0
+_RESIDUAL_RATIO = 10.0
 # Scores of structures whose potentials are unknown are guessed to be at most so many
 # times that of their best output: only rows without agreement have lower bounds.
-_GUESS = 2.0**16
+_ASSUMED_SCORE_RATIO = 2.0**16
 # Factor by which the strength may change in all.
-_RANGE = 2.0**10
+_STRENGTH_RANGE = 2.0**10
 
 
 class Factor:
@@ -65,20 +69,20 @@ class Factor:
     """
 
     def __init__(
-        self, structure: Any, shape: torch.Size, dtype: torch.dtype, search: Any
+        self, structure: Any, shape: torch.Size, dtype: torch.dtype, mixtures_class: Any
     ) -> None:
         self.structure, self.shape, self.dtype = structure, shape, dtype
-        self.search = search
+        self.mixtures_class = mixtures_class
 
     def select(self, rows: Tensor) -> "Factor":
         """The factor of some rows."""
-        chosen = self.structure.select(rows)
-        return Factor(chosen, self.shape, self.dtype, self.search)
+        selected = self.structure.select(rows)
+        return Factor(selected, self.shape, self.dtype, self.mixtures_class)
 
     def decode(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """The best output with a cost ``(batch, cells)``, and its parts in float64."""
-        paid = cost.to(self.dtype).reshape(len(cost), *self.shape)
-        y = self.structure.augment(paid).decode()[1]
+        shaped_cost = cost.to(self.dtype).reshape(len(cost), *self.shape)
+        y = self.structure.augment(shaped_cost).decode()[1]
         return y, self.parts(y)
 
     def parts(self, y: Tensor) -> Tensor:
@@ -87,32 +91,36 @@ class Factor:
 
     def score(self, y: Tensor) -> Tensor:
         """Score of y in float64."""
-        found: Tensor = self.structure.score(y).double()
-        return found
+        score: Tensor = self.structure.score(y).double()
+        return score
 
     def potentials(self) -> Tensor | None:
         """First potentials ``(batch, cells)`` in float64; None if there are no such."""
-        main = getattr(self.structure, "_first_potentials", None)
-        return None if main is None else main.flatten(1).double()
+        potentials = getattr(self.structure, "_first_potentials", None)
+        return None if potentials is None else potentials.flatten(1).double()
 
     def largest_score(self, y: Tensor) -> Tensor:
         """Upper bound ``(batch,)`` of the magnitude of a score; a guess for others."""
         structure = self.structure
-        main = self.potentials()
-        if main is None:
-            size = self.score(y).abs()
-            return torch.maximum((_GUESS * (1 + size)).clamp(max=LIMIT / 16), 8 * size)
-        own = getattr(structure, "_row_potentials", {structure._first_name: main})
-        total, uses = (
-            torch.zeros_like(main[:, :0].sum(1)),
+        potentials = self.potentials()
+        if potentials is None:
+            magnitude = self.score(y).abs()
+            return torch.maximum(
+                (_ASSUMED_SCORE_RATIO * (1 + magnitude)).clamp(max=LIMIT / 16),
+                8 * magnitude,
+            )
+        first = {structure._first_name: potentials}
+        row_potentials = getattr(structure, "_row_potentials", first)
+        total, max_uses = (
+            torch.zeros_like(potentials[:, :0].sum(1)),
             2.0 * (1 + structure.lengths),
         )
         for name, x in structure._named_potentials().items():
-            size = x.double().abs().masked_fill(x == -torch.inf, 0)
-            if name in own:
-                total = total + size.flatten(1).sum(1)
+            magnitude = x.double().abs().masked_fill(x == -torch.inf, 0)
+            if name in row_potentials:
+                total = total + magnitude.flatten(1).sum(1)
             elif x.numel():
-                total = total + uses * size.max()
+                total = total + max_uses * magnitude.max()
         return total
 
 
@@ -158,7 +166,7 @@ class Consensus:
     ) -> None:
         self.factors, self.variables, self.gamma = factors, variables, gamma
         self.max_rounds, self.tol = max_rounds, tol
-        B, device = len(variables.of_cell), variables.of_cell.device
+        B, device = len(variables.variable_of_cell), variables.variable_of_cell.device
         zeros = torch.zeros(B, dtype=torch.float64, device=device)
         self.value, self.bound = zeros - torch.inf, zeros + torch.inf
         self.residual, self.scale = zeros.clone(), zeros.clone()
@@ -168,7 +176,7 @@ class Consensus:
         self.candidates: dict[int, Any] = {}
         self.y = [x.structure.decode()[1] for x in factors]
         pairs = zip(factors, self.y, strict=True)
-        self.least = -sum((x.largest_score(y) for x, y in pairs), zeros)
+        self.score_lower_bound = -sum((x.largest_score(y) for x, y in pairs), zeros)
         self.mixtures: list[Any] = []
 
     @property
@@ -177,114 +185,150 @@ class Consensus:
         return self.bound - self.value <= self.slack
 
     @property
-    def disagree(self) -> Tensor:
+    def cannot_agree(self) -> Tensor:
         """Rows whose bound is below all values: their structures cannot agree."""
         cells = sum(self.variables.sizes)
-        return self.bound < self.least - self.gamma / 2 * cells
+        return self.bound < self.score_lower_bound - self.gamma / 2 * cells
 
     @property
     def infeasible(self) -> Tensor:
         """Rows of which this is certain: no score of their structures is a guess."""
-        known = all(x.potentials() is not None for x in self.factors)
-        return self.disagree if known else torch.zeros_like(self.disagree)
+        has_bounds = all(x.potentials() is not None for x in self.factors)
+        return self.cannot_agree if has_bounds else torch.zeros_like(self.cannot_agree)
 
     @property
     def slack(self) -> Tensor:
         """Rounding of bounds, ``(batch,)``."""
         eps = max(torch.finfo(x.dtype).eps for x in self.factors)
-        return _ROUNDINGS * eps * (1 + self.scale)
+        return _GAP_ULPS * eps * (1 + self.scale)
 
     def run(self) -> None:
         """Search until each row is certified, converged, or out of rounds."""
-        lam, size = self._first_multipliers()
+        lam, score_size = self._initial_multipliers_and_score_size()
         rows = torch.arange(len(lam), device=lam.device)
-        live, variables, gamma = list(self.factors), self.variables, self.gamma
-        parts = self._certify(live, variables, lam, rows, torch.zeros_like(lam))
-        u, kappa = variables.mean(parts), gamma + _EXTRA * size
-        done = self._finished(rows)
+        active_factors, variables, gamma = (
+            list(self.factors),
+            self.variables,
+            self.gamma,
+        )
+        parts = self._update_bounds_and_outputs(
+            active_factors, variables, lam, rows, torch.zeros_like(lam)
+        )
+        u, kappa = variables.mean(parts), gamma + _EXTRA_STRENGTH * score_size
+        done = self._is_finished(rows)
         if self.gamma == 0 and bool(done.all()):
             return
         self.mixtures = [
-            x.search(x.structure, kappa.clone(), y)
-            for x, y in zip(live, self.y, strict=True)
+            x.mixtures_class(x.structure, kappa.clone(), y)
+            for x, y in zip(active_factors, self.y, strict=True)
         ]
         for count in range(1, self.max_rounds + 1):
             if bool(done.any()):
-                on = ~done
-                rows, live = rows[on], [x.select(on) for x in live]
-                variables, size = variables.select(on), size[on]
-                lam, u, kappa = lam[on], u[on], kappa[on]
+                running = ~done
+                rows, active_factors = (
+                    rows[running],
+                    [x.select(running) for x in active_factors],
+                )
+                variables, score_size = variables.select(running), score_size[running]
+                lam, u, kappa = lam[running], u[running], kappa[running]
             if not len(rows):
                 return
-            rho = kappa[:, None] - gamma / variables.degree
+            rho = kappa[:, None] - gamma / variables.num_structures
             targets = variables.split(lam + rho * u)
-            copies, ready = [], torch.ones_like(rows, dtype=torch.bool)
-            for mixture, factor, cost in zip(self.mixtures, live, targets, strict=True):
-                before = mixture.decodes.clone()
+            copies, is_maximum = [], torch.ones_like(rows, dtype=torch.bool)
+            for mixture, factor, cost in zip(
+                self.mixtures, active_factors, targets, strict=True
+            ):
+                previous_decodes = mixture.decodes.clone()
                 mixture.restart(factor.structure, rows, cost, kappa)
-                mixture.run(_FEW, add_last=True)
-                self.decodes += mixture.decodes - before
-                ready &= ~torch.isin(rows, mixture.rows)
+                mixture.run(_DECODES_PER_ROUND, add_last=True)
+                self.decodes += mixture.decodes - previous_decodes
+                is_maximum &= ~torch.isin(rows, mixture.rows)
                 copies.append(mixture.marginals(rows))
-            copied = torch.cat(copies, 1)
-            old, u = u, variables.mean(copied)
-            lam = lam - rho * (copied - u)
-            primal = _largest(copied - u)
-            dual = _largest(rho * (u - old)) / (1 + size)
-            self.rounds[rows], self.residual[rows] = count, primal
-            done = ready & (torch.maximum(primal, dual) <= self.tol)
+            all_copies = torch.cat(copies, 1)
+            previous_u, u = u, variables.mean(all_copies)
+            lam = lam - rho * (all_copies - u)
+            primal_residual = _max_abs_per_row(all_copies - u)
+            dual_residual = _max_abs_per_row(rho * (u - previous_u)) / (1 + score_size)
+            self.rounds[rows], self.residual[rows] = count, primal_residual
+            done = is_maximum & (
+                torch.maximum(primal_residual, dual_residual) <= self.tol
+            )
             # more would be minus infinity
-            done = done | (_largest(lam) > LIMIT / 8)
-            if count == self.max_rounds or count % _CERTIFY == 0:
-                at = torch.ones_like(done)
+            done = done | (_max_abs_per_row(lam) > LIMIT / 8)
+            if count == self.max_rounds or count % _ROUNDS_PER_CERTIFICATE == 0:
+                needs_bound = torch.ones_like(done)
             else:
-                at = done.clone()
+                needs_bound = done.clone()
             # a certificate at a solution, and no jump to what is not proven
-            best_lam, best_u = lam.clone(), u.clone()
-            if count % _SOLVE == 0 or bool(done.any()):
-                at = at | self._solve(variables, best_lam, rows, best_u)
-            if bool(at.any()):
-                some, few = [x.select(at) for x in live], variables.select(at)
-                self._certify(some, few, best_lam[at], rows[at], best_u[at])
-                done = done | self._finished(rows)
-            if count % _ADAPT == 0:
-                more = torch.where(primal > _UNLIKE * dual, 2.0, 1.0)
-                less = torch.where(dual > _UNLIKE * primal, 0.5, 1.0)
-                extra = (kappa - gamma) * more * less
-                kappa = gamma + extra.clamp(size / _RANGE, size * _RANGE)
+            lam_to_bound, u_to_bound = lam.clone(), u.clone()
+            if count % _ROUNDS_PER_SOLVE == 0 or bool(done.any()):
+                needs_bound = needs_bound | self._solve_active_sets(
+                    variables, lam_to_bound, rows, u_to_bound
+                )
+            if bool(needs_bound.any()):
+                factors_to_bound, variables_to_bound = (
+                    [x.select(needs_bound) for x in active_factors],
+                    variables.select(needs_bound),
+                )
+                self._update_bounds_and_outputs(
+                    factors_to_bound,
+                    variables_to_bound,
+                    lam_to_bound[needs_bound],
+                    rows[needs_bound],
+                    u_to_bound[needs_bound],
+                )
+                done = done | self._is_finished(rows)
+            if count % _ROUNDS_PER_ADAPTATION == 0:
+                increase = torch.where(
+                    primal_residual > _RESIDUAL_RATIO * dual_residual, 2.0, 1.0
+                )
+                decrease = torch.where(
+                    dual_residual > _RESIDUAL_RATIO * primal_residual, 0.5, 1.0
+                )
+                extra = (kappa - gamma) * increase * decrease
+                kappa = gamma + extra.clamp(
+                    score_size / _STRENGTH_RANGE, score_size * _STRENGTH_RANGE
+                )
 
-    def _finished(self, rows: Tensor) -> Tensor:
+    def _is_finished(self, rows: Tensor) -> Tensor:
         """Rows whose certificate ends the search."""
-        ended = self.solved | self.disagree
-        return (ended if self.gamma > 0 else ended | self.exact)[rows]
+        is_finished = self.solved | self.cannot_agree
+        return (is_finished if self.gamma > 0 else is_finished | self.exact)[rows]
 
-    def _first_multipliers(self) -> tuple[Tensor, Tensor]:
+    def _initial_multipliers_and_score_size(self) -> tuple[Tensor, Tensor]:
         """Multipliers that divide scores of a variable alike among its structures.
 
         And the size of the scores of shared cells.
         """
         variables, B = self.variables, len(self.value)
-        given = []
+        potentials = []
         for factor, n in zip(self.factors, variables.sizes, strict=True):
-            main = factor.potentials()
-            given.append(self.value.new_zeros(B, n) if main is None else main)
-        cells = torch.cat(given, 1)
+            factor_potentials = factor.potentials()
+            potentials.append(
+                self.value.new_zeros(B, n)
+                if factor_potentials is None
+                else factor_potentials
+            )
+        cells = torch.cat(potentials, 1)
         forbidden = cells == -torch.inf
         cells = cells.masked_fill(forbidden, 0)
-        shared = variables.degree > 1
+        is_shared = variables.num_structures > 1
         mean = variables.mean(cells)
-        lam = (mean - cells).masked_fill(~shared, 0)
-        size = (mean.abs() * shared).sum(1) / shared.sum(1).clamp(min=1)
+        lam = (mean - cells).masked_fill(~is_shared, 0)
+        score_size = (mean.abs() * is_shared).sum(1) / is_shared.sum(1).clamp(min=1)
         # of what one structure forbids the others pay more than any score
-        barred = variables.mean(forbidden.double()) > 0
-        lam = torch.where(barred, -self._forcing_cost(slice(None)), lam)
-        return lam.masked_fill(forbidden, 0), torch.where(size > 0, size, 1.0)
+        has_forbidden_cell = variables.mean(forbidden.double()) > 0
+        lam = torch.where(has_forbidden_cell, -self._forcing_cost(slice(None)), lam)
+        return lam.masked_fill(forbidden, 0), torch.where(
+            score_size > 0, score_size, 1.0
+        )
 
     def _forcing_cost(self, rows: Any) -> Tensor:
         """More than the difference of any two scores, ``(rows, 1)``."""
-        return (2 - 2 * self.least[rows]).clamp(max=LIMIT / 8)[:, None]
+        return (2 - 2 * self.score_lower_bound[rows]).clamp(max=LIMIT / 8)[:, None]
 
-    def _solve(
+    def _solve_active_sets(
         self, variables: Variables, lam: Tensor, rows: Tensor, u: Tensor
     ) -> Tensor:
         """Solve rows for the outputs that have weight; return which have a solution.
@@ -292,38 +336,56 @@ class Consensus:
         Then lam and u change in place. It is the solution of the graph, if the next
         bound is its value.
         """
-        found = torch.zeros_like(rows, dtype=torch.bool)
+        is_solved = torch.zeros_like(rows, dtype=torch.bool)
         for i, row in enumerate(rows.tolist()):
             active = [mixture.active_outputs(row) for mixture in self.mixtures]
-            slots, p, scores, parts = zip(*active, strict=True)
+            slots, weights_before, scores, parts = zip(*active, strict=True)
             sizes = [len(x) for x in slots]
-            of_cell, degree = (
-                x[i].cpu().numpy() for x in (variables.of_cell, variables.degree)
+            variable_of_cell, num_structures = (
+                x[i].cpu().numpy()
+                for x in (variables.variable_of_cell, variables.num_structures)
             )
-            A, owner = block(parts), np.repeat(np.arange(len(sizes)), sizes)
-            face = face_of(A, owner, of_cell, degree)
-            s, pull = np.concatenate(scores), A.T @ lam[i].cpu().numpy()
-            answer = solution(face, np.concatenate(p), s, pull, self.gamma)
-            if answer is None:
+            A, structure_of_output = (
+                stack_block_diagonal(parts),
+                np.repeat(np.arange(len(sizes)), sizes),
+            )
+            equations = build_equations(
+                A, structure_of_output, variable_of_cell, num_structures
+            )
+            s, output_multipliers = np.concatenate(scores), A.T @ lam[i].cpu().numpy()
+            solution = solve_equations(
+                equations,
+                np.concatenate(weights_before),
+                s,
+                output_multipliers,
+                self.gamma,
+            )
+            if solution is None:
                 continue
-            weights, change = answer
-            square = weights @ face.Q @ weights
-            value = s @ weights - self.gamma / 2 * square
-            lam[i, torch.from_numpy(face.cells)] += torch.from_numpy(change).to(lam)
-            shares = torch.from_numpy(A @ weights).to(lam)
+            weights, multiplier_change = solution
+            squared_norm = weights @ equations.Q @ weights
+            value = s @ weights - self.gamma / 2 * squared_norm
+            lam[i, torch.from_numpy(equations.cells)] += torch.from_numpy(
+                multiplier_change
+            ).to(lam)
+            marginals = torch.from_numpy(A @ weights).to(lam)
             u[i] = variables.select(torch.tensor([i], device=lam.device)).mean(
-                shares[None]
+                marginals[None]
             )[0]
             self.candidates[row] = (
                 value,
                 slots,
                 np.split(weights, np.cumsum(sizes)[:-1]),
             )
-            found[i] = True
-        return found
+            is_solved[i] = True
+        return is_solved
 
-    def _accept_proven(
-        self, live: Sequence[Factor], variables: Variables, lam: Tensor, rows: Tensor
+    def _accept_proven_solutions(
+        self,
+        active_factors: Sequence[Factor],
+        variables: Variables,
+        lam: Tensor,
+        rows: Tensor,
     ) -> None:
         """Take solutions whose value is the bound; complete their outputs."""
         slack = self.slack
@@ -334,20 +396,26 @@ class Consensus:
             self.solved[row], self.residual[row] = True, 0.0
             for mixture, s, w in zip(self.mixtures, slots, weights, strict=True):
                 mixture.set_weights(row, s, w)
-        on = self.solved[rows] & ~self.exact[rows]
-        if self.gamma > 0 or not bool(on.any()):
+        needs_outputs = self.solved[rows] & ~self.exact[rows]
+        if self.gamma > 0 or not bool(needs_outputs.any()):
             return
-        live = [x.select(on) for x in live]
-        variables, lam, rows = variables.select(on), lam[on], rows[on]
-        for first, mixture in enumerate(self.mixtures):
+        active_factors = [x.select(needs_outputs) for x in active_factors]
+        variables, lam, rows = (
+            variables.select(needs_outputs),
+            lam[needs_outputs],
+            rows[needs_outputs],
+        )
+        for structure_index, mixture in enumerate(self.mixtures):
             outputs, weights, parts, _ = mixture.result()
-            for k in range(min(outputs.shape[1], _STARTS)):
-                y, used = outputs[rows, k], parts[rows, k].flatten(1).double()
-                self._complete(live, variables, lam, rows, first, y, used)
+            for k in range(min(outputs.shape[1], _MAX_COMPLETED)):
+                y, cells = outputs[rows, k], parts[rows, k].flatten(1).double()
+                self._complete_outputs(
+                    active_factors, variables, lam, rows, structure_index, y, cells
+                )
 
-    def _certify(
+    def _update_bounds_and_outputs(
         self,
-        live: Sequence[Factor],
+        active_factors: Sequence[Factor],
         variables: Variables,
         lam: Tensor,
         rows: Tensor,
@@ -359,70 +427,93 @@ class Consensus:
         ``- gamma / delta u`` added to the multipliers, and ``gamma / 2 |u|^2`` to the
         sum: a concave function lies below its tangents.
         """
-        paid = lam - self.gamma / variables.degree * u
-        bound = self.gamma / 2 * (u.square() / variables.degree).sum(1)
+        costs = lam - self.gamma / variables.num_structures * u
+        bound = self.gamma / 2 * (u.square() / variables.num_structures).sum(1)
         ys, parts, scale = [], [], torch.zeros_like(bound)
-        for factor, cost in zip(live, variables.split(paid), strict=True):
-            y, used = factor.decode(cost)
-            score, paid_by_y = factor.score(y), cost * used
-            bound = bound + score + paid_by_y.sum(1)
+        for factor, cost in zip(active_factors, variables.split(costs), strict=True):
+            y, cells = factor.decode(cost)
+            score, cost_of_y = factor.score(y), cost * cells
+            bound = bound + score + cost_of_y.sum(1)
             # what is rounded: multipliers may be larger than their sum
-            scale = scale + score.abs() + paid_by_y.abs().sum(1)
+            scale = scale + score.abs() + cost_of_y.abs().sum(1)
             ys.append(y)
-            parts.append(used)
+            parts.append(cells)
         self.decodes[rows] += len(ys)
         better = bound < self.bound[rows]
         self.scale[rows] = torch.where(better, scale, self.scale[rows])
         self.bound[rows] = torch.minimum(bound, self.bound[rows])
-        joined = torch.cat(parts, 1)
+        all_parts = torch.cat(parts, 1)
         if self.gamma == 0:
-            agree = (variables.mean(joined) == joined).all(1)
-            self._keep_best(live, rows, ys, agree)
-            on = ~agree
-            if bool(on.any()):
-                some = [x.select(on) for x in live], variables.select(on), lam[on]
-                for first, (y, used) in enumerate(zip(ys, parts, strict=True)):
-                    self._complete(*some, rows[on], first, y[on], used[on])
-        self._accept_proven(live, variables, lam, rows)
-        return joined
+            agrees = (variables.mean(all_parts) == all_parts).all(1)
+            self._update_best_outputs(active_factors, rows, ys, agrees)
+            disagrees = ~agrees
+            if bool(disagrees.any()):
+                args = (
+                    [x.select(disagrees) for x in active_factors],
+                    variables.select(disagrees),
+                    lam[disagrees],
+                )
+                for structure_index, (y, cells) in enumerate(
+                    zip(ys, parts, strict=True)
+                ):
+                    self._complete_outputs(
+                        *args,
+                        rows[disagrees],
+                        structure_index,
+                        y[disagrees],
+                        cells[disagrees],
+                    )
+        self._accept_proven_solutions(active_factors, variables, lam, rows)
+        return all_parts
 
-    def _complete(
+    def _complete_outputs(
         self,
-        live: Sequence[Factor],
+        active_factors: Sequence[Factor],
         variables: Variables,
         lam: Tensor,
         rows: Tensor,
-        first: int,
+        structure_index: int,
         y: Tensor,
-        used: Tensor,
+        parts: Tensor,
     ) -> None:
         """Complete outputs of one structure to outputs of all; keep those that agree.
 
         Each structure in turn decodes with the cells forced that those before it have.
         """
-        force, costs = self._forcing_cost(rows), variables.split(lam)
-        mine = variables.split(variables.of_cell)
-        known = torch.zeros_like(lam, dtype=torch.bool).scatter(1, mine[first], True)
-        values = torch.zeros_like(lam).scatter(1, mine[first], used)
-        ys, good = [y] * len(live), torch.ones_like(rows, dtype=torch.bool)
-        for f, factor in enumerate(live):
-            if f == first:
+        forcing_cost, costs = self._forcing_cost(rows), variables.split(lam)
+        cell_variables = variables.split(variables.variable_of_cell)
+        is_fixed = torch.zeros_like(lam, dtype=torch.bool).scatter(
+            1, cell_variables[structure_index], True
+        )
+        fixed_values = torch.zeros_like(lam).scatter(
+            1, cell_variables[structure_index], parts
+        )
+        ys, agrees = [y] * len(active_factors), torch.ones_like(rows, dtype=torch.bool)
+        for f, factor in enumerate(active_factors):
+            if f == structure_index:
                 continue
-            fixed, wanted = known.gather(1, mine[f]), values.gather(1, mine[f])
-            forced = torch.where(wanted > 0, force, -force)
-            ys[f], found = factor.decode(torch.where(fixed, forced, costs[f]))
+            fixed_cells, required = (
+                is_fixed.gather(1, cell_variables[f]),
+                fixed_values.gather(1, cell_variables[f]),
+            )
+            forced = torch.where(required > 0, forcing_cost, -forcing_cost)
+            ys[f], decoded = factor.decode(torch.where(fixed_cells, forced, costs[f]))
             self.decodes[rows] += 1
-            good = good & ((found == wanted) | ~fixed).all(1)
-            known = known.scatter(1, mine[f], True)
-            values = values.scatter(1, mine[f], found)
-        self._keep_best(live, rows, ys, good)
+            agrees = agrees & ((decoded == required) | ~fixed_cells).all(1)
+            is_fixed = is_fixed.scatter(1, cell_variables[f], True)
+            fixed_values = fixed_values.scatter(1, cell_variables[f], decoded)
+        self._update_best_outputs(active_factors, rows, ys, agrees)
 
-    def _keep_best(
-        self, live: Sequence[Factor], rows: Tensor, ys: Sequence[Tensor], good: Tensor
+    def _update_best_outputs(
+        self,
+        active_factors: Sequence[Factor],
+        rows: Tensor,
+        ys: Sequence[Tensor],
+        agrees: Tensor,
     ) -> None:
         """Keep outputs that are the best of their row, where ``good``."""
-        scores = [x.score(y).double() for x, y in zip(live, ys, strict=True)]
-        value = torch.stack(scores).sum(0).masked_fill(~good, -torch.inf)
+        scores = [x.score(y).double() for x, y in zip(active_factors, ys, strict=True)]
+        value = torch.stack(scores).sum(0).masked_fill(~agrees, -torch.inf)
         better = value > self.value[rows]
         if not bool(better.any()):
             return
@@ -431,6 +522,6 @@ class Consensus:
             best[rows[better]] = y[better]
 
 
-def _largest(x: Tensor) -> Tensor:
+def _max_abs_per_row(x: Tensor) -> Tensor:
     """Largest magnitude of each row ``(batch, n)``; 0 of none."""
     return torch.nn.functional.pad(x.abs(), (0, 1)).amax(1)

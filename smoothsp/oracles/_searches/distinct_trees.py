@@ -16,17 +16,17 @@ from torch import Tensor
 
 # Below this share, what is left of a set is summed anew: chances have the rounding
 # errors of 1, so that heads which no tree has may seem to have some.
-LITTLE = 1e-6
+MIN_FRACTION = 1e-6
 # Log-partitions ``[B]`` and chances ``[B, m, m, L]`` of arcs.
-Sums = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+SumFunction = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
-def distinct_trees(
+def sample_distinct_trees(
     arcs: Tensor,
     lengths: Tensor,
     n: int,
     generator: torch.Generator | None,
-    sums: Sums,
+    log_partition_and_marginals: SumFunction,
 ) -> Tensor:
     """Heads and labels ``[B, n, words, 2]``.
 
@@ -35,71 +35,88 @@ def distinct_trees(
     """
     B, m, _, L = arcs.shape
     ys = lengths.new_full((B, n, m - 1, 2), -1)
-    sizes, number = lengths.tolist(), itertools.count()
+    sizes, tie_break = lengths.tolist(), itertools.count()
 
-    def noise(size: int) -> Tensor:
-        drawn = torch.empty(size, dtype=torch.float64, device=arcs.device)
-        return drawn.exponential_(generator=generator).log()
+    def log_exponential(size: int) -> Tensor:
+        values = torch.empty(size, dtype=torch.float64, device=arcs.device)
+        return values.exponential_(generator=generator).log()
 
     # of each row (time, number, log-probability, first heads and labels, arcs)
-    waiting: list[list[Any]] = [
-        [(time, next(number), 0.0, (), arcs[b])]
-        for b, time in enumerate(noise(B).tolist())
+    queues: list[list[Any]] = [
+        [(time, next(tie_break), 0.0, (), arcs[b])]
+        for b, time in enumerate(log_exponential(B).tolist())
     ]
     for k in range(n):
-        rows = [b for b in range(B) if waiting[b]]
+        rows = [b for b in range(B) if queues[b]]
         if not rows:
             break
-        popped = [heapq.heappop(waiting[b]) for b in rows]
-        times, log_p = ([x[i] for x in popped] for i in (0, 2))
-        heads, held = [x[3] for x in popped], torch.stack([x[4] for x in popped])
+        entries = [heapq.heappop(queues[b]) for b in rows]
+        times, log_p = ([x[i] for x in entries] for i in (0, 2))
+        heads, arcs_left = [x[3] for x in entries], torch.stack([x[4] for x in entries])
         while True:
             # the rows whose next word has no head yet
-            open_ = [i for i, b in enumerate(rows) if len(heads[i]) < sizes[b]]
-            if not open_:
+            incomplete = [i for i, b in enumerate(rows) if len(heads[i]) < sizes[b]]
+            if not incomplete:
                 break
-            some = lengths[[rows[i] for i in open_]]
-            total, chances = sums(held[open_], some)
-            at = [1 + len(heads[i]) for i in open_]
-            every = torch.arange(len(open_), device=arcs.device)
-            column = chances[every, :, at].reshape(len(open_), m * L)
-            upto = column.cumsum(1)
+            row_lengths = lengths[[rows[i] for i in incomplete]]
+            total, marginals = log_partition_and_marginals(
+                arcs_left[incomplete], row_lengths
+            )
+            next_word = [1 + len(heads[i]) for i in incomplete]
+            row_index = torch.arange(len(incomplete), device=arcs.device)
+            head_probs = marginals[row_index, :, next_word].reshape(
+                len(incomplete), m * L
+            )
+            cumulative = head_probs.cumsum(1)
             uniform = torch.rand(
-                len(open_), 1, generator=generator, dtype=torch.float64,
+                len(incomplete), 1, generator=generator, dtype=torch.float64,
                 device=arcs.device,
             )  # fmt: skip
-            chosen = (upto <= uniform * upto[:, -1:]).sum(1)
-            chosen = torch.minimum(chosen, (upto < upto[:, -1:]).sum(1))
-            rest = column.clone()
-            rest[every, chosen] = 0
-            left = held[open_].clone()
-            scores = left[every, :, at].reshape(len(open_), m * L)
-            scores[every, chosen] = -torch.inf
-            left[every, :, at] = scores.reshape(len(open_), m, L)
-            share = (rest.sum(1) / upto[:, -1]).log()
-            lost = (rest.sum(1) < LITTLE) & (scores > -torch.inf).any(1)
-            if bool(lost.any()):
-                again = sums(left[lost], some[lost])[0] - total[lost]
-                share[lost] = again
-            taken = (column[every, chosen] / upto[:, -1]).log()
-            for j, (i, new) in enumerate(
-                zip(open_, noise(len(open_)).tolist(), strict=True)
+            chosen = (cumulative <= uniform * cumulative[:, -1:]).sum(1)
+            chosen = torch.minimum(chosen, (cumulative < cumulative[:, -1:]).sum(1))
+            other_probs = head_probs.clone()
+            other_probs[row_index, chosen] = 0
+            other_arcs = arcs_left[incomplete].clone()
+            scores = other_arcs[row_index, :, next_word].reshape(len(incomplete), m * L)
+            scores[row_index, chosen] = -torch.inf
+            other_arcs[row_index, :, next_word] = scores.reshape(len(incomplete), m, L)
+            log_fraction = (other_probs.sum(1) / cumulative[:, -1]).log()
+            is_imprecise = (other_probs.sum(1) < MIN_FRACTION) & (
+                scores > -torch.inf
+            ).any(1)
+            if bool(is_imprecise.any()):
+                recomputed = (
+                    log_partition_and_marginals(
+                        other_arcs[is_imprecise], row_lengths[is_imprecise]
+                    )[0]
+                    - total[is_imprecise]
+                )
+                log_fraction[is_imprecise] = recomputed
+            log_chosen = (head_probs[row_index, chosen] / cumulative[:, -1]).log()
+            for j, (i, log_arrival) in enumerate(
+                zip(incomplete, log_exponential(len(incomplete)).tolist(), strict=True)
             ):
-                less = log_p[i] + float(share[j])
-                if less > -torch.inf:
-                    later = float(
+                other_log_p = log_p[i] + float(log_fraction[j])
+                if other_log_p > -torch.inf:
+                    arrival = float(
                         torch.logaddexp(
                             torch.tensor(times[i], device="cpu"),
-                            torch.tensor(new - less, device="cpu"),
+                            torch.tensor(log_arrival - other_log_p, device="cpu"),
                         )
                     )
-                    entry = (later, next(number), less, heads[i], left[j])
-                    heapq.heappush(waiting[rows[i]], entry)
-                log_p[i] += float(taken[j])
+                    entry = (
+                        arrival,
+                        next(tie_break),
+                        other_log_p,
+                        heads[i],
+                        other_arcs[j],
+                    )
+                    heapq.heappush(queues[rows[i]], entry)
+                log_p[i] += float(log_chosen[j])
                 head, label = divmod(int(chosen[j]), L)
-                kept = held[i, head, at[j], label].clone()
-                held[i, :, at[j]] = -torch.inf
-                held[i, head, at[j], label] = kept
+                arc_score = arcs_left[i, head, next_word[j], label].clone()
+                arcs_left[i, :, next_word[j]] = -torch.inf
+                arcs_left[i, head, next_word[j], label] = arc_score
                 heads[i] = (*heads[i], (head, label))
         for i, b in enumerate(rows):
             if heads[i]:

@@ -8,7 +8,7 @@ from smoothsp.oracles._inference import checks
 from smoothsp.oracles._searches.structure import SearchStructure
 
 
-class ChosenEdges(SearchStructure):
+class EdgeSubset(SearchStructure):
     """A search whose only potentials ``(batch, E)`` are scores of chosen edges.
 
     Attributes
@@ -20,43 +20,49 @@ class ChosenEdges(SearchStructure):
     index: Tensor
     _num_labels = 2
     # whether it is known that no row lacks an edge
-    _whole = False
+    _all_edges_real = False
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
         """``(batch,)``: the edges of each row."""
-        return self._real.sum(1)
+        return self._real_mask.sum(1)
 
     @property
     def output_shapes(self) -> Int[Tensor, "batch 1"]:
         """``(batch, 1)``: one more than the last edge of each row."""
         E = self.shape[0]
-        at = torch.arange(1, E + 1, device=self._first_potentials.device)
-        ends = torch.where(self._real, at, 0)
-        return ends.amax(1, keepdim=True) if E else ends.sum(1, keepdim=True)
+        count = torch.arange(1, E + 1, device=self._first_potentials.device)
+        num_entries = torch.where(self._real_mask, count, 0)
+        return (
+            num_entries.amax(1, keepdim=True) if E else num_entries.sum(1, keepdim=True)
+        )
 
     @property
-    def _real(self) -> Tensor:
+    def _real_mask(self) -> Tensor:
         return self.index[..., 0] >= 0
 
     def _usable_parts(self, name: str) -> Tensor | None:
-        return None if self._whole else self._real
+        return None if self._all_edges_real else self._real_mask
 
-    def _labels(self, y: Tensor) -> Tensor:
-        return y if self._whole else y.masked_fill(~self._real[:, None], -1)
+    def _labels_of_outputs(self, y: Tensor) -> Tensor:
+        return (
+            y if self._all_edges_real else y.masked_fill(~self._real_mask[:, None], -1)
+        )
 
-    def _used(self, y: Tensor) -> Tensor:
+    def _used_entries(self, y: Tensor) -> Tensor:
         chosen = y == 1
-        if not self._whole:
-            chosen = chosen & self._real[:, None]
+        if not self._all_edges_real:
+            chosen = chosen & self._real_mask[:, None]
         return torch.where(chosen, torch.arange(self.shape[0], device=y.device), -1)
 
-    def _entries(self, used: Tensor) -> Tensor:
+    def _gather_entries(self, used: Tensor) -> Tensor:
         # of edge e either e or none is used
         return torch.where(used >= 0, self._first_potentials[:, None], 0).double()
 
 
-def edges_and_index(name: str, edges: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+def as_edges_and_index(
+    name: str, edges: Tensor, index: Tensor
+) -> tuple[Tensor, Tensor]:
     """Scores ``(batch, E)``, and nodes ``(E, 2)`` or ``(batch, E, 2)``, checked."""
     edges = checks.as_potentials(name, edges)
     if edges.dim() != 2:

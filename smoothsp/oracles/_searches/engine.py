@@ -30,36 +30,36 @@ class SearchEngine(Engine):
             tensors[: self.num_row_potentials],
             tensors[self.num_row_potentials :] or self.row_attributes,
         )
-        return SearchEngine(self.structure._of_rows((*own, *others)))
+        return SearchEngine(self.structure._from_row_tensors((*own, *others)))
 
     def best(
         self, k: int | None, dtype: torch.dtype, precise: bool = False
     ) -> BestOutputs:
         """The best outputs, without values: losses ask for these in two numbers."""
-        y, exist = self.structure._answer(k)
+        y, valid = self.structure._run_search(k)
         value = y.new_empty(0, dtype=dtype)
-        return BestOutputs(value, y, valid=None if k is None else exist)
+        return BestOutputs(value, y, valid=None if k is None else valid)
 
     def score(
         self, used: Tensor, dtype: torch.dtype, two: bool = False
     ) -> tuple[Tensor, Any]:
         """Scores of outputs ``used`` ``[B, k, ...]``, by a kernel if there is one."""
         structure = self.structure
-        total = structure._totals(to_numpy(used))
-        narrow = self.potentials[0].dtype == torch.float32
-        if total is not None and (narrow or not two):
-            value = torch.from_numpy(total)
+        kernel_scores = structure._kernel_scores(to_numpy(used))
+        is_float32 = self.potentials[0].dtype == torch.float32
+        if kernel_scores is not None and (is_float32 or not two):
+            value = torch.from_numpy(kernel_scores)
             # of float32 sums in float64 are as good
             return to_dtype(value, dtype), as_hi_lo(value) if two else None
-        parts = sum_hi_lo(structure._entries(structure._used(used)))
-        return parts.sum(2).to(dtype), parts
+        hi_lo = sum_hi_lo(structure._gather_entries(structure._used_entries(used)))
+        return hi_lo.sum(2).to(dtype), hi_lo
 
     def entries(self, used: Tensor) -> Tensor:
-        found: Tensor = self.structure._used(used)
-        return found
+        entries: Tensor = self.structure._used_entries(used)
+        return entries
 
 
-class Outputs(Op):
+class SearchOp(Op):
     """The best outputs ``[B, ...]``, or the k best ``[B, k, ...]``, and which exist.
 
     No gradient reaches them.
@@ -73,5 +73,5 @@ class Outputs(Op):
         self.k = k
 
     def compute(self) -> tuple[Tensor, Tensor]:
-        found: tuple[Tensor, Tensor] = self.engine.structure._answer(self.k)  # type: ignore[attr-defined]
-        return found
+        outputs: tuple[Tensor, Tensor] = self.engine.structure._run_search(self.k)  # type: ignore[attr-defined]
+        return outputs

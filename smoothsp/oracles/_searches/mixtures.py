@@ -38,7 +38,7 @@ class Mixtures:
     """
 
     def __init__(self, structure: Any, strength: Tensor, y: Tensor) -> None:
-        self.live, self.strength = structure, strength
+        self.structure, self.strength = structure, strength
         parts = part_counts(structure, y)
         B, device = len(y), y.device
         self.rows = torch.arange(B, device=device)
@@ -50,26 +50,24 @@ class Mixtures:
         self.parts = torch.zeros(B, _SLOTS, size, dtype=torch.float64, device=device)
         self.gap = torch.full((B,), torch.inf, dtype=torch.float64, device=device)
         # scores without the cost
-        self.plain = torch.zeros(B, _SLOTS, dtype=torch.float64, device=device)
+        self.base_scores = torch.zeros(B, _SLOTS, dtype=torch.float64, device=device)
         # what the kernel reads and writes is on the CPU
-        self.products = torch.zeros(
-            B, _SLOTS, _SLOTS, dtype=torch.float64, device="cpu"
-        )
+        self.gram = torch.zeros(B, _SLOTS, _SLOTS, dtype=torch.float64, device="cpu")
         self.scores = torch.zeros(B, _SLOTS, dtype=torch.float64, device="cpu")
         self.weights = torch.zeros(B, _SLOTS, dtype=torch.float64, device="cpu")
         self.active = torch.zeros(B, _SLOTS, dtype=torch.bool, device="cpu")
-        self._add(y, *self._score(y, parts))
+        self._add_outputs(y, *self._score_outputs(y, parts))
 
     def restart(
         self, structure: Any, rows: Tensor, cost: Tensor, strength: Tensor
     ) -> None:
         """Search these rows again, with costs ``(n, size)`` and strengths ``(n,)``."""
-        self.live, self.rows = structure, rows
+        self.structure, self.rows = structure, rows
         self.cost[rows], self.strength[rows] = cost, strength
-        paid = (self._parts() @ cost.unsqueeze(2)).squeeze(2)
-        scores = (self.plain[rows] + paid) / strength[:, None]
+        costs = (self._row_parts() @ cost.unsqueeze(2)).squeeze(2)
+        scores = (self.base_scores[rows] + costs) / strength[:, None]
         self.scores[rows.cpu()] = scores.cpu()
-        self._solve(torch.full((len(rows),), -1, device="cpu"))
+        self._solve_weights(torch.full((len(rows),), -1, device="cpu"))
 
     def run(self, max_decodes: int, add_last: bool = False) -> None:
         """Decode until no output is better than the mixture, at most ``most`` times.
@@ -77,42 +75,47 @@ class Mixtures:
         The output of the last call is added if ``last``, and otherwise used for the
         gap alone. Rows that are not at their maximum stay in ``rows``.
         """
-        for asked in range(1, max_decodes + 1):
+        for count in range(1, max_decodes + 1):
             if len(self.rows) == 0:
                 return
             strength = self.strength[self.rows]
             weights = self.weights[self.rows.cpu()].to(self.rows.device)
             scores = self.scores[self.rows.cpu()].to(self.rows.device)
-            mixture = (weights.unsqueeze(1) @ self._parts()).squeeze(1)
+            mixture = (weights.unsqueeze(1) @ self._row_parts()).squeeze(1)
             cost = (self.cost[self.rows] - strength[:, None] * mixture).to(self.dtype)
             cost = cost.reshape(len(cost), *self.shape)
-            found, y = self.live.augment(cost).decode()
+            augmented, y = self.structure.augment(cost).decode()
             self.decodes[self.rows] += 1
-            plain, score, parts = self._score(y, part_counts(self.live, y), found, cost)
-            value = score - (mixture * parts).sum(1)
-            now = (weights * scores).sum(1) - mixture.square().sum(1)
-            gap = (value - now).clamp(min=0)
+            base_scores, score, parts = self._score_outputs(
+                y, part_counts(self.structure, y), augmented, cost
+            )
+            output_value = score - (mixture * parts).sum(1)
+            mixture_value = (weights * scores).sum(1) - mixture.square().sum(1)
+            gap = (output_value - mixture_value).clamp(min=0)
             self.gap[self.rows] = strength * gap
-            size = 1 + scores.abs().amax(1)
+            magnitude = 1 + scores.abs().amax(1)
             rounding = ROUNDINGS * torch.finfo(self.dtype).eps
             # an output that has weight already is no better: what is left is rounding
-            better = (gap > rounding * size) & ~self._has_weight(y)
-            if asked == max_decodes and not add_last:
+            better = (gap > rounding * magnitude) & ~self._is_active_output(y)
+            if count == max_decodes and not add_last:
                 return
             if not bool(better.all()):
-                self.rows, self.live = self.rows[better], self.live.select(better)
-                y, plain = y[better], plain[better]
+                self.rows, self.structure = (
+                    self.rows[better],
+                    self.structure.select(better),
+                )
+                y, base_scores = y[better], base_scores[better]
                 score, parts = score[better], parts[better]
             if len(y):
-                self._add(y, plain, score, parts)
+                self._add_outputs(y, base_scores, score, parts)
 
     def active_outputs(self, row: int) -> tuple[Any, Any, Any, Any]:
         """Slots, weights, scores without cost and parts of a row, as arrays."""
         slots = self.active[row].nonzero().squeeze(1)
-        there = slots.to(self.parts.device)
-        found = self.plain[row, there], self.parts[row, there]
-        plain, parts = (x.cpu().numpy() for x in found)
-        return slots.numpy(), self.weights[row, slots].numpy(), plain, parts
+        device_slots = slots.to(self.parts.device)
+        tensors = self.base_scores[row, device_slots], self.parts[row, device_slots]
+        base_scores, parts = (x.cpu().numpy() for x in tensors)
+        return slots.numpy(), self.weights[row, slots].numpy(), base_scores, parts
 
     def set_weights(self, row: int, slots: Any, weights: Any) -> None:
         """Change the weights of a row."""
@@ -123,8 +126,8 @@ class Mixtures:
     def marginals(self, rows: Tensor) -> Tensor:
         """Share ``(n, size)`` of the mixture that uses each part."""
         weights = self.weights[rows.cpu()].to(rows.device)
-        whole = len(rows) == len(self.parts)
-        parts = self.parts if whole else self.parts[rows]
+        is_all_rows = len(rows) == len(self.parts)
+        parts = self.parts if is_all_rows else self.parts[rows]
         return (weights.unsqueeze(1) @ parts).squeeze(1)
 
     def result(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -136,81 +139,86 @@ class Mixtures:
         order = self.weights.argsort(dim=1, descending=True, stable=True)
         k = max(int(self.active.sum(1).amax()), 1) if len(order) else 1
         order = order[:, :k]
-        at = torch.arange(len(order), device="cpu")[:, None]
-        active = self.active[at, order]
-        products = self.products[at[:, :, None], order[:, :, None], order[:, None, :]]
+        row_index = torch.arange(len(order), device="cpu")[:, None]
+        active = self.active[row_index, order]
+        gram = self.gram[row_index[:, :, None], order[:, :, None], order[:, None, :]]
         # rows with fewer outputs show their first again
-        shown = torch.where(active, order, order[:, :1]).to(self.outputs.device)
-        rows = at.to(shown.device)
-        outputs, parts = self.outputs[rows, shown], self.parts[rows, shown]
-        parts = parts.to(self.dtype).reshape(*shown.shape, *self.shape)
-        return outputs, self.weights[at, order].to(shown.device), parts, products
+        slots = torch.where(active, order, order[:, :1]).to(self.outputs.device)
+        rows = row_index.to(slots.device)
+        outputs, parts = self.outputs[rows, slots], self.parts[rows, slots]
+        parts = parts.to(self.dtype).reshape(*slots.shape, *self.shape)
+        return outputs, self.weights[row_index, order].to(slots.device), parts, gram
 
-    def _parts(self) -> Tensor:
+    def _row_parts(self) -> Tensor:
         """Parts of the outputs of the rows, without a copy while all are searched."""
-        whole = len(self.rows) == len(self.parts)
-        return self.parts if whole else self.parts[self.rows]
+        is_all_rows = len(self.rows) == len(self.parts)
+        return self.parts if is_all_rows else self.parts[self.rows]
 
-    def _score(
+    def _score_outputs(
         self,
         y: Tensor,
         parts: Tensor,
-        found: Tensor | None = None,
-        paid: Tensor | None = None,
+        augmented: Tensor | None = None,
+        cost: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Scores without the cost, those with it in units of the strength, parts.
 
         In float64 the first are what was found, with a cost, less what was paid.
         """
         used = parts.flatten(1).double()
-        if found is None or paid is None or found.dtype != torch.float64:
-            plain = self.live.score(y).detach().double()
+        if augmented is None or cost is None or augmented.dtype != torch.float64:
+            base_scores = self.structure.score(y).detach().double()
         else:
-            plain = found.detach() - (used * paid.flatten(1)).sum(1)
-        cost = (used * self.cost[self.rows]).sum(1)
-        scores = (plain + cost) / self.strength[self.rows]
+            base_scores = augmented.detach() - (used * cost.flatten(1)).sum(1)
+        costs = (used * self.cost[self.rows]).sum(1)
+        scores = (base_scores + costs) / self.strength[self.rows]
         if not bool(scores.isfinite().all()):
-            least = self.strength.min().item()
+            min_strength = self.strength.min().item()
             raise ValueError(
                 "strength: expected scores / strength that fit float64, got strength "
-                f"= {least:.3g}; use a larger one or smaller scores"
+                f"= {min_strength:.3g}; use a larger one or smaller scores"
             )
-        return plain, scores, used
+        return base_scores, scores, used
 
-    def _has_weight(self, y: Tensor) -> Tensor:
+    def _is_active_output(self, y: Tensor) -> Tensor:
         """Whether y is among the outputs of its row that have weight."""
         same = self.outputs[self.rows] == y.unsqueeze(1)
         same = same.reshape(*same.shape[:2], -1).all(2)
         return (same & self.active[self.rows.cpu()].to(y.device)).any(1)
 
-    def _add(self, y: Tensor, plain: Tensor, score: Tensor, used: Tensor) -> None:
+    def _add_outputs(
+        self, y: Tensor, base_score: Tensor, score: Tensor, parts: Tensor
+    ) -> None:
         """Put an output of each row into a free slot, and find the weights anew."""
         rows = self.rows.cpu()
         if bool(self.active[rows].all(1).any()):
-            self._grow()
+            self._double_slots()
         slot = (~self.active[rows]).to(torch.int8).argmax(1)
-        there = slot.to(y.device)
-        self.outputs[self.rows, there], self.parts[self.rows, there] = y, used
-        self.plain[self.rows, there] = plain
+        device_slot = slot.to(y.device)
+        self.outputs[self.rows, device_slot], self.parts[self.rows, device_slot] = (
+            y,
+            parts,
+        )
+        self.base_scores[self.rows, device_slot] = base_score
         self.scores[rows, slot] = score.cpu()
-        products = (self._parts() @ used.unsqueeze(2)).squeeze(2).cpu()
-        self.products[rows, slot], self.products[rows, :, slot] = products, products
-        self._solve(slot)
+        inner_products = (self._row_parts() @ parts.unsqueeze(2)).squeeze(2).cpu()
+        self.gram[rows, slot], self.gram[rows, :, slot] = inner_products, inner_products
+        self._solve_weights(slot)
 
-    def _solve(self, slot: Tensor) -> None:
+    def _solve_weights(self, slot: Tensor) -> None:
         """Find the weights of the rows, with an output added in ``slot``; -1: none."""
-        new = torch.full((len(self.active),), -2, device="cpu")
-        new[self.rows.cpu()] = slot
-        arrays = (self.products, self.scores, new, self.weights, self.active)
+        new_slots = torch.full((len(self.active),), -2, device="cpu")
+        new_slots[self.rows.cpu()] = slot
+        arrays = (self.gram, self.scores, new_slots, self.weights, self.active)
         work = len(slot) * self.active.shape[1] ** 3
         numbers = [x.numpy() for x in arrays]
-        run_rows(sparsemap_qp.add_output, len(new), work, *numbers)
+        run_rows(sparsemap_qp.add_output, len(new_slots), work, *numbers)
 
-    def _grow(self) -> None:
+    def _double_slots(self) -> None:
         """Make twice the slots."""
-        for name in ("outputs", "parts", "plain", "scores", "weights", "active"):
+        for name in ("outputs", "parts", "base_scores", "scores", "weights", "active"):
             old = getattr(self, name)
             setattr(self, name, torch.cat([old, torch.zeros_like(old)], 1))
-        more = self.products.shape[1]
-        pad = torch.nn.functional.pad(self.products, (0, more, 0, more))
-        self.products = pad.contiguous()
+        num_slots = self.gram.shape[1]
+        pad = torch.nn.functional.pad(self.gram, (0, num_slots, 0, num_slots))
+        self.gram = pad.contiguous()

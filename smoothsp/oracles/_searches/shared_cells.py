@@ -32,16 +32,18 @@ class Variables:
         cell, delta in the formulas.
     """
 
-    def __init__(self, of_cell: Tensor, sizes: Sequence[int]) -> None:
-        self.of_cell, self.sizes = of_cell, list(sizes)
-        zeros = torch.zeros(of_cell.shape, dtype=torch.float64, device=of_cell.device)
+    def __init__(self, variable_of_cell: Tensor, sizes: Sequence[int]) -> None:
+        self.variable_of_cell, self.sizes = variable_of_cell, list(sizes)
+        zeros = torch.zeros(
+            variable_of_cell.shape, dtype=torch.float64, device=variable_of_cell.device
+        )
         ones = torch.ones_like(zeros)
-        cells = zeros.scatter_add(1, of_cell, ones)
-        self.degree = cells.gather(1, of_cell)
+        counts = zeros.scatter_add(1, variable_of_cell, ones)
+        self.num_structures = counts.gather(1, variable_of_cell)
 
     def select(self, rows: Tensor) -> "Variables":
         """Variables of some rows."""
-        return Variables(self.of_cell[rows], self.sizes)
+        return Variables(self.variable_of_cell[rows], self.sizes)
 
     def split(self, cells: Tensor) -> tuple[Tensor, ...]:
         """Cells ``(batch, cells)`` of each structure."""
@@ -49,11 +51,13 @@ class Variables:
 
     def mean(self, cells: Tensor) -> Tensor:
         """Mean over its cells of each variable, in all of them: ``(batch, cells)``."""
-        total = torch.zeros_like(cells).scatter_add(1, self.of_cell, cells)
-        return total.gather(1, self.of_cell) / self.degree.to(cells.dtype)
+        total = torch.zeros_like(cells).scatter_add(1, self.variable_of_cell, cells)
+        return total.gather(1, self.variable_of_cell) / self.num_structures.to(
+            cells.dtype
+        )
 
 
-def variables_of(
+def build_variables(
     structures: Mapping[str, Any],
     shapes: Mapping[str, Sequence[int]],
     shared: Shared,
@@ -63,7 +67,7 @@ def variables_of(
     """Variables, of indices that name cells of the structures."""
     sizes = [torch.Size(shape).numel() for shape in shapes.values()]
     total = sum(sizes)
-    first = {name: sum(sizes[:i]) for i, name in enumerate(shapes)}
+    offsets = {name: sum(sizes[:i]) for i, name in enumerate(shapes)}
     if not shared and len(structures) > 1:
         raise ValueError(
             "shared: expected entries (name, index, name, index), got none; decode "
@@ -71,32 +75,36 @@ def variables_of(
         )
     pairs = []
     for i, entry in enumerate(shared):
-        a, index_a, b, index_b = _entry(i, entry, structures)
+        a, index_a, b, index_b = _require_shared_entry(i, entry, structures)
         cells = []
         for name, index in ((a, index_a), (b, index_b)):
-            blame = f"shared[{i}], index of {name!r}"
-            flat, exists = _flat(blame, index, shapes[name], batch, device)
-            cells.append((name, blame, flat, exists))
-        pairs.append(_same_pairs(i, cells, structures, shapes, batch, first))
-    of_cell = torch.arange(total, device=device).repeat(batch, 1)
+            argument = f"shared[{i}], index of {name!r}"
+            numbers, exists = _as_cell_numbers(
+                argument, index, shapes[name], batch, device
+            )
+            cells.append((name, argument, numbers, exists))
+        pairs.append(_pair_shared_cells(i, cells, structures, shapes, batch, offsets))
+    variable_of_cell = torch.arange(total, device=device).repeat(batch, 1)
     # the least cell spreads over what is connected
     changed = bool(pairs)
     while changed:
-        before = of_cell.clone()
+        previous = variable_of_cell.clone()
         for a, b in pairs:
-            least = torch.minimum(of_cell.gather(1, a), of_cell.gather(1, b))
-            of_cell.scatter_reduce_(1, a, least, "amin")
-            of_cell.scatter_reduce_(1, b, least, "amin")
-        changed = not torch.equal(before, of_cell)
-    found = Variables(of_cell, sizes)
-    _refuse_twice(found, shapes)
-    return found
+            smallest = torch.minimum(
+                variable_of_cell.gather(1, a), variable_of_cell.gather(1, b)
+            )
+            variable_of_cell.scatter_reduce_(1, a, smallest, "amin")
+            variable_of_cell.scatter_reduce_(1, b, smallest, "amin")
+        changed = not torch.equal(previous, variable_of_cell)
+    variables = Variables(variable_of_cell, sizes)
+    _require_distinct_variables(variables, shapes)
+    return variables
 
 
-def _entry(i: int, entry: object, structures: Mapping[str, Any]) -> Any:
-    words = 'expected ("name", index, "name", index), two structures and their cells'
+def _require_shared_entry(i: int, entry: object, structures: Mapping[str, Any]) -> Any:
+    expected = 'expected ("name", index, "name", index), two structures and their cells'
     if not isinstance(entry, tuple | list) or len(entry) != 4:
-        raise TypeError(f"shared[{i}]: {words}, got {_kind(entry)}")
+        raise TypeError(f"shared[{i}]: {expected}, got {_description(entry)}")
     for name in entry[::2]:
         if name not in structures:
             names = ", ".join(map(repr, structures))
@@ -106,126 +114,134 @@ def _entry(i: int, entry: object, structures: Mapping[str, Any]) -> Any:
             )
     if entry[0] == entry[2]:
         raise ValueError(
-            f"shared[{i}]: {words}, got {entry[0]!r} twice; cells of one structure "
+            f"shared[{i}]: {expected}, got {entry[0]!r} twice; cells of one structure "
             "are different variables"
         )
     return entry
 
 
-def _kind(entry: object) -> str:
+def _description(entry: object) -> str:
     if isinstance(entry, tuple | list):
         return f"{len(entry)} entries"
     return type(entry).__name__
 
 
-def _flat(
-    blame: str, index: object, shape: Sequence[int], batch: int, device: torch.device
+def _as_cell_numbers(
+    argument: str, index: object, shape: Sequence[int], batch: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Numbers ``(batch or 1, k)`` of cells, and which are given."""
-    found = checks.as_int64(blame, index, device)
-    axes, given = len(shape), tuple(found.shape)
-    if axes == 1 and found.dim() in (1, 2):
-        found = found.unsqueeze(-1)
-    elif found.dim() not in (2, 3) or found.shape[-1] != axes:
-        one = "(k,)" if axes == 1 else f"(k, {axes})"
-        many = "(batch, k)" if axes == 1 else f"(batch, k, {axes})"
+    cells = checks.as_int64(argument, index, device)
+    axes, shape_passed = len(shape), tuple(cells.shape)
+    if axes == 1 and cells.dim() in (1, 2):
+        cells = cells.unsqueeze(-1)
+    elif cells.dim() not in (2, 3) or cells.shape[-1] != axes:
+        shared_form = "(k,)" if axes == 1 else f"(k, {axes})"
+        row_form = "(batch, k)" if axes == 1 else f"(batch, k, {axes})"
         raise ValueError(
-            f"{blame}: expected {one} or {many}, since the first potentials are "
-            f"(batch, {', '.join(map(str, shape))}), got {given}"
+            f"{argument}: expected {shared_form} or {row_form}, since the first "
+            f"potentials are (batch, {', '.join(map(str, shape))}), got {shape_passed}"
         )
-    found = found if found.dim() == 3 else found.unsqueeze(0)
-    if len(found) != 1 or len(given) == 3 or (axes == 1 and len(given) == 2):
+    cells = cells if cells.dim() == 3 else cells.unsqueeze(0)
+    if (
+        len(cells) != 1
+        or len(shape_passed) == 3
+        or (axes == 1 and len(shape_passed) == 2)
+    ):
         checks.require_shape(
-            blame, found, (batch, *found.shape[1:]), "an entry for each row"
+            argument, cells, (batch, *cells.shape[1:]), "an entry for each row"
         )
-    exists = (found != -1).any(2)
-    most = torch.tensor(list(shape), device=device)
-    wrong = ((found < 0) | (found >= most)).any(2) & exists
+    exists = (cells != -1).any(2)
+    upper = torch.tensor(list(shape), device=device)
+    wrong = ((cells < 0) | (cells >= upper)).any(2) & exists
     if bool(wrong.any()):
         row, at = wrong.nonzero()[0].tolist()
-        cell = found[row, at].tolist()
+        indices = cells[row, at].tolist()
         raise ValueError(
-            f"{blame}: expected a cell of {tuple(shape)}, or -1 for none, got "
-            f"{tuple(cell)} at row {row}, entry {at}"
+            f"{argument}: expected a cell of {tuple(shape)}, or -1 for none, got "
+            f"{tuple(indices)} at row {row}, entry {at}"
         )
-    flat = torch.zeros(found.shape[:2], dtype=torch.int64, device=device)
+    flat = torch.zeros(cells.shape[:2], dtype=torch.int64, device=device)
     for axis, size in enumerate(shape):
-        flat = flat * size + found[..., axis].clamp(min=0)
+        flat = flat * size + cells[..., axis].clamp(min=0)
     return flat, exists
 
 
-def _same_pairs(
+def _pair_shared_cells(
     i: int,
     cells: Any,
     structures: Mapping[str, Any],
     shapes: Mapping[str, Sequence[int]],
     batch: int,
-    first: Mapping[str, int],
+    offsets: Mapping[str, int],
 ) -> tuple[Tensor, Tensor]:
     """Pairs of cells ``(batch, k)`` that are one; of nothing, cell 0 with itself."""
-    (a, blame_a, flat_a, here), (b, blame_b, flat_b, there) = cells
+    (a, argument_a, flat_a, exists_a), (b, argument_b, flat_b, exists_b) = cells
     if flat_a.shape[1] != flat_b.shape[1]:
         raise ValueError(
-            f"{blame_b}: expected as many cells as of {a!r}, {flat_a.shape[1]}, got "
+            f"{argument_b}: expected as many cells as of {a!r}, {flat_a.shape[1]}, got "
             f"{flat_b.shape[1]}"
         )
-    flat_a, here, flat_b, there = (
-        x.expand(batch, -1) for x in (flat_a, here, flat_b, there)
+    flat_a, exists_a, flat_b, exists_b = (
+        x.expand(batch, -1) for x in (flat_a, exists_a, flat_b, exists_b)
     )
-    if not torch.equal(here, there):
-        row, at = (here != there).nonzero()[0].tolist()
+    if not torch.equal(exists_a, exists_b):
+        row, entry = (exists_a != exists_b).nonzero()[0].tolist()
         raise ValueError(
-            f"{blame_b}: expected -1 where the index of {a!r} has it, got a cell and "
-            f"-1 at row {row}, entry {at}"
+            f"{argument_b}: expected -1 where the index of {a!r} has it, got a cell "
+            f"and -1 at row {row}, entry {entry}"
         )
     # cells that no output uses: padding in both is none, in one alone an error
     real = []
     for name, flat in ((a, flat_a), (b, flat_b)):
-        read = cells_read(structures[name], shapes[name])
-        real.append(here if read is None else read.gather(1, flat) & here)
-    alone = (real[0] != real[1]) & here
-    if bool(alone.any()):
-        row, at = alone.nonzero()[0].tolist()
-        blame, other = (blame_b, a) if bool(real[0][row, at]) else (blame_a, b)
-        raise ValueError(
-            f"{blame}: expected cells that outputs can use, got padding at row {row}, "
-            f"entry {at}, for a real cell of {other!r}; write -1 there in an index for "
-            "each row, (batch, k, ...)"
+        usable = usable_cells(structures[name], shapes[name])
+        real.append(exists_a if usable is None else usable.gather(1, flat) & exists_a)
+    is_mismatch = (real[0] != real[1]) & exists_a
+    if bool(is_mismatch.any()):
+        row, entry = is_mismatch.nonzero()[0].tolist()
+        argument, other = (
+            (argument_b, a) if bool(real[0][row, entry]) else (argument_a, b)
         )
-    start = flat_a.new_tensor([first[a], first[b]])
-    pair = flat_a + start[0], flat_b + start[1]
-    kept = real[0] & real[1]
+        raise ValueError(
+            f"{argument}: expected cells that outputs can use, got padding at row "
+            f"{row}, entry {entry}, for a real cell of {other!r}; write -1 there in an "
+            "index for each row, (batch, k, ...)"
+        )
+    offset_pair = flat_a.new_tensor([offsets[a], offsets[b]])
+    pair = flat_a + offset_pair[0], flat_b + offset_pair[1]
+    is_shared = real[0] & real[1]
     zero = torch.zeros_like(flat_a)
-    return torch.where(kept, pair[0], zero), torch.where(kept, pair[1], zero)
+    return torch.where(is_shared, pair[0], zero), torch.where(is_shared, pair[1], zero)
 
 
-def cells_read(structure: Any, shape: Sequence[int]) -> Tensor | None:
+def usable_cells(structure: Any, shape: Sequence[int]) -> Tensor | None:
     """Bool ``(batch, cells)``: False for padding; None where nothing tells."""
     mask = getattr(structure, "mask", None)
-    main = getattr(structure, "_first_potentials", None)
-    if main is None:
+    potentials = getattr(structure, "_first_potentials", None)
+    if potentials is None:
         return None
-    read = structure._usable_parts(structure._first_name)
-    if read is None and isinstance(mask, Tensor) and main.dim() == 3:
-        read = mask.unsqueeze(-1)
-    return None if read is None else read.expand_as(main).flatten(1)
+    usable = structure._usable_parts(structure._first_name)
+    if usable is None and isinstance(mask, Tensor) and potentials.dim() == 3:
+        usable = mask.unsqueeze(-1)
+    return None if usable is None else usable.expand_as(potentials).flatten(1)
 
 
-def _refuse_twice(found: Variables, shapes: Mapping[str, Sequence[int]]) -> None:
+def _require_distinct_variables(
+    variables: Variables, shapes: Mapping[str, Sequence[int]]
+) -> None:
     """Require that no two cells of one structure are one variable."""
-    place = 0
-    for name, size in zip(shapes, found.sizes, strict=True):
-        mine = found.of_cell[:, place : place + size]
-        ranked, order = mine.sort(dim=1, stable=True)
-        twice = (ranked[:, 1:] == ranked[:, :-1]).nonzero()
-        if len(twice):
-            row, at = twice[0].tolist()
-            both = [
+    offset = 0
+    for name, size in zip(shapes, variables.sizes, strict=True):
+        cell_variables = variables.variable_of_cell[:, offset : offset + size]
+        ranked, order = cell_variables.sort(dim=1, stable=True)
+        repeats = (ranked[:, 1:] == ranked[:, :-1]).nonzero()
+        if len(repeats):
+            row, rank = repeats[0].tolist()
+            cells = [
                 tuple(int(x) for x in torch.unravel_index(order[row, j], shapes[name]))
-                for j in (at, at + 1)
+                for j in (rank, rank + 1)
             ]
             raise ValueError(
                 f"shared: expected each cell of {name!r} to be another variable, got "
-                f"cells {both[0]} and {both[1]} as one at row {row}"
+                f"cells {cells[0]} and {cells[1]} as one at row {row}"
             )
-        place += size
+        offset += size

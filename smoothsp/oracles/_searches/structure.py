@@ -20,7 +20,7 @@ from smoothsp.oracles._inference.tracing import (
     is_eager,
     is_eager_tensor,
 )
-from smoothsp.oracles._searches.engine import Outputs, SearchEngine
+from smoothsp.oracles._searches.engine import SearchEngine, SearchOp
 
 Self = TypeVar("Self", bound="SearchStructure")
 
@@ -56,7 +56,7 @@ class SearchStructure(Structure):
 
     # What a structure says ------------------------------------------------------
 
-    def _used(self, y: Tensor) -> Tensor:
+    def _used_entries(self, y: Tensor) -> Tensor:
         """Entries that outputs ``(batch, k, *shape)`` use.
 
         Entries ``(batch, k, U)`` of the joined potentials of a row, -1 for none; of
@@ -64,38 +64,38 @@ class SearchStructure(Structure):
         """
         raise NotImplementedError
 
-    def _exist(self, y: Tensor) -> Tensor:
+    def _is_output(self, y: Tensor) -> Tensor:
         """Whether ``(batch, k, *shape)`` are outputs: bool ``(batch, k)``."""
         raise NotImplementedError
 
-    def _labels(self, y: Tensor) -> Tensor:
+    def _labels_of_outputs(self, y: Tensor) -> Tensor:
         """Labels ``(batch, k, N)`` of outputs ``(batch, k, *shape)``, -1 for none."""
         return y.flatten(2)
 
-    def _best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_best(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Best outputs ``(batch, *shape)``, and whether a row has any."""
         raise NotImplementedError
 
-    def _k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _search_k_best(self, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The k best outputs ``(batch, k, *shape)``, and which of them exist."""
         raise NotImplementedError
 
-    def _have_outputs(self) -> NDArray[np.bool_]:
+    def _has_output(self) -> NDArray[np.bool_]:
         """Return True for rows with an output, ``(batch,)``, without a search."""
-        return self._best()[1]
+        return self._search_best()[1]
 
-    def _totals(self, y: NDArray[np.int64]) -> NDArray[np.float64] | None:
+    def _kernel_scores(self, y: NDArray[np.int64]) -> NDArray[np.float64] | None:
         """Scores ``(batch, k)`` of outputs by a kernel, if the structure has one."""
         return None
 
-    def _best_and_total(self) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
+    def _search_best_and_score(self) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
         """Best outputs, and their scores ``(batch,)`` if a kernel adds them up.
 
         The scores in float64, or rounded to the dtype of the potentials.
         """
-        best, _ = self._best()
-        total = self._totals(best[:, None])
-        return best, None if total is None else total[:, 0]
+        best, _ = self._search_best()
+        score = self._kernel_scores(best[:, None])
+        return best, None if score is None else score[:, 0]
 
     # What follows ---------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class SearchStructure(Structure):
     def _decoding_engine(self) -> SearchEngine | None:
         # what scores in its own way has no entries that are used
         kind = type(self)
-        if kind._exactly is not SearchStructure._exactly:
+        if kind._with_hi_lo is not SearchStructure._with_hi_lo:
             return None
         return SearchEngine(self)
 
@@ -114,46 +114,53 @@ class SearchStructure(Structure):
         )
 
     def _gold_parts(self, y: Tensor) -> Tensor:
-        many, several = self._several(y)
-        used, first = self._entries_of(many)
-        if several or first >= 0:
-            self._alone(y)
-        return self._used(many) if used is None else used
+        y_with_k, has_k = self._with_k_axis(y)
+        used, first_invalid = self._used_entries_and_first_invalid(y_with_k)
+        if has_k or first_invalid >= 0:
+            self._single_output_per_row(y)
+        return self._used_entries(y_with_k) if used is None else used
 
     def _augment_by_hamming(
         self: Self, y: Tensor, scale: float
     ) -> tuple[Self, Tensor] | None:
         if not self._inherits_costs(SearchStructure):
             return None
-        return self._with_hamming(self._gold_parts(y), scale)
+        return self._add_hamming_cost(self._gold_parts(y), scale)
 
-    def _with_hamming(self: Self, used: Tensor, scale: float) -> tuple[Self, Tensor]:
+    def _add_hamming_cost(
+        self: Self, used: Tensor, scale: float
+    ) -> tuple[Self, Tensor]:
         """The structure with costs of parts that entries ``used`` lack, and these."""
-        main, read = self._first_potentials, self._usable_parts(self._first_name)
+        potentials, usable = (
+            self._first_potentials,
+            self._usable_parts(self._first_name),
+        )
         return self._with_augmented_potentials(
-            add_hamming(main, read, used, scale)
+            add_hamming(potentials, usable, used, scale)
         ), used
 
-    def _ask(self, k: int | None) -> tuple[Tensor, Tensor]:
+    def _call_search_op(self, k: int | None) -> tuple[Tensor, Tensor]:
         """Best outputs ``(batch, *shape)``, or the k best, and which of them exist."""
-        found: tuple[Tensor, Tensor] = Outputs(SearchEngine(self), k).call()
-        return found
+        outputs: tuple[Tensor, Tensor] = SearchOp(SearchEngine(self), k).call()
+        return outputs
 
-    def _answer(self, k: int | None) -> tuple[Tensor, Tensor]:
-        found = self._best() if k is None else self._k_best(k)
-        y, exist = (
-            torch.from_numpy(x).to(self._first_potentials.device) for x in found
+    def _run_search(self, k: int | None) -> tuple[Tensor, Tensor]:
+        arrays = self._search_best() if k is None else self._search_k_best(k)
+        y, valid = (
+            torch.from_numpy(x).to(self._first_potentials.device) for x in arrays
         )
-        return y, exist
+        return y, valid
 
-    def _of_rows(self: Self, tensors: tuple[Tensor, ...]) -> Self:
+    def _from_row_tensors(self: Self, tensors: tuple[Tensor, ...]) -> Self:
         """The structure with such potentials, and what else has an entry for each row.
 
         Of as many rows, or of a multiple: one batch below the other.
         """
-        own = dict(zip(self._row_potentials, tensors, strict=False))
-        other = self._with_potentials(own)
-        for name, x in zip(self.row_attributes, tensors[len(own) :], strict=True):
+        potentials = dict(zip(self._row_potentials, tensors, strict=False))
+        other = self._with_potentials(potentials)
+        for name, x in zip(
+            self.row_attributes, tensors[len(potentials) :], strict=True
+        ):
             vars(other)[name] = x
         return other
 
@@ -170,110 +177,115 @@ class SearchStructure(Structure):
         shape = torch.tensor(self.shape, device=self._first_potentials.device)
         return shape.repeat(len(self._first_potentials), 1)
 
-    def _on_host(self) -> Tensor:
+    def _first_potentials_on_cpu(self) -> Tensor:
         """The first potentials, contiguous on the CPU."""
         return self._first_potentials.cpu().resolve_neg().contiguous()
 
-    def _array(self, name: str) -> NDArray[np.float64]:
+    def _potentials_as_numpy(self, name: str) -> NDArray[np.float64]:
         """Such potentials in float64 on the CPU, -inf where nothing reads."""
-        x, read = (
+        x, usable = (
             self._row_potentials[name].detach().cpu().double(),
             self._usable_parts(name),
         )
-        if read is not None:
-            x = x.masked_fill(~read.cpu(), -torch.inf)
-        found: NDArray[np.float64] = to_numpy(x)
-        return found
+        if usable is not None:
+            x = x.masked_fill(~usable.cpu(), -torch.inf)
+        values: NDArray[np.float64] = to_numpy(x)
+        return values
 
     def _first_infeasible_row(self) -> int:
-        found = self._have_outputs()
-        return -1 if found.all() else int(found.argmin())
+        has_output = self._has_output()
+        return -1 if has_output.all() else int(has_output.argmin())
 
-    def _several(self, y: Tensor) -> tuple[Tensor, bool]:
+    def _with_k_axis(self, y: Tensor) -> tuple[Tensor, bool]:
         """Outputs as int64 ``(batch, k, *shape)``, and whether k was there."""
         y = checks.as_int64("y", y, self._first_potentials.device)
         B = len(self._first_potentials)
-        one = y.dim() == 1 + len(self.shape)
-        many = y[:, None] if one else y
-        expected = (B, *many.shape[1:2], *self.shape)
-        if many.dim() != len(expected) or many.shape != expected:
-            words = ", ".join(str(size) for size in self.shape)
+        lacks_k = y.dim() == 1 + len(self.shape)
+        y_with_k = y[:, None] if lacks_k else y
+        expected = (B, *y_with_k.shape[1:2], *self.shape)
+        if y_with_k.dim() != len(expected) or y_with_k.shape != expected:
+            sizes = ", ".join(str(size) for size in self.shape)
             raise ValueError(
-                f"y: expected ({B}, {words}) or ({B}, k, {words}), got {tuple(y.shape)}"
+                f"y: expected ({B}, {sizes}) or ({B}, k, {sizes}), got {tuple(y.shape)}"
             )
-        return many, not one
+        return y_with_k, not lacks_k
 
-    def _proved(self, y: Tensor) -> tuple[Tensor, bool]:
+    def _checked_outputs(self, y: Tensor) -> tuple[Tensor, bool]:
         """``_several``, each of which has to be an output."""
-        many, several = self._several(y)
-        _, first = self._entries_of(many)
-        if first >= 0:
-            b, k = divmod(first, many.shape[1])
+        y_with_k, has_k = self._with_k_axis(y)
+        _, first_invalid = self._used_entries_and_first_invalid(y_with_k)
+        if first_invalid >= 0:
+            b, k = divmod(first_invalid, y_with_k.shape[1])
             raise ValueError(
-                f"y: expected {self.output_description}, got {many[b, k].tolist()} at "
-                f"row {b}"
+                f"y: expected {self.output_description}, got {y_with_k[b, k].tolist()} "
+                f"at row {b}"
             )
-        return many, several
+        return y_with_k, has_k
 
-    def _entries_of(self, y: Tensor) -> tuple[Tensor | None, int]:
+    def _used_entries_and_first_invalid(self, y: Tensor) -> tuple[Tensor | None, int]:
         """``_used(y)``, if it is known, and ``b k + i`` of the first that is no output.
 
         -1 if all are outputs.
         """
-        real = self._exist(y)
-        if not checks.has_concrete_values() or bool(real.all()):
+        is_output = self._is_output(y)
+        if not checks.has_concrete_values() or bool(is_output.all()):
             return None, -1
-        b, k = (~real).nonzero()[0].tolist()
+        b, k = (~is_output).nonzero()[0].tolist()
         return None, b * y.shape[1] + k
 
-    def _alone(self, y: Tensor) -> Tensor:
+    def _single_output_per_row(self, y: Tensor) -> Tensor:
         """``(batch, 1, *shape)``: one output a row."""
-        many, several = self._proved(y)
-        if several:
+        y_with_k, has_k = self._checked_outputs(y)
+        if has_k:
             raise ValueError(
                 f"y: expected one output per row, (batch, ...), got {tuple(y.shape)}"
             )
-        return many
+        return y_with_k
 
-    def _value(self, y: Tensor) -> Tensor:
+    def _score_float64(self, y: Tensor) -> Tensor:
         """Scores ``(batch, k)`` in float64 of what are outputs."""
         if not is_eager_tensor(y) or not self._is_eager_tensor():
-            return self._sum(self._used(y))
-        if type(self)._totals is SearchStructure._totals:
-            return self._sum(self._used(y))
+            return self._sum_entries(self._used_entries(y))
+        if type(self)._kernel_scores is SearchStructure._kernel_scores:
+            return self._sum_entries(self._used_entries(y))
         return rules.score(SearchEngine(self), y, torch.float64).value
 
-    def _sum(self, used: Tensor) -> Tensor:
+    def _sum_entries(self, used: Tensor) -> Tensor:
         """Sums ``(batch, k)`` of entries ``(batch, k, U)``, in float64."""
-        return self._entries(used).sum(2)
+        return self._gather_entries(used).sum(2)
 
-    def _entries(self, used: Tensor) -> Tensor:
+    def _gather_entries(self, used: Tensor) -> Tensor:
         """Entries ``(batch, k, U)`` in float64, 0 for those that are none."""
-        joined = _joined(tuple(self._row_potentials.values()))
+        joined = _concatenate_potentials(tuple(self._row_potentials.values()))
         if not joined.shape[1]:
             used = used[..., :0]
         flat = joined.gather(1, used.clamp(min=0).flatten(1)).double()
         return flat.reshape(used.shape).masked_fill(used < 0, 0)
 
-    def _exactly(self, value: Tensor, y: Tensor) -> DoubleDouble:
+    def _with_hi_lo(self, scores: Tensor, y: Tensor) -> DoubleDouble:
         """Float64 values ``(batch, k)`` of outputs y, in the dtype and as two numbers.
 
         By default the sums of the entries that are used.
         """
-        found = value.to(self._first_potentials.dtype)
+        rounded = scores.to(self._first_potentials.dtype)
         if not is_eager():
-            return DoubleDouble(found)
+            return DoubleDouble(rounded)
         return DoubleDouble(
-            found, double_double.sum_hi_lo(self._entries(self._used(y)).detach())
+            rounded,
+            double_double.sum_hi_lo(
+                self._gather_entries(self._used_entries(y)).detach()
+            ),
         )
 
-    def _around(self, value: Tensor, tops: Tensor, relative: Tensor) -> DoubleDouble:
+    def _add_log_partition_hi_lo(
+        self, value: Tensor, shifts: Tensor, shifted_log_partition: Tensor
+    ) -> DoubleDouble:
         """A log-partition, which is the sum of ``tops`` and what is relative to it."""
         if not is_eager():
             return DoubleDouble(value)
-        parts = double_double.sum_hi_lo(tops.masked_fill(tops == -torch.inf, 0))
-        parts[:, 1] += relative
-        return DoubleDouble(value, parts)
+        hi_lo = double_double.sum_hi_lo(shifts.masked_fill(shifts == -torch.inf, 0))
+        hi_lo[:, 1] += shifted_log_partition
+        return DoubleDouble(value, hi_lo)
 
     def score(self, y: Tensor) -> Float[Tensor, " batch *k"]:
         """Score of the outputs y, ``(batch, *shape)`` or ``(batch, k, *shape)``.
@@ -283,18 +295,18 @@ class SearchStructure(Structure):
         ValueError
             If y is not an output of the structure.
         """
-        many, several = self._proved(y)
-        value = self._given(many).to(self._first_potentials.dtype)
-        return value if several else value.squeeze(1)
+        y_with_k, has_k = self._checked_outputs(y)
+        value = self._score_unmasked(y_with_k).to(self._first_potentials.dtype)
+        return value if has_k else value.squeeze(1)
 
     def _score_hi_lo(self, y: Tensor) -> DoubleDouble:
-        many, several = self._proved(y)
-        found = self._exactly(self._given(many), many)
-        return found if several else found.squeeze(1)
+        y_with_k, has_k = self._checked_outputs(y)
+        scores = self._with_hi_lo(self._score_unmasked(y_with_k), y_with_k)
+        return scores if has_k else scores.squeeze(1)
 
-    def _given(self, y: Tensor) -> Tensor:
+    def _score_unmasked(self, y: Tensor) -> Tensor:
         """Scores ``(batch, k)`` in float64 of outputs whose padding may be anything."""
-        return self._sum(self._used(y))
+        return self._sum_entries(self._used_entries(y))
 
     def hamming(self, y: Tensor) -> Tensor:
         """Cost 1 for every part whose label differs from y's.
@@ -302,10 +314,10 @@ class SearchStructure(Structure):
         It has the shape of the first potentials. The cost of an output is its number of
         wrong labels.
         """
-        used = self._used(self._alone(y))
+        used = self._used_entries(self._single_output_per_row(y))
         name = next(iter(self._row_potentials))
-        read = self._usable_parts(name)
-        cost = torch.ones_like(self._first_potentials) if read is None else read
+        usable = self._usable_parts(name)
+        cost = torch.ones_like(self._first_potentials) if usable is None else usable
         cost = cost.detach().to(self._first_potentials.dtype).flatten(1)
         size = cost.shape[1]
         inside = torch.where((used >= 0) & (used < size), used, size)
@@ -313,7 +325,7 @@ class SearchStructure(Structure):
         return padded[:, :size].reshape(self._first_potentials.shape)
 
     def _labels_per_row(self, y: Tensor) -> Tensor:
-        return self._labels(self._alone(y))[:, 0]
+        return self._labels_of_outputs(self._single_output_per_row(y))[:, 0]
 
     def decode(self) -> tuple[Float[Tensor, " batch"], Int[Tensor, "batch ..."]]:
         """Highest score, and an output that attains it: the max oracle.
@@ -325,21 +337,21 @@ class SearchStructure(Structure):
         y
             ``(batch, *shape)`` int64, -1 where nothing is labelled.
         """
-        value, y = self._decode()
+        value, y = self._decode_unrounded()
         return self._to_dtype(value), y
 
     def _decode_hi_lo(self) -> tuple[DoubleDouble, Tensor]:
-        value, y = self._decode()
-        return self._exactly(value[:, None], y[:, None]).squeeze(1), y
+        value, y = self._decode_unrounded()
+        return self._with_hi_lo(value[:, None], y[:, None]).squeeze(1), y
 
-    def _decode(self) -> tuple[Tensor, Tensor]:
+    def _decode_unrounded(self) -> tuple[Tensor, Tensor]:
         """The highest score, in float64 unless a search has rounded it, and y."""
-        if self._is_eager_tensor() and not self._wants_gradient():
-            best, total = self._best_and_total()
-            if total is not None:
-                return torch.from_numpy(total), torch.from_numpy(best)
-        y, _ = self._ask(None)
-        return self._value(y[:, None]).squeeze(1), y
+        if self._is_eager_tensor() and not self._needs_gradient():
+            best, score = self._search_best_and_score()
+            if score is not None:
+                return torch.from_numpy(score), torch.from_numpy(best)
+        y, _ = self._call_search_op(None)
+        return self._score_float64(y[:, None]).squeeze(1), y
 
     def _is_eager_tensor(self) -> bool:
         """Whether the values of all potentials are where kernels may read them."""
@@ -348,7 +360,7 @@ class SearchStructure(Structure):
                 return False
         return True
 
-    def _wants_gradient(self) -> bool:
+    def _needs_gradient(self) -> bool:
         """Whether scores have to be differentiated."""
         return any_requires_grad(tuple(self._row_potentials.values()))
 
@@ -375,18 +387,18 @@ class SearchStructure(Structure):
         return values.value, ys, valid
 
     def _decode_topk_hi_lo(self, k: int) -> tuple[DoubleDouble, Tensor, Tensor]:
-        ys, valid = self._ask(k)
-        some = valid.reshape(*valid.shape, *[1] * len(self.shape))
-        ys = torch.where(some, ys, ys[:, :1])
-        values = self._value(ys)
+        ys, valid = self._call_search_op(k)
+        is_valid = valid.reshape(*valid.shape, *[1] * len(self.shape))
+        ys = torch.where(is_valid, ys, ys[:, :1])
+        values = self._score_float64(ys)
         # the search may add up in another order: sorted to the last bit all the same
-        least = values.detach().cummin(1).values
-        values = values - (values.detach() - least)
-        found = self._exactly(values, ys).masked_fill(~valid, -torch.inf)
-        return found, torch.where(some, ys, -1), valid
+        running_min = values.detach().cummin(1).values
+        values = values - (values.detach() - running_min)
+        scores = self._with_hi_lo(values, ys).masked_fill(~valid, -torch.inf)
+        return scores, torch.where(is_valid, ys, -1), valid
 
 
-def _joined(potentials: tuple[Tensor, ...]) -> Tensor:
+def _concatenate_potentials(potentials: tuple[Tensor, ...]) -> Tensor:
     """All potentials of each row, ``(batch, entries)``."""
     rows = [x.flatten(1) for x in potentials]
     return rows[0] if len(rows) == 1 else torch.cat(rows, 1)

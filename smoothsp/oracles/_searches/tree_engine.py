@@ -33,34 +33,38 @@ class TreeEngine(Engine):
 
     num_row_potentials = 1
 
-    def __init__(self, arcs: Tensor, lengths: Tensor, single: bool) -> None:
+    def __init__(self, arcs: Tensor, lengths: Tensor, single_root: bool) -> None:
         self.potentials, self.row_attributes = (arcs,), (lengths,)
-        self.arcs, self.lengths, self.single = arcs, lengths, single
+        self.arcs, self.lengths, self.single_root = arcs, lengths, single_root
 
     def with_tensors(self, tensors: Sequence[Tensor]) -> "TreeEngine":
         lengths = tensors[1] if len(tensors) > 1 else self.lengths
-        return TreeEngine(tensors[0], lengths, self.single)
+        return TreeEngine(tensors[0], lengths, self.single_root)
 
     def log_partition_and_marginals(
-        self, wanted: Sequence[bool], dtype: torch.dtype | None, two: bool = False
+        self, needs_grad: Sequence[bool], dtype: torch.dtype | None, two: bool = False
     ) -> tuple[Tensor, None, list[Tensor]]:
-        value, chances = _sums(self.arcs, self.lengths, self.single, any(wanted))
-        return to_dtype(value, dtype or value.dtype), None, [chances]
+        value, marginals = _log_partition_and_marginals(
+            self.arcs, self.lengths, self.single_root, any(needs_grad)
+        )
+        return to_dtype(value, dtype or value.dtype), None, [marginals]
 
-    def covariance(self, along: Sequence[Tensor]) -> list[Tensor]:
-        given, way = to_numpy(self.arcs.cpu()), to_numpy(along[0].cpu())
-        moved = _moves(given, self.lengths.cpu().numpy(), self.single, way)[2]
-        return [torch.from_numpy(moved).to(self.arcs)]
+    def covariance(self, directions: Sequence[Tensor]) -> list[Tensor]:
+        arcs, direction = to_numpy(self.arcs.cpu()), to_numpy(directions[0].cpu())
+        covariance = _log_space_sums_and_covariance(
+            arcs, self.lengths.cpu().numpy(), self.single_root, direction
+        )[2]
+        return [torch.from_numpy(covariance).to(self.arcs)]
 
-    def sample(self, numbers: Tensor) -> Tensor:
+    def sample(self, seeds: Tensor) -> Tensor:
         """Heads ``[B, draws, n]`` of drawn trees, from seeds ``[B, draws]``."""
-        given = to_numpy(self.arcs.cpu())
-        B, size = given.shape[:2]
-        heads = np.empty((*numbers.shape, size - 1), np.int64)
-        work = B * size**2 * (size + 10 * numbers.shape[1])
-        trees = self.lengths.cpu().numpy(), self.single
-        drawn = numbers.cpu().contiguous().numpy(), heads
-        run_rows(wilson.sample_trees, B, work, given, *trees, *drawn)
+        arcs = to_numpy(self.arcs.cpu())
+        B, size = arcs.shape[:2]
+        heads = np.empty((*seeds.shape, size - 1), np.int64)
+        work = B * size**2 * (size + 10 * seeds.shape[1])
+        settings = self.lengths.cpu().numpy(), self.single_root
+        seeds_and_heads = seeds.cpu().contiguous().numpy(), heads
+        run_rows(wilson.sample_trees, B, work, arcs, *settings, *seeds_and_heads)
         return torch.from_numpy(heads).to(self.arcs.device)
 
     def empty_outputs(self, k: int | None) -> tuple[Tensor, ...]:
@@ -69,37 +73,48 @@ class TreeEngine(Engine):
         return (self.arcs.new_empty((*rows, size - 1), dtype=torch.int64),)
 
 
-def _sums(
-    arcs: Tensor, lengths: Tensor, single: bool, inwards: bool
+def _log_partition_and_marginals(
+    arcs: Tensor, lengths: Tensor, single_root: bool, with_marginals: bool
 ) -> tuple[Tensor, Tensor]:
     """Log-partitions ``[B]`` in float64 and, if ``inwards``, chances of the arcs."""
-    given, words = to_numpy(arcs.cpu()), lengths.cpu().numpy()
-    B, size = given.shape[:2]
-    value, far = np.empty(B), np.empty(B, np.bool_)
-    chances = np.empty((B, size, size) if inwards else (1, 1, 1), given.dtype)
-    out = value, far, chances
+    scores, num_words = to_numpy(arcs.cpu()), lengths.cpu().numpy()
+    B, size = scores.shape[:2]
+    value, out_of_range = np.empty(B), np.empty(B, np.bool_)
+    marginals = np.empty((B, size, size) if with_marginals else (1, 1, 1), scores.dtype)
+    outputs = value, out_of_range, marginals
     # eight numbers at a time
     work = B * size**2 * (1 + size // 8)
-    run_rows(matrix_tree.matrix_tree, B, work, given, words, single, inwards, *out)
-    if far.any():
-        rows = np.flatnonzero(far)
-        some = given[rows]
-        again = _moves(some, words[rows], single, np.zeros_like(some))
-        value[rows] = again[0]
-        if inwards:
-            chances[rows] = again[1]
-    found = (torch.from_numpy(x).to(arcs.device) for x in (value, chances))
-    return next(found), next(found)
+    run_rows(
+        matrix_tree.matrix_tree,
+        B,
+        work,
+        scores,
+        num_words,
+        single_root,
+        with_marginals,
+        *outputs,
+    )
+    if out_of_range.any():
+        rows = np.flatnonzero(out_of_range)
+        row_scores = scores[rows]
+        recomputed = _log_space_sums_and_covariance(
+            row_scores, num_words[rows], single_root, np.zeros_like(row_scores)
+        )
+        value[rows] = recomputed[0]
+        if with_marginals:
+            marginals[rows] = recomputed[1]
+    tensors = (torch.from_numpy(x).to(arcs.device) for x in (value, marginals))
+    return next(tensors), next(tensors)
 
 
-def _moves(
+def _log_space_sums_and_covariance(
     arcs: NDArray[Any],
     lengths: NDArray[np.int64],
-    single: bool,
-    along: NDArray[Any],
+    single_root: bool,
+    direction: NDArray[Any],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     B, size = arcs.shape[:2]
-    found = np.empty(B), np.empty(arcs.shape), np.empty(arcs.shape)
+    outputs = np.empty(B), np.empty(arcs.shape), np.empty(arcs.shape)
     work = 40 * B * size**3
     run_rows(
         matrix_tree_log_space.matrix_tree_jvp,
@@ -107,8 +122,8 @@ def _moves(
         work,
         arcs,
         lengths,
-        single,
-        along,
-        *found,
+        single_root,
+        direction,
+        *outputs,
     )
-    return found
+    return outputs

@@ -21,26 +21,32 @@ class Trees(SearchStructure, Distribution):
     takes one sum over trees where ``Distribution`` takes two.
     """
 
-    def _relative(self) -> Tensor:
+    def _shifted_potentials(self) -> Tensor:
         """The potentials in float64, less the best of them, -inf where none reads."""
         raise NotImplementedError
 
-    def _log_partition(self, parts: Tensor) -> Tensor:
+    def _log_partition_float64(self, potentials: Tensor) -> Tensor:
         """Log-partition of such potentials, in float64 as they are."""
         raise NotImplementedError
 
     def log_prob(self, y: Tensor) -> Tensor:
-        parts = self._relative()
-        many, several = self._proved(y)
-        scores = self._with_first_potentials(parts)._sum(self._used(many))
-        chances = clip_log_probs(scores - self._log_partition(parts)[:, None])
-        return self._to_dtype(chances if several else chances.squeeze(1))
+        shifted = self._shifted_potentials()
+        y_with_k, has_k = self._checked_outputs(y)
+        scores = self._with_first_potentials(shifted)._sum_entries(
+            self._used_entries(y_with_k)
+        )
+        log_probs = clip_log_probs(
+            scores - self._log_partition_float64(shifted)[:, None]
+        )
+        return self._to_dtype(log_probs if has_k else log_probs.squeeze(1))
 
     def log_prob_within(self, allowed: Tensor) -> Tensor:
         self.restrict(allowed)
-        parts = self._relative()
-        some = self._log_partition(parts.masked_fill(~allowed, -inf))
-        return self._to_dtype(clip_log_probs(some - self._log_partition(parts)))
+        shifted = self._shifted_potentials()
+        restricted = self._log_partition_float64(shifted.masked_fill(~allowed, -inf))
+        return self._to_dtype(
+            clip_log_probs(restricted - self._log_partition_float64(shifted))
+        )
 
 
 class DependencyTrees(Trees):
@@ -54,18 +60,18 @@ class DependencyTrees(Trees):
             B, m = arcs.shape[:2]
             self._lengths = checks.as_lengths(lengths, B, m - 1, arcs.device)
         elif not is_eager():
-            self._lengths = _whole(arcs)
+            self._lengths = _full_lengths(arcs)
 
     @cached_property
     def _lengths(self) -> Tensor:
         # saved for gradients, which tensors of inference mode cannot be
         with torch.inference_mode(False):
-            return _whole(self.arcs)
+            return _full_lengths(self.arcs)
 
-    def _lengths_on_host(self) -> Tensor | None:
+    def _lengths_on_cpu(self) -> Tensor | None:
         """The lengths on the CPU; None if all rows are whole and nobody has asked."""
-        given = vars(self).get("_lengths")
-        return None if given is None else given.cpu().contiguous()
+        lengths = vars(self).get("_lengths")
+        return None if lengths is None else lengths.cpu().contiguous()
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:
@@ -73,12 +79,12 @@ class DependencyTrees(Trees):
         return self._lengths.clone()
 
     @property
-    def _real(self) -> Tensor:
+    def _real_mask(self) -> Tensor:
         """Return True for words of the sentence, ``(batch, n)``."""
-        at = torch.arange(self.shape[0], device=self.arcs.device)
-        return at < self._lengths[:, None]
+        word = torch.arange(self.shape[0], device=self.arcs.device)
+        return word < self._lengths[:, None]
 
 
-def _whole(arcs: Tensor) -> Tensor:
+def _full_lengths(arcs: Tensor) -> Tensor:
     B, m = arcs.shape[:2]
     return torch.full((B,), m - 1, device=arcs.device)

@@ -75,45 +75,51 @@ def approximate_by_alpha_expansion(
     ([[2, 2, 2]], [False])
     """
     max_rounds = checks.as_positive_int("max_rounds", max_rounds)
-    nodes, full, index = pairwise.checked(nodes, edges, index)
+    nodes, edge_tables, index = pairwise.checked_graph(nodes, edges, index)
     B, V, S = nodes.shape
     with torch.no_grad():
-        fixed = nodes.detach(), full.detach()
-        forests = dual_decomposition.cover(index, V)
+        detached = nodes.detach(), edge_tables.detach()
+        forests = dual_decomposition.cover_with_forests(index, V)
         exact = torch.ones(B, dtype=torch.bool, device=nodes.device)
         if S == 1 or len(forests[1]) == 1:
-            y, _, _ = dual_decomposition.descend(*fixed, forests, 1)
+            y, _, _ = dual_decomposition.run_block_descent(*detached, forests, 1)
         elif S == 2:
-            y = BinaryGraph(*fixed, index).decode()[1]
+            y = BinaryGraph(*detached, index).decode()[1]
         else:
-            _require_expandable(fixed[1])
-            y = _expanded(*fixed, index, max_rounds)
+            _require_triangle_inequality(detached[1])
+            y = _run_expansions(*detached, index, max_rounds)
             exact = ~exact
-    return pairwise.score(nodes, full, index, y), y, exact
+    return pairwise.score_labellings(nodes, edge_tables, index, y), y, exact
 
 
-def _require_expandable(edges: Tensor) -> None:
+def _require_triangle_inequality(edges: Tensor) -> None:
     """Require ``[a, a] + [b, c] >= [b, a] + [a, c]`` for all labels a, b, c."""
-    wide = edges.double()
-    own = wide.diagonal(dim1=2, dim2=3)
-    size = wide.abs().amax((2, 3)) if wide.numel() else wide.new_zeros(wide.shape[:2])
+    edges_float64 = edges.double()
+    equal_label_scores = edges_float64.diagonal(dim1=2, dim2=3)
+    size = (
+        edges_float64.abs().amax((2, 3))
+        if edges_float64.numel()
+        else edges_float64.new_zeros(edges_float64.shape[:2])
+    )
     # what their dtype rounds, of steps of 0.1 say
     slack = 8 * torch.finfo(edges.dtype).eps * size
     for a in range(edges.shape[2]):
-        more = own[:, :, a, None, None] + wide
-        less = wide[:, :, :, a, None] + wide[:, :, None, a, :]
-        wrong = more < less - slack[..., None, None]
-        if bool(wrong.any()):
-            row, edge, b, c = wrong.nonzero()[0].tolist()
+        left_side = equal_label_scores[:, :, a, None, None] + edges_float64
+        right_side = edges_float64[:, :, :, a, None] + edges_float64[:, :, None, a, :]
+        is_violated = left_side < right_side - slack[..., None, None]
+        if bool(is_violated.any()):
+            row, edge, b, c = is_violated.nonzero()[0].tolist()
             raise ValueError(
                 f"edges: expected [{a}, {a}] + [{b}, {c}] to be at least "
-                f"[{b}, {a}] + [{a}, {c}], got {more[row, edge, b, c].item():.6g} and "
-                f"{less[row, edge, b, c].item():.6g} at row {row}, edge {edge}; use "
-                "Tree where edges form no cycle"
+                f"[{b}, {a}] + [{a}, {c}], got {left_side[row, edge, b, c].item():.6g} "
+                f"and {right_side[row, edge, b, c].item():.6g} at row {row}, edge "
+                f"{edge}; use Tree where edges form no cycle"
             )
 
 
-def _expanded(nodes: Tensor, edges: Tensor, index: Tensor, max_rounds: int) -> Tensor:
+def _run_expansions(
+    nodes: Tensor, edges: Tensor, index: Tensor, max_rounds: int
+) -> Tensor:
     """Labellings that no expansion improves."""
     S = nodes.shape[2]
     y = nodes.argmax(2)
@@ -121,7 +127,7 @@ def _expanded(nodes: Tensor, edges: Tensor, index: Tensor, max_rounds: int) -> T
     for _ in range(max_rounds):
         before = y[rows]
         for a in range(S):
-            y[rows] = _expand(nodes[rows], edges[rows], index, y[rows], a)
+            y[rows] = _best_expansion(nodes[rows], edges[rows], index, y[rows], a)
         changed = (y[rows] != before).any(1)
         rows = rows[changed]
         if not len(rows):
@@ -129,25 +135,40 @@ def _expanded(nodes: Tensor, edges: Tensor, index: Tensor, max_rounds: int) -> T
     return y
 
 
-def _expand(nodes: Tensor, edges: Tensor, index: Tensor, y: Tensor, a: int) -> Tensor:
+def _best_expansion(
+    nodes: Tensor, edges: Tensor, index: Tensor, y: Tensor, label: int
+) -> Tensor:
     """The best of the labellings in which some nodes change to a."""
     if not len(y):
         return y
     B, E = edges.shape[:2]
-    kept = nodes.gather(2, y.unsqueeze(2)).squeeze(2)
-    moves = torch.stack([kept, nodes[:, :, a]], 2)
+    current_scores = nodes.gather(2, y.unsqueeze(2)).squeeze(2)
+    node_tables = torch.stack([current_scores, nodes[:, :, label]], 2)
     first, second = y[:, index[:, 0]], y[:, index[:, 1]]
-    at = torch.arange(B, device=y.device)[:, None], torch.arange(E, device=y.device)
-    stays = edges[(*at, first, second)]
-    parts = [stays, edges[(*at, first, a)], edges[(*at, a, second)], edges[:, :, a, a]]
-    pairs = torch.stack(parts, 2).reshape(B, E, 2, 2).double()
+    row_and_edge = (
+        torch.arange(B, device=y.device)[:, None],
+        torch.arange(E, device=y.device),
+    )
+    current_edges = edges[(*row_and_edge, first, second)]
+    edge_columns = [
+        current_edges,
+        edges[(*row_and_edge, first, label)],
+        edges[(*row_and_edge, label, second)],
+        edges[:, :, label, label],
+    ]
+    edge_tables = torch.stack(edge_columns, 2).reshape(B, E, 2, 2).double()
     # what rounding takes from the triangle goes to where nothing changes
-    lack = pairs[..., 0, 1] + pairs[..., 1, 0] - pairs[..., 0, 0] - pairs[..., 1, 1]
-    pairs[..., 0, 0] += lack.clamp(min=0)
-    _, taken = BinaryGraph(moves.double(), pairs, index).decode()
-    moved = torch.where(taken == 1, a, y)
-    old = pairwise.score(nodes.double(), edges.double(), index, y)
-    new = pairwise.score(nodes.double(), edges.double(), index, moved)
+    violation = (
+        edge_tables[..., 0, 1]
+        + edge_tables[..., 1, 0]
+        - edge_tables[..., 0, 0]
+        - edge_tables[..., 1, 1]
+    )
+    edge_tables[..., 0, 0] += violation.clamp(min=0)
+    _, in_cut = BinaryGraph(node_tables.double(), edge_tables, index).decode()
+    expanded = torch.where(in_cut == 1, label, y)
+    old = pairwise.score_labellings(nodes.double(), edges.double(), index, y)
+    new = pairwise.score_labellings(nodes.double(), edges.double(), index, expanded)
     # a tie would go on for ever
     better = new > old + 1e-12 * (1 + old.abs())
-    return torch.where(better.unsqueeze(1), moved, y)
+    return torch.where(better.unsqueeze(1), expanded, y)

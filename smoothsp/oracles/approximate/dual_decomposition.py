@@ -107,23 +107,23 @@ def approximate_by_dual_decomposition(
     ([1.5], [[1, 0, 2]], [True])
     """
     max_rounds = checks.as_positive_int("max_rounds", max_rounds)
-    nodes, full, index = pairwise.checked(nodes, edges, index)
-    forests = cover(index, nodes.shape[1])
-    y, exact, bound = descend(nodes, full, forests, max_rounds)
-    return pairwise.score(nodes, full, index, y), y, exact, bound
+    nodes, edge_tables, index = pairwise.checked_graph(nodes, edges, index)
+    forests = cover_with_forests(index, nodes.shape[1])
+    y, exact, bound = run_block_descent(nodes, edge_tables, forests, max_rounds)
+    return pairwise.score_labellings(nodes, edge_tables, index, y), y, exact, bound
 
 
-def cover(index: Tensor, V: int) -> Forests:
+def cover_with_forests(index: Tensor, V: int) -> Forests:
     """Edges ``[E, 2]`` and the forests that cover them: orders and edges to parents."""
     pairs = to_numpy(index.cpu())
-    most = max(int(np.bincount(pairs.reshape(-1), minlength=1).max()), 1)
-    order, ups = np.empty((2, most, V), np.int64)
-    count = np.empty(1, np.int64)
-    dual_decomposition.forest_cover(pairs, V, order, ups, count)
-    return pairs, order[: count[0]], ups[: count[0]]
+    max_degree = max(int(np.bincount(pairs.reshape(-1), minlength=1).max()), 1)
+    order, parent_edges = np.empty((2, max_degree, V), np.int64)
+    num_forests = np.empty(1, np.int64)
+    dual_decomposition.forest_cover(pairs, V, order, parent_edges, num_forests)
+    return pairs, order[: num_forests[0]], parent_edges[: num_forests[0]]
 
 
-def descend(
+def run_block_descent(
     nodes: Tensor, edges: Tensor, forests: Forests, max_rounds: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Labellings ``[B, V]``, whether each is proven best, and bounds."""
@@ -132,15 +132,15 @@ def descend(
     labels, bound = np.zeros((B, V), np.int64), np.empty(B)
     exact = np.empty(B, np.bool_)
     work = 20 * B * (V + edges.shape[1] * S) * S
-    given = *tables, forests, max_rounds
+    args = *tables, forests, max_rounds
     run_rows(
         dual_decomposition.block_coordinate_descent,
         B,
         work,
-        *given,
+        *args,
         labels,
         bound,
         exact,
     )
-    found = (torch.from_numpy(x).to(nodes.device) for x in (labels, exact, bound))
-    return tuple(found)  # type: ignore[return-value]
+    tensors = (torch.from_numpy(x).to(nodes.device) for x in (labels, exact, bound))
+    return tuple(tensors)  # type: ignore[return-value]

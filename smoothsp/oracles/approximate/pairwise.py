@@ -6,7 +6,7 @@ from torch import Tensor
 from smoothsp.oracles._inference import checks, score_values
 
 
-def checked(
+def checked_graph(
     nodes: Tensor, edges: Tensor, index: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Nodes ``(batch, V, S)``, edges ``(batch, E, S, S)``, index ``(E, 2)``: sound.
@@ -32,7 +32,7 @@ def checked(
                 f"{e}"
             )
     E = len(index)
-    nodes, edges = _scores("nodes", nodes), _scores("edges", edges)
+    nodes, edges = _checked_scores("nodes", nodes), _checked_scores("edges", edges)
     if bool((edges == -torch.inf).any()):
         raise ValueError("edges: expected finite numbers; forbid labels by nodes")
     if edges.dim() == 2:
@@ -50,23 +50,23 @@ def checked(
     return nodes, edges, index
 
 
-def score(nodes: Tensor, edges: Tensor, index: Tensor, y: Tensor) -> Tensor:
+def score_labellings(nodes: Tensor, edges: Tensor, index: Tensor, y: Tensor) -> Tensor:
     """Scores ``(batch,)`` of labellings ``(batch, V)``, differentiable."""
-    at = torch.arange(len(y), device=y.device)[:, None]
+    row = torch.arange(len(y), device=y.device)[:, None]
     e = torch.arange(len(index), device=y.device)
     first, second = y[:, index[:, 0]], y[:, index[:, 1]]
-    own = nodes.gather(2, y.unsqueeze(2)).squeeze(2).double().sum(1)
-    total = own + edges[at, e, first, second].double().sum(1)
+    node_scores = nodes.gather(2, y.unsqueeze(2)).squeeze(2).double().sum(1)
+    total = node_scores + edges[row, e, first, second].double().sum(1)
     return total.to(nodes.dtype)
 
 
-def _scores(name: str, x: Tensor) -> Tensor:
+def _checked_scores(name: str, x: Tensor) -> Tensor:
     """Numbers that are scores, -inf for what forbids."""
-    wrong = score_values.is_invalid(x)
-    if bool(wrong.any()):
-        place = wrong.nonzero()[0].tolist()
-        where = f"row {place[0]}, entry {place[1:]}"
+    is_invalid = score_values.is_invalid(x)
+    if bool(is_invalid.any()):
+        entry = is_invalid.nonzero()[0].tolist()
+        where = f"row {entry[0]}, entry {entry[1:]}"
         raise ValueError(
-            score_values.invalid_value_message(name, x[tuple(place)].item(), where)
+            score_values.invalid_value_message(name, x[tuple(entry)].item(), where)
         )
     return score_values.mask_low_scores(x)

@@ -90,7 +90,7 @@ class BinaryGraph(SearchStructure):
     edges: Tensor
     _num_labels = 2
     # where potentials are, and their views
-    _kept: tuple[Any, Tables] | None = None
+    _tables_cache: tuple[Any, Tables] | None = None
     output_description = "labels 0 or 1"
 
     def __init__(self, nodes: Tensor, edges: Tensor, index: Tensor) -> None:
@@ -100,15 +100,15 @@ class BinaryGraph(SearchStructure):
         edges = checks.as_potentials("edges", edges)
         checks.require_same_dtype("edges", edges, "nodes", nodes)
         if is_compiling():
-            self._build(nodes, edges, ())
+            self._set_graph(nodes, edges, ())
             return
         # of constants, also where a transform is under way
         with torch._C._DisableFuncTorch():
             pairs = to_numpy(checks.as_int64("index", index, nodes.device).cpu())
         B, V = len(nodes), nodes.shape[1]
-        several = pairs.ndim == 3
+        has_row_graphs = pairs.ndim == 3
         E = pairs.shape[-2] if pairs.ndim in (2, 3) else -1
-        if E < 0 or pairs.shape != ((B, E, 2) if several else (E, 2)):
+        if E < 0 or pairs.shape != ((B, E, 2) if has_row_graphs else (E, 2)):
             raise ValueError(
                 f"index: expected (E, 2) or (batch, E, 2) with batch = {B}, got "
                 f"{pairs.shape}"
@@ -117,18 +117,20 @@ class BinaryGraph(SearchStructure):
             checks.require_shape("edges", edges, (B, E), "(batch, E)")
         else:
             checks.require_shape("edges", edges, (B, E, 2, 2), "(batch, E, 2, 2)")
-        pairs = pairs.reshape(B if several else 1, E, 2)
-        self._build(nodes, edges, _lay_out(pairs, V))
+        pairs = pairs.reshape(B if has_row_graphs else 1, E, 2)
+        self._set_graph(nodes, edges, _build_csr_graph(pairs, V))
 
-    def _build(self, nodes: Tensor, edges: Tensor, graph: Graph) -> None:
+    def _set_graph(self, nodes: Tensor, edges: Tensor, graph: Graph) -> None:
         self._graph = graph
         self.shape = tuple(nodes.shape[1:-1])
         self._set_potentials({"nodes": nodes, "edges": edges})
         self._record_versions(self._row_potentials)
-        barred = self._validate_values("nodes")
-        if is_eager() and graph_cut.any_not_submodular(self._tables()[1]):
-            _require_submodular(self._full())
-        if barred:
+        may_lack_output = self._validate_values("nodes")
+        if is_eager() and graph_cut.any_not_submodular(
+            self._node_and_edge_tables()[1]
+        ):
+            _require_submodular(self._edge_tables())
+        if may_lack_output:
             self._require_feasible("nodes")
 
     @classmethod
@@ -155,69 +157,71 @@ class BinaryGraph(SearchStructure):
         sizes = {"down": (max(H - 1, 0), W), "right": (H, max(W - 1, 0))}
         flat, potentials = [], {"nodes": nodes}
         for (name, size), x in zip(sizes.items(), (down, right), strict=True):
-            given = checks.as_potentials(name, x)
-            rest = tuple(given.shape[3:])
-            full = (B, *size, *rest)
-            if tuple(given.shape) != full or rest not in ((), (2, 2)):
-                words = f"{(B, *size)} or {(B, *size, 2, 2)}"
-                raise ValueError(f"{name}: expected {words}, got {tuple(given.shape)}")
-            checks.require_same_dtype(name, given, "nodes", nodes)
-            potentials[name] = given
-            flat.append(given.reshape(B, size[0] * size[1], *rest))
+            edge_scores = checks.as_potentials(name, x)
+            label_axes = tuple(edge_scores.shape[3:])
+            shape = (B, *size, *label_axes)
+            if tuple(edge_scores.shape) != shape or label_axes not in ((), (2, 2)):
+                expected = f"{(B, *size)} or {(B, *size, 2, 2)}"
+                raise ValueError(
+                    f"{name}: expected {expected}, got {tuple(edge_scores.shape)}"
+                )
+            checks.require_same_dtype(name, edge_scores, "nodes", nodes)
+            potentials[name] = edge_scores
+            flat.append(edge_scores.reshape(B, size[0] * size[1], *label_axes))
         if flat[0].dim() != flat[1].dim():
-            flat = [_both_ways(x) for x in flat]
-        found = object.__new__(cls)
+            flat = [_expand_potts(x) for x in flat]
+        graph = object.__new__(cls)
         edges = torch.cat(flat, 1)
         if is_compiling():
-            vars(found)["_recipe"] = in_graphs.record_call(
-                _grid, (cls, nodes, down, right)
+            vars(graph)["_constructor_call"] = in_graphs.record_call(
+                _build_grid, (cls, nodes, down, right)
             )
-            found._build(nodes, edges, ())
-            return found
+            graph._set_graph(nodes, edges, ())
+            return graph
         try:
-            found._build(nodes, edges, _lay_out_grid(H, W))
+            graph._set_graph(nodes, edges, _build_grid_csr_graph(H, W))
         except ValueError as error:
             # who calls this knows no edges: theirs are those down, then those right
-            words = str(error).replace("edges:", "down, right:", 1)
-            raise ValueError(words) from None
-        found._record_versions(potentials)
-        return found
+            expected = str(error).replace("edges:", "down, right:", 1)
+            raise ValueError(expected) from None
+        graph._record_versions(potentials)
+        return graph
 
     @property
     def index(self) -> Int[Tensor, "*batch e 2"]:
         """``(E, 2)``, or ``(batch, E, 2)``: the nodes of each edge; a copy."""
-        found = torch.from_numpy(self._graph[0].copy()).to(self.nodes.device)
-        return found[0] if len(found) == 1 else found
+        index = torch.from_numpy(self._graph[0].copy()).to(self.nodes.device)
+        return index[0] if len(index) == 1 else index
 
     @property
-    def _own_edges(self) -> bool:
+    def _has_row_graphs(self) -> bool:
         """Whether each row has edges of its own, as far as it matters."""
         return len(self._graph[0]) > 1
 
     @property
-    def _size(self) -> int:
+    def _num_nodes(self) -> int:
         return self.nodes.shape[1:-1].numel()
 
     def _select_rows(self, rows: Tensor) -> "BinaryGraph":
         other = super()._select_rows(rows)
         # kernels read graphs as arrays
-        if not is_compiling() and self._own_edges:
+        if not is_compiling() and self._has_row_graphs:
             other._graph = tuple(x[to_numpy(rows.cpu())] for x in self._graph)
         return other
 
-    def _of_rows(self, tensors: tuple[Tensor, ...]) -> "BinaryGraph":
-        other = super()._of_rows(tensors)
-        if self._own_edges:
+    def _from_row_tensors(self, tensors: tuple[Tensor, ...]) -> "BinaryGraph":
+        other = super()._from_row_tensors(tensors)
+        if self._has_row_graphs:
             times = len(tensors[0]) // len(self._graph[0])
             other._graph = tuple(np.concatenate([x] * times) for x in self._graph)
         return other
 
-    def _exist(self, y: Tensor) -> Tensor:
+    def _is_output(self, y: Tensor) -> Tensor:
         return ((y >= 0) & (y < 2)).flatten(2).all(2)
 
-    def _used(self, y: Tensor) -> Tensor:
+    def _used_entries(self, y: Tensor) -> Tensor:
         labels = y.flatten(2).clamp(0, 1)
-        V, E = self._size, self.edges.shape[1]
+        V, E = self._num_nodes, self.edges.shape[1]
         index = torch.from_numpy(self._graph[0]).to(y.device)
         index = index.expand(len(y), E, 2)
         first, second = (
@@ -232,89 +236,107 @@ class BinaryGraph(SearchStructure):
         node = 2 * torch.arange(V, device=y.device)
         return torch.cat([node + labels, edge], 2)
 
-    def _graph_of(self, rows: Ints) -> Graph:
-        return tuple(x[rows] for x in self._graph) if self._own_edges else self._graph
+    def _select_graphs(self, rows: Ints) -> Graph:
+        return (
+            tuple(x[rows] for x in self._graph) if self._has_row_graphs else self._graph
+        )
 
-    def _tables(self) -> Tables:
+    def _node_and_edge_tables(self) -> Tables:
         """Nodes ``[B, V, 2]`` and edges, ``[B, E, 4]`` or ``[B, E, 1]``, as given.
 
         Views of contiguous tensors are made once.
         """
-        given = self._row_potentials.values()
-        whole = all(x.is_contiguous() and x.is_cpu for x in given)
+        potentials = self._row_potentials.values()
+        can_cache = all(x.is_contiguous() and x.is_cpu for x in potentials)
         # views keep their memory, so that no other is at the same place
-        place = tuple((x.data_ptr(), x.shape) for x in given) if whole else None
-        if whole and self._kept is not None and self._kept[0] == place:
-            return self._kept[1]
-        nodes, edges = (to_numpy(x.cpu()) for x in given)
+        memory = (
+            tuple((x.data_ptr(), x.shape) for x in potentials) if can_cache else None
+        )
+        if (
+            can_cache
+            and self._tables_cache is not None
+            and self._tables_cache[0] == memory
+        ):
+            return self._tables_cache[1]
+        nodes, edges = (to_numpy(x.cpu()) for x in potentials)
         B, E = edges.shape[:2]
-        nodes = nodes.reshape(B, self._size, 2)
+        nodes = nodes.reshape(B, self._num_nodes, 2)
         edges = edges.reshape(B, E, 1 if edges.ndim == 2 else 4)
         tables = np.ascontiguousarray(nodes), np.ascontiguousarray(edges)
-        self._kept = place, tables
+        self._tables_cache = memory, tables
         return tables
 
-    def _full(self) -> Tensor:
+    def _edge_tables(self) -> Tensor:
         """Edges ``[B, E, 2, 2]``."""
-        return _both_ways(self.edges.detach())
+        return _expand_potts(self.edges.detach())
 
-    def _totals(self, y: Ints) -> Floats:
-        labels = y.reshape(*y.shape[:2], self._size)
+    def _kernel_scores(self, y: Ints) -> Floats:
+        labels = y.reshape(*y.shape[:2], self._num_nodes)
         values = np.empty(y.shape[:2])
-        arrays = *self._tables(), self._graph[0], labels, values
+        arrays = *self._node_and_edge_tables(), self._graph[0], labels, values
         graph_cut.score_labellings(*arrays)
         return values
 
-    def _cut(self, tables: Tables, graph: Graph) -> tuple[Ints, Floats, Floats, Bools]:
+    def _minimum_cut(
+        self, tables: Tables, graph: Graph
+    ) -> tuple[Ints, Floats, Floats, Bools]:
         """Labels ``[M, V]``, scores, bounds and which exist, of nodes and edges."""
         M, V = tables[0].shape[:2]
-        labels, found = np.empty((M, V), np.int64), np.empty(M, np.bool_)
+        labels, has_output = np.empty((M, V), np.int64), np.empty(M, np.bool_)
         values, bound = np.empty((2, M))
         work = 100 * M * (V + tables[1].shape[1])
-        arrays = *tables, graph, labels, values, bound, found
+        arrays = *tables, graph, labels, values, bound, has_output
         run_rows(graph_cut.min_cut, M, work, *arrays)
-        return labels, values, bound, found
+        return labels, values, bound, has_output
 
-    def _solve(self, nodes: Floats, rows: Ints) -> tuple[Ints, Bools]:
-        edges = self._tables()[1][rows].astype(np.float64)
-        labels, _, _, found = self._cut((nodes, edges), self._graph_of(rows))
-        return labels, found
+    def _decode_tables(self, nodes: Floats, rows: Ints) -> tuple[Ints, Bools]:
+        edges = self._node_and_edge_tables()[1][rows].astype(np.float64)
+        labels, _, _, has_output = self._minimum_cut(
+            (nodes, edges), self._select_graphs(rows)
+        )
+        return labels, has_output
 
     def _first_infeasible_row(self) -> int:
         if score_values.value_flags(self.edges) & score_values.NEG_INF_OR_LOW:
             return super()._first_infeasible_row()
         node = score_values.first_forbidden_row(self.nodes.reshape(-1, 2))
-        return node if node < 0 else node // self._size
+        return node if node < 0 else node // self._num_nodes
 
-    def _best(self) -> tuple[Ints, Bools]:
-        labels, _, _, found = self._cut(self._tables(), self._graph)
-        return labels.reshape(len(labels), *self.shape), found
+    def _search_best(self) -> tuple[Ints, Bools]:
+        labels, _, _, has_output = self._minimum_cut(
+            self._node_and_edge_tables(), self._graph
+        )
+        return labels.reshape(len(labels), *self.shape), has_output
 
-    def _best_and_total(self) -> tuple[Ints, Floats]:
-        labels, values, _, _ = self._cut(self._tables(), self._graph)
+    def _search_best_and_score(self) -> tuple[Ints, Floats]:
+        labels, values, _, _ = self._minimum_cut(
+            self._node_and_edge_tables(), self._graph
+        )
         return labels.reshape(len(labels), *self.shape), values
 
-    def _k_best(self, k: int) -> tuple[Ints, Bools]:
-        nodes = self._tables()[0].astype(np.float64)
-        if self._size == 0:
-            exist = np.zeros((len(nodes), k), np.bool_)
-            exist[:, 0] = True
-            return np.empty((len(nodes), k, *self.shape), np.int64), exist
-        outputs, exist = bmmf.k_best(nodes, k, self._solve, self._highest)
-        return outputs.reshape(len(nodes), k, *self.shape), exist
+    def _search_k_best(self, k: int) -> tuple[Ints, Bools]:
+        nodes = self._node_and_edge_tables()[0].astype(np.float64)
+        if self._num_nodes == 0:
+            valid = np.zeros((len(nodes), k), np.bool_)
+            valid[:, 0] = True
+            return np.empty((len(nodes), k, *self.shape), np.int64), valid
+        outputs, valid = bmmf.k_best(
+            nodes, k, self._decode_tables, self._nearest_max_marginals
+        )
+        return outputs.reshape(len(nodes), k, *self.shape), valid
 
     def bound(self) -> Float[Tensor, " batch"]:
         """Upper bound of all scores: the value of the maximum flow.
 
         ``decode()`` attains it up to rounding, which certifies both.
         """
-        flow = self._cut(self._tables(), self._graph)[2]
-        found = torch.from_numpy(flow).to(self.nodes.device)
+        flow = self._minimum_cut(self._node_and_edge_tables(), self._graph)[2]
+        bound_ = torch.from_numpy(flow).to(self.nodes.device)
         if self.edges.dim() == 4:
             # the flow has it that such an edge scores less by what it lacks
-            agree, differ = _both_labels(self.edges.detach())
-            found = found + (differ - agree).clamp(min=0).sum(1)
-        return found.to(self.nodes.dtype)
+            agree, differ = _agree_and_differ_sums(self.edges.detach())
+            bound_ = bound_ + (differ - agree).clamp(min=0).sum(1)
+        return bound_.to(self.nodes.dtype)
 
     def max_marginals(self) -> Float[Tensor, "batch ... 2"]:
         """Highest score of a labelling with each label of each node.
@@ -322,60 +344,60 @@ class BinaryGraph(SearchStructure):
         Of the shape of ``nodes``, -inf where there is none; not differentiable. One
         maximum flow, then one update per node for its other label.
         """
-        nodes = self._tables()[0].astype(np.float64)
-        found = self._max_marginals(nodes, np.arange(len(nodes)))
-        return torch.from_numpy(found).to(self.nodes).reshape(self.nodes.shape)
+        nodes = self._node_and_edge_tables()[0].astype(np.float64)
+        highest = self._max_marginals(nodes, np.arange(len(nodes)))
+        return torch.from_numpy(highest).to(self.nodes).reshape(self.nodes.shape)
 
-    def _highest(self, nodes: Floats, rows: Ints) -> Floats:
+    def _nearest_max_marginals(self, nodes: Floats, rows: Ints) -> Floats:
         """Max-marginals of which only those of the best and second-best are sure."""
-        return self._max_marginals(nodes, rows, nearest=True)
+        return self._max_marginals(nodes, rows, only_nearest=True)
 
     def _max_marginals(
-        self, nodes: Floats, rows: Ints, nearest: bool = False
+        self, nodes: Floats, rows: Ints, only_nearest: bool = False
     ) -> Floats:
         M, V = nodes.shape[:2]
-        edges = self._tables()[1][rows].astype(np.float64)
-        labels, lost = np.empty((M, V), np.int64), np.empty((M, V))
-        found, best = np.empty(M, np.bool_), np.empty((M, 1))
-        graph = self._graph_of(rows)
+        edges = self._node_and_edge_tables()[1][rows].astype(np.float64)
+        labels, loss = np.empty((M, V), np.int64), np.empty((M, V))
+        has_output, best = np.empty(M, np.bool_), np.empty((M, 1))
+        graph = self._select_graphs(rows)
         work = 2000 * M * (V + edges.shape[1])
-        arrays = nodes, edges, graph, nearest, labels, lost, found
+        arrays = nodes, edges, graph, only_nearest, labels, loss, has_output
         run_rows(graph_cut.max_marginal_gaps, M, work, *arrays)
         graph_cut.score_labellings(nodes, edges, graph[0], labels[:, None], best)
-        best = np.where(found[:, None], best, -np.inf)[..., None]
-        other = np.arange(2) != labels[..., None]
-        return np.where(other, best - lost[..., None], best)
+        best = np.where(has_output[:, None], best, -np.inf)[..., None]
+        is_other_label = np.arange(2) != labels[..., None]
+        return np.where(is_other_label, best - loss[..., None], best)
 
 
-def _grid(kind: type[BinaryGraph], *args: Any) -> BinaryGraph:
-    return kind.grid(*args)
+def _build_grid(structure_class: type[BinaryGraph], *args: Any) -> BinaryGraph:
+    return structure_class.grid(*args)
 
 
-def _lay_out(edges: Ints, nodes: int) -> Graph:
+def _build_csr_graph(edges: Ints, num_nodes: int) -> Graph:
     """The graphs of the edges ``[L, E, 2]``, for kernels; these are copied."""
     L, E, _ = edges.shape
-    starts = np.empty((L, nodes + 1), np.int32)
-    heads, back = np.empty((2, L, 2 * E), np.int32)
-    index, places = np.empty((L, E, 2), np.int64), np.empty((L, E), np.int32)
-    fine = np.empty(1, np.bool_)
+    starts = np.empty((L, num_nodes + 1), np.int32)
+    heads, reverse = np.empty((2, L, 2 * E), np.int32)
+    index, arc_index = np.empty((L, E, 2), np.int64), np.empty((L, E), np.int32)
+    is_valid = np.empty(1, np.bool_)
     ibfs_max_flow.build_adjacency(
-        np.ascontiguousarray(edges), index, starts, heads, back, places, fine
+        np.ascontiguousarray(edges), index, starts, heads, reverse, arc_index, is_valid
     )
-    if not fine[0]:
-        _refuse(edges, nodes)
-    return index, starts, heads, back, places
+    if not is_valid[0]:
+        _raise_invalid_index(edges, num_nodes)
+    return index, starts, heads, reverse, arc_index
 
 
 @functools.lru_cache(maxsize=8)
-def _lay_out_grid(H: int, W: int) -> Graph:
+def _build_grid_csr_graph(H: int, W: int) -> Graph:
     """The graph of an image, shared by all of its size: nobody writes to it."""
-    at = np.arange(H * W).reshape(H, W)
-    pairs = ((at[:-1], at[1:]), (at[:, :-1], at[:, 1:]))
+    node = np.arange(H * W).reshape(H, W)
+    pairs = ((node[:-1], node[1:]), (node[:, :-1], node[:, 1:]))
     index = np.concatenate([np.stack(x, -1).reshape(-1, 2) for x in pairs])
-    return _lay_out(index[None], H * W)
+    return _build_csr_graph(index[None], H * W)
 
 
-def _both_ways(edges: Tensor) -> Tensor:
+def _expand_potts(edges: Tensor) -> Tensor:
     """Scores ``[..., 2, 2]`` of edges of which some may be those of agreement."""
     if edges.dim() == 4:
         return edges
@@ -383,35 +405,37 @@ def _both_ways(edges: Tensor) -> Tensor:
     return torch.where(same, edges[..., None, None], 0.0)
 
 
-def _refuse(index: Ints, V: int) -> None:
+def _raise_invalid_index(index: Ints, V: int) -> None:
     """Name one of the edges ``[L, E, 2]`` that has no two nodes."""
-    wrong = (index < 0) | (index >= V)
-    if wrong.any():
-        found = index[wrong][0]
-        raise ValueError(f"index: expected nodes from 0 to {V - 1}, got {found}")
-    at = (index[..., 0] == index[..., 1]).nonzero()[-1][0]
+    out_of_bounds = (index < 0) | (index >= V)
+    if out_of_bounds.any():
+        node = index[out_of_bounds][0]
+        raise ValueError(f"index: expected nodes from 0 to {V - 1}, got {node}")
+    loop = (index[..., 0] == index[..., 1]).nonzero()[-1][0]
     raise ValueError(
-        f"index: expected two nodes, got one twice at edge {at}; add its "
+        f"index: expected two nodes, got one twice at edge {loop}; add its "
         "scores to those of the node"
     )
 
 
-def _both_labels(edges: Tensor) -> tuple[Tensor, Tensor]:
+def _agree_and_differ_sums(edges: Tensor) -> tuple[Tensor, Tensor]:
     """Sums of ``[B, E, 2, 2]`` over equal and over different labels, in float64."""
-    wide = edges.double()
-    return wide[..., 0, 0] + wide[..., 1, 1], wide[..., 0, 1] + wide[..., 1, 0]
+    edges_float64 = edges.double()
+    return edges_float64[..., 0, 0] + edges_float64[..., 1, 1], edges_float64[
+        ..., 0, 1
+    ] + edges_float64[..., 1, 0]
 
 
 def _require_submodular(edges: Tensor) -> None:
     """No edge of which the labels rather differ."""
-    agree, differ = _both_labels(edges)
+    agree, differ = _agree_and_differ_sums(edges)
     # what their dtype rounds, of steps of 0.1 say
     sizes = edges.double().abs().nan_to_num(0, 0, 0).sum((2, 3))
     slack = 4 * torch.finfo(edges.dtype).eps * sizes
-    wrong = ~(agree - differ >= -slack) | (agree == -torch.inf)
-    wrong = wrong & ~((differ == -torch.inf) & (agree > -torch.inf))
-    if bool(wrong.any()):
-        row, edge = wrong.nonzero()[0].tolist()
+    violates = ~(agree - differ >= -slack) | (agree == -torch.inf)
+    violates = violates & ~((differ == -torch.inf) & (agree > -torch.inf))
+    if bool(violates.any()):
+        row, edge = violates.nonzero()[0].tolist()
         raise ValueError(
             "edges: expected [0, 0] + [1, 1] to be at least [0, 1] + [1, 0], got "
             f"{agree[row, edge].item():.8g} and {differ[row, edge].item():.8g} at row "

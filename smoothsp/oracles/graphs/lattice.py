@@ -69,7 +69,7 @@ class Lattice(CircuitStructure):
     """
 
     arcs: Tensor
-    row_attributes = ("_index", "_given")
+    row_attributes = ("_index", "_original_index")
     output_description = "0 or 1 for each arc, 1 along one path from source to sink"
 
     def __init__(self, arcs: Tensor, index: Tensor) -> None:
@@ -84,29 +84,37 @@ class Lattice(CircuitStructure):
                 f"got {tuple(index.shape)}"
             )
         if is_compiling():
-            built = topology(_paths, E, ())
+            built = topology(_build_lattice, E, ())
             super().__init__(built, {"arcs": arcs}, roots=0, lengths=E, shape=(E,))
             return
-        given: NDArray[np.int64] = unwrapped_to_numpy("index", index)
+        index_array: NDArray[np.int64] = unwrapped_to_numpy("index", index)
         # half the bytes to compare
-        narrow = given.clip(-2, 2**31 - 1).astype(np.int32)
-        rows = len(given) if given.ndim == 3 else 1
-        laid_out = _laid_out(narrow.tobytes(), rows, E)
-        self._index = laid_out.nodes.to(arcs.device).expand(B, E, 2)
+        index_int32 = index_array.clip(-2, 2**31 - 1).astype(np.int32)
+        rows = len(index_array) if index_array.ndim == 3 else 1
+        layout = _group_graphs(index_int32.tobytes(), rows, E)
+        self._index = layout.nodes.to(arcs.device).expand(B, E, 2)
         size: Tensor | int = E
-        if laid_out.sizes is not None:
-            size = laid_out.sizes.to(arcs.device).expand(B).clone()
-        built = topology(_paths, E, laid_out.graphs)
-        which = 0 if rows == 1 else laid_out.which
-        self._given = index.clone().expand(B, E, 2) if laid_out.renumbered else None
+        if layout.num_arcs is not None:
+            size = layout.num_arcs.to(arcs.device).expand(B).clone()
+        built = topology(_build_lattice, E, layout.graphs)
+        graph_of_row = 0 if rows == 1 else layout.graph_of_row
+        self._original_index = (
+            index.clone().expand(B, E, 2) if layout.renumbered else None
+        )
         super().__init__(
-            built, {"arcs": arcs}, roots=built.root(which), lengths=size, shape=(E,)
+            built,
+            {"arcs": arcs},
+            roots=built.root(graph_of_row),
+            lengths=size,
+            shape=(E,),
         )
 
     @property
     def index(self) -> Int[Tensor, "batch E 2"]:
         """``(batch, E, 2)``: the tail and head node of each arc, -1 for none."""
-        return (self._index if self._given is None else self._given).clone()
+        return (
+            self._index if self._original_index is None else self._original_index
+        ).clone()
 
     def outputs_of(self, labels: Tensor) -> Tensor:
         """1 for the arcs of the path, -1 in the padding."""
@@ -123,67 +131,69 @@ class Lattice(CircuitStructure):
         sink = torch.where(real, end, 0).amax(2, keepdim=True) if y.shape[2] else 0
         for ends, sign in ((start, 1), (end, -1)):
             balance.scatter_add_(2, ends.clamp(min=0), sign * chosen.long())
-        at = torch.arange(balance.shape[2], device=y.device)
-        expected = (at == 0).long() - (at == sink).long()
-        fine = ((y == 0) | chosen | ~real).all(2) & (balance == expected).all(2)
+        node = torch.arange(balance.shape[2], device=y.device)
+        expected = (node == 0).long() - (node == sink).long()
+        is_path = ((y == 0) | chosen | ~real).all(2) & (balance == expected).all(2)
         # what is no path has a label that no arc gives
-        return torch.where(fine[..., None], torch.where(chosen, 0, -1), 1)
+        return torch.where(is_path[..., None], torch.where(chosen, 0, -1), 1)
 
 
-class _Graphs(NamedTuple):
+class _GraphLayout(NamedTuple):
     """The graphs of a batch."""
 
     graphs: tuple[bytes, ...]  # without repetition
-    which: Tensor  # [rows]: of these, the one of each row
+    graph_of_row: Tensor  # [rows]: of these, the one of each row
     nodes: Tensor  # [rows, E, 2]: that each arc joins
-    sizes: Tensor | None  # [rows]: how many arcs, if some rows have not E
+    num_arcs: Tensor | None  # [rows]: how many arcs, if some rows have not E
     renumbered: bool  # whether nodes have other numbers than those that were given
 
 
 @lru_cache(maxsize=64)
-def _laid_out(index: bytes, rows: int, E: int) -> _Graphs:
+def _group_graphs(index: bytes, rows: int, E: int) -> _GraphLayout:
     """Layout of graphs int32 ``[rows, E, 2]``."""
-    given = np.frombuffer(index, np.int32).reshape(rows, E, 2)
-    start, end = given[..., 0], given[..., 1]
+    nodes = np.frombuffer(index, np.int32).reshape(rows, E, 2)
+    start, end = nodes[..., 0], nodes[..., 1]
     real = start >= 0
-    wrong = real & ~(start < end) | ~real & ((end >= 0) | (start < -1))
-    if wrong.any():
-        row, e = np.argwhere(wrong)[0]
+    is_invalid = real & ~(start < end) | ~real & ((end >= 0) | (start < -1))
+    if is_invalid.any():
+        row, e = np.argwhere(is_invalid)[0]
         raise ValueError(
             "index: expected arcs from a node to one of a higher number, or -1 for "
-            f"none, got {given[row, e].tolist()} at row {row}, arc {e}"
+            f"none, got {nodes[row, e].tolist()} at row {row}, arc {e}"
         )
-    late = real[:, 1:] & ~real[:, :-1]
-    if late.any():
-        row = int(late.any(1).argmax())
+    is_after_padding = real[:, 1:] & ~real[:, :-1]
+    if is_after_padding.any():
+        row = int(is_after_padding.any(1).argmax())
         raise ValueError(f"index: expected no arcs after a -1, got some at row {row}")
     renumbered = bool((end > E).any())
     if renumbered:
         # nodes that no arc joins are left out
-        given = np.stack([_without_gaps(x) for x in given])
-    numbers: dict[bytes, int] = {}
+        nodes = np.stack([_renumber_nodes(x) for x in nodes])
+    index_of_graph: dict[bytes, int] = {}
     sizes = real.sum(1)
-    for row, size in zip(given, sizes, strict=True):
-        numbers.setdefault(row[:size].tobytes(), len(numbers))
-    which = [numbers[x[:n].tobytes()] for x, n in zip(given, sizes, strict=True)]
+    for row, size in zip(nodes, sizes, strict=True):
+        index_of_graph.setdefault(row[:size].tobytes(), len(index_of_graph))
+    graph_of_row = [
+        index_of_graph[x[:n].tobytes()] for x, n in zip(nodes, sizes, strict=True)
+    ]
     with torch._C._DisableFuncTorch():
-        return _Graphs(
-            tuple(numbers),
-            torch.tensor(which, dtype=torch.int64, device="cpu"),
-            torch.from_numpy(given.astype(np.int64)),
+        return _GraphLayout(
+            tuple(index_of_graph),
+            torch.tensor(graph_of_row, dtype=torch.int64, device="cpu"),
+            torch.from_numpy(nodes.astype(np.int64)),
             torch.from_numpy(sizes) if (sizes < E).any() else None,
             renumbered,
         )
 
 
-def _without_gaps(index: NDArray[np.int32]) -> NDArray[np.int32]:
+def _renumber_nodes(index: NDArray[np.int32]) -> NDArray[np.int32]:
     """Renumber the nodes of ``[E, 2]`` from 0, the source, in order."""
-    known = np.unique(np.append(index[index >= 0], 0))
-    found = np.searchsorted(known, index).astype(np.int32)
-    return np.where(index >= 0, found, np.int32(-1))
+    used_nodes = np.unique(np.append(index[index >= 0], 0))
+    new_numbers = np.searchsorted(used_nodes, index).astype(np.int32)
+    return np.where(index >= 0, new_numbers, np.int32(-1))
 
 
-def _paths(E: int, graphs: tuple[bytes, ...]) -> tuple[Circuit, Items]:
+def _build_lattice(E: int, graphs: tuple[bytes, ...]) -> tuple[Circuit, Items]:
     """Item ``reach[v]`` of each graph: all paths from the source to node v.
 
     A graph's items are consecutive, so that its rows compute no others.
@@ -191,15 +201,15 @@ def _paths(E: int, graphs: tuple[bytes, ...]) -> tuple[Circuit, Items]:
     c = Circuit()
     arc = c.leaves(E)
     c.label(arc, np.arange(E), 0)
-    answer = np.full(len(graphs), c.ONE, np.int32)
-    for number, graph in enumerate(graphs):
+    roots = np.full(len(graphs), c.ONE, np.int32)
+    for graph_index, graph in enumerate(graphs):
         start, end = np.frombuffer(graph, np.int32).reshape(-1, 2).T
         if not len(end):
             continue
-        reach = c.chart(int(end.max()) + 1)
-        reach[0] = c.ONE
+        prefix = c.chart(int(end.max()) + 1)
+        prefix[0] = c.ONE
         order = np.argsort(end, kind="stable")
         counts = np.bincount(end)[1:]
-        c.define_each(reach[1:], counts, reach[start[order]], arc[order])
-        answer[number] = reach[-1]
-    return c, answer
+        c.define_each(prefix[1:], counts, prefix[start[order]], arc[order])
+        roots[graph_index] = prefix[-1]
+    return c, roots

@@ -12,7 +12,7 @@ from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.tracing import is_compiling
 
 # Products that a circuit may have: 40 bytes each while it is built.
-_MOST = 4_000_000
+_MAX_PRODUCTS = 4_000_000
 # Axes of states, sorted, and the items of each combination of them.
 Factor = tuple[tuple[int, ...], Items]
 
@@ -88,8 +88,8 @@ class LoopyGraph(CircuitStructure):
             raise ValueError(f"index: expected (E, 2), got {tuple(index.shape)}")
         edges = checks.as_potentials("edges", edges)
         checks.require_same_dtype("edges", edges, "nodes", nodes)
-        words = "(batch, E, S, S)"
-        checks.require_shape("edges", edges, (B, len(index), S, S), words)
+        form = "(batch, E, S, S)"
+        checks.require_shape("edges", edges, (B, len(index), S, S), form)
         listed = [] if is_compiling() else checks.to_list(index)
         pairs = tuple((int(i), int(j)) for i, j in listed)
         for e, (i, j) in enumerate(pairs):
@@ -99,98 +99,115 @@ class LoopyGraph(CircuitStructure):
                     f"edge {e}"
                 )
         self._index = index.clone()
-        built = topology(_eliminated, V, S, pairs)
-        own = {"nodes": nodes, "edges": edges}
-        super().__init__(built, own, roots=built.root(), lengths=V, shape=(V,))
+        built = topology(_build_elimination, V, S, pairs)
+        potentials = {"nodes": nodes, "edges": edges}
+        super().__init__(built, potentials, roots=built.root(), lengths=V, shape=(V,))
 
     def leaves_used(self, labels: Tensor) -> Tensor:
         """The leaf of each node, and of each edge."""
         V, S = self.nodes.shape[1:]
-        known = (labels >= 0) & (labels < S)
+        is_state = (labels >= 0) & (labels < S)
         node = torch.arange(V, device=labels.device)
-        parts = torch.where(known, node * S + labels, -1)
+        parts = torch.where(is_state, node * S + labels, -1)
         first, second = (labels[:, :, self._index[:, i]] for i in range(2))
-        both = known[:, :, self._index[:, 0]] & known[:, :, self._index[:, 1]]
+        has_states = (
+            is_state[:, :, self._index[:, 0]] & is_state[:, :, self._index[:, 1]]
+        )
         edge = torch.arange(len(self._index), device=labels.device)
-        moves = V * S + (edge * S + first) * S + second
-        return torch.cat([parts, torch.where(both, moves, -1)], 2)
+        edges = V * S + (edge * S + first) * S + second
+        return torch.cat([parts, torch.where(has_states, edges, -1)], 2)
 
 
-def _eliminated(
+def _build_elimination(
     V: int, S: int, pairs: tuple[tuple[int, int], ...]
 ) -> tuple[Circuit, Items]:
     """All states of all nodes, summed out one after the other."""
-    order = _order(V, S, pairs)
+    order = _min_fill_order(V, S, pairs)
     c = Circuit()
     node, edge = c.leaves(V, S), c.leaves(len(pairs), S, S)
     c.label(node, np.arange(V)[:, None], np.arange(S))
     factors: list[Factor] = [((v,), node[v]) for v in range(V)]
     for e, (i, j) in enumerate(pairs):
         factors.append(((i, j), edge[e]) if i < j else ((j, i), edge[e].T))
-    whole = []
+    component_sums = []
     for v in order:
-        touched = sorted((f for f in factors if v in f[0]), key=lambda f: len(f[0]))
+        node_factors = sorted(
+            (f for f in factors if v in f[0]), key=lambda f: len(f[0])
+        )
         factors = [f for f in factors if v not in f[0]]
-        *some, last = touched
-        left = functools.reduce(functools.partial(_joined, c), some) if some else None
-        scope = {*last[0], *(left[0] if left else ())}
-        rest = tuple(sorted(scope - {v}))
-        message = c.chart(*[S] * len(rest))
-        terms = [_spread(f, (*rest, v)) for f in (left, last) if f is not None]
+        *smaller, largest = node_factors
+        product_of_smaller = (
+            functools.reduce(functools.partial(_factor_product, c), smaller)
+            if smaller
+            else None
+        )
+        scope = {*largest[0], *(product_of_smaller[0] if product_of_smaller else ())}
+        neighbours = tuple(sorted(scope - {v}))
+        message = c.chart(*[S] * len(neighbours))
+        terms = [
+            _align_axes(f, (*neighbours, v))
+            for f in (product_of_smaller, largest)
+            if f is not None
+        ]
         c.define(message, terms)
-        if rest:
-            factors.append((rest, message))
+        if neighbours:
+            factors.append((neighbours, message))
         else:
-            whole.append(message)
-    answer = np.full((), c.ONE, np.int32)
-    for item in whole:
+            component_sums.append(message)
+    root = np.full((), c.ONE, np.int32)
+    for item in component_sums:
         product = c.chart()
-        c.multiply(product, answer, item)
-        answer = product
-    return c, answer
+        c.multiply(product, root, item)
+        root = product
+    return c, root
 
 
-def _joined(c: Circuit, one: Factor, two: Factor) -> Factor:
+def _factor_product(c: Circuit, first: Factor, second: Factor) -> Factor:
     """Products of two factors, for all states of the nodes of either."""
-    scope = tuple(sorted({*one[0], *two[0]}))
-    left, right = np.broadcast_arrays(_spread(one, scope), _spread(two, scope))
-    found = c.chart(*left.shape)
-    c.multiply(found, left, right)
-    return scope, found
+    scope = tuple(sorted({*first[0], *second[0]}))
+    left, right = np.broadcast_arrays(
+        _align_axes(first, scope), _align_axes(second, scope)
+    )
+    product = c.chart(*left.shape)
+    c.multiply(product, left, right)
+    return scope, product
 
 
-def _spread(factor: Factor, scope: tuple[int, ...]) -> Items:
+def _align_axes(factor: Factor, scope: tuple[int, ...]) -> Items:
     """Items with an axis for each node of ``scope``, of length 1 where it has none."""
-    own, items = factor
-    at = sorted(range(len(own)), key=lambda i: scope.index(own[i]))
-    size = dict(zip(own, items.shape, strict=True))
-    return items.transpose(at).reshape([size.get(v, 1) for v in scope])
+    nodes, items = factor
+    axes = sorted(range(len(nodes)), key=lambda i: scope.index(nodes[i]))
+    size = dict(zip(nodes, items.shape, strict=True))
+    return items.transpose(axes).reshape([size.get(v, 1) for v in scope])
 
 
-def _order(V: int, S: int, pairs: tuple[tuple[int, int], ...]) -> list[int]:
+def _min_fill_order(V: int, S: int, pairs: tuple[tuple[int, int], ...]) -> list[int]:
     """Nodes, next the one whose neighbours lack the fewest edges between them."""
-    near: dict[int, set[int]] = {v: set() for v in range(V)}
+    neighbours: dict[int, set[int]] = {v: set() for v in range(V)}
     for i, j in pairs:
-        near[i].add(j)
-        near[j].add(i)
+        neighbours[i].add(j)
+        neighbours[j].add(i)
     order, total = [], 0
-    while near:
-        v = min(near, key=lambda v: (_missing(near, v), len(near[v]), v))
-        around = near.pop(v)
-        total += S ** (len(around) + 1)
-        if total > _MOST:
+    while neighbours:
+        v = min(
+            neighbours,
+            key=lambda v: (_num_fill_in_edges(neighbours, v), len(neighbours[v]), v),
+        )
+        clique = neighbours.pop(v)
+        total += S ** (len(clique) + 1)
+        if total > _MAX_PRODUCTS:
             raise ValueError(
-                f"index: expected a graph of at most {_MOST:,} products, got one that "
-                f"joins {len(around)} neighbours of {S} states each; use BinaryGraph "
-                "or approximate_by_dual_decomposition"
+                f"index: expected a graph of at most {_MAX_PRODUCTS:,} products, got "
+                f"one that joins {len(clique)} neighbours of {S} states each; use "
+                "BinaryGraph or approximate_by_dual_decomposition"
             )
-        for u in around:
-            near[u] |= around - {u}
-            near[u].discard(v)
+        for u in clique:
+            neighbours[u] |= clique - {u}
+            neighbours[u].discard(v)
         order.append(v)
     return order
 
 
-def _missing(near: dict[int, set[int]], v: int) -> int:
-    around = near[v]
-    return sum(len(around) - 1 - len(near[u] & around) for u in around)
+def _num_fill_in_edges(neighbours: dict[int, set[int]], v: int) -> int:
+    adjacent = neighbours[v]
+    return sum(len(adjacent) - 1 - len(neighbours[u] & adjacent) for u in adjacent)

@@ -13,14 +13,14 @@ from smoothsp._kernels.threads.ranges import run_rows
 from smoothsp.oracles._inference import checks
 from smoothsp.oracles._inference.to_numpy import to_numpy, unwrapped_to_numpy
 from smoothsp.oracles._inference.tracing import is_compiling
-from smoothsp.oracles._searches.edge_subset import ChosenEdges, edges_and_index
+from smoothsp.oracles._searches.edge_subset import EdgeSubset, as_edges_and_index
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-class ShortestPath(ChosenEdges):
+class ShortestPath(EdgeSubset):
     r"""A batch of directed graphs; the outputs are paths from source to target.
 
     .. math:: s(y) = \sum_e y_e \, \mathrm{arcs}[e], \quad
@@ -83,160 +83,180 @@ class ShortestPath(ChosenEdges):
     """
 
     arcs: Tensor
-    row_attributes = ("index", "_which", "_ends")
+    row_attributes = ("index", "_graph_of_row", "_source_and_target")
     output_description = "0 or 1 for each arc, 1 along one path from source to target"
 
     def __init__(
         self, arcs: Tensor, index: Tensor, source: int | Tensor, target: int | Tensor
     ) -> None:
-        arcs, index = edges_and_index("arcs", arcs, index)
+        arcs, index = as_edges_and_index("arcs", arcs, index)
         B, E = arcs.shape
-        ends = [
+        source_and_target = [
             checks.as_row_ints(name, x, B, arcs.device)
             for name, x in (("source", source), ("target", target))
         ]
         if is_compiling():
             super().__init__({"arcs": arcs}, (E,))
             return
-        given: Ints = unwrapped_to_numpy("index", index)
-        several = given.ndim == 3 or any(
+        index_array: Ints = unwrapped_to_numpy("index", index)
+        differs_by_row = index_array.ndim == 3 or any(
             isinstance(x, Tensor) for x in (source, target)
         )
-        rows = B if several else min(B, 1)
-        pairs = tuple(zip(*(x[:rows] for x in ends), strict=True))
-        graphs = len(given) if given.ndim == 3 else 1
-        self._laid_out = _lay_out(given.tobytes(), graphs, E, pairs)
-        self._which, self._ends = (
+        rows = B if differs_by_row else min(B, 1)
+        pairs = tuple(zip(*(x[:rows] for x in source_and_target), strict=True))
+        graphs = len(index_array) if index_array.ndim == 3 else 1
+        self._layout = _build_layout(index_array.tobytes(), graphs, E, pairs)
+        self._graph_of_row, self._source_and_target = (
             torch.from_numpy(x).to(arcs.device).expand(B, *x.shape[1:])
-            for x in (self._laid_out.which, self._laid_out.ends)
+            for x in (self._layout.graph_of_row, self._layout.source_and_target)
         )
-        self._whole = self._laid_out.whole
+        self._all_edges_real = self._layout.all_arcs_real
         # a copy, which nobody else can change
         self.index = index.clone().expand(B, E, 2)
         super().__init__({"arcs": arcs}, (E,))
 
-    def _exist(self, y: Tensor) -> Tensor:
+    def _is_output(self, y: Tensor) -> Tensor:
         if not checks.has_concrete_values():
             return torch.ones_like(y[..., 0] if y.shape[2] else y.sum(2)).bool()
-        found = np.empty(tuple(y.shape[:2]), np.bool_)
-        shortest_paths.are_paths(to_numpy(y.cpu()), *self._graphs(), found)
-        return torch.from_numpy(found).to(y.device)
+        is_path = np.empty(tuple(y.shape[:2]), np.bool_)
+        shortest_paths.are_paths(to_numpy(y.cpu()), *self._kernel_args(), is_path)
+        return torch.from_numpy(is_path).to(y.device)
 
-    def _graphs(self) -> tuple[tuple[Ints, ...], Ints, Ints]:
+    def _kernel_args(self) -> tuple[tuple[Ints, ...], Ints, Ints]:
         """Graphs, and of each row which it has, and its ends."""
         return (
-            self._laid_out.graphs,
-            to_numpy(self._which.cpu()),
-            to_numpy(self._ends.cpu()),
+            self._layout.graphs,
+            to_numpy(self._graph_of_row.cpu()),
+            to_numpy(self._source_and_target.cpu()),
         )
 
     def _validate_values(
-        self, blame: str, only: str | None = None, changed: Tensor | None = None
+        self, argument: str, only: str | None = None, changed: Tensor | None = None
     ) -> bool:
         """Validate scores, and test whether a cycle may have a positive score."""
-        barred = super()._validate_values(blame, only, changed)
-        if barred or not checks.has_concrete_values() or self._laid_out.ordered:
-            return barred
+        may_lack_output = super()._validate_values(argument, only, changed)
+        if (
+            may_lack_output
+            or not checks.has_concrete_values()
+            or self._layout.is_acyclic
+        ):
+            return may_lack_output
         return bool((self._first_potentials.detach() > 0).any())
 
-    def _require_feasible(self, blame: str) -> None:
-        self._search(blame)
-        super()._require_feasible(blame)
+    def _require_feasible(self, argument: str) -> None:
+        self._decode_rows(argument)
+        super()._require_feasible(argument)
 
-    def _search(self, blame: str = "arcs") -> tuple[Ints, Floats, Bools]:
+    def _decode_rows(self, argument: str = "arcs") -> tuple[Ints, Floats, Bools]:
         """Best outputs, their scores, and which rows have any."""
-        arcs = self._array("arcs")
+        arcs = self._potentials_as_numpy("arcs")
         B, E = arcs.shape
         outputs, values = np.empty((B, E), np.int64), np.empty(B)
-        found = np.empty(B, np.int64)
+        status = np.empty(B, np.int64)
         work = 50 * B * (E + 1)
-        given = arcs, *self._graphs()
-        run_rows(shortest_paths.shortest_path, B, work, *given, outputs, values, found)
-        _refuse_cycles(found, blame)
-        return outputs, values, found == shortest_paths.PATH
+        args = arcs, *self._kernel_args()
+        run_rows(shortest_paths.shortest_path, B, work, *args, outputs, values, status)
+        _require_no_positive_cycle(status, argument)
+        return outputs, values, status == shortest_paths.PATH
 
-    def _best(self) -> tuple[Ints, Bools]:
-        outputs, _, found = self._search()
-        return outputs, found
+    def _search_best(self) -> tuple[Ints, Bools]:
+        outputs, _, has_output = self._decode_rows()
+        return outputs, has_output
 
-    def _best_and_total(self) -> tuple[Ints, Floats]:
-        outputs, values, _ = self._search()
+    def _search_best_and_score(self) -> tuple[Ints, Floats]:
+        outputs, values, _ = self._decode_rows()
         return outputs, values
 
-    def _k_best(self, k: int) -> tuple[Ints, Bools]:
-        arcs = self._array("arcs")
+    def _search_k_best(self, k: int) -> tuple[Ints, Bools]:
+        arcs = self._potentials_as_numpy("arcs")
         B, E = arcs.shape
-        outputs, found = np.empty((B, k, E), np.int64), np.empty((B, k), np.int64)
+        outputs, status = np.empty((B, k, E), np.int64), np.empty((B, k), np.int64)
         work = 500 * B * k * (E + 1)
-        given = arcs, *self._graphs()
-        run_rows(shortest_paths.k_shortest_paths, B, work, *given, outputs, found)
-        _refuse_cycles(found[:, 0], "arcs")
-        return outputs, found == shortest_paths.PATH
+        args = arcs, *self._kernel_args()
+        run_rows(shortest_paths.k_shortest_paths, B, work, *args, outputs, status)
+        _require_no_positive_cycle(status[:, 0], "arcs")
+        return outputs, status == shortest_paths.PATH
 
 
-def _refuse_cycles(found: Ints, blame: str) -> None:
-    cycle = found == shortest_paths.CYCLE
+def _require_no_positive_cycle(status: Ints, argument: str) -> None:
+    cycle = status == shortest_paths.CYCLE
     if cycle.any():
         raise ValueError(
-            f"{blame}: row {int(cycle.argmax())} has a cycle of positive score, which "
-            "makes the best path without a cycle NP-hard; keep scores at most 0, with "
-            "the cost or noise that a loss adds, or use a graph without cycles"
+            f"{argument}: row {int(cycle.argmax())} has a cycle of positive score, "
+            "which makes the best path without a cycle NP-hard; keep scores at most "
+            "0, with the cost or noise that a loss adds, or use a graph without cycles"
         )
 
 
-class _Graphs(NamedTuple):
+class _GraphLayout(NamedTuple):
     """The graphs of a batch, as kernels read them."""
 
     graphs: tuple[Ints, ...]  # begin, order, tail and head, of each graph
-    which: Ints  # [rows]: the graph of each row
-    ends: Ints  # [rows, 2]: source and target
-    whole: bool  # whether no row lacks an arc
-    ordered: bool  # whether each arc goes to a higher number: there is no cycle
+    graph_of_row: Ints  # [rows]: the graph of each row
+    source_and_target: Ints  # [rows, 2]: source and target
+    all_arcs_real: bool  # whether no row lacks an arc
+    is_acyclic: bool  # whether each arc goes to a higher number: there is no cycle
 
 
 @lru_cache(maxsize=64)
-def _lay_out(
-    index: bytes, graphs: int, E: int, pairs: tuple[tuple[int, int], ...]
-) -> _Graphs:
+def _build_layout(
+    index: bytes, num_graphs: int, E: int, pairs: tuple[tuple[int, int], ...]
+) -> _GraphLayout:
     """Layout of int64 ``[graphs, E, 2]``, with source and target of one or each row."""
-    given = np.frombuffer(index, np.int64).reshape(graphs, E, 2)
-    real = given[..., 0] >= 0
-    wrong = (given < -1).any(2) | (real != (given[..., 1] >= 0))
-    if wrong.any():
-        row, e = np.argwhere(wrong)[0]
+    nodes = np.frombuffer(index, np.int64).reshape(num_graphs, E, 2)
+    real = nodes[..., 0] >= 0
+    is_invalid = (nodes < -1).any(2) | (real != (nodes[..., 1] >= 0))
+    if is_invalid.any():
+        row, e = np.argwhere(is_invalid)[0]
         raise ValueError(
             "index: expected two nodes for each arc, from 0 on, or -1 for none, got "
-            f"{given[row, e].tolist()} at row {row}, arc {e}"
+            f"{nodes[row, e].tolist()} at row {row}, arc {e}"
         )
-    ends = np.array(pairs, np.int64).reshape(-1, 2)
+    source_and_target = np.array(pairs, np.int64).reshape(-1, 2)
     # nodes that do not occur are left out
-    known = np.unique(np.concatenate([given[real].ravel(), ends.ravel(), [0]]))
-    V = len(known)
+    used_nodes = np.unique(
+        np.concatenate([nodes[real].ravel(), source_and_target.ravel(), [0]])
+    )
+    V = len(used_nodes)
     tail, head = (
-        np.where(real, np.searchsorted(known, given[..., i]), -1) for i in (0, 1)
+        np.where(real, np.searchsorted(used_nodes, nodes[..., i]), -1) for i in (0, 1)
     )
     start = np.where(real, tail, V)
     order = np.argsort(start, axis=1, kind="stable")
     bounds = [np.searchsorted(np.sort(x), np.arange(V + 1)) for x in start]
-    begin = np.array(bounds).reshape(graphs, V + 1)
-    ends = np.searchsorted(known, ends)
-    which = np.arange(graphs) if graphs > 1 else np.zeros(len(ends), np.int64)
-    laid_out = tuple(
+    begin = np.array(bounds).reshape(num_graphs, V + 1)
+    source_and_target = np.searchsorted(used_nodes, source_and_target)
+    graph_of_row = (
+        np.arange(num_graphs)
+        if num_graphs > 1
+        else np.zeros(len(source_and_target), np.int64)
+    )
+    kernel_graphs = tuple(
         np.ascontiguousarray(x, np.int64) for x in (begin, order, tail, head)
     )
-    rows = len(ends)
+    rows = len(source_and_target)
     outputs, values = np.empty((rows, E), np.int64), np.empty(rows)
-    found = np.empty(rows, np.int64)
+    status = np.empty(rows, np.int64)
     arcs = np.zeros((rows, E))
     shortest_paths.shortest_path(
-        0, rows, arcs, laid_out, which, ends, outputs, values, found
+        0,
+        rows,
+        arcs,
+        kernel_graphs,
+        graph_of_row,
+        source_and_target,
+        outputs,
+        values,
+        status,
     )
-    if not found.all():
-        row = int(found.argmin())
+    if not status.all():
+        row = int(status.argmin())
         source, target = pairs[row]
         raise ValueError(
             f"index: expected a path from source to target, got none from {source} to "
             f"{target} at row {row}"
         )
-    ordered = bool((tail < head)[real].all())
-    return _Graphs(laid_out, which, ends, bool(real.all()), ordered)
+    is_acyclic = bool((tail < head)[real].all())
+    return _GraphLayout(
+        kernel_graphs, graph_of_row, source_and_target, bool(real.all()), is_acyclic
+    )

@@ -96,40 +96,42 @@ class Tree(CircuitStructure):
         B, V, S = nodes.shape
         edges = checks.as_potentials("edges", edges)
         checks.require_same_dtype("edges", edges, "nodes", nodes)
-        common = edges.dim() == 3
-        if common:
+        is_shared = edges.dim() == 3
+        if is_shared:
             checks.require_shape("edges", edges, (V, S, S), "(node, state, state)")
         else:
-            words = "(batch, node, state, state)"
-            checks.require_shape("edges", edges, (B, V, S, S), words)
+            form = "(batch, node, state, state)"
+            checks.require_shape("edges", edges, (B, V, S, S), form)
         parents = checks.as_int64("parents", parents, nodes.device)
-        one = parents.dim() == 1
-        if one:
+        is_single_tree = parents.dim() == 1
+        if is_single_tree:
             checks.require_shape("parents", parents, (V,), "(node,)")
         else:
             checks.require_shape("parents", parents, (B, V), "(batch, node)")
         if lengths is not None:
             lengths = checks.as_lengths(lengths, B, V, nodes.device)
         trees: tuple[tuple[int, ...], ...]
-        which: Tensor | int
+        tree_of_row: Tensor | int
         if is_compiling():
-            trees, which = (), 0
-        elif lengths is None and one:
-            trees, which = (tuple(checks.to_list(parents)),), 0
-            _check_tree(trees[0], 0)
+            trees, tree_of_row = (), 0
+        elif lengths is None and is_single_tree:
+            trees, tree_of_row = (tuple(checks.to_list(parents)),), 0
+            _require_tree(trees[0], 0)
         else:
             if lengths is None:
                 lengths = torch.full((B,), V, device=nodes.device)
-            trees, which = _distinct_trees(parents.expand(B, V), lengths)
+            trees, tree_of_row = _unique_trees_and_row_index(
+                parents.expand(B, V), lengths
+            )
         # a copy, which nobody else can change
         self.parents = parents.clone().expand(B, V)
-        built = topology(_upwards, V, S, common, trees)
-        own, shared = {"nodes": nodes}, {"edges": edges}
+        built = topology(_build_tree, V, S, is_shared, trees)
+        row_potentials, shared = {"nodes": nodes}, {"edges": edges}
         super().__init__(
             built,
-            own if common else own | shared,
-            shared if common else {},
-            roots=built.root(which),
+            row_potentials if is_shared else row_potentials | shared,
+            shared if is_shared else {},
+            roots=built.root(tree_of_row),
             lengths=V if lengths is None else lengths,
             shape=(V,),
         )
@@ -138,36 +140,38 @@ class Tree(CircuitStructure):
         """The leaf of each node, and of the edge to its parent."""
         B, K, V = labels.shape
         S = self.nodes.shape[2]
-        known = (labels >= 0) & (labels < S)
+        is_state = (labels >= 0) & (labels < S)
         node = torch.arange(V, device=labels.device)
-        parts = torch.where(known, node * S + labels, -1)
+        parts = torch.where(is_state, node * S + labels, -1)
         parent = self.parents[:, None].expand(B, K, V)
-        below = known & (parent >= 0)
-        above = labels.gather(2, parent.clamp(0, max(V - 1, 0)))
-        below = below & (above >= 0) & (above < S)
-        moves = V * S + (node * S + above) * S + labels
-        return torch.cat([parts, torch.where(below, moves, -1)], 2)
+        has_parent = is_state & (parent >= 0)
+        parent_state = labels.gather(2, parent.clamp(0, max(V - 1, 0)))
+        has_parent = has_parent & (parent_state >= 0) & (parent_state < S)
+        edges = V * S + (node * S + parent_state) * S + labels
+        return torch.cat([parts, torch.where(has_parent, edges, -1)], 2)
 
 
-def _distinct_trees(
+def _unique_trees_and_row_index(
     parents: Tensor, lengths: Tensor
 ) -> tuple[tuple[tuple[int, ...], ...], Tensor]:
     """The trees of the batch, checked and without repetition, and each row's number."""
-    numbers: dict[tuple[int, ...], int] = {}
-    which = []
+    index_of_tree: dict[tuple[int, ...], int] = {}
+    tree_of_row = []
     for b, (row, n) in enumerate(
         zip(checks.to_list(parents), checks.to_list(lengths), strict=True)
     ):
         tree = tuple(row[:n])
-        if tree not in numbers:
-            _check_tree(tree, b)
-            numbers[tree] = len(numbers)
-        which.append(numbers[tree])
-    return tuple(numbers), torch.tensor(which, dtype=torch.int64, device="cpu")
+        if tree not in index_of_tree:
+            _require_tree(tree, b)
+            index_of_tree[tree] = len(index_of_tree)
+        tree_of_row.append(index_of_tree[tree])
+    return tuple(index_of_tree), torch.tensor(
+        tree_of_row, dtype=torch.int64, device="cpu"
+    )
 
 
 @lru_cache(maxsize=256)
-def _check_tree(tree: tuple[int, ...], row: int) -> None:
+def _require_tree(tree: tuple[int, ...], row: int) -> None:
     done = [False] * len(tree)
     for node, parent in enumerate(tree):
         if not -1 <= parent < len(tree):
@@ -185,12 +189,12 @@ def _check_tree(tree: tuple[int, ...], row: int) -> None:
                 )
             path.append(node)
             node = tree[node]
-        for passed in path:
-            done[passed] = True
+        for visited in path:
+            done[visited] = True
 
 
-def _upwards(
-    V: int, S: int, common: bool, trees: tuple[tuple[int, ...], ...]
+def _build_tree(
+    V: int, S: int, is_shared: bool, trees: tuple[tuple[int, ...], ...]
 ) -> tuple[Circuit, Items]:
     """Item ``below[v, s]`` of each tree: the subtree of node v in state s.
 
@@ -199,37 +203,39 @@ def _upwards(
     """
     c = Circuit()
     node = c.leaves(V, S)
-    edge = c.shared(V, S, S) if common else c.leaves(V, S, S)
+    edge = c.shared(V, S, S) if is_shared else c.leaves(V, S, S)
     c.label(node, np.arange(V)[:, None], np.arange(S))
-    answer = np.full(len(trees), c.ONE, np.int32)
-    for number, tree in enumerate(trees):
+    tree_roots = np.full(len(trees), c.ONE, np.int32)
+    for tree_index, tree in enumerate(trees):
         children: list[list[int]] = [[] for _ in tree]
         for v, parent in enumerate(tree):
             if parent >= 0:
                 children[parent].append(v)
         message = c.chart(len(tree), S)
         roots = []
-        for v in _leaves_first(tree, children):
-            below = node[v]
+        for v in _postorder(tree, children):
+            subtree = node[v]
             for child in children[v]:
-                below = _product(c, below, message[child])
+                subtree = _multiply_items(c, subtree, message[child])
             if tree[v] >= 0:
-                c.define(message[v], (edge[v], below[None]))
+                c.define(message[v], (edge[v], subtree[None]))
             else:
                 roots.append(c.chart())
-                c.define(roots[-1], (below,))
+                c.define(roots[-1], (subtree,))
         if roots:
-            answer[number] = functools.reduce(functools.partial(_product, c), roots)
-    return c, answer
+            tree_roots[tree_index] = functools.reduce(
+                functools.partial(_multiply_items, c), roots
+            )
+    return c, tree_roots
 
 
-def _product(c: Circuit, left: Items, right: Items) -> Items:
-    joined = c.chart(*left.shape)
-    c.multiply(joined, left, right)
-    return joined
+def _multiply_items(c: Circuit, left: Items, right: Items) -> Items:
+    product = c.chart(*left.shape)
+    c.multiply(product, left, right)
+    return product
 
 
-def _leaves_first(tree: tuple[int, ...], children: list[list[int]]) -> list[int]:
+def _postorder(tree: tuple[int, ...], children: list[list[int]]) -> list[int]:
     order = [v for v, parent in enumerate(tree) if parent < 0]
     for v in order:
         order += children[v]

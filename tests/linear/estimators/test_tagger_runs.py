@@ -93,8 +93,8 @@ def test_a_warm_start_finds_features_by_their_names():
     known = dict(zip(tagger.feature_names_, tagger.coef_.T, strict=True))
     moves = tagger.transitions_.copy()
     start = []
-    solver = tagger._solver
-    tagger._solver = lambda n: type(
+    solver = tagger._make_solver
+    tagger._make_solver = lambda n: type(
         "", (), {"solve": lambda self, p, start, resume: start_of(start)}
     )()
 
@@ -104,7 +104,7 @@ def test_a_warm_start_finds_features_by_their_names():
 
     with pytest.raises(KeyError):
         tagger.fit(two, tags)
-    tagger._solver = solver
+    tagger._make_solver = solver
     table = start[0].reshape(-1, 2)
     np.testing.assert_array_equal(
         table[:4], [known["a"], known["b"], [0, 0], known["w=x"]]

@@ -130,8 +130,8 @@ def test_slopes_of_single_examples_add_up_to_that_of_the_set(loss, ours):
 def test_small_pieces_of_memory_change_no_result(monkeypatch, ours):
     w = RNG.normal(size=ours.num_weights)
     whole = ours.risk(w), ours.likelihood(w), ours.hinges(w), ours.decode(w)
-    monkeypatch.setattr("smoothsp.linear.problems.structure._CHUNK", 1)
-    assert len(list(ours._chunks())) == len(ours)
+    monkeypatch.setattr("smoothsp.linear.problems.structure._MAX_CHUNK_SIZE", 1)
+    assert len(list(ours._iter_chunks())) == len(ours)
     for a, b in zip(whole[:2], (ours.risk(w), ours.likelihood(w)), strict=True):
         near(a[0], b[0])
         near(a[1], b[1])

@@ -27,7 +27,7 @@ def drawn(*shape):
 
 @pytest.fixture
 def always_large(monkeypatch):
-    monkeypatch.setattr(knapsack, "_MOST", -1)
+    monkeypatch.setattr(knapsack, "_MAX_ITEMS", -1)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -25,7 +25,7 @@ def answers(kind):
     if kind in SUMMED:
         sums += [built.log_partition(), built.entropy()]
         found += [built.marginals(), built.sample(2, torch.Generator().manual_seed(0))]
-    if getattr(built, "_cost_adds", True):
+    if getattr(built, "_has_additive_cost", True):
         sparse = SparseMAP(built)
         found += [sparse.outputs, sparse.weights]
     weight = torch.linspace(-1, 2, len(rows), dtype=torch.float64)

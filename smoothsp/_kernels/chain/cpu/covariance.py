@@ -80,8 +80,8 @@ def covariance(addresses, weights, out, pending):
     """Fill ``out`` like ``forward_backward_float64.covariance``, in float64.
 
     ``weights`` and ``out`` are addresses of nodes[B, T, S], edges[B, 1, S, S], summed
-    over time, heads[B, S] and tails[B, S]. Rows out of range are marked in pending[B].
-    Returns how many.
+    over time, start and end marginals [B, S]. Rows out of range are marked in
+    pending[B]. Returns how many.
     """
     addresses = Addresses(*addresses)
     B, T, S, zeros = addresses.B, addresses.T, addresses.S, addresses.zeros

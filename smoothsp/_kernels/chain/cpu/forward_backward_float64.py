@@ -72,16 +72,16 @@ class ForwardScratch(NamedTuple):
     """Scratch and results of the forward pass of one row."""
 
     exp_transitions: Any  # [S, P], E of one step
-    max_transitions: Any  # [T], what was taken out of it
+    max_transitions: Any  # [T], the maximum subtracted from it
     source_factors: Any  # [P]
     column_factors: Any  # [P]
-    conditionals: Any  # [S, P], P of one step, where a column is found in log space
+    conditionals: Any  # [S, P], P of one step, if a column is computed in log space
     edge_scratch: Any  # [S, P], logs of E, or sums of edges over time
     padding: Any  # [P], 1 past S
     zeros: Any  # [V]
     alphas: Any  # [T, P], a
     logs: Any  # [T, P], log a
-    column_sums: Any  # [T, P], c, or 0 where it is found in log space
+    column_sums: Any  # [T, P], c, or 0 if computed in log space
     log_column_sums: Any  # [T, P], log c
     last_distribution: Any  # [P], the distribution of the last state
     finite_logs: Any  # [P]
@@ -92,7 +92,7 @@ def forward_backward(first, last, rows, chain, value, out):
     """Fill value[B, 2], the log-partition, and the marginals of rows[first:last].
 
     Those are nodes[B, T, S]; edges[B, T - 1, S, S] or, added up over time,
-    [B, 1, S, S]; heads[B, S] and tails[B, S], the first and the last of the nodes. A
+    [B, 1, S, S]; start and end marginals [B, S], the first and the last of the nodes. A
     row without an output has -inf and zeros.
     """
     chain = Chain(*chain)
@@ -129,7 +129,7 @@ def covariance(first, last, rows, chain, weights, out):
 def entropy(first, last, rows, chain, value):
     """Fill value[B] with the entropy of rows[first:last], in nats.
 
-    The term of the likeliest state is `_likeliest_term`.
+    The term of the likeliest state is ``_entropy_term_of_max_prob``.
     """
     chain = Chain(*chain)
     scratch = _make_scratch(chain)

@@ -2,7 +2,7 @@
 
 ``max_y' [s(y') + c h(y', y)] - s(y)``, where h counts labels that differ. Viterbi finds
 the maximiser y' first, with the cost added in float64 while emissions are loaded. Then,
-with moves that include start and end,
+with transitions that include start and end,
 
     value      max(0, sum_n [e_n(y'_n) - e_n(y_n)]
                       + sum_n [s(y'_{n-1}, y'_n) - s(y_{n-1}, y_n)] + c h(y', y))

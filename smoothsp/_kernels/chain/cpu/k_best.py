@@ -52,7 +52,7 @@ class Prefixes(NamedTuple):
     transitions: Any  # [B, T - 1, S, S], unless shared
     steps: Any  # [B, T]
     shared: Any
-    columns: Any  # [S + 1, P], shared transitions and ``end``; or room for one, and end
+    columns: Any  # [S + 1, P], shared transitions and ``end``; or one column, and end
     alpha: Any  # of a row [T, P], of the best prefix that ends in a state
     P: Any  # S up to whole vectors, with -inf in padding
 

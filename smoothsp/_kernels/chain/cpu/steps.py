@@ -47,7 +47,7 @@ class Scratch(NamedTuple):
     exp_emissions: Any  # [T, P], w, then u
     alphas: Any  # [T, P], a
     inverse_scales: Any  # [T], 1 / c
-    exp_transitions: Any  # [T - 1, M], E and room for a vector
+    exp_transitions: Any  # [T - 1, M], E, padded by a vector
     exp_end: Any  # [P], exponentials of end
     message: Any  # [P]
     zeros: Any  # [V]

@@ -3,8 +3,8 @@
 All sums are float64 and run in time order, ``(a + transition) + emission``, as in
 ``scores.score``. Rounding is monotone, so the score of a decoded output is never
 below that of any other output, to the last bit. Where transitions are shared,
-only prefix scores are kept: the state before is found again, going backwards, for the
-states of the best output only. Many rows of few states go one per lane of a vector
+only prefix scores are stored: the previous state is recomputed, going backwards, for
+the states of the best output only. Many rows of few states go one per lane of a vector
 (``viterbi_in_lanes``), all others with vectors over states (``viterbi_over_states``):
 their formulas stand there.
 """

@@ -66,7 +66,7 @@ def _decode_group(chain, rows, transitions, prefixes, block, labels, value):
     """Fill labels and value of the rows: forward over all steps, then back.
 
     The last state of a row is chosen as soon as the forward pass reaches its end, while
-    its alpha is still kept.
+    its alpha is still stored.
     """
     _, _, start, end, steps, lengths, _ = chain
     T, S = steps.shape[1], len(start)

@@ -6,19 +6,19 @@ to whole vectors, with -inf in between. Before a step, its emissions stand there
 run in time order:
 
     alpha_0(j) = start(j) + e_0(j)
-    alpha_n(j) = max_i (alpha_{n-1}(i) + moves(i, j)) + e_n(j)
+    alpha_n(j) = max_i (alpha_{n-1}(i) + s(i, j)) + e_n(j)
     y_{N-1}    = argmax_j alpha_{N-1}(j) + end(j)
-    y_{n-1}    = argmax_i alpha_{n-1}(i) + moves(i, y_n)
+    y_{n-1}    = argmax_i alpha_{n-1}(i) + s(i, y_n)
 
-Shared transitions are kept twice. The maxima read them by rows, several j in a vector;
-the argmax over i reads them by columns. So no state before is stored: one argmax per
-label costs less than the places of S maxima per step. Transitions of one step only are
-read once, and the states before are stored.
+Shared transitions are stored twice. The maxima read them by rows, several j in a
+vector; the argmax over i reads them by columns. So no state before is stored: one
+argmax per label costs less than the places of S maxima per step. Transitions of one
+step only are read once, and the states before are stored.
 
 With many states, those that cannot attain a maximum are left out. The best state of
-each lane gives lower bounds y(j) of ``max_i alpha(i) + moves(i, j)``. A state i may be
-left out if ``alpha(i) + max_i' moves(i', j) <= y(j)`` for all j, and if ``alpha(i) +
-max_j' moves(i, j') <= y(j)`` for all j: rounding is monotone, so the maxima keep their
+each lane gives lower bounds y(j) of ``max_i alpha(i) + s(i, j)``. A state i may be
+left out if ``alpha(i) + max_i' s(i', j) <= y(j)`` for all j, and if ``alpha(i) +
+max_j' s(i, j') <= y(j)`` for all j: rounding is monotone, so the maxima keep their
 last bit. How many states stay depends on how far their scores lie apart.
 """
 
@@ -76,14 +76,14 @@ class Pruning(NamedTuple):
     num_candidates: Any  # [BLOCK], how many
     S: Any
     P: Any
-    countdown_vector: Any  # a vector, as ``place_of_max`` takes it
+    countdown_vector: Any  # a vector, as ``argmax_sum`` takes it
 
 
 @subroutine
 def make_tables(chain):
     """The tables of a batch.
 
-    Transitions that are not shared leave no rows, and room for one column.
+    Transitions that are not shared have no rows, and space for one column.
     """
     _, transitions, start, end, _, _, shared = chain
     S = len(start)
@@ -145,7 +145,7 @@ def _add_costs(emissions, steps, b, N, gold, cost, alpha, o, P):
 def viterbi_forward_shared(chain, rows, scores, alpha):
     """Turn emissions into prefix scores, for shared transitions.
 
-    Time is the outer loop: rows of a group read the same moves, from the cache.
+    Time is the outer loop: rows of a group read the same transitions, from the cache.
     """
     lengths, transitions = chain.lengths, scores.transitions
     T, S = chain.emissions.shape[1], chain.emissions.shape[2]
@@ -255,7 +255,7 @@ def aligned_empty(size):
 
 @subroutine
 def make_countdown():
-    """The numbers 0, -1, ..., -7, of which ``place_of_max`` makes a vector."""
+    """Return the numbers 0, -1, ..., -7, the first vector of ``argmax_sum``."""
     numbers = arrays.empty(V, np.float64)
     for lane in range(V):
         numbers[lane] = -lane
@@ -270,7 +270,7 @@ def add_vector(alpha, offset, vector):
 
 @subroutine(forceinline=True, machine_code=True)
 def step_four_rows(alpha, o, R, transitions, S, P):
-    """``alpha'(j) = max_i alpha(i) + moves(i, j) + e(j)`` for four rows.
+    """``alpha'(j) = max_i alpha(i) + s(i, j) + e(j)`` for four rows.
 
     alpha is at o, and R further for each next row. Tiles of two vectors a row: their
     eight comparisons are independent, and overlap.
@@ -329,7 +329,7 @@ def step_four_rows(alpha, o, R, transitions, S, P):
 
 @subroutine(forceinline=True, machine_code=True)
 def step_one_row(alpha, o, transitions, S, P):
-    """As ``step_four``, for one row."""
+    """As ``step_four_rows``, for one row."""
     j = 0
     while j + 4 * V <= P:
         v = splat_at(alpha, o)
@@ -371,7 +371,7 @@ def step_one_row(alpha, o, transitions, S, P):
 def step_one_row_with_backpointers(
     alpha, alpha_offset, edges, edges_offset, S, P, backpointers, backpointers_offset
 ):
-    """As ``step_one``, for the transitions ``edges[e:]``, S by S, of one step only.
+    """As ``step_one_row``, for the transitions ``edges[e:]``, S by S, of one step only.
 
     Fills back(j) at p with the lowest i that attains the maximum: the transitions are
     not read again.
@@ -396,7 +396,7 @@ def step_one_row_with_backpointers(
 def argmax_sum(x, x_offset, y, y_offset, S, P, countdown_vector):
     """The lowest i with the largest ``x(i) + y(i)``; ``down`` is 0, -1, -2, ...
 
-    Places are kept as negative numbers: the largest of them is the lowest state.
+    Indices are negated: the largest of them is the lowest state.
     """
     best = load(x, x_offset) + load(y, y_offset)
     index = max_index = countdown_vector
@@ -426,7 +426,7 @@ def column_maxima(transitions, S, P):
 
 @subroutine
 def step_pruned(alpha, o, R, num_rows, pruning):
-    """As ``step_one``, for ``rows`` rows, if it leaves out half the states.
+    """As ``step_one_row``, for ``rows`` rows, if it leaves out half the states.
 
     First bounds y from the best state of each lane, then the states that may exceed
     them, then the maxima over those. Returns whether it did.
@@ -476,7 +476,7 @@ def _choose_candidates(alpha, o, q, pruning):
     """Choose the states of row q that may attain a maximum; returns how many.
 
     They have ``alpha(i) > min_j (y(j) - into(j))`` and ``alpha(i) + out(i) > min_j
-    y(j)``, the minima over the j that some state moves into.
+    y(j)``, the minima over the j that some state has a transition into.
     """
     _, max_in, max_out, bounds, candidates, _, S, P, _ = pruning
     p, c = q * P, q * (S + V)
@@ -484,7 +484,7 @@ def _choose_candidates(alpha, o, q, pruning):
     min_gaps = min_bounds = pos_inf
     for j in range(0, P, V):
         y, m = load(bounds, p + j), load(max_in, j)
-        # padding, and a state that nothing moves into, bound nothing
+        # padding, and a state without transitions into it, give no bound
         y = select_lt(neg_inf, m, y, pos_inf)
         min_gaps = minimum(y - m, min_gaps)
         min_bounds = minimum(y, min_bounds)
@@ -505,9 +505,10 @@ def _choose_candidates(alpha, o, q, pruning):
 
 @subroutine
 def _raise_bounds(alpha, o, R, num_rows, pruning):
-    """``y(j) = max(y(j), alpha(i) + moves(i, j))`` over the states chosen of each row.
+    """``y(j) = max(y(j), alpha(i) + s(i, j))`` over the states chosen of each row.
 
-    The inner loop is over rows: moves that one row read are in the cache for the next.
+    The inner loop is over rows: transitions that one row read are in the cache for the
+    next.
     """
     transitions, _, _, bounds, candidates, num_candidates, S, P, _ = pruning
     j = 0

@@ -4,7 +4,7 @@ With g the incoming gradient of a row, and parts its local gradient (marginals, 
 
     emissions(b, t, s)  = g_b nodes(b, t, s)
     transitions(i, j)   = sum_b g_b edges(b, i, j)
-    start(s), end(s)    = sum_b g_b heads(b, s), sum_b g_b tails(b, s)
+    start(s), end(s)    = sum_b g_b start_marginals(b, s), sum_b g_b end_marginals(b, s)
 
 Outputs are cut into chunks of rows of the emissions and of cells of the transitions; a
 call fills chunks ``first`` to ``last``. No two chunks write to the same number. Each

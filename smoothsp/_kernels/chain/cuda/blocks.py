@@ -136,7 +136,7 @@ def log_forward_step(alpha_ptr, score_ptr, S, BLOCK: tl.constexpr, ROWS: tl.cons
 def log_backward_step(
     scores, b_beta_emission, beta, S, BLOCK: tl.constexpr, ROWS: tl.constexpr
 ):
-    """Write ``log sum_j exp(scores(i, j) + pull(j))`` in float64 to grown[S]."""
+    """Fill beta[S] with ``log sum_j exp(scores(i, j) + beta_emission(j))``, float64."""
     for first in range(0, S, ROWS):
         i = first + tl.arange(0, ROWS)
         b_x = load_tile(scores, i, S, BLOCK) + b_beta_emission[None, :]  # [ROWS, BLOCK]

@@ -31,7 +31,7 @@ from smoothsp._kernels.chain.cuda.scaled_recursion import (
 )
 from smoothsp._kernels.compilation.launch import launch
 
-# Up to so many bytes, the moves between all states stay in registers.
+# Up to so many bytes, the transitions between all states stay in registers.
 RESIDENT = 64 * 1024
 
 
@@ -39,7 +39,8 @@ def forward_backward(chain, value, marginals):
     """Fill the log-partitions and the marginals of all rows in one launch.
 
     Outputs: value[B]; nodes[B, T, S]; edges[B, 1, S, S] summed over time when shared,
-    else [B, T - 1, S, S]; heads[B, S] and tails[B, S], the first and last of the nodes.
+    else [B, T - 1, S, S]; start and end marginals [B, S], the first and last of the
+    nodes.
     """
     emissions, transitions, start, end, steps, lengths, shared = chain
     nodes, edges, start_marginals, end_marginals = marginals

@@ -18,7 +18,8 @@ of which covariances with V, the sum of weights v over the parts that y uses, ar
     Cov(i, j)     = P(i, j) (past_{t-1}(i) + v(i, j) + v_t(j) + future_t(j) - E[V])
     Cov(j)        = P(j) (past_t(j) + future_t(j) - E[V])
 
-Edges come last, a tile of moves at a time, so that sums over time stay in registers.
+Edges come last, a tile of transitions at a time, so that sums over time stay in
+registers.
 
 Used for rows out of range of the scaled recursion, and for results that training does
 not need at every step: entropies, samples, second derivatives.
@@ -64,8 +65,8 @@ def forward_row(
 ):
     """Fill alphas[N, S] and, if it carries something, means[N, S]: past or H.
 
-    Of entropies two steps are kept in turn, in [2, S]. Past has the weights v. Returns
-    the last message, its mean, and the log of what scaled the messages.
+    For entropies two steps are stored in turn, in [2, S]. Past has the weights v.
+    Returns the last message, its mean, and the log of what scaled the messages.
     """
     o = tl.arange(0, BLOCK)
     m = o < S
@@ -126,7 +127,7 @@ def _log_forward_step_with_mean(
     """Return ``log sum_i exp(alpha(i) + scores(i, j))``, and a mean: both [BLOCK].
 
     That of ``past(i) + v(i, j)`` or of ``H(i) - log P(i | j)`` under P. The largest is
-    found in a pass of its own: both sums are scaled by it.
+    computed in a separate pass: both sums are scaled by it.
     """
     j = tl.arange(0, BLOCK)
     b_peak = tl.full([BLOCK], float("-inf"), tl.float64)
@@ -332,7 +333,7 @@ def _log_backward_step_with_mean(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Write ``log sum_j exp(scores(i, j) + pull(j))``, and a mean, to out[2, S].
+    """Fill out[2, S]: ``log sum_j exp(scores(i, j) + beta_emission(j))``, and a mean.
 
     The mean is that of ``v(i, j) + gain(j)`` under the distribution of j given i.
     """

@@ -48,11 +48,11 @@ def chunk_forward_backward_kernel(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Fill nodes, heads, tails, and of each chunk parts, safe_chunks and its edges.
+    """Fill the marginals, log_z_terms and safe_chunks of all chunks.
 
-    ``parts[B, C + 1]`` are summands of the log-partition. ``safe_chunks[B, C]`` is 0
-    where the recursion was not safe. With shared transitions ``counts[B, C, S, S]`` are
-    filled, summands of the edges; else edges.
+    ``log_z_terms[B, C + 1]`` are summands of the log-partition. ``safe_chunks[B, C]``
+    is 0 where the recursion was not safe. With shared transitions ``edge_terms[B, C, S,
+    S]`` are filled, summands of the edges; else edges.
     """
     dtype = emissions.dtype.element_ty
     p = tl.program_id(0).to(tl.int64)

@@ -1,4 +1,4 @@
-"""Products of moves over chunks of time, and the messages between chunks.
+"""Products of transitions over chunks of time, and the messages between chunks.
 
 Chunk c of a row holds the steps ``c L + 1`` to ``(c + 1) L``, and its product takes the
 forward message at ``c L`` to that at ``(c + 1) L``. With E, w of

@@ -3,7 +3,7 @@
 All sums are float64 and run in time order, ``(a + transition) + emission``, so that a
 decoded output scores what it scores on the CPU, to the last bit. One program computes a
 row, with the loop over time inside. The states before go to memory, and the labels are
-read back from them: one load per label, where another argmax would read S moves.
+read back from them: one load per label, where another argmax would read S transitions.
 """
 
 import torch
@@ -22,7 +22,7 @@ from smoothsp._kernels.chain.cuda.blocks import (
 )
 from smoothsp._kernels.compilation.launch import launch
 
-# Up to so many states, the scores of the moves between them stay in registers.
+# Up to so many states, the scores of the transitions between them stay in registers.
 RESIDENT = 64
 
 
@@ -219,7 +219,8 @@ def _viterbi_topk_kernel(
     emissions += b * T * S
     steps += b * T
     labels += b * K * T
-    # entry r of the list of state i is cell i K + r, of room (scores) and back (cells)
+    # entry r of the list of state i is cell i K + r, of scratch (scores) and
+    # backpointers (cells)
     backpointers += b * T * S * K
     scratch += b * 2 * S * K
     if N < T:
